@@ -1,0 +1,151 @@
+"""What a data set is once it is in memory, whatever file format it came from.
+
+A `Dataset` is raw: texts, targets and given graphs. Training never sees one: `longtail.prepare` turns its training side
+into a `TrainingSet`, a type that has no place for test documents, so they cannot enter graphs, statistics or vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from longtail.errors import ConfigError, DataError
+from longtail.types import F32, I64, Csr
+
+
+def no_pairs() -> I64:
+    return np.zeros((0, 2), dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Items:
+    """Documents, labels or anchors: a stable string id each, named text fields, and vectors where they were given.
+
+    fields: e.g. ``{"title": [...], "content": [...]}``; every list has one entry per item ("" where absent).
+    vectors: (n, D) float32 or CSR features that came with the data in place of text.
+    """
+
+    uids: Sequence[str]
+    fields: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    vectors: Csr | F32 | None = None
+
+    def __post_init__(self) -> None:
+        for name, texts in self.fields.items():
+            if len(texts) != len(self.uids):
+                raise ValueError(f"field '{name}' has {len(texts)} texts for {len(self.uids)} items")
+        if self.vectors is not None and self.vectors.shape[0] != len(self.uids):
+            raise ValueError(f"vectors have {self.vectors.shape[0]} rows for {len(self.uids)} items")
+
+    def __len__(self) -> int:
+        return len(self.uids)
+
+    def name(self, index: int) -> str:
+        """What to show a person: the title, or the id where there is none."""
+        titles = self.fields.get("title")
+        return (titles[index] if titles is not None else "") or self.uids[index]
+
+    def rows(self, index: I64) -> Items:
+        """The items at `index`, in that order."""
+        chosen = index.tolist()
+        return Items(
+            uids=[self.uids[i] for i in chosen],
+            fields={name: [texts[i] for i in chosen] for name, texts in self.fields.items()},
+            vectors=None if self.vectors is None else self.vectors[index],
+        )
+
+
+@dataclass(frozen=True)
+class Split:
+    """Documents with their labels.
+
+    targets: (N, L) CSR float32 of ones, sorted, no duplicates.
+    masked: (P, 2) int64 (document, label) pairs that count neither as right nor as wrong (the document *is* the label,
+        or a reciprocal pair): dropped from training, and from predictions and truth in evaluation.
+    """
+
+    documents: Items
+    targets: Csr
+    masked: I64 = field(default_factory=no_pairs)
+
+    def __post_init__(self) -> None:
+        if self.targets.shape[0] != len(self.documents):
+            raise ValueError(f"targets have {self.targets.shape[0]} rows for {len(self.documents)} documents")
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    def rows(self, index: I64) -> Split:
+        """The documents at `index`, in that order, with their masked pairs renumbered."""
+        position = np.full(len(self), -1, dtype=np.int64)
+        position[index] = np.arange(len(index))
+        kept = self.masked[position[self.masked[:, 0]] >= 0]
+        masked = np.stack([position[kept[:, 0]], kept[:, 1]], axis=1)
+        return Split(self.documents.rows(index), self.targets[index], masked[np.argsort(masked[:, 0], kind="stable")])
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Metadata that links training documents and labels to anchors, or labels to labels. Never test documents.
+
+    documents: (N, M) CSR, or None.  labels: (L, M) CSR, or None.  label_label: (L, L) CSR, or None.
+    """
+
+    name: str
+    anchors: Items | None = None
+    documents: Csr | None = None
+    labels: Csr | None = None
+    label_label: Csr | None = None
+
+    def document_rows(self, index: I64) -> Graph:
+        return self if self.documents is None else replace(self, documents=self.documents[index])
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Labels, training documents, and where given test documents and graphs.
+
+    repairs: what readers mended and how often, e.g. ``{"documents without text dropped": 3}``; shown to the user.
+    digest: SHA-256 of the content; names the data in every result.
+    """
+
+    name: str
+    labels: Items
+    train: Split
+    test: Split | None = None
+    graphs: Mapping[str, Graph] = field(default_factory=dict)
+    repairs: Mapping[str, int] = field(default_factory=dict)
+    digest: str = ""
+
+    def __post_init__(self) -> None:
+        for split in (self.train, self.test):
+            if split is not None and split.targets.shape[1] != len(self.labels):
+                raise ValueError(f"targets have {split.targets.shape[1]} columns for {len(self.labels)} labels")
+
+    def hold_out(self, share: float, seed: int) -> Dataset:
+        """Training documents split by seed: `share` of them become the test side. The real test side is not touched.
+
+        This is how everything is chosen: on a slice of the training data, never on the test split.
+        """
+        n = len(self.train)
+        held = round(n * share)
+        if not 0 < held < n:
+            raise ConfigError(
+                f"a validation share of {share} leaves {held} of {n} training documents for validation",
+                "use a share between 0 and 1 that leaves documents on both sides, or more data",
+            )
+        order = np.random.default_rng([seed, 0x7A11]).permutation(n)
+        kept, out = np.sort(order[held:]), np.sort(order[:held])
+        return replace(
+            self,
+            name=f"{self.name}[held out {share:g}, seed {seed}]",
+            train=self.train.rows(kept),
+            test=self.train.rows(out),
+            graphs={name: graph.document_rows(kept) for name, graph in self.graphs.items()},
+        )
+
+    def need_test(self) -> Split:
+        if self.test is None:
+            raise DataError(f"the data set '{self.name}' has no test documents", "add tst.json.gz, or evaluate on a data set that has one")
+        return self.test

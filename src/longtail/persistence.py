@@ -1,0 +1,282 @@
+"""Saving and loading parts: a folder of JSON and safetensors per part. No pickle, no code from a file.
+
+A *part* is anything with ``state()`` and ``from_state()``: plain values, arrays (dense or CSR) and nested parts. On disk:
+
+    part.json              kind, format version, plain values, shapes of CSR arrays, names of nested parts
+    arrays.safetensors     every array, memory-mapped on load (a CSR array is stored as indptr, indices, data)
+    <name>/                a nested part
+
+``KINDS`` is the whitelist: a kind that is not in it is refused, and the class is imported only when its kind is met, so
+that loading a model which needs no torch imports none.
+
+Files are written aside and renamed, and equal parts give equal bytes: nothing here writes times or machine names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import importlib
+import itertools
+import json
+import os
+import shutil
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, Self, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.errors import BundleError, LongtailError, RunError
+from longtail.types import Csr
+
+FORMAT = 1
+
+# kind -> "module:Class". Only these can be loaded; a test imports every one of them.
+KINDS: Mapping[str, str] = {
+    "strings": "longtail.persistence:StringTable",
+    "sparse-text": "longtail.features.sparse:SparseText",
+    "given-sparse": "longtail.features.given:GivenSparse",
+    "given-dense": "longtail.features.given:GivenDense",
+    "training-set": "longtail.data.training_set:TrainingSet",
+    "nearest-documents": "longtail.search.nearest:NearestDocuments",
+}
+
+
+@dataclass(frozen=True)
+class State:
+    """What a part is made of. `values` must survive JSON; `arrays` holds numpy arrays and CSR arrays; `parts` nests."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    arrays: Mapping[str, Any] = field(default_factory=dict)
+    parts: Mapping[str, Part | None] = field(default_factory=dict)
+
+
+class Part(Protocol):
+    """Can be saved and loaded. ``type(part).from_state(part.state())`` is equal to ``part`` in all that matters."""
+
+    KIND: str
+
+    def state(self) -> State: ...
+
+    @classmethod
+    def from_state(cls, state: State) -> Self: ...
+
+
+class StringTable(Sequence[str]):
+    """Many strings as one block of UTF-8: opens in no time however long it is, and decodes only what is asked for."""
+
+    KIND = "strings"
+
+    def __init__(self, blob: NDArray[np.uint8], offsets: NDArray[np.int64]) -> None:
+        self.blob, self.offsets = blob, offsets
+
+    @classmethod
+    def of(cls, strings: Sequence[str]) -> StringTable:
+        if isinstance(strings, StringTable):
+            return strings
+        encoded = [s.encode("utf-8", "surrogatepass") for s in strings]
+        offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
+        np.cumsum([len(e) for e in encoded], out=offsets[1:])
+        return cls(np.frombuffer(b"".join(encoded), dtype=np.uint8), offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if index < 0:
+            index += len(self)
+        if not 0 <= index < len(self):
+            raise IndexError(f"string {index} of {len(self)}")
+        return bytes(self.blob[self.offsets[index] : self.offsets[index + 1]]).decode("utf-8", "surrogatepass")
+
+    def __iter__(self) -> Iterator[str]:
+        # One decode per string, over one copy of the block: much faster than indexing each.
+        raw, offsets = self.blob.tobytes(), self.offsets.tolist()
+        for start, end in itertools.pairwise(offsets):
+            yield raw[start:end].decode("utf-8", "surrogatepass")
+
+    def state(self) -> State:
+        return State(arrays={"blob": self.blob, "offsets": self.offsets})
+
+    @classmethod
+    def from_state(cls, state: State) -> StringTable:
+        return cls(state.arrays["blob"], state.arrays["offsets"])
+
+
+def save_part(part: Part | None, folder: Path) -> None:
+    """Write a part to `folder`, which must not exist. Not atomic by itself: write aside, then `replace_folder`."""
+    folder.mkdir(parents=True)
+    if part is None:
+        write_json(folder / "part.json", {"format": FORMAT, "kind": "none"})
+        return
+    state = part.state()
+    dense: dict[str, NDArray[Any]] = {}
+    sparse: dict[str, list[int]] = {}
+    for name, array in state.arrays.items():
+        if hasattr(array, "indptr"):
+            sparse[name] = [int(n) for n in array.shape]
+            for piece in ("indptr", "indices", "data"):
+                dense[f"{name}.{piece}"] = np.ascontiguousarray(getattr(array, piece))
+        else:
+            dense[name] = np.ascontiguousarray(array)
+    if dense:
+        write_arrays(folder / "arrays.safetensors", dense)
+    for name, nested in state.parts.items():
+        save_part(nested, folder / name)
+    write_json(
+        folder / "part.json",
+        {"format": FORMAT, "kind": part.KIND, "values": dict(state.values), "sparse": sparse, "arrays": bool(dense), "parts": sorted(state.parts)},
+    )
+
+
+def load_part(folder: Path, kinds: Mapping[str, str] = KINDS) -> Any:
+    """Load what `save_part` wrote; arrays are memory-mapped and read-only."""
+    head = read_json(folder / "part.json")
+    kind = head.get("kind") if isinstance(head, dict) else None
+    if not isinstance(kind, str) or head.get("format") != FORMAT:
+        raise BundleError(f"{folder / 'part.json'}: not a part of format {FORMAT}", "the folder was written by another program or another version of longtail")
+    if kind == "none":
+        return None
+    if kind not in kinds:
+        raise BundleError(f"{folder / 'part.json'}: unknown kind '{kind}'", "the bundle was made by a newer version of longtail; upgrade it")
+    try:
+        arrays: dict[str, Any] = dict(map_arrays(folder / "arrays.safetensors")) if head["arrays"] else {}
+        for name, shape in head["sparse"].items():
+            arrays[name] = csr_from_pieces(*(arrays.pop(f"{name}.{piece}") for piece in ("data", "indices", "indptr")), shape=tuple(shape))
+        for name in head["parts"]:
+            if not isinstance(name, str) or Path(name).name != name or name in ("..", "."):
+                raise BundleError(f"{folder / 'part.json'}: a nested part is named {name!r}", "the bundle was altered; do not use it")
+        parts = {name: load_part(folder / name, kinds) for name in head["parts"]}
+        module, _, cls = kinds[kind].partition(":")
+        return getattr(importlib.import_module(module), cls).from_state(State(head["values"], arrays, parts))
+    except (KeyError, TypeError, ValueError, AttributeError) as problem:
+        raise BundleError(f"{folder}: the part does not hold what a '{kind}' needs ({problem!r})", "the folder was altered or is incomplete") from problem
+
+
+def csr_from_pieces(data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], shape: tuple[int, int]) -> Csr:
+    """A CSR array over the given memory, without copies, but with every index checked: kernels trust them."""
+    from scipy.sparse import csr_array
+
+    rows, columns = shape
+    if len(indptr) != rows + 1 or indptr[0] != 0 or len(data) != len(indices) or indptr[-1] != len(indices) or np.any(np.diff(indptr) < 0):
+        raise ValueError("row pointers of a sparse array do not fit")
+    if len(indices) and (int(indices.min()) < 0 or int(indices.max()) >= columns):
+        raise ValueError(f"column numbers of a sparse array are outside 0..{columns - 1}")
+    matrix = csr_array(shape, dtype=data.dtype)
+    matrix.data, matrix.indices, matrix.indptr = data, indices, indptr
+    return matrix
+
+
+# ---- arrays ----
+
+_DTYPES = {
+    "BOOL": np.bool_, "U8": np.uint8, "I8": np.int8, "U16": np.uint16, "I16": np.int16, "U32": np.uint32, "I32": np.int32,
+    "U64": np.uint64, "I64": np.int64, "F16": np.float16, "F32": np.float32, "F64": np.float64,
+}  # fmt: skip
+
+
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    from safetensors.numpy import save_file
+
+    with no_room_is_an_error(path):
+        save_file(dict(arrays), path)
+
+
+def map_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """Every array of a safetensors file as a read-only memory map. (The library's own numpy reader copies.)"""
+    foreign = "the file was truncated, altered or written by another program"
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            if length > size - 8:
+                raise BundleError(f"{path}: the header of {length} bytes is longer than the file of {size}", foreign)
+            head = json.loads(file.read(length))
+        whole: NDArray[np.uint8] = np.memmap(path, dtype=np.uint8, mode="r", offset=8 + length) if size > 8 + length else np.zeros(0, np.uint8)
+        arrays: dict[str, NDArray[Any]] = {}
+        for name, entry in head.items():
+            if name == "__metadata__":
+                continue
+            dtype, shape, (start, end) = np.dtype(_DTYPES[entry["dtype"]]), tuple(entry["shape"]), entry["data_offsets"]
+            count = int(np.prod(shape, dtype=np.int64))
+            if not 0 <= start <= end <= len(whole) or end - start != count * dtype.itemsize or any(n < 0 for n in shape):
+                raise BundleError(f"{path}: array '{name}' says bytes {start}..{end} of {len(whole)} for shape {shape} of {dtype}", foreign)
+            piece = np.asarray(whole[start:end])
+            # A header of odd length (another writer) leaves data unaligned: copy it, kernels assume alignment.
+            arrays[name] = (piece if piece.ctypes.data % dtype.itemsize == 0 else piece.copy()).view(dtype).reshape(shape)
+        return arrays
+    except FileNotFoundError:
+        raise BundleError(f"{path}: the file is missing", "the folder is incomplete; train again or copy it anew") from None
+    except (struct.error, json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError, AttributeError) as problem:
+        raise BundleError(f"{path}: not a safetensors file ({problem})", foreign) from problem
+
+
+# ---- files that are never half-written ----
+
+
+@contextlib.contextmanager
+def no_room_is_an_error(path: Path) -> Iterator[None]:
+    """A full disk, a missing right or a read-only folder becomes one sentence."""
+    try:
+        yield
+    except OSError as problem:
+        if problem.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise RunError(f"{path}: no space left on the disk", "free some space and run the same command again") from problem
+        if problem.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG):
+            raise RunError(f"{path}: cannot be written ({os.strerror(problem.errno)})", "choose another place, or change the rights of this one") from problem
+        raise
+    except Exception as problem:
+        # safetensors wraps OSErrors in an exception of its own
+        if "No space left" in str(problem):
+            raise RunError(f"{path}: no space left on the disk", "free some space and run the same command again") from problem
+        raise
+
+
+@contextlib.contextmanager
+def written_aside(path: Path) -> Iterator[Path]:
+    """Yields a temporary path beside `path`; on success it replaces `path` in one step, on failure it vanishes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with no_room_is_an_error(path):
+            yield aside
+            os.replace(aside, path)
+    finally:
+        if aside.is_dir():
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            aside.unlink(missing_ok=True)
+
+
+def replace_folder(aside: Path, folder: Path) -> None:
+    """Put a finished folder in place. If the old one exists it goes first: a crash between leaves none, never half."""
+    with no_room_is_an_error(folder):
+        if folder.exists():
+            old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
+            os.replace(folder, old)
+            shutil.rmtree(old, ignore_errors=True)
+        os.replace(aside, folder)
+
+
+def write_json(path: Path, value: Any) -> None:
+    with written_aside(path) as aside:
+        aside.write_text(json.dumps(value, indent=1, ensure_ascii=False, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path, error: type[LongtailError] = BundleError) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise error(f"{path}: the file is missing", "the folder is incomplete; make it anew or copy it again") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as problem:
+        raise error(f"{path}: not valid JSON ({problem})", "the file was truncated or altered") from problem

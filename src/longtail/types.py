@@ -1,0 +1,89 @@
+"""The shapes that travel between rooms. No torch here: prediction must not need it.
+
+Words: *document*, *label*, *shortlist* (ranked labels, a `TopK`), *candidates* (labels of one training step).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+# scipy has no type stubs that stay out of the way, so a CSR array is `Any` to mypy; the name says what it is.
+Csr: TypeAlias = Any
+F32: TypeAlias = NDArray[np.float32]
+I32: TypeAlias = NDArray[np.int32]
+I64: TypeAlias = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Documents as numbers. At least one view is present; an encoder reads the one it was built for.
+
+    sparse: (B, V) CSR float32, TF-IDF rows of unit length.
+    dense: (B, D) float32, any vectors.
+    tokens: (B, T) int32, token numbers in reading order, padded with -1.
+    """
+
+    sparse: Csr | None = None
+    dense: F32 | None = None
+    tokens: I32 | None = None
+
+    def __post_init__(self) -> None:
+        if self.sparse is None and self.dense is None and self.tokens is None:
+            raise ValueError("a Batch needs at least one of sparse, dense, tokens")
+
+    def __len__(self) -> int:
+        for view in (self.sparse, self.dense, self.tokens):
+            if view is not None:
+                return int(view.shape[0])
+        raise AssertionError("unreachable: __post_init__ checks this")
+
+    def rows(self, index: Any) -> Batch:
+        """The documents at `index` (a slice or an integer array), in that order."""
+
+        def take(view: Any) -> Any:
+            return None if view is None else view[index]
+
+        return Batch(take(self.sparse), take(self.dense), take(self.tokens))
+
+
+@dataclass(frozen=True)
+class TopK:
+    """Ranked labels per document: the one result type of shortlisters, rankers and evaluation.
+
+    ids: (B, k) int32, best first, padded with `PAD` where fewer than k labels were found.
+    scores: (B, k) float32, decreasing; -inf at padding. Ties are ordered by label number.
+    """
+
+    ids: I32
+    scores: F32
+
+    PAD = -1
+
+    def __post_init__(self) -> None:
+        if self.ids.shape != self.scores.shape or self.ids.ndim != 2:
+            raise ValueError(f"TopK needs two (B, k) arrays, got {self.ids.shape} and {self.scores.shape}")
+
+    def __len__(self) -> int:
+        return int(self.ids.shape[0])
+
+    @property
+    def k(self) -> int:
+        return int(self.ids.shape[1])
+
+
+@runtime_checkable
+class Shortlister(Protocol):
+    """Finds a few hundred promising labels for a document vector."""
+
+    def query(self, search: NDArray[Any], k: int) -> TopK: ...
+
+
+@runtime_checkable
+class Ranker(Protocol):
+    """A trained model, ready to predict: documents in, ranked labels out. Saved and loaded as a part; needs no torch."""
+
+    def rank(self, batch: Batch, k: int) -> TopK: ...
