@@ -11,7 +11,7 @@ and ``fastmath`` may reorder sums (leave it off where results must not depend on
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
 
@@ -22,8 +22,8 @@ def compiled(*, parallel: bool = False, fastmath: bool = False, inline: bool = F
     """Compile a function without the Python interpreter (``nopython``), release the GIL and cache the machine code."""
 
     def wrap(function: Function) -> Function:
-        kernel: Function = numba.njit(cache=True, nogil=True, parallel=parallel, fastmath=fastmath, inline="always" if inline else "never")(function)
-        return kernel
+        kernel = numba.njit(cache=True, nogil=True, parallel=parallel, fastmath=fastmath, inline="always" if inline else "never")(function)
+        return cast(Function, kernel)
 
     return wrap
 

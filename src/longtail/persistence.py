@@ -152,7 +152,8 @@ def load_part(folder: Path, kinds: Mapping[str, str] = KINDS) -> Any:
     try:
         arrays: dict[str, Any] = dict(map_arrays(folder / "arrays.safetensors")) if head["arrays"] else {}
         for name, shape in head["sparse"].items():
-            arrays[name] = csr_from_pieces(*(arrays.pop(f"{name}.{piece}") for piece in ("data", "indices", "indptr")), shape=tuple(shape))
+            data, indices, indptr = (arrays.pop(f"{name}.{piece}") for piece in ("data", "indices", "indptr"))
+            arrays[name] = csr_from_pieces(data, indices, indptr, (int(shape[0]), int(shape[1])))
         for name in head["parts"]:
             if not isinstance(name, str) or Path(name).name != name or name in ("..", "."):
                 raise BundleError(f"{folder / 'part.json'}: a nested part is named {name!r}", "the bundle was altered; do not use it")
