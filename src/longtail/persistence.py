@@ -41,7 +41,8 @@ KINDS: Mapping[str, str] = {
     "sparse-text": "longtail.features.sparse:SparseText",
     "given-sparse": "longtail.features.given:GivenSparse",
     "given-dense": "longtail.features.given:GivenDense",
-    "training-set": "longtail.data.training_set:TrainingSet",
+    "training-set": "longtail.training.prepare:TrainingSet",
+    "label-table": "longtail.bundle:LabelTable",
     "nearest-documents": "longtail.search.nearest:NearestDocuments",
 }
 

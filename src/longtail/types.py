@@ -75,6 +75,27 @@ class TopK:
         return int(self.ids.shape[1])
 
 
+@dataclass(frozen=True)
+class Candidates:
+    """The labels that one training step scores, per document: its positives first, then negatives.
+
+    ids: (B, S) int32, unique within a row, padded with `TopK.PAD` (-1: replace it before a gather).
+    targets: (B, S) float32, 1 for a positive, 0 for a negative and at padding.
+    mask: (B, S) bool, True where an entry is real.
+    """
+
+    ids: I32
+    targets: F32
+    mask: NDArray[np.bool_]
+
+    def __post_init__(self) -> None:
+        if not (self.ids.shape == self.targets.shape == self.mask.shape) or self.ids.ndim != 2:
+            raise ValueError(f"Candidates need three (B, S) arrays, got {self.ids.shape}, {self.targets.shape} and {self.mask.shape}")
+
+    def __len__(self) -> int:
+        return int(self.ids.shape[0])
+
+
 @runtime_checkable
 class Shortlister(Protocol):
     """Finds a few hundred promising labels for a document vector."""

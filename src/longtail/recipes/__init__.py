@@ -1,0 +1,43 @@
+"""The recipes of the house. Each is one short file; its module is imported only when it is asked for."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from longtail.config import nearest
+from longtail.errors import ConfigError, MissingExtra
+
+if TYPE_CHECKING:
+    from longtail.recipes.base import Recipe
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A recipe's home, what it is in one line, and whether training it needs torch."""
+
+    home: str
+    summary: str
+    needs_torch: bool = True
+
+
+RECIPES: Mapping[str, Entry] = {
+    "tiny": Entry("longtail.recipes.tiny:Tiny", "TF-IDF nearest documents vote for their labels: the baseline", needs_torch=False),
+}
+
+DEFAULT = "tiny"
+
+
+def recipe_class(name: str) -> type[Recipe]:
+    """The class of recipe `name`."""
+    if name not in RECIPES:
+        raise ConfigError(f"unknown recipe '{name}'", nearest(name, list(RECIPES)))
+    entry = RECIPES[name]
+    if entry.needs_torch and importlib.util.find_spec("torch") is None:
+        raise MissingExtra("torch", "train", f"training the recipe '{name}'")
+    module, _, cls = entry.home.partition(":")
+    found: type[Recipe] = getattr(importlib.import_module(module), cls)
+    return found

@@ -1,0 +1,81 @@
+"""Two calls: `train` and `evaluate`. The command line and Python are thin skins over them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from longtail import __version__, pipeline
+from longtail.bundle import MANIFEST, LabelTable, write_bundle
+from longtail.config import describe, from_text, read_toml, resolve, to_tables
+from longtail.data.dataset import Dataset
+from longtail.data.read import read
+from longtail.errors import ConfigError
+from longtail.evaluate import evaluate as _evaluate
+from longtail.persistence import written_aside
+from longtail.predictor import Predictor
+from longtail.recipes import DEFAULT, recipe_class
+from longtail.recipes.base import Recipe
+from longtail.training.progress import Display, SilentDisplay
+from longtail.training.run import Run
+
+
+def make_recipe(name: str, *, config: Path | None = None, assignments: list[str] | None = None, settings: Mapping[str, Any] | None = None) -> Recipe:
+    """Recipe `name` with its defaults, changed by a TOML file, then by nested `settings`, then by ``a.b=c`` assignments."""
+    cls = recipe_class(name)
+    resolved = cls.CONFIG()
+    if config is not None:
+        resolved = resolve(resolved, read_toml(config), str(config))
+    if settings:
+        resolved = resolve(resolved, settings, "settings")
+    return cls(from_text(resolved, assignments or []))
+
+
+def train(
+    data: Dataset | str | Path,
+    out: str | Path,
+    recipe: str | Recipe = DEFAULT,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    restart: bool = False,
+    display: Display | None = None,
+) -> Predictor:
+    """Train on the training split of `data` into the run folder `out` and open the result.
+
+    The same call again resumes what was interrupted, or opens what is finished.
+    settings: nested values as in TOML, e.g. ``{"classify": {"neighbours": 10}}``.
+    """
+    if device not in ("auto", "cpu", "cuda"):
+        raise ConfigError(f"device '{device}', expected auto, cpu or cuda", "use --device auto")
+    made = make_recipe(recipe, settings=settings) if isinstance(recipe, str) else recipe
+    display = display or SilentDisplay()
+    dataset = data if isinstance(data, Dataset) else read(Path(data), test=False)
+    about = {"recipe": made.NAME, "seed": seed, "data": {"name": dataset.name, "digest": dataset.digest}}
+    identity = {**about, "longtail": __version__, "config": to_tables(made.config)}
+    with Run.open(Path(out), identity, seed=seed, device=device, restart=restart, display=display) as run:
+        bundle = run.folder / "bundle"
+        if (bundle / MANIFEST).exists():
+            display.say(f"{run.folder}: this run is finished; --restart begins anew")
+            return Predictor.open(bundle)
+        with written_aside(run.folder / "config.toml") as aside:
+            aside.write_text(describe(made.config), encoding="utf-8")
+        for what, count in dataset.repairs.items():
+            display.say(f"note: {count} {what}")
+        prepared = pipeline.prepared(made, dataset, run)
+        for what, count in prepared.dropped.items():
+            if count:
+                display.say(f"note: {count} {what}")
+        ranker: Any = pipeline.train(made, prepared, run)
+        labels = LabelTable.of(prepared.labels, prepared.label_counts())
+        write_bundle(bundle, about=about, config=describe(made.config), labels=labels, featurizer=prepared.featurizer, ranker=ranker)
+        run.log("finished")
+    return Predictor.open(bundle)
+
+
+def evaluate(model: Predictor | str | Path, data: Dataset | str | Path, display: Display | None = None) -> dict[str, Any]:
+    """All metrics of a model on the test documents of `data`, in percent, with what they belong to."""
+    opened = model if isinstance(model, Predictor) else Predictor.open(model)
+    return _evaluate(opened, data if isinstance(data, Dataset) else read(Path(data)), display)

@@ -1,0 +1,157 @@
+"""The bundle: a trained model as a folder that can be copied, checked and opened anywhere.
+
+    manifest.json    format version, recipe, data, sizes, and size and SHA-256 of every file
+    config.toml      every setting of the training
+    labels/          ids, names and training frequencies of the labels
+    featurizer/      vocabulary and statistics: the same text gives the same numbers
+    ranker/          the model
+
+Equal trainings give equal bytes: no times, paths or machine names inside.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from longtail import __version__
+from longtail.data.dataset import Items
+from longtail.errors import BundleError
+from longtail.features.base import Featurizer
+from longtail.persistence import Part, State, StringTable, load_part, no_room_is_an_error, read_json, replace_folder, save_part, write_json
+from longtail.types import I64, Ranker
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+
+
+class LabelTable:
+    """Ids, names and training frequencies of the labels, in the order of their numbers."""
+
+    KIND = "label-table"
+
+    def __init__(self, uids: StringTable, names: StringTable, counts: I64) -> None:
+        self.uids, self.names, self.counts = uids, names, counts
+
+    @classmethod
+    def of(cls, labels: Items, counts: I64) -> LabelTable:
+        return cls(StringTable.of(labels.uids), StringTable.of([labels.name(i) for i in range(len(labels))]), counts)
+
+    def __len__(self) -> int:
+        return len(self.uids)
+
+    def state(self) -> State:
+        return State(arrays={"counts": self.counts}, parts={"uids": self.uids, "names": self.names})
+
+    @classmethod
+    def from_state(cls, state: State) -> LabelTable:
+        uids, names = state.parts["uids"], state.parts["names"]
+        if not isinstance(uids, StringTable) or not isinstance(names, StringTable) or not len(uids) == len(names) == len(state.arrays["counts"]):
+            raise ValueError("ids, names and counts of the labels do not fit together")
+        return cls(uids, names, state.arrays["counts"])
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """An opened bundle. Arrays are memory-mapped."""
+
+    folder: Path
+    manifest: Mapping[str, Any]
+    labels: LabelTable
+    featurizer: Featurizer
+    ranker: Ranker
+
+
+def write_bundle(folder: Path, *, about: Mapping[str, Any], config: str, labels: LabelTable, featurizer: Part, ranker: Part) -> None:
+    """Write a bundle aside and put it in place in one step. `about`: recipe, seed and data, as plain values."""
+    aside = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    with no_room_is_an_error(folder):
+        aside.mkdir(parents=True)
+        (aside / "config.toml").write_text(config, encoding="utf-8")
+    save_part(labels, aside / "labels")
+    save_part(featurizer, aside / "featurizer")
+    save_part(ranker, aside / "ranker")
+    files = {str(path.relative_to(aside).as_posix()): {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in sorted(aside.rglob("*")) if path.is_file()}
+    head = {"format": FORMAT, "longtail": __version__, "n_labels": len(labels), **about, "files": files}
+    write_json(aside / MANIFEST, {**head, "manifest_sha256": digest_of(head)})
+    replace_folder(aside, folder)
+
+
+def find_bundle(path: Path) -> Path:
+    """The bundle at `path`, which may be a bundle or a run that holds one."""
+    if not path.exists():
+        raise BundleError(f"{path}: no such run or bundle", "give the --out folder of 'longtail train', or a bundle folder")
+    for candidate in (path, path / "bundle"):
+        if (candidate / MANIFEST).is_file():
+            return candidate
+    if (path / "run.json").exists():
+        raise BundleError(f"{path}: this run is not finished, it has no bundle yet", "give its 'longtail train' command again to finish it")
+    raise BundleError(f"{path}: neither a run nor a bundle (no {MANIFEST})", "give the --out folder of 'longtail train', or a bundle folder")
+
+
+def open_bundle(path: Path, *, verify: bool = True) -> Bundle:
+    """Open a run's bundle. Every file is checked against the manifest; ``verify=False`` checks sizes but not checksums."""
+    folder = find_bundle(path)
+    manifest = read_json(folder / MANIFEST)
+    check_manifest(folder, manifest)
+    check_files(folder, manifest["files"], verify=verify)
+    labels, featurizer, ranker = (load_part(folder / name) for name in ("labels", "featurizer", "ranker"))
+    if not isinstance(labels, LabelTable) or not isinstance(ranker, Ranker) or not hasattr(featurizer, "batch_of_texts") or len(labels) != manifest["n_labels"]:
+        raise BundleError(f"{folder}: the parts of the bundle are not labels, a featurizer and a ranker that fit together", "the bundle was altered; train again or copy it anew")
+    return Bundle(folder, manifest, labels, featurizer, ranker)
+
+
+def check_manifest(folder: Path, manifest: Any) -> None:
+    path = folder / MANIFEST
+    if not isinstance(manifest, dict) or "format" not in manifest:
+        raise BundleError(f"{path}: not a manifest of longtail", "the file was altered or written by another program")
+    if manifest["format"] != FORMAT:
+        raise BundleError(f"{path}: bundle format {manifest['format']}, this longtail reads format {FORMAT}", "use the version of longtail that made it, or train again")
+    head = {name: value for name, value in manifest.items() if name != "manifest_sha256"}
+    if manifest.get("manifest_sha256") != digest_of(head) or not isinstance(manifest.get("files"), dict):
+        raise BundleError(f"{path}: the manifest does not match its own checksum", "the file was altered or is incomplete; copy the bundle anew")
+
+
+def check_files(folder: Path, files: Mapping[str, Any], *, verify: bool) -> None:
+    """Nothing missing, truncated, altered or foreign; no file outside the folder, no links."""
+    present: set[str] = set()
+    for path in folder.rglob("*"):
+        if path.is_symlink():
+            raise BundleError(f"{path}: a link inside a bundle", "bundles hold plain files only; copy the bundle anew")
+        if path.is_file():
+            present.add(path.relative_to(folder).as_posix())
+    for name, entry in files.items():
+        pure = PurePosixPath(name)
+        if pure.is_absolute() or ".." in pure.parts:
+            raise BundleError(f"{folder / MANIFEST}: lists the file {name!r} outside the bundle", "the bundle was altered; do not use it")
+        if name not in present:
+            raise BundleError(f"{folder / name}: the file is missing", "the bundle is incomplete; copy it anew")
+        size = (folder / name).stat().st_size
+        if size != entry["bytes"]:
+            raise BundleError(f"{folder / name}: {size} bytes, the manifest says {entry['bytes']}", "the file was truncated or altered; copy the bundle anew")
+        if verify and sha256(folder / name) != entry["sha256"]:
+            raise BundleError(f"{folder / name}: the content does not match its SHA-256 in the manifest", "the file was altered; copy the bundle anew")
+    foreign = sorted(present - files.keys() - {MANIFEST})
+    if foreign:
+        raise BundleError(f"{folder / foreign[0]}: a file that the manifest does not know", "remove it if you put it there; otherwise copy the bundle anew")
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest_of(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def label_counts(targets: Any) -> I64:
+    """(L,) documents per label of a targets matrix."""
+    return np.bincount(targets.indices, minlength=targets.shape[1]).astype(np.int64)

@@ -1,0 +1,62 @@
+"""Two models on the same test documents: is a difference more than chance, and in which labels does it lie?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from longtail import metrics
+from longtail.data.dataset import Dataset
+from longtail.evaluate import Yardstick, predictions
+from longtail.training.progress import Display, SilentDisplay
+
+SHOWN = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "R@10", "R@100")
+
+
+def compare(a: Path, b: Path, data: Dataset, *, resamples: int = 1000, seed: int = 0, display: Display | None = None) -> dict[str, Any]:
+    """a - b for every metric with a 95% interval (paired bootstrap over documents), in all and by label frequency.
+
+    a, b: a run, a bundle, or a prediction file (npz) each. The same label bins and resamples serve both.
+    """
+    yardstick = Yardstick.of(data)
+    top_a, top_b = (predictions(source, yardstick, display or SilentDisplay()) for source in (a, b))
+    measured_a, measured_b = yardstick.measure(top_a), yardstick.measure(top_b)
+    differences = metrics.paired_bootstrap(measured_a, measured_b, resamples, rng=np.random.default_rng(seed))
+    values_a, values_b = measured_a.values(), measured_b.values()
+    result: dict[str, Any] = {
+        **yardstick.about(),
+        "a": str(a),
+        "b": str(b),
+        "resamples": resamples,
+        "seed": seed,
+        "metrics": {name: {"a": values_a[name], "b": values_b[name], **row(d)} for name, d in differences.items()},
+        "quantiles": {},
+    }
+    for convention in metrics.CONVENTIONS:
+        bins = metrics.bins_for(convention, yardstick.counts)
+        in_a, in_b = (metrics.measure_bins(yardstick.cut(top), yardstick.truth, yardstick.inverse_propensity, bins, (5,)) for top in (top_a, top_b))
+        parts = metrics.paired_bootstrap(in_a, in_b, resamples, rng=np.random.default_rng(seed))
+        result["quantiles"][convention] = {
+            metric: [{"bin": name, "n_labels": int(n), **row(parts[metrics.in_bin(metric, name)])} for name, n in zip(bins.names, bins.n_labels, strict=True)]
+            for metric in ("P@5", "PSP@5", "FN@5")
+        }
+    return result
+
+
+def row(difference: metrics.Difference) -> dict[str, Any]:
+    return {"difference": difference.mean, "low": difference.low, "high": difference.high, "excludes_zero": difference.excludes_zero}
+
+
+def render(result: dict[str, Any]) -> str:
+    """For people. A star marks an interval that excludes zero."""
+
+    def line(name: str, d: dict[str, Any], values: str = "") -> str:
+        return f"{name:<26}{values}{d['difference']:>+9.2f}  [{d['low']:+.2f}, {d['high']:+.2f}]{' *' if d['excludes_zero'] else ''}"
+
+    lines = [f"A = {result['a']}\nB = {result['b']}", f"{'':<26}{'A':>8} {'B':>8} {'A - B':>9}  95% interval of {result['resamples']} resamples; * excludes 0"]
+    lines += [line(name, d, f"{d['a']:>8.2f} {d['b']:>8.2f} ") for name in SHOWN for d in (result["metrics"][name],)]
+    lines.append("\nwhere it comes from: contribution to PSP@5 by training documents per label")
+    lines += [line(f"{d['bin']} ({d['n_labels']:,} labels)", d) for d in result["quantiles"]["by_frequency"]["PSP@5"]]
+    return "\n".join(lines)

@@ -1,0 +1,87 @@
+"""Which texts are the same: duplicates, documents that are labels, and reciprocal pairs between them.
+
+Two texts are the same when they agree after lower-casing and collapsing white space. Everything is linear in the number of items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from longtail.data.dataset import Dataset, Items, Split
+from longtail.metrics import drop_masked_targets
+from longtail.types import I64, Csr
+
+
+def normalised(text: str) -> str:
+    return " ".join(text.lower().split())
+
+
+def titles(items: Items) -> list[str]:
+    """The normalised title of every item, or all its text where items have no field called title."""
+    if "title" in items.fields:
+        return [normalised(text) for text in items.fields["title"]]
+    return full_texts(items)
+
+
+def full_texts(items: Items) -> list[str]:
+    """All text of every item, field after field, normalised; "" where there is none."""
+    if not items.fields:
+        return [""] * len(items)
+    return [normalised(" ".join(texts)) for texts in zip(*items.fields.values(), strict=True)]
+
+
+def repeated(texts: Sequence[str]) -> int:
+    """How many texts occurred before in the list; empty texts do not count."""
+    filled = [text for text in texts if text]
+    return len(filled) - len(set(filled))
+
+
+def self_pairs(documents: Items, labels: Items) -> I64:
+    """(P, 2) (document, label) pairs with the same title: the document *is* the label. Sorted.
+
+    This is what a filter file lists; use it for data of products or articles that come without one (spec 06 section 4).
+    """
+    numbers: dict[str, list[int]] = {}
+    for label, title in enumerate(titles(labels)):
+        if title:
+            numbers.setdefault(title, []).append(label)
+    pairs = [(document, label) for document, title in enumerate(titles(documents)) for label in numbers.get(title, ())]
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
+
+
+@dataclass(frozen=True)
+class Reciprocal:
+    """Pairs a -> b whose reverse b -> a exists too, where documents a and b are also labels.
+
+    test: (P, 2) (test document, label) pairs of the truth whose reverse is a training pair. A model could copy them.
+    within_train: number of training pairs whose reverse is a training pair.
+    """
+
+    test: I64
+    within_train: int
+
+
+def check_reciprocal(dataset: Dataset) -> Reciprocal:
+    """Finds reciprocal pairs that are not masked yet. Masking `test` makes the test honest (spec 06 section 4)."""
+    size = np.int64(len(dataset.labels))
+    sources, targets, _ = _label_edges(dataset.train, dataset.labels)
+    forward = np.unique(sources * size + targets)
+    within = int(np.isin(targets * size + sources, forward).sum())
+    if dataset.test is None:
+        return Reciprocal(np.zeros((0, 2), dtype=np.int64), within)
+    sources, targets, documents = _label_edges(dataset.test, dataset.labels)
+    leaked = np.isin(targets * size + sources, forward)
+    return Reciprocal(np.unique(np.stack([documents[leaked], targets[leaked]], axis=1), axis=0), within)
+
+
+def _label_edges(split: Split, labels: Items) -> tuple[I64, I64, I64]:
+    """Every unmasked (document, label) pair of a document that is a label, as: the label it is, the label it has, the document."""
+    truth: Csr = drop_masked_targets(split.targets, split.masked)
+    pairs = self_pairs(split.documents, labels)
+    starts, counts = truth.indptr[pairs[:, 0]].astype(np.int64), np.diff(truth.indptr)[pairs[:, 0]].astype(np.int64)
+    offsets = np.arange(counts.sum(), dtype=np.int64) - np.repeat(np.cumsum(counts) - counts, counts)
+    has = truth.indices[np.repeat(starts, counts) + offsets].astype(np.int64)
+    return np.repeat(pairs[:, 1], counts), has, np.repeat(pairs[:, 0], counts)

@@ -1,0 +1,1 @@
+"""Prediction without torch: numpy and compiled kernels over memory-mapped arrays."""

@@ -1,0 +1,158 @@
+"""How good a model is on the test documents of a data set, and how two models differ. Everything in percent.
+
+Masked pairs vanish from predictions and truth before the cut at k. Propensities come from the training split of the
+*data*, so that every model is measured with the same weights; their constants are part of every result.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from longtail import metrics
+from longtail.bundle import label_counts
+from longtail.data.dataset import Dataset
+from longtail.errors import BundleError, DataError
+from longtail.predictor import Predictor
+from longtail.training.progress import Display, SilentDisplay
+from longtail.types import I64, Csr, TopK
+
+KS = (1, 3, 5)
+RECALL_KS = (10, 100)
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    """What predictions on a data set are measured against: truth without masked pairs, and label weights."""
+
+    data: Dataset
+    truth: Csr
+    masked: I64
+    inverse_propensity: Any
+    constants: metrics.PropensityConstants
+    counts: I64
+
+    @classmethod
+    def of(cls, data: Dataset) -> Yardstick:
+        test = data.need_test()
+        training = metrics.drop_masked_targets(data.train.targets, data.train.masked)
+        constants, counts = metrics.constants_for(data.name), label_counts(training)
+        weights = metrics.inverse_propensities(counts, len(data.train), constants.a, constants.b)
+        return cls(data, metrics.drop_masked_targets(test.targets, test.masked), test.masked, weights, constants, counts)
+
+    @property
+    def depth(self) -> int:
+        """How many predictions to ask for, so that enough are left when masked ones are gone."""
+        per_document = np.bincount(self.masked[:, 0]) if len(self.masked) else np.zeros(1, dtype=np.int64)
+        return max(*KS, *RECALL_KS) + int(per_document.max())
+
+    def cut(self, top: TopK) -> TopK:
+        return metrics.drop_masked(top, self.masked, max(*KS, *RECALL_KS))
+
+    def measure(self, top: TopK) -> metrics.PerDocument:
+        """All metrics of uncut predictions per document, for resampling."""
+        return metrics.measure(self.cut(top), self.truth, self.inverse_propensity, KS, RECALL_KS)
+
+    def score(self, top: TopK) -> dict[str, float]:
+        """All metrics of uncut predictions, in percent."""
+        return self.measure(top).values()
+
+    def about(self) -> dict[str, Any]:
+        """What every result names: the data, the number of documents, and the constants of PSP."""
+        return {
+            "data": self.data.name,
+            "data_hash": self.data.digest,
+            "n_test": len(self.truth.indptr) - 1,
+            "n_labels": int(self.truth.shape[1]),
+            "propensity": {"A": self.constants.a, "B": self.constants.b, "family": self.constants.family},
+        }
+
+
+def evaluate(model: Predictor, data: Dataset, display: Display | None = None) -> dict[str, Any]:
+    """All metrics of `model` on the test documents of `data`: top-level keys ``P@1``, ``PSP@5``, ... in percent, and what they belong to."""
+    yardstick = Yardstick.of(data)
+    top = rank_test(model, yardstick, display or SilentDisplay())
+    about = {name: model.bundle.manifest.get(name) for name in ("recipe", "seed", "longtail", "data")}
+    return {**yardstick.score(top), **yardstick.about(), "model": about, "quantiles": quantiles(top, yardstick)}
+
+
+def rank_test(model: Predictor, yardstick: Yardstick, display: Display) -> TopK:
+    """Predictions for every test document, in the label numbers of the data set."""
+    documents = yardstick.data.need_test().documents
+    with display.task("predicting", len(documents)) as task:
+        top = model.rank(documents, yardstick.depth, on_block=task.advance)
+    return renumbered(top, model.bundle.labels.uids, yardstick.data.labels.uids)
+
+
+def renumbered(top: TopK, from_uids: Any, to_uids: Any) -> TopK:
+    """Label numbers of a model as those of a data set, by label id. Labels that the data does not know are removed."""
+    if len(from_uids) == len(to_uids) and all(a == b for a, b in zip(from_uids, to_uids, strict=True)):
+        return top
+    number = {uid: position for position, uid in enumerate(to_uids)}
+    table = np.array([number.get(uid, -1) for uid in from_uids] + [-1], dtype=np.int32)
+    if np.all(table < 0):
+        raise BundleError(
+            f"the model knows none of the labels of the data set (it knows e.g. {from_uids[0]!r}, the data has {to_uids[0]!r})",
+            "evaluate on data with the same label ids as the training data",
+        )
+    ids = table[top.ids]
+    order = np.argsort(ids < 0, axis=1, kind="stable")
+    ids = np.take_along_axis(ids, order, axis=1)
+    scores = np.where(ids < 0, -np.inf, np.take_along_axis(top.scores, order, axis=1))
+    return TopK(ids, scores.astype(np.float32))
+
+
+def read_predictions(path: Path, data: Dataset) -> TopK:
+    """A prediction file (SciPy CSR npz, test documents x labels) as ranked labels."""
+    from longtail.data.npz import load_csr
+
+    matrix = load_csr(path)
+    expected = (len(data.need_test()), len(data.labels))
+    if matrix.shape != expected:
+        raise DataError(f"predictions of shape {matrix.shape}, the data has {expected[0]} test documents and {expected[1]} labels", "predict for this data set with --format npz", file=path)
+    return metrics.top_k(matrix, max(1, int(np.diff(matrix.indptr).max(initial=0))))
+
+
+def predictions(source: Path, yardstick: Yardstick, display: Display) -> TopK:
+    """From a prediction file, or by asking the model of a run or bundle."""
+    if source.is_file():
+        return read_predictions(source, yardstick.data)
+    return rank_test(Predictor.open(source), yardstick, display)
+
+
+def quantiles(top: TopK, yardstick: Yardstick) -> dict[str, Any]:
+    """Where P, PSP and FN @5 come from, for the three conventions of label bins; head first. P and PSP of the bins sum to the total."""
+    cut, found = yardstick.cut(top), {}
+    for convention in metrics.CONVENTIONS:
+        bins = metrics.bins_for(convention, yardstick.counts)
+        shares = metrics.contributions(cut, yardstick.truth, yardstick.inverse_propensity, bins, (5,))
+        found[convention] = {"bins": list(bins.names), "n_labels": bins.n_labels.tolist(), "mean_frequency": bins.mean_frequency.tolist(), **shares}
+    return found
+
+
+def baselines(data: Dataset, yardstick: Yardstick) -> dict[str, TopK]:
+    """The floor that any trained recipe must beat: most frequent labels, and TF-IDF nearest neighbours."""
+    from longtail.recipes.tiny import Tiny, TinyConfig
+    from longtail.training.prepare import prepare
+
+    frequent = np.lexsort((np.arange(len(yardstick.counts)), -yardstick.counts))[: yardstick.depth].astype(np.int32)
+    n = len(yardstick.truth.indptr) - 1
+    most_frequent = TopK(np.tile(frequent, (n, 1)), np.tile(-np.arange(len(frequent), dtype=np.float32), (n, 1)))
+    config = TinyConfig()
+    training = prepare(data, config.features)
+    ranker = Tiny(config).neighbours(training)
+    return {"most frequent labels": most_frequent, "TF-IDF nearest neighbours": ranker.rank(training.featurizer.batch(data.need_test().documents), yardstick.depth)}
+
+
+def table(columns: Mapping[str, Mapping[str, float]]) -> str:
+    """A table of metrics for people: one row per metric, one column per model."""
+    names = [f"{metric}@{k}" for metric, k in itertools.chain(itertools.product(("P", "nDCG", "PSP"), KS), (("R", k) for k in RECALL_KS))]
+    width = max(14, *(len(title) for title in columns))
+    lines = [" " * 8 + "  ".join(f"{title:>{width}}" for title in columns)]
+    lines += [f"{name:<8}" + "  ".join(f"{scores[name]:>{width}.2f}" for scores in columns.values()) for name in names]
+    return "\n".join(lines)

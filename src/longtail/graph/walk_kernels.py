@@ -1,0 +1,63 @@
+"""Random walks from labels through documents to labels."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from longtail.compiled import compiled, prange
+from longtail.graph.random_kernels import below, draw, key_of
+from longtail.graph.ranking_kernels import offer
+from longtail.graph.tally_kernels import add, clear, room, slot_of
+from longtail.types import F32, I32, I64
+
+
+@compiled()
+def _walk(
+    start: int, key: np.uint64, label_ptr: I64, label_docs: I32, doc_ptr: I64, doc_labels: I32, length: int, restart: np.uint64,
+    keys: I32, counts: F32, used: I64,
+) -> int:  # fmt: skip
+    """Tally the labels of one walk of `length` steps; returns how many different ones. `restart` is a share of 2^32."""
+    size = 0
+    here = start
+    for step in range(length):
+        bits = draw(key, 2 * step)
+        if (bits & np.uint64(0xFFFFFFFF)) < restart:
+            here = start
+        doc = label_docs[label_ptr[here] + below(bits, label_ptr[here + 1] - label_ptr[here])]
+        here = doc_labels[doc_ptr[doc] + below(draw(key, 2 * step + 1), doc_ptr[doc + 1] - doc_ptr[doc])]
+        size = add(keys, counts, used, size, here, 1.0)
+    return size
+
+
+@compiled()
+def _keep_most_visited(start: int, keys: I32, counts: F32, used: I64, size: int, ids: I32, kept: F32) -> int:
+    """The most visited labels into `ids` and `kept`, in no order. The start always stays: it stands for the label itself."""
+    found = 0
+    for i in range(size):
+        label = keys[used[i]]
+        found = offer(ids, kept, found, label, np.inf if label == start else counts[used[i]])
+    for i in range(found):
+        kept[i] = counts[slot_of(keys, ids[i])]
+    return found
+
+
+@compiled(parallel=True)
+def walk_block(
+    first: int, seed: np.uint64, label_ptr: I64, label_docs: I32, doc_ptr: I64, doc_labels: I32, length: int, restart: np.uint64,
+    tasks: int, ids: I32, counts: F32, sizes: I64,
+) -> None:  # fmt: skip
+    """Walks from labels first, first + 1, ... (as many as `ids` has rows); the work is cut into `tasks` pieces."""
+    labels = np.int64(len(sizes))
+    slots = room(min(length, len(label_ptr) - 1))
+    for task in prange(tasks):
+        keys = np.full(slots, -1, dtype=np.int32)
+        values = np.zeros(slots, dtype=np.float32)
+        used = np.zeros(slots, dtype=np.int64)
+        for row in range(labels * np.int64(task) // tasks, labels * (np.int64(task) + 1) // tasks):
+            start = first + row
+            if label_ptr[start] == label_ptr[start + 1]:
+                sizes[row] = 0
+                continue
+            size = _walk(start, key_of(seed, start), label_ptr, label_docs, doc_ptr, doc_labels, length, restart, keys, values, used)
+            sizes[row] = _keep_most_visited(start, keys, values, used, size, ids[row], counts[row])
+            clear(keys, used, size)

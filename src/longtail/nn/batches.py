@@ -1,0 +1,132 @@
+"""Documents as tensors, taken by row without a Python loop over rows.
+
+`Batch` (numpy, scipy) is what the rest of the house passes around; here it moves to where the model is. `Documents` moves
+once and then gives out rows, so that an epoch on a GPU copies nothing but row positions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from longtail.types import I64, Batch, Csr
+
+
+@dataclass(frozen=True)
+class Bags:
+    """B bags of weighted rows of some table: CSR as tensors. An empty bag is fine.
+
+    starts: (B + 1,) int64; bag b holds entries starts[b]..starts[b + 1].
+    ids: (P,) int32, row numbers.  weights: (P,) float.
+    """
+
+    starts: Tensor
+    ids: Tensor
+    weights: Tensor
+
+    def __len__(self) -> int:
+        return int(self.starts.shape[0]) - 1
+
+    @cached_property
+    def owners(self) -> Tensor:
+        """(P,) int64: the bag of every entry."""
+        return torch.repeat_interleave(torch.arange(len(self), device=self.ids.device), self.starts.diff(), output_size=len(self.ids))
+
+    def of_type(self, dtype: torch.dtype) -> Bags:
+        return Bags(self.starts, self.ids, self.weights.to(dtype))
+
+    @staticmethod
+    def joined(bags: list[Bags]) -> Bags:
+        """The bags of all, in order."""
+        if len(bags) == 1:
+            return bags[0]
+        pieces = [bags[0].starts]
+        for following in bags[1:]:
+            pieces.append(following.starts[1:] + pieces[-1][-1])
+        return Bags(torch.cat(pieces), torch.cat([b.ids for b in bags]), torch.cat([b.weights for b in bags]))
+
+
+@dataclass(frozen=True)
+class TensorBatch:
+    """A `Batch` on a device. tokens: (B, T) int32, padded with -1."""
+
+    sparse: Bags | None = None
+    dense: Tensor | None = None
+    tokens: Tensor | None = None
+
+    def need_sparse(self) -> Bags:
+        assert self.sparse is not None, "the encoder reads sparse features, the batch has none"
+        return self.sparse
+
+    def need_dense(self) -> Tensor:
+        assert self.dense is not None, "the encoder reads dense vectors, the batch has none"
+        return self.dense
+
+    def need_tokens(self) -> Tensor:
+        assert self.tokens is not None, "the encoder reads token sequences, the batch has none"
+        return self.tokens
+
+
+class DeviceCsr:
+    """A CSR array whose entries live on a device; rows are taken there.
+
+    Row pointers stay in numpy: the size of a selection is then known without asking the GPU.
+    """
+
+    def __init__(self, csr: Csr, device: torch.device | str = "cpu") -> None:
+        self.columns = int(csr.shape[1])
+        self.starts = np.asarray(csr.indptr, dtype=np.int64)
+        self.ids = to_tensor(np.asarray(csr.indices).astype(np.int32, copy=False), device)
+        self.weights = to_tensor(np.asarray(csr.data).astype(np.float32, copy=False), device)
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def rows(self, index: I64) -> Bags:
+        """The rows at `index`, in that order."""
+        begin = self.starts[index]
+        lengths = self.starts[index + 1] - begin
+        starts = np.zeros(len(index) + 1, dtype=np.int64)
+        np.cumsum(lengths, out=starts[1:])
+        place = np.arange(starts[-1]) + np.repeat(begin - starts[:-1], lengths)
+        at = to_tensor(place, self.ids.device)
+        return Bags(to_tensor(starts, self.ids.device), self.ids[at], self.weights[at])
+
+
+class Documents:
+    """All documents of a training on a device, given out by row."""
+
+    def __init__(self, batch: Batch, device: torch.device | str = "cpu") -> None:
+        self.device = torch.device(device)
+        self._length = len(batch)
+        self._sparse = None if batch.sparse is None else DeviceCsr(batch.sparse, device)
+        self._dense = None if batch.dense is None else to_tensor(batch.dense.astype(np.float32, copy=False), device)
+        self._tokens = None if batch.tokens is None else to_tensor(batch.tokens.astype(np.int32, copy=False), device)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def rows(self, index: I64) -> TensorBatch:
+        at = to_tensor(index, self.device)
+        return TensorBatch(
+            None if self._sparse is None else self._sparse.rows(index),
+            None if self._dense is None else self._dense[at],
+            None if self._tokens is None else self._tokens[at],
+        )
+
+
+def tensor_batch(batch: Batch, device: torch.device | str = "cpu") -> TensorBatch:
+    """One batch on a device."""
+    return Documents(batch, device).rows(np.arange(len(batch)))
+
+
+def to_tensor(array: NDArray[Any], device: torch.device | str) -> Tensor:
+    """The array on a device: shared memory on the CPU where it may be written to, a copy where it is read-only (a mapped file)."""
+    array = np.ascontiguousarray(array)
+    return torch.from_numpy(array if array.flags.writeable else array.copy()).to(device)

@@ -1,0 +1,93 @@
+"""Adam for big tables of which a batch touches few rows (token embeddings, one-vs-all rows)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from longtail.nn.batches import Bags
+
+
+class RowAdam:
+    """Adam whose moments and updates exist only for the rows a step touches; bias correction counts all steps.
+
+    On a touched row the first step equals dense Adam. Later steps differ on purpose: dense Adam would also decay moments
+    of, and move, rows without gradient, at the cost of a pass over the whole table.
+
+    table: (R, D) tensor, updated in place. `first` and `second` are its moments, `count` the steps so far; the three
+    are the state to save. On a CPU compiled kernels do the work; elsewhere, and for `reference=True` (the oracle), torch.
+    """
+
+    def __init__(self, table: Tensor, *, betas: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-8, reference: bool = False) -> None:
+        self.table = table.detach()
+        self.betas, self.epsilon = betas, epsilon
+        self.first = torch.zeros_like(self.table)
+        self.second = torch.zeros_like(self.table)
+        self.count = torch.zeros((), dtype=torch.int64)
+        self.by_kernel = self.table.device.type == "cpu" and not reference
+        self._slots = np.zeros(len(self.table), dtype=np.int32) if self.by_kernel else None
+
+    def state(self) -> dict[str, Tensor]:
+        """Live tensors: what a checkpoint saves, and copies back into."""
+        return {"first": self.first, "second": self.second, "count": self.count}
+
+    @property
+    def slots(self) -> NDArray[np.int32]:
+        """Scratch for grouping by row."""
+        assert self._slots is not None
+        return self._slots
+
+    def factors(self, rate: float) -> NDArray[Any]:
+        """Begin a step: count it, and return what an update needs, in the order that kernels unpack.
+
+        (beta1, 1 - beta1, beta2, 1 - beta2, rate / (1 - beta1^t), 1 / sqrt(1 - beta2^t), epsilon), of the table's type.
+        """
+        self.count += 1
+        t = int(self.count)
+        beta1, beta2 = self.betas
+        values = (beta1, 1 - beta1, beta2, 1 - beta2, rate / (1 - beta1**t), 1 / math.sqrt(1 - beta2**t), self.epsilon)
+        return np.array(values, dtype=self.first.numpy().dtype if self.by_kernel else np.float64)
+
+    def step(self, bags: Bags, gradient_BD: Tensor, rate: float) -> None:
+        """Rows named by the bags receive the sum of weight * gradient of their bag. A step without entries changes nothing but `count`."""
+        if self.by_kernel:
+            self._step_by_kernel(bags, gradient_BD, rate)
+            return
+        rows, place = torch.unique(bags.ids, return_inverse=True)
+        gradient = gradient_BD.to(self.table.dtype)[bags.owners] * bags.weights.to(self.table.dtype)[:, None]
+        self.update_rows(rows, torch.zeros(len(rows), self.table.shape[1], dtype=self.table.dtype, device=self.table.device).index_add_(0, place, gradient), rate)
+
+    def _step_by_kernel(self, bags: Bags, gradient_BD: Tensor, rate: float) -> None:
+        from longtail.nn.row_kernels import adam_from_bags, grouped_by_row
+
+        factors = self.factors(rate)
+        groups = grouped_by_row(bags.ids.numpy(), self.slots)
+        adam_from_bags(
+            self.table.numpy(),
+            self.first.numpy(),
+            self.second.numpy(),
+            groups.rows,
+            groups.starts,
+            groups.entries,
+            groups.edges,
+            bags.owners.numpy(),
+            bags.weights.to(self.table.dtype).numpy(),
+            gradient_BD.to(self.table.dtype).contiguous().numpy(),
+            factors,
+        )
+
+    @torch.no_grad()
+    def update_rows(self, rows: Tensor, gradient_UD: Tensor, rate: float) -> None:
+        """A step, in torch, on different `rows` (U,) with their gradients (U, D)."""
+        keep_first, add_first, keep_second, add_second, corrected, spread, epsilon = self.factors(rate).tolist()
+        at = rows.long()
+        first = self.first[at].mul_(keep_first).add_(gradient_UD, alpha=add_first)
+        second = self.second[at].mul_(keep_second).addcmul_(gradient_UD, gradient_UD, value=add_second)
+        self.first[at] = first
+        self.second[at] = second
+        self.table.index_add_(0, at, first.div_(second.sqrt_().mul_(spread).add_(epsilon)), alpha=-corrected)

@@ -1,0 +1,136 @@
+"""Kernels over the rows of a big table: weighted sums of rows, and Adam on just the rows that a batch touched.
+
+Work is grouped by row, so that one thread owns a row and nothing is locked. Rows are cut into `CHUNKS` fixed pieces,
+however many threads there are: results do not depend on their number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.compiled import compiled, prange
+from longtail.types import I32, I64
+
+CHUNKS = 16
+# An optimiser update of a row costs about as much as this many (document, row) pairs; balances the chunks.
+_ROW_COST = 2
+
+
+@dataclass(frozen=True)
+class RowGroups:
+    """The entries of a batch sorted by the row they name.
+
+    rows: (U,) int32, ascending.  starts: (U + 1,) int64.  entries: (P,) int32, flat positions, grouped by row, in order
+    within a row.  edges: (CHUNKS + 1,) int64, rows of each piece of work.
+    """
+
+    rows: I32
+    starts: I64
+    entries: I32
+    edges: I64
+
+
+def grouped_by_row(ids: I32, slots: I32) -> RowGroups:
+    """Group flat `ids` (P,); negative ids are padding and left out.
+
+    slots: (table rows,) zeros, scratch that is zero again afterwards: it makes grouping linear in P, whatever the table's size.
+    """
+    rows = np.sort(_different_rows(ids, slots))
+    starts, entries = _entries_by_row(ids, slots, rows)
+    work = starts + _ROW_COST * np.arange(len(starts))
+    edges = np.searchsorted(work, np.linspace(0, work[-1], CHUNKS + 1)).astype(np.int64)
+    return RowGroups(rows, starts, entries, edges)
+
+
+@compiled()
+def _different_rows(ids: I32, slots: I32) -> I32:
+    """Every row that is named, in order of appearance; leaves its number of entries in `slots`."""
+    rows = np.empty(min(ids.size, slots.size), np.int32)
+    found = 0
+    for row in ids:
+        if row >= 0:
+            if slots[row] == 0:
+                rows[found] = row
+                found += 1
+            slots[row] += 1
+    return rows[:found]
+
+
+@compiled()
+def _entries_by_row(ids: I32, slots: I32, rows: I32) -> tuple[I64, I32]:
+    """A stable counting sort. `slots` comes with counts, serves as the write position of each row, and leaves as zeros."""
+    starts = np.empty(rows.size + 1, np.int64)
+    total = 0
+    for u in range(rows.size):
+        starts[u] = total
+        count = slots[rows[u]]
+        slots[rows[u]] = total
+        total += count
+    starts[rows.size] = total
+    entries = np.empty(total, np.int32)
+    for entry in range(ids.size):
+        row = ids[entry]
+        if row >= 0:
+            entries[slots[row]] = entry
+            slots[row] += 1
+    for row in rows:
+        slots[row] = 0
+    return starts, entries
+
+
+@compiled(parallel=True)
+def bag_sums(table: NDArray[Any], starts: I64, ids: I32, weights: NDArray[Any], sums: NDArray[Any]) -> None:
+    """sums[b] = sum of weights * table rows of bag b. sums: (B, D), overwritten."""
+    for bag in prange(sums.shape[0]):
+        b = np.int64(bag)
+        total = sums[b]
+        total[:] = 0
+        for entry in range(starts[b], starts[b + 1]):
+            row, weight = table[ids[entry]], weights[entry]
+            for d in range(total.size):
+                total[d] += weight * row[d]
+
+
+@compiled()
+def adam_row(row: NDArray[Any], first: NDArray[Any], second: NDArray[Any], gradient: NDArray[Any], factors: NDArray[Any]) -> None:
+    """One Adam update of one row, in place. factors: see `RowAdam.factors`."""
+    keep_first, add_first, keep_second, add_second, rate, spread, epsilon = factors
+    for d in range(row.size):
+        g = gradient[d]
+        m = keep_first * first[d] + add_first * g
+        v = keep_second * second[d] + add_second * g * g
+        first[d] = m
+        second[d] = v
+        row[d] -= rate * m / (np.sqrt(v) * spread + epsilon)
+
+
+@compiled(parallel=True)
+def adam_from_bags(
+    table: NDArray[Any],
+    first: NDArray[Any],
+    second: NDArray[Any],
+    rows: I32,
+    starts: I64,
+    entries: I32,
+    edges: I64,
+    owners: I64,
+    weights: NDArray[Any],
+    gradient_BD: NDArray[Any],
+    factors: NDArray[Any],
+) -> None:
+    """Adam on the rows that bags named: the gradient of a row is the sum of weight * gradient of the bag over its entries."""
+    for chunk in prange(edges.size - 1):
+        k = np.int64(chunk)
+        gradient = np.empty(table.shape[1], table.dtype)
+        for u in range(edges[k], edges[k + 1]):
+            gradient[:] = 0
+            for position in range(starts[u], starts[u + 1]):
+                entry = entries[position]
+                weight, source = weights[entry], gradient_BD[owners[entry]]
+                for d in range(gradient.size):
+                    gradient[d] += weight * source[d]
+            adam_row(table[rows[u]], first[rows[u]], second[rows[u]], gradient, factors)

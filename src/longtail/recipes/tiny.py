@@ -1,0 +1,50 @@
+"""`tiny`: TF-IDF nearest documents vote for their labels. Read it first, and copy it to start a recipe of your own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from longtail.config import section
+from longtail.features.sparse import SparseTextConfig
+from longtail.recipes.base import Recipe
+from longtail.search.nearest import NearestDocuments, VoteConfig
+from longtail.training.prepare import TrainingSet
+from longtail.training.run import Run
+
+
+@dataclass(frozen=True)
+class TinyConfig:
+    features: SparseTextConfig = section(SparseTextConfig, "which texts are read, and how they become numbers")
+    classify: VoteConfig = section(VoteConfig, "how the nearest training documents vote")
+
+
+class Tiny(Recipe):
+    """Nothing is learnt, so three of the four modules have nothing to do."""
+
+    NAME = "tiny"
+    CONFIG = TinyConfig
+
+    def __init__(self, config: TinyConfig) -> None:
+        self.config: TinyConfig = config
+
+    def memory(self, data: TrainingSet) -> int:
+        entries = data.documents.sparse.nnz if data.documents.sparse is not None else 0
+        return 3 * 8 * entries + 8 * data.targets.nnz  # the rows, their inversion, and a copy while turning
+
+    def surrogate(self, data: TrainingSet, run: Run) -> None:
+        """Module I: TF-IDF rows are the representation."""
+
+    def shortlist(self, data: TrainingSet, surrogate: None, run: Run) -> None:
+        """Module II: the documents themselves are searched, in `classify`."""
+
+    def transfer(self, data: TrainingSet, surrogate: None, shortlister: None, run: Run) -> None:
+        """Module III: nothing to transfer."""
+
+    def classify(self, data: TrainingSet, surrogate: None, shortlister: None, model: None, run: Run) -> NearestDocuments:
+        """Module IV: the neighbours' labels are the prediction."""
+        return self.neighbours(data)
+
+    def neighbours(self, data: TrainingSet) -> NearestDocuments:
+        """The ranker, without a run: also the baseline that `evaluate` sets beside trained recipes."""
+        documents = data.documents.sparse if data.documents.sparse is not None else data.documents.dense
+        return NearestDocuments(documents, data.targets, self.config.classify)

@@ -1,0 +1,171 @@
+"""Groups of similar labels: balanced clusters for the surrogate task, and plain k-means.
+
+Rows are CSR (words) or dense; both are clustered by cosine.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.errors import ConfigError
+from longtail.graph.arrays import csr, frozen, new_seed, pieces
+from longtail.graph.ops import unit_rows
+from longtail.types import F32, I32, Csr
+
+# A split ends when the mean cosine to the own centre grows by less than this.
+_TOLERANCE = 1e-4
+_MAX_ROUNDS = 50
+_TASKS_PER_THREAD = 4
+
+
+def label_centroids(x: Csr | F32, y: Csr) -> Any:
+    """The normalised sum of each label's documents: (L, V) CSR if `x` is, else (L, D) float32. Paper: Astec Sec. 4.1.
+
+    x: (N, V) CSR or (N, D) dense; y: (N, L) CSR. A label without documents gets a zero row.
+    """
+    return unit_rows(y.T.tocsr() @ x)
+
+
+def smooth(centroids: Csr | F32, correlation: Csr) -> Any:
+    """Centroids averaged over correlated labels: unit rows of C U. Paper: Astec Sec. 4.1, ECLARE Sec. 3.3 (graph-augmented).
+
+    correlation: (L, L) CSR, e.g. a random-walk graph with its diagonal ensured and rows scaled to sum one.
+    """
+    return unit_rows(correlation @ centroids)
+
+
+def cluster_count(n_labels: int, *, labels_per_cluster: int = 4, at_most: int = 2**16) -> int:
+    """A power of two that leaves about `labels_per_cluster` labels (up to twice that) in each cluster, at least 1 cluster.
+
+    Differs: Astec uses 2^16 for every data set; for small ones that would be one cluster per label.
+    """
+    return 2 ** int(math.log2(max(min(n_labels / labels_per_cluster, at_most), 1)))
+
+
+def balanced_clusters(rows: Csr | F32, n_clusters: int, rng: np.random.Generator) -> I32:
+    """The cluster number of every row, (L,) int32 in 0..n-1, by repeated balanced 2-means. Paper: Astec Sec. 4.1.
+
+    rows: (L, V) CSR or (L, D) dense, any length; zero rows fill up the halves.
+    n_clusters: a power of two; fewer come out (the largest power of two) where there are fewer rows.
+    Sizes of clusters differ by at most one. Numbers follow the tree: 2c and 2c + 1 were split from the same node.
+    """
+    if n_clusters < 1 or n_clusters & (n_clusters - 1):
+        raise ConfigError(f"{n_clusters} clusters asked for, expected a power of two", f"use {2 ** round(math.log2(max(n_clusters, 1)))}")
+    n_rows = int(rows.shape[0])
+    levels = int(math.log2(min(n_clusters, max(n_rows, 1))))
+    table = _Rows(rows)
+    order, bounds = np.arange(n_rows), np.array([0, n_rows])
+    for _ in range(levels):
+        order = table.split(order, bounds, rng).order
+        middles = (bounds[:-1] + bounds[1:] + 1) // 2
+        bounds = np.append(np.stack([bounds[:-1], middles], axis=1).ravel(), n_rows)
+    clusters = np.empty(n_rows, dtype=np.int32)
+    clusters[order] = np.repeat(np.arange(len(bounds) - 1, dtype=np.int32), np.diff(bounds))
+    return clusters
+
+
+def balanced_halves(rows: Csr | F32, rng: np.random.Generator) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """One split: whether each row is in the second (smaller or equal) half, and the mean cosine to the own centre per round."""
+    n_rows = int(rows.shape[0])
+    level = _Rows(rows).split(np.arange(n_rows), np.array([0, n_rows]), rng)
+    second = np.zeros(n_rows, dtype=np.bool_)
+    second[level.order[(n_rows + 1) // 2 :]] = True
+    return second, level.traces[0, : level.rounds[0]]
+
+
+def meta_labels(y: Csr, clusters: I32, n_clusters: int) -> Csr:
+    """Which clusters a document has a label in: (N, n_clusters) CSR float32 of ones. Paper: Astec Sec. 4.1."""
+    n_labels = len(clusters)
+    members = csr(np.ones(n_labels, np.float32), clusters, np.arange(n_labels + 1), (n_labels, n_clusters))
+    targets = (y.astype(np.float32) @ members).tocsr()
+    targets.sort_indices()
+    targets.data[:] = 1.0
+    return targets
+
+
+def spherical_kmeans(vectors: F32, n_centres: int, rng: np.random.Generator, *, max_rounds: int = 25, sample: int = 256) -> F32:
+    """Unit centres of dense vectors by cosine (k-means++, then Lloyd): (c, D) float32, c <= n_centres.
+
+    Fewer centres come out where vectors repeat. At most `sample` vectors per centre are looked at; zero vectors never.
+    """
+    points = unit_rows(vectors[np.any(vectors != 0, axis=1)])
+    if len(points) > sample * n_centres:
+        points = points[np.sort(rng.choice(len(points), sample * n_centres, replace=False))]
+    centres = _plus_plus(points, n_centres, rng)
+    best = -np.inf
+    for _ in range(max_rounds):
+        owner, similarity = _nearest(points, centres)
+        if similarity - best < _TOLERANCE:
+            break
+        best = similarity
+        groups = csr(np.ones(len(points), np.float32), owner, np.arange(len(points) + 1), (len(points), len(centres)))
+        sums = groups.T.tocsr() @ points
+        centres = unit_rows(sums[np.any(sums != 0, axis=1)])
+    return centres
+
+
+def _plus_plus(points: F32, n_centres: int, rng: np.random.Generator) -> F32:
+    """k-means++: each next centre is a point, with probability by its distance (1 - cosine) to the nearest chosen one."""
+    if len(points) == 0 or n_centres < 1:
+        return np.zeros((0, points.shape[1]), dtype=np.float32)
+    chosen = [int(rng.integers(len(points)))]
+    distance = np.full(len(points), np.inf)
+    while len(chosen) < n_centres:
+        distance = np.minimum(distance, 1.0 - points @ points[chosen[-1]])
+        # Below 1e-6 it is rounding: the point is already a centre.
+        weight = np.cumsum(np.where(distance > 1e-6, distance, 0.0))
+        if weight[-1] <= 0:
+            break
+        chosen.append(int(np.searchsorted(weight, rng.random() * weight[-1], side="right")))
+    return points[chosen]
+
+
+def _nearest(points: F32, centres: F32, block: int = 16384) -> tuple[I32, float]:
+    """The nearest centre of each point, and the mean cosine to it."""
+    owner, total = np.zeros(len(points), dtype=np.int32), 0.0
+    for start in range(0, len(points), block):
+        cosines = points[start : start + block] @ centres.T
+        owner[start : start + block] = np.argmax(cosines, axis=1)
+        total += float(cosines.max(axis=1).sum(dtype=np.float64))
+    return owner, total / max(len(points), 1)
+
+
+@dataclass(frozen=True)
+class _Level:
+    """Rows in their new order, each node's first half before its second; objectives (nodes, rounds) and rounds per node."""
+
+    order: NDArray[np.int64]
+    traces: NDArray[np.float64]
+    rounds: NDArray[np.int64]
+
+
+class _Rows:
+    """Rows of unit length in the form that the kernels take."""
+
+    def __init__(self, rows: Csr | F32) -> None:
+        units = unit_rows(rows)
+        self.columns = int(units.shape[1])
+        if isinstance(units, np.ndarray):
+            self.indptr, self.indices, self.data = None, None, frozen(units.ravel())
+            self.alive = np.any(units != 0, axis=1)
+        else:
+            self.indptr, self.indices, self.data = pieces(units)
+            self.alive = np.asarray(units.multiply(units).sum(axis=1) > 0)
+
+    def split(self, order: NDArray[np.int64], bounds: NDArray[np.int64], rng: np.random.Generator) -> _Level:
+        from numba import get_num_threads
+
+        from longtail.search.cluster_kernels import split_level
+
+        nodes = len(bounds) - 1
+        level = _Level(np.empty_like(order), np.zeros((nodes, _MAX_ROUNDS)), np.zeros(nodes, dtype=np.int64))
+        split_level(
+            self.indptr, self.indices, self.data, self.columns, self.alive, order, bounds, new_seed(rng), _TOLERANCE,
+            min(nodes, get_num_threads() * _TASKS_PER_THREAD), level.order, level.traces, level.rounds,
+        )  # fmt: skip
+        return level

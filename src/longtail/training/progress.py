@@ -1,0 +1,103 @@
+"""One progress display for all long work: a bar of `rich` on a terminal, plain lines elsewhere (logs, CI)."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from typing import Protocol, TextIO
+
+
+class Task(Protocol):
+    """A piece of long work that reports how far it is."""
+
+    def advance(self, steps: int = 1, note: str = "") -> None: ...
+
+
+class Display(Protocol):
+    """Where progress is shown. `say` prints a line that stays."""
+
+    def say(self, line: str) -> None: ...
+
+    def task(self, title: str, total: int) -> contextlib.AbstractContextManager[Task]: ...
+
+
+class PlainDisplay:
+    """Lines on a stream: at the start, at most every `seconds`, and at the end with the time it took."""
+
+    def __init__(self, stream: TextIO | None = None, seconds: float = 5.0) -> None:
+        self.stream = stream if stream is not None else sys.stderr
+        self.seconds = seconds
+
+    def say(self, line: str) -> None:
+        print(line, file=self.stream, flush=True)
+
+    @contextlib.contextmanager
+    def task(self, title: str, total: int) -> Iterator[Task]:
+        task = _PlainTask(self, title, total)
+        yield task
+        self.say(f"{title}: done in {time.monotonic() - task.started:.1f} s{task.note and '  ' + task.note}")
+
+
+class _PlainTask:
+    def __init__(self, display: PlainDisplay, title: str, total: int) -> None:
+        self.display, self.title, self.total = display, title, total
+        self.done, self.note = 0, ""
+        self.started = self.shown = time.monotonic()
+
+    def advance(self, steps: int = 1, note: str = "") -> None:
+        self.done += steps
+        self.note = note or self.note
+        now = time.monotonic()
+        if now - self.shown >= self.display.seconds and self.done < self.total:
+            self.shown = now
+            left = (now - self.started) / self.done * (self.total - self.done)
+            self.display.say(f"{self.title}: {self.done}/{self.total}, about {left:.0f} s left{self.note and '  ' + self.note}")
+
+
+class SilentDisplay:
+    """For libraries and tests: nothing is shown."""
+
+    def say(self, line: str) -> None: ...
+
+    @contextlib.contextmanager
+    def task(self, title: str, total: int) -> Iterator[Task]:
+        yield _SilentTask()
+
+
+class _SilentTask:
+    def advance(self, steps: int = 1, note: str = "") -> None: ...
+
+
+class RichDisplay:
+    """Bars on a terminal."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        self.console = Console(stderr=True, highlight=False)
+
+    def say(self, line: str) -> None:
+        self.console.print(line, markup=False)
+
+    @contextlib.contextmanager
+    def task(self, title: str, total: int) -> Iterator[Task]:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
+        with Progress(*columns, console=self.console) as progress:
+            number = progress.add_task(title, total=total, note="")
+
+            class _RichTask:
+                def advance(self, steps: int = 1, note: str = "") -> None:
+                    if note:
+                        progress.update(number, note=note)
+                    progress.advance(number, steps)
+
+            yield _RichTask()
+
+
+def display_for(stream: TextIO) -> Display:
+    """Bars where `stream` is a terminal, lines where it is not."""
+    return RichDisplay() if stream.isatty() else PlainDisplay(stream)

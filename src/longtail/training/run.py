@@ -1,0 +1,243 @@
+"""A run: one folder in which a training saves its stages, so that it can be killed at any moment and started again.
+
+    RUN/run.json        what this run is: recipe, settings, seed, data; the same command resumes, another one is refused
+    RUN/config.toml     every setting, resolved
+    RUN/metrics.jsonl   what happened: a JSON object per event (times live here, never in the bundle)
+    RUN/stages/<name>/  the saved result of a finished stage; it appears by one rename, so it is whole or absent
+    RUN/work/<name>/    checkpoints inside a stage of many epochs; removed when the stage is done
+    RUN/bundle/         the trained model
+
+A stage's result is always loaded back from disk, finished just now or yesterday: an interrupted run and an uninterrupted
+one take the same path from there on. Randomness comes from generators named by (seed, name, keys...), so that epoch 7
+shuffles alike whether epochs 1 to 6 were run a second ago or loaded from a checkpoint: no generator state is ever saved.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.config import differences
+from longtail.errors import ConfigError, RunError
+from longtail.persistence import Part, load_part, map_arrays, no_room_is_an_error, read_json, replace_folder, save_part, write_arrays, write_json, written_aside
+from longtail.training.progress import Display, SilentDisplay, Task
+
+Result = TypeVar("Result", bound=Part | None)
+
+
+class Run:
+    """A locked run folder. Use as a context manager: ``with Run.open(folder, identity, seed=0) as run: ...``"""
+
+    def __init__(self, folder: Path, *, seed: int, device: str, display: Display) -> None:
+        self.folder, self.seed, self.requested_device, self.display = folder, seed, device, display
+        self._lock: int | None = None
+        self._stage = ""
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        identity: Mapping[str, Any],
+        *,
+        seed: int = 0,
+        device: str = "auto",
+        restart: bool = False,
+        display: Display | None = None,
+    ) -> Run:
+        """Create the folder, or take up the run that lies there if it was begun by the same command.
+
+        identity: everything that determines the result (recipe, settings, seed, data digest), as plain values.
+        """
+        if folder.exists() and not folder.is_dir():
+            raise RunError(f"{folder}: is a file, not a folder", "choose another --out")
+        if folder.is_dir() and any(folder.iterdir()) and not (folder / "run.json").exists() and not (folder / ".lock").exists():
+            raise RunError(f"{folder}: the folder exists and is not a run of longtail", "choose another --out, or empty it yourself")
+        with no_room_is_an_error(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        run = cls(folder, seed=seed, device=device, display=display or SilentDisplay())
+        run._take_lock()
+        try:
+            run._begin_or_resume(dict(identity), restart)
+        except BaseException:
+            run.close()
+            raise
+        return run
+
+    def _begin_or_resume(self, identity: dict[str, Any], restart: bool) -> None:
+        if restart:
+            for child in self.folder.iterdir():
+                if child.name != ".lock":
+                    shutil.rmtree(child) if child.is_dir() else child.unlink()
+        _remove_leftovers(self.folder)
+        if not (self.folder / "run.json").exists():
+            write_json(self.folder / "run.json", identity)
+            return
+        known = read_json(self.folder / "run.json", RunError)
+        changed = differences(known, identity)
+        if changed:
+            raise RunError(
+                f"{self.folder}: the run that lies there was begun with other settings ({'; '.join(changed[:5])}{' ...' if len(changed) > 5 else ''})",
+                "give the same command to resume it, --restart to begin anew, or another --out",
+            )
+
+    # ---- stages ----
+
+    def stage(self, name: str, make: Callable[[], Result]) -> Result:
+        """The result of stage `name`: loaded if it was finished before, else made, saved and loaded back."""
+        folder = self.folder / "stages" / name
+        if not folder.exists():
+            self.display.say(f"stage {name}")
+            self._stage = name
+            started = time.monotonic()
+            result = make()
+            aside = folder.with_name(f".{name}.{os.getpid()}.tmp")
+            save_part(result, aside)
+            del result
+            replace_folder(aside, folder)
+            shutil.rmtree(self.folder / "work" / name, ignore_errors=True)
+            self._stage = ""
+            self.log("stage", name=name, seconds=round(time.monotonic() - started, 3))
+        else:
+            self.display.say(f"stage {name}: finished before, loaded")
+        loaded: Result = load_part(folder)
+        return loaded
+
+    def checkpoint(self, name: str = "fit") -> StageCheckpoint:
+        """Where the stage at work keeps its progress. Gone once the stage is done."""
+        if not self._stage:
+            raise AssertionError("checkpoints exist only inside a stage")
+        return StageCheckpoint(self.folder / "work" / self._stage / name)
+
+    # ---- randomness ----
+
+    def seed_for(self, name: str, *keys: int) -> int:
+        """A 63-bit seed for (run seed, name, keys): the same in every process, on every machine."""
+        text = json.dumps([self.seed, name, *keys]).encode()
+        return int.from_bytes(hashlib.sha256(text).digest()[:8], "little") >> 1
+
+    def rng(self, name: str, *keys: int) -> np.random.Generator:
+        """A numpy generator of its own for (run seed, name, keys), e.g. ``run.rng("shuffle", epoch)``."""
+        return np.random.default_rng(self.seed_for(name, *keys))
+
+    # ---- machine ----
+
+    @property
+    def device(self) -> str:
+        """``cpu`` or ``cuda``; asks torch, so only recipes that train with torch should look."""
+        if self.requested_device == "cpu":
+            return "cpu"
+        import torch
+
+        if torch.cuda.is_available():
+            return "cuda"
+        if self.requested_device == "cuda":
+            raise ConfigError("--device cuda: torch sees no CUDA device", "use --device cpu, or a machine with a GPU and a CUDA build of torch")
+        return "cpu"
+
+    def check_memory(self, needed: int, purpose: str) -> None:
+        """Say before long work how much memory it will take, and refuse what cannot fit."""
+        available = available_memory()
+        self.log("memory", purpose=purpose, needed=needed, available=available)
+        self.display.say(f"memory: about {readable_bytes(needed)} for {purpose}" + (f", {readable_bytes(available)} available" if available else ""))
+        if available and needed > available:
+            raise RunError(
+                f"{purpose} needs about {readable_bytes(needed)} of memory, but only {readable_bytes(available)} are available",
+                "use smaller settings ('longtail config RECIPE' lists them), fewer documents, or a machine with more memory",
+            )
+
+    # ---- talking ----
+
+    def task(self, title: str, total: int) -> contextlib.AbstractContextManager[Task]:
+        return self.display.task(title, total)
+
+    def log(self, event: str, **values: Any) -> None:
+        """Append one line to metrics.jsonl."""
+        line = json.dumps({"event": event, "time": round(time.time(), 3), "stage": self._stage, **values}, ensure_ascii=False)
+        with no_room_is_an_error(self.folder / "metrics.jsonl"), (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    # ---- lock ----
+
+    def _take_lock(self) -> None:
+        # The kernel drops the lock when the process dies, however it dies: no stale lock after a kill.
+        self._lock = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            self._lock = None
+            raise RunError(f"{self.folder}: another process is training here", "wait for it, or choose another --out") from None
+
+    def close(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class StageCheckpoint:
+    """The last finished epoch of a long stage: its number and every array needed to go on. Replaced by one rename."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "epoch.safetensors"
+
+    def load(self) -> tuple[int, dict[str, NDArray[Any]]] | None:
+        """(epochs done, arrays), or None at the beginning."""
+        if not self.file.exists():
+            return None
+        arrays = map_arrays(self.file)
+        return int(arrays.pop("epochs_done")[0]), arrays
+
+    def save(self, epochs_done: int, arrays: Mapping[str, NDArray[Any]]) -> None:
+        with written_aside(self.file) as aside:
+            write_arrays(aside, {**arrays, "epochs_done": np.array([epochs_done], dtype=np.int64)})
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """What a killed process had written aside and not yet renamed. Safe: we hold the lock."""
+    for leftover in _leftovers(folder):
+        shutil.rmtree(leftover, ignore_errors=True) if leftover.is_dir() else leftover.unlink(missing_ok=True)
+
+
+def _leftovers(folder: Path) -> Iterator[Path]:
+    for pattern in (".*.tmp", ".*.old"):
+        yield from list(folder.rglob(pattern))
+
+
+def available_memory() -> int:
+    """Bytes that this process may still take: what the machine has free, within the limit of its container; 0 if unknown."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration, ValueError):
+        return 0
+    try:
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
+        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
+        return min(free, max(0, limit - used))
+    except (OSError, ValueError):
+        return free
+
+
+def readable_bytes(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit in ("B", "kB") else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"

@@ -1,0 +1,55 @@
+"""Planted data that many tests share: every label has words of its own, so the right answer is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from longtail.data.dataset import Dataset
+
+ANIMALS = ("cat", "dog", "bird", "fish", "horse", "bee", "ant", "frog", "goat", "hen", "owl", "pig")
+
+
+def planted_dataset(n_train: int = 120, n_test: int = 30, seed: int = 0, name: str = "planted") -> Dataset:
+    """Documents of one or two labels; a document says each label's own word and some noise. Label ids are not numbers."""
+    rng = np.random.default_rng(seed)
+
+    def documents(count: int, first: int) -> tuple[list[str], list[list[str]]]:
+        texts, labels = [], []
+        for number in range(first, first + count):
+            chosen = sorted({number % len(ANIMALS), int(rng.integers(len(ANIMALS)))})
+            noise = " ".join(f"noise{rng.integers(50)}" for _ in range(3))
+            texts.append(" ".join(ANIMALS[c] for c in chosen) + " " + noise)
+            labels.append([f"id-{ANIMALS[c]}" for c in chosen])
+        return texts, labels
+
+    texts, labels = documents(n_train, 0)
+    test_texts, test_labels = documents(n_test, 7)
+    label_texts = {f"id-{animal}": f"the {animal}" for animal in ANIMALS}
+    return Dataset.from_texts(texts, labels, label_texts, test_texts=test_texts, test_labels=test_labels, name=name)
+
+
+@pytest.fixture(scope="session")
+def planted() -> Dataset:
+    return planted_dataset()
+
+
+@pytest.fixture(scope="session")
+def planted_folder(tmp_path_factory: pytest.TempPathFactory, planted: Dataset) -> Path:
+    from longtail.data.read import write
+
+    folder = tmp_path_factory.mktemp("data") / "planted"
+    write(planted, folder, "lf")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_run(tmp_path_factory: pytest.TempPathFactory, planted_folder: Path) -> Path:
+    """A finished run of `tiny`. Tests that spoil it copy it first."""
+    from longtail import api
+
+    run = tmp_path_factory.mktemp("runs") / "tiny"
+    api.train(planted_folder, run, "tiny")
+    return run

@@ -1,0 +1,130 @@
+"""A bundle opens without torch, says what is wrong with it, and predicts what the training predicted."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from longtail import Predictor
+from longtail.bundle import digest_of, open_bundle
+from longtail.data.dataset import Dataset
+from longtail.errors import BundleError, ConfigError
+
+MANIFEST = "manifest.json"
+
+
+def test_predictions_carry_the_users_own_label_ids(tiny_run: Path) -> None:
+    (found,) = Predictor.open(tiny_run).predict("owl", k=2)
+    assert (found[0].label, found[0].name) == ("id-owl", "the owl")
+    assert found[0].score > found[1].score > 0
+
+
+def test_a_run_and_its_bundle_are_the_same_model(tiny_run: Path) -> None:
+    assert Predictor.open(tiny_run).predict(["owl cat"]) == Predictor.open(tiny_run / "bundle").predict(["owl cat"])
+    assert Predictor.open(tiny_run, verify=False).predict(["owl"]) == Predictor.open(tiny_run).predict(["owl"])
+
+
+def test_training_twice_gives_equal_bytes(planted_folder: Path, tiny_run: Path, tmp_path: Path) -> None:
+    from longtail import api
+
+    api.train(planted_folder, tmp_path / "again", "tiny")
+    for path in (tiny_run / "bundle").rglob("*"):
+        if path.is_file():
+            assert path.read_bytes() == (tmp_path / "again" / "bundle" / path.relative_to(tiny_run / "bundle")).read_bytes()
+
+
+def test_predicting_imports_no_torch(tiny_run: Path) -> None:
+    code = f"import sys, longtail; print(longtail.Predictor.open({str(tiny_run)!r}).predict(['owl'], k=1)[0][0].label); assert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "id-owl"
+
+
+def test_blocks_do_not_change_predictions(tiny_run: Path, planted: Dataset) -> None:
+    model, documents = Predictor.open(tiny_run), planted.need_test().documents
+    whole = model.rank(documents, 5)
+    seen: list[int] = []
+    pieces = model.rank(documents, 5, block=7, on_block=seen.append)
+    np.testing.assert_array_equal(whole.ids, pieces.ids)
+    np.testing.assert_array_equal(whole.scores, pieces.scores)
+    assert sum(seen) == len(documents)
+
+
+def test_wrong_calls(tiny_run: Path) -> None:
+    model = Predictor.open(tiny_run)
+    assert model.predict([]) == []
+    assert model.predict(["zzzz"]) == [[]]
+    with pytest.raises(ConfigError, match="k is 0"):
+        model.predict(["owl"], k=0)
+    with pytest.raises(ConfigError, match="text 1 is 3"):
+        model.predict(["owl", 3])  # type: ignore[list-item]  # what an untyped caller may do
+
+
+def edit_manifest(change: Callable[[dict[str, object]], None], *, resign: bool = True) -> Callable[[Path], None]:
+    def edit(bundle: Path) -> None:
+        head = json.loads((bundle / MANIFEST).read_text())
+        head.pop("manifest_sha256")
+        change(head)
+        (bundle / MANIFEST).write_text(json.dumps({**head, "manifest_sha256": digest_of(head) if resign else "0"}))
+
+    return edit
+
+
+def flip_a_byte(bundle: Path) -> None:
+    path = bundle / "ranker" / "arrays.safetensors"
+    raw = bytearray(path.read_bytes())
+    raw[-1] ^= 1
+    path.write_bytes(raw)
+
+
+def truncate(bundle: Path) -> None:
+    path = bundle / "ranker" / "arrays.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def link(bundle: Path) -> None:
+    (bundle / "config.toml").rename(bundle.parent / "elsewhere.toml")
+    (bundle / "config.toml").symlink_to(bundle.parent / "elsewhere.toml")
+
+
+SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
+    "missing file": (lambda b: (b / "ranker" / "part.json").unlink(), "part.json: the file is missing"),
+    "missing folder": (lambda b: shutil.rmtree(b / "featurizer"), "the file is missing"),
+    "missing manifest": (lambda b: (b / MANIFEST).unlink(), "no manifest.json"),
+    "truncated": (truncate, "the manifest says"),
+    "altered": (flip_a_byte, "does not match its SHA-256"),
+    "foreign file": (lambda b: (b / "evil.py").write_text("boom"), "evil.py: a file that the manifest does not know"),
+    "a link": (link, "a link inside a bundle"),
+    "manifest cut": (lambda b: (b / MANIFEST).write_text("{"), "not valid JSON"),
+    "manifest foreign": (lambda b: (b / MANIFEST).write_text("[1]"), "not a manifest"),
+    "manifest altered": (edit_manifest(lambda m: m.update(recipe="other"), resign=False), "its own checksum"),
+    "another format": (edit_manifest(lambda m: m.update(format=99)), "bundle format 99"),
+    "file outside": (edit_manifest(lambda m: m.update(files={"../x": {"bytes": 1, "sha256": ""}})), "outside the bundle"),
+    "counts do not fit": (edit_manifest(lambda m: m.update(n_labels=3)), "fit together"),
+}
+
+
+@pytest.mark.parametrize("how", SPOILT)
+def test_a_spoilt_bundle_is_refused(tiny_run: Path, tmp_path: Path, how: str) -> None:
+    bundle = tmp_path / "bundle"
+    shutil.copytree(tiny_run / "bundle", bundle)
+    spoil, says = SPOILT[how]
+    spoil(bundle)
+    with pytest.raises(BundleError) as caught:
+        open_bundle(bundle)
+    assert says in caught.value.message
+    assert caught.value.hint
+
+
+def test_an_unfinished_run_says_how_to_finish_it(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(BundleError, match="not finished"):
+        open_bundle(tmp_path)
+    with pytest.raises(BundleError, match="no such run"):
+        open_bundle(tmp_path / "absent")

@@ -1,0 +1,238 @@
+"""The command line is a contract: outputs, exit codes, and errors that say what to do."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.sparse import load_npz
+
+from longtail import __version__
+from longtail.cli import main
+from longtail.data.dataset import Dataset
+
+
+def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[str, str]:
+    """Run a command that must fail as a user's error; gives its error and hint."""
+    assert main(arguments) == 2
+    shown = capsys.readouterr()
+    lines = shown.err.splitlines()
+    error = next(line for line in lines if line.startswith("error: "))
+    hint = next((line for line in lines if line.startswith("hint: ")), "")
+    assert "Traceback" not in shown.err
+    assert hint
+    return error, hint
+
+
+def test_train_evaluate_predict_as_a_newcomer_would(planted_folder: Path, planted: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, numbers = tmp_path / "run", tmp_path / "numbers.json"
+    assert main(["train", str(planted_folder), "--recipe", "tiny", "--out", str(run)]) == 0
+    assert f"longtail predict {run}" in capsys.readouterr().out
+    assert main(["evaluate", str(run), str(planted_folder), "--json", str(numbers), "--baselines"]) == 0
+    shown = capsys.readouterr().out
+    assert "A=0.55 B=1.5" in shown
+    assert "most frequent labels" in shown
+    result = json.loads(numbers.read_text())
+    assert result["P@1"] > 90
+    assert result["P@1"] > result["baselines"]["most frequent labels"]["P@1"]
+    assert result["n_test"] == len(planted.need_test())
+    assert result["propensity"] == {"A": 0.55, "B": 1.5, "family": result["propensity"]["family"]}
+    assert result["data_hash"]
+    assert result["model"]["recipe"] == "tiny"
+    assert main(["predict", str(run), "an owl", "a cat", "-k", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert "id-owl" in shown
+    assert "id-cat" in shown
+
+
+def test_predict_npz_has_a_row_per_document_and_masks_nothing(tiny_run: Path, planted_folder: Path, planted: Dataset, tmp_path: Path) -> None:
+    out = tmp_path / "p.npz"
+    assert main(["predict", str(tiny_run), "--input", str(planted_folder / "tst.json.gz"), "--format", "npz", "-k", "3", "--output", str(out)]) == 0
+    matrix = load_npz(out)
+    assert matrix.format == "csr"
+    assert matrix.shape == (len(planted.need_test()), len(planted.labels))
+    assert np.diff(matrix.indptr).max() <= 3
+    best = np.asarray(matrix.argmax(axis=1)).ravel()
+    truth = planted.need_test().targets
+    assert np.mean([truth[row, label] for row, label in enumerate(best)]) > 0.9
+
+
+def test_predict_keeps_empty_and_unknown_documents(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "texts.txt"
+    source.write_text("owl\n\nxyzzy\ncat\n")
+    assert main(["predict", str(tiny_run), "--input", str(source), "--format", "jsonl", "-k", "1"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["labels"] for line in lines] == [["id-owl"], [], [], ["id-cat"]]
+    assert [line["uid"] for line in lines] == ["0", "1", "2", "3"]
+
+
+def test_predict_reads_json_lines_with_strings_and_objects(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "d.jsonl.gz"
+    with gzip.open(source, "wt") as file:
+        file.write('"owl"\n{"uid": "x", "title": "cat"}\n')
+    assert main(["predict", str(tiny_run), "--input", str(source), "--format", "jsonl", "-k", "1"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(line["uid"], line["labels"]) for line in lines] == [("0", ["id-owl"]), ("x", ["id-cat"])]
+
+
+def test_predict_reads_standard_input(tiny_run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("owl\ncat\n"))
+    assert main(["predict", str(tiny_run), "--input", "-", "-k", "1"]) == 0
+    assert "id-owl" in capsys.readouterr().out
+
+
+def test_predict_output_file_is_whole_or_absent(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "answers.txt"
+    assert main(["predict", str(tiny_run), "owl", "--output", str(out)]) == 0
+    assert "id-owl" in out.read_text()
+    fails(capsys, "predict", str(tiny_run), "owl", "--output", str(out / "below"))
+
+
+def test_compare_two_models_and_prediction_files(tiny_run: Path, planted_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other, numbers = tmp_path / "other", tmp_path / "c.json"
+    assert main(["train", str(planted_folder), "--recipe", "tiny", "--out", str(other), "--set", "classify.neighbours=1"]) == 0
+    assert main(["compare", str(tiny_run), str(other), str(planted_folder), "--resamples", "200", "--json", str(numbers)]) == 0
+    assert "95% interval of 200 resamples" in capsys.readouterr().out
+    result = json.loads(numbers.read_text())
+    assert set(result["quantiles"]) == {"equal_count", "equal_volume", "by_frequency"}
+    difference = result["metrics"]["P@5"]
+    assert difference["low"] <= difference["difference"] <= difference["high"]
+    assert difference["difference"] == pytest.approx(difference["a"] - difference["b"])
+    parts = result["quantiles"]["equal_volume"]["P@5"]
+    assert sum(part["difference"] for part in parts) == pytest.approx(difference["difference"])
+    # The same model as a prediction file differs by nothing at all.
+    npz = tmp_path / "p.npz"
+    main(["predict", str(tiny_run), "--input", str(planted_folder / "tst.json.gz"), "--format", "npz", "-k", "100", "--output", str(npz)])
+    assert main(["compare", str(tiny_run), str(npz), str(planted_folder), "--json", str(numbers)]) == 0
+    assert all(d["difference"] == d["low"] == d["high"] == 0 for d in json.loads(numbers.read_text())["metrics"].values())
+
+
+def test_the_same_command_again_opens_what_is_finished(tiny_run: Path, planted_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", str(planted_folder), "--recipe", "tiny", "--out", str(tiny_run)]) == 0
+    assert "this run is finished" in capsys.readouterr().err
+
+
+def test_config_prints_toml_that_can_be_given_back(planted_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "tiny"]) == 0
+    text = capsys.readouterr().out
+    assert tomllib.loads(text)["classify"]["neighbours"] > 0
+    (tmp_path / "c.toml").write_text(text)
+    assert main(["train", str(planted_folder), "--recipe", "tiny", "--config", str(tmp_path / "c.toml"), "--out", str(tmp_path / "run")]) == 0
+
+
+def test_recipes_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recipes"]) == 0
+    assert "tiny" in capsys.readouterr().out
+    done = subprocess.run([sys.executable, "-m", "longtail", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"longtail {__version__}"
+
+
+def test_data_commands(planted_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "sample", str(tmp_path / "sample")]) == 0
+    assert (tmp_path / "sample" / "trn.json.gz").exists()
+    assert main(["data", "stats", str(planted_folder), "--json", str(tmp_path / "s.json")]) == 0
+    assert json.loads((tmp_path / "s.json").read_text())
+    assert main(["data", "check", str(planted_folder)]) == 0
+    assert "usable" in capsys.readouterr().out
+    for kind, name in (("lf", "a"), ("sparse", "b"), ("npz", "c"), ("csv", "d"), ("jsonl", "e")):
+        source = tmp_path / "sample" if kind != "sparse" else None
+        if source is not None:
+            assert main(["data", "convert", str(planted_folder), str(tmp_path / name), "--format", kind]) in (0, 2), kind
+    assert main(["data", "synthetic", str(tmp_path / "syn"), "--size", "tiny", "--set", "missing_rate=0.3"]) == 0
+    assert main(["data", "check", str(tmp_path / "syn")]) == 0
+
+
+def test_own_csv_in_three_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the README promises."""
+    table = tmp_path / "titles.csv"
+    table.write_text("text,labels\n" + "".join(f"{animal} number {n},{animal}|animal\n" for animal in ("cat", "dog", "owl") for n in range(5)))
+    run = tmp_path / "run"
+    assert main(["train", str(table), "--recipe", "tiny", "--out", str(run)]) == 0
+    assert main(["predict", str(run), "my cat", "-k", "2", "--format", "jsonl"]) == 0
+    assert set(json.loads(capsys.readouterr().out.splitlines()[-1])["labels"]) == {"animal", "cat"}
+
+
+# ---- wrong calls ----
+
+
+def test_wrong_settings_name_the_nearest(planted_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train = ("train", str(planted_folder), "--out", str(tmp_path / "r"), "--recipe")
+    error, hint = fails(capsys, *train, "tiny", "--set", "classify.neighbors=3")
+    assert "classify.neighbors" in error
+    assert "classify.neighbours" in hint
+    error, hint = fails(capsys, *train, "tinny")
+    assert "did you mean 'tiny'?" in hint
+    assert not (tmp_path / "r").exists()
+
+
+def test_wrong_calls(tiny_run: Path, planted_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "invalid choice" in fails(capsys, "trian")[0]
+    assert "--out" in fails(capsys, "train", str(planted_folder))[0]
+    assert "no such" in fails(capsys, "train", str(tmp_path / "absent"), "--out", str(tmp_path / "r"))[0]
+    assert "either texts or --input" in fails(capsys, "predict", str(tiny_run))[0]
+    assert "either texts or --input" in fails(capsys, "predict", str(tiny_run), "x", "--input", "y")[0]
+    assert "-k 0" in fails(capsys, "predict", str(tiny_run), "x", "-k", "0")[0]
+    assert "npz needs --output" in fails(capsys, "predict", str(tiny_run), "x", "--format", "npz")[0]
+    assert "no such file" in fails(capsys, "predict", str(tiny_run), "--input", str(tmp_path / "absent.txt"))[0]
+    assert "no such run or bundle" in fails(capsys, "evaluate", str(tmp_path / "absent"), str(planted_folder))[0]
+    assert "--resamples 0" in fails(capsys, "compare", str(tiny_run), str(tiny_run), str(planted_folder), "--resamples", "0")[0]
+
+
+def test_another_data_set_in_the_same_run_is_refused(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["data", "synthetic", str(tmp_path / "syn")])
+    error, hint = fails(capsys, "train", str(tmp_path / "syn"), "--recipe", "tiny", "--out", str(tiny_run))
+    assert "data.digest" in error
+    assert "--restart" in hint
+
+
+def test_a_model_of_other_labels_is_refused(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["data", "synthetic", str(tmp_path / "syn")])
+    assert "none of the labels" in fails(capsys, "evaluate", str(tiny_run), str(tmp_path / "syn"))[0]
+
+
+def test_garbage_inputs_name_file_and_line(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    garbage = tmp_path / "g.jsonl"
+    garbage.write_text('{"title": "owl"}\n{"title": \n')
+    assert f"{garbage}, line 2" in fails(capsys, "predict", str(tiny_run), "--input", str(garbage))[0]
+    garbage.write_text("[1]\n")
+    assert "line 1" in fails(capsys, "predict", str(tiny_run), "--input", str(garbage))[0]
+    garbage.write_bytes(b'{"title": "\xff"}\n')
+    assert "UTF-8" in fails(capsys, "predict", str(tiny_run), "--input", str(garbage))[0]
+
+
+def test_debug_shows_the_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", str(tmp_path / "absent"), str(tmp_path), "--debug"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_bug_of_ours_is_exit_1_without_traceback(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("longtail.recipes.RECIPES", None)
+    assert main(["recipes"]) == 1
+    shown = capsys.readouterr().err
+    assert "internal error" in shown
+    assert "Traceback" not in shown
+
+
+def test_a_reader_that_goes_away_is_no_error(tiny_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "many.txt").write_text("owl\n" * 20000)
+    command = f"{sys.executable} -m longtail predict {tiny_run} --input {tmp_path / 'many.txt'} | head -n 1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True, env=os.environ)
+    assert done.stdout.splitlines() == ["owl", "0"]
+    assert "error" not in done.stderr
+
+
+def test_runs_from_src_without_installation(tmp_path: Path) -> None:
+    source = Path(__file__).parents[1] / "src"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", "import sys; sys.path[:0] = sys.argv[1:]; import runpy; sys.argv = ['longtail', 'recipes']; runpy.run_module('longtail', run_name='__main__')", str(source)],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert "tiny" in done.stdout

@@ -1,0 +1,66 @@
+"""The rooms of the house: a file imports only from rooms above its own, and prediction needs no torch."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import longtail
+
+ROOT = Path(longtail.__file__).parent
+
+# From top to bottom; a room may import rooms above it and itself (docs/architecture.md).
+ROOMS = (
+    "errors config types compiled persistence metrics data features graph nn search training model engine "
+    "recipes pipeline bundle predictor evaluate compare api demo serve report cli"
+).split()
+
+TORCH_ROOMS = {"nn", "training", "model", "recipes"}
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imported(tree: ast.AST) -> list[str]:
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names += [f"{node.module}.{alias.name}" for alias in node.names] if node.module == "longtail" else [node.module]
+    return names
+
+
+FILES = sorted(path for path in ROOT.rglob("*.py") if path.name not in ("__main__.py",) and path != ROOT / "__init__.py")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_upwards(path: Path) -> None:
+    here = room_of(path)
+    assert here in ROOMS, f"{path} is in a room that docs/architecture.md does not know"
+    for name in imported(ast.parse(path.read_text())):
+        package, _, rest = name.partition(".")
+        if package == "longtail" and rest and rest != "__version__":
+            room = rest.split(".")[0]
+            assert ROOMS.index(room) <= ROOMS.index(here), f"{here} imports {room}, which stands below it"
+        if package == "torch":
+            assert here in TORCH_ROOMS, f"{here} must work without torch"
+        assert package not in ("pickle", "marshal", "shelve", "dill", "joblib"), "no pickle anywhere"
+
+
+def test_importing_is_light() -> None:
+    code = "import sys, longtail; assert not {'torch', 'numba', 'scipy', 'numpy', 'rich'} & set(sys.modules), sorted(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_public_names_exist() -> None:
+    for name in ("Dataset", "Predictor", "TopK", "LongtailError", "RECIPES", "train", "evaluate", "read"):
+        assert getattr(longtail, name) is not None
+        assert name in dir(longtail)
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = longtail.nonsense

@@ -1,0 +1,60 @@
+"""Kill a training at any moment, start it again, and get the same bundle, bit by bit."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from longtail.recipes import RECIPES
+
+SLOW = Path(__file__).with_name("slow_recipe.py")
+
+# Settings that make a recipe small enough to be trained several times in a test. A new recipe must be listed here.
+SMALL: dict[str, list[str]] = {"tiny": []}
+
+
+def command(recipe: str, data: Path, run: Path) -> list[str]:
+    if recipe == "slow":
+        return [sys.executable, str(SLOW), str(data), str(run), "0.05"]
+    settings = [part for assignment in SMALL[recipe] for part in ("--set", assignment)]
+    return [sys.executable, "-m", "longtail", "train", str(data), "--recipe", recipe, "--out", str(run), "--device", "cpu", *settings]
+
+
+def content(bundle: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(bundle)): path.read_bytes() for path in bundle.rglob("*") if path.is_file()}
+
+
+def test_every_recipe_joins_this_test() -> None:
+    assert SMALL.keys() == RECIPES.keys()
+
+
+@pytest.mark.parametrize("recipe", ["slow", *RECIPES])
+def test_killed_at_random_moments_and_resumed(recipe: str, planted_folder: Path, tmp_path: Path) -> None:
+    started = time.monotonic()
+    subprocess.run(command(recipe, planted_folder, tmp_path / "whole"), check=True, capture_output=True)
+    duration = time.monotonic() - started
+    moments = random.Random(recipe)
+    kills = 0
+    for attempt in range(30):
+        process = subprocess.Popen(command(recipe, planted_folder, tmp_path / "killed"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        # Later attempts get more time, so that the test ends; most of the first ones die in the middle.
+        try:
+            process.wait(timeout=duration * moments.uniform(0.3, 0.9) * (1 if attempt < 5 else 10))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            kills += 1
+            continue
+        assert process.stderr is not None
+        assert process.returncode == 0, process.stderr.read().decode()
+        if kills >= 3 or recipe != "slow":
+            break
+    assert kills >= 1
+    assert content(tmp_path / "killed" / "bundle") == content(tmp_path / "whole" / "bundle")
+    assert not list((tmp_path / "killed").rglob("*.tmp"))

@@ -1,0 +1,200 @@
+"""Parts survive the disk bit by bit; whatever is wrong on the disk is an error that names the file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+
+from longtail.errors import BundleError, RunError
+from longtail.persistence import KINDS, State, StringTable, load_part, map_arrays, read_json, replace_folder, save_part, write_arrays, written_aside
+
+
+class Everything:
+    """A part with values, dense and sparse arrays and nested parts."""
+
+    KIND = "everything"
+
+    def __init__(self, state: State) -> None:
+        self.held = state
+
+    def state(self) -> State:
+        return self.held
+
+    @classmethod
+    def from_state(cls, state: State) -> Everything:
+        return cls(state)
+
+
+HERE = {**KINDS, "everything": f"{__name__}:Everything"}
+
+
+def example() -> Everything:
+    arrays: dict[str, Any] = {
+        "f32": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "u64": np.array([2**63], dtype=np.uint64),
+        "empty": np.zeros((0, 4), dtype=np.int64),
+        "flags": np.array([True, False]),
+        "sparse": csr_array(np.array([[0, 1.5, 0], [0, 0, 0], [2, 0, 3]], dtype=np.float32)),
+    }
+    return Everything(State({"n": 3, "name": "ä"}, arrays, {"words": StringTable.of(["a", "", "ünï"]), "nothing": None}))
+
+
+def test_round_trip_is_bit_equal(tmp_path: Path) -> None:
+    save_part(example(), tmp_path / "p")
+    loaded = load_part(tmp_path / "p", HERE).held
+    original = example().held
+    assert loaded.values == original.values
+    assert list(loaded.parts["words"]) == ["a", "", "ünï"]
+    assert loaded.parts["nothing"] is None
+    for name, array in original.arrays.items():
+        found = loaded.arrays[name]
+        if name == "sparse":
+            np.testing.assert_array_equal(found.toarray(), array.toarray())
+            assert found.data.dtype == array.data.dtype
+        else:
+            np.testing.assert_array_equal(found, array)
+            assert found.dtype == array.dtype
+            assert found.shape == array.shape
+
+
+def test_equal_parts_give_equal_bytes(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        save_part(example(), tmp_path / name)
+    for path in (tmp_path / "a").rglob("*"):
+        if path.is_file():
+            assert path.read_bytes() == (tmp_path / "b" / path.relative_to(tmp_path / "a")).read_bytes()
+
+
+def test_loaded_arrays_are_mapped_and_read_only(tmp_path: Path) -> None:
+    save_part(example(), tmp_path / "p")
+    array = load_part(tmp_path / "p", HERE).held.arrays["f32"]
+    with pytest.raises(ValueError, match="read-only"):
+        array[0, 0] = 1
+
+
+def test_every_kind_of_the_whitelist_can_be_imported() -> None:
+    import importlib
+
+    for kind, home in KINDS.items():
+        module, _, name = home.partition(":")
+        assert getattr(importlib.import_module(module), name).KIND == kind
+
+
+@given(st.lists(st.text(), max_size=20))
+@settings(max_examples=60)
+def test_string_table_is_a_list_of_strings(strings: list[str]) -> None:
+    table = StringTable.of(strings)
+    assert list(table) == strings
+    assert [table[i] for i in range(len(table))] == strings
+    assert table[1:3] == strings[1:3]
+    assert StringTable.of(table) is table
+    if strings:
+        assert table[-1] == strings[-1]
+    with pytest.raises(IndexError):
+        table[len(strings)]
+
+
+def spoil_kind(folder: Path) -> None:
+    head = json.loads((folder / "part.json").read_text())
+    (folder / "part.json").write_text(json.dumps({**head, "kind": "os:system"}))
+
+
+def spoil_parts(folder: Path) -> None:
+    head = json.loads((folder / "part.json").read_text())
+    (folder / "part.json").write_text(json.dumps({**head, "parts": ["../p"]}))
+
+
+def spoil_indices(folder: Path) -> None:
+    arrays = {name: np.array(array) for name, array in map_arrays(folder / "arrays.safetensors").items()}
+    arrays["sparse.indices"][0] = 99
+    write_arrays(folder / "arrays.safetensors", arrays)
+
+
+def spoil_pointers(folder: Path) -> None:
+    arrays = {name: np.array(array) for name, array in map_arrays(folder / "arrays.safetensors").items()}
+    arrays["sparse.indptr"][1] = 3
+    write_arrays(folder / "arrays.safetensors", arrays)
+
+
+def spoil_offsets(folder: Path) -> None:
+    raw = (folder / "arrays.safetensors").read_bytes()
+    length = int.from_bytes(raw[:8], "little")
+    head = json.loads(raw[8 : 8 + length])
+    head["f32"]["data_offsets"][1] += 4
+    text = json.dumps(head).encode()
+    (folder / "arrays.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + raw[8 + length :])
+
+
+SPOILT = {
+    "no part.json": (lambda f: (f / "part.json").unlink(), "missing"),
+    "no arrays": (lambda f: (f / "arrays.safetensors").unlink(), "missing"),
+    "part.json cut": (lambda f: (f / "part.json").write_text('{"format"'), "not valid JSON"),
+    "part.json a list": (lambda f: (f / "part.json").write_text("[]"), "not a part"),
+    "another format": (lambda f: (f / "part.json").write_text('{"format": 99, "kind": "strings"}'), "not a part of format"),
+    "unknown kind": (spoil_kind, "unknown kind 'os:system'"),
+    "nested outside": (spoil_parts, "nested part is named"),
+    "arrays cut": (lambda f: (f / "arrays.safetensors").write_bytes((f / "arrays.safetensors").read_bytes()[:-8]), "says bytes"),
+    "arrays garbage": (lambda f: (f / "arrays.safetensors").write_bytes(b"\xff" * 40), "longer than the file"),
+    "arrays empty": (lambda f: (f / "arrays.safetensors").write_bytes(b""), "not a safetensors file"),
+    "offsets wrong": (spoil_offsets, "says bytes"),
+    "column out of range": (spoil_indices, "outside 0..2"),
+    "row pointers wrong": (spoil_pointers, "row pointers"),
+    "nested part gone": (lambda f: (f / "words" / "part.json").unlink(), "missing"),
+}
+
+
+@pytest.mark.parametrize("how", SPOILT)
+def test_a_spoilt_part_names_its_file(tmp_path: Path, how: str) -> None:
+    save_part(example(), tmp_path / "p")
+    spoil, says = SPOILT[how]
+    spoil(tmp_path / "p")
+    with pytest.raises(BundleError) as caught:
+        load_part(tmp_path / "p", HERE)
+    assert says in caught.value.message
+    assert str(tmp_path / "p") in caught.value.message
+    assert caught.value.hint
+
+
+def test_written_aside_leaves_nothing_behind_on_failure(tmp_path: Path) -> None:
+    target = tmp_path / "result.json"
+    target.write_text("old")
+    with pytest.raises(ValueError, match="broken"), written_aside(target) as aside:
+        aside.write_text("half")
+        raise ValueError("broken")
+    assert target.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["result.json"]
+
+
+def test_a_full_disk_is_an_error_not_a_half_file(tmp_path: Path) -> None:
+    target = tmp_path / "result.bin"
+    with pytest.raises(RunError, match="no space left"), written_aside(target):
+        Path("/dev/full").write_bytes(b"x" * 100)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unwritable_place_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="cannot be written"), written_aside(tmp_path / "name") as aside:
+        (tmp_path / "file" / "below").write_text(str(aside))
+
+
+def test_replace_folder_takes_the_place_of_an_old_one(tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).write_text(name)
+    replace_folder(tmp_path / "new", tmp_path / "old")
+    assert [p.name for p in (tmp_path / "old").iterdir()] == ["new"]
+    assert [p.name for p in tmp_path.iterdir()] == ["old"]
+
+
+def test_read_json_names_a_broken_file(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_bytes(b"\xff\xfe{")
+    with pytest.raises(BundleError, match=r"x\.json: not valid JSON"):
+        read_json(tmp_path / "x.json")
