@@ -148,8 +148,8 @@ def read_dictionary(folder: Path) -> dict[str, Synset]:
                 continue
             try:
                 synset = parse_synset(line)
-            # RuntimeError/StopIteration: the line ends before its counts are used up
-            except (ValueError, IndexError, StopIteration, RuntimeError) as problem:
+            # StopIteration: the line ends before its counts are used up
+            except (ValueError, IndexError, StopIteration) as problem:
                 raise DataError(f"not a synset ({problem!r})", "expected a data file of WordNet 3.0", file=path, line=number) from problem
             dictionary[synset.uid] = synset
     return dictionary
@@ -172,16 +172,29 @@ def parents(synset: Synset, dictionary: Dictionary) -> list[Synset]:
     return [dictionary[uid] for uid in synset.targets(IS_A) if uid in dictionary]
 
 
-def is_taxon(synset: Synset, dictionary: Dictionary) -> bool:
-    return TAXON in synset.words or any(is_taxon(parent, dictionary) for parent in parents(synset, dictionary))
+def taxa(dictionary: Dictionary) -> set[str]:
+    """All that is a kind of taxonomic group. Walks down with a memory, since some releases of WordNet hold an is-a cycle."""
+    children: dict[str, list[str]] = defaultdict(list)
+    for synset in dictionary.values():
+        for parent in parents(synset, dictionary):
+            children[parent.uid].append(synset.uid)
+    ahead = [uid for uid, synset in dictionary.items() if TAXON in synset.words]
+    found: set[str] = set()
+    while ahead:
+        uid = ahead.pop()
+        if uid not in found:
+            found.add(uid)
+            ahead += children[uid]
+    return found
 
 
 def usable(dictionary: Dictionary) -> dict[str, Synset]:
     """Without taxa, named persons, places and things, and offensive entries."""
+    latin = taxa(dictionary)
     return {
         uid: synset
         for uid, synset in dictionary.items()
-        if synset.clean_words and not synset.targets({INSTANCE_OF}) and not OFFENSIVE_GLOSS.search(synset.gloss) and not is_taxon(synset, dictionary)
+        if uid not in latin and synset.clean_words and not synset.targets({INSTANCE_OF}) and not OFFENSIVE_GLOSS.search(synset.gloss)
     }
 
 
@@ -405,7 +418,8 @@ Labels     entries that it is related to: what it is a kind of (one and two step
            verb group, attribute, entailment, cause. Label text: 'word, word - definition'. uid: offset-part of speech in WordNet 3.0.
 Graphs     'lexical' ({lexical}) and
            'category' ({category}).
-Split      by hash of the uid, rows in the order of that hash. Test documents are in no graph, and no definition is on both sides.
+Split      by hash of the uid, rows in the order of that hash. No definition is on both sides. No test document has a row in a graph or is an
+           anchor; a label that is also a test document keeps its links as a label.
 Masked     filter_labels_*.txt: 'document label' pairs that count neither as right nor as wrong: the label is the document itself, or the
            reverse of a test pair is a training pair.
 Left out   Latin families and genera, named persons, places and things, and entries whose gloss calls them offensive (a simple rule: some may remain).

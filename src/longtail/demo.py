@@ -14,10 +14,10 @@ from longtail.training.progress import Display
 
 QUESTIONS = (
     "a vehicle with two wheels that you pedal",
-    "a small animal that flies at night and sleeps upside down",
-    "a person who repairs pipes and taps",
+    "a sweet cake baked with flour, sugar and eggs",
+    "heavy rain with thunder and lightning",
+    "a large bird of prey that hunts at night",
     "an instrument with strings that is played with a bow",
-    "a very strong wind that turns round and destroys houses",
 )
 
 

@@ -234,7 +234,7 @@ def no_room_is_an_error(path: Path) -> Iterator[None]:
     except OSError as problem:
         if problem.errno in (errno.ENOSPC, errno.EDQUOT):
             raise RunError(f"{path}: no space left on the disk", "free some space and run the same command again") from problem
-        if problem.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG):
+        if problem.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG):
             raise RunError(f"{path}: cannot be written ({os.strerror(problem.errno)})", "choose another place, or change the rights of this one") from problem
         raise
     except Exception as problem:
@@ -247,10 +247,10 @@ def no_room_is_an_error(path: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def written_aside(path: Path) -> Iterator[Path]:
     """Yields a temporary path beside `path`; on success it replaces `path` in one step, on failure it vanishes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with no_room_is_an_error(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
             yield aside
             os.replace(aside, path)
     finally:

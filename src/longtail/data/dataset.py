@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -122,6 +123,26 @@ class Dataset:
         for split in (self.train, self.test):
             if split is not None and split.targets.shape[1] != len(self.labels):
                 raise ValueError(f"targets have {split.targets.shape[1]} columns for {len(self.labels)} labels")
+
+    @classmethod
+    def from_texts(
+        cls,
+        texts: Sequence[str] | Sequence[Mapping[str, str]],
+        labels: Sequence[Sequence[str]],
+        label_texts: Mapping[str, str] | None = None,
+        graphs: Mapping[str, Any] | None = None,
+        *,
+        test_texts: Sequence[str] | Sequence[Mapping[str, str]] | None = None,
+        test_labels: Sequence[Sequence[str]] | None = None,
+        name: str = "texts",
+    ) -> Dataset:
+        """A data set from Python lists: a text (or a dict of text fields) and a list of label ids per document.
+
+        label_texts: a text per label id. graphs: see `longtail.data.from_texts.from_texts`, which does the work.
+        """
+        from longtail.data.from_texts import from_texts
+
+        return from_texts(texts, labels, label_texts, graphs, test_texts=test_texts, test_labels=test_labels, name=name)
 
     def hold_out(self, share: float, seed: int) -> Dataset:
         """Training documents split by seed: `share` of them become the test side. The real test side is not touched.

@@ -87,6 +87,20 @@ def binary_csr(rows: I64, columns: I64, shape: tuple[int, int]) -> Csr:
     return csr_array((np.ones(len(places), dtype=np.float32), (places % width).astype(indptr.dtype), indptr), shape=shape)
 
 
+def shown(value: Any) -> str:
+    """A value for an error message, cut if it is long."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def is_whole(text: str) -> bool:
+    """Whether a text can be written as UTF-8: JSON escapes can hold half of a character."""
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
+
+
 # ---- Python lists ----
 
 
@@ -137,24 +151,34 @@ def _labelled(texts: Any, labels: Any, texts_name: str, labels_name: str, prefix
 
 def _check_label_list(uids: Any, place: str) -> None:
     if isinstance(uids, str | bytes | Mapping) or not hasattr(uids, "__len__"):
-        raise DataError(f"{place} is {_shown(uids)}, expected a list of label ids", "write a list per document, also for a single label: ['physics']")
+        raise DataError(f"{place} is {shown(uids)}, expected a list of label ids", "write a list per document, also for a single label: ['physics']")
     for uid in uids:
         if not isinstance(uid, str) or not uid.strip():
-            raise DataError(f"{place} holds {_shown(uid)}, expected a label id (a string that is not blank)", "turn label ids into strings: str(id)")
+            raise DataError(f"{place} holds {shown(uid)}, expected a label id (a string that is not blank)", "turn label ids into strings: str(id)")
 
 
 def _fields(texts: Any, place: str) -> dict[str, list[str]]:
     """One list per text field; plain strings are titles."""
     if all(isinstance(text, str) for text in texts):
-        return {"title": list(texts)}
+        fields = {"title": list(texts)}
+    else:
+        fields = _fields_of_dicts(texts, place)
+    for values in fields.values():
+        for index, value in enumerate(values):
+            if not is_whole(value):
+                raise DataError(f"{place}[{index}] holds half a character: {shown(value)}", "the text was cut in the middle of a character")
+    return fields
+
+
+def _fields_of_dicts(texts: Any, place: str) -> dict[str, list[str]]:
     names: dict[str, None] = {}
     for index, text in enumerate(texts):
         if not isinstance(text, Mapping):
             expected = "a dict of text fields, as the others are" if isinstance(text, str) else "a string or a dict of text fields"
-            raise DataError(f"{place}[{index}] is {_shown(text)}, expected {expected}", 'give strings, or {"title": "...", "content": "..."} everywhere')
+            raise DataError(f"{place}[{index}] is {shown(text)}, expected {expected}", 'give strings, or {"title": "...", "content": "..."} everywhere')
         for field, value in text.items():
             if not isinstance(field, str) or not isinstance(value, str):
-                raise DataError(f"{place}[{index}] has {_shown(field)}: {_shown(value)}, expected strings", "leave out a field that is empty")
+                raise DataError(f"{place}[{index}] has {shown(field)}: {shown(value)}, expected strings", "leave out a field that is empty")
         names.update(dict.fromkeys(text))
     return {field: [text.get(field, "") for text in texts] for field in names}
 
@@ -164,7 +188,7 @@ def _labels_with_text(label_texts: Any) -> Items:
         raise DataError(f"label_texts is a {type(label_texts).__name__}, expected a dict", 'give {"label id": "its text", ...}')
     for uid, text in label_texts.items():
         if not isinstance(uid, str) or not uid.strip() or not isinstance(text, str):
-            raise DataError(f"label_texts has {_shown(uid)}: {_shown(text)}, expected strings", "make ids and texts strings; '' where there is no text")
+            raise DataError(f"label_texts has {shown(uid)}: {shown(text)}, expected strings", "make ids and texts strings; '' where there is no text")
     return Items(list(label_texts), {"title": list(label_texts.values())})
 
 
@@ -180,7 +204,7 @@ def _graph(name: str, given: Any, dataset: Dataset) -> Graph:
         graph = Graph(name, documents=given[0], labels=given[1])
     else:
         forms = "a Graph, a pair (documents x anchors, labels x anchors) of sparse arrays, or a sparse labels x labels array"
-        raise DataError(f"graph '{name}' is {_shown(given)}, expected {forms}", "scipy.sparse.csr_array turns a dense array into a sparse one")
+        raise DataError(f"graph '{name}' is {shown(given)}, expected {forms}", "scipy.sparse.csr_array turns a dense array into a sparse one")
     n, size = len(dataset.train), len(dataset.labels)
     sides = {
         "documents": _side(graph.documents, name, "documents", n, "training documents"),
@@ -213,8 +237,3 @@ def _side(matrix: Any, name: str, side: str, rows: int, what: str) -> Csr | None
     if not np.isfinite(canonical.data).all():
         raise DataError(f"graph '{name}' has a weight in {side} that is not a number", "remove NaN and infinite weights")
     return canonical
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

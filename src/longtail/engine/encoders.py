@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -33,14 +33,9 @@ class FrozenBag:
     table: F32
 
     def encode(self, batch: Batch) -> F32:
-        from longtail.engine.kernels import embed_bags
-
-        x = batch.sparse
-        if x is None or x.shape[1] != self.table.shape[0]:
-            raise ConfigError(f"this model reads sparse features of its own vocabulary of {self.table.shape[0]}", "let the bundle's featurizer make the batch")
-        out = np.empty((len(batch), self.table.shape[1]), dtype=np.float32)
-        embed_bags(x.indptr.astype(np.int64), x.indices.astype(np.int32), x.data.astype(np.float32), self.table, out)
-        return out
+        sums = np.zeros((len(batch), self.table.shape[1]), dtype=np.float32)
+        add_bags(batch, self.table, sums)
+        return np.maximum(sums, 0, out=sums)
 
     def state(self) -> State:
         return State(arrays={"table": self.table})
@@ -68,5 +63,132 @@ class ResidualMap:
         return State(arrays={"weight": self.weight})
 
     @classmethod
-    def from_state(cls, state: State) -> Any:
+    def from_state(cls, state: State) -> ResidualMap:
         return cls(state.arrays["weight"])
+
+
+@dataclass(frozen=True)
+class FullMap:
+    """x = ReLU(A v): the residual block without its residual.  weight: A, (D, D)."""
+
+    KIND = "full-map"
+
+    weight: F32
+
+    def apply(self, vectors: F32) -> F32:
+        return np.maximum(vectors @ self.weight.T, 0)
+
+    def state(self) -> State:
+        return State(arrays={"weight": self.weight})
+
+    @classmethod
+    def from_state(cls, state: State) -> FullMap:
+        return cls(state.arrays["weight"])
+
+
+@dataclass(frozen=True)
+class FrozenDense:
+    """v = ReLU(A x + b) of given vectors, or ReLU(x) without projection.  weight: (D, D_in) or None; bias: (D,)."""
+
+    KIND = "frozen-dense"
+
+    weight: F32 | None = None
+    bias: F32 | None = None
+
+    def encode(self, batch: Batch) -> F32:
+        if batch.dense is None or (self.weight is not None and batch.dense.shape[1] != self.weight.shape[1]):
+            raise ConfigError("this model reads dense vectors as wide as those of its training", "give vectors made in the same way")
+        vectors = batch.dense if self.weight is None or self.bias is None else batch.dense @ self.weight.T + self.bias
+        return np.maximum(vectors, 0).astype(np.float32)
+
+    def state(self) -> State:
+        return State(arrays={} if self.weight is None else {"weight": self.weight, "bias": self.bias})
+
+    @classmethod
+    def from_state(cls, state: State) -> FrozenDense:
+        return cls(state.arrays.get("weight"), state.arrays.get("bias"))
+
+
+@dataclass(frozen=True)
+class FrozenMlp:
+    """v = ReLU(A ReLU(E x + b) + c).  table: (V, H); hidden_bias: (H,); weight: (D, H); bias: (D,)."""
+
+    KIND = "frozen-mlp"
+
+    table: F32
+    hidden_bias: F32
+    weight: F32
+    bias: F32
+
+    def encode(self, batch: Batch) -> F32:
+        hidden = np.tile(self.hidden_bias, (len(batch), 1))
+        add_bags(batch, self.table, hidden)
+        return np.maximum(np.maximum(hidden, 0) @ self.weight.T + self.bias, 0)
+
+    def state(self) -> State:
+        return State(arrays={"table": self.table, "hidden_bias": self.hidden_bias, "weight": self.weight, "bias": self.bias})
+
+    @classmethod
+    def from_state(cls, state: State) -> FrozenMlp:
+        return cls(**state.arrays)
+
+
+@dataclass(frozen=True)
+class FrozenCnn:
+    """v = ReLU(A pooled + c): convolutions over token vectors, the maximum of each of `chunks` pieces of every map.
+
+    table: (V, D_in); filters[i]: (F, D_in, span); filter_biases[i]: (F,); weight: (D, ...); bias: (D,).
+    """
+
+    KIND = "frozen-cnn"
+
+    table: F32
+    filters: tuple[F32, ...]
+    filter_biases: tuple[F32, ...]
+    weight: F32
+    bias: F32
+    length: int
+    chunks: int
+
+    def encode(self, batch: Batch, block: int = 512) -> F32:
+        if batch.tokens is None:
+            raise ConfigError("this model reads token sequences", "let the bundle's featurizer make the batch")
+        out = np.empty((len(batch), len(self.bias)), dtype=np.float32)
+        for start in range(0, len(batch), block):
+            tokens = batch.tokens[start : start + block, : self.length]
+            x = np.zeros((len(tokens), self.length, self.table.shape[1]), dtype=np.float32)
+            x[:, : tokens.shape[1]] = np.where(tokens[..., None] >= 0, self.table[tokens], 0)
+            pooled = np.concatenate([self._pooled(x, f, b) for f, b in zip(self.filters, self.filter_biases, strict=True)], axis=1)
+            out[start : start + block] = np.maximum(pooled @ self.weight.T + self.bias, 0)
+        return out
+
+    def _pooled(self, x: F32, filters: F32, bias: F32) -> F32:
+        span = filters.shape[2]
+        windows = np.lib.stride_tricks.sliding_window_view(x, span, axis=1)  # (B, T - span + 1, D_in, span)
+        maps = np.maximum(np.einsum("btds,fds->bft", windows, filters, optimize=True) + bias[:, None], 0)
+        positions = maps.shape[2]
+        edges = [(place * positions // self.chunks, -(-(place + 1) * positions // self.chunks)) for place in range(self.chunks)]
+        pieces: F32 = np.stack([maps[:, :, low:high].max(axis=2) for low, high in edges], axis=2).reshape(len(x), -1)
+        return pieces
+
+    def state(self) -> State:
+        arrays = {"table": self.table, "weight": self.weight, "bias": self.bias}
+        for number, (f, b) in enumerate(zip(self.filters, self.filter_biases, strict=True)):
+            arrays |= {f"filters{number}": f, f"filter_bias{number}": b}
+        return State({"length": self.length, "chunks": self.chunks, "spans": len(self.filters)}, arrays)
+
+    @classmethod
+    def from_state(cls, state: State) -> FrozenCnn:
+        a, spans = state.arrays, range(state.values["spans"])
+        filters, biases = tuple(a[f"filters{n}"] for n in spans), tuple(a[f"filter_bias{n}"] for n in spans)
+        return cls(a["table"], filters, biases, a["weight"], a["bias"], state.values["length"], state.values["chunks"])
+
+
+def add_bags(batch: Batch, table: F32, sums: F32) -> None:
+    """sums[b] += the weighted sum of the table's rows for the words of document b."""
+    from longtail.engine import kernels
+
+    x = batch.sparse
+    if x is None or x.shape[1] != table.shape[0]:
+        raise ConfigError(f"this model reads sparse features of its own vocabulary of {table.shape[0]}", "let the bundle's featurizer make the batch")
+    kernels.add_bags(x.indptr.astype(np.int64), x.indices.astype(np.int32), x.data.astype(np.float32), table, sums)

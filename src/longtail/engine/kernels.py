@@ -9,18 +9,14 @@ from longtail.types import F32, I32, I64
 
 
 @compiled(parallel=True)
-def embed_bags(starts: I64, columns: I32, values: F32, table: F32, out: F32) -> None:
-    """out[b] = ReLU(sum of values * table[columns] of bag b). table: (V, D); out: (B, D)."""
+def add_bags(starts: I64, columns: I32, values: F32, table: F32, sums: F32) -> None:
+    """sums[b] += values * table[columns] over the entries of bag b. table: (V, D); sums: (B, D)."""
     for unsigned in prange(len(starts) - 1):
         row = np.int64(unsigned)
-        for d in range(table.shape[1]):
-            out[row, d] = 0.0
         for at in range(starts[row], starts[row + 1]):
             column, value = columns[at], values[at]
             for d in range(table.shape[1]):
-                out[row, d] += value * table[column, d]
-        for d in range(table.shape[1]):
-            out[row, d] = max(out[row, d], np.float32(0.0))
+                sums[row, d] += value * table[column, d]
 
 
 @compiled(parallel=True, fastmath=True)

@@ -12,22 +12,16 @@ many threads at once. Arrays that are only read are expected read-only (as memor
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longtail.compiled import compiled
 from longtail.features.characters import SEPARATOR, WORD
+from longtail.features.tables import CHARS, KIND_SHIFT, PAIRS, PIECES, U8, U32, U64, WORDS, KeyTable, Reader
 from longtail.types import F32, I32, I64
 
-U64 = NDArray[np.uint64]
-U32 = NDArray[np.uint32]
-
-# Kinds of features, as numbered in the top bits of a key ...
-WORDS, PAIRS, CHARS, PIECES = 0, 1, 2, 3
-KIND_SHIFT = np.uint64(62)
-# ... and one seed for each, so that a word and a pair are never alike; a piece inside a word is none at its start.
+# One seed per kind, so that a word and a pair are never alike; a piece inside a word is none at its start.
 _SEEDS = (np.uint64(0x8CB92BA72F3D8DD7), np.uint64(0xD6E8FEB86659FD93), np.uint64(0xA24BAED4963EE407), np.uint64(0x9FB21C651E98DF25))
 _SEED_INSIDE = np.uint64(0xC2B2AE3D27D4EB4F)
 
@@ -38,28 +32,6 @@ _S32, _S33, _S2 = np.uint64(32), np.uint64(33), np.uint64(2)
 _BEGIN, _END = np.uint64(0x110000), np.uint64(0x110001)
 # Longer "words" are not cut into pieces (the limit of `tokenizers`): they are encoded data, not language.
 LONGEST_CUT_WORD = 100
-
-
-class KeyTable(NamedTuple):
-    """Sorted keys, and where those begin that share their top bits: finding one reads two places of memory."""
-
-    keys: U64
-    buckets: I32
-    shift: np.uint64
-
-
-class Reader(NamedTuple):
-    """How text becomes keys.
-
-    classes: (1114112,) uint8 per code point.  kinds: bit k is set if kind k is wanted.
-    sizes: (S,) int64 increasing lengths of character n-grams.  pieces: keys of the sub-word vocabulary.
-    """
-
-    classes: NDArray[np.uint8]
-    kinds: int
-    sizes: I64
-    pieces: KeyTable
-    longest_piece: int
 
 
 @compiled()
@@ -330,7 +302,7 @@ def move_counts(old_slots: U64, old_counts: I32, slots: U64, counts: I32) -> Non
 
 
 @compiled()
-def spell(text: U32, classes: NDArray[np.uint8], keys: U64, origins: I64) -> tuple[U32, I64]:
+def spell(text: U32, classes: U8, keys: U64, origins: I64) -> tuple[U32, I64]:
     """The spelling of features as code points, one after the other, and where each begins and the last ends.
 
     A pair is written with one space, n-grams with ``<`` and ``>`` at the edges of their word, a piece inside a word with ``##``.
@@ -365,3 +337,15 @@ def spell(text: U32, classes: NDArray[np.uint8], keys: U64, origins: I64) -> tup
             at += 1
         offsets[j + 1] = at
     return spelled[:at].copy(), offsets
+
+
+@compiled()
+def keys_of_pieces(text: U32, edges: I64, inside: NDArray[np.bool_]) -> U64:
+    """Feature keys of given pieces (see `bags` for text and edges); `inside` marks those that continue a word."""
+    keys = np.empty(len(inside), np.uint64)
+    for j in range(len(inside)):
+        state = _SEED_INSIDE if inside[j] else _SEEDS[PIECES]
+        for i in range(edges[j] + 1, edges[j + 1]):
+            state = _step(state, np.uint64(text[i]))
+        keys[j] = _finish(state, PIECES)
+    return keys

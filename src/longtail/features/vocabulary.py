@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from longtail.features import sparse_kernels as kernels
-from longtail.features.sparse_kernels import U32, U64, KeyTable, Reader
+from longtail.features.reading import blocks, encode, in_order
+from longtail.features.tables import KIND_SHIFT, U32, U64, Bags, Reader
 from longtail.persistence import StringTable
-from longtail.types import I32, I64
+from longtail.types import F32, I32, I64
 
 # Which column a count goes to: idf needs the documents alone, the choice of features looks at both.
 DOCUMENTS, LABELS = 0, 1
-_KINDS = 4
+
+
+class Source(NamedTuple):
+    """Texts to learn from: one sequence per field, what an occurrence in each field counts, DOCUMENTS or LABELS."""
+
+    columns: Sequence[Sequence[str]]
+    weights: F32
+    side: int
 
 
 @dataclass(frozen=True)
@@ -25,76 +35,89 @@ class Counted:
     labels: I32
     spellings: StringTable
 
+    @property
+    def total(self) -> I64:
+        return self.documents.astype(np.int64) + self.labels
+
     def most_frequent(self, most: int) -> Counted:
         """The `most` features with the highest counts (documents and labels together); ties go by spelling, then by key."""
         if most >= len(self.keys):
             return self
-        total = self.documents.astype(np.int64) + self.labels
+        total = self.total
         last = int(np.partition(total, len(total) - most)[len(total) - most])
         sure, ties = np.flatnonzero(total > last), np.flatnonzero(total == last).tolist()
         ties.sort(key=lambda i: (self.spellings[i].encode(), int(self.keys[i])))
-        return self._rows(np.sort(np.concatenate([sure, np.array(ties[: most - len(sure)], dtype=np.int64)])))
-
-    def _rows(self, rows: I64) -> Counted:
+        rows = np.sort(np.concatenate([sure, np.array(ties[: most - len(sure)], dtype=np.int64)]))
         return Counted(self.keys[rows], self.documents[rows], self.labels[rows], _reordered(self.spellings, rows))
 
 
-class FeatureCounter:
+def count_features(sources: Sequence[Source], reader: Reader, least: Sequence[int], keep_bags: bool = False) -> tuple[Counted, list[list[Bags]]]:
+    """Reads the sources once. Gives the features that reach the least count of their kind, and per source its bags if they are to be kept.
+
+    Blocks are read on all cores and counted in their order.
+    """
+    counter = _FeatureCounter(least, reader)
+    kept: list[list[Bags]] = []
+    for source in sources:
+        kept.append([])
+
+        def read(texts: list[str], weights: F32 = source.weights) -> tuple[U32, I64, Bags]:
+            text, edges = encode(texts)
+            keys, counts, origins, rows = kernels.bags(text, edges, weights, reader)
+            return text, origins, Bags(keys, counts, rows)
+
+        for text, origins, bags in in_order(read, blocks(source.columns)):
+            counter.add(source.side, text, bags.keys, origins)
+            if keep_bags:
+                kept[-1].append(bags)
+    return counter.result(), kept
+
+
+class _FeatureCounter:
     """Counts in how many documents and labels each feature occurs, block by block.
 
     A feature is spelled out at the moment it reaches the least count of its kind, so the many that never do cost 16 bytes each.
     """
 
-    def __init__(self, least: tuple[int, int, int, int]) -> None:
-        self._least = np.array(least, dtype=np.int32)
-        self._slots, self._counts, self._used = _empty_table(1 << 16)
-        self._spelled: list[tuple[U64, U32, I64]] = []
+    def __init__(self, least: Sequence[int], reader: Reader) -> None:
+        self._reader, self._least = reader, np.array(least, dtype=np.int32)
+        self._slots, self._counts = _empty_table(1 << 16)
+        self._used = 0
+        self._keys, self._points, self._lengths = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)]
 
-    def add(self, side: int, text: U32, reader: Reader, keys: U64, origins: I64) -> None:
-        """Counts the features of a block (see `sparse_kernels.bags`), each at most once per document."""
+    def add(self, side: int, text: U32, keys: U64, origins: I64) -> None:
         self._make_room(len(keys))
         new, reached = kernels.count_keys(keys, side, self._slots, self._counts, self._least)
         self._used += new
-        if len(reached):
-            self._spelled.append((keys[reached], *kernels.spell(text, reader.classes, keys[reached], origins[reached])))
+        points, offsets = kernels.spell(text, self._reader.classes, keys[reached], origins[reached])
+        self._keys.append(keys[reached])
+        self._points.append(points)
+        self._lengths.append(np.diff(offsets))
 
     def _make_room(self, more: int) -> None:
         capacity = len(self._slots)
         while self._used + more > capacity // 2:
             capacity *= 2
         if capacity > len(self._slots):
-            slots, counts, _ = _empty_table(capacity)
+            slots, counts = _empty_table(capacity)
             kernels.move_counts(self._slots, self._counts, slots, counts)
             self._slots, self._counts = slots, counts
 
     def result(self) -> Counted:
-        """What reached its least count. The counter cannot be used afterwards."""
-        kept = np.flatnonzero(self._counts.sum(axis=1) >= self._least[(self._slots >> kernels.KIND_SHIFT).astype(np.int64)])
-        kept = kept[np.argsort(self._slots[kept])]
-        keys, counts = self._slots[kept], self._counts[kept]
-        del self._slots, self._counts
-        spelled_keys = np.concatenate([np.zeros(0, np.uint64), *(k for k, _, _ in self._spelled)])
-        points = np.concatenate([np.zeros(0, np.uint32), *(p for _, p, _ in self._spelled)])
-        lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(o) for _, _, o in self._spelled)])
-        self._spelled.clear()
-        spellings = _reordered(_utf8(points, lengths), np.argsort(spelled_keys))
-        return Counted(keys, counts[:, DOCUMENTS].copy(), counts[:, LABELS].copy(), spellings)
+        """What reached its least count."""
+        used = np.flatnonzero(self._counts[:, DOCUMENTS] + self._counts[:, LABELS])
+        keys, counts = self._slots[used], self._counts[used]
+        often = counts.sum(axis=1) >= self._least[(keys >> KIND_SHIFT).astype(np.int64)]
+        keys, counts = keys[often], counts[often]
+        order = np.argsort(keys)
+        spellings = _utf8(np.concatenate(self._points), np.concatenate(self._lengths))
+        return Counted(
+            keys[order], counts[order, DOCUMENTS], counts[order, LABELS], _reordered(spellings, np.argsort(np.concatenate(self._keys)))
+        )
 
 
-def key_table(keys: U64) -> KeyTable:
-    """A table over increasing `keys`, which must not change any more."""
-    if np.any(keys[1:] <= keys[:-1]):
-        raise ValueError("keys of features are not increasing")
-    bits = max(1, int(len(keys)).bit_length())
-    shift = np.uint64(64 - bits)
-    buckets = np.zeros((1 << bits) + 1, dtype=np.int32)
-    np.cumsum(np.bincount((keys >> shift).astype(np.int64), minlength=1 << bits), out=buckets[1:])
-    keys.flags.writeable = buckets.flags.writeable = False
-    return KeyTable(keys, buckets, shift)
-
-
-def _empty_table(capacity: int) -> tuple[U64, I32, int]:
-    return np.zeros(capacity, dtype=np.uint64), np.zeros((capacity, 2), dtype=np.int32), 0
+def _empty_table(capacity: int) -> tuple[U64, I32]:
+    return np.zeros(capacity, dtype=np.uint64), np.zeros((capacity, 2), dtype=np.int32)
 
 
 def _utf8(points: U32, lengths: I64) -> StringTable:

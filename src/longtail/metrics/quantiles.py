@@ -68,7 +68,7 @@ def equal_volume(counts: I64, n_bins: int = 5) -> Bins:
     start, before, total = 0, 0, int(filled[-1]) if len(filled) else 0
     for number in range(n_bins - 1):
         # in integers, so that no rounding decides where a label goes: filled >= before + total / n_bins
-        end = min(int(np.searchsorted(filled * n_bins, before * n_bins + total)) + 1, len(order))
+        end = min(start + int(np.searchsorted(filled[start:] * n_bins, before * n_bins + total)) + 1, len(order))
         bin_of_label[order[start:end]] = number
         if end == len(order):
             break

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from longtail.nn.batches import TensorBatch
 from longtail.nn.encoded import Encoded, Encoder
+from longtail.nn.initial import xavier_linear
 from longtail.nn.row_table import RowTable
 
 
@@ -30,12 +32,12 @@ class BagEncoder(Encoder):
 class MlpEncoder(Encoder):
     """A bag as the first layer, then one more: v = dropout(ReLU(A dropout(ReLU(bag + b)) + c)). Paper: MACH's network."""
 
-    def __init__(self, table: RowTable, width: int, generator: torch.Generator, *, dropout: float = 0.5) -> None:
+    def __init__(self, table: RowTable, width: int, rng: np.random.Generator, *, dropout: float = 0.5) -> None:
         super().__init__()
         self.table = table
         hidden = int(table.weight.shape[1])
         self.hidden_bias = nn.Parameter(torch.zeros(hidden))
-        self.output = xavier_linear(hidden, width, generator)
+        self.output = xavier_linear(hidden, width, rng)
         self.dropout = nn.Dropout(dropout)
         self.width = width
 

@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from longtail.nn.initial import uniform
+
 
 class OneVsAll(nn.Module):
     """An independent linear classifier per label.
@@ -21,9 +23,8 @@ class OneVsAll(nn.Module):
         super().__init__()
         self.width, self.has_bias = width, bias
         limit = math.sqrt(6 / (width + labels))
-        rows = np.zeros((labels, width + bias), dtype=np.float32)
-        rows[:, :width] = (rng.random((labels, width), dtype=np.float32) * 2 - 1) * np.float32(limit)
-        self.rows = nn.Parameter(torch.from_numpy(rows))
+        rows = uniform((labels, width), limit, rng)
+        self.rows = nn.Parameter(torch.cat([rows, torch.zeros(labels, 1)], dim=1) if bias else rows)
 
     @property
     def labels(self) -> int:

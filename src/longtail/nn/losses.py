@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -29,8 +30,7 @@ def full_bce(z_BD: Tensor, rows_LD: Tensor, targets: Bags, *, compute: torch.dty
     The B x L scores are never stored whole: each block of labels goes through scores, loss and gradients at once, in the
     forward pass. The backward pass only scales.
     """
-    loss: Tensor = _FullBce.apply(z_BD, rows_LD, targets, compute or z_BD.dtype)
-    return loss
+    return cast(Callable[..., Tensor], _FullBce.apply)(z_BD, rows_LD, targets, compute or z_BD.dtype)
 
 
 class _FullBce(torch.autograd.Function):

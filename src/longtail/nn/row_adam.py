@@ -60,7 +60,9 @@ class RowAdam:
             return
         rows, place = torch.unique(bags.ids, return_inverse=True)
         gradient = gradient_BD.to(self.table.dtype)[bags.owners] * bags.weights.to(self.table.dtype)[:, None]
-        self.update_rows(rows, torch.zeros(len(rows), self.table.shape[1], dtype=self.table.dtype, device=self.table.device).index_add_(0, place, gradient), rate)
+        self.update_rows(
+            rows, torch.zeros(len(rows), self.table.shape[1], dtype=self.table.dtype, device=self.table.device).index_add_(0, place, gradient), rate
+        )
 
     def _step_by_kernel(self, bags: Bags, gradient_BD: Tensor, rate: float) -> None:
         from longtail.nn.row_kernels import adam_from_bags, grouped_by_row

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -30,8 +31,7 @@ class RowTable(nn.Module):
 
     def forward(self, bags: Bags) -> Tensor:
         """(B, D): the weighted sum of each bag."""
-        summed: Tensor = _BagSum.apply(self.weight, self, bags)
-        return summed
+        return cast(Callable[..., Tensor], _BagSum.apply)(self.weight, self, bags)
 
     def take_gradient(self) -> tuple[Bags, Tensor] | None:
         """What backward passes left since the last call: all bags and the (B, D) gradients of their sums; None if nothing."""

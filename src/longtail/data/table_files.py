@@ -1,0 +1,238 @@
+"""Files of rows and columns: JSON lines, CSV, TSV, Parquet. What the columns mean is said in `tables`.
+
+CSV is comma- (or semicolon-, or tab-) separated with quotes; TSV is tab-separated without quotes. Both have a header; a TSV
+without one whose second column holds ``<uri>`` is read as an Annif corpus. All are UTF-8; ``.gz`` is read too.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from longtail.data.from_texts import shown
+from longtail.data.lines import open_text_lines
+from longtail.errors import DataError, MissingExtra
+
+SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
+URIS = re.compile(r"\s*(<[^<>\s]+>\s*)+")
+
+_SAMPLE = 100  # records of a JSON file that are asked for their columns
+
+
+def format_of(path: Path) -> str | None:
+    """The format that the name of a file says, or None."""
+    return SUFFIXES.get(Path(path.name.lower().removesuffix(".gz")).suffix)
+
+
+class TableFile(Protocol):
+    """A file of rows."""
+
+    path: Path
+
+    def columns(self) -> list[str]: ...
+
+    def rows(self, wanted: Sequence[str]) -> Iterator[tuple[int, tuple[Any, ...]]]:
+        """Line (or row, for Parquet), from 1, and the values of the wanted columns."""
+        ...
+
+    def error(self, line: int, message: str, hint: str) -> DataError: ...
+
+
+def open_table(path: Path) -> TableFile:
+    kind = format_of(path)
+    if kind is None:
+        raise DataError(f"'{''.join(path.suffixes) or path.name}' is not a table that can be read", f"use one of {', '.join(SUFFIXES)}", file=path)
+    if not path.is_file():
+        raise DataError("no such file" if not path.exists() else "is a folder", "give the path of a table", file=path)
+    if kind == "parquet":
+        return Parquet(path)
+    return JsonLines(path) if kind == "jsonl" else Delimited(path)
+
+
+@dataclass(frozen=True)
+class _Lines:
+    path: Path
+
+    def error(self, line: int, message: str, hint: str) -> DataError:
+        return DataError(message, hint, file=self.path, line=line)
+
+    def lines(self) -> Iterator[tuple[int, str]]:
+        """Numbered lines with one line end each, without a byte order mark."""
+        for number, line in enumerate(open_text_lines(self.path), 1):
+            if "\0" in line:
+                raise self.error(number, "the line has a NUL byte", "the file is broken, or not UTF-8 text: export it again as UTF-8")
+            yield number, (line.removeprefix("\ufeff") if number == 1 else line).rstrip("\r\n") + "\n"
+
+
+class JsonLines(_Lines):
+    """One object per line. Columns are the keys; a record may lack some."""
+
+    def columns(self) -> list[str]:
+        names: dict[str, None] = {}
+        for number, (_, record) in enumerate(self._records()):
+            if number == _SAMPLE:
+                break
+            names.update(dict.fromkeys(record))
+        if not names:
+            raise DataError("the file has no records", "write one JSON object per line", file=self.path)
+        return list(names)
+
+    def rows(self, wanted: Sequence[str]) -> Iterator[tuple[int, tuple[Any, ...]]]:
+        for line, record in self._records():
+            yield line, tuple(record.get(name) for name in wanted)
+
+    def _records(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        for number, line in self.lines():
+            if line == "\n":
+                continue
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError) as problem:
+                at = f"{problem.msg}, column {problem.colno}" if isinstance(problem, json.JSONDecodeError) else str(problem)
+                array = "this is a JSON array; " if number == 1 and line.startswith("[") else ""
+                raise self.error(number, f"not valid JSON ({at})", f"{array}write one JSON object per line") from None
+            if not isinstance(record, dict):
+                array = "a JSON array can be cut into lines with: jq -c '.[]'" if isinstance(record, list) else 'e.g. {"text": "...", "labels": ["..."]}'
+                raise self.error(number, f"{shown(record)} is not a JSON object", f"write one JSON object per line; {array}")
+            yield number, record
+
+
+class Delimited(_Lines):
+    """CSV with quotes, or TSV without."""
+
+    def columns(self) -> list[str]:
+        return self._header()[0]
+
+    def rows(self, wanted: Sequence[str]) -> Iterator[tuple[int, tuple[Any, ...]]]:
+        names, has_header = self._header()
+        places = [names.index(name) for name in wanted]
+        for position, (line, cells) in enumerate(self._split()):
+            if position == 0 and has_header:
+                continue
+            if len(cells) != len(names):
+                raise self.error(line, f"{len(cells)} columns, the header has {len(names)} ({', '.join(names)})", _COLUMNS_HINT[self._tabs])
+            yield line, tuple(cells[place] for place in places)
+
+    @property
+    def _tabs(self) -> bool:
+        return format_of(self.path) == "tsv"
+
+    def _header(self) -> tuple[list[str], bool]:
+        first = next(self._split(), None)
+        if first is None:
+            raise DataError("the file is empty", "write a header with the names of the columns, and a row per document", file=self.path)
+        line, cells = first
+        if self._tabs and len(cells) == 2 and URIS.fullmatch(cells[1]):
+            return ["text", "uris"], False
+        names = [cell.strip() for cell in cells]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise self.error(line, f"the header names column '{twice[0]}' twice", "give every column a name of its own")
+        return names, True
+
+    def _split(self) -> Iterator[tuple[int, list[str]]]:
+        """Rows that are not blank, each with the line it begins on."""
+        if self._tabs:
+            yield from ((number, line[:-1].split("\t")) for number, line in self.lines() if line != "\n")
+            return
+        reader = csv.reader((line for _, line in self.lines()), delimiter=self._delimiter(), strict=True)
+        begin = 1
+        try:
+            for cells in reader:
+                if cells:
+                    yield begin, cells
+                begin = reader.line_num + 1
+        except csv.Error as problem:
+            raise self.error(
+                begin, f"not valid CSV ({problem})", 'a cell with " in it must be quoted, and each " in it doubled; every quote must be closed'
+            ) from None
+
+    def _delimiter(self) -> str:
+        first = next((line for _, line in self.lines() if line != "\n"), "")
+        return max(",;\t", key=first.count)
+
+
+_COLUMNS_HINT = {
+    True: "a TSV cell cannot hold a tab; write CSV or JSON lines",
+    False: "put a cell that holds the delimiter in double quotes",
+}
+
+
+@dataclass(frozen=True)
+class Parquet:
+    """Columns of a Parquet file; rows are numbered from 1."""
+
+    path: Path
+
+    def columns(self) -> list[str]:
+        return self._read(lambda file: list(file.schema_arrow.names))
+
+    def rows(self, wanted: Sequence[str]) -> Iterator[tuple[int, tuple[Any, ...]]]:
+        columns = self._read(lambda file: [column.to_pylist() for column in file.read(columns=list(wanted)).select(list(wanted)).columns])
+        return enumerate(zip(*columns, strict=True), 1)
+
+    def error(self, line: int, message: str, hint: str) -> DataError:
+        return DataError(f"row {line}: {message}", hint, file=self.path)
+
+    def _read(self, read: Callable[[Any], Any]) -> Any:
+        parquet, arrow = _pyarrow()
+        try:
+            with parquet.ParquetFile(self.path) as file:
+                return read(file)
+        except (arrow.ArrowException, OSError, UnicodeDecodeError) as problem:
+            reason = str(problem).strip().split("\n")[0]
+            raise DataError(f"not a readable Parquet file ({reason})", "the file is truncated or of another format; write it again", file=self.path) from None
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise MissingExtra("pyarrow", "parquet", "reading and writing Parquet") from None
+    return pyarrow.parquet, pyarrow
+
+
+# ---- writing ----
+
+
+def _write_jsonl(path: Path, columns: Mapping[str, list[Any]]) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        for values in zip(*columns.values(), strict=True):
+            file.write(json.dumps(dict(zip(columns, values, strict=True)), ensure_ascii=False) + "\n")
+
+
+def _write_csv(path: Path, columns: Mapping[str, list[Any]]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
+
+
+def _write_tsv(path: Path, columns: Mapping[str, list[Any]]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        for values in (tuple(columns), *zip(*columns.values(), strict=True)):
+            for value in values:
+                if any(character in value for character in "\t\r\n"):
+                    raise DataError(f"{shown(value)} holds a tab or a line break, which TSV cannot hold", "write csv, jsonl or parquet")
+            file.write("\t".join(values) + "\n")
+
+
+def _write_parquet(path: Path, columns: Mapping[str, list[Any]]) -> None:
+    parquet, arrow = _pyarrow()
+    text = arrow.string()
+    types = {name: arrow.list_(text) if name == "labels" and path.stem != "labels" else text for name in columns}
+    parquet.write_table(arrow.table({name: arrow.array(values, type=types[name]) for name, values in columns.items()}), path)
+
+
+WRITERS: Mapping[str, Callable[[Path, Mapping[str, list[Any]]], None]] = {
+    "jsonl": _write_jsonl,
+    "csv": _write_csv,
+    "tsv": _write_tsv,
+    "parquet": _write_parquet,
+}

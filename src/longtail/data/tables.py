@@ -1,0 +1,394 @@
+"""Tables: JSON lines, CSV, TSV and Parquet files with text columns and a labels column.
+
+A table is a file, or a folder with ``train.*``, and where given ``test.*`` and ``labels.*`` (an id and a title per label).
+
+Columns are found by name (`TEXT_NAMES`, `LABEL_NAMES`, `ID_NAMES`; case does not matter) unless the caller names them.
+Every text column becomes a text field of that name; where none is called ``title``, the first one becomes ``title``.
+
+Labels are a list (JSON, Parquet) or one string. A string is split at the separator the caller names ("" for one label per
+cell). Without one, the whole column decides: ``["a", "b"]`` is read as JSON, ``<uri> <uri>`` as Annif writes it, else it is
+split at ``|`` or ``;``, whichever occurs. Where both occur, or only commas do, the reader asks instead of guessing.
+
+`table_files` reads and writes the files themselves.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from longtail.data.dataset import Dataset, Items, Split
+from longtail.data.from_texts import Labelled, assemble, is_whole, shown
+from longtail.data.table_files import SUFFIXES, URIS, WRITERS, TableFile, format_of, open_table
+from longtail.errors import ConfigError, DataError
+from longtail.persistence import written_aside
+
+TEXT_NAMES = ("title", "text", "content", "abstract", "description", "body", "sentence", "question", "query", "document")
+LABEL_NAMES = ("labels", "label", "subjects", "subject", "uris", "tags", "tag", "categories", "category", "keywords", "topics", "targets", "classes", "class")
+ID_NAMES = ("uid", "id")
+LABEL_ID_NAMES = ("uid", "id", "uri", "label")
+LABEL_TITLE_NAMES = ("title", "name", "text", "preflabel", "label")
+
+_SEPARATORS = ("|", ";")
+
+
+def read_table(
+    path: Path | str,
+    *,
+    text: str | Sequence[str] | None = None,
+    labels: str | None = None,
+    uid: str | None = None,
+    separator: str | None = None,
+    test: Path | str | None = None,
+    label_texts: Path | str | None = None,
+) -> Dataset:
+    """Read training documents, and where given test documents and label texts. Errors name file, line and column.
+
+    path: the training file, or a folder as described above.
+    text: text columns, ``"title"`` or ``"title,content"`` (or a list); labels, uid: columns; None finds them.
+    separator: between the labels of a string; "" takes each cell as one label; None finds it.
+    test, label_texts: files, in place of the folder's ``test.*`` and ``labels.*``.
+
+    Every document is kept, also without text or labels. Without an id column documents are called train-0, train-1, ...
+    Repairs, counted: see `assemble`.
+    """
+    train_file, found_test, found_labels = _files(Path(path))
+    test_file = Path(test) if test is not None else found_test
+    label_file = Path(label_texts) if label_texts is not None else found_labels
+    columns = _Columns(_listed(text), labels, uid)
+    train = _documents(train_file, columns, "train")
+    cells = _Cells(train.labels, separator, train_file)
+    labelled = Labelled(train.items, cells.split(train))
+    tested = None
+    if test_file is not None:
+        rows = _documents(test_file, columns, "test")
+        if set(rows.items.fields) != set(train.items.fields):
+            raise DataError(
+                f"has the text columns {', '.join(rows.items.fields)}, the training file has {', '.join(train.items.fields)}",
+                "name the columns that both have with --text",
+                file=test_file,
+            )
+        tested = Labelled(rows.items, cells.split(rows))
+    known = None if label_file is None else _read_labels(label_file)
+    if known is None and not any(labelled.labels):
+        raise DataError(f"no document has a label in column '{train.label_column}'", "name the right column with --labels", file=train_file)
+    return assemble(_name(Path(path)), labelled, tested, known)
+
+
+def read_texts(path: Path | str, text: str | Sequence[str] | None = None) -> Items:
+    """The documents of a table to predict for: its text fields and ids, every row in order. text: as in `read_table`."""
+    source = open_table(Path(path))
+    names = source.columns()
+    uid = _named(ID_NAMES, names)
+    chosen = _text_columns(source.path, names, _listed(text), {uid, _named(LABEL_NAMES, names)})
+    table = _read(source, [*chosen, *([] if uid is None else [uid])])
+    uids = [str(row) for row in range(len(table.rows))] if uid is None else [_text(table, row, uid) for row in range(len(table.rows))]
+    return Items(uids, _fields(table, chosen))
+
+
+# ---- files ----
+
+
+def _files(path: Path) -> tuple[Path, Path | None, Path | None]:
+    """Files of training, test and labels."""
+    if path.is_file():
+        return path, None, None
+    if not path.is_dir():
+        raise DataError("no such file or folder", "give a table (.jsonl, .csv, .tsv, .parquet), or a folder with train.* and test.*", file=path)
+    found = {stem: _only(path, stem) for stem in ("train", "test", "labels")}
+    if found["train"] is None:
+        raise DataError("the folder has no training file", f"name it train{', train'.join(SUFFIXES)} (or .gz of it)", file=path)
+    return found["train"], found["test"], found["labels"]
+
+
+def _only(folder: Path, stem: str) -> Path | None:
+    files = sorted(file for file in folder.iterdir() if file.name.split(".")[0] == stem and format_of(file) is not None)
+    if len(files) > 1:
+        raise DataError(f"the folder has several {stem} files: {', '.join(file.name for file in files)}", "keep one of them", file=folder)
+    return files[0] if files else None
+
+
+def _name(path: Path) -> str:
+    return path.resolve().name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
+
+
+def is_table(path: Path) -> bool:
+    """Whether `path` looks like a table by its name, or is a folder with a training table."""
+    return _only(path, "train") is not None if path.is_dir() else format_of(path) is not None
+
+
+# ---- columns ----
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """What the caller named; None is to be found."""
+
+    text: list[str] | None
+    labels: str | None
+    uid: str | None
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Wanted columns of all rows."""
+
+    source: TableFile
+    lines: list[int]
+    rows: list[tuple[Any, ...]]
+    place: Mapping[str, int]
+
+    def value(self, row: int, column: str) -> Any:
+        return self.rows[row][self.place[column]]
+
+    def error(self, row: int, column: str, message: str, hint: str) -> DataError:
+        return self.source.error(self.lines[row], f"column '{column}' {message}", hint)
+
+
+@dataclass(frozen=True)
+class _Documents:
+    items: Items
+    labels: list[Any]  # as they stand in the column
+    label_column: str
+    table: _Table
+
+
+def _listed(columns: str | Sequence[str] | None) -> list[str] | None:
+    if not columns:
+        return None
+    listed = [name.strip() for name in columns.split(",")] if isinstance(columns, str) else list(columns)
+    if len(set(listed)) < len(listed):
+        raise ConfigError(f"the text columns {', '.join(listed)} name one twice", "name each column once")
+    return listed
+
+
+def _documents(path: Path, columns: _Columns, prefix: str) -> _Documents:
+    source = open_table(path)
+    names = source.columns()
+    labels = _required(source.path, names, columns.labels, "--labels") if columns.labels else _named(LABEL_NAMES, names)
+    if labels is None:
+        raise DataError(f"no labels column among {_quoted(names)}", "name it: --labels COLUMN", file=path)
+    uid = _required(source.path, names, columns.uid, "--uid") if columns.uid else _named(ID_NAMES, names)
+    text = _text_columns(source.path, names, columns.text, {uid, labels})
+    table = _read(source, list(dict.fromkeys([*text, labels, *([] if uid is None else [uid])])))
+    if not table.rows:
+        raise DataError("the file has no rows", "write a row per document", file=path)
+    uids = [f"{prefix}-{row}" for row in range(len(table.rows))] if uid is None else _unique_ids(table, uid)
+    return _Documents(Items(uids, _fields(table, text)), [table.value(row, labels) for row in range(len(table.rows))], labels, table)
+
+
+def _read(source: TableFile, wanted: list[str]) -> _Table:
+    lines, rows = [], []
+    for line, values in source.rows(wanted):
+        lines.append(line)
+        rows.append(values)
+    return _Table(source, lines, rows, {name: place for place, name in enumerate(wanted)})
+
+
+def _named(candidates: Sequence[str], names: Sequence[str]) -> str | None:
+    """The first candidate that is a column, whatever its case."""
+    by_lower = {name.strip().lower(): name for name in reversed(names)}
+    return next((by_lower[name] for name in candidates if name in by_lower), None)
+
+
+def _required(path: Path, names: Sequence[str], column: str, option: str) -> str:
+    if column not in names:
+        raise DataError(f"no column '{column}'; the columns are {_quoted(names)}", f"name one of them: {option} COLUMN", file=path)
+    return column
+
+
+def _text_columns(path: Path, names: Sequence[str], asked: Sequence[str] | None, others: set[str | None]) -> list[str]:
+    """The text columns that were asked for; else all with a known name; else the only one that is left."""
+    if asked is not None:
+        return [_required(path, names, column, "--text") for column in asked]
+    by_name = [column for column in (_named([name], names) for name in TEXT_NAMES) if column is not None and column not in others]
+    rest = [name for name in names if name not in others]
+    if by_name:
+        return by_name
+    if len(rest) == 1:
+        return rest
+    raise DataError(f"no text column among {_quoted(names)}", "name it: --text COLUMN (several: --text title,content)", file=path)
+
+
+def _fields(table: _Table, columns: Sequence[str]) -> dict[str, list[str]]:
+    """A text field per column; the first one is the title where none is called so."""
+    fields = [column.lower() if column.lower() in TEXT_NAMES else column for column in columns]
+    if "title" not in fields:
+        fields[0] = "title"
+    return {field: [_text(table, row, column) for row in range(len(table.rows))] for field, column in zip(fields, columns, strict=True)}
+
+
+def _text(table: _Table, row: int, column: str) -> str:
+    """A value as text: nothing is "", a number is what it looks like."""
+    value = table.value(row, column)
+    if isinstance(value, str):
+        if not is_whole(value):
+            raise table.error(row, column, f"has half a character: {shown(value)}", "the text was cut in the middle of an escaped character; export it again")
+        return value
+    if value is None:
+        return ""
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        return str(value)
+    raise table.error(row, column, f"holds {shown(value)}, expected a text", "name the right column, or leave the value empty")
+
+
+def _unique_ids(table: _Table, column: str) -> list[str]:
+    seen: dict[str, int] = {}
+    for row in range(len(table.rows)):
+        uid = _text(table, row, column).strip()
+        if not uid:
+            raise table.error(row, column, "is empty, expected an id", "give every row an id, or name another column")
+        if seen.setdefault(uid, row) != row:
+            raise table.error(row, column, f"repeats the id '{uid}' of line {table.lines[seen[uid]]}", "ids must be unique; name another column")
+    return list(seen)
+
+
+def _read_labels(path: Path) -> Items:
+    """Labels in the order of their file: an id, a title, and every other column as a further text field."""
+    source = open_table(path)
+    names = source.columns()
+    uid = _named(LABEL_ID_NAMES, names)
+    if uid is None:
+        raise DataError(f"no id column among {_quoted(names)}", "call it uid", file=path)
+    others = [name for name in names if name != uid]
+    title = _named(LABEL_TITLE_NAMES, others)
+    if title is None:
+        raise DataError(f"no title column among {_quoted(names)}", "call it title", file=path)
+    table = _read(source, [uid, title, *(name for name in others if name != title)])
+    if not table.rows:
+        raise DataError("the file has no rows", "write a row per label", file=path)
+    fields = {"title" if name == title else name: [_text(table, row, name) for row in range(len(table.rows))] for name in others}
+    return Items(_unique_ids(table, uid), fields)
+
+
+# ---- labels of a document ----
+
+
+class _Cells:
+    """How label cells are split. Decided once, on the training file, so that training and test agree."""
+
+    def __init__(self, values: Iterable[Any], separator: str | None, path: Path) -> None:
+        filled = [value for value in values if isinstance(value, str) and value.strip()]
+        self.parts = _at(separator) if separator is not None else _notation(filled, path)
+
+    def split(self, documents: _Documents) -> list[list[str]]:
+        table, column = documents.table, documents.label_column
+        found = []
+        for row, value in enumerate(documents.labels):
+            try:
+                found.append([label for part in self._listed(value) if (label := _label(part))])
+            except ValueError as problem:
+                raise table.error(row, column, str(problem), 'labels are a list of texts, or one text such as "a|b"') from None
+        return found
+
+    def _listed(self, value: Any) -> Sequence[Any]:
+        if value is None:
+            return []
+        return self.parts(value) if isinstance(value, str) else value if isinstance(value, list) else [value]
+
+
+def _label(part: Any) -> str:
+    if isinstance(part, int) and not isinstance(part, bool):
+        return str(part)
+    if not isinstance(part, str):
+        raise ValueError(f"holds {shown(part)}, expected the id of a label")
+    if not is_whole(part):
+        raise ValueError(f"has half a character: {shown(part)}")
+    return part.strip()
+
+
+def _at(separator: str) -> Callable[[str], Sequence[Any]]:
+    return (lambda cell: cell.split(separator)) if separator else (lambda cell: [cell])
+
+
+def _notation(cells: list[str], path: Path) -> Callable[[str], Sequence[Any]]:
+    """How the cells of a column are written, seen from all of them."""
+    if cells and all(URIS.fullmatch(cell) for cell in cells):
+        return lambda cell: cell.replace("<", " ").replace(">", " ").split()
+    if cells and all(cell.strip().startswith("[") and cell.strip().endswith("]") for cell in cells):
+        return _json_list
+    used = [separator for separator in _SEPARATORS if any(separator in cell for cell in cells)]
+    if len(used) > 1:
+        raise DataError("the labels column holds both | and ;", "say which one separates labels: --separator '|' or --separator ';'", file=path)
+    if not used and (example := next((cell for cell in cells if "," in cell), None)) is not None:
+        raise DataError(
+            f"the labels column holds commas, as in {shown(example)}: several labels or one?",
+            "say --separator ',' to split at commas, or --separator '' for one label per cell",
+            file=path,
+        )
+    return _at(used[0] if used else "")
+
+
+def _json_list(cell: str) -> Sequence[Any]:
+    if not cell.strip():
+        return []
+    try:
+        value = json.loads(cell)
+    except (ValueError, RecursionError):
+        raise ValueError(f"holds {shown(cell)}, which is not a JSON list") from None
+    return value if isinstance(value, list) else [value]
+
+
+# ---- writing ----
+
+
+def write_table(dataset: Dataset, folder: Path | str, format: str = "jsonl", separator: str = "|") -> list[str]:
+    """Write ``train.*``, ``test.*`` and ``labels.*`` into a new folder. `read_table` gives the same data set back.
+
+    format: jsonl, csv, tsv or parquet. separator: between labels in CSV and TSV.
+    Returns what this format cannot hold and was left out (graphs, masked pairs, vectors), for the user to see.
+    """
+    folder = Path(folder)
+    if format not in WRITERS:
+        raise ConfigError(f"unknown table format '{format}'", f"use one of {', '.join(WRITERS)}")
+    if folder.exists():
+        raise ConfigError(f"{folder}: exists already", "name a new folder, or remove this one")
+    if not dataset.train.documents.fields:
+        raise DataError(f"'{dataset.name}' has no text, only vectors", "a table needs text; use the npz format")
+    write = WRITERS[format]
+    with written_aside(folder) as aside:
+        aside.mkdir()
+        for name, split in (("train", dataset.train), ("test", dataset.test)):
+            if split is not None:
+                write(aside / f"{name}.{format}", _document_columns(split, dataset.labels, None if format in ("jsonl", "parquet") else separator))
+        write(aside / f"labels.{format}", {"uid": list(dataset.labels.uids), **{name: list(texts) for name, texts in _with_title(dataset.labels).items()}})
+    return _left_out(dataset)
+
+
+def _with_title(items: Items) -> Mapping[str, Sequence[str]]:
+    return items.fields if "title" in items.fields else {"title": [""] * len(items), **items.fields}
+
+
+def _document_columns(split: Split, labels: Items, separator: str | None) -> dict[str, list[Any]]:
+    indices, indptr = split.targets.indices.tolist(), split.targets.indptr.tolist()
+    uids = list(labels.uids)
+    lists = [[uids[label] for label in indices[start:end]] for start, end in itertools.pairwise(indptr)]
+    joined: list[Any] = lists if separator is None else [separator.join(cells) for cells in _joinable(lists, uids, separator)]
+    return {"uid": list(split.documents.uids), **{name: list(texts) for name, texts in split.documents.fields.items()}, "labels": joined}
+
+
+def _joinable(lists: list[list[str]], uids: list[str], separator: str) -> list[list[str]]:
+    for uid in uids:
+        if not separator or separator in uid or uid != uid.strip():
+            raise DataError(
+                f"label '{uid}' cannot be told apart when labels are joined with '{separator}'", "choose another separator, or write jsonl or parquet"
+            )
+    return lists
+
+
+def _left_out(dataset: Dataset) -> list[str]:
+    splits = [split for split in (dataset.train, dataset.test) if split is not None]
+    masked = sum(len(split.masked) for split in splits)
+    notes = [f"{len(dataset.graphs)} graphs ({', '.join(dataset.graphs)})"] if dataset.graphs else []
+    notes += [f"{masked} masked pairs"] if masked else []
+    notes += ["vectors"] if any(items.vectors is not None for items in (*(split.documents for split in splits), dataset.labels)) else []
+    return notes
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names)

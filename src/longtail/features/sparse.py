@@ -1,0 +1,295 @@
+"""Texts as sparse TF-IDF rows over words, word pairs and sub-words; the vocabulary is learned once and travels with the model.
+
+Documents and label texts share one vocabulary. Features are chosen by the number of training documents and label texts they
+occur in (label text is known before any document is tagged); idf = ln((1 + N) / (1 + df)) + 1 counts training documents only.
+A row is tf * idf, scaled to unit length. Words that were never seen are dropped, so a row may be empty.
+
+Numba is imported by the functions that run kernels, not on top: opening a model must not wait for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import numpy as np
+
+from longtail.config import resolve, to_tables
+from longtail.data.dataset import Items
+from longtail.errors import ConfigError, DataError
+from longtail.features.characters import class_runs, class_table
+from longtail.features.reading import blocks, encode, in_order
+from longtail.features.settings import SparseTextConfig
+from longtail.features.tables import CHARS, KIND_SHIFT, PAIRS, PIECES, U8, U64, WORDS, Bags, Reader, frozen, key_table
+from longtail.persistence import State, StringTable
+from longtail.types import F32, I32, I64, Batch, Csr
+
+Side: TypeAlias = Literal["documents", "labels"]
+Columns: TypeAlias = Sequence[Sequence[str]]
+CsrPieces: TypeAlias = tuple[F32, I32, I64]
+Job = TypeVar("Job")
+KIND_NAMES = {WORDS: "word", PAIRS: "pair", CHARS: "chars", PIECES: "piece"}
+
+
+class SparseText:
+    """A fitted vocabulary. Made by `fit` or `fit_transform`; after saving and loading it gives the same rows, bit by bit."""
+
+    KIND = "sparse-text"
+
+    def __init__(self, config: SparseTextConfig, keys: U64, idf: F32, tokens: StringTable, runs: tuple[I32, U8], pieces: StringTable) -> None:
+        """keys: (V,) increasing.  idf: (V,).  tokens: V spellings.  runs: see `characters.class_runs`.  pieces: empty without WordPiece."""
+        if not len(keys) == len(idf) == len(tokens):
+            raise ValueError(f"{len(keys)} keys, {len(idf)} weights and {len(tokens)} spellings of features")
+        self.config, self.idf, self.tokens, self.pieces = config, frozen(idf), tokens, pieces
+        self._runs = runs
+        self._classes = class_table(*runs)
+        self._features = key_table(keys)
+
+    # ---- learning ----
+
+    @classmethod
+    def fit(cls, documents: Items, labels: Items | None, config: SparseTextConfig) -> SparseText:
+        """Learn the vocabulary from training documents and, where given, label texts."""
+        return cls._learn(documents, labels, config, keep_bags=False)[0]
+
+    @classmethod
+    def fit_transform(cls, documents: Items, labels: Items | None, config: SparseTextConfig) -> tuple[SparseText, Csr, Csr | None]:
+        """`fit`, and what `transform` gives for the same documents and labels (None without label texts), reading them once."""
+        part, bags = cls._learn(documents, labels, config, keep_bags=True)
+        rows = [part._assembled(part._weigh, source) for source in bags]
+        return part, rows[0], rows[1] if len(rows) > 1 else None
+
+    @classmethod
+    def _learn(cls, documents: Items, labels: Items | None, config: SparseTextConfig, keep_bags: bool) -> tuple[SparseText, list[list[Bags]]]:
+        from longtail.features.vocabulary import DOCUMENTS, LABELS, Source, count_features
+
+        _check(config)
+        sources = [Source(*_document_columns(documents, config), DOCUMENTS)]
+        if labels is not None and labels.fields:
+            sources.append(Source(*_label_columns(labels, config), LABELS))
+        runs = class_runs()
+        pieces = StringTable.of(_learn_pieces(sources, class_table(*runs), config.piece_count) if config.subwords == "wordpiece" else [])
+        reader = _reader(config, class_table(*runs), pieces)
+        least = [config.min_count if kind == WORDS else config.min_count_rest for kind in KIND_NAMES]
+        counted, bags = count_features(sources, reader, least, keep_bags)
+        if config.max_features:
+            counted = counted.most_frequent(config.max_features)
+        if not len(counted.keys):
+            raise DataError(
+                f"no feature is left of {len(documents)} documents: the fields {', '.join(config.fields)} are empty, or nothing occurs often enough",
+                "read other fields (features.fields), or lower features.min_count and features.min_count_rest",
+            )
+        idf = np.log((1 + len(documents)) / (1.0 + counted.documents)) + 1 if config.idf else np.ones(len(counted.keys))
+        return cls(config, counted.keys, idf.astype(np.float32), counted.spellings, runs, pieces), bags
+
+    # ---- use ----
+
+    @property
+    def width(self) -> int:
+        """Number of features (V)."""
+        return len(self.idf)
+
+    def transform(self, items: Items, side: Side = "documents") -> Csr:
+        """(n, V) CSR float32, sorted indices, rows of unit length or empty."""
+        return self._rows(*self._columns(items, side))
+
+    def transform_texts(self, texts: Sequence[str]) -> Csr:
+        """As `transform`, for texts that count as the first field of documents."""
+        return self._rows([texts], self._first_weight)
+
+    def batch(self, items: Items) -> Batch:
+        return self._batch(*self._columns(items, "documents"))
+
+    def label_batch(self, labels: Items) -> Batch | None:
+        """Label texts as documents are; None if labels have no text."""
+        return self._batch(*self._columns(labels, "labels")) if labels.fields else None
+
+    def batch_of_texts(self, texts: Sequence[str]) -> Batch:
+        return self._batch([texts], self._first_weight)
+
+    def token(self, feature: int) -> str:
+        """How a feature is spelled: ``word``, ``two words``, ``<wor`` (n-gram at a word's edge), ``##rd`` (piece inside a word)."""
+        return self.tokens[feature]
+
+    def kind(self, feature: int) -> str:
+        """One of `KIND_NAMES`."""
+        return KIND_NAMES[int(self._features.keys[feature] >> KIND_SHIFT)]
+
+    @property
+    def token_range(self) -> range:
+        """The features that `token_ids` numbers from 0 on: pieces where there are some, else words."""
+        start, end = np.searchsorted(self._features.keys >> KIND_SHIFT, [self._token_kind, self._token_kind + 1])
+        return range(int(start), int(end))
+
+    def token_ids(self, items: Items, max_length: int, side: Side = "documents") -> I32:
+        """(n, max_length) int32: known words (or pieces) in reading order, field after field; padded with -1, cut at the end.
+
+        Numbers run from 0 to ``len(token_range) - 1``; unknown words are left out.
+        """
+        return self._token_ids(self._columns(items, side)[0], max_length)
+
+    # ---- saving ----
+
+    def state(self) -> State:
+        starts, classes = self._runs
+        return State(
+            values={"config": to_tables(self.config)},
+            arrays={"keys": self._features.keys, "idf": self.idf, "class_starts": starts, "classes": classes},
+            parts={"tokens": self.tokens, "pieces": self.pieces},
+        )
+
+    @classmethod
+    def from_state(cls, state: State) -> SparseText:
+        try:
+            config = resolve(SparseTextConfig(), state.values["config"], "saved settings")
+            _check(config)
+        except ConfigError as problem:
+            raise ValueError(problem.message) from problem
+        tokens, pieces = state.parts["tokens"], state.parts["pieces"]
+        if not isinstance(tokens, StringTable) or not isinstance(pieces, StringTable):
+            raise ValueError("tokens or pieces are no table of strings")
+        arrays = {name: _typed(state.arrays[name], dtype) for name, dtype in _DTYPES.items()}
+        return cls(config, arrays["keys"], arrays["idf"], tokens, (arrays["class_starts"], arrays["classes"]), pieces)
+
+    # ---- inside ----
+
+    @cached_property
+    def _reader(self) -> Reader:
+        return _reader(self.config, self._classes, self.pieces)
+
+    @property
+    def _token_kind(self) -> int:
+        return PIECES if self.config.subwords == "wordpiece" else WORDS
+
+    @property
+    def _first_weight(self) -> F32:
+        return _weights(self.config.weights or (1.0,))[:1]
+
+    def _columns(self, items: Items, side: Side) -> tuple[Columns, F32]:
+        return _document_columns(items, self.config) if side == "documents" else _label_columns(items, self.config)
+
+    def _batch(self, columns: Columns, weights: F32) -> Batch:
+        length = self.config.max_tokens
+        return Batch(sparse=self._rows(columns, weights), tokens=self._token_ids(columns, length) if length else None)
+
+    def _rows(self, columns: Columns, weights: F32) -> Csr:
+        from longtail.features import sparse_kernels as kernels
+
+        def work(texts: list[str]) -> CsrPieces:
+            keys, counts, _, rows = kernels.bags(*encode(texts), weights, self._reader)
+            return self._weigh(Bags(keys, counts, rows))
+
+        return self._assembled(work, blocks(columns))
+
+    def _weigh(self, bags: Bags) -> CsrPieces:
+        from longtail.features import sparse_kernels as kernels
+
+        return kernels.weigh(*bags, self._features, self.idf, self.config.sublinear)
+
+    def _assembled(self, work: Callable[[Job], CsrPieces], jobs: Iterable[Job]) -> Csr:
+        """The blocks of rows that `work` makes of `jobs`, as one CSR array."""
+        from scipy.sparse import csr_array
+
+        data, indices, lengths = [np.zeros(0, np.float32)], [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
+        for block_data, block_indices, block_rows in in_order(work, jobs):
+            data.append(block_data)
+            indices.append(block_indices)
+            lengths.append(np.diff(block_rows))
+        indptr = np.cumsum(np.concatenate(lengths))
+        matrix = csr_array((np.concatenate(data), np.concatenate(indices), indptr), shape=(len(indptr) - 1, self.width))
+        matrix.has_canonical_format = True
+        return matrix
+
+    def _token_ids(self, columns: Columns, max_length: int) -> I32:
+        from longtail.features import sparse_kernels as kernels
+
+        reader = self._reader._replace(kinds=self._reader.kinds & 1 << self._token_kind)
+        if not reader.kinds:
+            raise ConfigError("token numbers are asked for, but neither words nor pieces are features", "set features.words=true or features.subwords=wordpiece")
+        first = self.token_range.start
+
+        def number(texts: list[str]) -> I32:
+            numbers = np.full((len(texts) // len(columns), max_length), -1, dtype=np.int32)
+            kernels.token_numbers(*encode(texts), len(columns), reader, self._features, first, numbers)
+            return numbers
+
+        return np.concatenate([np.zeros((0, max_length), np.int32), *in_order(number, blocks(columns))])
+
+
+_DTYPES: dict[str, Any] = {"keys": np.uint64, "idf": np.float32, "class_starts": np.int32, "classes": np.uint8}
+
+
+def _typed(array: Any, dtype: Any) -> Any:
+    if array.dtype != dtype or array.ndim != 1:
+        raise ValueError(f"an array of {array.dtype} with {array.ndim} dimensions where one of {np.dtype(dtype)} was expected")
+    return array
+
+
+def _check(config: SparseTextConfig) -> None:
+    """What no single setting can know."""
+    if not config.fields:
+        raise ConfigError("features.fields is empty", "name at least one text field, e.g. features.fields=title")
+    if not (config.words or config.pairs or config.subwords != "none"):
+        raise ConfigError("features: words, pairs and subwords are all switched off", "set features.words=true")
+    if config.subwords == "chars" and not config.char_sizes:
+        raise ConfigError("features.char_sizes is empty while features.subwords is 'chars'", "e.g. features.char_sizes=4")
+    for name, weights, fields in (("weights", config.weights, config.fields), ("label_weights", config.label_weights, config.label_fields)):
+        if weights and len(weights) != len(fields):
+            raise ConfigError(f"features.{name} has {len(weights)} numbers for {len(fields)} fields", f"give one per field of {', '.join(fields) or '(none)'}, or none")
+        if any(not weight > 0 or math.isinf(weight) for weight in weights):
+            raise ConfigError(f"features.{name} is {weights}, expected numbers above 0", "leave a field out of features.fields to ignore it")
+
+
+def _document_columns(items: Items, config: SparseTextConfig) -> tuple[Columns, F32]:
+    return _texts(items, config.fields, "documents", "features.fields"), _weights(config.weights or (1.0,) * len(config.fields))
+
+
+def _label_columns(items: Items, config: SparseTextConfig) -> tuple[Columns, F32]:
+    if config.label_fields:
+        return _texts(items, config.label_fields, "labels", "features.label_fields"), _weights(config.label_weights or (1.0,) * len(config.label_fields))
+    weight_of = dict(zip(config.fields, config.weights or (1.0,) * len(config.fields), strict=True))
+    shared = [name for name in config.fields if name in items.fields]
+    if not shared:
+        raise ConfigError(
+            f"labels have none of the fields {', '.join(config.fields)} (features.fields); they have: {', '.join(items.fields) or 'no text'}",
+            "name the fields of labels in features.label_fields",
+        )
+    return _texts(items, shared, "labels", "features.fields"), _weights([weight_of[name] for name in shared])
+
+
+def _texts(items: Items, names: Sequence[str], who: str, setting_name: str) -> Columns:
+    for name in names:
+        if name not in items.fields:
+            raise ConfigError(f"{who} have no field '{name}' ({setting_name}); they have: {', '.join(items.fields) or 'no text'}", f"set {setting_name} to fields of the data")
+    return [items.fields[name] for name in names]
+
+
+def _weights(values: Sequence[float]) -> F32:
+    return frozen(np.array(values, dtype=np.float32))
+
+
+def _reader(config: SparseTextConfig, classes: U8, pieces: StringTable) -> Reader:
+    wanted = {WORDS: config.words, PAIRS: config.pairs, CHARS: config.subwords == "chars", PIECES: config.subwords == "wordpiece"}
+    sizes = frozen(np.unique(np.array(config.char_sizes, dtype=np.int64)))
+    kinds = sum(1 << kind for kind, want in wanted.items() if want)
+    return _reader_of_kinds(kinds, classes, sizes, pieces)
+
+
+def _reader_of_kinds(kinds: int, classes: U8, sizes: I64, pieces: StringTable) -> Reader:
+    if not len(pieces):
+        return Reader(frozen(classes), kinds, sizes, key_table(np.zeros(0, np.uint64)), 0)
+    from longtail.features.wordpiece import INSIDE, piece_keys
+
+    longest = max(len(piece.removeprefix(INSIDE)) for piece in pieces)
+    return Reader(frozen(classes), kinds, sizes, key_table(np.sort(piece_keys(list(pieces)))), longest)
+
+
+def _learn_pieces(sources: Sequence[Any], classes: U8, size: int) -> list[str]:
+    """A WordPiece vocabulary from all words of the sources; a word counts once per document or label it occurs in."""
+    from longtail.features.vocabulary import count_features
+    from longtail.features.wordpiece import train_pieces
+
+    words, _ = count_features(sources, _reader_of_kinds(1 << WORDS, classes, frozen(np.zeros(0, np.int64)), StringTable.of([])), [1] * len(KIND_NAMES))
+    return train_pieces(list(words.spellings), words.total, size)

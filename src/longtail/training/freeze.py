@@ -1,0 +1,52 @@
+"""From trained torch modules to the parts that predict without torch. The torch forward pass is their oracle in the tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from longtail.engine.encoders import FrozenBag, FrozenCnn, FrozenDense, FrozenEncoder, FrozenMlp, FullMap, Refinement, ResidualMap
+from longtail.engine.model import Classifier
+from longtail.nn.bag_encoder import BagEncoder, MlpEncoder
+from longtail.nn.blocks import FullyConnected, Residual
+from longtail.nn.classifiers import OneVsAll
+from longtail.nn.dense_encoder import DenseEncoder
+from longtail.nn.encoded import Encoder
+from longtail.nn.token_cnn import TokenCnn
+
+
+def frozen_encoder(encoder: Encoder) -> FrozenEncoder:
+    """The numpy twin of a trained encoder."""
+    if isinstance(encoder, BagEncoder):
+        return FrozenBag(array(encoder.table.weight))
+    if isinstance(encoder, MlpEncoder):
+        return FrozenMlp(array(encoder.table.weight), array(encoder.hidden_bias), array(encoder.output.weight), array(encoder.output.bias))
+    if isinstance(encoder, DenseEncoder):
+        return FrozenDense() if encoder.projection is None else FrozenDense(array(encoder.projection.weight), array(encoder.projection.bias))
+    if isinstance(encoder, TokenCnn):
+        convolutions: list[Any] = list(encoder.convolutions)
+        filters, biases = tuple(array(c.weight) for c in convolutions), tuple(array(c.bias) for c in convolutions)
+        return FrozenCnn(array(encoder.table.weight), filters, biases, array(encoder.output.weight), array(encoder.output.bias), encoder.length, encoder.chunks)
+    raise AssertionError(f"no frozen form of {type(encoder).__name__}")
+
+
+def frozen_refinement(block: nn.Module | None) -> Refinement | None:
+    """The numpy twin of a trained block, its spectral bound exact."""
+    if block is None:
+        return None
+    if isinstance(block, Residual):
+        assert block.bias is None, "a bias would break the drift bound; prediction does not know one"
+        return ResidualMap(array(block.frozen_weight()))
+    assert isinstance(block, FullyConnected)
+    return FullMap(array(block.frozen_weight()))
+
+
+def frozen_classifier(classifier: OneVsAll) -> Classifier:
+    return Classifier(array(classifier.weight), None if classifier.bias is None else array(classifier.bias))
+
+
+def array(tensor: Tensor) -> NDArray[np.float32]:
+    return np.ascontiguousarray(tensor.detach().float().cpu().numpy()).copy()
