@@ -31,8 +31,7 @@ def write_result(
     result = {
         "name": name,
         "command": command,
-        "commit": _git("rev-parse", "HEAD"),
-        "uncommitted_changes": bool(_git("status", "--porcelain", "--", "src", "benchmarks")),
+        **code(),
         "machine": machine(),
         "data_hash": data_hash,
         "seed": seed,
@@ -40,6 +39,14 @@ def write_result(
         "numbers": dict(numbers),
     }
     write_json(path, result)
+
+
+def code() -> dict[str, Any]:
+    """Which source gave the numbers. A copy without its git history (a borrowed machine) says it in LONGTAIL_COMMIT."""
+    commit = _git("rev-parse", "HEAD")
+    if commit == "unknown":
+        return {"commit": os.environ.get("LONGTAIL_COMMIT", "unknown"), "uncommitted_changes": None}
+    return {"commit": commit, "uncommitted_changes": bool(_git("status", "--porcelain", "--", "src", "benchmarks"))}
 
 
 def machine() -> dict[str, Any]:
@@ -55,7 +62,10 @@ def machine() -> dict[str, Any]:
 
 
 def _git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return "unknown"
     return done.stdout.strip() if done.returncode == 0 else "unknown"
 
 

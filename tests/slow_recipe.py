@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 from longtail import api
 from longtail.config import section, setting
-from longtail.features.sparse import SparseTextConfig
+from longtail.features.settings import FeaturesConfig
 from longtail.persistence import StringTable
 from longtail.recipes.base import Recipe
 from longtail.search.nearest import NearestDocuments, VoteConfig
@@ -27,7 +27,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class SlowConfig:
-    features: SparseTextConfig = section(SparseTextConfig)
+    features: FeaturesConfig = section(FeaturesConfig)
     classify: Pace = section(Pace)
 
 

@@ -2,12 +2,13 @@
 
     Dataset --prepare--> TrainingSet --surrogate, shortlist, transfer, classify--> Ranker --> bundle
 
-`train` is the four modules of DeepXML, in order. Everything else is parts.
+`train_one` is the four modules of DeepXML, in order. Everything else is parts.
 """
 
 from __future__ import annotations
 
 from longtail.data.dataset import Dataset
+from longtail.engine.model import Ensemble
 from longtail.recipes.base import Recipe
 from longtail.training.prepare import TrainingSet, prepare
 from longtail.training.run import Run
@@ -20,8 +21,17 @@ def prepared(recipe: Recipe, data: Dataset, run: Run) -> TrainingSet:
 
 
 def train(recipe: Recipe, data: TrainingSet, run: Run) -> Ranker:
-    """Each stage is saved when it is done and loaded when the same command is given again."""
+    """One model, or several from scratch with seeds of their own whose scores are averaged (`ensemble.learners`)."""
     run.check_memory(recipe.memory(data), f"training '{recipe.NAME}'")
+    learners: int = recipe.config.ensemble.learners if hasattr(recipe.config, "ensemble") else 1
+    if learners == 1:
+        return train_one(recipe, data, run)
+    members = tuple(train_one(recipe, data, run.member(number)) for number in range(learners))
+    return run.stage("5_ensemble", lambda: Ensemble(members))
+
+
+def train_one(recipe: Recipe, data: TrainingSet, run: Run) -> Ranker:
+    """The four modules. Each stage is saved when it is done and loaded when the same command is given again."""
     surrogate = run.stage("1_surrogate", lambda: recipe.surrogate(data, run))
     shortlister = run.stage("2_shortlist", lambda: recipe.shortlist(data, surrogate, run))
     model = run.stage("3_transfer", lambda: recipe.transfer(data, surrogate, shortlister, run))

@@ -88,10 +88,12 @@ def test_graphs_in_their_three_forms() -> None:
     documents, labels, square = csr_array(np.ones((2, 3))), csr_array(np.eye(2, 3)), csr_array(np.eye(2))
     given_graph = Graph("other name", anchors=Items(["p", "q", "r"]), documents=documents)
     data = Dataset.from_texts(["x", "y"], [["a"], ["b"]], graphs={"both": (documents, labels), "one": (None, labels), "square": square, "ready": given_graph})
-    assert data.graphs["both"].documents.shape == (2, 3)
-    assert data.graphs["both"].labels.dtype == np.float32
-    assert data.graphs["one"].documents is None
-    np.testing.assert_array_equal(data.graphs["square"].label_label.toarray(), np.eye(2))
+    sides: dict[str, Any] = {name: (graph.documents, graph.labels, graph.label_label) for name, graph in data.graphs.items()}
+    np.testing.assert_array_equal(sides["both"][0].toarray(), np.ones((2, 3)))
+    np.testing.assert_array_equal(sides["both"][1].toarray(), np.eye(2, 3))
+    assert sides["both"][1].dtype == np.float32
+    assert sides["one"][0] is None
+    np.testing.assert_array_equal(sides["square"][2].toarray(), np.eye(2))
     assert data.graphs["ready"].name == "ready"
     assert data.graphs["ready"].anchors is not None
 
@@ -127,7 +129,7 @@ def test_graphs_that_do_not_fit(graph: Any, words: list[str]) -> None:
         ({"texts": [], "labels": []}, ["texts is empty"]),
         ({"texts": "one text", "labels": [["a"]]}, ["texts is a str", "list"]),
         ({"texts": ["x"], "labels": {"a": 1}}, ["labels is a dict", "list"]),
-        ({"texts": ["x", 7], "labels": [["a"], ["b"]]}, ["texts[0]", "'x'"]),
+        ({"texts": ["x", 7], "labels": [["a"], ["b"]]}, ["texts[1]", "7", "string"]),
         ({"texts": [None, "x"], "labels": [["a"], ["b"]]}, ["texts[0]", "None"]),
         ({"texts": [{"title": "x"}, "y"], "labels": [["a"], ["b"]]}, ["texts[1]", "'y'", "dict"]),
         ({"texts": [{"title": 3}], "labels": [["a"]]}, ["texts[0]", "'title': 3"]),
@@ -136,6 +138,8 @@ def test_graphs_that_do_not_fit(graph: Any, words: list[str]) -> None:
         ({"texts": ["x", "y"], "labels": [["a"], None]}, ["labels[1]", "None"]),
         ({"texts": ["x", "y"], "labels": [["a"], [3]]}, ["labels[1]", "3", "str(id)"]),
         ({"texts": ["x", "y"], "labels": [["a"], [" "]]}, ["labels[1]", "' '"]),
+        ({"texts": ["x"], "labels": [["\ud800"]]}, ["labels[0]", "ud800"]),
+        ({"texts": ["x"], "labels": [["a"]], "label_texts": {"a": "\ud800"}}, ["label_texts", "ud800"]),
         ({"texts": ["x"], "labels": [["a"]], "label_texts": ["a"]}, ["label_texts", "list", "dict"]),
         ({"texts": ["x"], "labels": [["a"]], "label_texts": {"a": None}}, ["label_texts", "'a': None"]),
         ({"texts": ["x"], "labels": [["a"]], "label_texts": {3: "x"}}, ["label_texts", "3: 'x'"]),

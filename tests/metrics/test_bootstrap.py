@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 
 from longtail.errors import DataError
 from longtail.metrics import Interval, PerDocument, bootstrap_interval, inverse_propensities, measure, paired_bootstrap
-from longtail.metrics.bootstrap import _exactly_summable
+from longtail.metrics.bootstrap import _exactly_summable, _resampled_sums
 from longtail.types import TopK
 
 
@@ -106,6 +106,14 @@ def test_sums_do_not_depend_on_the_order_of_additions() -> None:
     shuffled = rng.permutation(5000)
     for column in exact.T:
         assert math.fsum(times * column) == times @ column == times[shuffled] @ column[shuffled]
+
+
+def test_resampled_sums_are_exact() -> None:
+    columns = np.random.default_rng(1).random((3000, 3)) / 3
+    sums, draws = _resampled_sums(columns, 3, np.random.default_rng(2)), np.random.default_rng(2)
+    for row in sums:
+        times = np.bincount(draws.integers(0, 3000, size=3000), minlength=3000)
+        assert row.tolist() == [math.fsum(times * column) for column in _exactly_summable(columns).T]
 
 
 def test_models_measured_on_different_truth_cannot_be_compared() -> None:

@@ -53,6 +53,11 @@ def test_top_k_is_sorting_by_score_then_label(rows: list[dict[int, float]], k: i
         assert top.scores[i].tolist() == [-value for value, _ in expected] + [-np.inf] * padding
 
 
+def test_many_equal_scores_stay_in_the_order_of_labels() -> None:
+    top = top_k(csr_array(np.repeat([[0.5, 2.0, 1.0]], 100, axis=0).reshape(1, 300).astype(np.float32)), 200)
+    assert top.ids.tolist() == [[*range(1, 300, 3), *range(2, 300, 3)]]
+
+
 def test_a_stored_zero_is_a_prediction_and_minus_infinity_is_none() -> None:
     top = top_k(sparse_scores([{0: -np.inf, 2: 0.0, 1: -1.0}], 4), 4)
     assert top.ids.tolist() == [[2, 1, -1, -1]]
@@ -71,7 +76,7 @@ def test_repeated_entries_are_summed_and_the_argument_stays() -> None:
 
 def test_nan_is_an_error_that_names_the_row() -> None:
     with pytest.raises(DataError, match=r"row 2 .* NaN for label 7"):
-        top_k(sparse_scores([{1: 1.0}, {}, {3: 0.5, 7: np.nan}, {0: 1.0}], 9), 3)
+        top_k(sparse_scores([{1: 1.0}, {}, {7: np.nan, 3: 0.5}, {0: 1.0}], 9), 3)
 
 
 @settings(deadline=None, max_examples=50)
@@ -151,7 +156,10 @@ def test_hits_agree_with_a_loop(seed: int, case: Case) -> None:
 def test_hits_in_disordered_truth_with_stored_zeros_and_a_repeated_label() -> None:
     truth = csr_array((np.array([1.0, 0.0, 1.0]), np.array([3, 1, 0]), np.array([0, 3])), shape=(1, 4))
     assert hits(ranked([0, 1, 3, 0]), truth).tolist() == [[True, False, True, False]]
-    assert truth.indices.tolist() == [3, 1, 0]
+    assert truth.indices.tolist() == [3, 1, 0], "the argument stays as it was"
+    truth = csr_array((np.array([0.0, 1.0]), np.array([0, 1]), np.array([0, 2])), shape=(1, 2))
+    assert hits(ranked([0, 1]), truth).tolist() == [[False, True]]
+    assert truth.nnz == 2
 
 
 def test_hits_reads_memory_that_cannot_be_written() -> None:

@@ -174,3 +174,13 @@ def test_a_run_where_no_folder_can_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="cannot be written"):
         Run.open(tmp_path / "file" / "run", IDENTITY)
+
+
+def test_members_have_seeds_and_stages_of_their_own(tmp_path: Path) -> None:
+    with Run.open(tmp_path / "r", IDENTITY) as run:
+        first, second = run.member(0), run.member(1)
+        assert len({run.seed, first.seed, second.seed}) == 3
+        assert first.seed == run.member(0).seed
+        first.stage("1_first", lambda: words("a"))
+        assert list(second.stage("1_first", lambda: words("b"))) == ["b"]
+        assert list(first.stage("1_first", lambda: words("c"))) == ["a"]

@@ -153,16 +153,18 @@ def _check_label_list(uids: Any, place: str) -> None:
     if isinstance(uids, str | bytes | Mapping) or not hasattr(uids, "__len__"):
         raise DataError(f"{place} is {shown(uids)}, expected a list of label ids", "write a list per document, also for a single label: ['physics']")
     for uid in uids:
-        if not isinstance(uid, str) or not uid.strip():
+        if not isinstance(uid, str) or not uid.strip() or not is_whole(uid):
             raise DataError(f"{place} holds {shown(uid)}, expected a label id (a string that is not blank)", "turn label ids into strings: str(id)")
 
 
 def _fields(texts: Any, place: str) -> dict[str, list[str]]:
-    """One list per text field; plain strings are titles."""
-    if all(isinstance(text, str) for text in texts):
-        fields = {"title": list(texts)}
-    else:
-        fields = _fields_of_dicts(texts, place)
+    """One list per text field; plain strings are titles. The first document says which of the two all are."""
+    form: type = str if isinstance(texts[0], str) else Mapping
+    for index, text in enumerate(texts):
+        if not isinstance(text, form):
+            expected = "a string or a dict of text fields" if index == 0 else "a string, as the first" if form is str else "a dict of text fields, as the first"
+            raise DataError(f"{place}[{index}] is {shown(text)}, expected {expected}", 'give strings, or {"title": "...", "content": "..."} everywhere')
+    fields = {"title": list(texts)} if form is str else _fields_of_dicts(texts, place)
     for values in fields.values():
         for index, value in enumerate(values):
             if not is_whole(value):
@@ -173,9 +175,6 @@ def _fields(texts: Any, place: str) -> dict[str, list[str]]:
 def _fields_of_dicts(texts: Any, place: str) -> dict[str, list[str]]:
     names: dict[str, None] = {}
     for index, text in enumerate(texts):
-        if not isinstance(text, Mapping):
-            expected = "a dict of text fields, as the others are" if isinstance(text, str) else "a string or a dict of text fields"
-            raise DataError(f"{place}[{index}] is {shown(text)}, expected {expected}", 'give strings, or {"title": "...", "content": "..."} everywhere')
         for field, value in text.items():
             if not isinstance(field, str) or not isinstance(value, str):
                 raise DataError(f"{place}[{index}] has {shown(field)}: {shown(value)}, expected strings", "leave out a field that is empty")
@@ -187,7 +186,7 @@ def _labels_with_text(label_texts: Any) -> Items:
     if not isinstance(label_texts, Mapping):
         raise DataError(f"label_texts is a {type(label_texts).__name__}, expected a dict", 'give {"label id": "its text", ...}')
     for uid, text in label_texts.items():
-        if not isinstance(uid, str) or not uid.strip() or not isinstance(text, str):
+        if not isinstance(uid, str) or not uid.strip() or not isinstance(text, str) or not is_whole(uid + text):
             raise DataError(f"label_texts has {shown(uid)}: {shown(text)}, expected strings", "make ids and texts strings; '' where there is no text")
     return Items(list(label_texts), {"title": list(label_texts.values())})
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from longtail.data.dataset import Dataset, Graph, Items, Split
-from longtail.data.identity import check_reciprocal, full_texts, normalised, repeated, self_pairs
+from longtail.data.identity import anchors_in, check_reciprocal, full_texts, repeated, self_pairs
 from longtail.metrics import drop_masked_targets
 from longtail.types import Csr
 
@@ -144,12 +144,8 @@ def _test_nodes(graph: Graph, test: Items) -> dict[str, int]:
     for matrix in (graph.documents, graph.labels):
         if matrix is not None:
             linked[matrix.indices] = True
-    uids, texts = set(test.uids), {normalised(title) for title in test.fields.get("title", ())} - {""}
-    names = graph.anchors.fields.get("title", [""] * len(graph.anchors))
-    return {
-        "by_id": sum(uid in uids for uid, is_linked in zip(graph.anchors.uids, linked, strict=True) if is_linked),
-        "by_title": sum(normalised(title) in texts for title, is_linked in zip(names, linked, strict=True) if is_linked),
-    }
+    by_id, by_title = anchors_in(graph.anchors, test)
+    return {"by_id": int((by_id & linked).sum()), "by_title": int((by_title & linked).sum())}
 
 
 # ---- remarks ----

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from longtail.data.from_texts import shown
-from longtail.data.lines import open_text_lines
+from longtail.data.lines import line_blocks, write_lines
 from longtail.errors import DataError, MissingExtra
 
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
@@ -32,7 +32,8 @@ def format_of(path: Path) -> str | None:
 class TableFile(Protocol):
     """A file of rows."""
 
-    path: Path
+    @property
+    def path(self) -> Path: ...
 
     def columns(self) -> list[str]: ...
 
@@ -62,11 +63,12 @@ class _Lines:
         return DataError(message, hint, file=self.path, line=line)
 
     def lines(self) -> Iterator[tuple[int, str]]:
-        """Numbered lines with one line end each, without a byte order mark."""
-        for number, line in enumerate(open_text_lines(self.path), 1):
-            if "\0" in line:
-                raise self.error(number, "the line has a NUL byte", "the file is broken, or not UTF-8 text: export it again as UTF-8")
-            yield number, (line.removeprefix("\ufeff") if number == 1 else line).rstrip("\r\n") + "\n"
+        """Numbered lines with their line ends."""
+        for first, block in line_blocks(self.path):
+            for number, line in enumerate(block, first):
+                if "\0" in line:
+                    raise self.error(number, "the line has a NUL byte", "the file is broken, or not UTF-8 text: export it again as UTF-8")
+                yield number, line + "\n"
 
 
 class JsonLines(_Lines):
@@ -88,7 +90,7 @@ class JsonLines(_Lines):
 
     def _records(self) -> Iterator[tuple[int, dict[str, Any]]]:
         for number, line in self.lines():
-            if line == "\n":
+            if not line.strip():
                 continue
             try:
                 record = json.loads(line)
@@ -138,7 +140,7 @@ class Delimited(_Lines):
     def _split(self) -> Iterator[tuple[int, list[str]]]:
         """Rows that are not blank, each with the line it begins on."""
         if self._tabs:
-            yield from ((number, line[:-1].split("\t")) for number, line in self.lines() if line != "\n")
+            yield from ((number, line.rstrip("\r\n").split("\t")) for number, line in self.lines() if line.strip("\r\n"))
             return
         reader = csv.reader((line for _, line in self.lines()), delimiter=self._delimiter(), strict=True)
         begin = 1
@@ -153,7 +155,7 @@ class Delimited(_Lines):
             ) from None
 
     def _delimiter(self) -> str:
-        first = next((line for _, line in self.lines() if line != "\n"), "")
+        first = next((line for _, line in self.lines() if line.strip()), "")
         return max(",;\t", key=first.count)
 
 
@@ -202,25 +204,26 @@ def _pyarrow() -> tuple[Any, Any]:
 
 
 def _write_jsonl(path: Path, columns: Mapping[str, list[Any]]) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        for values in zip(*columns.values(), strict=True):
-            file.write(json.dumps(dict(zip(columns, values, strict=True)), ensure_ascii=False) + "\n")
+    write_lines(path, (json.dumps(dict(zip(columns, values, strict=True)), ensure_ascii=False) for values in zip(*columns.values(), strict=True)))
 
 
 def _write_csv(path: Path, columns: Mapping[str, list[Any]]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
+        # The writer quotes only the line ends it uses itself, so it must know \r, too.
+        writer = csv.writer(file, lineterminator="\r\n")
         writer.writerow(columns)
         writer.writerows(zip(*columns.values(), strict=True))
 
 
 def _write_tsv(path: Path, columns: Mapping[str, list[Any]]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        for values in (tuple(columns), *zip(*columns.values(), strict=True)):
-            for value in values:
-                if any(character in value for character in "\t\r\n"):
-                    raise DataError(f"{shown(value)} holds a tab or a line break, which TSV cannot hold", "write csv, jsonl or parquet")
-            file.write("\t".join(values) + "\n")
+    write_lines(path, map(_tab_separated, [tuple(columns), *zip(*columns.values(), strict=True)]))
+
+
+def _tab_separated(values: Sequence[str]) -> str:
+    for value in values:
+        if any(character in value for character in "\t\r\n"):
+            raise DataError(f"{shown(value)} holds a tab or a line break, which TSV cannot hold", "write csv, jsonl or parquet")
+    return "\t".join(values)
 
 
 def _write_parquet(path: Path, columns: Mapping[str, list[Any]]) -> None:

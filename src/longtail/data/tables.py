@@ -24,9 +24,9 @@ from typing import Any
 
 from longtail.data.dataset import Dataset, Items, Split
 from longtail.data.from_texts import Labelled, assemble, is_whole, shown
+from longtail.data.lines import new_folder
 from longtail.data.table_files import SUFFIXES, URIS, WRITERS, TableFile, format_of, open_table
 from longtail.errors import ConfigError, DataError
-from longtail.persistence import written_aside
 
 TEXT_NAMES = ("title", "text", "content", "abstract", "description", "body", "sentence", "question", "query", "document")
 LABEL_NAMES = ("labels", "label", "subjects", "subject", "uris", "tags", "tag", "categories", "category", "keywords", "topics", "targets", "classes", "class")
@@ -343,16 +343,12 @@ def write_table(dataset: Dataset, folder: Path | str, format: str = "jsonl", sep
     format: jsonl, csv, tsv or parquet. separator: between labels in CSV and TSV.
     Returns what this format cannot hold and was left out (graphs, masked pairs, vectors), for the user to see.
     """
-    folder = Path(folder)
     if format not in WRITERS:
         raise ConfigError(f"unknown table format '{format}'", f"use one of {', '.join(WRITERS)}")
-    if folder.exists():
-        raise ConfigError(f"{folder}: exists already", "name a new folder, or remove this one")
     if not dataset.train.documents.fields:
         raise DataError(f"'{dataset.name}' has no text, only vectors", "a table needs text; use the npz format")
     write = WRITERS[format]
-    with written_aside(folder) as aside:
-        aside.mkdir()
+    with new_folder(Path(folder)) as aside:
         for name, split in (("train", dataset.train), ("test", dataset.test)):
             if split is not None:
                 write(aside / f"{name}.{format}", _document_columns(split, dataset.labels, None if format in ("jsonl", "parquet") else separator))

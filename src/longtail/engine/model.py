@@ -113,7 +113,7 @@ class Ensemble:
     KIND = "ensemble"
 
     members: tuple[Ranker, ...]
-    depth: int
+    depth: int = 100
 
     def rank(self, batch: Batch, k: int) -> TopK:
         found = [member.rank(batch, max(self.depth, k)) for member in self.members]

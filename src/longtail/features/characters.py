@@ -28,8 +28,14 @@ _INVISIBLE = re.compile("[\u00ad\u200c-\u200f\u2060\ufe00-\ufe0f\ufeff\U000e0100
 
 
 def normalise(text: str) -> str:
-    """Lower case, after compatibility normalisation (NFKC) and without invisible characters. ASCII takes the short way."""
-    return text.lower() if text.isascii() else unicodedata.normalize("NFKC", _INVISIBLE.sub("", text)).lower()
+    """Lower case in compatibility normal form (NFKC), without invisible characters. ASCII takes the short way.
+
+    Normalised before *and* after: before, so that e.g. full-width capitals become plain ones; after, because some letters
+    have one code point with their accent only in lower case.
+    """
+    if text.isascii():
+        return text.lower()
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", _INVISIBLE.sub("", text)).lower())
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
+from itertools import chain, islice
 from typing import TypeVar
 
 import numpy as np
@@ -23,11 +23,13 @@ Result = TypeVar("Result")
 
 def blocks(columns: Sequence[Sequence[str]]) -> Iterator[list[str]]:
     """Documents in runs of about `BLOCK_CHARACTERS`; the texts of a document, one per column, lie side by side."""
+    documents = zip(*columns, strict=True)
     block: list[str] = []
     size = 0
-    for texts in zip(*columns, strict=True):
-        block += texts
-        size += sum(map(len, texts))
+    # A few documents at a time: counting characters one by one would cost more than reading them.
+    while chunk := list(chain.from_iterable(islice(documents, 64))):
+        block += chunk
+        size += sum(map(len, chunk))
         if size >= BLOCK_CHARACTERS:
             yield block
             block, size = [], 0
@@ -36,12 +38,20 @@ def blocks(columns: Sequence[Sequence[str]]) -> Iterator[list[str]]:
 
 
 def encode(texts: Sequence[str]) -> tuple[U32, I64]:
-    """Normalised code points of texts with a NUL around each, and the positions of these (one more than texts)."""
-    clean = [normalise(text) for text in texts]
-    joined = "\0".join(["", *clean, ""])
-    if joined.count("\0") != len(clean) + 1:
-        joined = "\0".join(["", *(text.replace("\0", " ") for text in clean), ""])
-    points = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype="<u4").view(np.uint32)
+    """`code_points` of the normalised texts."""
+    # `normalise` does the same with ASCII; not calling it half a million times saves a tenth of the time.
+    return code_points([text.lower() if text.isascii() else normalise(text) for text in texts])
+
+
+def code_points(texts: Sequence[str]) -> tuple[U32, I64]:
+    """Code points of texts with a NUL around each, and the positions of these NULs (one more than texts).
+
+    A NUL within a text becomes a space, which separates words as well; a lone surrogate stays what it is, a separator.
+    """
+    joined = "\0".join(["", *texts, ""])
+    if joined.count("\0") != len(texts) + 1:
+        joined = "\0".join(["", *(text.replace("\0", " ") for text in texts), ""])
+    points = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype="<u4")
     return points, np.flatnonzero(points == 0)
 
 

@@ -10,7 +10,8 @@ Numba is imported by the functions that run kernels, not on top: opening a model
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -58,11 +59,19 @@ class SparseText:
     def fit_transform(cls, documents: Items, labels: Items | None, config: SparseTextConfig) -> tuple[SparseText, Csr, Csr | None]:
         """`fit`, and what `transform` gives for the same documents and labels (None without label texts), reading them once."""
         part, bags = cls._learn(documents, labels, config, keep_bags=True)
-        rows = [part._assembled(part._weigh, source) for source in bags]
+        rows = [part._assembled(part._weigh, _emptied(source)) for source in bags]
         return part, rows[0], rows[1] if len(rows) > 1 else None
 
     @classmethod
-    def _learn(cls, documents: Items, labels: Items | None, config: SparseTextConfig, keep_bags: bool) -> tuple[SparseText, list[list[Bags]]]:
+    def fit_batches(cls, documents: Items, labels: Items | None, config: SparseTextConfig) -> tuple[SparseText, Batch, Batch | None]:
+        """`fit_transform` with every view that the settings ask for."""
+        part, document_rows, label_rows = cls.fit_transform(documents, labels, config)
+        label_tokens = None if labels is None or label_rows is None else part._tokens_view(part._columns(labels, "labels")[0])
+        label_batch = None if label_rows is None else Batch(sparse=label_rows, tokens=label_tokens)
+        return part, Batch(sparse=document_rows, tokens=part._tokens_view(part._columns(documents, "documents")[0])), label_batch
+
+    @classmethod
+    def _learn(cls, documents: Items, labels: Items | None, config: SparseTextConfig, keep_bags: bool) -> tuple[SparseText, list[deque[Bags]]]:
         from longtail.features.vocabulary import DOCUMENTS, LABELS, Source, count_features
 
         _check(config)
@@ -171,8 +180,10 @@ class SparseText:
         return _document_columns(items, self.config) if side == "documents" else _label_columns(items, self.config)
 
     def _batch(self, columns: Columns, weights: F32) -> Batch:
-        length = self.config.max_tokens
-        return Batch(sparse=self._rows(columns, weights), tokens=self._token_ids(columns, length) if length else None)
+        return Batch(sparse=self._rows(columns, weights), tokens=self._tokens_view(columns))
+
+    def _tokens_view(self, columns: Columns) -> I32 | None:
+        return self._token_ids(columns, self.config.max_tokens) if self.config.max_tokens else None
 
     def _rows(self, columns: Columns, weights: F32) -> Csr:
         from longtail.features import sparse_kernels as kernels
@@ -207,7 +218,9 @@ class SparseText:
 
         reader = self._reader._replace(kinds=self._reader.kinds & 1 << self._token_kind)
         if not reader.kinds:
-            raise ConfigError("token numbers are asked for, but neither words nor pieces are features", "set features.words=true or features.subwords=wordpiece")
+            raise ConfigError(
+                "token numbers are asked for, but neither words nor pieces are features", "set features.words=true or features.subwords=wordpiece"
+            )
         first = self.token_range.start
 
         def number(texts: list[str]) -> I32:
@@ -227,6 +240,12 @@ def _typed(array: Any, dtype: Any) -> Any:
     return array
 
 
+def _emptied(bags: deque[Bags]) -> Iterator[Bags]:
+    """Each of the bags, which are given up on the way: their rows need the memory."""
+    while bags:
+        yield bags.popleft()
+
+
 def _check(config: SparseTextConfig) -> None:
     """What no single setting can know."""
     if not config.fields:
@@ -237,7 +256,9 @@ def _check(config: SparseTextConfig) -> None:
         raise ConfigError("features.char_sizes is empty while features.subwords is 'chars'", "e.g. features.char_sizes=4")
     for name, weights, fields in (("weights", config.weights, config.fields), ("label_weights", config.label_weights, config.label_fields)):
         if weights and len(weights) != len(fields):
-            raise ConfigError(f"features.{name} has {len(weights)} numbers for {len(fields)} fields", f"give one per field of {', '.join(fields) or '(none)'}, or none")
+            raise ConfigError(
+                f"features.{name} has {len(weights)} numbers for {len(fields)} fields", f"give one per field of {', '.join(fields) or '(none)'}, or none"
+            )
         if any(not weight > 0 or math.isinf(weight) for weight in weights):
             raise ConfigError(f"features.{name} is {weights}, expected numbers above 0", "leave a field out of features.fields to ignore it")
 
@@ -262,7 +283,9 @@ def _label_columns(items: Items, config: SparseTextConfig) -> tuple[Columns, F32
 def _texts(items: Items, names: Sequence[str], who: str, setting_name: str) -> Columns:
     for name in names:
         if name not in items.fields:
-            raise ConfigError(f"{who} have no field '{name}' ({setting_name}); they have: {', '.join(items.fields) or 'no text'}", f"set {setting_name} to fields of the data")
+            raise ConfigError(
+                f"{who} have no field '{name}' ({setting_name}); they have: {', '.join(items.fields) or 'no text'}", f"set {setting_name} to fields of the data"
+            )
     return [items.fields[name] for name in names]
 
 

@@ -68,28 +68,32 @@ def _put(keys: U64, origins: I64, at: int, key: np.uint64, place: int, length: i
 
 
 @compiled()
+def _put_gram(text: U32, begin: int, marked: int, first: int, length: int, keys: U64, origins: I64, at: int) -> int:
+    """Notes the `length` characters from `first` on of a word that has `marked` characters with its edge marks."""
+    state = _SEEDS[CHARS]
+    for i in range(first, first + length):
+        state = _step(state, _BEGIN if i == 0 else _END if i == marked - 1 else np.uint64(text[begin + i - 1]))
+    at_begin, at_end = int(first == 0), int(first + length == marked)
+    return _put(keys, origins, at, _finish(state, CHARS), begin + first - 1 + at_begin, length - at_begin - at_end, at_begin | at_end << 1)
+
+
+@compiled()
 def _read_grams(text: U32, begin: int, end: int, sizes: I64, whole: bool, keys: U64, origins: I64, at: int) -> int:
-    """Character n-grams of the word text[begin:end] between its edge marks. `whole`: a word too short for any counts once."""
+    """Character n-grams of the word text[begin:end] between its edge marks. `whole`: a word too short for any size counts as it is."""
     marked = end - begin + 2
+    if whole and marked < sizes[0]:
+        return _put_gram(text, begin, marked, 0, marked, keys, origins, at)
     for size in sizes:
-        length = marked if whole and marked < sizes[0] else size
-        if length > marked:
-            break
-        for first in range(marked - length + 1):
-            state = _SEEDS[CHARS]
-            for i in range(first, first + length):
-                state = _step(state, _BEGIN if i == 0 else _END if i == marked - 1 else np.uint64(text[begin + i - 1]))
-            at_begin, at_end = first == 0, first + length == marked
-            place = begin + first - (0 if at_begin else 1)
-            at = _put(keys, origins, at, _finish(state, CHARS), place, length - np.int64(at_begin) - np.int64(at_end), np.int64(at_begin) | np.int64(at_end) << 1)
-        if length < size:
-            break
+        for first in range(marked - size + 1):
+            at = _put_gram(text, begin, marked, first, size, keys, origins, at)
     return at
 
 
 @compiled()
 def _read_pieces(text: U32, begin: int, end: int, pieces: KeyTable, longest: int, keys: U64, origins: I64, at: int) -> int:
     """WordPiece: the longest known piece first, then on from its end. A word with an unknown rest gives nothing."""
+    if end - begin > LONGEST_CUT_WORD:
+        return at
     start = at
     place = begin
     while place < end:
@@ -100,9 +104,9 @@ def _read_pieces(text: U32, begin: int, end: int, pieces: KeyTable, longest: int
             key = _finish(state, PIECES)
             if find(pieces, key) >= 0:
                 best_key, best_end = key, i + 1
-        if best_end < 0 or end - begin > LONGEST_CUT_WORD:
+        if best_end < 0:
             return start
-        at = _put(keys, origins, at, best_key, place, best_end - place, np.int64(place > begin))
+        at = _put(keys, origins, at, best_key, place, best_end - place, int(place > begin))
         place = best_end
     return at
 
@@ -163,9 +167,9 @@ def _sort_into(raw_keys: U64, raw_origins: I64, raw_counts: F32, n: int, heads: 
     for bucket in range(1 << bits):
         heads[bucket + 1] += heads[bucket]
     for j in range(n):
-        bucket = np.int64(raw_keys[j] >> shift)
-        to = start + heads[bucket]
-        heads[bucket] += 1
+        home = np.int64(raw_keys[j] >> shift)
+        to = start + heads[home]
+        heads[home] += 1
         keys[to], origins[to], counts[to] = raw_keys[j], raw_origins[j], raw_counts[j]
     for i in range(start + 1, start + n):
         key, origin, count = keys[i], origins[i], counts[i]

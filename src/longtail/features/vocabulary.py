@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -51,15 +52,15 @@ class Counted:
         return Counted(self.keys[rows], self.documents[rows], self.labels[rows], _reordered(self.spellings, rows))
 
 
-def count_features(sources: Sequence[Source], reader: Reader, least: Sequence[int], keep_bags: bool = False) -> tuple[Counted, list[list[Bags]]]:
+def count_features(sources: Sequence[Source], reader: Reader, least: Sequence[int], keep_bags: bool = False) -> tuple[Counted, list[deque[Bags]]]:
     """Reads the sources once. Gives the features that reach the least count of their kind, and per source its bags if they are to be kept.
 
     Blocks are read on all cores and counted in their order.
     """
     counter = _FeatureCounter(least, reader)
-    kept: list[list[Bags]] = []
+    kept: list[deque[Bags]] = []
     for source in sources:
-        kept.append([])
+        kept.append(deque())
 
         def read(texts: list[str], weights: F32 = source.weights) -> tuple[U32, I64, Bags]:
             text, edges = encode(texts)
@@ -111,9 +112,7 @@ class _FeatureCounter:
         keys, counts = keys[often], counts[often]
         order = np.argsort(keys)
         spellings = _utf8(np.concatenate(self._points), np.concatenate(self._lengths))
-        return Counted(
-            keys[order], counts[order, DOCUMENTS], counts[order, LABELS], _reordered(spellings, np.argsort(np.concatenate(self._keys)))
-        )
+        return Counted(keys[order], counts[order, DOCUMENTS], counts[order, LABELS], _reordered(spellings, np.argsort(np.concatenate(self._keys))))
 
 
 def _empty_table(capacity: int) -> tuple[U64, I32]:
@@ -123,9 +122,11 @@ def _empty_table(capacity: int) -> tuple[U64, I32]:
 def _utf8(points: U32, lengths: I64) -> StringTable:
     """Code points of many strings, one after the other, as a table."""
     blob = np.frombuffer(points.astype("<u4").tobytes().decode("utf-32-le").encode(), dtype=np.uint8)
-    bytes_before = np.zeros(len(points) + 1, dtype=np.int64)
-    np.cumsum(1 + (points >= 0x80).astype(np.int64) + (points >= 0x800) + (points >= 0x10000), out=bytes_before[1:])
-    return StringTable(blob, bytes_before[np.concatenate([[0], np.cumsum(lengths)])])
+    sizes = np.uint8(1) + (points >= 0x80) + (points >= 0x800) + (points >= 0x10000)
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    # No spelling is empty, so every sum is over the characters of exactly one.
+    np.cumsum(np.add.reduceat(sizes, np.cumsum(lengths) - lengths, dtype=np.int64), out=offsets[1:])
+    return StringTable(blob, offsets)
 
 
 def _reordered(strings: StringTable, rows: I64) -> StringTable:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from longtail.features import sparse_kernels as kernels
-from longtail.features.reading import encode
+from longtail.features.reading import code_points
 from longtail.features.tables import U64
 from longtail.types import I64
 
@@ -51,4 +51,4 @@ def _repeated(words: Sequence[str], counts: I64) -> Iterator[str]:
 def piece_keys(pieces: Sequence[str]) -> U64:
     """The feature keys of pieces, in their order."""
     inside = np.array([piece.startswith(INSIDE) for piece in pieces], dtype=np.bool_)
-    return kernels.keys_of_pieces(*encode([piece.removeprefix(INSIDE) for piece in pieces]), inside)
+    return kernels.keys_of_pieces(*code_points([piece.removeprefix(INSIDE) for piece in pieces]), inside)

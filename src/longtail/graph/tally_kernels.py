@@ -15,7 +15,7 @@ _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 
 @compiled()
-def room(entries: int) -> int:
+def room(entries: int | np.int64) -> int:
     """Slots for a table of up to `entries` different labels: a power of two, at most half of it taken."""
     slots = 4
     while slots < 2 * entries:

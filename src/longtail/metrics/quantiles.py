@@ -65,14 +65,13 @@ def equal_volume(counts: I64, n_bins: int = 5) -> Bins:
     order = _by_decreasing_frequency(counts)
     filled = np.cumsum(counts[order], dtype=np.int64)
     bin_of_label = np.full(len(counts), n_bins - 1, dtype=np.int64)
-    start, before, total = 0, 0, int(filled[-1]) if len(filled) else 0
+    start, total = 0, int(counts.sum())
     for number in range(n_bins - 1):
+        before = int(filled[start - 1]) if start else 0
         # in integers, so that no rounding decides where a label goes: filled >= before + total / n_bins
-        end = min(start + int(np.searchsorted(filled[start:] * n_bins, before * n_bins + total)) + 1, len(order))
+        end = start + int(np.searchsorted(filled[start:] * n_bins, before * n_bins + total)) + 1
         bin_of_label[order[start:end]] = number
-        if end == len(order):
-            break
-        start, before = end, int(filled[end - 1])
+        start = min(end, len(order))
     return Bins.of("equal_volume", _numbered(n_bins), bin_of_label, counts)
 
 

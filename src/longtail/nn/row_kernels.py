@@ -1,4 +1,4 @@
-"""Kernels over the rows of a big table: weighted sums of rows, and Adam on just the rows that a batch touched.
+"""Kernels over the rows of a big table: grouping a batch by row, and Adam on just the rows that it touched.
 
 Work is grouped by row, so that one thread owns a row and nothing is locked. Rows are cut into `CHUNKS` fixed pieces,
 however many threads there are: results do not depend on their number.
@@ -82,20 +82,8 @@ def _entries_by_row(ids: I32, slots: I32, rows: I32) -> tuple[I64, I32]:
     return starts, entries
 
 
-@compiled(parallel=True)
-def bag_sums(table: NDArray[Any], starts: I64, ids: I32, weights: NDArray[Any], sums: NDArray[Any]) -> None:
-    """sums[b] = sum of weights * table rows of bag b. sums: (B, D), overwritten."""
-    for bag in prange(sums.shape[0]):
-        b = np.int64(bag)
-        total = sums[b]
-        total[:] = 0
-        for entry in range(starts[b], starts[b + 1]):
-            row, weight = table[ids[entry]], weights[entry]
-            for d in range(total.size):
-                total[d] += weight * row[d]
-
-
-@compiled()
+# Inlined, because inside a parallel loop numba divides without checking for zero; with the check nothing is vectorised (7x slower).
+@compiled(inline=True)
 def adam_row(row: NDArray[Any], first: NDArray[Any], second: NDArray[Any], gradient: NDArray[Any], factors: NDArray[Any]) -> None:
     """One Adam update of one row, in place. factors: see `RowAdam.factors`."""
     keep_first, add_first, keep_second, add_second, rate, spread, epsilon = factors

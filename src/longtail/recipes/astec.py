@@ -22,23 +22,40 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 
 from longtail.config import section, setting
 from longtail.data.npz import read_vectors
-from longtail.engine.encoders import FrozenEncoder
-from longtail.engine.model import Model, Reranked
+from longtail.engine.encoded_tree import EncodedTree
+from longtail.engine.encoders import FrozenEncoder, Refinement
+from longtail.engine.model import Classifier, Model, Reranked
 from longtail.errors import ConfigError
 from longtail.features.settings import FeaturesConfig
-from longtail.persistence import Part, State
+from longtail.graph.ops import ensure_diagonal, scale_rows_to_sum_one
+from longtail.graph.walk import random_walk_graph
+from longtail.nn.bag_encoder import BagEncoder, MlpEncoder
+from longtail.nn.batches import DeviceCsr, Documents
+from longtail.nn.blocks import BoundMode, FullyConnected, Residual
+from longtail.nn.classifiers import OneVsAll
+from longtail.nn.dense_encoder import DenseEncoder
+from longtail.nn.encoded import Encoder, Refined, encode_all
+from longtail.nn.restricted import RestrictedTrainer
+from longtail.nn.row_table import RowTable
+from longtail.nn.token_cnn import TokenCnn
+from longtail.persistence import State
 from longtail.recipes.base import Recipe
 from longtail.search.cluster import balanced_clusters, cluster_count, label_centroids, meta_labels, smooth
-from longtail.search.shortlist import LabelIndex, MergedShortlist
+from longtail.search.spectral import spectral_vectors
+from longtail.search.tree import ClusterTree, TreeConfig
+from longtail.training.fit import fit
+from longtail.training.freeze import array, frozen_classifier, frozen_encoder, frozen_refinement
+from longtail.training.objectives import AllTargets, Objective, OwnCandidates
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
+from longtail.training.schedules import StepDecay
 from longtail.types import F32, I32, I64, Batch, Candidates, Csr
 
 BlockKind = Literal["residual", "full", "none"]
-BoundMode = Literal["project", "normalise", "off"]
 
 
 @dataclass(frozen=True)
@@ -148,6 +165,23 @@ class Surrogate:
         return cls(encoder, **state.arrays)
 
 
+@dataclass(frozen=True)
+class Shortlists:
+    """What stage II leaves behind. negatives: (N, up to classify.count) label numbers, padded with -1."""
+
+    KIND = "astec-shortlists"
+
+    shortlister: Any
+    negatives: I32
+
+    def state(self) -> State:
+        return State(arrays={"negatives": self.negatives}, parts={"shortlister": self.shortlister})
+
+    @classmethod
+    def from_state(cls, state: State) -> Shortlists:
+        return cls(state.parts["shortlister"], state.arrays["negatives"])
+
+
 class Astec(Recipe):
     NAME = "astec"
     CONFIG = AstecConfig
@@ -168,11 +202,6 @@ class Astec(Recipe):
 
     def surrogate(self, data: TrainingSet, run: Run) -> Surrogate:
         """Learn E on an easier task. Paper: Astec Sec. 4.1."""
-        from longtail.nn.batches import DeviceCsr, Documents
-        from longtail.nn.classifiers import OneVsAll
-        from longtail.nn.encoded import Refined, encode_all
-        from longtail.training.freeze import array, frozen_encoder
-        from longtail.training.objectives import AllTargets
 
         c = self.config.surrogate
         encoder = new_encoder(data, self.config, run, "surrogate")
@@ -236,3 +265,128 @@ class Astec(Recipe):
         block, classifier = self.train_classifier(data, surrogate, shortlister, run)
         base = Model(surrogate.encoder, block, shortlister.shortlister, classifier, c.shortlist.size, c.classify.alpha, c.classify.temperature)
         return self.rerank(data, base, run) if c.reranker.enabled else base
+
+    def train_classifier(self, data: TrainingSet, surrogate: Surrogate, shortlists: Shortlists, run: Run) -> tuple[Refinement | None, Classifier]:
+        """Classifier rows and, for the joint learner, the residual; on vectors v that no longer change."""
+
+        c, t = self.config.classify, self.config.transfer
+        width = surrogate.vectors.shape[1]
+        # v is not negative, so a plain DenseEncoder is v itself with its dropout.
+        encoder: Encoder = DenseEncoder(width, run.rng("unused"), dropout=c.dropout)
+        block = new_block(t.block if c.learner == "joint" else "none", width, run.rng("block"), c.dropout, t.bound, t.bound_mode)
+        trained = (encoder if block is None else Refined(encoder, block)).to(run.device)
+        classifier = OneVsAll(data.n_labels, width, run.rng("classifier")).to(run.device)
+        documents = Documents(Batch(dense=surrogate.vectors), run.device)
+        objective: Objective
+        if c.negatives == "full" or c.learner == "dismec":
+            objective = AllTargets(trained, classifier, documents, DeviceCsr(data.targets, run.device))
+        else:
+            objective = OwnCandidates(trained, RestrictedTrainer(classifier), documents, candidate_source(data, shortlists.negatives, c))
+        fit_logged(objective, run, "classify", c.epochs, c.batch, c.rate, c.halve_at)
+        return frozen_refinement(block), frozen_classifier(classifier)
+
+    def rerank(self, data: TrainingSet, base: Model, run: Run) -> Reranked:
+        """A second model with an encoder of its own, on positives and the first one's best labels of training documents."""
+
+        c, r, t = self.config.classify, self.config.reranker, self.config.transfer
+        mistakes = ranked_negatives(base, data, r.depth, run)
+        encoder = new_encoder(data, self.config, run, "reranker")
+        block = new_block("residual", encoder.width, run.rng("reranker block"), c.dropout, t.bound, t.bound_mode)
+        assert block is not None
+        classifier = OneVsAll(data.n_labels, encoder.width, run.rng("reranker classifier")).to(run.device)
+        objective = OwnCandidates(
+            Refined(encoder, block).to(run.device), RestrictedTrainer(classifier), Documents(data.documents, run.device), candidate_source(data, mistakes, c)
+        )
+        fit_logged(objective, run, "reranker", r.epochs, c.batch, r.rate, r.halve_at)
+        return Reranked(base, frozen_encoder(encoder), frozen_refinement(block), frozen_classifier(classifier), r.depth, r.beta)
+
+
+# ---- what the stages are made of ----
+
+
+def new_encoder(data: TrainingSet, config: AstecConfig, run: Run, name: str) -> Encoder:
+    """The encoder that the settings ask for, untrained."""
+
+    c, documents, rng = config.surrogate, data.documents, run.rng(f"{name} encoder")
+    kind = c.encoder if c.encoder != "auto" else "bag" if documents.sparse is not None else "dense"
+    if kind == "dense":
+        if documents.dense is None:
+            raise ConfigError("surrogate.encoder=dense, but the data has no vectors", "use surrogate.encoder=bag, or give trn_X.npy")
+        return DenseEncoder(documents.dense.shape[1], rng, project_to=c.width, dropout=c.dropout)
+    if documents.sparse is None:
+        raise ConfigError(f"surrogate.encoder={kind} reads texts, but the data came with dense vectors", "use surrogate.encoder=dense, or features.source=text")
+    table = RowTable(torch.from_numpy(word_vectors(documents.sparse, c, rng)))
+    if kind == "mlp":
+        return MlpEncoder(table, c.width, rng, dropout=c.dropout)
+    if kind == "cnn":
+        if documents.tokens is None:
+            raise ConfigError("surrogate.encoder=cnn reads token sequences, which were not made", "add --set features.max_tokens=32")
+        return TokenCnn(table, c.width, rng, length=documents.tokens.shape[1], dropout=c.dropout)
+    return BagEncoder(table, dropout=c.dropout)
+
+
+def word_vectors(documents: Csr, c: SurrogateConfig, rng: np.random.Generator) -> F32:
+    """(V, D) vectors to start from: given, learnt without labels, or random with about unit length."""
+    if c.vectors:
+        given = read_vectors(Path(c.vectors))
+        if given.shape != (documents.shape[1], c.width):
+            raise ConfigError(f"surrogate.vectors has shape {given.shape}, expected {(documents.shape[1], c.width)}", "one row per feature, as wide as surrogate.width")
+        return given
+    if c.task == "unsupervised":
+        return spectral_vectors(documents, c.width, rng)
+    return rng.standard_normal((documents.shape[1], c.width), dtype=np.float32) / np.float32(np.sqrt(c.width))
+
+
+def new_block(kind: BlockKind, width: int, rng: np.random.Generator, dropout: float, bound: float, mode: BoundMode) -> Residual | FullyConnected | None:
+
+    if kind == "none":
+        return None
+    return Residual(width, rng, dropout=dropout, bound=bound, mode=mode) if kind == "residual" else FullyConnected(width, dropout=dropout)
+
+
+def fit_logged(objective: Objective, run: Run, name: str, epochs: int, batch: int, rate: float, halve_at: tuple[int, ...]) -> None:
+    """Train with the run's generators, checkpoints, progress and log."""
+
+    steps = epochs * -(-objective.size // batch)
+    with run.task(name, steps) as task:
+        shown = 0
+
+        def on_batch(done: int, _: int, loss: float) -> None:
+            nonlocal shown
+            task.advance(done - shown, f"loss {loss:.4f}")
+            shown = done
+
+        history = fit(
+            objective,
+            epochs=epochs,
+            batch_size=batch,
+            schedule=StepDecay(rate, halve_at),
+            rng_for=lambda epoch: run.rng(name, epoch),
+            checkpoint=run.checkpoint(name),
+            on_batch=on_batch,
+        )
+    run.log("fit", name=name, losses=history)
+
+
+def label_correlations(targets: Csr, c: SurrogateConfig, run: Run) -> Csr:
+    """(L, L): labels that a random walk from a label meets. Paper: Astec Sec. 4.1; constants of the released code."""
+    walked = random_walk_graph(targets, length=c.walk_length, restart=c.walk_restart, rng=run.rng("walk"), top_k=c.walk_top)
+    return scale_rows_to_sum_one(ensure_diagonal(walked))
+
+
+def build_shortlister(vectors: F32, targets: Csr, c: ShortlistConfig, labels_alone: bool, run: Run) -> LabelIndex | InstanceVote | MergedShortlist:
+    """Label centroids, documents that vote, or both, over frozen v. Exact on a GPU; on a CPU by size."""
+
+    def index(settings: HnswSettings) -> IndexBuilder:
+        if run.device == "cuda" and c.index != "hnsw":
+            return GpuExactIndex.build
+        return partial(build_index, kind=c.index, hnsw=settings)
+
+    if c.structures == "documents" and not labels_alone:
+        return InstanceVote.build(vectors, targets, neighbours=c.neighbours, make_index=index(DOCUMENTS))
+    labels = LabelIndex.build(
+        vectors, targets, make_index=index(CENTROIDS), head_centres=c.head_centres, head_documents=c.head_labels, rng=run.rng("head centres")
+    )
+    if labels_alone:
+        return labels
+    return MergedShortlist(labels, InstanceVote.build(vectors, targets, neighbours=c.neighbours, make_index=index(DOCUMENTS)), c.gamma)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from longtail.config import section
-from longtail.features.sparse import SparseTextConfig
+from longtail.features.settings import FeaturesConfig
 from longtail.recipes.base import Recipe
 from longtail.search.nearest import NearestDocuments, VoteConfig
 from longtail.training.prepare import TrainingSet
@@ -14,7 +14,7 @@ from longtail.training.run import Run
 
 @dataclass(frozen=True)
 class TinyConfig:
-    features: SparseTextConfig = section(SparseTextConfig, "which texts are read, and how they become numbers")
+    features: FeaturesConfig = section(FeaturesConfig, "which texts are read, and how they become numbers")
     classify: VoteConfig = section(VoteConfig, "how the nearest training documents vote")
 
 

@@ -66,7 +66,7 @@ def _forget(indptr: Any, indices: Any, data: F32, row: int, sums: F64) -> None:
 
 
 @compiled()
-def _nth_alive(alive: Bools, members: I64, n: int) -> int:
+def _nth_alive(alive: Bools, members: I64, n: np.int64) -> int:
     """Which member is number `n` of those that are not zero."""
     for i in range(len(members)):
         if alive[members[i]]:

@@ -5,6 +5,7 @@
     RUN/metrics.jsonl   what happened: a JSON object per event (times live here, never in the bundle)
     RUN/stages/<name>/  the saved result of a finished stage; it appears by one rename, so it is whole or absent
     RUN/work/<name>/    checkpoints inside a stage of many epochs; removed when the stage is done
+    RUN/members/<n>/    stages of the models of an ensemble
     RUN/bundle/         the trained model
 
 A stage's result is always loaded back from disk, finished just now or yesterday: an interrupted run and an uninterrupted
@@ -118,6 +119,12 @@ class Run:
         if not self._stage:
             raise AssertionError("checkpoints exist only inside a stage")
         return StageCheckpoint(self.folder / "work" / self._stage / name)
+
+    def member(self, number: int) -> Run:
+        """A run inside this one, with a seed of its own, for one model of an ensemble; this run's lock guards it."""
+        inner = Run(self.folder / "members" / str(number), seed=self.seed_for("member", number), device=self.requested_device, display=self.display)
+        inner.folder.mkdir(parents=True, exist_ok=True)
+        return inner
 
     # ---- randomness ----
 

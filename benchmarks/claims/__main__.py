@@ -1,0 +1,105 @@
+"""``python -m benchmarks.claims run [IDS ...]``, ``list`` and ``table``; from the repository root."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.claims import results, runner
+from benchmarks.claims.entries import Claim
+from benchmarks.claims.papers import PAPERS, chosen_claims
+from benchmarks.claims.workshop import OutOfTime, Workshop
+from longtail.errors import LongtailError
+
+RESULTS = Path("benchmarks/results/claims")
+CACHE = Path("runs/claims")
+
+COMPLETE, MISSING, WRONG = 0, 1, 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    try:
+        return int(options.action(options, list(sys.argv[1:] if arguments is None else arguments)))
+    except LongtailError as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return WRONG
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="python -m benchmarks.claims", description="Decide the claims of the papers by experiment.")
+    commands = top.add_subparsers(required=True)
+
+    run = commands.add_parser("run", help="train what is needed and write verdicts; the same command goes on where it was interrupted")
+    run.add_argument("ids", nargs="*", metavar="ID", help="claims, e.g. A6 or A6@wordnet-related; all by default")
+    run.add_argument("--paper", choices=list(PAPERS), help="only claims of this paper")
+    run.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
+    run.add_argument("--max-minutes", type=float, help="begin no training after so many minutes; 0 judges only what is trained")
+    run.add_argument("--data", type=Path, help="folder that holds the real data sets")
+    run.add_argument("--out", type=Path, default=RESULTS, help="folder of the verdicts, one JSON file per paper (default: %(default)s)")
+    run.add_argument("--cache", type=Path, default=CACHE, help="folder of the trainings (default: %(default)s)")
+    run.add_argument("--seeds", type=int, help="other than what the claims say; fewer than 3 never give a verdict")
+    run.set_defaults(action=run_claims)
+
+    listing = commands.add_parser("list", help="the claims that have an entry")
+    listing.add_argument("--paper", choices=list(PAPERS))
+    listing.set_defaults(action=list_claims)
+
+    table = commands.add_parser("table", help="the verdicts as a Markdown table")
+    table.add_argument("--out", type=Path, default=RESULTS, help="folder of the verdicts (default: %(default)s)")
+    table.set_defaults(action=print_table)
+    return top
+
+
+def run_claims(options: argparse.Namespace, arguments: list[str]) -> int:
+    deadline = None if options.max_minutes is None else time.monotonic() + 60 * options.max_minutes
+    workshop = Workshop(options.cache, device=options.device, data=options.data, deadline=deadline, say=say)
+    command = shlex.join(["python", "-m", "benchmarks.claims", *arguments])
+    where = results.provenance(command, workshop.device)
+    missing: list[str] = []
+    for paper, claims in chosen_claims(options.ids, options.paper).items():
+        for claim in claims:
+            say(f"{claim.id}: {claim.sentence}")
+            try:
+                record = runner.decide(claim, workshop, options.seeds)
+            except OutOfTime:
+                missing.append(f"{claim.id}: out of time, {remaining(claim, workshop, options.seeds)}")
+            except LongtailError as problem:
+                missing.append(f"{claim.id}: {problem.message}")
+            else:
+                results.update(options.out / f"{paper}.json", paper, [{**record, **where}])
+                say(results.summary(record))
+    say(f"{workshop.trainings_made} trainings made; verdicts in {options.out}")
+    for line in missing:
+        say(f"missing: {line}")
+    return MISSING if missing else COMPLETE
+
+
+def remaining(claim: Claim, workshop: Workshop, seeds: int | None) -> str:
+    needed = {workshop.folder(t.variant, t.data, t.seed): workshop.is_trained(t.variant, t.data, t.seed) for t in runner.trainings(claim, seeds)}
+    return f"{sum(not done for done in needed.values())} of {len(needed)} trainings to do"
+
+
+def list_claims(options: argparse.Namespace, arguments: list[str]) -> int:
+    for paper, claims in chosen_claims([], options.paper).items():
+        for claim in claims:
+            data = claim.data.describe() if claim.data is not None else "no data"
+            say(f"{paper:<10} {claim.id:<22} {len(claim.variants)} variants x {claim.seeds} seeds, {data}: {claim.sentence}")
+    return COMPLETE
+
+
+def print_table(options: argparse.Namespace, arguments: list[str]) -> int:
+    say(results.table(options.out))
+    return COMPLETE
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

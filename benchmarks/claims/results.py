@@ -1,0 +1,111 @@
+"""The committed verdicts: one JSON file per paper, a record per claim; a later run replaces the records of the claims it ran."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.claims.papers import PAPERS, claims_of
+from benchmarks.record import code, machine
+from longtail.errors import DataError
+from longtail.persistence import read_json, write_json
+
+FORMAT = 1
+DECIMALS = 4
+# What every record has, whatever the claim; tests hold records to it.
+KEYS = frozenset(
+    "id section sentence verdict reason note all_of any_of controls also numbers seeds data config trainings command commit uncommitted_changes machine device".split()
+)
+
+
+def provenance(command: str, device: str) -> dict[str, Any]:
+    """What a record says about where it was made."""
+    return {"command": command, "device": device, "machine": {**machine(), **_gpu(device)}, **code()}
+
+
+def update(path: Path, paper: str, records: Iterable[Mapping[str, Any]]) -> None:
+    """Put `records` into the file of the paper, in the order of its entries; records of other claims stay as they are."""
+    found = {record["id"]: record for record in read(path)} if path.exists() else {}
+    found |= {record["id"]: _rounded(record) for record in records}
+    order = {claim.id: place for place, claim in enumerate(claims_of(paper))}
+    kept = sorted(found.values(), key=lambda record: (order.get(record["id"], len(order)), record["id"]))
+    write_json(path, {"format": FORMAT, "paper": paper, "verdicts": kept})
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    content = read_json(path, DataError)
+    if not isinstance(content, dict) or content.get("format") != FORMAT or not isinstance(content.get("verdicts"), list):
+        raise DataError(f"not verdicts of format {FORMAT}", "the file was written by another program or version; move it away and run the claims again", file=path)
+    verdicts: list[dict[str, Any]] = content["verdicts"]
+    return verdicts
+
+
+def table(folder: Path) -> str:
+    """All verdicts as a Markdown table."""
+    lines = [
+        "| claim | verdict | what was measured | value [95% interval] | asked for | where the mechanism is removed | data | seeds |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for paper in PAPERS:
+        path = folder / f"{paper}.json"
+        for record in read(path) if path.exists() else []:
+            lines.append(_row(record))
+    return "\n".join(lines)
+
+
+def summary(record: Mapping[str, Any]) -> str:
+    """A record in a few lines, for the terminal."""
+    lines = [f"{record['id']}: {record['verdict'].upper()} ({record['reason']})"]
+    for check in (*record["all_of"], *record["any_of"]):
+        lines.append(f"    {check['check']} = {_interval(check)}, asked for {check['rule']}: {check['outcome']}{_needs(check)}")
+    lines += [f"    without ({c['removed']}): {c['check']} = {_interval(c)}: {c['state']}" for c in record["controls"]]
+    lines += [f"    {value['value_of']} = {_interval(value)}" for value in record["also"]]
+    return "\n".join(lines)
+
+
+def _row(record: Mapping[str, Any]) -> str:
+    checks = [*record["all_of"], *record["any_of"]]
+    cells = [
+        record["id"],
+        record["verdict"],
+        _stacked([check["check"] for check in checks]) or record["sentence"],
+        _stacked([_interval(check) + _needs(check) for check in checks]) or _stacked([f"{value['value_of']} = {_interval(value)}" for value in record["also"]]),
+        _stacked([check["rule"] for check in checks]),
+        _stacked([f"{control['removed']}: {_interval(control)} ({control['state']})" for control in record["controls"]]),
+        _stacked([data["data"] for data in record["data"][:1]]),
+        str(len(record["seeds"]) or ""),
+    ]
+    return "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |"
+
+
+def _stacked(cells: Sequence[str]) -> str:
+    return "<br>".join(cells)
+
+
+def _interval(check: Mapping[str, Any]) -> str:
+    return f"{check['value']:.2f} [{check['low']:.2f}, {check['high']:.2f}]"
+
+
+def _needs(check: Mapping[str, Any]) -> str:
+    """What an undecided check would need, in words."""
+    if "power" not in check:
+        return ""
+    ways = [f"{check['power'][what]:,} {what}" for what in ("seeds", "documents") if check["power"][what] is not None]
+    return f" (would need {' or '.join(ways)})" if ways else " (no number of seeds or documents would decide it)"
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, DECIMALS)
+    if isinstance(value, Mapping):
+        return {key: _rounded(inner) for key, inner in value.items()}
+    return [_rounded(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def _gpu(device: str) -> dict[str, Any]:
+    if device != "cuda":
+        return {}
+    import torch
+
+    return {"gpu": torch.cuda.get_device_name()}

@@ -1,0 +1,134 @@
+"""One training step of one-vs-all rows on own candidates: our fused step against torch gather + bmm + SparseAdam.
+
+    python -m benchmarks.stage4_step --out benchmarks/results/stage4_step.json
+
+Both get the same documents and candidates, alternate within one run, and start from the same rows; the median of the
+ratios of neighbouring steps counts. Two kinds of candidates: uniform (every label alike, the most rows to touch) and
+skewed (labels drawn by a power law, as hard negatives are). `floor_ms` is the time the machine needs to move each touched
+row and its two moments once in and once out, by a bandwidth measured here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from benchmarks.record import write_result
+from longtail.nn.classifiers import OneVsAll
+from longtail.nn.restricted import RestrictedTrainer
+from longtail.types import Candidates
+
+RATE = 1e-3
+
+
+def drawn_candidates(documents: int, per_document: int, labels: int, skew: float, rng: np.random.Generator) -> Candidates:
+    """Different labels per document, label l with weight (l + 1)^-skew before a shuffle; the first three are positives."""
+    names = rng.permutation(labels)
+    logits = -skew * np.log(np.arange(1, labels + 1))
+    ids = np.empty((documents, per_document), dtype=np.int32)
+    for row in ids:
+        # The largest of log-weights plus Gumbel noise are a weighted draw without replacement.
+        row[:] = names[np.argpartition(-(logits + rng.gumbel(size=labels)), per_document)[:per_document]]
+    targets = np.zeros(ids.shape, dtype=np.float32)
+    targets[:, :3] = 1
+    return Candidates(ids, targets, np.ones(ids.shape, dtype=bool))
+
+
+class TorchStep:
+    """The usual way: rows gathered per document with a sparse gradient, batched products, SparseAdam."""
+
+    def __init__(self, rows: Tensor) -> None:
+        self.rows = nn.Parameter(rows.clone())
+        self.adam: Any = torch.optim.SparseAdam([self.rows], lr=RATE)  # Any: torch leaves its methods untyped
+
+    def __call__(self, z_BD: Tensor, candidates: Candidates) -> float:
+        z_BD = z_BD.clone().requires_grad_()
+        ids, targets = torch.from_numpy(candidates.ids).long(), torch.from_numpy(candidates.targets)
+        gathered = nn.functional.embedding(ids, self.rows, sparse=True)
+        scores = torch.bmm(gathered, z_BD[:, :, None])[:, :, 0]
+        loss = nn.functional.binary_cross_entropy_with_logits(scores, targets)
+        torch.autograd.backward(loss)
+        self.adam.step()
+        self.adam.zero_grad()
+        return float(loss.detach())
+
+
+class OurStep:
+    def __init__(self, classifier: OneVsAll) -> None:
+        self.trainer = RestrictedTrainer(classifier)
+
+    def __call__(self, z_BD: Tensor, candidates: Candidates) -> float:
+        return float(self.trainer.step(z_BD, candidates, RATE)[0])
+
+
+def seconds(step: Any, z_BD: Tensor, candidates: Candidates) -> float:
+    start = time.perf_counter()
+    step(z_BD, candidates)
+    return time.perf_counter() - start
+
+
+def measured(args: argparse.Namespace, skew: float) -> dict[str, Any]:
+    rng = np.random.default_rng(args.seed)
+    classifier = OneVsAll(args.labels, args.width, rng)
+    usual, ours = TorchStep(classifier.rows.detach()), OurStep(classifier)
+    z_BD = torch.from_numpy(rng.standard_normal((args.documents, args.width), dtype=np.float32))
+    steps = [drawn_candidates(args.documents, args.candidates, args.labels, skew, rng) for _ in range(4)]
+    losses = [(usual(z_BD, c), ours(z_BD, c)) for c in steps[:2]]  # compiles, and shows that both do the same
+    times = np.array([(seconds(usual, z_BD, c), seconds(ours, z_BD, c)) for _ in range(args.rounds) for c in steps])
+    touched = float(np.mean([len(np.unique(c.ids)) for c in steps]))
+    moved = touched * args.width * 4 * 6
+    return {
+        "torch_ms": round(float(np.median(times[:, 0])) * 1e3, 2),
+        "ours_ms": round(float(np.median(times[:, 1])) * 1e3, 2),
+        "ours_over_torch": round(float(np.median(times[:, 1] / times[:, 0])), 4),
+        "ours_fastest_ms": round(float(times[:, 1].min()) * 1e3, 2),
+        "rows_touched": round(touched),
+        "megabytes_to_move": round(moved / 1e6, 1),
+        "floor_ms": round(moved / bandwidth() * 1e3, 2),
+        "loss_difference": max(abs(a - b) for a, b in losses),
+    }
+
+
+def bandwidth() -> float:
+    """Bytes per second of reading and writing a block that fits no cache, in torch, the best of five."""
+    block = torch.zeros(100_000_000)
+    best = float("inf")
+    for _ in range(5):
+        start = time.perf_counter()
+        block.mul_(1.5)
+        best = min(best, time.perf_counter() - start)
+    return 2 * block.numel() * 4 / best
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/stage4_step.json"))
+    parser.add_argument("--documents", type=int, default=256)
+    parser.add_argument("--candidates", type=int, default=500)
+    parser.add_argument("--width", type=int, default=300)
+    parser.add_argument("--labels", type=int, default=131_073)
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    numbers = {
+        "torch_threads": torch.get_num_threads(),
+        "numba_threads": numba.get_num_threads(),
+        "bandwidth_gb_s": round(bandwidth() / 1e9, 1),
+        "uniform": measured(args, skew=0.0),
+        "skewed": measured(args, skew=1.0),
+    }
+    shapes = {name: getattr(args, name) for name in ("documents", "candidates", "width", "labels", "rounds")}
+    write_result(args.out, "stage4_step", numbers, " ".join(["python -m benchmarks.stage4_step", *sys.argv[1:]]), seed=args.seed, config=shapes)
+    print(numbers)
+
+
+if __name__ == "__main__":
+    main()

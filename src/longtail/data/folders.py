@@ -1,0 +1,215 @@
+"""What all data sets that are folders share, whatever holds their documents: pairs to mask, graphs, raw texts and repairs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+
+from longtail.data.dataset import Dataset, Graph, Items, Split
+from longtail.data.digest import digest
+from longtail.data.graph_files import drop_test_anchors, find_one, have_anchors, read_graphs, write_graphs
+from longtail.data.identity import self_pairs
+from longtail.data.lines import open_text_lines, read_raw_texts, write_lines
+from longtail.errors import ConfigError, DataError
+from longtail.types import F32, I64, Csr
+
+TRAIN, TEST, LABELS = "trn", "tst", "lbl"
+
+_FILTER_FILES = {
+    TRAIN: ("filter_labels_trn.txt", "filter_labels_train.txt", "trn_filter_labels.txt", "train_filter_labels.txt"),
+    TEST: ("filter_labels_tst.txt", "filter_labels_test.txt", "tst_filter_labels.txt", "test_filter_labels.txt"),
+}
+
+
+def assemble(folder: Path, labels: Items, train: Split, test: Split | None, unseen: Items | None, repairs: Counter[str]) -> Dataset:
+    """Adds masked pairs and graphs to what a format holds, and mends: see `Dataset.repairs`.
+
+    test: the test side, if it was asked for. unseen: the test documents where anchors must be checked against them.
+    Test documents are never dropped. Training documents with neither text nor vector are, with their rows everywhere.
+    """
+    graphs = {}
+    for name, graph in read_graphs(folder, len(train), len(labels), repairs).items():
+        graphs[name], dropped = (graph, 0) if unseen is None else drop_test_anchors(graph, unseen)
+        repairs["anchors of graphs that are test documents, dropped"] += dropped
+    train = replace(train, masked=_masked(folder, TRAIN, train, labels, repairs))
+    if test is not None:
+        test = replace(test, masked=_masked(folder, TEST, test, labels, repairs))
+    return finished(folder.resolve().name, labels, train, test, graphs, repairs)
+
+
+def finished(name: str, labels: Items, train: Split, test: Split | None, graphs: dict[str, Graph], repairs: Counter[str]) -> Dataset:
+    """The last repair, and the digest."""
+    train, graphs = _without_empty_documents(train, graphs, repairs)
+    dataset = Dataset(name, labels, train, test, graphs, dict(+repairs))
+    return replace(dataset, digest=digest(dataset))
+
+
+def _without_empty_documents(train: Split, graphs: dict[str, Graph], repairs: Counter[str]) -> tuple[Split, dict[str, Graph]]:
+    fields, vectors = train.documents.fields, train.documents.vectors
+    if isinstance(vectors, np.ndarray) or any(all(map(str.strip, texts)) for texts in fields.values()):
+        return train, graphs
+    filled = np.zeros(len(train), dtype=bool) if vectors is None else np.diff(vectors.indptr) > 0
+    for texts in fields.values():
+        filled |= np.fromiter(map(bool, map(str.strip, texts)), dtype=bool, count=len(texts))
+    if not filled.any():
+        raise DataError(f"none of the {len(train)} training documents has a text or a vector", "training needs one or the other")
+    kept = np.flatnonzero(filled)
+    repairs["training documents without text or vector, dropped"] += len(train) - len(kept)
+    if len(kept) == len(train):
+        return train, graphs
+    return train.rows(kept), {name: graph.document_rows(kept) for name, graph in graphs.items()}
+
+
+# ---- pairs that count neither as right nor as wrong ----
+
+
+def _masked(folder: Path, side: str, split: Split, labels: Items, repairs: Counter[str]) -> I64:
+    """The pairs of the filter file; where there is none, documents and labels of the same title (spec 06 section 4)."""
+    path = find_one(folder, *_FILTER_FILES[side])
+    if path is not None:
+        return read_pairs(path, len(split), len(labels))
+    pairs = self_pairs(split.documents, labels)
+    repairs[f"pairs masked because document and label have the same title (there is no {_FILTER_FILES[side][0]})"] += len(pairs)
+    return pairs
+
+
+def read_pairs(path: Path, documents: int, labels: int) -> I64:
+    """(P, 2) sorted ``document label`` pairs, one per line, from 0. The file may be empty; blank lines are skipped."""
+    lines = [line.split() for line in open_text_lines(path)]
+    try:
+        if not set(map(len, lines)) <= {0, 2}:
+            raise ValueError
+        pairs = np.fromiter(map(int, chain.from_iterable(lines)), dtype=np.int64).reshape(-1, 2)
+    except (ValueError, OverflowError):
+        line = next(line for line, words in enumerate(lines, 1) if words and not _is_pair(words))
+        raise DataError(f"{' '.join(lines[line - 1])!r} is not a pair", "write 'document label', two numbers, on each line", file=path, line=line) from None
+    outside = (pairs < 0) | (pairs >= np.array([documents, labels]))
+    if outside.any():
+        row, column = np.argwhere(outside)[0]
+        line = [line for line, words in enumerate(lines, 1) if words][row]
+        what, count = (("document", documents), ("label", labels))[column]
+        raise DataError(f"{what} {pairs[row, column]} is outside 0..{count - 1}", "the file belongs to other data, or counts from 1", file=path, line=line)
+    return np.unique(pairs, axis=0)
+
+
+def _is_pair(words: Sequence[str]) -> bool:
+    try:
+        return len(words) == 2 and all(abs(int(word)) < 2**63 for word in words)
+    except ValueError:
+        return False
+
+
+# ---- folders of matrices ----
+
+
+@dataclass(frozen=True)
+class Side:
+    """Training or test documents as a folder of matrices holds them. vectors: (N, D), or None where there are raw texts."""
+
+    targets: Csr
+    vectors: Csr | F32 | None
+
+
+def assemble_matrices(folder: Path, side: Callable[[str], Side | None], label_vectors: Csr | F32 | None, repairs: Counter[str], *, test: bool) -> Dataset:
+    """A data set from matrices and raw texts. side: reads "trn" or "tst"; None where there is no test side."""
+    train = side(TRAIN)
+    assert train is not None, "a folder was recognised by its training side"
+    held = side(TEST) if test or have_anchors(folder) else None
+    _check_alike(folder, train, held, label_vectors)
+    labels = raw_items(folder, LABELS, train.targets.shape[1], label_vectors, repairs)
+    unseen = None if held is None else _split(folder, TEST, held, repairs)
+    return assemble(folder, labels, _split(folder, TRAIN, train, repairs), unseen if test else None, unseen and unseen.documents, repairs)
+
+
+def _split(folder: Path, side: str, matrices: Side, repairs: Counter[str]) -> Split:
+    documents = raw_items(folder, side, matrices.targets.shape[0], matrices.vectors, repairs)
+    if documents.vectors is None and not documents.fields:
+        raise DataError(f"documents of '{side}' have neither vectors nor texts", f"add features, or {_text_files(side)[0]} with a text per line", file=folder)
+    return Split(documents, matrices.targets)
+
+
+def _check_alike(folder: Path, train: Side, test: Side | None, label_vectors: Csr | F32 | None) -> None:
+    other = "both sides must use the same numbering; the files belong to different data sets"
+    if test is not None and test.targets.shape[1] != train.targets.shape[1]:
+        raise DataError(f"training counts {train.targets.shape[1]} labels, test {test.targets.shape[1]}", other, file=folder)
+    for name, vectors in (("test documents", None if test is None else test.vectors), ("labels", label_vectors)):
+        if vectors is not None and train.vectors is not None and vectors.shape[1] != train.vectors.shape[1]:
+            raise DataError(f"training documents have {train.vectors.shape[1]} features, {name} {vectors.shape[1]}", other, file=folder)
+    if test is not None and (type(test.vectors) is not type(train.vectors)):
+        raise DataError("training and test documents have features of different kinds", "give both as sparse, both as dense, or both as text", file=folder)
+
+
+# ---- items whose texts and ids are plain lines ----
+
+
+def raw_items(folder: Path, side: str, count: int, vectors: Csr | F32 | None, repairs: Counter[str]) -> Items:
+    """`count` documents (side "trn", "tst") or labels ("lbl"): texts and ids from their files, where there are any."""
+    texts = find_one(folder, *_text_files(side))
+    fields = {} if texts is None else {"title": _exactly(texts, count, _mended(texts, repairs))}
+    ids = folder / _uid_file(side)
+    uids = _unique(ids, _exactly(ids, count, list(open_text_lines(ids)))) if ids.is_file() else default_uids(side, count)
+    return Items(uids, fields, vectors)
+
+
+def write_raw_items(folder: Path, side: str, items: Items) -> None:
+    """Texts and ids of items as plain lines; ids only if they are not the numbers that `raw_items` would give."""
+    filled = [name for name, texts in items.fields.items() if any(texts)]
+    if len(filled) > 1:
+        raise ConfigError(f"this format holds one text per item, and {', '.join(filled)} are given", "write lf, jsonl or parquet instead")
+    for name in filled:
+        _write_plain(folder / _text_files(side)[0], items.fields[name], name)
+    if list(items.uids) != default_uids(side, len(items)):
+        _write_plain(folder / _uid_file(side), items.uids, "uid")
+
+
+def write_shared(folder: Path, dataset: Dataset) -> None:
+    """Masked pairs and graphs. Filter files are written even if empty: without one a reader would make pairs."""
+    for side, split in ((TRAIN, dataset.train), (TEST, dataset.test)):
+        if split is not None:
+            write_lines(folder / _FILTER_FILES[side][0], [f"{document} {label}" for document, label in split.masked.tolist()])
+    write_graphs(folder, dataset.graphs)
+
+
+def _text_files(side: str) -> tuple[str, ...]:
+    return ("Y.txt", "lbl.txt") if side == LABELS else (f"{side}_X.txt", f"{side}_X.txt.gz")
+
+
+def _uid_file(side: str) -> str:
+    return f"{side}_uid.txt"
+
+
+def default_uids(side: str, count: int) -> list[str]:
+    return [str(number) if side == LABELS else f"{side}-{number}" for number in range(count)]
+
+
+def _mended(path: Path, repairs: Counter[str]) -> list[str]:
+    texts, mended = read_raw_texts(path)
+    repairs[f"texts of {path.name} with bytes that are not UTF-8, replaced"] += mended
+    return texts
+
+
+def _exactly(path: Path, count: int, lines: list[str]) -> list[str]:
+    if len(lines) < count or any(lines[count:]):
+        raise DataError(f"has {len(lines)} lines, expected {count}", "write one line per item, in the order of the other files", file=path)
+    return lines[:count]
+
+
+def _unique(path: Path, uids: list[str]) -> list[str]:
+    first: dict[str, int] = {}
+    for line, uid in enumerate(uids, 1):
+        if not uid or first.setdefault(uid, line) != line:
+            wrong = f"uid '{uid}' stands on line {first[uid]} already" if uid else "the uid is empty"
+            raise DataError(wrong, "give every line a uid of its own", file=path, line=line)
+    return uids
+
+
+def _write_plain(path: Path, texts: Sequence[str], name: str) -> None:
+    for number, text in enumerate(texts):
+        if "\n" in text or text.endswith("\r"):
+            raise ConfigError(f"the {name} of item {number} has a line break, which {path.name} cannot hold", "write lf, jsonl or parquet instead")
+    write_lines(path, texts)

@@ -1,0 +1,140 @@
+"""Sparse ``.npz`` (as `scipy.sparse.save_npz` writes it) and dense ``.npy`` files, with every number checked.
+
+Nothing is ever unpickled, and no index is trusted: SciPy's own loader lets indices pass that later read foreign memory.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.errors import DataError
+from longtail.persistence import csr_from_pieces
+from longtail.types import F32, Csr
+
+_UNREADABLE = (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError, MemoryError)
+_SAVE_AGAIN = "save it again with scipy.sparse.save_npz"
+
+
+Shape = tuple[int | None, int | None]
+
+
+def load_csr(path: Path, shape: Shape = (None, None), of: str = "rows x columns", *, sum_duplicates: bool = True) -> Csr:
+    """A sparse matrix as CSR float32, finite, rows sorted unless duplicates are kept. CSC and COO are converted.
+
+    shape: what is expected; None leaves a side open. of: what rows and columns are, for the message.
+    """
+    from scipy.sparse import csr_array
+
+    pieces = _pieces(path)
+    try:
+        with np.errstate(over="ignore"):
+            matrix = csr_array(_assembled(pieces)).astype(np.float32)
+    except KeyError as problem:
+        raise DataError(f"holds no sparse matrix: {problem} is missing among {', '.join(sorted(pieces))}", _SAVE_AGAIN, file=path) from None
+    except (ValueError, TypeError, IndexError, MemoryError) as problem:
+        raise DataError(f"is not a usable sparse matrix ({problem})", _SAVE_AGAIN, file=path) from None
+    check_shape(path, matrix.shape, shape, of)
+    if not np.isfinite(matrix.data).all():
+        raise _bad_entry(path, matrix, ~np.isfinite(matrix.data), "expected finite numbers")
+    if sum_duplicates:
+        matrix.sum_duplicates()
+    return matrix
+
+
+def _pieces(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except FileNotFoundError:
+        raise DataError("the file is missing", "check the path", file=path) from None
+    except (AttributeError, *_UNREADABLE) as problem:
+        raise DataError(f"cannot be read as .npz ({problem})", f"the file is truncated, altered or of another kind; {_SAVE_AGAIN}", file=path) from None
+
+
+def _assembled(pieces: dict[str, NDArray[Any]]) -> Csr:
+    """The matrix in the format it was saved in, after checking what SciPy would trust."""
+    from scipy.sparse import coo_array
+
+    kind = pieces["format"].item()
+    kind = kind.decode() if isinstance(kind, bytes) else kind
+    rows, columns = (int(n) for n in pieces["shape"])
+    data = pieces["data"]
+    numbers = [pieces[name] for name in (("row", "col") if kind == "coo" else ("indices", "indptr"))]
+    if any(array.dtype.kind not in "iu" or array.ndim != 1 for array in numbers) or data.dtype.kind not in "fiub" or data.ndim != 1:
+        raise ValueError("indices must be whole numbers and values numbers, in flat arrays")
+    numbers = [array.astype(np.int64) for array in numbers]  # differences of unsigned numbers are never negative
+    if kind == "csr":
+        return csr_from_pieces(data, *numbers, shape=(rows, columns))
+    if kind == "csc":
+        return csr_from_pieces(data, *numbers, shape=(columns, rows)).T
+    if kind == "coo":
+        return coo_array((data, (numbers[0], numbers[1])), shape=(rows, columns))
+    raise ValueError(f"format '{kind}', expected csr, csc or coo")
+
+
+def load_dense(path: Path) -> F32:
+    """(n, D) float32 from a ``.npy`` file, all finite."""
+    try:
+        array = np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        raise DataError("the file is missing", "check the path", file=path) from None
+    except _UNREADABLE as problem:
+        raise DataError(f"cannot be read as .npy ({problem})", "save it again with numpy.save, as numbers", file=path) from None
+    if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind not in "fiub":
+        found = f"shape {array.shape} of {array.dtype}" if isinstance(array, np.ndarray) else "an archive of several arrays"
+        raise DataError(f"holds {found}, expected a 2-D array of numbers", "save vectors as an array of shape (items, dimensions)", file=path)
+    with np.errstate(over="ignore"):
+        vectors = np.ascontiguousarray(array, dtype=np.float32)
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        row = int(np.argmin(finite))
+        column = int(np.argmin(np.isfinite(vectors[row])))
+        raise DataError(f"row {row} (from 0), column {column} holds {vectors[row, column]}, expected finite numbers", "mend or drop the row", file=path)
+    return vectors
+
+
+def save_csr(path: Path, matrix: Csr) -> None:
+    """Equal matrices give equal bytes: NumPy writes archives without times."""
+    from scipy.sparse import save_npz
+
+    save_npz(path, matrix)
+
+
+def check_shape(path: Path, found: tuple[int, ...], expected: Shape, of: str) -> None:
+    if any(wanted is not None and have != wanted for have, wanted in zip(found, expected, strict=True)):
+        wanted = " x ".join("any" if side is None else str(side) for side in expected)
+        raise DataError(
+            f"is {' x '.join(str(side) for side in found)}, expected {wanted} ({of})", "the file belongs to other data; write it for this one", file=path
+        )
+
+
+def check_not_negative(path: Path, matrix: Csr) -> None:
+    if (matrix.data < 0).any():
+        raise _bad_entry(path, matrix, matrix.data < 0, "expected weights of zero or more")
+
+
+def _bad_entry(path: Path, matrix: Csr, bad: NDArray[np.bool_], expected: str) -> DataError:
+    position = int(np.argmax(bad))
+    row, column = int(np.searchsorted(matrix.indptr, position, side="right")) - 1, int(matrix.indices[position])
+    return DataError(f"row {row}, column {column} (from 0) holds {matrix.data[position]}, {expected}", "mend or drop the entry", file=path)
+
+
+def as_targets(matrix: Csr, repairs: Counter[str]) -> Csr:
+    """A documents x labels matrix of relevances (finite, but in any order and with duplicates) as ones; the rest is counted as repaired."""
+    stored = matrix.nnz
+    if not (matrix.data > 0).all():
+        matrix.data[matrix.data < 0] = 0
+        matrix.eliminate_zeros()
+        repairs["labels with a relevance of zero or less, dropped"] += stored - matrix.nnz
+        stored = matrix.nnz
+    matrix.sum_duplicates()
+    repairs["labels given twice to one document, merged"] += stored - matrix.nnz
+    matrix.data = np.ones(matrix.nnz, dtype=np.float32)
+    return matrix

@@ -1,0 +1,105 @@
+"""Reading a data set whatever its format, and writing one. Start here; each format has a file of its own.
+
+| format | looks like | file |
+|---|---|---|
+| lf | folder with ``trn.json.gz``, ``lbl.json.gz`` | `lf` |
+| split | folder with ``trn_X_Y.txt`` | `sparse_text` |
+| sparse | folder with ``trn.txt``, or a ``.txt`` file with an ``N D L`` header | `sparse_text` |
+| npz | folder with ``trn_Y.npz`` | `npz` |
+| jsonl, csv, tsv, parquet | a table, or a folder with ``train.*`` | `tables` |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from longtail.data.dataset import Dataset
+from longtail.data.digest import training_digest
+from longtail.data.graph_files import find_json
+from longtail.data.lf import read_lf, write_lf
+from longtail.data.lines import open_text_lines
+from longtail.data.npz import read_npz, write_npz
+from longtail.data.sparse_text import FILES, read_sparse, read_split_form, write_sparse, write_split_form
+from longtail.errors import ConfigError, DataError
+
+READERS: dict[str, Callable[..., Dataset]] = {"lf": read_lf, "split": read_split_form, "sparse": read_sparse, "npz": read_npz}
+WRITERS: dict[str, Callable[[Dataset, Path], None]] = {"lf": write_lf, "split": write_split_form, "sparse": write_sparse, "npz": write_npz}
+TABLES = ("jsonl", "csv", "tsv", "parquet")
+
+_KNOWN = (
+    "a folder with trn.json.gz and lbl.json.gz, with trn_X_Y.txt, with trn.txt or with trn_Y.npz; "
+    "a sparse text file; or a table (.jsonl, .csv, .tsv, .parquet) with a text and a labels column"
+)
+
+
+def read(path: Path | str, *, test: bool = True, **table_options: Any) -> Dataset:
+    """Read the data set at `path`; its format is recognised from what lies there.
+
+    test: without it the test side is left out of the result.
+    table_options: text, labels, uid, separator, test_file, label_texts, for tables only (`tables.read_table`).
+    """
+    path = Path(path)
+    format = recognise(path)
+    if format == "table":
+        return _read_table(path, test, table_options)
+    if table_options:
+        raise ConfigError(f"'{min(table_options)}' is for tables, and {path} is data in the format '{format}'", "leave it out")
+    return READERS[format](path, test=test)
+
+
+def recognise(path: Path) -> str:
+    """The format of what lies at `path`: a key of `READERS`, or ``table``."""
+    from longtail.data.tables import is_table
+
+    if not path.exists():
+        raise DataError("no such file or folder", f"give {_KNOWN}", file=path)
+    if path.is_dir():
+        if find_json(path, "trn") or find_json(path, "lbl"):
+            return "lf"
+        if _has(path, "trn_X_Y.txt", "trn_X_Y.txt.gz", "trn_X_Xf.txt", "trn_X_Xf.txt.gz"):
+            return "split"
+        if _has(path, "trn_Y.npz", "trn_X.npz", "trn_X.npy"):
+            return "npz"
+        if _has(path, *FILES["trn"]):
+            return "sparse"
+    elif path.name.removesuffix(".gz").endswith(".txt"):
+        words = next(open_text_lines(path), "").split()
+        if len(words) == 3 and all(word.isdigit() for word in words):
+            return "sparse"
+    if is_table(path):
+        return "table"
+    raise DataError(f"the format is not recognised; {_seen(path)}", f"give {_KNOWN}", file=path)
+
+
+def _has(folder: Path, *names: str) -> bool:
+    return any((folder / name).is_file() for name in names)
+
+
+def _seen(path: Path) -> str:
+    if path.is_file():
+        return f"it is a file of {path.stat().st_size} bytes"
+    names = sorted(entry.name for entry in path.iterdir())
+    return f"the folder holds {', '.join(names[:8])}{f' and {len(names) - 8} more' if len(names) > 8 else ''}" if names else "the folder is empty"
+
+
+def _read_table(path: Path, test: bool, options: dict[str, Any]) -> Dataset:
+    from longtail.data.tables import read_table
+
+    test_file = options.pop("test_file", None)
+    dataset = read_table(path, test=test_file, **options)
+    return dataset if test else replace(dataset, test=None, digest=training_digest(dataset.digest))
+
+
+def write(dataset: Dataset, path: Path | str, format: str) -> None:
+    """Write `dataset` as a new folder. What a format cannot hold is an error, not a loss."""
+    if format in WRITERS:
+        WRITERS[format](dataset, Path(path))
+    elif format in TABLES:
+        from longtail.data.tables import write_table
+
+        write_table(dataset, Path(path), format)
+    else:
+        raise ConfigError(f"unknown format '{format}'", f"use one of {', '.join((*WRITERS, *TABLES))}")

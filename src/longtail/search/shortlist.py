@@ -1,0 +1,184 @@
+"""Promising labels for a document vector: by the labels' centroids, by the labels of similar documents, or by both.
+
+All have ``query(vectors, k, exclude=None) -> TopK``. `exclude` (B,) int64 holds, for queries that are training documents, their
+row number (-1 for others): a document must not vote for its own labels.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+
+from longtail.errors import ConfigError
+from longtail.graph.arrays import frozen, pieces
+from longtail.persistence import State, csr_from_pieces
+from longtail.search.cluster import label_centroids, spherical_kmeans
+from longtail.search.index import DOCUMENTS, Heaps, Index, IndexBuilder, build_index
+from longtail.types import F32, I32, I64, Csr, TopK
+
+
+document_index: IndexBuilder = partial(build_index, hnsw=DOCUMENTS)
+
+
+class Labels(Protocol):
+    """What every shortlister here offers (a `longtail.types.Shortlister` that can leave a training document out)."""
+
+    def query(self, vectors: F32, k: int, exclude: I64 | None = None) -> TopK: ...
+
+
+class LabelIndex:
+    """Labels by the cosine of their centroid, or of the nearest of several. Paper: Astec Sec. 4.2 and App. A.4 (ANNS^mu).
+
+    owners: (rows of the index,) int32, ascending: the label of each centroid. Labels without documents are never found.
+    """
+
+    KIND = "label-index"
+
+    def __init__(self, index: Index, owners: I32) -> None:
+        if len(index) != len(owners):
+            raise ValueError(f"{len(index)} centroids for {len(owners)} owners")
+        self.index, self.owners = index, frozen(owners)
+        self._repeats = len(owners) - len(np.unique(owners))
+
+    @classmethod
+    def build(
+        cls, vectors: F32, y: Csr, *, make_index: IndexBuilder = build_index, head_centres: int = 1, head_documents: int = 7500,
+        rng: np.random.Generator | None = None,
+    ) -> LabelIndex:  # fmt: skip
+        """vectors: (N, D) of the training documents; y: (N, L).
+
+        Labels with at least `head_documents` documents get `head_centres` k-means centres (`rng`) beside their mean.
+        """
+        centroids = label_centroids(vectors, y)
+        owners = np.flatnonzero(np.any(centroids != 0, axis=1))
+        rows = [centroids[owners]]
+        if head_centres > 1:
+            if rng is None:
+                raise ValueError("k-means needs a generator")
+            documents = y.T.tocsr()
+            for label in np.flatnonzero(np.diff(documents.indptr) >= max(head_documents, head_centres)):
+                own = documents.indices[documents.indptr[label] : documents.indptr[label + 1]]
+                rows.append(spherical_kmeans(vectors[np.sort(own)], head_centres, rng))
+                owners = np.append(owners, np.full(len(rows[-1]), label))
+        # Ascending owners make the index, which breaks ties by row, break them by label.
+        order = np.argsort(owners, kind="stable")
+        return cls(make_index(np.concatenate(rows)[order]), owners[order].astype(np.int32))
+
+    def query(self, vectors: F32, k: int, exclude: I64 | None = None) -> TopK:
+        """`exclude` changes nothing: a centroid stands for all documents of its label."""
+        if not self._repeats:
+            rows = self.index.query(vectors, k)
+            return TopK(np.where(rows.ids >= 0, self.owners[rows.ids], TopK.PAD).astype(np.int32) if len(self.owners) else rows.ids, rows.scores)
+        enough = min(len(self.index), k + self._repeats)
+        ask = min(enough, 2 * k)
+        answer = self._by_label(vectors, k, ask)
+        while ask < enough:
+            ask = min(enough, 2 * ask)
+            short = np.flatnonzero(answer.ids[:, -1] == TopK.PAD)
+            if not len(short):
+                break
+            more = self._by_label(vectors[short], k, ask)
+            answer.ids[short], answer.scores[short] = more.ids, more.scores
+        return answer
+
+    def _by_label(self, vectors: F32, k: int, ask: int) -> TopK:
+        from longtail.search.shortlist_kernels import best_row_per_label
+
+        rows, answer = self.index.query(vectors, ask), Heaps(len(vectors), k)
+        best_row_per_label(rows.ids, rows.scores, self.owners, answer.ids, answer.scores, answer.sizes)
+        return answer.ranked()
+
+    def state(self) -> State:
+        return State(arrays={"owners": self.owners}, parts={"index": self.index})
+
+    @classmethod
+    def from_state(cls, state: State) -> LabelIndex:
+        return cls(_index(state), state.arrays["owners"])
+
+
+class InstanceVote:
+    """Labels of the most similar training documents: each neighbour gives its cosine to its labels; the largest sum counts 1.
+
+    Paper: Astec Sec. 4.2 (ANNS^x). Differs: a neighbour with a negative cosine has no vote (Astec's vectors have none), and a
+    training document does not vote for itself (`exclude`), which the released code allows.
+    """
+
+    KIND = "instance-vote"
+
+    def __init__(self, index: Index, y: Csr, neighbours: int) -> None:
+        if len(index) != y.shape[0]:
+            raise ValueError(f"{len(index)} documents in the index, {y.shape[0]} with labels")
+        if neighbours < 1:
+            raise ConfigError(f"{neighbours} neighbours shall vote", "use at least 1")
+        self.index, self.neighbours = index, neighbours
+        self.n_labels, self._y = int(y.shape[1]), pieces(y)
+
+    @classmethod
+    def build(cls, vectors: F32, y: Csr, *, neighbours: int = 100, make_index: IndexBuilder = document_index) -> InstanceVote:
+        """vectors: (N, D) of the training documents; y: (N, L) their labels."""
+        return cls(make_index(vectors), y, neighbours)
+
+    def query(self, vectors: F32, k: int, exclude: I64 | None = None) -> TopK:
+        from longtail.search.shortlist_kernels import vote
+
+        nearest, answer = self.index.query(vectors, self.neighbours + (exclude is not None)), Heaps(len(vectors), k)
+        if exclude is None:
+            exclude = np.full(len(vectors), -1, dtype=np.int64)
+        indptr, labels, _ = self._y
+        vote(nearest.ids, nearest.scores, exclude, self.neighbours, indptr, labels, answer.ids, answer.scores, answer.sizes)
+        return answer.ranked()
+
+    def state(self) -> State:
+        values = {"neighbours": self.neighbours, "n_labels": self.n_labels}
+        return State(values, {"label_ptr": self._y.indptr, "labels": self._y.indices}, {"index": self.index})
+
+    @classmethod
+    def from_state(cls, state: State) -> InstanceVote:
+        labels, indptr = state.arrays["labels"], state.arrays["label_ptr"]
+        y = csr_from_pieces(np.ones(len(labels), np.float32), labels, indptr, (len(indptr) - 1, int(state.values["n_labels"])))
+        return cls(_index(state), y, int(state.values["neighbours"]))
+
+
+class MergedShortlist:
+    """Both: s = (1 - gamma) cos + gamma vote. A label that only one of them finds takes 0 from the other. Paper: Astec Sec. 4.2.
+
+    Differs: as gamma is small, labels found by votes alone stand at the end and would all be cut where centroids alone give k
+    labels. So up to `reserved` of the k places are kept for the best of them (the released code gets the same effect by asking
+    the centroids for 300 of 500 labels).
+    """
+
+    KIND = "merged-shortlist"
+
+    def __init__(self, labels: LabelIndex, instances: InstanceVote, gamma: float = 0.075, reserved: float = 0.4) -> None:
+        for name, value in (("gamma", gamma), ("reserved", reserved)):
+            if not 0 <= value <= 1:
+                raise ConfigError(
+                    f"{name} is {value}, expected 0 to 1", "gamma weighs the votes, reserved is the share of places for labels found by votes only"
+                )
+        self.labels, self.instances, self.gamma, self.reserved = labels, instances, gamma, reserved
+
+    def query(self, vectors: F32, k: int, exclude: I64 | None = None) -> TopK:
+        from longtail.search.shortlist_kernels import merge
+
+        near, voted, answer = self.labels.query(vectors, k), self.instances.query(vectors, k, exclude), Heaps(len(vectors), k)
+        merge(near.ids, near.scores, voted.ids, voted.scores, self.gamma, int(self.reserved * k), answer.ids, answer.scores, answer.sizes)
+        return answer.ranked()
+
+    def state(self) -> State:
+        return State({"gamma": self.gamma, "reserved": self.reserved}, parts={"labels": self.labels, "instances": self.instances})
+
+    @classmethod
+    def from_state(cls, state: State) -> MergedShortlist:
+        labels, instances = state.parts["labels"], state.parts["instances"]
+        if not isinstance(labels, LabelIndex) or not isinstance(instances, InstanceVote):
+            raise ValueError("a merged shortlist needs a label index and an instance vote")
+        return cls(labels, instances, float(state.values["gamma"]), float(state.values["reserved"]))
+
+
+def _index(state: State) -> Index:
+    index = state.parts["index"]
+    if not isinstance(index, Index):
+        raise ValueError("a shortlister needs an index")
+    return index

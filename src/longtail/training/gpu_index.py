@@ -1,0 +1,43 @@
+"""The exact index on a GPU: one blocked matrix product and a top-k. Saved, it is a plain `ExactIndex`."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from longtail.graph.ops import unit_rows
+from longtail.search.index import ExactIndex, Similarity
+from longtail.types import F32, TopK
+
+# Scores per block, in float32: 1 GiB.
+_BLOCK_SCORES = 1 << 28
+
+
+class GpuExactIndex(ExactIndex):
+    """Same answers as `ExactIndex` up to the order of nearly equal scores (float32 products; TF32 is not used)."""
+
+    def __init__(self, vectors: F32, similarity: Similarity, device: str = "cuda") -> None:
+        super().__init__(vectors, similarity)
+        self.device = device
+        self._on_device = torch.from_numpy(np.array(vectors)).to(device)
+
+    @classmethod
+    def build(cls, vectors: F32, similarity: Similarity = "cosine", device: str = "cuda") -> GpuExactIndex:
+        exact = ExactIndex.build(vectors, similarity)
+        return cls(exact.vectors, similarity, device)
+
+    def query(self, vectors: F32, k: int) -> TopK:
+        queries = unit_rows(vectors) if self.similarity == "cosine" else vectors
+        found = min(k, len(self))
+        ids = np.full((len(queries), k), TopK.PAD, dtype=np.int32)
+        scores = np.full((len(queries), k), -np.inf, dtype=np.float32)
+        step = max(1, _BLOCK_SCORES // max(len(self), 1))
+        for start in range(0, len(queries) if found else 0, step):
+            block = torch.from_numpy(np.ascontiguousarray(queries[start : start + step], dtype=np.float32)).to(self.device)
+            best, at = torch.topk(block @ self._on_device.T, found, dim=1)
+            # topk leaves ties in any order; ours is by number.
+            at, order = at.sort(dim=1)
+            best, order = best.gather(1, order).sort(dim=1, descending=True, stable=True)
+            ids[start : start + step, :found] = at.gather(1, order).int().cpu().numpy()
+            scores[start : start + step, :found] = best.cpu().numpy()
+        return TopK(ids, scores)

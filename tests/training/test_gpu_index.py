@@ -1,0 +1,36 @@
+"""The GPU index runs on any torch device, so its answers are checked here on the CPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from longtail.search.index import ExactIndex
+from longtail.training import gpu_index
+from longtail.training.gpu_index import GpuExactIndex
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+@pytest.mark.parametrize("k", [1, 7, 500])
+def test_same_answers_as_the_exact_index(similarity: str, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_index, "_BLOCK_SCORES", 1000)
+    rng = np.random.default_rng(0)
+    # Small whole numbers: products are exact, and ties are many.
+    items, queries = rng.integers(0, 3, (90, 4)).astype(np.float32), rng.integers(0, 3, (33, 4)).astype(np.float32)
+    kind = "cosine" if similarity == "cosine" else "dot"
+    exact, ours = ExactIndex.build(items, kind).query(queries, k), GpuExactIndex.build(items, kind, "cpu").query(queries, k)
+    np.testing.assert_allclose(ours.scores, exact.scores, atol=1e-6)
+    if similarity == "dot" and k == 500:
+        np.testing.assert_array_equal(ours.ids, exact.ids)
+
+
+def test_no_items_and_no_queries() -> None:
+    empty = np.zeros((0, 3), dtype=np.float32)
+    assert np.all(GpuExactIndex.build(empty, "dot", "cpu").query(np.ones((2, 3), np.float32), 4).ids == -1)
+    assert GpuExactIndex.build(np.ones((2, 3), np.float32), "dot", "cpu").query(empty, 4).ids.shape == (0, 4)
+
+
+def test_saved_as_a_plain_exact_index() -> None:
+    index = GpuExactIndex.build(np.eye(3, dtype=np.float32), "dot", "cpu")
+    assert index.KIND == ExactIndex.KIND
+    np.testing.assert_array_equal(ExactIndex.from_state(index.state()).vectors, np.eye(3))
