@@ -11,6 +11,7 @@ row and its two moments once in and once out, by a bandwidth measured here.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
@@ -51,7 +52,7 @@ class TorchStep:
 
     def __call__(self, z_BD: Tensor, candidates: Candidates) -> float:
         z_BD = z_BD.clone().requires_grad_()
-        ids, targets = torch.from_numpy(candidates.ids).long(), torch.from_numpy(candidates.targets)
+        ids, targets = (torch.from_numpy(a).to(z_BD.device) for a in (candidates.ids.astype(np.int64), candidates.targets))
         gathered = nn.functional.embedding(ids, self.rows, sparse=True)
         scores = torch.bmm(gathered, z_BD[:, :, None])[:, :, 0]
         loss = nn.functional.binary_cross_entropy_with_logits(scores, targets)
@@ -70,6 +71,7 @@ class OurStep:
 
 
 def seconds(step: Any, z_BD: Tensor, candidates: Candidates) -> float:
+    """Both steps return the loss as a number, so a GPU has finished by then."""
     start = time.perf_counter()
     step(z_BD, candidates)
     return time.perf_counter() - start
@@ -77,9 +79,9 @@ def seconds(step: Any, z_BD: Tensor, candidates: Candidates) -> float:
 
 def measured(args: argparse.Namespace, skew: float) -> dict[str, Any]:
     rng = np.random.default_rng(args.seed)
-    classifier = OneVsAll(args.labels, args.width, rng)
+    classifier = OneVsAll(args.labels, args.width, rng).to(args.device)
     usual, ours = TorchStep(classifier.rows.detach()), OurStep(classifier)
-    z_BD = torch.from_numpy(rng.standard_normal((args.documents, args.width), dtype=np.float32))
+    z_BD = torch.from_numpy(rng.standard_normal((args.documents, args.width), dtype=np.float32)).to(args.device)
     steps = [drawn_candidates(args.documents, args.candidates, args.labels, skew, rng) for _ in range(4)]
     losses = [(usual(z_BD, c), ours(z_BD, c)) for c in steps[:2]]  # compiles, and shows that both do the same
     times = np.array([(seconds(usual, z_BD, c), seconds(ours, z_BD, c)) for _ in range(args.rounds) for c in steps])
@@ -92,18 +94,19 @@ def measured(args: argparse.Namespace, skew: float) -> dict[str, Any]:
         "ours_fastest_ms": round(float(times[:, 1].min()) * 1e3, 2),
         "rows_touched": round(touched),
         "megabytes_to_move": round(moved / 1e6, 1),
-        "floor_ms": round(moved / bandwidth() * 1e3, 2),
+        "floor_ms": round(moved / bandwidth(args.device) * 1e3, 2),
         "loss_difference": max(abs(a - b) for a, b in losses),
     }
 
 
-def bandwidth() -> float:
+def bandwidth(device: str) -> float:
     """Bytes per second of reading and writing a block that fits no cache, in torch, the best of five."""
-    block = torch.zeros(100_000_000)
+    block = torch.zeros(100_000_000, device=device)
     best = float("inf")
     for _ in range(5):
         start = time.perf_counter()
         block.mul_(1.5)
+        float(block[0])  # waits for a GPU
         best = min(best, time.perf_counter() - start)
     return 2 * block.numel() * 4 / best
 
@@ -111,6 +114,7 @@ def bandwidth() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/stage4_step.json"))
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--documents", type=int, default=256)
     parser.add_argument("--candidates", type=int, default=500)
     parser.add_argument("--width", type=int, default=300)
@@ -119,9 +123,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     numbers = {
+        "device": torch.cuda.get_device_name() if args.device == "cuda" else "cpu",
         "torch_threads": torch.get_num_threads(),
         "numba_threads": numba.get_num_threads(),
-        "bandwidth_gb_s": round(bandwidth() / 1e9, 1),
+        "load_average": round(os.getloadavg()[0], 1),  # above the number of cores, compare ratios, not times
+        "bandwidth_gb_s": round(bandwidth(args.device) / 1e9, 1),
         "uniform": measured(args, skew=0.0),
         "skewed": measured(args, skew=1.0),
     }

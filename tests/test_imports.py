@@ -15,11 +15,11 @@ ROOT = Path(longtail.__file__).parent
 
 # From top to bottom; a room may import rooms above it and itself (docs/architecture.md).
 ROOMS = (
-    "errors config types compiled persistence metrics data features graph nn search training model engine "
+    "errors config types compiled persistence metrics data features graph search engine nn training "
     "recipes pipeline bundle predictor evaluate compare api demo serve report cli"
 ).split()
 
-TORCH_ROOMS = {"nn", "training", "model", "recipes"}
+TORCH_ROOMS = {"nn", "training", "recipes"}
 
 
 def room_of(path: Path) -> str:

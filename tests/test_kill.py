@@ -16,7 +16,10 @@ from longtail.recipes import RECIPES
 SLOW = Path(__file__).with_name("slow_recipe.py")
 
 # Settings that make a recipe small enough to be trained several times in a test. A new recipe must be listed here.
-SMALL: dict[str, list[str]] = {"tiny": []}
+SMALL: dict[str, list[str]] = {
+    "tiny": [],
+    "astec": ["surrogate.width=16", "surrogate.epochs=6", "classify.epochs=6", "reranker.enabled=true", "reranker.epochs=4", "ensemble.learners=2"],
+}
 
 
 def command(recipe: str, data: Path, run: Path) -> list[str]:

@@ -66,8 +66,8 @@ def run_claims(options: argparse.Namespace, arguments: list[str]) -> int:
             say(f"{claim.id}: {claim.sentence}")
             try:
                 record = runner.decide(claim, workshop, options.seeds)
-            except OutOfTime:
-                missing.append(f"{claim.id}: out of time, {remaining(claim, workshop, options.seeds)}")
+            except OutOfTime as stop:
+                missing.append(f"{claim.id}: out of time before {stop}; {remaining(claim, workshop, options.seeds)}")
             except LongtailError as problem:
                 missing.append(f"{claim.id}: {problem.message}")
             else:

@@ -22,7 +22,12 @@ class Catalogued:
 
 FRAMEWORK = (
     Catalogued("F1", 0, "U", "The golden example of the metrics gives its known values."),
-    Catalogued("F2", 0, "P", "At k = 1 P equals nDCG and PSP equals PSnDCG; a perfect ranking scores 1; neither the order of documents nor monotone score changes matter."),
+    Catalogued(
+        "F2",
+        0,
+        "P",
+        "At k = 1 P equals nDCG and PSP equals PSnDCG; a perfect ranking scores 1; neither the order of documents nor monotone score changes matter.",
+    ),
     Catalogued("F3", 0, "U", "PSP is a ratio of means, not a mean of ratios."),
     Catalogued("F4", 0, "P", "Propensities follow their closed form, lie between 0 and 1 and grow with label frequency."),
     Catalogued("F5", 0, "P", "Contributions of label bins sum to P@k and FN@k; each label is in one bin; bins of equal volume hold their share."),

@@ -9,7 +9,7 @@ import numpy as np
 from longtail.data.dataset import Dataset, Items, Split
 from longtail.data.from_texts import with_digest
 from longtail.data.synthetic import Synthetic, SyntheticConfig, synthesise
-from longtail.types import F32, I64, Csr
+from longtail.types import F32, Csr
 
 WIDTH = 512
 LATENT = 64  # numbers that describe a label
@@ -42,8 +42,9 @@ def dense_world(seed: int, *, informativeness: float = 1.0, nuisance: float = 2.
 
 def _means(truth: Csr, latent: F32) -> F32:
     """(n, LATENT): the mean latent vector of each document's labels."""
-    counts: I64 = np.diff(truth.indptr)
-    return np.asarray(truth @ latent, dtype=np.float32) / np.maximum(counts, 1)[:, None].astype(np.float32)
+    counts = np.maximum(np.diff(truth.indptr), 1).astype(np.float32)
+    sums: F32 = np.asarray(truth @ latent, dtype=np.float32)
+    return sums / counts[:, None]
 
 
 def _with_vectors(split: Split, vectors: F32) -> Split:

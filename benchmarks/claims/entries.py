@@ -54,6 +54,10 @@ class Value:
     by: MeasureFunction = ranking
 
     @property
+    def source(self) -> str:
+        return self.variant if self.by is ranking else f"{self.variant} by {self.by.__name__}"
+
+    @property
     def name(self) -> str:
         return f"{self.metric}({self.variant})"
 
@@ -69,7 +73,10 @@ class Difference:
 
     @property
     def name(self) -> str:
-        return f"{self.a.metric}: {self.a.variant} - {self.b.variant}" if self.a.metric == self.b.metric else f"{self.a.name} - {self.b.name}"
+        if self.a.metric != self.b.metric:
+            return f"{self.a.name} - {self.b.name}"
+        first, second = (self.a.variant, self.b.variant) if self.a.by is self.b.by else (self.a.source, self.b.source)
+        return f"{self.a.metric}: {first} - {second}"
 
     @property
     def bound(self) -> float:

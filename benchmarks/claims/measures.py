@@ -95,4 +95,6 @@ def changed(ranker: Any, changes: Mapping[str, Any]) -> Any:
         return replace(ranker, base=changed(ranker.base, changes))
     if "members" in known:
         return replace(ranker, members=tuple(changed(member, changes) for member in ranker.members))
-    raise ConfigError(f"a trained {type(ranker).__name__} has no {', '.join(sorted(changes))} to change at prediction", "use fields of longtail.engine.model.Model")
+    raise ConfigError(
+        f"a trained {type(ranker).__name__} has no {', '.join(sorted(changes))} to change at prediction", "use fields of longtail.engine.model.Model"
+    )

@@ -15,8 +15,11 @@ FORMAT = 1
 DECIMALS = 4
 # What every record has, whatever the claim; tests hold records to it.
 KEYS = frozenset(
-    "id section sentence verdict reason note all_of any_of controls also numbers seeds data config trainings command commit uncommitted_changes machine device".split()
-)
+    {
+        "id", "section", "sentence", "verdict", "reason", "note", "all_of", "any_of", "controls", "also", "numbers", "seeds", "data", "config",
+        "trainings", "command", "commit", "uncommitted_changes", "machine", "device",
+    }
+)  # fmt: skip
 
 
 def provenance(command: str, device: str) -> dict[str, Any]:
@@ -36,7 +39,9 @@ def update(path: Path, paper: str, records: Iterable[Mapping[str, Any]]) -> None
 def read(path: Path) -> list[dict[str, Any]]:
     content = read_json(path, DataError)
     if not isinstance(content, dict) or content.get("format") != FORMAT or not isinstance(content.get("verdicts"), list):
-        raise DataError(f"not verdicts of format {FORMAT}", "the file was written by another program or version; move it away and run the claims again", file=path)
+        raise DataError(
+            f"not verdicts of format {FORMAT}", "the file was written by another program or version; move it away and run the claims again", file=path
+        )
     verdicts: list[dict[str, Any]] = content["verdicts"]
     return verdicts
 
@@ -49,16 +54,15 @@ def table(folder: Path) -> str:
     ]
     for paper in PAPERS:
         path = folder / f"{paper}.json"
-        for record in read(path) if path.exists() else []:
-            lines.append(_row(record))
+        lines += [_row(record) for record in (read(path) if path.exists() else [])]
     return "\n".join(lines)
 
 
 def summary(record: Mapping[str, Any]) -> str:
     """A record in a few lines, for the terminal."""
     lines = [f"{record['id']}: {record['verdict'].upper()} ({record['reason']})"]
-    for check in (*record["all_of"], *record["any_of"]):
-        lines.append(f"    {check['check']} = {_interval(check)}, asked for {check['rule']}: {check['outcome']}{_needs(check)}")
+    checks = (*record["all_of"], *record["any_of"])
+    lines += [f"    {check['check']} = {_interval(check)}, asked for {check['rule']}: {check['outcome']}{_needs(check)}" for check in checks]
     lines += [f"    without ({c['removed']}): {c['check']} = {_interval(c)}: {c['state']}" for c in record["controls"]]
     lines += [f"    {value['value_of']} = {_interval(value)}" for value in record["also"]]
     return "\n".join(lines)

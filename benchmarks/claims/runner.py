@@ -22,8 +22,9 @@ _WHERE_IT_MUST_HOLD: Mapping[Outcome, ControlState] = {"pass": "ok", "fail": "fa
 
 @dataclass(frozen=True)
 class Training:
-    """One training that a claim needs."""
+    """One training that a claim needs, by its name in the claim."""
 
+    name: str
     variant: Variant
     data: DataSpec
     seed: int
@@ -50,7 +51,12 @@ class Checked:
             "high": found.high,
         }
         if found.seeds:
-            spread = {"per_seed": list(found.per_seed), "documents": found.documents, "document_sd": found.document_variance**0.5, "seed_sd": found.seed_variance**0.5}
+            spread = {
+                "per_seed": list(found.per_seed),
+                "documents": found.documents,
+                "document_sd": found.document_variance**0.5,
+                "seed_sd": found.seed_variance**0.5,
+            }
             kept |= spread
             if self.outcome == "inconclusive":
                 kept["power"] = asdict(power(found, self.check.rule, self.check.bound))
@@ -118,11 +124,14 @@ def decide(claim: Claim, workshop: Workshop, seeds: int | None = None) -> dict[s
     main = Experiment(claim.variants, claim.data, chosen, workshop)
     contrasts = [Experiment({**claim.variants, **c.variants}, c.data or claim.data, chosen, workshop) for c in claim.controls]
     for training in trainings(claim, seeds):
-        workshop.trained(training.variant, training.data, training.seed)
+        workshop.trained(training.variant, training.data, training.seed, training.name)
 
     all_of = [main.checked(check, f"{claim.id} all {n}") for n, check in enumerate(claim.all_of)]
     any_of = [main.checked(check, f"{claim.id} any {n}") for n, check in enumerate(claim.any_of)]
-    controls = [judged_control(c, contrast.checked(c.check, f"{claim.id} control {n}"), [*all_of, *any_of]) for n, (c, contrast) in enumerate(zip(claim.controls, contrasts, strict=True))]
+    controls = [
+        judged_control(c, contrast.checked(c.check, f"{claim.id} control {n}"), [*all_of, *any_of])
+        for n, (c, contrast) in enumerate(zip(claim.controls, contrasts, strict=True))
+    ]
     verdict, reason = concluded(claim, all_of, any_of, [state for state, _ in controls], len(chosen))
     return {
         "id": claim.id,
@@ -146,11 +155,11 @@ def decide(claim: Claim, workshop: Workshop, seeds: int | None = None) -> dict[s
 def trainings(claim: Claim, seeds: int | None = None) -> list[Training]:
     """All trainings that a claim needs, seed after seed, with repetitions where variants share one."""
     chosen = range(seeds or claim.seeds)
-    needed = [Training(variant, claim.data, seed) for seed in chosen for variant in claim.variants.values() if claim.data is not None]
+    needed = [Training(name, variant, claim.data, seed) for seed in chosen for name, variant in claim.variants.items() if claim.data is not None]
     for control in claim.controls:
         variants, data = {**claim.variants, **control.variants}, control.data or claim.data
         names = dict.fromkeys(value.variant for value in values_of(control.check))
-        needed += [Training(variants[name], data, seed) for seed in chosen for name in names if data is not None]
+        needed += [Training(f"{name}, control", variants[name], data, seed) for seed in chosen for name in names if data is not None]
     return needed
 
 

@@ -207,9 +207,12 @@ def _statistic(sums: Floats) -> Floats:
 
 
 def _redrawn_sums(table: Floats, rng: np.random.Generator, resamples: int) -> Floats:
-    sums = np.empty((resamples, table.shape[1]))
+    """(resamples, C): sums of the columns over rows drawn with replacement."""
+    sums, n = np.empty((resamples, table.shape[1])), len(table)
     for row in sums:
-        row[:] = table[rng.integers(0, len(table), len(table))].sum(axis=0)
+        times_drawn = np.bincount(rng.integers(0, n, n), minlength=n).astype(np.float64)
+        # einsum adds in a fixed order, whatever the number of threads
+        np.einsum("n,nc->c", times_drawn, table, out=row)
     return sums
 
 

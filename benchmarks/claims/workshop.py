@@ -1,9 +1,9 @@
 """Trainings, each made once: a cache of run folders named by everything that determines the result.
 
-    CACHE/<key>/identity.json     recipe, resolved settings, seed, data, device, hash of the sources
-    CACHE/<key>/run/              an ordinary run folder: an interrupted training resumes
-    CACHE/<key>/predictions-*.npz
-    CACHE/probe-<key>.json        what a probe measured
+CACHE/<key>/identity.json     recipe, resolved settings, seed, data, device, hash of the sources
+CACHE/<key>/run/              an ordinary run folder: an interrupted training resumes
+CACHE/<key>/predictions-*.npz
+CACHE/probe-<key>.json        what a probe measured
 """
 
 from __future__ import annotations
@@ -68,19 +68,20 @@ class Workshop:
 
     # ---- trainings ----
 
-    def trained(self, variant: Variant, spec: DataSpec, seed: int) -> Trained:
-        """The variant trained on this data with this seed: from the cache, or trained now."""
+    def trained(self, variant: Variant, spec: DataSpec, seed: int, name: str = "") -> Trained:
+        """The variant trained on this data with this seed: from the cache, or trained now. name: what to call it while it trains."""
         folder = self.folder(variant, spec, seed)
-        world = self.world(spec, seed)
         if not _is_finished(folder):
-            self.check_time(f"training of {describe(variant)} on {spec.describe()}, seed {seed}")
-            write_json(folder / "identity.json", self.identity(variant, spec, seed))
-            started = time.monotonic()
-            self.say(f"  training {describe(variant)} on {spec.describe()}, seed {seed}")
-            api.train(world.dataset, folder / "run", recipe_of(variant), seed=seed, device=self.device)
-            self.trainings_made += 1
-            self.say(f"    {time.monotonic() - started:.1f} s")
-        return Trained(folder, world, seed, variant.at_prediction)
+            self._train(variant, spec, seed, folder, name or describe(variant))
+        return Trained(folder, self.world(spec, seed), seed, variant.at_prediction)
+
+    def _train(self, variant: Variant, spec: DataSpec, seed: int, folder: Path, name: str) -> None:
+        self.check_time(f"training '{name}' with seed {seed}")
+        started = time.monotonic()
+        write_json(folder / "identity.json", self.identity(variant, spec, seed))
+        api.train(self.world(spec, seed).dataset, folder / "run", recipe_of(variant), seed=seed, device=self.device)
+        self.trainings_made += 1
+        self.say(f"  trained '{name}' with seed {seed}: {time.monotonic() - started:.1f} s")
 
     def is_trained(self, variant: Variant, spec: DataSpec, seed: int) -> bool:
         return _is_finished(self.folder(variant, spec, seed))
@@ -111,7 +112,7 @@ class Workshop:
         """What the probe measures: from the cache, or measured now."""
         path = self.probe_file(probe)
         if not path.exists():
-            self.check_time(f"measurement of {probe.name}")
+            self.check_time(f"measuring {probe.name}")
             self.say(f"  measuring {probe.name}")
             estimate, numbers = probe.measure(self)
             write_json(path, {"estimate": asdict(estimate), "numbers": dict(numbers)})

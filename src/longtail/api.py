@@ -10,6 +10,7 @@ from longtail import __version__, pipeline
 from longtail.bundle import MANIFEST, LabelTable, write_bundle
 from longtail.config import describe, from_text, read_toml, resolve, to_tables
 from longtail.data.dataset import Dataset
+from longtail.data.digest import training_digest
 from longtail.data.read import read
 from longtail.errors import ConfigError
 from longtail.evaluate import evaluate as _evaluate
@@ -53,7 +54,7 @@ def train(
     made = make_recipe(recipe, settings=settings) if isinstance(recipe, str) else recipe
     display = display or SilentDisplay()
     dataset = data if isinstance(data, Dataset) else read(Path(data), test=False)
-    about = {"recipe": made.NAME, "seed": seed, "data": {"name": dataset.name, "digest": dataset.digest}}
+    about = {"recipe": made.NAME, "seed": seed, "data": {"name": dataset.name, "digest": training_digest(dataset.digest)}}
     identity = {**about, "longtail": __version__, "config": to_tables(made.config)}
     with Run.open(Path(out), identity, seed=seed, device=device, restart=restart, display=display) as run:
         bundle = run.folder / "bundle"

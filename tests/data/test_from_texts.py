@@ -119,6 +119,30 @@ def test_graphs_that_do_not_fit(graph: Any, words: list[str]) -> None:
         assert word in str(caught.value)
 
 
+@pytest.mark.claim("R19")
+def test_test_documents_never_enter_a_graph() -> None:
+    anchors = Items(["test-0", "p", "q"], {"title": ["", "A  Cow", "free"]})
+    graph = Graph("g", anchors, documents=csr_array(np.ones((1, 3))), labels=csr_array(np.ones((1, 3))))
+    data = Dataset.from_texts(["x"], [["a"]], graphs={"g": graph}, test_texts=["y", "a cow"], test_labels=[["a"], ["a"]])
+    kept: Any = data.graphs["g"]
+    assert list(kept.anchors.uids) == ["q"]
+    assert kept.documents.shape == kept.labels.shape == (1, 1)
+    assert list(data.repairs.values()) == [2]
+
+
+def test_training_documents_without_text_are_dropped_with_their_edges_and_test_documents_are_not() -> None:
+    edges = csr_array(np.array([[1.0], [2.0], [3.0]]))
+    data = Dataset.from_texts(["x", " ", "y"], [["a"], ["b"], ["c"]], graphs={"g": (edges, None)}, test_texts=[""], test_labels=[["a"]])
+    assert list(data.train.documents.uids) == ["train-0", "train-2"]
+    np.testing.assert_array_equal(data.train.targets.toarray(), [[1, 0, 0], [0, 0, 1]])
+    kept: Any = data.graphs["g"].documents
+    np.testing.assert_array_equal(kept.toarray(), [[1], [3]])
+    assert len(data.need_test()) == 1
+    assert list(data.repairs.values()) == [1]
+    with pytest.raises(DataError, match="has a text or a vector"):
+        Dataset.from_texts([""], [["a"]])
+
+
 # ---- garbage ----
 
 

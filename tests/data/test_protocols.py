@@ -15,7 +15,7 @@ from longtail.data.protocols import warm_start, zero_shot
 from longtail.data.synthetic import SyntheticConfig, synthesise
 from longtail.errors import ConfigError, DataError
 
-DATA = synthesise(SyntheticConfig(documents=400, test_documents=200, labels=150, topics=10, missing_rate=0.1), 0).dataset
+DATA = synthesise(SyntheticConfig(documents=400, test_documents=200, labels=150, topics=10, missing_rate=0.1, share_documents_are_labels=0.2), 0).dataset
 
 
 def pairs(targets: Any) -> set[tuple[int, int]]:
@@ -48,6 +48,8 @@ def test_half_of_the_labels_is_revealed_to_warm_training_only() -> None:
         assert masked == revealed | {label for document, label in original.masked.tolist() if document == before}
         assert started.warm.train.documents.uids[n + row] == uid
         assert started.warm.train.documents.fields["title"][n + row] == original.documents.fields["title"][before]
+    added = {(document - n, label) for document, label in started.warm.train.masked.tolist() if document >= n}
+    assert added == {(document, label) for document, label in held.masked.tolist() if started.warm.train.targets[n + document, label] == 0}
     assert len(held) == (np.diff(original.targets.indptr) >= 2).sum()
     np.testing.assert_array_equal(started.cold.need_test().targets.toarray(), held.targets.toarray())
     assert no_errors(started.warm)

@@ -22,7 +22,7 @@ TURTLE = """
 x:p2 a skos:Concept ; skos:prefLabel "cats"@en , "kissat"@fi ; skos:altLabel "felines"@en , "house cats"@en , "mirri"@fi ; skos:hiddenLabel "kats"@en ;
   skos:broader x:p1 ; skos:related x:p3 ; skos:notation "C" .
 x:p1 a skos:Concept ; skos:prefLabel "animals"@en , "eläimet"@fi ; skos:narrower x:p3 ; skos:notation "A" .
-x:p3 a skos:Concept ; skos:prefLabel "dogs"@en-GB ; skos:altLabel "hounds" ; skos:notation "D" ; skos:broader x:gone .
+x:p3 a skos:Concept ; skos:prefLabel "dogs"@en-GB , "Hunde"@de ; skos:related x:p3 ; skos:altLabel "hounds" ; skos:notation "D" ; skos:broader x:gone .
 x:p4 a skos:Concept ; skos:prefLabel "vain suomeksi"@fi , "bara svenska"@sv ; skos:notation "F" .
 x:p5 a skos:Concept ; skos:notation "Z" .
 x:gone a skos:Concept ; owl:deprecated true ; skos:prefLabel "old"@en ; skos:related x:p1 .
@@ -51,6 +51,7 @@ def test_names_languages_and_deprecated_concepts(vocabulary: Vocabulary) -> None
     assert vocabulary.labels.fields == {
         "title": ["animals", "cats", "dogs", "vain suomeksi", ""],
         "content": ["", "felines; house cats; kats", "hounds", "", ""],
+        "title_de": ["", "", "Hunde", "", ""],
         "title_en-gb": ["", "", "dogs", "", ""],
         "title_fi": ["eläimet", "kissat", "", "vain suomeksi", ""],
         "title_sv": ["", "", "", "bara svenska", ""],
@@ -69,7 +70,7 @@ def test_relations(vocabulary: Vocabulary) -> None:
 
 def test_another_language(tmp_path: Path) -> None:
     labels = read_skos(put(tmp_path / "voc.ttl", TURTLE), language="FI").labels
-    assert labels.fields["title"] == ["eläimet", "kissat", "dogs", "vain suomeksi", ""]
+    assert labels.fields["title"] == ["eläimet", "kissat", "Hunde", "vain suomeksi", ""]
     assert labels.fields["content"][1] == "mirri"
     assert labels.fields["title_en"][0] == "animals"
     assert "title_fi" not in labels.fields
@@ -166,13 +167,13 @@ def local(tmp_path: Path) -> Vocabulary:
 
 def test_unknown_labels_are_an_error_that_shows_both_kinds_of_id(tmp_path: Path, documents: Dataset, vocabulary: Vocabulary) -> None:
     with pytest.raises(DataError, match=r"1 of 3 labels.*'zzz'.*'p1'"):
-        attach_vocabulary(documents, local(tmp_path))
+        attach_vocabulary(documents, *local(tmp_path))
     with pytest.raises(DataError, match=r"3 of 3 labels.*'p3', 'p1', 'zzz'.*example\.org"):
-        attach_vocabulary(documents, vocabulary)
+        attach_vocabulary(documents, *vocabulary)
 
 
 def test_drop(tmp_path: Path, documents: Dataset) -> None:
-    data = attach_vocabulary(documents, local(tmp_path), unknown="drop")
+    data = attach_vocabulary(documents, *local(tmp_path), unknown="drop")
     assert list(data.labels.uids) == ["p1", "p2", "p3", "p4", "p5"]
     assert data.labels.fields["title"][2] == "dogs"
     np.testing.assert_array_equal(data.train.targets.toarray(), [[0, 0, 1, 0, 0], [1, 0, 1, 0, 0], [0, 0, 0, 0, 0]])
@@ -189,7 +190,7 @@ def test_drop(tmp_path: Path, documents: Dataset) -> None:
 
 
 def test_keep(tmp_path: Path, documents: Dataset) -> None:
-    data = attach_vocabulary(documents, local(tmp_path), unknown="keep")
+    data = attach_vocabulary(documents, *local(tmp_path), unknown="keep")
     assert list(data.labels.uids)[5:] == ["zzz"]
     assert data.labels.name(5) == "thing"
     np.testing.assert_array_equal(data.train.targets.toarray()[2], [0, 0, 0, 0, 0, 1])
@@ -201,11 +202,11 @@ def test_masked_pairs_follow_their_labels(tmp_path: Path, documents: Dataset) ->
     from dataclasses import replace
 
     masked = replace(documents, train=replace(documents.train, masked=np.array([[0, 1], [1, 2]], dtype=np.int64)))
-    data = attach_vocabulary(masked, local(tmp_path), unknown="drop")
+    data = attach_vocabulary(masked, *local(tmp_path), unknown="drop")
     np.testing.assert_array_equal(data.train.masked, [[0, 0]])
 
 
 def test_graph_names_may_not_clash(tmp_path: Path) -> None:
     data = Dataset.from_texts(["x"], [["p1"]], graphs={"broader": csr_array((1, 1))})
     with pytest.raises(ConfigError, match="broader"):
-        attach_vocabulary(data, local(tmp_path))
+        attach_vocabulary(data, *local(tmp_path))

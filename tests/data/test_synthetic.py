@@ -12,7 +12,7 @@ import pytest
 
 from longtail.data.identity import self_pairs
 from longtail.data.inspect import check
-from longtail.data.synthetic import MODES, PRESETS, Synthetic, SyntheticConfig, synthesise
+from longtail.data.synthetic import ANCHORS_PER_GROUP, MODES, PRESETS, Synthetic, SyntheticConfig, synthesise
 from longtail.errors import ConfigError
 from longtail.types import I64, Csr
 
@@ -41,13 +41,6 @@ def own_words_said(made: Synthetic) -> float:
         for label in made.complete_train[[row]].indices
     ]
     return float(np.mean(said))
-
-
-def topic_coherence(made: Synthetic) -> float:
-    """How often two labels of a document meet in another document, too."""
-    truth = made.complete_train
-    together = (truth.T @ truth).tocoo()
-    return float((together.data[together.row != together.col] > 1).mean())
 
 
 # ---- sizes, seeds, shapes ----
@@ -193,8 +186,18 @@ def test_documents_that_are_labels_have_their_text_and_are_masked() -> None:
 # ---- correlation ----
 
 
-def test_labels_of_a_document_are_related_unless_independent() -> None:
-    assert topic_coherence(world()) > 3 * topic_coherence(world(independent_labels=True))
+@pytest.mark.parametrize(("independent", "low", "high"), [(False, 0.6, 1.0), (True, 0.0, 0.05)])
+def test_labels_of_a_document_are_of_one_family_unless_independent(independent: bool, low: float, high: float) -> None:
+    """Without noise the anchors of a label tell its family: those after the anchors of the topics, two for each family."""
+    made = world(noise_edges=0.0, graph_coverage=1.0, independent_labels=independent)
+    edges: Any = made.dataset.graphs["anchors"].labels
+    known = edges[:, ANCHORS_PER_GROUP * TINY.topics :].tocoo()
+    family = np.full(500, -1)
+    family[known.row] = known.col // ANCHORS_PER_GROUP
+    met = (made.complete_train.T @ made.complete_train).tocoo()
+    told = (met.row != met.col) & (family[met.row] >= 0) & (family[met.col] >= 0)
+    same = met.data[told & (family[met.row] == family[met.col])].sum() / met.data[told].sum()
+    assert low < same < high
 
 
 def test_multimodal_heads_are_the_most_frequent_labels_and_spread_over_topics() -> None:
@@ -228,15 +231,16 @@ def test_noise_edges_are_known_and_their_share_is_met(noise: float) -> None:
 
 
 def test_true_edges_link_documents_to_the_anchors_of_their_labels_and_noise_does_not() -> None:
-    def agreement(noise: float) -> float:
-        """Share of (document, true label) pairs with an anchor in common."""
+    def agreement(noise: float, shift: int = 0) -> float:
+        """Share of (document, true label) pairs with an anchor in common; with a shift, of pairs that are not true."""
         made = world(noise_edges=noise, graph_coverage=1.0)
         documents: Any = made.dataset.graphs["anchors"].documents
         labels: Any = made.dataset.graphs["anchors"].labels
-        shared = (documents @ labels.T).multiply(made.complete_train)
+        shared = (documents @ labels[np.roll(np.arange(500), shift)].T).multiply(made.complete_train)
         return float((shared > 0).sum() / made.complete_train.nnz)
 
     assert agreement(0.0) > 0.4
+    assert agreement(0.0, shift=1) < 0.1
     assert agreement(1.0) < 0.1
 
 

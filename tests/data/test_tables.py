@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +65,11 @@ def test_a_byte_order_mark_windows_line_ends_and_semicolons(tmp_path: Path) -> N
 def test_json_lines(tmp_path: Path) -> None:
     rows = [
         {"uid": 5, "title": "one", "content": "more", "labels": ["b", "a", "a"]},
-        {"uid": 6, "title": 1984, "labels": [3]},
-        {"uid": 9, "title": None, "labels": None},
+        {"uid": 6, "title": 10**400, "labels": [3]},
+        {"uid": 9, "title": None, "content": "only", "labels": None},
     ]
     data = read_table(put(tmp_path / "d.jsonl", "\n".join(map(json.dumps, rows))))
-    assert data.train.documents.fields == {"title": ["one", "1984", ""], "content": ["more", "", ""]}
+    assert data.train.documents.fields == {"title": ["one", "1" + "0" * 400, ""], "content": ["more", "", "only"]}
     assert list(data.train.documents.uids) == ["5", "6", "9"]
     assert [labels_of(data, row) for row in range(3)] == [["a", "b"], ["3"], []]
     assert list(data.repairs.values()) == [1]
@@ -86,9 +87,9 @@ def test_parquet(tmp_path: Path, kind: str) -> None:
     import pyarrow.parquet as pq
 
     labels = {"list": [["b", "a"], None], "string": ["b;a", ""], "number": [12, None]}[kind]
-    pq.write_table(pa.table({"extra": [1.5, 2.5], "text": ["x", None], "labels": labels}), tmp_path / "d.parquet")
+    pq.write_table(pa.table({"extra": [1.5, 2.5], "text": ["x", "1984"], "abstract": [None, "long"], "labels": labels}), tmp_path / "d.parquet")
     data = read_table(tmp_path / "d.parquet")
-    assert data.train.documents.fields == {"title": ["x", ""]}
+    assert data.train.documents.fields == {"title": ["x", "1984"], "abstract": ["", "long"]}
     assert [labels_of(data, row) for row in range(2)] == [["12"] if kind == "number" else ["a", "b"], []]
 
 
@@ -125,6 +126,8 @@ def test_columns_by_name(tmp_path: Path) -> None:
     data = read_table(path, text="headline,story", labels="section", uid="key")
     assert data.train.documents.fields == {"title": ["a", "c"], "story": ["b", "d"]}
     assert list(data.train.documents.uids) == ["1", "2"]
+    same = put(tmp_path / "e.csv", "Text,text,labels\na,b,x\n")
+    assert read_table(same, text="Text,text").train.documents.fields == {"title": ["a"], "text": ["b"]}
     assert read_table(path, text=["headline", "title"], labels="section").train.documents.fields == {"headline": ["a", "c"], "title": ["T", "U"]}
 
 
@@ -176,6 +179,8 @@ def test_texts_to_predict_for(tmp_path: Path) -> None:
     bare = put(tmp_path / "e.tsv", "anything\nx\ny\n")
     assert read_texts(bare).fields == {"title": ["x", "y"]}
     assert list(read_texts(bare).uids) == ["0", "1"]
+    for name in ("f.tsv", "f.csv"):  # none is dropped, so that predictions stay in line with the file
+        assert read_texts(put(tmp_path / name, "\ntitle\n\nx\n\ny\n")).fields == {"title": ["", "x", "", "y"]}
     with pytest.raises(DataError, match=r"'missing'.*'anything'"):
         read_texts(bare, "missing")
 
@@ -200,11 +205,12 @@ LABEL = st.text("abcäöü ,.:/-", min_size=1, max_size=5).map(lambda uid: f"l{u
 def datasets(draw: st.DrawFn, text: st.SearchStrategy[str]) -> Dataset:
     uids = draw(st.lists(LABEL, min_size=1, max_size=5, unique=True))
 
-    def side() -> tuple[list[dict[str, str]], list[list[str]]]:
+    def side(start: str) -> tuple[list[dict[str, str]], list[list[str]]]:
         rows = draw(st.lists(st.tuples(text, text, st.lists(st.sampled_from(uids), max_size=3, unique=True)), min_size=1, max_size=5))
-        return [{"title": title, "content": content} for title, content, _ in rows], [labels for _, _, labels in rows]
+        return [{"title": start + title, "content": content} for title, content, _ in rows], [labels for _, _, labels in rows]
 
-    (texts, labels), (test_texts, test_labels) = side(), side()
+    # training documents without text would be dropped
+    (texts, labels), (test_texts, test_labels) = side("t"), side("")
     label_texts = {uid: draw(text) for uid in uids}
     return Dataset.from_texts(texts, labels, label_texts, test_texts=test_texts, test_labels=test_labels)
 
@@ -225,32 +231,64 @@ def assert_same(a: Dataset, b: Dataset) -> None:
 def test_round_trip(tmp_path_factory: pytest.TempPathFactory, format: str, data: st.DataObject) -> None:
     dataset = data.draw(datasets(PLAIN if format == "tsv" else TEXT))
     folder = tmp_path_factory.mktemp("table") / "out"
-    assert write_table(dataset, folder, format) == []
+    write_table(dataset, folder, format)
     assert sorted(path.name for path in folder.iterdir()) == [f"labels.{format}", f"test.{format}", f"train.{format}"]
     assert_same(dataset, read_table(folder, separator="|" if format in ("csv", "tsv") else None))
 
 
-def test_what_a_table_cannot_hold_is_said(tmp_path: Path) -> None:
-    plain = Dataset.from_texts(["x"], [["a"]])
-    rich = Dataset(
-        "d", plain.labels, Split(plain.train.documents, plain.train.targets, np.array([[0, 0]])), None, {"near": Graph("near", label_label=csr_array((1, 1)))}
+@pytest.mark.parametrize("format", ["jsonl", "csv", "parquet"])
+def test_line_ends_quotes_and_separators_in_texts_survive(tmp_path: Path, format: str) -> None:
+    texts = ["\rx", "x\r", "a\r\nb\n", 'say "so"', '"', "a,b;c\td|e", " spaces ", "\u2028\x85", "\ufeffmark"]
+    data = Dataset.from_texts(texts, [["a"]] * len(texts), test_texts=texts, test_labels=[["a"]] * len(texts))
+    write_table(data, tmp_path / "out", format)
+    assert_same(data, read_table(tmp_path / "out"))
+
+
+def test_masked_pairs_and_graphs_travel_beside_the_table(tmp_path: Path) -> None:
+    anchors = Items(["p", "q"], {"title": ["P", "Q"]})
+    edges, near = csr_array(np.array([[1, 0], [0, 2]], dtype=np.float32)), csr_array(np.array([[0, 1], [0, 0]], dtype=np.float32))
+    graphs = {"links": Graph("links", anchors, edges, edges), "near": Graph("near", label_label=near)}
+    plain = Dataset.from_texts(["x", "b"], [["b"], ["a"]], {"b": "bee", "a": "ant"}, graphs, test_texts=["y"], test_labels=[["a"]])
+    data = replace(
+        plain,
+        train=replace(plain.train, masked=np.array([[1, 0]], dtype=np.int64)),
+        test=replace(plain.need_test(), masked=np.array([[0, 0], [0, 1]], dtype=np.int64)),
     )
-    notes = write_table(rich, tmp_path / "out")
-    assert notes == ["1 graphs (near)", "1 masked pairs"]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["labels.jsonl", "train.jsonl"]
+    write_table(data, tmp_path / "out", "csv")
+    again = read_table(tmp_path / "out")
+    assert_same(data, again)
+    np.testing.assert_array_equal(again.train.masked, [[1, 0]])
+    np.testing.assert_array_equal(again.need_test().masked, [[0, 0], [0, 1]])
+    links: Any = again.graphs["links"]
+    np.testing.assert_array_equal(links.documents.toarray(), edges.toarray())
+    np.testing.assert_array_equal(links.labels.toarray(), edges.toarray())
+    assert (tmp_path / "out" / "filter_labels_tst.txt").read_text() == "0 0\n0 1\n"
+    put(tmp_path / "out" / "filter_labels_tst.txt", "1 0\n")
+    assert "filter_labels_tst.txt, line 1" in fails(tmp_path / "out")
+
+
+def test_nothing_is_masked_without_a_filter_file(tmp_path: Path) -> None:
+    """A document may well be called what its label is called."""
+    put(tmp_path / "train.csv", "text,labels\nphysics,physics\n")
+    assert len(read_table(tmp_path).train.masked) == 0
 
 
 def test_refusals_of_the_writer_leave_nothing_behind(tmp_path: Path) -> None:
     data = Dataset.from_texts(["a\ttab"], [["one|two"]])
     with pytest.raises(DataError, match=r"'one\|two' cannot be told apart"):
         write_table(data, tmp_path / "out", "csv")
+    with pytest.raises(DataError, match="' padded'"):
+        write_table(Dataset.from_texts(["x"], [[" padded"]]), tmp_path / "out", "csv")
     with pytest.raises(DataError, match="tab"):
         write_table(data, tmp_path / "out", "tsv", separator=";")
     with pytest.raises(ConfigError, match="xlsx"):
         write_table(data, tmp_path / "out", "xlsx")
     vectors = Dataset("v", data.labels, Split(Items(["d"], vectors=np.ones((1, 2), dtype=np.float32)), data.train.targets))
-    with pytest.raises(DataError, match="vectors"):
+    with pytest.raises(ConfigError, match="vectors"):
         write_table(vectors, tmp_path / "out")
+    clash = Dataset.from_texts([{"title": "x", "labels": "y"}], [["a"]])
+    with pytest.raises(ConfigError, match="'labels'"):
+        write_table(clash, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
     put(tmp_path / "out" / "precious", "")
     with pytest.raises(RunError, match="not empty"):
@@ -303,6 +341,7 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ("d.jsonl", b'{"text": ["x"], "labels": ["a"]}\n', ["line 1", "'text'", "['x']"]),
         ("d.jsonl", b'{"text": true, "labels": ["a"]}\n', ["line 1", "'text'", "True"]),
         ("d.jsonl", b'{"text": NaN, "labels": ["a"]}\n', ["line 1", "'text'", "nan"]),
+        ("d.jsonl", b'{"text": -Infinity, "labels": ["a"]}\n', ["line 1", "'text'", "-inf"]),
         ("d.jsonl", b'{"text": "x", "labels": ["a"]}\n{"text": "\\ud83d", "labels": ["a"]}\n', ["line 2", "'text'", "half a character"]),
         ("d.jsonl", b'{"text": "x", "labels": ["\\ud83d"]}\n', ["line 1", "'labels'", "half a character"]),
         ("d.jsonl", b'{"text": "x", "labels": ["a", 1.5]}\n', ["line 1", "'labels'", "1.5"]),

@@ -7,8 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from features.naive_features import is_unspaced, is_word
 from longtail.features.characters import CODE_POINTS, SINGLE, WORD, class_runs, class_table, normalise
+
+UNSPACED = ("CJK UNIFIED IDEOGRAPH", "CJK COMPATIBILITY IDEOGRAPH", "HIRAGANA", "KATAKANA")
+
+
+def is_word(character: str) -> bool:
+    return unicodedata.category(character)[0] in "LNM" and ord(character) < 0x40000
+
+
+def is_unspaced(character: str) -> bool:
+    return is_word(character) and (unicodedata.name(character, "").startswith(UNSPACED) or character in "々〆〇")
 
 
 def test_every_assigned_character_has_the_class_of_its_category_and_name() -> None:

@@ -95,7 +95,7 @@ def test_dropout_only_in_training(make: Callable[[], Encoder]) -> None:
     assert torch.equal(scores(encoder.eval(), batch), scores(encoder, batch))
 
 
-@every_encoder
+@pytest.mark.parametrize("make", [bag, mlp, projected, cnn, refined])
 def test_all_parameters_get_a_gradient(make: Callable[[], Encoder]) -> None:
     encoder = make()
     torch.autograd.backward(encoder(tensor_batch(documents())).score.sum())

@@ -19,7 +19,9 @@ def random_bags(count: int, rows: int, rng: np.random.Generator, longest: int = 
     lengths = rng.integers(0, longest + 1, count)
     starts = np.concatenate([[0], np.cumsum(lengths)])
     return Bags(
-        torch.from_numpy(starts), torch.from_numpy(rng.integers(0, rows, starts[-1]).astype(np.int32)), torch.from_numpy(rng.random(starts[-1], dtype=np.float32))
+        torch.from_numpy(starts),
+        torch.from_numpy(rng.integers(0, rows, starts[-1]).astype(np.int32)),
+        torch.from_numpy(rng.random(starts[-1], dtype=np.float32)),
     )
 
 
@@ -54,7 +56,7 @@ def test_grouping_is_a_stable_sort_and_cleans_up(ids: list[int]) -> None:
 def test_first_step_equals_dense_adam_on_touched_rows_and_leaves_the_rest(reference: bool) -> None:
     rng = np.random.default_rng(0)
     start = torch.from_numpy(rng.standard_normal((20, 7)))
-    bags = random_bags(9, 12, rng).of_type(torch.float64)
+    bags = random_bags(9, 12, rng)
     gradient_BD = torch.from_numpy(rng.standard_normal((9, 7)))
     dense = torch.nn.Parameter(start.clone())
     dense.grad = as_matrix(bags, 20).double().T @ gradient_BD

@@ -13,7 +13,7 @@ import pytest
 from longtail.errors import RunError
 from longtail.persistence import StringTable, save_part
 from longtail.training.progress import PlainDisplay
-from longtail.training.run import Run, readable_bytes
+from longtail.training.run import Run, StageCheckpoint, readable_bytes
 
 IDENTITY = {"recipe": "x", "config": {"a": 1}, "seed": 0}
 
@@ -184,3 +184,24 @@ def test_members_have_seeds_and_stages_of_their_own(tmp_path: Path) -> None:
         first.stage("1_first", lambda: words("a"))
         assert list(second.stage("1_first", lambda: words("b"))) == ["b"]
         assert list(first.stage("1_first", lambda: words("c"))) == ["a"]
+
+
+def test_saving_takes_a_tenth_of_the_time_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("longtail.training.run.time.monotonic", lambda: now)
+    monkeypatch.setattr("longtail.training.run.write_arrays", lambda path, arrays: slow_write(path))
+    checkpoint = StageCheckpoint(tmp_path)
+
+    def slow_write(path: Path) -> None:
+        nonlocal now
+        now += 5.0
+        path.write_bytes(b"")
+
+    assert checkpoint.due()
+    now = 1.0
+    checkpoint.save(1, {})
+    assert not checkpoint.due()  # 5 of 6 seconds went into saving
+    now = 49.0
+    assert not checkpoint.due()
+    now = 51.0
+    assert checkpoint.due()

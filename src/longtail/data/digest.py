@@ -60,7 +60,7 @@ class _Hash:
         self._tag("array", name, array.shape)
         flat = np.ascontiguousarray(array).reshape(-1)
         for start in range(0, flat.size, _PIECE):
-            self._sha.update(np.ascontiguousarray(flat[start : start + _PIECE], dtype=dtype))
+            self._sha.update(np.ascontiguousarray(flat[start : start + _PIECE], dtype=dtype).data)
 
     def matrix(self, name: str, matrix: Csr | NDArray[Any] | None) -> None:
         if matrix is None:

@@ -44,12 +44,12 @@ def assemble(folder: Path, labels: Items, train: Split, test: Split | None, unse
 
 def finished(name: str, labels: Items, train: Split, test: Split | None, graphs: dict[str, Graph], repairs: Counter[str]) -> Dataset:
     """The last repair, and the digest."""
-    train, graphs = _without_empty_documents(train, graphs, repairs)
+    train, graphs = _without_empty_documents(name, train, graphs, repairs)
     dataset = Dataset(name, labels, train, test, graphs, dict(+repairs))
     return replace(dataset, digest=digest(dataset))
 
 
-def _without_empty_documents(train: Split, graphs: dict[str, Graph], repairs: Counter[str]) -> tuple[Split, dict[str, Graph]]:
+def _without_empty_documents(name: str, train: Split, graphs: dict[str, Graph], repairs: Counter[str]) -> tuple[Split, dict[str, Graph]]:
     fields, vectors = train.documents.fields, train.documents.vectors
     if isinstance(vectors, np.ndarray) or any(all(map(str.strip, texts)) for texts in fields.values()):
         return train, graphs
@@ -57,7 +57,7 @@ def _without_empty_documents(train: Split, graphs: dict[str, Graph], repairs: Co
     for texts in fields.values():
         filled |= np.fromiter(map(bool, map(str.strip, texts)), dtype=bool, count=len(texts))
     if not filled.any():
-        raise DataError(f"none of the {len(train)} training documents has a text or a vector", "training needs one or the other")
+        raise DataError(f"'{name}': none of the {len(train)} training documents has a text or a vector", "training needs one or the other")
     kept = np.flatnonzero(filled)
     repairs["training documents without text or vector, dropped"] += len(train) - len(kept)
     if len(kept) == len(train):
@@ -122,11 +122,15 @@ def assemble_matrices(folder: Path, side: Callable[[str], Side | None], label_ve
     held = side(TEST) if test or have_anchors(folder) else None
     _check_alike(folder, train, held, label_vectors)
     labels = raw_items(folder, LABELS, train.targets.shape[1], label_vectors, repairs)
-    unseen = None if held is None else _split(folder, TEST, held, repairs)
-    return assemble(folder, labels, _split(folder, TRAIN, train, repairs), unseen if test else None, unseen and unseen.documents, repairs)
+    tested = None if held is None else _split(folder, TEST, held, repairs)
+    unseen = None if tested is None else tested.documents
+    return assemble(folder, labels, _split(folder, TRAIN, train, repairs), tested if test else None, unseen, repairs)
 
 
 def _split(folder: Path, side: str, matrices: Side, repairs: Counter[str]) -> Split:
+    if matrices.vectors is not None and matrices.vectors.shape[0] != matrices.targets.shape[0]:
+        counts = f"{matrices.vectors.shape[0]} documents of '{side}' have features, {matrices.targets.shape[0]} have labels"
+        raise DataError(counts, "both files must list the same documents in the same order", file=folder)
     documents = raw_items(folder, side, matrices.targets.shape[0], matrices.vectors, repairs)
     if documents.vectors is None and not documents.fields:
         raise DataError(f"documents of '{side}' have neither vectors nor texts", f"add features, or {_text_files(side)[0]} with a text per line", file=folder)
@@ -137,10 +141,12 @@ def _check_alike(folder: Path, train: Side, test: Side | None, label_vectors: Cs
     other = "both sides must use the same numbering; the files belong to different data sets"
     if test is not None and test.targets.shape[1] != train.targets.shape[1]:
         raise DataError(f"training counts {train.targets.shape[1]} labels, test {test.targets.shape[1]}", other, file=folder)
+    if label_vectors is not None and label_vectors.shape[0] != train.targets.shape[1]:
+        raise DataError(f"training counts {train.targets.shape[1]} labels, and {label_vectors.shape[0]} have features", other, file=folder)
     for name, vectors in (("test documents", None if test is None else test.vectors), ("labels", label_vectors)):
         if vectors is not None and train.vectors is not None and vectors.shape[1] != train.vectors.shape[1]:
             raise DataError(f"training documents have {train.vectors.shape[1]} features, {name} {vectors.shape[1]}", other, file=folder)
-    if test is not None and (type(test.vectors) is not type(train.vectors)):
+    if test is not None and type(test.vectors) is not type(train.vectors):
         raise DataError("training and test documents have features of different kinds", "give both as sparse, both as dense, or both as text", file=folder)
 
 

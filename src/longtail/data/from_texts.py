@@ -6,6 +6,7 @@ the other labels of the training documents, sorted by id. Without any label text
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from longtail.data.dataset import Dataset, Graph, Items, Split
+from longtail.data.digest import digest
 from longtail.errors import DataError
 from longtail.types import I64, Csr
 
@@ -25,8 +27,18 @@ class Labelled:
     labels: Sequence[Sequence[str]]
 
 
-def assemble(name: str, train: Labelled, test: Labelled | None = None, known: Items | None = None, graphs: Mapping[str, Graph] | None = None) -> Dataset:
-    """Number the labels and put the pieces together.
+@dataclass(frozen=True)
+class Numbered:
+    """Labels with numbers, and documents with targets in these numbers. repairs: what was mended."""
+
+    labels: Items
+    train: Split
+    test: Split | None
+    repairs: Counter[str]
+
+
+def numbered(train: Labelled, test: Labelled | None = None, known: Items | None = None) -> Numbered:
+    """Give labels their numbers.
 
     known: labels with their text, which come first and in this order; they need not occur in any document.
     Repairs, counted: a label twice in one document is merged; labels of test documents that are neither in `known` nor in
@@ -44,12 +56,22 @@ def assemble(name: str, train: Labelled, test: Labelled | None = None, known: It
         "labels given twice to one document, merged": repeated,
         "labels of test documents that training does not know, dropped from the truth": unknown,
     }
-    return with_digest(Dataset(name, labels, Split(train.documents, targets), split, graphs or {}, {what: count for what, count in repairs.items() if count}))
+    return Numbered(labels, Split(train.documents, targets), split, Counter(repairs))
+
+
+def assembled(name: str, parts: Numbered, graphs: Mapping[str, Graph] | None = None) -> Dataset:
+    """A data set with the repairs that all formats share: anchors that are test documents and training documents without text go."""
+    from longtail.data.folders import finished
+    from longtail.data.graph_files import drop_test_anchors
+
+    clean: dict[str, Graph] = {}
+    for key, graph in (graphs or {}).items():
+        clean[key], dropped = (graph, 0) if parts.test is None else drop_test_anchors(graph, parts.test.documents)
+        parts.repairs["anchors of graphs that are test documents, dropped"] += dropped
+    return finished(name, parts.labels, parts.train, parts.test, clean, parts.repairs)
 
 
 def with_digest(dataset: Dataset) -> Dataset:
-    from longtail.data.digest import digest
-
     return replace(dataset, digest=digest(dataset))
 
 
@@ -81,7 +103,9 @@ def binary_csr(rows: I64, columns: I64, shape: tuple[int, int]) -> Csr:
     from scipy.sparse import csr_array
 
     width = max(shape[1], 1)
-    places = np.unique(rows * width + columns)
+    places = np.sort(rows * width + columns, kind="stable")  # mostly sorted already, which this kind is fast on; np.unique hashes
+    if len(places):
+        places = places[np.concatenate([[True], places[1:] != places[:-1]])]
     indptr = np.zeros(shape[0] + 1, dtype=np.int32 if len(places) < 2**31 else np.int64)
     np.cumsum(np.bincount(places // width, minlength=shape[0]), out=indptr[1:])
     return csr_array((np.ones(len(places), dtype=np.float32), (places % width).astype(indptr.dtype), indptr), shape=shape)
@@ -121,6 +145,7 @@ def from_texts(
     label_texts: a text for each label id, also for labels without documents. Without it the id itself is the text.
     graphs: by name a `Graph`, or a pair (documents x anchors, labels x anchors) of sparse arrays of which one may be None,
         or one sparse labels x labels array. Rows of labels follow `Dataset.labels.uids` (see the top of this file).
+    Repairs, counted: see `numbered` and `assembled`.
     """
     known = None if label_texts is None else _labels_with_text(label_texts)
     train = _labelled(texts, labels, "texts", "labels", "train")
@@ -130,10 +155,8 @@ def from_texts(
             missing, given = ("test_texts", "test_labels") if test_texts is None else ("test_labels", "test_texts")
             raise DataError(f"{given} is given without {missing}", "give both, one entry per test document")
         test = _labelled(test_texts, test_labels, "test_texts", "test_labels", "test")
-    dataset = assemble(name, train, test, known)
-    if not graphs:
-        return dataset
-    return with_digest(replace(dataset, graphs={name: _graph(name, given, dataset) for name, given in graphs.items()}))
+    parts = numbered(train, test, known)
+    return assembled(name, parts, {key: _graph(key, given, parts) for key, given in (graphs or {}).items()})
 
 
 def _labelled(texts: Any, labels: Any, texts_name: str, labels_name: str, prefix: str) -> Labelled:
@@ -191,7 +214,7 @@ def _labels_with_text(label_texts: Any) -> Items:
     return Items(list(label_texts), {"title": list(label_texts.values())})
 
 
-def _graph(name: str, given: Any, dataset: Dataset) -> Graph:
+def _graph(name: str, given: Any, parts: Numbered) -> Graph:
     """A graph in one of the accepted forms, checked against the data set."""
     from scipy.sparse import issparse
 
@@ -204,7 +227,7 @@ def _graph(name: str, given: Any, dataset: Dataset) -> Graph:
     else:
         forms = "a Graph, a pair (documents x anchors, labels x anchors) of sparse arrays, or a sparse labels x labels array"
         raise DataError(f"graph '{name}' is {shown(given)}, expected {forms}", "scipy.sparse.csr_array turns a dense array into a sparse one")
-    n, size = len(dataset.train), len(dataset.labels)
+    n, size = len(parts.train), len(parts.labels)
     sides = {
         "documents": _side(graph.documents, name, "documents", n, "training documents"),
         "labels": _side(graph.labels, name, "labels", size, "labels"),

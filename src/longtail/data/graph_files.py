@@ -69,6 +69,8 @@ def _read_graph(folder: Path, documents: int, labels: int, repairs: Counter[str]
     if meta.exists():
         read_json(meta, DataError)
     found = find_json(folder, "anchors")
+    if found is None and ((folder / "trn.npz").exists() or (folder / "lbl.npz").exists()):
+        raise DataError("anchors.json.gz is missing", _LAYOUT, file=folder)
     anchors = None if found is None else read_items(found, repairs)
     sizes = 0 if anchors is None else len(anchors)
     graph = Graph(
@@ -80,8 +82,6 @@ def _read_graph(folder: Path, documents: int, labels: int, repairs: Counter[str]
     )
     if graph.documents is None and graph.labels is None and graph.label_label is None:
         raise DataError("the graph has no edges: no trn.npz, lbl.npz or lbl_lbl.npz", _LAYOUT, file=folder)
-    if anchors is None and (graph.documents is not None or graph.labels is not None):
-        raise DataError("anchors.json.gz is missing", _LAYOUT, file=folder)
     return graph
 
 
@@ -103,7 +103,7 @@ def read_oracle(folder: Path | str, graph: str) -> Csr:
     anchors_file, test_file = find_json(home, "anchors"), find_json(folder, "tst")
     if anchors_file is None or test_file is None:
         raise DataError("an oracle needs the graph's anchors.json.gz and the data set's tst.json.gz", "use it on a data set in the LF layout", file=home)
-    anchors, test = read_items(anchors_file, repairs), read_items(test_file, repairs)
+    anchors, test = read_items(anchors_file, repairs), read_items(test_file, repairs, ("target_ind", "target_rel"))
     oracle = _side(home / "oracle_tst.npz", (len(test), len(anchors)), "test documents x anchors")
     if oracle is None:
         raise DataError("oracle_tst.npz is missing", "this graph has no edges of test documents", file=home)

@@ -1,4 +1,4 @@
-"""Which texts are the same: duplicates, documents that are labels, reciprocal pairs between them, anchors that are test documents.
+"""Which texts are the same: duplicates, documents that are labels, and reciprocal pairs between them.
 
 Two texts are the same when they agree after lower-casing and collapsing white space. Everything is linear in the number of items.
 """
@@ -6,12 +6,11 @@ Two texts are the same when they agree after lower-casing and collapsing white s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from longtail.data.dataset import Dataset, Graph, Items, Split
+from longtail.data.dataset import Dataset, Items, Split
 from longtail.metrics import drop_masked_targets
 from longtail.types import I64, Csr
 
@@ -88,32 +87,3 @@ def _label_edges(split: Split, labels: Items) -> tuple[I64, I64, I64]:
     itself = np.repeat(pairs[:, 1], counts)
     other = has != itself
     return itself[other], has[other], np.repeat(pairs[:, 0], counts)[other]
-
-
-# ---- anchors that are test documents ----
-
-
-def anchors_in(anchors: Items, test: Items) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which anchors are a test document: by id, and by title. Two (M,) masks."""
-    uids, texts = set(test.uids), set(titles(test)) - {""}
-    by_id = np.array([uid in uids for uid in anchors.uids], dtype=bool)
-    return by_id, np.array([title in texts for title in titles(anchors)], dtype=bool)
-
-
-def without_test_anchors(dataset: Dataset) -> Dataset:
-    """The data set with every anchor that is a test document, and its edges, removed from the graphs; counted (spec 06 section 9)."""
-    if dataset.test is None:
-        return dataset
-    graphs, removed = {}, 0
-    for name, graph in dataset.graphs.items():
-        leaks = np.zeros(0, dtype=bool) if graph.anchors is None else np.logical_or(*anchors_in(graph.anchors, dataset.test.documents))
-        graphs[name] = _of_anchors(graph, np.flatnonzero(~leaks).astype(np.int64)) if leaks.any() else graph
-        removed += int(leaks.sum())
-    repairs = {"anchors of graphs that are test documents, removed": removed} if removed else {}
-    return replace(dataset, graphs=graphs, repairs={**dataset.repairs, **repairs})
-
-
-def _of_anchors(graph: Graph, kept: I64) -> Graph:
-    assert graph.anchors is not None
-    sides = {side: None if (matrix := getattr(graph, side)) is None else matrix[:, kept] for side in ("documents", "labels")}
-    return replace(graph, anchors=graph.anchors.rows(kept), **sides)

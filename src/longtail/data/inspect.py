@@ -12,7 +12,8 @@ from typing import Any, Literal
 import numpy as np
 
 from longtail.data.dataset import Dataset, Graph, Items, Split
-from longtail.data.identity import anchors_in, check_reciprocal, full_texts, repeated, self_pairs
+from longtail.data.graph_files import drop_test_anchors
+from longtail.data.identity import check_reciprocal, full_texts, repeated, self_pairs
 from longtail.metrics import drop_masked_targets
 from longtail.types import Csr
 
@@ -133,19 +134,8 @@ def _graph(graph: Graph, dataset: Dataset) -> dict[str, Any]:
             "weights_not_finite": int((~np.isfinite(matrix.data)).sum()),
         }
     if graph.anchors is not None and dataset.test is not None:
-        counts["test_nodes"] = _test_nodes(graph, dataset.test.documents)
+        counts["test_nodes"] = drop_test_anchors(graph, dataset.test.documents)[1]
     return counts
-
-
-def _test_nodes(graph: Graph, test: Items) -> dict[str, int]:
-    """Anchors with edges that are test documents, by id and by title. Both should be 0 (spec 06 section 9)."""
-    assert graph.anchors is not None
-    linked = np.zeros(len(graph.anchors), dtype=bool)
-    for matrix in (graph.documents, graph.labels):
-        if matrix is not None:
-            linked[matrix.indices] = True
-    by_id, by_title = anchors_in(graph.anchors, test)
-    return {"by_id": int((by_id & linked).sum()), "by_title": int((by_title & linked).sum())}
 
 
 # ---- remarks ----
@@ -164,7 +154,6 @@ def check(dataset: Dataset, counts: Mapping[str, Any] | None = None) -> list[Fin
         findings += [*_check_split(dataset.test, counts["test"], "test"), *_check_leaks(counts)]
     for name, graph in counts["graphs"].items():
         findings += _check_graph(dataset, name, graph)
-    findings += [Finding("note", "repaired", f"{count} {what}") for what, count in counts["repairs"].items()]
     return sorted(findings, key=lambda finding: ("error", "warning", "note").index(finding.level))
 
 
@@ -278,12 +267,9 @@ def _check_graph(dataset: Dataset, name: str, counts: Mapping[str, Any]) -> list
             found.append(Finding("error", "graph-not-finite", message, "remove these edges"))
         if not counts[side]["edges"]:
             found.append(Finding("warning", "graph-empty", f"graph '{name}' has no edges in {side}", "leave it out"))
-    if counts.get("test_nodes", {}).get("by_id"):
-        message = f"graph '{name}' has {counts['test_nodes']['by_id']} linked anchors whose id is that of a test document"
-        found.append(Finding("warning", "graph-test-nodes", message, "if they are the same thing, remove these anchors and their edges"))
-    if counts.get("test_nodes", {}).get("by_title"):
-        message = f"graph '{name}' has {counts['test_nodes']['by_title']} linked anchors with the title of a test document"
-        found.append(Finding("warning", "graph-test-titles", message, "if they are the same thing, remove these anchors and their edges"))
+    if counts.get("test_nodes"):
+        message = f"graph '{name}' has {counts['test_nodes']} anchors with the id or title of a test document"
+        found.append(Finding("error", "graph-test-nodes", message, "remove these anchors and their edges; reading a folder does"))
     return found
 
 

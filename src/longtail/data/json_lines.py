@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -58,49 +57,51 @@ def _expect_blank(path: Path, line: int, rest: list[str], blocks: Iterator[tuple
         raise DataError("the line is blank", "remove blank lines: the number of a line is the number of its item", file=path, line=line)
 
 
-def read_items(path: Path, repairs: Counter[str]) -> Items:
-    """Labels, anchors, or documents without their targets. What was mended is added to `repairs`."""
-    columns = ItemColumns(path)
-    for record in records(path):
-        columns.add(record)
+def read_items(path: Path, repairs: Counter[str], unwanted: Sequence[str] = ()) -> Items:
+    """Labels, anchors, or documents without what is unwanted. What was mended is added to `repairs`."""
+    columns = ItemColumns(path, unwanted)
+    columns.fill(records(path))
     return columns.items(repairs)
 
 
-@dataclass
 class ItemColumns:
     """Collects ``uid`` and text fields of records, then checks them.
 
     A field is text if it is a string on some line; elsewhere it may be missing or null, which is "". A field that is never
-    a string is left out and counted. ``title`` is always a field.
+    a string is left out and counted, unless it is among `unwanted`. ``title`` is always a field.
     """
 
-    path: Path
-    uids: list[Any] = field(default_factory=list)
-    columns: dict[str, list[Any]] = field(default_factory=lambda: {"title": []})
-    _takers: list[tuple[str, Callable[[Any], None]]] = field(default_factory=list)
-    _other: dict[str, list[int]] = field(default_factory=dict)  # lines on which a field is neither text nor null
+    def __init__(self, path: Path, unwanted: Sequence[str] = ()) -> None:
+        self.path, self.unwanted = path, frozenset(unwanted)
+        self.uids: list[Any] = []
+        self.columns: dict[str, list[Any]] = {}
+        self._takers: list[tuple[str, Callable[[Any], None]]] = []
+        self._other: dict[str, list[int]] = {}  # lines on which a field is neither text nor null
+        self._add_column("title")
 
-    def __post_init__(self) -> None:
-        self._takers = [(name, column.append) for name, column in self.columns.items()]
+    def fill(self, records: Iterable[Record]) -> None:
+        """Takes all records apart."""
+        uid, takers = self.uids.append, self._takers
+        for record in records:
+            take = record.pop
+            for name, append in takers:
+                append(take(name, ""))
+            uid(take("uid", None))
+            if record:
+                self._meet(record)
 
-    def add(self, record: Record) -> None:
-        """Takes the record apart; it is empty afterwards or holds fields that are not text."""
-        take = record.pop
-        self.uids.append(take("uid", None))
-        for name, append in self._takers:
-            append(take(name, ""))
-        if record:
-            self._meet(record)
-
-    def _meet(self, record: Record) -> None:
-        for name, value in record.items():
-            if type(value) is str:
-                column: list[Any] = [""] * (len(self.uids) - 1)
-                column.append(value)
-                self.columns[name] = column
-                self._takers.append((name, column.append))
-            elif value is not None:
+    def _meet(self, rest: Record) -> None:
+        """Fields of the last record that have no column yet."""
+        for name, value in rest.items():
+            if type(value) is str and name not in self.unwanted:
+                self._add_column(name)[-1] = value
+            elif value is not None and name not in self.unwanted:
                 self._other.setdefault(name, []).append(len(self.uids))
+
+    def _add_column(self, name: str) -> list[Any]:
+        column = self.columns[name] = [""] * len(self.uids)
+        self._takers.append((name, column.append))
+        return column
 
     def items(self, repairs: Counter[str]) -> Items:
         self._check_uids()

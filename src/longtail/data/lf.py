@@ -11,9 +11,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,15 @@ from longtail.data.dataset import Dataset, Items, Split
 from longtail.data.folders import LABELS, TEST, TRAIN, assemble, write_shared
 from longtail.data.from_texts import shown
 from longtail.data.graph_files import find_json, have_anchors, item_lines
-from longtail.data.json_lines import ItemColumns, read_items, records
+from longtail.data.json_lines import ItemColumns, Record, read_items, records
 from longtail.data.lines import new_folder, write_lines
-from longtail.data.matrices import as_targets
+from longtail.data.matrices import as_targets, make_csr
 from longtail.errors import ConfigError, DataError
-from longtail.types import I64, Csr
+from longtail.types import F32, I64, Csr
 
 _LAYOUT = "a data set in the LF layout is a folder with trn.json.gz, lbl.json.gz, and where given tst.json.gz, filter_labels_*.txt and graphs/"
 _TARGETS = ("target_ind", "target_rel")
+_ALL_ONES = "leave target_rel out if all are 1"
 
 
 def read_lf(folder: Path | str, *, test: bool = True) -> Dataset:
@@ -46,16 +47,14 @@ def read_lf(folder: Path | str, *, test: bool = True) -> Dataset:
     labels = _not_empty(read_items(labels_file, repairs), labels_file)
     train = read_split(train_file, len(labels), repairs)
     held = read_split(test_file, len(labels), repairs) if test and test_file is not None else None
-    unseen = held.documents if held is not None else read_items(test_file, repairs) if test_file is not None and have_anchors(folder) else None
+    unseen = held.documents if held is not None else read_items(test_file, repairs, _TARGETS) if test_file is not None and have_anchors(folder) else None
     return assemble(folder, labels, train, held, unseen, repairs)
 
 
 def read_split(path: Path, labels: int, repairs: Counter[str]) -> Split:
     """Documents with their targets, in the order of the file. Nothing is masked yet."""
     columns, targets = ItemColumns(path), _Targets(path)
-    for record in records(path):
-        targets.add(record)
-        columns.add(record)
+    columns.fill(targets.taken_from(records(path)))
     return Split(_not_empty(columns.items(repairs), path), targets.matrix(labels, repairs))
 
 
@@ -65,69 +64,69 @@ def _not_empty(items: Items, path: Path) -> Items:
     return items
 
 
-@dataclass
 class _Targets:
-    """Label numbers and relevances of all documents, flat; checked after the last one."""
+    """Label numbers of all documents, flat; checked after the last one. Relevances are kept only where one is not 1."""
 
-    path: Path
-    numbers: list[Any] = field(default_factory=list)
-    relevance: list[Any] = field(default_factory=list)
-    ends: list[int] = field(default_factory=lambda: [0])
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.numbers: list[Any] = []
+        self.ends = [0]
+        self.places: list[int] = []  # of the relevances among the numbers
+        self.relevance: list[Any] = []
 
-    def add(self, record: dict[str, Any]) -> None:
-        numbers, relevance = record.pop("target_ind", None), record.pop("target_rel", None)
-        if type(numbers) is not list:
-            wrong = "there is no target_ind" if numbers is None else f"target_ind is {shown(numbers)}"
-            raise self._error(len(self.ends), f"{wrong}, expected a list of label numbers", "[] where a document has no label")
-        self.numbers += numbers
-        if relevance is None:
-            self.relevance += [1.0] * len(numbers)
-        elif type(relevance) is list and len(relevance) == len(numbers):
-            self.relevance += relevance
-        else:
-            found = f"has {len(relevance)} entries" if type(relevance) is list else f"is {shown(relevance)}"
-            raise self._error(len(self.ends), f"target_rel {found}, expected {len(numbers)} numbers, as target_ind has", "leave target_rel out if all are 1")
-        self.ends.append(len(self.numbers))
+    def taken_from(self, records: Iterable[Record]) -> Iterator[Record]:
+        """Takes the targets out of every record that passes."""
+        numbers, end = self.numbers, self.ends.append
+        for record in records:
+            own, relevance = record.pop("target_ind", None), record.pop("target_rel", None)
+            if type(own) is not list or (relevance is not None and (type(relevance) is not list or len(relevance) != len(own))):
+                raise self._not_lists(own, relevance)
+            if relevance is not None and relevance.count(1.0) != len(own):
+                self.places += range(len(numbers), len(numbers) + len(own))
+                self.relevance += relevance
+            numbers += own
+            end(len(numbers))
+            yield record
+
+    def _not_lists(self, own: Any, relevance: Any) -> DataError:
+        line = len(self.ends)
+        if type(own) is not list:
+            wrong = "there is no target_ind" if own is None else f"target_ind is {shown(own)}"
+            return self._error(line, f"{wrong}, expected a list of label numbers", "write [] where a document has no label")
+        found = f"has {len(relevance)} entries" if type(relevance) is list else f"is {shown(relevance)}"
+        return self._error(line, f"target_rel {found}, expected a list of {len(own)} numbers, one for each of target_ind", _ALL_ONES)
 
     def matrix(self, labels: int, repairs: Counter[str]) -> Csr:
         """(N, L) CSR of ones."""
-        from scipy.sparse import csr_array
-
-        indices = self._label_numbers(labels)
-        return as_targets(csr_array((self._relevances(), indices, np.array(self.ends)), shape=(len(self.ends) - 1, labels)), repairs)
+        values, numbers, ends = self._relevances(), self._label_numbers(labels), np.array(self.ends)
+        return as_targets(make_csr(values, numbers, ends, (len(ends) - 1, labels)), repairs)
 
     def _label_numbers(self, labels: int) -> I64:
         if not set(map(type, self.numbers)) <= {int}:
-            raise self._error_where([type(number) is not int for number in self.numbers], "target_ind holds {}, expected label numbers", "write whole numbers")
+            place = next(place for place, number in enumerate(self.numbers) if type(number) is not int)
+            raise self._error_at(place, f"target_ind holds {shown(self.numbers[place])}, expected label numbers", "write whole numbers")
         try:
-            indices = np.array(self.numbers, dtype=np.int64)
+            numbers = np.array(self.numbers, dtype=np.int64)
+            outside = (numbers < 0) | (numbers >= labels)
         except OverflowError:
-            indices = np.array([min(max(number, -1), labels) for number in self.numbers], dtype=np.int64)
-        if len(indices) and (indices.min() < 0 or indices.max() >= labels):
-            raise self._error_where(
-                (indices < 0) | (indices >= labels),
-                f"label {{}} is outside 0..{labels - 1}",
-                f"the file of labels has {labels} lines, and numbers count from 0",
-            )
-        return indices
+            outside = np.array([not 0 <= number < labels for number in self.numbers])
+        if outside.any():
+            place = int(np.argmax(outside))
+            hint = f"the file of labels has {labels} lines, and numbers count from 0"
+            raise self._error_at(place, f"label {shown(self.numbers[place])} is outside 0..{labels - 1}", hint)
+        return numbers
 
-    def _relevances(self) -> Any:
-        expected = "target_rel holds {}, expected finite numbers"
-        if not set(map(type, self.relevance)) <= {int, float}:
-            wrong = [type(value) not in (int, float) for value in self.relevance]
-            raise self._error_where(wrong, expected, "leave target_rel out if all are 1", self.relevance)
-        try:
-            values = np.array(self.relevance, dtype=np.float64)
-        except OverflowError:
-            values = np.array([min(max(value, -1), 1) for value in self.relevance], dtype=np.float64)
-        if not np.isfinite(values).all():
-            raise self._error_where(~np.isfinite(values), expected, "leave target_rel out if all are 1", self.relevance)
+    def _relevances(self) -> F32:
+        """1, 0 or less, per label number."""
+        values = np.ones(len(self.numbers), dtype=np.float32)
+        for place, value in zip(self.places, self.relevance, strict=True):
+            if type(value) not in (int, float) or not math.isfinite(value):
+                raise self._error_at(place, f"target_rel holds {shown(value)}, expected finite numbers", _ALL_ONES)
+            values[place] = value > 0
         return values
 
-    def _error_where(self, wrong: Any, message: str, hint: str, values: list[Any] | None = None) -> DataError:
-        position = int(np.argmax(wrong))
-        line = int(np.searchsorted(np.array(self.ends), position, side="right"))
-        return self._error(line, message.format(shown((self.numbers if values is None else values)[position])), hint)
+    def _error_at(self, place: int, message: str, hint: str) -> DataError:
+        return self._error(int(np.searchsorted(np.array(self.ends), place, side="right")), message, hint)
 
     def _error(self, line: int, message: str, hint: str) -> DataError:
         return DataError(message, hint, file=self.path, line=line)

@@ -13,7 +13,7 @@ import os
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import BinaryIO, cast
 
 from longtail.errors import DataError, RunError
 from longtail.persistence import no_room_is_an_error, written_aside
@@ -55,8 +55,8 @@ def byte_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
         yield line, last
 
 
-def _opened(path: Path) -> IO[bytes]:
-    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
+def _opened(path: Path) -> BinaryIO:
+    return cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
 
 
 def line_blocks(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -103,8 +103,8 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
             text.write(line + "\n")
 
 
-def _compressing(path: Path, file: IO[bytes]) -> IO[bytes]:
-    return gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0, compresslevel=6) if path.suffix == ".gz" else file
+def _compressing(path: Path, file: BinaryIO) -> BinaryIO:
+    return cast(BinaryIO, gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0, compresslevel=6)) if path.suffix == ".gz" else file
 
 
 @contextlib.contextmanager

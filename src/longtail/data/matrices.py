@@ -25,20 +25,26 @@ _SAVE_AGAIN = "save it again with scipy.sparse.save_npz"
 Shape = tuple[int | None, int | None]
 
 
+def make_csr(values: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], shape: tuple[int, ...]) -> Csr:
+    """A CSR array whose indices take half the memory where 32 bits suffice (SciPy keeps what it is given)."""
+    from scipy.sparse import csr_array
+
+    index = np.int32 if max(*shape, len(indices)) < 2**31 else np.int64
+    return csr_array((values, indices.astype(index, copy=False), indptr.astype(index, copy=False)), shape=shape)
+
+
 def load_csr(path: Path, shape: Shape = (None, None), of: str = "rows x columns", *, sum_duplicates: bool = True) -> Csr:
     """A sparse matrix as CSR float32, finite, rows sorted unless duplicates are kept. CSC and COO are converted.
 
     shape: what is expected; None leaves a side open. of: what rows and columns are, for the message.
     """
-    from scipy.sparse import csr_array
-
     pieces = _pieces(path)
     try:
-        with np.errstate(over="ignore"):
-            matrix = csr_array(_assembled(pieces)).astype(np.float32)
+        matrix = _assembled(pieces).tocsr()
+        matrix = make_csr(matrix.data, matrix.indices, matrix.indptr, matrix.shape)
     except KeyError as problem:
         raise DataError(f"holds no sparse matrix: {problem} is missing among {', '.join(sorted(pieces))}", _SAVE_AGAIN, file=path) from None
-    except (ValueError, TypeError, IndexError, MemoryError) as problem:
+    except (ValueError, TypeError, IndexError, AttributeError, MemoryError) as problem:
         raise DataError(f"is not a usable sparse matrix ({problem})", _SAVE_AGAIN, file=path) from None
     check_shape(path, matrix.shape, shape, of)
     if not np.isfinite(matrix.data).all():
@@ -50,11 +56,14 @@ def load_csr(path: Path, shape: Shape = (None, None), of: str = "rows x columns"
 
 def _pieces(path: Path) -> dict[str, NDArray[Any]]:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            raise ValueError("it holds one dense array")
+        with loaded as file:
             return {name: file[name] for name in file.files}
     except FileNotFoundError:
         raise DataError("the file is missing", "check the path", file=path) from None
-    except (AttributeError, *_UNREADABLE) as problem:
+    except _UNREADABLE as problem:
         raise DataError(f"cannot be read as .npz ({problem})", f"the file is truncated, altered or of another kind; {_SAVE_AGAIN}", file=path) from None
 
 
@@ -70,10 +79,12 @@ def _assembled(pieces: dict[str, NDArray[Any]]) -> Csr:
     if any(array.dtype.kind not in "iu" or array.ndim != 1 for array in numbers) or data.dtype.kind not in "fiub" or data.ndim != 1:
         raise ValueError("indices must be whole numbers and values numbers, in flat arrays")
     numbers = [array.astype(np.int64) for array in numbers]  # differences of unsigned numbers are never negative
+    with np.errstate(over="ignore"):
+        data = data.astype(np.float32)  # here, since SciPy's astype would also sum duplicates
     if kind == "csr":
-        return csr_from_pieces(data, *numbers, shape=(rows, columns))
+        return csr_from_pieces(data, numbers[0], numbers[1], (rows, columns))
     if kind == "csc":
-        return csr_from_pieces(data, *numbers, shape=(columns, rows)).T
+        return csr_from_pieces(data, numbers[0], numbers[1], (columns, rows)).T
     if kind == "coo":
         return coo_array((data, (numbers[0], numbers[1])), shape=(rows, columns))
     raise ValueError(f"format '{kind}', expected csr, csc or coo")
@@ -101,10 +112,10 @@ def load_dense(path: Path) -> F32:
 
 
 def save_csr(path: Path, matrix: Csr) -> None:
-    """Equal matrices give equal bytes: NumPy writes archives without times."""
+    """Equal matrices give equal bytes, whatever types their arrays have: NumPy writes archives without times."""
     from scipy.sparse import save_npz
 
-    save_npz(path, matrix)
+    save_npz(path, make_csr(matrix.data.astype(np.float32, copy=False), matrix.indices, matrix.indptr, matrix.shape))
 
 
 def check_shape(path: Path, found: tuple[int, ...], expected: Shape, of: str) -> None:

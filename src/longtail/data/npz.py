@@ -20,7 +20,7 @@ from longtail.data.dataset import Dataset, Items
 from longtail.data.folders import LABELS, TEST, TRAIN, Side, assemble_matrices, write_raw_items, write_shared
 from longtail.data.graph_files import find_one
 from longtail.data.lines import new_folder
-from longtail.data.matrices import as_targets, check_shape, load_csr, load_dense, save_csr
+from longtail.data.matrices import as_targets, load_csr, load_dense, save_csr
 from longtail.errors import DataError
 from longtail.types import F32, Csr
 
@@ -36,18 +36,14 @@ def read_npz(folder: Path | str, *, test: bool = True) -> Dataset:
                 return None
             raise DataError("trn_Y.npz is missing", "a folder of npz files holds trn_Y.npz and trn_X.npz (or trn_X.npy, trn_X.txt)", file=folder)
         targets = as_targets(load_csr(found, of="documents x labels", sum_duplicates=False), repairs)
-        return Side(targets, _vectors(folder, name, targets.shape[0], f"documents of {found.name} x features"))
+        return Side(targets, _vectors(folder, name))
 
-    return assemble_matrices(folder, side, _vectors(folder, LABELS, None, "labels x features"), repairs, test=test)
+    return assemble_matrices(folder, side, _vectors(folder, LABELS), repairs, test=test)
 
 
-def _vectors(folder: Path, side: str, count: int | None, of: str) -> Csr | F32 | None:
+def _vectors(folder: Path, side: str) -> Csr | F32 | None:
     found = find_one(folder, f"{side}_X.npz", f"{side}_X.npy")
-    if found is None:
-        return None
-    vectors = read_vectors(found)
-    check_shape(found, vectors.shape, (count, None), of)
-    return vectors
+    return None if found is None else read_vectors(found)
 
 
 def read_vectors(path: Path) -> Csr | F32:

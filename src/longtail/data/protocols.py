@@ -174,7 +174,7 @@ def _held_out(dataset: Dataset, share: float, rng: np.random.Generator) -> I64:
 def _without_labels(split: Split, removed: NDArray[np.bool_]) -> Split:
     pairs = _pairs(split.targets)
     kept = pairs[~removed[pairs[:, 1]]]
-    return replace(split, targets=binary_csr(kept[:, 0], kept[:, 1], split.targets.shape), masked=split.masked[~removed[split.masked[:, 1]]])
+    return replace(split, targets=binary_csr(kept[:, 0], kept[:, 1], split.targets.shape))
 
 
 def _without_edges(graph: Graph, removed: NDArray[np.bool_]) -> Graph:

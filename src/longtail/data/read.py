@@ -42,12 +42,12 @@ def read(path: Path | str, *, test: bool = True, **table_options: Any) -> Datase
     table_options: text, labels, uid, separator, test_file, label_texts, for tables only (`tables.read_table`).
     """
     path = Path(path)
-    format = recognise(path)
-    if format == "table":
+    kind = recognise(path)
+    if kind == "table":
         return _read_table(path, test, table_options)
     if table_options:
-        raise ConfigError(f"'{min(table_options)}' is for tables, and {path} is data in the format '{format}'", "leave it out")
-    return READERS[format](path, test=test)
+        raise ConfigError(f"'{min(table_options)}' is for tables, and {path} is data in the format '{kind}'", "leave it out")
+    return READERS[kind](path, test=test)
 
 
 def recognise(path: Path) -> str:

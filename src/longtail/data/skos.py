@@ -14,9 +14,9 @@ import gzip
 import re
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from xml.sax import SAXParseException
 
 import numpy as np
@@ -34,9 +34,8 @@ DEPRECATED = "http://www.w3.org/2002/07/owl#deprecated"
 Uid = Literal["uri", "local", "notation"]
 
 
-@dataclass(frozen=True)
-class Vocabulary:
-    """Labels of a vocabulary.
+class Vocabulary(NamedTuple):
+    """Labels of a vocabulary. Its parts are the arguments of `attach_vocabulary`: ``attach_vocabulary(data, *read_skos(path))``.
 
     graphs: "broader" (labels x labels, a row's concept points to its broader ones) and "related" (symmetric), where there are edges.
     repairs: what was left out and how often.
@@ -44,7 +43,7 @@ class Vocabulary:
 
     labels: Items
     graphs: Mapping[str, Graph]
-    repairs: Mapping[str, int] = field(default_factory=dict)
+    repairs: Mapping[str, int]
 
 
 def read_skos(path: Path | str, language: str = "en", uid: Uid = "uri") -> Vocabulary:
@@ -200,27 +199,33 @@ def _square(pairs: list[tuple[int, int]], size: int) -> Csr:
 # ---- attaching ----
 
 
-def attach_vocabulary(dataset: Dataset, vocabulary: Vocabulary, unknown: Literal["error", "drop", "keep"] = "error") -> Dataset:
+def attach_vocabulary(
+    dataset: Dataset,
+    vocabulary: Items,
+    graphs: Mapping[str, Graph] | None = None,
+    repairs: Mapping[str, int] | None = None,
+    unknown: Literal["error", "drop", "keep"] = "error",
+) -> Dataset:
     """The same documents with the labels of a vocabulary: all its concepts, in its order, with its texts and graphs.
 
     Labels are matched by id. unknown: what becomes of labels that the vocabulary lacks: an error that names some; "drop"
     takes them out of all documents, counted; "keep" puts them after the vocabulary, with the text they had as title.
     Graphs of the data set follow their labels; a graph of the vocabulary may not have the name of one of them.
     """
-    position = {uid: number for number, uid in enumerate(vocabulary.labels.uids)}
+    position = {uid: number for number, uid in enumerate(vocabulary.uids)}
     missing = [label for label, uid in enumerate(dataset.labels.uids) if uid not in position]
     if missing and unknown == "error":
         some = ", ".join([*(f"'{dataset.labels.uids[label]}'" for label in missing[:3]), *(["..."] if len(missing) > 3 else [])])
-        example = next(iter(vocabulary.labels.uids), "")
+        example = next(iter(vocabulary.uids), "")
         raise DataError(
             f"{len(missing)} of {len(dataset.labels)} labels are not in the vocabulary: {some}; its ids look like '{example}'",
             "choose other ids for the vocabulary (uri, local, notation), or drop or keep unknown labels",
         )
-    if shared := sorted(set(dataset.graphs) & set(vocabulary.graphs)):
+    if shared := sorted(set(dataset.graphs) & set(graphs or {})):
         raise ConfigError(f"both the data set and the vocabulary have a graph '{shared[0]}'", "rename or remove one of them")
     kept = missing if unknown == "keep" else []
-    labels = _extended(vocabulary.labels, dataset.labels, kept)
-    position |= {dataset.labels.uids[label]: len(vocabulary.labels) + place for place, label in enumerate(kept)}
+    labels = _extended(vocabulary, dataset.labels, kept)
+    position |= {dataset.labels.uids[label]: len(vocabulary) + place for place, label in enumerate(kept)}
     column = np.array([position.get(uid, -1) for uid in dataset.labels.uids], dtype=np.int64)
     train = _relabelled(dataset.train, column, len(labels))
     test = None if dataset.test is None else _relabelled(dataset.test, column, len(labels))
@@ -231,8 +236,8 @@ def attach_vocabulary(dataset: Dataset, vocabulary: Vocabulary, unknown: Literal
             labels=labels,
             train=train,
             test=test,
-            graphs={**{name: _moved(graph, column, len(labels)) for name, graph in dataset.graphs.items()}, **_widened(vocabulary.graphs, len(labels))},
-            repairs={**dataset.repairs, **vocabulary.repairs, **({"labels of documents that the vocabulary lacks, dropped": int(lost)} if lost else {})},
+            graphs={**{name: _moved(graph, column, len(labels)) for name, graph in dataset.graphs.items()}, **_widened(graphs or {}, len(labels))},
+            repairs={**dataset.repairs, **(repairs or {}), **({"labels of documents that the vocabulary lacks, dropped": int(lost)} if lost else {})},
         )
     )
 

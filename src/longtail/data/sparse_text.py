@@ -12,11 +12,12 @@ that are not the line numbers (``trn_uid.txt``, ``tst_uid.txt``, ``lbl_uid.txt``
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ from longtail.data.folders import LABELS, TEST, TRAIN, Side, assemble_matrices, 
 from longtail.data.from_texts import shown
 from longtail.data.graph_files import find_one
 from longtail.data.lines import byte_blocks, new_folder, write_lines
-from longtail.data.matrices import as_targets, check_shape
+from longtail.data.matrices import as_targets, make_csr
 from longtail.errors import ConfigError, DataError
 from longtail.types import I64, Csr
 
@@ -68,10 +69,7 @@ def read_split_form(folder: Path | str, *, test: bool = True) -> Dataset:
             raise DataError("trn_X_Y.txt is missing", "the split form holds trn_X_Y.txt and trn_X_Xf.txt (or trn_X.txt)", file=folder)
         targets = as_targets(_matrix(found, "label", sum_duplicates=False), repairs)
         features = _plain_or_gzip(folder, f"{name}_X_Xf.txt")
-        vectors = None if features is None else _matrix(features, "feature")
-        if features is not None and vectors is not None:
-            check_shape(features, vectors.shape, (targets.shape[0], None), f"documents of {found.name} x features")
-        return Side(targets, vectors)
+        return Side(targets, None if features is None else _matrix(features, "feature"))
 
     return assemble_matrices(folder, side_of, _label_features(folder), repairs, test=test)
 
@@ -132,28 +130,23 @@ def _plain_or_gzip(folder: Path, name: str) -> Path | None:
 
 def _read_side(path: Path, repairs: Counter[str]) -> Side:
     """A file with the header ``N D L``."""
-    from scipy.sparse import csr_array
-
     rows = _Rows(path, ("documents", "features", "labels"))
     n, n_features, n_labels = rows.counts
-    vectors = csr_array((rows.values, rows.columns, rows.column_ends), shape=(n, n_features))
+    vectors = make_csr(rows.values, rows.columns, rows.column_ends, (n, n_features))
     vectors.sum_duplicates()
-    targets = csr_array((np.ones(len(rows.labels), dtype=np.float32), rows.labels, rows.label_ends), shape=(n, n_labels))
+    targets = make_csr(np.ones(len(rows.labels), dtype=np.float32), rows.labels, rows.label_ends, (n, n_labels))
     return Side(as_targets(targets, repairs), vectors)
 
 
 def _matrix(path: Path, column: str, *, sum_duplicates: bool = True) -> Csr:
     """A file with a header of two counts and ``column:value`` pairs, as CSR float32."""
-    from scipy.sparse import csr_array
-
     rows = _Rows(path, ("rows", f"{column}s"))
-    matrix = csr_array((rows.values, rows.columns, rows.column_ends), shape=rows.counts)
+    matrix = make_csr(rows.values, rows.columns, rows.column_ends, rows.counts)
     if sum_duplicates:
         matrix.sum_duplicates()
     return matrix
 
 
-@dataclass
 class _Rows:
     """The numbers of a file, flat, checked by the kernel while it reads them.
 
@@ -161,10 +154,8 @@ class _Rows:
     column_ends: the ``column:value`` pairs.
     """
 
-    path: Path
-    header: tuple[str, ...]
-
-    def __post_init__(self) -> None:
+    def __init__(self, path: Path, header: tuple[str, ...]) -> None:
+        self.path, self.header = path, header
         blocks = byte_blocks(self.path)
         first = next(blocks, None)
         if first is None:
@@ -179,7 +170,7 @@ class _Rows:
 
     def _header(self, head: bytes) -> tuple[int, ...]:
         words = head.split()
-        if len(words) != len(self.header) or not all(word.isdigit() and len(word) < 16 for word in words):
+        if len(words) != len(self.header) or not all(word.isdigit() and len(word) < 13 for word in words):
             text = shown(head.decode("utf-8", "replace").strip())
             wanted = ", ".join(self.header)
             raise DataError(
@@ -205,7 +196,7 @@ class _Rows:
     def _error(self, code: int, block: bytes, place: int, first: int) -> DataError:
         from longtail.data.sparse_text_kernels import BAD_LABEL, BAD_PAIR, LABEL_OUTSIDE
 
-        word = (block[place:].split(maxsplit=1) or [b""])[0].decode("utf-8", "replace")
+        word = re.split(rb"\s", block[place:], maxsplit=1)[0].decode("utf-8", "replace")
         column = self.header[1].removesuffix("s")
         if code == BAD_LABEL:
             message = f"{shown(word.split(',')[0])} is not a label number"
@@ -232,7 +223,8 @@ class _Rows:
 def _wrong_pair(word: str, column: str) -> str:
     number, colon, value = word.partition(":")
     try:
-        finite = bool(np.isfinite(np.float32(value)))
+        with np.errstate(over="ignore"):
+            finite = bool(np.isfinite(np.float32(value)))
     except ValueError:
         finite = True
     if colon and number.isdigit() and not finite:
@@ -240,7 +232,7 @@ def _wrong_pair(word: str, column: str) -> str:
     return f"{shown(word)} is not a pair {column}:value"
 
 
-def _joined(pieces: list[tuple[NDArray[np.generic], ...]], place: int, dtype: type) -> NDArray[np.generic]:
+def _joined(pieces: Sequence[tuple[NDArray[Any], ...]], place: int, dtype: type) -> NDArray[Any]:
     return np.concatenate([np.zeros(0, dtype=dtype), *(piece[place] for piece in pieces)])
 
 

@@ -34,7 +34,8 @@ def whole_number(text: NDArray[np.uint8], at: int) -> tuple[int, int]:
     """The number that starts at `at` and where it ends; it ends at `at` if there is none."""
     number = 0
     while at < len(text) and _is_digit(text[at]):
-        number = min(number * 10 + np.int64(text[at]) - _ZERO, _TOO_LARGE)
+        if number < _TOO_LARGE:
+            number = number * 10 + int(text[at]) - _ZERO
         at += 1
     return number, at
 

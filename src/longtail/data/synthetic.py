@@ -56,6 +56,13 @@ class SyntheticConfig:
     independent_labels: bool = setting(False, "draw the labels of a document independently: no correlation (control)")
     multimodal_heads: int = setting(0, f"most frequent labels that are each a union of {MODES} topics", low=0)
 
+    @classmethod
+    def preset(cls, name: str) -> SyntheticConfig:
+        """One of the sizes in `PRESETS`."""
+        if name not in PRESETS:
+            raise ConfigError(f"unknown size '{name}'", f"known: {', '.join(PRESETS)}")
+        return PRESETS[name]
+
 
 PRESETS: Mapping[str, SyntheticConfig] = {
     "tiny": SyntheticConfig(),
@@ -122,9 +129,7 @@ def synthesise(config: SyntheticConfig | str = "tiny", seed: int = 0) -> Synthet
 
 def _checked(config: SyntheticConfig | str) -> SyntheticConfig:
     if isinstance(config, str):
-        if config not in PRESETS:
-            raise ConfigError(f"unknown size '{config}'", f"known: {', '.join(PRESETS)}")
-        return PRESETS[config]
+        return SyntheticConfig.preset(config)
     config = resolve(SyntheticConfig(), to_tables(config), "synthetic data")
     if config.labels > config.documents:
         raise ConfigError(f"{config.labels} labels for {config.documents} documents", "use at most as many labels as documents: each label needs one")

@@ -37,7 +37,7 @@ class TableFile(Protocol):
 
     def columns(self) -> list[str]: ...
 
-    def rows(self, wanted: Sequence[str]) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    def rows(self, wanted: Sequence[str]) -> Iterator[tuple[int, Sequence[Any]]]:
         """Line (or row, for Parquet), from 1, and the values of the wanted columns."""
         ...
 
@@ -84,9 +84,9 @@ class JsonLines(_Lines):
             raise DataError("the file has no records", "write one JSON object per line", file=self.path)
         return list(names)
 
-    def rows(self, wanted: Sequence[str]) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    def rows(self, wanted: Sequence[str]) -> Iterator[tuple[int, Sequence[Any]]]:
         for line, record in self._records():
-            yield line, tuple(record.get(name) for name in wanted)
+            yield line, [record.get(name) for name in wanted]
 
     def _records(self) -> Iterator[tuple[int, dict[str, Any]]]:
         for number, line in self.lines():
@@ -110,44 +110,45 @@ class Delimited(_Lines):
     def columns(self) -> list[str]:
         return self._header()[0]
 
-    def rows(self, wanted: Sequence[str]) -> Iterator[tuple[int, tuple[Any, ...]]]:
-        names, has_header = self._header()
+    def rows(self, wanted: Sequence[str]) -> Iterator[tuple[int, Sequence[Any]]]:
+        names, first = self._header()
         places = [names.index(name) for name in wanted]
-        for position, (line, cells) in enumerate(self._split()):
-            if position == 0 and has_header:
+        for line, cells in self._split():
+            if line < first or (not cells and len(names) > 1):  # in a single column, a blank line is an empty cell
                 continue
-            if len(cells) != len(names):
+            if len(cells or [""]) != len(names):
                 raise self.error(line, f"{len(cells)} columns, the header has {len(names)} ({', '.join(names)})", _COLUMNS_HINT[self._tabs])
-            yield line, tuple(cells[place] for place in places)
+            yield line, [cells[place] for place in places] if cells else [""]
 
     @property
     def _tabs(self) -> bool:
         return format_of(self.path) == "tsv"
 
-    def _header(self) -> tuple[list[str], bool]:
-        first = next(self._split(), None)
-        if first is None:
+    def _header(self) -> tuple[list[str], int]:
+        """Names of the columns, and the line after them."""
+        line, cells = next((row for row in self._split() if row[1]), (0, []))
+        if not cells:
             raise DataError("the file is empty", "write a header with the names of the columns, and a row per document", file=self.path)
-        line, cells = first
         if self._tabs and len(cells) == 2 and URIS.fullmatch(cells[1]):
-            return ["text", "uris"], False
+            return ["text", "uris"], line
         names = [cell.strip() for cell in cells]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise self.error(line, f"the header names column '{twice[0]}' twice", "give every column a name of its own")
-        return names, True
+        return names, line + 1
 
     def _split(self) -> Iterator[tuple[int, list[str]]]:
-        """Rows that are not blank, each with the line it begins on."""
+        """The cells of every row, none for a blank one, and the line it begins on."""
         if self._tabs:
-            yield from ((number, line.rstrip("\r\n").split("\t")) for number, line in self.lines() if line.strip("\r\n"))
+            for number, line in self.lines():
+                text = line.rstrip("\r\n")
+                yield number, text.split("\t") if text else []
             return
         reader = csv.reader((line for _, line in self.lines()), delimiter=self._delimiter(), strict=True)
         begin = 1
         try:
             for cells in reader:
-                if cells:
-                    yield begin, cells
+                yield begin, cells
                 begin = reader.line_num + 1
         except csv.Error as problem:
             raise self.error(
@@ -174,7 +175,7 @@ class Parquet:
     def columns(self) -> list[str]:
         return self._read(lambda file: list(file.schema_arrow.names))
 
-    def rows(self, wanted: Sequence[str]) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    def rows(self, wanted: Sequence[str]) -> Iterator[tuple[int, Sequence[Any]]]:
         columns = self._read(lambda file: [column.to_pylist() for column in file.read(columns=list(wanted)).select(list(wanted)).columns])
         return enumerate(zip(*columns, strict=True), 1)
 

@@ -1,6 +1,7 @@
 """Tables: JSON lines, CSV, TSV and Parquet files with text columns and a labels column.
 
-A table is a file, or a folder with ``train.*``, and where given ``test.*`` and ``labels.*`` (an id and a title per label).
+A table is a file, or a folder with ``train.*``, and where given ``test.*`` and ``labels.*`` (an id and a title per label),
+filter files and graphs as in the LF layout (their label numbers are rows of ``labels.*``, or places among the sorted ids).
 
 Columns are found by name (`TEXT_NAMES`, `LABEL_NAMES`, `ID_NAMES`; case does not matter) unless the caller names them.
 Every text column becomes a text field of that name; where none is called ``title``, the first one becomes ``title``.
@@ -18,12 +19,14 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from longtail.data.dataset import Dataset, Items, Split
-from longtail.data.from_texts import Labelled, assemble, is_whole, shown
+from longtail.data.folders import read_pairs, write_shared
+from longtail.data.from_texts import Labelled, Numbered, assembled, is_whole, numbered, shown
+from longtail.data.graph_files import read_graphs
 from longtail.data.lines import new_folder
 from longtail.data.table_files import SUFFIXES, URIS, WRITERS, TableFile, format_of, open_table
 from longtail.errors import ConfigError, DataError
@@ -35,6 +38,7 @@ LABEL_ID_NAMES = ("uid", "id", "uri", "label")
 LABEL_TITLE_NAMES = ("title", "name", "text", "preflabel", "label")
 
 _SEPARATORS = ("|", ";")
+_FILTER_FILES = {"train": "filter_labels_trn.txt", "test": "filter_labels_tst.txt"}
 
 
 def read_table(
@@ -54,30 +58,44 @@ def read_table(
     separator: between the labels of a string; "" takes each cell as one label; None finds it.
     test, label_texts: files, in place of the folder's ``test.*`` and ``labels.*``.
 
-    Every document is kept, also without text or labels. Without an id column documents are called train-0, train-1, ...
-    Repairs, counted: see `assemble`.
+    Without an id column documents are called train-0, train-1, ... by row.
+    Repairs, counted: see `numbered` and `assembled` in `from_texts`.
     """
-    train_file, found_test, found_labels = _files(Path(path))
+    path = Path(path)
+    train_file, found_test, found_labels = _files(path)
     test_file = Path(test) if test is not None else found_test
     label_file = Path(label_texts) if label_texts is not None else found_labels
     columns = _Columns(_listed(text), labels, uid)
     train = _documents(train_file, columns, "train")
-    cells = _Cells(train.labels, separator, train_file)
+    cells = _Cells(train.table.columns[train.label_column], separator, train_file)
     labelled = Labelled(train.items, cells.split(train))
-    tested = None
-    if test_file is not None:
-        rows = _documents(test_file, columns, "test")
-        if set(rows.items.fields) != set(train.items.fields):
-            raise DataError(
-                f"has the text columns {', '.join(rows.items.fields)}, the training file has {', '.join(train.items.fields)}",
-                "name the columns that both have with --text",
-                file=test_file,
-            )
-        tested = Labelled(rows.items, cells.split(rows))
-    known = None if label_file is None else _read_labels(label_file)
-    if known is None and not any(labelled.labels):
+    if label_file is None and not any(labelled.labels):
         raise DataError(f"no document has a label in column '{train.label_column}'", "name the right column with --labels", file=train_file)
-    return assemble(_name(Path(path)), labelled, tested, known)
+    tested = None if test_file is None else _tested(_documents(test_file, columns, "test"), train, cells)
+    parts = numbered(labelled, tested, None if label_file is None else _read_labels(label_file))
+    return _with_folder(path, parts) if path.is_dir() else assembled(_name(path), parts)
+
+
+def _tested(test: _Documents, train: _Documents, cells: _Cells) -> Labelled:
+    if set(test.items.fields) != set(train.items.fields):
+        raise DataError(
+            f"has the text columns {', '.join(test.items.fields)}, the training file has {', '.join(train.items.fields)}",
+            "name the columns that both have with --text",
+            file=test.table.source.path,
+        )
+    return Labelled(test.items, cells.split(test))
+
+
+def _with_folder(folder: Path, parts: Numbered) -> Dataset:
+    """With the masked pairs and graphs that lie in the folder of the table."""
+    parts = replace(parts, train=_masked(parts.train, folder, "train"), test=None if parts.test is None else _masked(parts.test, folder, "test"))
+    return assembled(_name(folder), parts, read_graphs(folder, len(parts.train), len(parts.labels), parts.repairs))
+
+
+def _masked(split: Split, folder: Path, side: str) -> Split:
+    """With the pairs of the filter file. Where there is none, nothing is masked: in a table a document may be called what its label is called."""
+    path = folder / _FILTER_FILES[side]
+    return replace(split, masked=read_pairs(path, *split.targets.shape)) if path.is_file() else split
 
 
 def read_texts(path: Path | str, text: str | Sequence[str] | None = None) -> Items:
@@ -87,8 +105,7 @@ def read_texts(path: Path | str, text: str | Sequence[str] | None = None) -> Ite
     uid = _named(ID_NAMES, names)
     chosen = _text_columns(source.path, names, _listed(text), {uid, _named(LABEL_NAMES, names)})
     table = _read(source, [*chosen, *([] if uid is None else [uid])])
-    uids = [str(row) for row in range(len(table.rows))] if uid is None else [_text(table, row, uid) for row in range(len(table.rows))]
-    return Items(uids, _fields(table, chosen))
+    return Items([str(row) for row in range(len(table))] if uid is None else _texts(table, uid), _fields(table, chosen))
 
 
 # ---- files ----
@@ -136,15 +153,14 @@ class _Columns:
 
 @dataclass(frozen=True)
 class _Table:
-    """Wanted columns of all rows."""
+    """Wanted columns of all rows, as they stand in the file."""
 
     source: TableFile
-    lines: list[int]
-    rows: list[tuple[Any, ...]]
-    place: Mapping[str, int]
+    lines: Sequence[int]
+    columns: Mapping[str, Sequence[Any]]
 
-    def value(self, row: int, column: str) -> Any:
-        return self.rows[row][self.place[column]]
+    def __len__(self) -> int:
+        return len(self.lines)
 
     def error(self, row: int, column: str, message: str, hint: str) -> DataError:
         return self.source.error(self.lines[row], f"column '{column}' {message}", hint)
@@ -153,7 +169,6 @@ class _Table:
 @dataclass(frozen=True)
 class _Documents:
     items: Items
-    labels: list[Any]  # as they stand in the column
     label_column: str
     table: _Table
 
@@ -176,18 +191,19 @@ def _documents(path: Path, columns: _Columns, prefix: str) -> _Documents:
     uid = _required(source.path, names, columns.uid, "--uid") if columns.uid else _named(ID_NAMES, names)
     text = _text_columns(source.path, names, columns.text, {uid, labels})
     table = _read(source, list(dict.fromkeys([*text, labels, *([] if uid is None else [uid])])))
-    if not table.rows:
+    if not len(table):
         raise DataError("the file has no rows", "write a row per document", file=path)
-    uids = [f"{prefix}-{row}" for row in range(len(table.rows))] if uid is None else _unique_ids(table, uid)
-    return _Documents(Items(uids, _fields(table, text)), [table.value(row, labels) for row in range(len(table.rows))], labels, table)
+    uids = [f"{prefix}-{row}" for row in range(len(table))] if uid is None else _unique_ids(table, uid)
+    return _Documents(Items(uids, _fields(table, text)), labels, table)
 
 
 def _read(source: TableFile, wanted: list[str]) -> _Table:
-    lines, rows = [], []
+    lines, columns = [], [list[Any]() for _ in wanted]
     for line, values in source.rows(wanted):
         lines.append(line)
-        rows.append(values)
-    return _Table(source, lines, rows, {name: place for place, name in enumerate(wanted)})
+        for column, value in zip(columns, values, strict=True):
+            column.append(value)
+    return _Table(source, lines, dict(zip(wanted, columns, strict=True)))
 
 
 def _named(candidates: Sequence[str], names: Sequence[str]) -> str | None:
@@ -218,29 +234,37 @@ def _text_columns(path: Path, names: Sequence[str], asked: Sequence[str] | None,
 def _fields(table: _Table, columns: Sequence[str]) -> dict[str, list[str]]:
     """A text field per column; the first one is the title where none is called so."""
     fields = [column.lower() if column.lower() in TEXT_NAMES else column for column in columns]
+    if len(set(fields)) < len(fields):  # they differ in case only
+        fields = list(columns)
     if "title" not in fields:
         fields[0] = "title"
-    return {field: [_text(table, row, column) for row in range(len(table.rows))] for field, column in zip(fields, columns, strict=True)}
+    return {field: _texts(table, column) for field, column in zip(fields, columns, strict=True)}
 
 
-def _text(table: _Table, row: int, column: str) -> str:
-    """A value as text: nothing is "", a number is what it looks like."""
-    value = table.value(row, column)
+def _texts(table: _Table, column: str) -> list[str]:
+    """A column as texts: nothing is "", a number is what it looks like."""
+    values = table.columns[column]
+    if set(map(type, values)) <= {str, type(None)} and is_whole("".join(filter(None, values))):
+        return [value or "" for value in values]
+    return [_text(table, row, column, value) for row, value in enumerate(values)]
+
+
+def _text(table: _Table, row: int, column: str, value: Any) -> str:
     if isinstance(value, str):
         if not is_whole(value):
             raise table.error(row, column, f"has half a character: {shown(value)}", "the text was cut in the middle of an escaped character; export it again")
         return value
     if value is None:
         return ""
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+    if type(value) is int or (type(value) is float and math.isfinite(value)):
         return str(value)
     raise table.error(row, column, f"holds {shown(value)}, expected a text", "name the right column, or leave the value empty")
 
 
 def _unique_ids(table: _Table, column: str) -> list[str]:
     seen: dict[str, int] = {}
-    for row in range(len(table.rows)):
-        uid = _text(table, row, column).strip()
+    for row, text in enumerate(_texts(table, column)):
+        uid = text.strip()
         if not uid:
             raise table.error(row, column, "is empty, expected an id", "give every row an id, or name another column")
         if seen.setdefault(uid, row) != row:
@@ -260,9 +284,9 @@ def _read_labels(path: Path) -> Items:
     if title is None:
         raise DataError(f"no title column among {_quoted(names)}", "call it title", file=path)
     table = _read(source, [uid, title, *(name for name in others if name != title)])
-    if not table.rows:
+    if not len(table):
         raise DataError("the file has no rows", "write a row per label", file=path)
-    fields = {"title" if name == title else name: [_text(table, row, name) for row in range(len(table.rows))] for name in others}
+    fields = {"title" if name == title else name: _texts(table, name) for name in others}
     return Items(_unique_ids(table, uid), fields)
 
 
@@ -275,13 +299,14 @@ class _Cells:
     def __init__(self, values: Iterable[Any], separator: str | None, path: Path) -> None:
         filled = [value for value in values if isinstance(value, str) and value.strip()]
         self.parts = _at(separator) if separator is not None else _notation(filled, path)
+        self.known = _LabelIds()
 
     def split(self, documents: _Documents) -> list[list[str]]:
         table, column = documents.table, documents.label_column
         found = []
-        for row, value in enumerate(documents.labels):
+        for row, value in enumerate(table.columns[column]):
             try:
-                found.append([label for part in self._listed(value) if (label := _label(part))])
+                found.append([label for part in self._listed(value) if (label := self.known[part] if type(part) is str else _number(part))])
             except ValueError as problem:
                 raise table.error(row, column, str(problem), 'labels are a list of texts, or one text such as "a|b"') from None
         return found
@@ -292,14 +317,20 @@ class _Cells:
         return self.parts(value) if isinstance(value, str) else value if isinstance(value, list) else [value]
 
 
-def _label(part: Any) -> str:
-    if isinstance(part, int) and not isinstance(part, bool):
-        return str(part)
-    if not isinstance(part, str):
+class _LabelIds(dict[str, str]):
+    """Label ids without white space around them. A label occurs many times and is looked at once."""
+
+    def __missing__(self, part: str) -> str:
+        if not is_whole(part):
+            raise ValueError(f"has half a character: {shown(part)}")
+        self[part] = part.strip()
+        return self[part]
+
+
+def _number(part: Any) -> str:
+    if type(part) is not int:
         raise ValueError(f"holds {shown(part)}, expected the id of a label")
-    if not is_whole(part):
-        raise ValueError(f"has half a character: {shown(part)}")
-    return part.strip()
+    return str(part)
 
 
 def _at(separator: str) -> Callable[[str], Sequence[Any]]:
@@ -337,23 +368,31 @@ def _json_list(cell: str) -> Sequence[Any]:
 # ---- writing ----
 
 
-def write_table(dataset: Dataset, folder: Path | str, format: str = "jsonl", separator: str = "|") -> list[str]:
-    """Write ``train.*``, ``test.*`` and ``labels.*`` into a new folder. `read_table` gives the same data set back.
+def write_table(dataset: Dataset, folder: Path | str, format: str = "jsonl", separator: str = "|") -> None:
+    """Write ``train.*``, ``test.*`` and ``labels.*``, and masked pairs and graphs beside them, into a new folder.
 
+    `read_table` gives the same data set back, where text columns beyond `TEXT_NAMES` must be named.
     format: jsonl, csv, tsv or parquet. separator: between labels in CSV and TSV.
-    Returns what this format cannot hold and was left out (graphs, masked pairs, vectors), for the user to see.
     """
     if format not in WRITERS:
         raise ConfigError(f"unknown table format '{format}'", f"use one of {', '.join(WRITERS)}")
-    if not dataset.train.documents.fields:
-        raise DataError(f"'{dataset.name}' has no text, only vectors", "a table needs text; use the npz format")
-    write = WRITERS[format]
+    splits = {name: split for name, split in (("train", dataset.train), ("test", dataset.test)) if split is not None}
+    for items in (dataset.labels, *(split.documents for split in splits.values())):
+        _check_can_be_held(items)
+    write, joiner = WRITERS[format], None if format in ("jsonl", "parquet") else separator
     with new_folder(Path(folder)) as aside:
-        for name, split in (("train", dataset.train), ("test", dataset.test)):
-            if split is not None:
-                write(aside / f"{name}.{format}", _document_columns(split, dataset.labels, None if format in ("jsonl", "parquet") else separator))
+        for name, split in splits.items():
+            write(aside / f"{name}.{format}", _document_columns(split, dataset.labels, joiner))
         write(aside / f"labels.{format}", {"uid": list(dataset.labels.uids), **{name: list(texts) for name, texts in _with_title(dataset.labels).items()}})
-    return _left_out(dataset)
+        if dataset.graphs or any(len(split.masked) for split in splits.values()):
+            write_shared(aside, dataset)
+
+
+def _check_can_be_held(items: Items) -> None:
+    if items.vectors is not None:
+        raise ConfigError("a table holds text, and the data has vectors", "write npz (or split) instead")
+    if reserved := sorted({"uid", "labels"} & set(items.fields)):
+        raise ConfigError(f"a text field cannot be called '{reserved[0]}' in a table", "give the field another name")
 
 
 def _with_title(items: Items) -> Mapping[str, Sequence[str]]:
@@ -375,15 +414,6 @@ def _joinable(lists: list[list[str]], uids: list[str], separator: str) -> list[l
                 f"label '{uid}' cannot be told apart when labels are joined with '{separator}'", "choose another separator, or write jsonl or parquet"
             )
     return lists
-
-
-def _left_out(dataset: Dataset) -> list[str]:
-    splits = [split for split in (dataset.train, dataset.test) if split is not None]
-    masked = sum(len(split.masked) for split in splits)
-    notes = [f"{len(dataset.graphs)} graphs ({', '.join(dataset.graphs)})"] if dataset.graphs else []
-    notes += [f"{masked} masked pairs"] if masked else []
-    notes += ["vectors"] if any(items.vectors is not None for items in (*(split.documents for split in splits), dataset.labels)) else []
-    return notes
 
 
 def _quoted(names: Sequence[str]) -> str:

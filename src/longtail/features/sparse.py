@@ -129,8 +129,9 @@ class SparseText:
     @property
     def token_range(self) -> range:
         """The features that `token_ids` numbers from 0 on: pieces where there are some, else words."""
-        start, end = np.searchsorted(self._features.keys >> KIND_SHIFT, [self._token_kind, self._token_kind + 1])
-        return range(int(start), int(end))
+        first, last = self._token_kind << int(KIND_SHIFT), ((self._token_kind + 1) << int(KIND_SHIFT)) - 1
+        keys = self._features.keys
+        return range(int(np.searchsorted(keys, np.uint64(first))), int(np.searchsorted(keys, np.uint64(last), side="right")))
 
     def token_ids(self, items: Items, max_length: int, side: Side = "documents") -> I32:
         """(n, max_length) int32: known words (or pieces) in reading order, field after field; padded with -1, cut at the end.
@@ -209,9 +210,7 @@ class SparseText:
             indices.append(block_indices)
             lengths.append(np.diff(block_rows))
         indptr = np.cumsum(np.concatenate(lengths))
-        matrix = csr_array((np.concatenate(data), np.concatenate(indices), indptr), shape=(len(indptr) - 1, self.width))
-        matrix.has_canonical_format = True
-        return matrix
+        return csr_array((np.concatenate(data), np.concatenate(indices), indptr), shape=(len(indptr) - 1, self.width))
 
     def _token_ids(self, columns: Columns, max_length: int) -> I32:
         from longtail.features import sparse_kernels as kernels

@@ -41,13 +41,13 @@ class Counted:
         return self.documents.astype(np.int64) + self.labels
 
     def most_frequent(self, most: int) -> Counted:
-        """The `most` features with the highest counts (documents and labels together); ties go by spelling, then by key."""
+        """The `most` features with the highest counts (documents and labels together); ties go by spelling, then by kind."""
         if most >= len(self.keys):
             return self
         total = self.total
         last = int(np.partition(total, len(total) - most)[len(total) - most])
         sure, ties = np.flatnonzero(total > last), np.flatnonzero(total == last).tolist()
-        ties.sort(key=lambda i: (self.spellings[i].encode(), int(self.keys[i])))
+        ties.sort(key=lambda i: self.spellings[i].encode())
         rows = np.sort(np.concatenate([sure, np.array(ties[: most - len(sure)], dtype=np.int64)]))
         return Counted(self.keys[rows], self.documents[rows], self.labels[rows], _reordered(self.spellings, rows))
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from longtail.errors import ConfigError
 from longtail.graph.arrays import canonical, csr, pieces
+from longtail.graph.threads import threads_for
 from longtail.types import F32, Csr
 
 
@@ -31,7 +32,8 @@ def unit_rows(rows: Csr | F32) -> Any:
     """Rows divided by their length (l2), float32, sparse or dense as they came; zero rows stay zero."""
     if isinstance(rows, np.ndarray):
         squares = np.einsum("nd,nd->n", rows, rows, dtype=np.float64)
-        return (rows * np.sqrt(_inverse(squares))[:, None]).astype(np.float32)
+        # Computed in double precision piece by piece: a float64 copy of all rows could be the largest thing in memory.
+        return np.multiply(rows, np.sqrt(_inverse(squares))[:, None], out=np.empty(rows.shape, np.float32), casting="unsafe")
     rows = canonical(rows.astype(np.float32))
     return _scaled(rows, np.sqrt(_inverse(rows.multiply(rows).sum(axis=1))), None)
 
@@ -47,7 +49,8 @@ def prune_rows(graph: Csr, k: int, *, keep_diagonal: bool = False) -> Csr:
     indptr = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=indptr[1:])
     indices, data = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
-    largest_of_rows(*pieces(graph.astype(np.float32)), keep_diagonal, indptr, indices, data)
+    with threads_for(len(lengths)):
+        largest_of_rows(*pieces(graph.astype(np.float32)), keep_diagonal, indptr, indices, data)
     pruned = csr(data, indices, indptr, graph.shape)
     pruned.sort_indices()
     return pruned

@@ -22,7 +22,7 @@ def mixed(bits: np.uint64) -> np.uint64:
 
 
 @compiled()
-def key_of(seed: np.uint64, item: int) -> np.uint64:
+def key_of(seed: np.uint64, item: int | np.int64) -> np.uint64:
     """The stream of one item (label, document, node)."""
     return mixed(seed + mixed(np.uint64(item) * _GAMMA + np.uint64(1)))
 

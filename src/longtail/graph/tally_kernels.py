@@ -24,7 +24,7 @@ def room(entries: int | np.int64) -> int:
 
 
 @compiled()
-def slot_of(keys: I32, label: int) -> np.int64:
+def slot_of(keys: I32, label: int | np.int64) -> np.int64:
     """The slot that holds `label`, or the free one where it belongs."""
     last = np.int64(len(keys) - 1)
     slot = np.int64((np.uint64(label) * _SPREAD) >> np.uint64(33)) & last

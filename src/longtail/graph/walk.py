@@ -6,6 +6,7 @@ import numpy as np
 
 from longtail.errors import ConfigError
 from longtail.graph.arrays import csr_of_rows, new_seed, pieces
+from longtail.graph.threads import threads_for
 from longtail.types import Csr
 
 # Entries of a block of walks that is held before it is packed (8 bytes each).
@@ -45,10 +46,11 @@ def random_walk_graph(y: Csr, *, length: int, restart: float, rng: np.random.Gen
     for first in range(0, max(n_labels, 1), block):
         rows = min(block, n_labels - first)
         ids, counts, sizes = np.empty((rows, width), np.int32), np.empty((rows, width), np.float32), np.empty(rows, np.int64)
-        walk_block(
-            first, seed, labels.indptr, labels.indices, documents.indptr, documents.indices, length, threshold,
-            get_num_threads() * _TASKS_PER_THREAD, ids, counts, sizes,
-        )  # fmt: skip
+        with threads_for(rows):
+            walk_block(
+                first, seed, labels.indptr, labels.indices, documents.indptr, documents.indices, length, threshold,
+                get_num_threads() * _TASKS_PER_THREAD, ids, counts, sizes,
+            )  # fmt: skip
         found.append(csr_of_rows(ids, counts, sizes, n_labels))
     return vstack(found, format="csr")
 

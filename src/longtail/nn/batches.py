@@ -38,9 +38,6 @@ class Bags:
         """(P,) int64: the bag of every entry."""
         return torch.repeat_interleave(torch.arange(len(self), device=self.ids.device), self.starts.diff(), output_size=len(self.ids))
 
-    def of_type(self, dtype: torch.dtype) -> Bags:
-        return Bags(self.starts, self.ids, self.weights.to(dtype))
-
     @staticmethod
     def joined(bags: list[Bags]) -> Bags:
         """The bags of all, in order."""
@@ -95,8 +92,8 @@ class DeviceCsr:
         starts = np.zeros(len(index) + 1, dtype=np.int64)
         np.cumsum(lengths, out=starts[1:])
         place = np.arange(starts[-1]) + np.repeat(begin - starts[:-1], lengths)
-        at = to_tensor(place, self.ids.device)
-        return Bags(to_tensor(starts, self.ids.device), self.ids[at], self.weights[at])
+        at = sent(place, self.ids.device)
+        return Bags(sent(starts, self.ids.device), self.ids[at], self.weights[at])
 
 
 class Documents:
@@ -113,7 +110,7 @@ class Documents:
         return self._length
 
     def rows(self, index: I64) -> TensorBatch:
-        at = to_tensor(index, self.device)
+        at = None if self._dense is None and self._tokens is None else sent(index, self.device)
         return TensorBatch(
             None if self._sparse is None else self._sparse.rows(index),
             None if self._dense is None else self._dense[at],
@@ -130,3 +127,10 @@ def to_tensor(array: NDArray[Any], device: torch.device | str) -> Tensor:
     """The array on a device: shared memory on the CPU where it may be written to, a copy where it is read-only (a mapped file)."""
     array = np.ascontiguousarray(array)
     return torch.from_numpy(array if array.flags.writeable else array.copy()).to(device)
+
+
+def sent(array: NDArray[Any], device: torch.device | str) -> Tensor:
+    """`to_tensor` for the small arrays of a step: a GPU gets them through pinned memory, without waiting for its other work."""
+    if torch.device(device).type == "cpu":
+        return to_tensor(array, device)
+    return to_tensor(array, "cpu").pin_memory().to(device, non_blocking=True)

@@ -76,19 +76,19 @@ class Residual(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.eye(width))
         self.bias = nn.Parameter(torch.zeros(width)) if bias else None
-        self.bound = SpectralBound(self.weight.detach(), rng, bound=bound, mode=mode)
+        self.spectral = SpectralBound(self.weight.detach(), rng, bound=bound, mode=mode)
         self.dropout = nn.Dropout(dropout)
         self._frozen: tuple[Tensor, Tensor] | None = None
 
     def forward(self, v_BD: Tensor) -> Tensor:
-        weight = self.bound(self.weight) if self.training else self.frozen_weight()
+        weight = self.spectral(self.weight) if self.training else self.frozen_weight()
         return v_BD + self.dropout(torch.relu(nn.functional.linear(v_BD, weight, self.bias)))
 
     def frozen_weight(self) -> Tensor:
         """(D, D): the bounded matrix for prediction, its norm exact. Computed once per value of the parameter."""
         # Compared by value: torch's version counter does not notice a step of a fused optimiser.
         if self._frozen is None or self._frozen[0].device != self.weight.device or not torch.equal(self._frozen[0], self.weight):
-            self._frozen = (self.weight.detach().clone(), self.bound.exact(self.weight))
+            self._frozen = (self.weight.detach().clone(), self.spectral.exact(self.weight))
         return self._frozen[1]
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from longtail.nn.batches import Bags
+from longtail.nn.products import for_products
 
 # Scores held at a time. On a CPU a block stays in the cache between product, sigmoid and the two products of the
 # gradient; on a GPU it is large enough to keep the chip busy.
@@ -38,23 +39,25 @@ class _FullBce(torch.autograd.Function):
     def forward(ctx: Any, z_BD: Tensor, rows_LD: Tensor, targets: Bags, compute: torch.dtype) -> Tensor:
         documents, labels = len(z_BD), len(rows_LD)
         share = 1 / max(documents * labels, 1)
-        z = z_BD.to(compute)
+        z = for_products(z_BD, compute)
         grad_z = torch.zeros_like(z_BD)
         grad_rows = torch.empty_like(rows_LD)
         loss = torch.zeros((), dtype=z_BD.dtype, device=z_BD.device)
         owners, ids, values = targets.owners, targets.ids.long(), targets.weights.to(z_BD.dtype)
         width = max(1, BLOCK_SCORES[z_BD.device.type] // max(documents, 1))
         for start in range(0, labels, width):
-            rows = rows_LD[start : start + width].to(compute)
-            scores = (z @ rows.T).to(z_BD.dtype)
+            count = min(width, labels - start)
+            rows = for_products(rows_LD[start : start + count], compute)
+            scores = (z @ rows.T)[:documents, :count].to(z_BD.dtype, memory_format=torch.contiguous_format)
             # Targets of other blocks get value 0 at place 0: shapes stay fixed, so a GPU is never asked for a count.
-            here = (ids >= start) & (ids < start + len(rows))
-            place = torch.where(here, owners * len(rows) + ids - start, 0)
+            here = (ids >= start) & (ids < start + count)
+            place = torch.where(here, owners * count + ids - start, 0)
             value = torch.where(here, values, 0)
             loss += nn.functional.softplus(scores).sum() - (scores.view(-1)[place] * value).sum()
-            slope = scores.sigmoid_().view(-1).index_add_(0, place, value, alpha=-1).view(scores.shape).to(compute)
-            grad_z += slope @ rows
-            grad_rows[start : start + width] = slope.T @ z
+            scores.sigmoid_().view(-1).index_add_(0, place, value, alpha=-1)
+            slope = for_products(scores, compute)
+            grad_z += (slope @ rows)[:documents, : z_BD.shape[1]]
+            grad_rows[start : start + count] = (slope.T @ z)[:count, : z_BD.shape[1]]
         ctx.save_for_backward(grad_z.mul_(share), grad_rows.mul_(share))
         return loss * share
 

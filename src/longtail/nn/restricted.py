@@ -7,8 +7,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from longtail.nn.batches import to_tensor
+from longtail.nn.batches import sent
 from longtail.nn.classifiers import OneVsAll
+from longtail.nn.products import for_products
 from longtail.nn.row_adam import RowAdam
 from longtail.types import F32, I32, Candidates, TopK
 
@@ -34,6 +35,8 @@ class RestrictedTrainer:
     def step(self, z_BD: Tensor, candidates: Candidates, rate: float) -> tuple[Tensor, Tensor]:
         """(loss, gradient of the loss to z): a scalar and (B, D). Updates the rows. Without a real entry the loss is 0."""
         inputs = self.classifier.inputs(z_BD.detach())
+        if not candidates.mask.any():
+            return z_BD.new_zeros(()), torch.zeros_like(z_BD)
         ids = np.where(candidates.mask, candidates.ids, np.int32(TopK.PAD))
         loss, gradient = (self._by_kernel if self.adam.by_kernel else self._by_torch)(inputs, ids, candidates.targets, rate)
         return loss, gradient[:, : self.classifier.width]
@@ -45,7 +48,7 @@ class RestrictedTrainer:
         adam, z = self.adam, z_BD.contiguous().numpy()
         factors = adam.factors(rate)
         groups = grouped_by_row(ids_BC.ravel(), adam.slots)
-        share = z.dtype.type(1 / max(len(groups.entries), 1))
+        share = z.dtype.type(1 / len(groups.entries))
         if self._partial.shape != (CHUNKS, *z.shape) or self._partial.dtype != z.dtype:
             self._partial = np.empty((CHUNKS, *z.shape), dtype=z.dtype)
         losses = np.empty(CHUNKS)
@@ -71,19 +74,21 @@ class RestrictedTrainer:
 
     @torch.no_grad()
     def _by_torch(self, z_BD: Tensor, ids_BC: I32, targets_BC: F32, rate: float) -> tuple[Tensor, Tensor]:
-        device, kept = z_BD.device, np.flatnonzero(ids_BC >= 0)
-        owners = to_tensor(kept // ids_BC.shape[1], device)
-        targets = to_tensor(targets_BC.ravel()[kept], device).to(z_BD.dtype)
-        rows, place = torch.unique(to_tensor(ids_BC.ravel()[kept], device), return_inverse=True)
-        share = 1 / max(len(kept), 1)
+        documents, width = z_BD.shape
+        ids, targets = sent(ids_BC, z_BD.device).long(), sent(targets_BC, z_BD.device).to(z_BD.dtype)
+        share = 1 / int((ids_BC >= 0).sum())
+        # Padding takes the place of some label that is named anyway, and weighs nothing: shapes stay fixed, a GPU need not be asked.
+        real = ids >= 0
+        rows, place = self.adam.named_rows(torch.where(real, ids, ids.max()))
 
-        z, weights = z_BD.to(self.compute), self.adam.table[rows.long()].to(self.compute)
+        z, weights = for_products(z_BD, self.compute), for_products(self.adam.table[rows], self.compute)
         scores_BU = z @ weights.T
-        at = owners * len(rows) + place
+        at = torch.arange(documents, device=ids.device)[:, None] * scores_BU.shape[1] + place
         scores = scores_BU.view(-1)[at].to(z_BD.dtype)
-        loss = (nn.functional.softplus(scores) - scores * targets).sum() * share
+        loss = torch.where(real, nn.functional.softplus(scores) - scores * targets, 0).sum() * share
+        slope = torch.where(real, scores.sigmoid() - targets, 0) * share
         slope_BU = scores_BU.zero_()
-        slope_BU.view(-1).index_add_(0, at, ((scores.sigmoid() - targets) * share).to(self.compute))
-        gradient = (slope_BU @ weights).to(z_BD.dtype)
-        self.adam.update_rows(rows, (slope_BU.T @ z).to(z_BD.dtype), rate)
+        slope_BU.view(-1).index_add_(0, at.view(-1), slope.to(self.compute).view(-1))
+        gradient = (slope_BU @ weights)[:documents, :width].to(z_BD.dtype)
+        self.adam.update_rows(rows, (slope_BU.T @ z)[: len(rows), :width].to(z_BD.dtype), rate)
         return loss, gradient

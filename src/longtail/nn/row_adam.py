@@ -31,6 +31,7 @@ class RowAdam:
         self.count = torch.zeros((), dtype=torch.int64)
         self.by_kernel = self.table.device.type == "cpu" and not reference
         self._slots = np.zeros(len(self.table), dtype=np.int32) if self.by_kernel else None
+        self._marks: Tensor | None = None
 
     def state(self) -> dict[str, Tensor]:
         """Live tensors: what a checkpoint saves, and copies back into."""
@@ -58,11 +59,10 @@ class RowAdam:
         if self.by_kernel:
             self._step_by_kernel(bags, gradient_BD, rate)
             return
-        rows, place = torch.unique(bags.ids, return_inverse=True)
-        gradient = gradient_BD.to(self.table.dtype)[bags.owners] * bags.weights.to(self.table.dtype)[:, None]
-        self.update_rows(
-            rows, torch.zeros(len(rows), self.table.shape[1], dtype=self.table.dtype, device=self.table.device).index_add_(0, place, gradient), rate
-        )
+        rows, place = self.named_rows(bags.ids.long())
+        by_entry = gradient_BD.to(self.table.dtype)[bags.owners] * bags.weights.to(self.table.dtype)[:, None]
+        by_row = self.table.new_zeros(len(rows), self.table.shape[1]).index_add_(0, place, by_entry)
+        self.update_rows(rows, by_row, rate)
 
     def _step_by_kernel(self, bags: Bags, gradient_BD: Tensor, rate: float) -> None:
         from longtail.nn.row_kernels import adam_from_bags, grouped_by_row
@@ -83,13 +83,23 @@ class RowAdam:
             factors,
         )
 
+    def named_rows(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """The different rows that `ids` (int64) name, ascending, and for every id the place of its row among them.
+
+        Rows of the table are marked and counted; no sort of the ids, which are many more than the rows they name.
+        """
+        if self._marks is None:
+            self._marks = torch.zeros(len(self.table), dtype=torch.int64, device=self.table.device)
+        self._marks.zero_().index_fill_(0, ids.reshape(-1), 1)
+        rows = self._marks.nonzero()[:, 0]
+        return rows, (self._marks.cumsum_(0) - 1)[ids]
+
     @torch.no_grad()
     def update_rows(self, rows: Tensor, gradient_UD: Tensor, rate: float) -> None:
-        """A step, in torch, on different `rows` (U,) with their gradients (U, D)."""
+        """A step, in torch, on different `rows` (U,) int64 with their gradients (U, D)."""
         keep_first, add_first, keep_second, add_second, corrected, spread, epsilon = self.factors(rate).tolist()
-        at = rows.long()
-        first = self.first[at].mul_(keep_first).add_(gradient_UD, alpha=add_first)
-        second = self.second[at].mul_(keep_second).addcmul_(gradient_UD, gradient_UD, value=add_second)
-        self.first[at] = first
-        self.second[at] = second
-        self.table.index_add_(0, at, first.div_(second.sqrt_().mul_(spread).add_(epsilon)), alpha=-corrected)
+        first = self.first[rows].mul_(keep_first).add_(gradient_UD, alpha=add_first)
+        second = self.second[rows].mul_(keep_second).addcmul_(gradient_UD, gradient_UD, value=add_second)
+        self.first[rows] = first
+        self.second[rows] = second
+        self.table.index_add_(0, rows, first.div_(second.sqrt_().mul_(spread).add_(epsilon)), alpha=-corrected)

@@ -26,6 +26,7 @@ class Entry:
 
 RECIPES: Mapping[str, Entry] = {
     "tiny": Entry("longtail.recipes.tiny:Tiny", "TF-IDF nearest documents vote for their labels: the baseline", needs_torch=False),
+    "astec": Entry("longtail.recipes.astec:Astec", "DeepXML/Astec: clusters as surrogate, hard negatives, one classifier per label"),
 }
 
 DEFAULT = "tiny"

@@ -7,8 +7,8 @@
     then score = alpha * sigmoid(w_l . x) + (1 - alpha) * sigmoid(similarity), inside the shortlist
 
 Every ablation of the paper is a setting. XML-CNN and MACH inside the framework are settings too: `surrogate.encoder=cnn`
-with `features.max_tokens=32`, and `surrogate.encoder=mlp` with `surrogate.task=random`. Given vectors take the place of
-text with `surrogate.encoder=dense` (chosen by itself when the data holds vectors).
+with `features.max_tokens=32`, and `surrogate.encoder=mlp` with `surrogate.task=random`. Given vectors (images, say) take
+the place of text by themselves where the data holds them.
 
 Differs: E starts from random vectors, not fastText's (none are at hand offline; `surrogate.vectors` takes any table).
 Differs: a training document is not its own neighbour when its negatives are looked up (the released code forgets that).
@@ -16,7 +16,6 @@ Differs: a training document is not its own neighbour when its negatives are loo
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -45,15 +44,19 @@ from longtail.nn.token_cnn import TokenCnn
 from longtail.persistence import State
 from longtail.recipes.base import Recipe
 from longtail.search.cluster import balanced_clusters, cluster_count, label_centroids, meta_labels, smooth
+from longtail.search.index import CENTROIDS, DOCUMENTS, HnswSettings, IndexBuilder, build_index
+from longtail.search.negatives import InBatchNegatives, Negatives, RandomNegatives, ShortlistNegatives, WithRandom, candidates, forbidden_pairs
+from longtail.search.shortlist import InstanceVote, LabelIndex, MergedShortlist
 from longtail.search.spectral import spectral_vectors
 from longtail.search.tree import ClusterTree, TreeConfig
-from longtail.training.fit import fit
 from longtail.training.freeze import array, frozen_classifier, frozen_encoder, frozen_refinement
+from longtail.training.gpu_index import GpuExactIndex
 from longtail.training.objectives import AllTargets, Objective, OwnCandidates
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
 from longtail.training.schedules import StepDecay
-from longtail.types import F32, I32, I64, Batch, Candidates, Csr
+from longtail.training.stage_fit import fit_stage
+from longtail.types import F32, I32, Batch, Csr
 
 BlockKind = Literal["residual", "full", "none"]
 
@@ -85,6 +88,7 @@ class ShortlistConfig:
     structures: Literal["both", "labels", "documents"] = setting("both", "what is searched: label centroids, documents that vote, or both")
     size: int = setting(500, "labels per document", low=1)
     neighbours: int = setting(100, "documents that vote", low=1)
+    reserved: float = setting(0.4, "share of places for labels that only the vote finds", low=0, high=1)
     gamma: float = setting(0.075, "weight of the vote beside the similarity to centroids", low=0, high=1)
     index: Literal["auto", "exact", "hnsw"] = setting("auto", "how vectors are searched; auto: by their number")
     head_labels: int = setting(7500, "labels with so many documents get several centroids", low=2)
@@ -101,7 +105,8 @@ class TransferConfig:
 @dataclass(frozen=True)
 class ClassifyConfig:
     learner: Literal["joint", "slice", "dismec", "parabel", "surrogate"] = setting(
-        "joint", "joint: classifiers and residual together; on frozen v: slice (hard negatives), dismec (all negatives), parabel (tree); surrogate: stage I alone"
+        "joint",
+        "joint: classifiers with the residual; on frozen v: slice (hard negatives), dismec (all negatives), parabel (tree); surrogate: stage I alone",
     )
     negatives: Literal["shortlist", "uniform", "unigram", "inbatch", "full"] = setting("shortlist", "where negatives come from")
     count: int = setting(500, "negatives per document", low=1)
@@ -140,46 +145,51 @@ class AstecConfig:
     classify: ClassifyConfig = section(ClassifyConfig, "stage IV")
     reranker: RerankerConfig = section(RerankerConfig, "a second look at the best labels")
     ensemble: EnsembleConfig = section(EnsembleConfig, "several models as one")
+    tree: TreeConfig = section(TreeConfig, "classify.learner=parabel")
 
 
 @dataclass(frozen=True)
 class Surrogate:
     """What stage I leaves behind: the encoder, the vectors v of all training documents, and its task.
 
-    vectors: (N, D). clusters: (L,) target of every label, -1 where it has none. heads: (K, D), for analyses and `learner=surrogate`.
+    vectors: (N, D). clusters: (L,) the target of every label, -1 where it has none.
+    heads: (K, D) and refinement: what predicted the targets; for analyses and `learner=surrogate`.
     """
 
     KIND = "astec-surrogate"
 
     encoder: FrozenEncoder
+    refinement: Refinement | None
     vectors: F32
     clusters: I32
     heads: F32
 
     def state(self) -> State:
-        return State(arrays={"vectors": self.vectors, "clusters": self.clusters, "heads": self.heads}, parts={"encoder": self.encoder})
+        arrays = {"vectors": self.vectors, "clusters": self.clusters, "heads": self.heads}
+        return State(arrays=arrays, parts={"encoder": self.encoder, "refinement": self.refinement})
 
     @classmethod
     def from_state(cls, state: State) -> Surrogate:
-        encoder: Any = state.parts["encoder"]
-        return cls(encoder, **state.arrays)
+        parts: Any = state.parts
+        return cls(parts["encoder"], parts["refinement"], **state.arrays)
 
 
 @dataclass(frozen=True)
 class Shortlists:
-    """What stage II leaves behind. negatives: (N, up to classify.count) label numbers, padded with -1."""
+    """What stage II leaves behind: the shortlister, and the hard negatives that it found for the training documents."""
 
     KIND = "astec-shortlists"
 
     shortlister: Any
-    negatives: I32
+    negatives: ShortlistNegatives | None
 
     def state(self) -> State:
-        return State(arrays={"negatives": self.negatives}, parts={"shortlister": self.shortlister})
+        return State(parts={"shortlister": self.shortlister, "negatives": self.negatives})
 
     @classmethod
     def from_state(cls, state: State) -> Shortlists:
-        return cls(state.parts["shortlister"], state.arrays["negatives"])
+        parts: Any = state.parts
+        return cls(parts["shortlister"], parts["negatives"])
 
 
 class Astec(Recipe):
@@ -201,22 +211,21 @@ class Astec(Recipe):
     # ---- I ----
 
     def surrogate(self, data: TrainingSet, run: Run) -> Surrogate:
-        """Learn E on an easier task. Paper: Astec Sec. 4.1."""
-
+        """Learn the encoder on an easier task. Paper: Astec Sec. 4.1."""
         c = self.config.surrogate
-        encoder = new_encoder(data, self.config, run, "surrogate")
         clusters, n_clusters = self.surrogate_targets(data, run)
-        targets = meta_labels(data.targets[:, clusters >= 0], clusters[clusters >= 0], n_clusters)
-        # Documents whose labels all have no target (label selection) are not trained on.
-        rows = np.flatnonzero(np.diff(targets.indptr) > 0)
+        encoder = new_encoder(data, c, run.rng("encoder")).to(run.device)
+        block = new_block(c.block, encoder.width, run.rng("surrogate block"), c.dropout, c.bound, c.bound_mode, run)
         heads = OneVsAll(n_clusters, encoder.width, run.rng("heads")).to(run.device)
-        documents = Documents(data.documents, run.device)
         if c.task != "unsupervised":
-            block = new_block(c.block, encoder.width, run.rng("surrogate block"), c.dropout, c.bound, c.bound_mode)
-            trained = Refined(encoder, block).to(run.device) if block is not None else encoder.to(run.device)
+            # Documents none of whose labels has a target (label selection) teach nothing.
+            targets = meta_labels(data.targets[:, clusters >= 0], clusters[clusters >= 0], n_clusters)
+            rows = np.flatnonzero(np.diff(targets.indptr) > 0)
+            trained = encoder if block is None else Refined(encoder, block)
             objective = AllTargets(trained, heads, Documents(data.documents.rows(rows), run.device), DeviceCsr(targets[rows], run.device))
-            fit_logged(objective, run, "surrogate", c.epochs, c.batch, c.rate, c.halve_at)
-        return Surrogate(frozen_encoder(encoder), encode_all(encoder.to(run.device), documents, "search"), clusters, array(heads.weight))
+            fit_stage(objective, run, "surrogate", epochs=c.epochs, batch=c.batch, schedule=StepDecay(c.rate, c.halve_at))
+        vectors = encode_all(encoder, Documents(data.documents, run.device), "search")
+        return Surrogate(frozen_encoder(encoder), frozen_refinement(block), vectors, clusters, array(heads.weight))
 
     def surrogate_targets(self, data: TrainingSet, run: Run) -> tuple[I32, int]:
         """Which target every label belongs to (-1: none), and how many there are."""
@@ -231,10 +240,11 @@ class Astec(Recipe):
         if c.task in ("random", "unsupervised"):
             clusters[present] = run.rng("buckets").integers(n, size=len(present))
             return clusters, n
-        rows = data.documents.sparse if data.documents.sparse is not None else data.documents.dense
-        centroids = label_centroids(rows, data.targets)
+        centroids = label_centroids(data.documents.sparse if data.documents.sparse is not None else data.documents.dense, data.targets)
         if c.correlations:
-            centroids = smooth(centroids, label_correlations(data.targets, c, run))
+            # Paper: constants of the released code; each label is its own neighbour.
+            walked = random_walk_graph(data.targets, length=c.walk_length, restart=c.walk_restart, rng=run.rng("walk"), top_k=c.walk_top)
+            centroids = smooth(centroids, scale_rows_to_sum_one(ensure_diagonal(walked)))
         clusters[present] = balanced_clusters(centroids[present], n, run.rng("clusters"))
         return clusters, int(clusters.max()) + 1
 
@@ -242,85 +252,118 @@ class Astec(Recipe):
 
     def shortlist(self, data: TrainingSet, surrogate: Surrogate, run: Run) -> Shortlists:
         """Two search structures on frozen v, and from them the hard negatives of every document. Paper: Astec Sec. 4.2."""
-        c = self.config
-        labels_alone = c.shortlist.structures == "labels" or c.classify.learner == "slice"
-        shortlister = build_shortlister(surrogate.vectors, data.targets, c.shortlist, labels_alone, run)
-        negatives = np.zeros((data.n_documents, 0), dtype=np.int32)
-        if c.classify.negatives == "shortlist" and c.classify.learner in ("joint", "slice"):
-            negatives = hard_negatives(shortlister, surrogate.vectors, data, c.classify.count, run)
+        c = self.config.classify
+        shortlister = self.build_shortlister(surrogate.vectors, data.targets, run)
+        negatives = None
+        if c.negatives == "shortlist" and c.learner in ("joint", "slice"):
+            forbidden = forbidden_pairs(data.targets, data.masked)
+            negatives = ShortlistNegatives.mine(shortlister, surrogate.vectors, forbidden, min(c.count, data.n_labels))
         return Shortlists(shortlister, negatives)
+
+    def build_shortlister(self, vectors: F32, targets: Csr, run: Run) -> LabelIndex | InstanceVote | MergedShortlist:
+        """Label centroids, documents that vote, or both. Exact on a GPU; on a CPU by size."""
+        c = self.config.shortlist
+        on_gpu = run.device == "cuda" and c.index != "hnsw"
+
+        def index(settings: HnswSettings) -> IndexBuilder:
+            return lambda vectors: GpuExactIndex.build(vectors) if on_gpu else build_index(vectors, c.index, hnsw=settings)
+
+        def votes() -> InstanceVote:
+            return InstanceVote.build(vectors, targets, neighbours=c.neighbours, make_index=index(DOCUMENTS))
+
+        if c.structures == "documents":
+            return votes()
+        labels = LabelIndex.build(
+            vectors, targets, make_index=index(CENTROIDS), head_centres=c.head_centres, head_documents=c.head_labels, rng=run.rng("head centres")
+        )
+        # Slice looks labels up by their centroids alone.
+        alone = c.structures == "labels" or self.config.classify.learner == "slice"
+        return labels if alone else MergedShortlist(labels, votes(), c.gamma, c.reserved)
 
     # ---- III ----
 
     def transfer(self, data: TrainingSet, surrogate: Surrogate, shortlister: Shortlists, run: Run) -> None:
-        """E stays as it is and the residual begins as the identity, so there is nothing to compute. Paper: Astec Sec. 4.3."""
+        """E stays as it is and the residual begins as the identity: there is nothing to compute. Paper: Astec Sec. 4.3."""
 
     # ---- IV ----
 
-    def classify(self, data: TrainingSet, surrogate: Surrogate, shortlister: Shortlists, model: None, run: Run) -> Any:
+    def classify(self, data: TrainingSet, surrogate: Surrogate, shortlister: Shortlists, model: None, run: Run) -> EncodedTree | Model | Reranked:
         """One classifier per label against hard negatives. Paper: Astec Sec. 4.4; the re-ranker: Sec. 4.5."""
         c = self.config
         if c.classify.learner == "parabel":
-            return ClusterTree.fit(surrogate, data, c, run)
-        block, classifier = self.train_classifier(data, surrogate, shortlister, run)
-        base = Model(surrogate.encoder, block, shortlister.shortlister, classifier, c.shortlist.size, c.classify.alpha, c.classify.temperature)
+            return EncodedTree(surrogate.encoder, None, ClusterTree.fit(surrogate.vectors, data.targets, c.tree, run.rng("tree")))
+        if c.classify.learner == "surrogate":
+            rows = np.where(surrogate.clusters[:, None] >= 0, surrogate.heads[surrogate.clusters], np.float32(-1e3))
+            return Model(surrogate.encoder, surrogate.refinement, shortlister.shortlister, Classifier(rows.astype(np.float32)), c.shortlist.size, 1.0)
+        refinement, classifier = self.train_classifier(data, surrogate, shortlister, run)
+        base = Model(surrogate.encoder, refinement, shortlister.shortlister, classifier, c.shortlist.size, c.classify.alpha, c.classify.temperature)
         return self.rerank(data, base, run) if c.reranker.enabled else base
 
     def train_classifier(self, data: TrainingSet, surrogate: Surrogate, shortlists: Shortlists, run: Run) -> tuple[Refinement | None, Classifier]:
-        """Classifier rows and, for the joint learner, the residual; on vectors v that no longer change."""
-
+        """Classifier rows and, for the joint learner, the residual, on vectors v that no longer change."""
         c, t = self.config.classify, self.config.transfer
         width = surrogate.vectors.shape[1]
-        # v is not negative, so a plain DenseEncoder is v itself with its dropout.
-        encoder: Encoder = DenseEncoder(width, run.rng("unused"), dropout=c.dropout)
-        block = new_block(t.block if c.learner == "joint" else "none", width, run.rng("block"), c.dropout, t.bound, t.bound_mode)
-        trained = (encoder if block is None else Refined(encoder, block)).to(run.device)
+        # v is not negative, so a DenseEncoder without projection is v itself with its dropout.
+        encoder: Encoder = DenseEncoder(width, run.rng("no parameters"), dropout=c.dropout)
+        block = new_block(t.block if c.learner == "joint" else "none", width, run.rng("block"), c.dropout, t.bound, t.bound_mode, run)
+        trained = encoder if block is None else Refined(encoder, block)
         classifier = OneVsAll(data.n_labels, width, run.rng("classifier")).to(run.device)
         documents = Documents(Batch(dense=surrogate.vectors), run.device)
         objective: Objective
         if c.negatives == "full" or c.learner == "dismec":
             objective = AllTargets(trained, classifier, documents, DeviceCsr(data.targets, run.device))
         else:
-            objective = OwnCandidates(trained, RestrictedTrainer(classifier), documents, candidate_source(data, shortlists.negatives, c))
-        fit_logged(objective, run, "classify", c.epochs, c.batch, c.rate, c.halve_at)
+            objective = self.own_candidates(trained, classifier, documents, data, shortlists.negatives)
+        fit_stage(objective, run, "classify", epochs=c.epochs, batch=c.batch, schedule=StepDecay(c.rate, c.halve_at))
         return frozen_refinement(block), frozen_classifier(classifier)
+
+    def own_candidates(self, encoder: Encoder, classifier: OneVsAll, documents: Documents, data: TrainingSet, hard: ShortlistNegatives | None) -> OwnCandidates:
+        """The objective over positives, `hard` (or the sampled kind that the settings name) and random negatives."""
+        c = self.config.classify
+        forbidden, count = forbidden_pairs(data.targets, data.masked), min(c.count, data.n_labels)
+        negatives: Negatives
+        if hard is not None:
+            negatives = WithRandom(hard, RandomNegatives(forbidden, c.random)) if c.random else hard
+        elif c.negatives == "inbatch":
+            negatives = InBatchNegatives(data.targets, forbidden, count)
+        else:
+            negatives = RandomNegatives.unigram(data.targets, forbidden, count) if c.negatives == "unigram" else RandomNegatives(forbidden, count)
+        targets = data.targets
+        return OwnCandidates(
+            encoder, RestrictedTrainer(classifier), documents, lambda rows, rng: candidates(rows, targets, negatives, rng, max_positives=c.positives)
+        )
 
     def rerank(self, data: TrainingSet, base: Model, run: Run) -> Reranked:
         """A second model with an encoder of its own, on positives and the first one's best labels of training documents."""
-
-        c, r, t = self.config.classify, self.config.reranker, self.config.transfer
-        mistakes = ranked_negatives(base, data, r.depth, run)
-        encoder = new_encoder(data, self.config, run, "reranker")
-        block = new_block("residual", encoder.width, run.rng("reranker block"), c.dropout, t.bound, t.bound_mode)
-        assert block is not None
+        r, s, t = self.config.reranker, self.config.surrogate, self.config.transfer
+        forbidden = forbidden_pairs(data.targets, data.masked)
+        mistakes = ShortlistNegatives.from_rankings(lambda rows, k: base.rank(data.documents.rows(rows), k), forbidden, min(r.depth, data.n_labels))
+        encoder = new_encoder(data, s, run.rng("reranker encoder")).to(run.device)
+        block = new_block("residual", encoder.width, run.rng("reranker block"), s.dropout, t.bound, t.bound_mode, run)
         classifier = OneVsAll(data.n_labels, encoder.width, run.rng("reranker classifier")).to(run.device)
-        objective = OwnCandidates(
-            Refined(encoder, block).to(run.device), RestrictedTrainer(classifier), Documents(data.documents, run.device), candidate_source(data, mistakes, c)
-        )
-        fit_logged(objective, run, "reranker", r.epochs, c.batch, r.rate, r.halve_at)
+        documents = Documents(data.documents, run.device)
+        assert block is not None
+        objective = self.own_candidates(Refined(encoder, block), classifier, documents, data, mistakes)
+        fit_stage(objective, run, "reranker", epochs=r.epochs, batch=self.config.classify.batch, schedule=StepDecay(r.rate, r.halve_at))
         return Reranked(base, frozen_encoder(encoder), frozen_refinement(block), frozen_classifier(classifier), r.depth, r.beta)
 
 
-# ---- what the stages are made of ----
-
-
-def new_encoder(data: TrainingSet, config: AstecConfig, run: Run, name: str) -> Encoder:
+def new_encoder(data: TrainingSet, c: SurrogateConfig, rng: np.random.Generator) -> Encoder:
     """The encoder that the settings ask for, untrained."""
-
-    c, documents, rng = config.surrogate, data.documents, run.rng(f"{name} encoder")
+    documents = data.documents
     kind = c.encoder if c.encoder != "auto" else "bag" if documents.sparse is not None else "dense"
     if kind == "dense":
         if documents.dense is None:
-            raise ConfigError("surrogate.encoder=dense, but the data has no vectors", "use surrogate.encoder=bag, or give trn_X.npy")
+            raise ConfigError("surrogate.encoder=dense, but the data has no dense vectors", "use surrogate.encoder=bag, or give trn_X.npy")
         return DenseEncoder(documents.dense.shape[1], rng, project_to=c.width, dropout=c.dropout)
     if documents.sparse is None:
-        raise ConfigError(f"surrogate.encoder={kind} reads texts, but the data came with dense vectors", "use surrogate.encoder=dense, or features.source=text")
+        raise ConfigError(f"surrogate.encoder={kind} reads words, but the data came with dense vectors", "use surrogate.encoder=dense, or features.source=text")
+    if kind == "cnn" and documents.tokens is None:
+        raise ConfigError("surrogate.encoder=cnn reads token sequences, which were not made", "add --set features.max_tokens=32")
     table = RowTable(torch.from_numpy(word_vectors(documents.sparse, c, rng)))
     if kind == "mlp":
         return MlpEncoder(table, c.width, rng, dropout=c.dropout)
-    if kind == "cnn":
-        if documents.tokens is None:
-            raise ConfigError("surrogate.encoder=cnn reads token sequences, which were not made", "add --set features.max_tokens=32")
+    if kind == "cnn" and documents.tokens is not None:
         return TokenCnn(table, c.width, rng, length=documents.tokens.shape[1], dropout=c.dropout)
     return BagEncoder(table, dropout=c.dropout)
 
@@ -328,65 +371,20 @@ def new_encoder(data: TrainingSet, config: AstecConfig, run: Run, name: str) -> 
 def word_vectors(documents: Csr, c: SurrogateConfig, rng: np.random.Generator) -> F32:
     """(V, D) vectors to start from: given, learnt without labels, or random with about unit length."""
     if c.vectors:
-        given = read_vectors(Path(c.vectors))
+        given = np.array(read_vectors(Path(c.vectors)))
         if given.shape != (documents.shape[1], c.width):
-            raise ConfigError(f"surrogate.vectors has shape {given.shape}, expected {(documents.shape[1], c.width)}", "one row per feature, as wide as surrogate.width")
+            expected = (documents.shape[1], c.width)
+            raise ConfigError(f"surrogate.vectors has shape {given.shape}, expected {expected}", "one row per feature, as wide as surrogate.width")
         return given
     if c.task == "unsupervised":
         return spectral_vectors(documents, c.width, rng)
     return rng.standard_normal((documents.shape[1], c.width), dtype=np.float32) / np.float32(np.sqrt(c.width))
 
 
-def new_block(kind: BlockKind, width: int, rng: np.random.Generator, dropout: float, bound: float, mode: BoundMode) -> Residual | FullyConnected | None:
-
+def new_block(
+    kind: BlockKind, width: int, rng: np.random.Generator, dropout: float, bound: float, mode: BoundMode, run: Run
+) -> Residual | FullyConnected | None:
+    """What stands between v and a classifier, as the identity at first."""
     if kind == "none":
         return None
-    return Residual(width, rng, dropout=dropout, bound=bound, mode=mode) if kind == "residual" else FullyConnected(width, dropout=dropout)
-
-
-def fit_logged(objective: Objective, run: Run, name: str, epochs: int, batch: int, rate: float, halve_at: tuple[int, ...]) -> None:
-    """Train with the run's generators, checkpoints, progress and log."""
-
-    steps = epochs * -(-objective.size // batch)
-    with run.task(name, steps) as task:
-        shown = 0
-
-        def on_batch(done: int, _: int, loss: float) -> None:
-            nonlocal shown
-            task.advance(done - shown, f"loss {loss:.4f}")
-            shown = done
-
-        history = fit(
-            objective,
-            epochs=epochs,
-            batch_size=batch,
-            schedule=StepDecay(rate, halve_at),
-            rng_for=lambda epoch: run.rng(name, epoch),
-            checkpoint=run.checkpoint(name),
-            on_batch=on_batch,
-        )
-    run.log("fit", name=name, losses=history)
-
-
-def label_correlations(targets: Csr, c: SurrogateConfig, run: Run) -> Csr:
-    """(L, L): labels that a random walk from a label meets. Paper: Astec Sec. 4.1; constants of the released code."""
-    walked = random_walk_graph(targets, length=c.walk_length, restart=c.walk_restart, rng=run.rng("walk"), top_k=c.walk_top)
-    return scale_rows_to_sum_one(ensure_diagonal(walked))
-
-
-def build_shortlister(vectors: F32, targets: Csr, c: ShortlistConfig, labels_alone: bool, run: Run) -> LabelIndex | InstanceVote | MergedShortlist:
-    """Label centroids, documents that vote, or both, over frozen v. Exact on a GPU; on a CPU by size."""
-
-    def index(settings: HnswSettings) -> IndexBuilder:
-        if run.device == "cuda" and c.index != "hnsw":
-            return GpuExactIndex.build
-        return partial(build_index, kind=c.index, hnsw=settings)
-
-    if c.structures == "documents" and not labels_alone:
-        return InstanceVote.build(vectors, targets, neighbours=c.neighbours, make_index=index(DOCUMENTS))
-    labels = LabelIndex.build(
-        vectors, targets, make_index=index(CENTROIDS), head_centres=c.head_centres, head_documents=c.head_labels, rng=run.rng("head centres")
-    )
-    if labels_alone:
-        return labels
-    return MergedShortlist(labels, InstanceVote.build(vectors, targets, neighbours=c.neighbours, make_index=index(DOCUMENTS)), c.gamma)
+    return (Residual(width, rng, dropout=dropout, bound=bound, mode=mode) if kind == "residual" else FullyConnected(width, dropout=dropout)).to(run.device)

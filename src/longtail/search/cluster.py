@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from longtail.errors import ConfigError
 from longtail.graph.arrays import csr, frozen, new_seed, pieces
 from longtail.graph.ops import prune_rows, unit_rows
+from longtail.graph.threads import threads_for
 from longtail.types import F32, I32, Csr
 
 # A split ends when the mean cosine to the own centre grows by less than this.
@@ -168,8 +169,9 @@ class _Rows:
 
         nodes = len(bounds) - 1
         level = _Level(np.empty_like(order), np.zeros((nodes, _MAX_ROUNDS)), np.zeros(nodes, dtype=np.int64))
-        split_level(
-            self.indptr, self.indices, self.data, self.columns, self.alive, order, bounds, new_seed(rng), _TOLERANCE,
-            min(nodes, get_num_threads() * _TASKS_PER_THREAD), level.order, level.traces, level.rounds,
-        )  # fmt: skip
+        with threads_for(len(order)):
+            split_level(
+                self.indptr, self.indices, self.data, self.columns, self.alive, order, bounds, new_seed(rng), _TOLERANCE,
+                min(nodes, get_num_threads() * _TASKS_PER_THREAD), level.order, level.traces, level.rounds,
+            )  # fmt: skip
         return level

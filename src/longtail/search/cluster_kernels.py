@@ -55,14 +55,15 @@ def _add(indptr: Any, indices: Any, data: F32, row: int, factor: float, sums: F6
 
 
 @compiled()
-def _forget(indptr: Any, indices: Any, data: F32, row: int, sums: F64) -> None:
-    """Set what the row touches in the sums back to zero (all of them, if dense)."""
+def _forget(indptr: Any, indices: Any, members: I64, sums: F64) -> None:
+    """Set what the members touch in the sums back to zero (everything, if dense)."""
     if indptr is None:
         sums[:] = 0.0
     else:
-        for entry in range(indptr[row], indptr[row + 1]):
-            sums[indices[entry], PLUS] = 0.0
-            sums[indices[entry], MINUS] = 0.0
+        for row in members:
+            for entry in range(indptr[row], indptr[row + 1]):
+                sums[indices[entry], PLUS] = 0.0
+                sums[indices[entry], MINUS] = 0.0
 
 
 @compiled()
@@ -95,7 +96,7 @@ def _seed(indptr: Any, indices: Any, data: F32, alive: Bools, members: I64, key:
             distance[i] = apart if apart > 1e-6 else 0.0
             total += distance[i]
     if total == 0.0:
-        _forget(indptr, indices, data, first, sums)
+        _forget(indptr, indices, members, sums)
         return False
     target, second = unit(draw(key, 1)) * total, -1
     for i in range(len(members)):
@@ -132,8 +133,7 @@ def _split(indptr: Any, indices: Any, data: F32, alive: Bools, members: I64, key
         order = np.argsort(gap, kind="mergesort")
         if rounds == 0:
             # The seeds have done their work: from here on the sums are those of the halves.
-            for i in range(n):
-                _forget(indptr, indices, data, members[i], sums)
+            _forget(indptr, indices, members, sums)
             squared[:] = 0.0
         moved = 0
         for rank in range(n):
@@ -149,8 +149,7 @@ def _split(indptr: Any, indices: Any, data: F32, alive: Bools, members: I64, key
         rounds += 1
         if moved == 0 or (rounds > 1 and trace[rounds - 1] - trace[rounds - 2] < tolerance):
             break
-    for i in range(n):
-        _forget(indptr, indices, data, members[i], sums)
+    _forget(indptr, indices, members, sums)
     return rounds
 
 

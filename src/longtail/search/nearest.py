@@ -10,14 +10,14 @@ import numpy as np
 from longtail.config import setting
 from longtail.errors import ConfigError
 from longtail.persistence import State
-from longtail.types import F32, Batch, Csr, TopK
+from longtail.types import F32, I32, I64, Batch, Csr, TopK
 
 
 @dataclass(frozen=True)
 class VoteConfig:
     """How neighbours vote."""
 
-    neighbours: int = setting(20, "training documents that vote", low=1, high=10_000)
+    neighbours: int = setting(50, "training documents that vote", low=1, high=10_000)
     power: float = setting(2.0, "a neighbour votes with similarity ** power", low=0.0, high=20.0)
 
 
@@ -30,44 +30,32 @@ class NearestDocuments:
 
     KIND = "nearest-documents"
 
-    def __init__(self, documents: Csr | F32, targets: Csr, config: VoteConfig, postings: Csr | None = None) -> None:
-        self.documents, self.config = documents, config
-        self.targets = targets
-        self.postings = postings if postings is not None else inverted(documents) if hasattr(documents, "indptr") else None
+    def __init__(self, documents: Csr | F32, targets: Csr, config: VoteConfig, inverse: Inverted | None = None) -> None:
+        self.documents, self.targets, self.config = documents, targets, config
+        self.inverse = inverse if inverse is not None or not hasattr(documents, "indptr") else Inverted.of(documents)
 
     def rank(self, batch: Batch, k: int) -> TopK:
         """The `k` labels with the largest share of the vote; fewer (padded) where the neighbours have fewer labels."""
         k = min(k, self.targets.shape[1])
         ids = np.full((len(batch), k), TopK.PAD, dtype=np.int32)
         scores = np.full((len(batch), k), -np.inf, dtype=np.float32)
-        if self.postings is not None:
-            self._rank_sparse(batch, ids, scores)
+        if self.inverse is not None:
+            self._rank_sparse(batch, self.inverse, ids, scores)
         else:
             self._rank_dense(batch, ids, scores)
         return TopK(ids, scores)
 
-    def _rank_sparse(self, batch: Batch, ids: Any, scores: Any) -> None:
+    def _rank_sparse(self, batch: Batch, inverse: Inverted, ids: Any, scores: Any) -> None:
         from longtail.search.nearest_kernels import rank_sparse
 
-        postings, queries = self.postings, batch.sparse
-        if postings is None or queries is None or queries.shape[1] != postings.shape[0]:
+        queries = batch.sparse
+        if queries is None or queries.shape[1] != self.documents.shape[1]:
             raise ConfigError("this model reads sparse features of its own vocabulary", "let the bundle's featurizer make the batch")
+        prune = inverse.non_negative and (queries.nnz == 0 or bool(queries.data.min() >= 0))
         rank_sparse(
-            queries.indptr.astype(np.int64),
-            queries.indices.astype(np.int32),
-            queries.data.astype(np.float32),
-            postings.indptr.astype(np.int64, copy=False),
-            postings.indices,
-            postings.data,
-            self.targets.indptr.astype(np.int64, copy=False),
-            self.targets.indices,
-            self.targets.shape[1],
-            min(self.config.neighbours, self.targets.shape[0]),
-            self.config.power,
-            ids,
-            scores,
-            worker_count(len(batch)),
-        )
+            lists(queries), lists(inverse.postings), lists(self.documents), inverse.heaviest, prune, lists(self.targets)[:2], self.targets.shape[1],
+            min(self.config.neighbours, self.targets.shape[0]), self.config.power, ids, scores, worker_count(len(batch)),
+        )  # fmt: skip
 
     def _rank_dense(self, batch: Batch, ids: Any, scores: Any, block: int = 256) -> None:
         from longtail.search.nearest_kernels import vote_all
@@ -82,8 +70,7 @@ class NearestDocuments:
             vote_all(
                 rows,
                 np.maximum(found, 0.0).astype(np.float32),
-                self.targets.indptr.astype(np.int64, copy=False),
-                self.targets.indices,
+                *lists(self.targets)[:2],
                 self.targets.shape[1],
                 self.config.power,
                 ids[start : start + block],
@@ -92,23 +79,45 @@ class NearestDocuments:
             )
 
     def state(self) -> State:
-        arrays = {"targets": self.targets, "postings": self.postings} if self.postings is not None else {"targets": self.targets, "documents": self.documents}
-        return State({"neighbours": self.config.neighbours, "power": self.config.power}, arrays)
+        values: dict[str, Any] = {"neighbours": self.config.neighbours, "power": self.config.power}
+        arrays: dict[str, Any] = {"targets": self.targets, "documents": self.documents}
+        if self.inverse is not None:
+            values["non_negative"] = self.inverse.non_negative
+            arrays |= {"postings": self.inverse.postings, "heaviest": self.inverse.heaviest}
+        return State(values, arrays)
 
     @classmethod
     def from_state(cls, state: State) -> NearestDocuments:
-        config = VoteConfig(state.values["neighbours"], state.values["power"])
-        postings = state.arrays.get("postings")
-        return cls(state.arrays.get("documents", postings), state.arrays["targets"], config, postings)
+        arrays, values = state.arrays, state.values
+        inverse = Inverted(arrays["postings"], arrays["heaviest"], values["non_negative"]) if "postings" in arrays else None
+        return cls(arrays["documents"], arrays["targets"], VoteConfig(values["neighbours"], values["power"]), inverse)
 
 
-def inverted(documents: Csr) -> Csr:
-    """(V, N) CSR: for every feature the documents that hold it."""
-    from scipy.sparse import csr_array
+@dataclass(frozen=True)
+class Inverted:
+    """For every feature the documents that hold it.
 
-    turned = csr_array(documents.T)
-    turned.sort_indices()
-    return csr_array((turned.data.astype(np.float32), turned.indices.astype(np.int32), turned.indptr.astype(np.int64)), shape=turned.shape)
+    postings: (V, N) CSR. heaviest: (V,) the largest value of each feature. non_negative: no value is below 0.
+    """
+
+    postings: Csr
+    heaviest: F32
+    non_negative: bool
+
+    @classmethod
+    def of(cls, documents: Csr) -> Inverted:
+        from scipy.sparse import csr_array
+
+        postings = csr_array(documents.T)
+        postings.sort_indices()
+        heaviest = np.zeros(documents.shape[1], dtype=np.float32)
+        np.maximum.at(heaviest, documents.indices, documents.data)
+        return cls(postings, heaviest, documents.nnz == 0 or bool(documents.data.min() >= 0))
+
+
+def lists(matrix: Csr) -> tuple[I64, I32, F32]:
+    """The pieces of a CSR array in the types that kernels are compiled for, copied only where they differ."""
+    return matrix.indptr.astype(np.int64, copy=False), matrix.indices.astype(np.int32, copy=False), matrix.data.astype(np.float32, copy=False)
 
 
 def worker_count(n_items: int) -> int:

@@ -1,15 +1,25 @@
 """Kernels of `search.nearest`: sparse cosine over an inverted index, then a vote. One document at a time, one thread each.
 
-Floor: every posting of every word of the query is read once (8 bytes) and added to an accumulator; nothing else grows
-with the data. The accumulator is reset by walking the touched entries, not by clearing it.
+The words of a query are taken from rare to frequent. Once the best rows found so far are further ahead than all words that
+are left could lift an unseen row, the long lists of frequent words need not be read: rows that are still in the race are
+compared with the whole query by their own few words (MaxScore; Turtle and Flood 1995). The answer is exact.
 """
 
 from __future__ import annotations
+
+from typing import TypeAlias
 
 import numpy as np
 
 from longtail.compiled import compiled, prange
 from longtail.types import F32, I32, I64
+
+Pointers: TypeAlias = tuple[I64, I32]  # (starts, numbers)
+Lists: TypeAlias = tuple[I64, I32, F32]  # (starts, numbers, values): a CSR array
+Room: TypeAlias = tuple[F32, I32, F32, F32, I32]  # (similarity (N,), touched (N,), weight of each word (V,), keys, ids)
+
+# Sums in another order differ in their last digits; comparisons that decide what is left out allow for it.
+SLACK = np.float32(1.0001)
 
 
 @compiled()
@@ -60,22 +70,50 @@ def push(keys: F32, ids: I32, size: int, capacity: int, key: float, number: int)
 
 
 @compiled()
+def at_least(similarity: F32, touched: I32, n_touched: int, count: int, keys: F32, ids: I32) -> float:
+    """The `count`-th best similarity among the touched rows; 0 where there are fewer."""
+    size = 0
+    for position in range(n_touched):
+        row = touched[position]
+        size = push(keys, ids, size, count, similarity[row], row)
+    return keys[0] if size == count else 0.0
+
+
+@compiled()
 def nearest_rows(
     columns: I32,
     values: F32,
-    posting_start: I64,
-    posting_rows: I32,
-    posting_values: F32,
-    similarity: F32,
-    touched: I32,
-    keys: F32,
-    ids: I32,
+    postings: Lists,
+    rows: Lists,
+    heaviest: F32,
+    prune: bool,
+    room: Room,
     neighbours: int,
 ) -> int:
-    """The rows with the highest dot product with one sparse query, best first, in keys/ids; gives how many."""
-    n_touched = 0
-    for position in range(len(columns)):
-        column, value = columns[position], values[position]
+    """The rows with the highest dot product with one sparse query, best first, in room.keys and room.ids; gives how many.
+
+    heaviest: (V,) the largest value in each list of postings; bounds what a word can add. prune: values are not negative.
+    """
+    posting_start, posting_rows, posting_values = postings
+    row_start, row_columns, row_values = rows
+    similarity, touched, weight_of, keys, ids = room
+    n_words = len(columns)
+    lengths = np.empty(n_words, dtype=np.int64)
+    for position in range(n_words):
+        lengths[position] = posting_start[columns[position] + 1] - posting_start[columns[position]]
+        weight_of[columns[position]] = values[position]
+    order = np.argsort(lengths, kind="mergesort")
+    left = np.float32(0.0)
+    for position in range(n_words):
+        left += values[position] * heaviest[columns[position]]
+    n_touched, needed = 0, np.float32(0.0)
+    for word in order:
+        # Looking at all touched rows pays only if the list ahead is longer.
+        if prune and n_touched >= neighbours and lengths[word] > n_touched:
+            needed = at_least(similarity, touched, n_touched, neighbours, keys, ids)
+            if needed > left * SLACK:
+                break
+        column, value = columns[word], values[word]
         for at in range(posting_start[column], posting_start[column + 1]):
             row = posting_rows[at]
             # With negative or vanishing values a sum can return to zero and its row be listed twice: stay inside the list.
@@ -83,12 +121,22 @@ def nearest_rows(
                 touched[n_touched] = row
                 n_touched += 1
             similarity[row] += value * posting_values[at]
+        left -= value * heaviest[column]
+    else:
+        left = np.float32(0.0)
+        needed = at_least(similarity, touched, n_touched, neighbours, keys, ids)
     size = 0
     for position in range(n_touched):
         row = touched[position]
-        if similarity[row] > 0.0:
-            size = push(keys, ids, size, neighbours, similarity[row], row)
-        similarity[row] = 0.0
+        found, similarity[row] = similarity[row], 0.0
+        if found > 0.0 and (found + left) * SLACK >= needed:
+            exact = np.float32(0.0)
+            for at in range(row_start[row], row_start[row + 1]):
+                exact += weight_of[row_columns[at]] * row_values[at]
+            if exact > 0.0:
+                size = push(keys, ids, size, neighbours, exact, row)
+    for position in range(n_words):
+        weight_of[columns[position]] = 0.0
     best_first(keys, ids, size)
     return size
 
@@ -131,49 +179,35 @@ def vote(
 
 @compiled(parallel=True)
 def rank_sparse(
-    query_start: I64,
-    query_columns: I32,
-    query_values: F32,
-    posting_start: I64,
-    posting_rows: I32,
-    posting_values: F32,
-    target_start: I64,
-    target_labels: I32,
-    n_labels: int,
-    neighbours: int,
-    power: float,
-    out_ids: I32,
-    out_scores: F32,
-    n_workers: int,
-) -> None:
-    """Shortlist and vote for every query. Each worker owns its accumulators and takes every n-th query."""
+    queries: Lists, postings: Lists, rows: Lists, heaviest: F32, prune: bool, targets: Pointers, n_labels: int, neighbours: int, power: float,
+    out_ids: I32, out_scores: F32, n_workers: int,
+) -> None:  # fmt: skip
+    """Neighbours and vote for every query. Each worker owns its accumulators and takes every n-th query.
+
+    queries: (B, V), rows: (N, V) and postings: (V, N) as (starts, columns, values); targets: (starts, labels).
+    """
+    query_start, query_columns, query_values = queries
+    target_start, target_labels = targets
     n_queries, n_rows = len(query_start) - 1, len(target_start) - 1
     for worker in prange(n_workers):
         similarity = np.zeros(n_rows, dtype=np.float32)
         touched_rows = np.empty(n_rows, dtype=np.int32)
+        weight_of = np.zeros(len(heaviest), dtype=np.float32)
         votes = np.zeros(n_labels, dtype=np.float32)
         touched_labels = np.empty(n_labels, dtype=np.int32)
         keys = np.empty(neighbours, dtype=np.float32)
         ids = np.empty(neighbours, dtype=np.int32)
+        room = (similarity, touched_rows, weight_of, keys, ids)
         for query in range(np.int64(worker), n_queries, n_workers):
-            first, last = query_start[query], query_start[query + 1]
-            found = nearest_rows(
-                query_columns[first:last],
-                query_values[first:last],
-                posting_start,
-                posting_rows,
-                posting_values,
-                similarity,
-                touched_rows,
-                keys,
-                ids,
-                neighbours,
-            )
+            words = slice(query_start[query], query_start[query + 1])
+            found = nearest_rows(query_columns[words], query_values[words], postings, rows, heaviest, prune, room, neighbours)
             vote(keys, ids, found, power, target_start, target_labels, votes, touched_labels, out_ids[query], out_scores[query])
 
 
 @compiled(parallel=True)
-def vote_all(neighbour_ids: I32, neighbour_scores: F32, target_start: I64, target_labels: I32, n_labels: int, power: float, out_ids: I32, out_scores: F32, n_workers: int) -> None:
+def vote_all(
+    neighbour_ids: I32, neighbour_scores: F32, target_start: I64, target_labels: I32, n_labels: int, power: float, out_ids: I32, out_scores: F32, n_workers: int
+) -> None:
     """The vote alone, for neighbours that were found by other means (ids padded with -1)."""
     for worker in prange(n_workers):
         votes = np.zeros(n_labels, dtype=np.float32)

@@ -26,6 +26,10 @@ _BATCHES_BETWEEN_LOOKS = {"cpu": 1, "cuda": 50}
 class Checkpoint(Protocol):
     """Keeps the last finished epoch."""
 
+    def due(self) -> bool:
+        """Whether a save is worth its time now."""
+        ...
+
     def load(self) -> tuple[int, dict[str, NDArray[Any]]] | None: ...
 
     def save(self, epochs_done: int, arrays: Mapping[str, NDArray[Any]]) -> None: ...
@@ -63,7 +67,7 @@ def fit(
                 if on_batch is not None:
                     on_batch(epoch * batches + batch + 1, epochs * batches, float(loss))
         history.append(float(total) / max(objective.size, 1))
-        if checkpoint is not None:
+        if checkpoint is not None and checkpoint.due():
             arrays = {name: to_array(value) for name, value in objective.state().items()}
             checkpoint.save(epoch + 1, arrays | {"fit.history": np.array(history)})
     return history

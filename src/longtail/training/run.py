@@ -199,10 +199,19 @@ class Run:
 
 
 class StageCheckpoint:
-    """The last finished epoch of a long stage: its number and every array needed to go on. Replaced by one rename."""
+    """The last finished epoch of a long stage: its number and every array needed to go on. Replaced by one rename.
+
+    On a GPU an epoch can be shorter than the writing of its state. `due` is True while saving has taken at most a tenth of
+    the time: a long epoch is always saved, so a kill loses at most one; of short epochs some are skipped, and a kill loses
+    seconds. When a save happened never changes the result.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "epoch.safetensors"
+        self._opened, self._saving = time.monotonic(), 0.0
+
+    def due(self) -> bool:
+        return self._saving <= 0.1 * (time.monotonic() - self._opened)
 
     def load(self) -> tuple[int, dict[str, NDArray[Any]]] | None:
         """(epochs done, arrays), or None at the beginning."""
@@ -212,8 +221,10 @@ class StageCheckpoint:
         return int(arrays.pop("epochs_done")[0]), arrays
 
     def save(self, epochs_done: int, arrays: Mapping[str, NDArray[Any]]) -> None:
+        started = time.monotonic()
         with written_aside(self.file) as aside:
             write_arrays(aside, {**arrays, "epochs_done": np.array([epochs_done], dtype=np.int64)})
+        self._saving += time.monotonic() - started
 
 
 def _remove_leftovers(folder: Path) -> None:

@@ -1,0 +1,18 @@
+"""Matrices as tensor cores like them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+# Tensor cores load 16 bytes at a time; bf16 rows of another length (D = 300) take kernels that are several times slower.
+_BF16_MULTIPLE = 8
+
+
+def for_products(matrix: Tensor, dtype: torch.dtype) -> Tensor:
+    """`matrix` (R, D) as `dtype`; for bf16 both sides are padded with zeros to multiples of 8. Cut results back."""
+    matrix = matrix.to(dtype)
+    if dtype != torch.bfloat16:
+        return matrix
+    rows, columns = (-size % _BF16_MULTIPLE for size in matrix.shape)
+    return nn.functional.pad(matrix, (0, columns, 0, rows)) if rows or columns else matrix

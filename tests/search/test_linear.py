@@ -1,0 +1,233 @@
+"""Many linear classifiers at once: against scikit-learn, the conditions of an optimum, answers known by hand, and borders."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array, random_array
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import LinearSVC
+
+from longtail.search.linear import LinearConfig, LinearRows, fit_linear
+from longtail.types import Csr
+
+Loss = Literal["squared_hinge", "logistic"]
+LOSSES: tuple[Loss, ...] = ("squared_hinge", "logistic")
+# Problems in an order that is not that of their groups.
+GROUP_OF = np.array([2, 0, 1, 0, 2])
+
+
+def exact(loss: Loss, cost: float = 1.0, bias: float = 1.0, rounds: int = 100_000) -> LinearConfig:
+    return LinearConfig(loss=loss, cost=cost, bias=bias, tolerance=1e-6, rounds=rounds, prune=0.0)
+
+
+def planted(seed: int, n: int = 120, width: int = 15) -> tuple[Csr, Csr, Csr]:
+    """Documents, positives of five problems and the three groups they are in; positives follow a noisy linear rule."""
+    rng = np.random.default_rng(seed)
+    x = csr_array(random_array((n, width), density=0.3, rng=rng, dtype=np.float32))
+    groups = rng.random((3, n)) < 0.5
+    rule = x @ rng.standard_normal((width, len(GROUP_OF))) + 0.3 * rng.standard_normal((n, len(GROUP_OF)))
+    return x, pattern((rule.T > 0.2) & groups[GROUP_OF]), pattern(groups)
+
+
+def pattern(members: Any) -> Csr:
+    return csr_array(np.asarray(members, dtype=np.float32))
+
+
+def dense(weights: Any) -> Any:
+    return weights if isinstance(weights, np.ndarray) else weights.toarray()
+
+
+def objective(x: Any, truth: Any, weights: Any, intercept: float, loss: Loss, cost: float) -> float:
+    """What both we and LIBLINEAR minimise, with a constant feature of value 1 (its weight is regularised too)."""
+    margins = np.where(truth, 1, -1) * (x @ weights + intercept)
+    losses = np.maximum(0, 1 - margins) ** 2 if loss == "squared_hinge" else np.logaddexp(0, -margins)
+    return float(0.5 * (weights @ weights + intercept**2) + cost * losses.sum())
+
+
+def oracle(loss: Loss, cost: float, bias: float) -> Any:
+    if loss == "squared_hinge":
+        return LinearSVC(C=cost, fit_intercept=bias > 0, tol=1e-8, max_iter=1_000_000)
+    return LogisticRegression(C=cost, fit_intercept=bias > 0, solver="liblinear", tol=1e-10, max_iter=100_000)
+
+
+@pytest.mark.parametrize("as_dense", [False, True])
+@pytest.mark.parametrize("cost", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_agrees_with_scikit_learn(loss: Loss, cost: float, as_dense: bool) -> None:
+    x, positives, groups = planted(1)
+    found = fit_linear(x.toarray() if as_dense else x, positives, groups, GROUP_OF, exact(loss, cost), np.random.default_rng(0))
+    assert isinstance(found.weights, np.ndarray) == as_dense
+    for problem, group in enumerate(GROUP_OF):
+        rows = groups.toarray()[group] > 0
+        documents, truth = x.toarray()[rows], positives.toarray()[problem][rows] > 0
+        other = oracle(loss, cost, 1.0).fit(documents, truth)
+        ours = objective(documents, truth, dense(found.weights)[problem], found.bias[problem], loss, cost)
+        theirs = objective(documents, truth, other.coef_[0], other.intercept_[0], loss, cost)
+        assert ours == pytest.approx(theirs, rel=1e-3)
+        np.testing.assert_allclose(dense(found.weights)[problem], other.coef_[0], atol=2e-3)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_without_bias_agrees_with_scikit_learn(loss: Loss) -> None:
+    x, positives, groups = planted(2)
+    found = fit_linear(x, positives, groups, GROUP_OF, exact(loss, bias=0.0), np.random.default_rng(0))
+    assert not found.bias.any()
+    rows = groups.toarray()[2] > 0
+    other = oracle(loss, 1.0, 0.0).fit(x.toarray()[rows], positives.toarray()[0][rows] > 0)
+    np.testing.assert_allclose(dense(found.weights)[0], other.coef_[0], atol=2e-3)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), loss=st.sampled_from(LOSSES), cost=st.sampled_from([0.01, 0.5, 5.0]), bias=st.sampled_from([0.0, 0.5, 2.0]))
+def test_weights_are_those_of_an_optimum(seed: int, loss: Loss, cost: float, bias: float) -> None:
+    """The gradient vanishes: w = cost * sum of -loss'(margin) * sign * x, also where documents repeat, are empty, or agree."""
+    rng = np.random.default_rng(seed)
+    n, width = int(rng.integers(1, 12)), int(rng.integers(1, 5))
+    x = (rng.integers(-1, 3, (n, width)) * (rng.random((n, width)) < 0.6)).astype(np.float32)
+    truth = rng.random(n) < rng.choice([0.0, 0.5, 1.0])
+    found = fit_linear(csr_array(x), pattern(truth[None]), pattern(np.ones((1, n))), np.zeros(1), exact(loss, cost, bias), rng)
+    weights, signs = dense(found.weights)[0], np.where(truth, 1.0, -1.0)
+    margins = signs * (x @ weights + found.bias[0])
+    pull = 2 * np.maximum(0, 1 - margins) if loss == "squared_hinge" else 1 / (1 + np.exp(margins))
+    np.testing.assert_allclose(weights, cost * (pull * signs) @ x, atol=1e-3 * (1 + cost))
+    assert found.bias[0] == pytest.approx(bias**2 * cost * (pull * signs).sum(), abs=1e-3 * (1 + cost) * (1 + bias**2))
+
+
+def test_one_document_by_hand() -> None:
+    x, one = csr_array(np.ones((1, 1), np.float32)), pattern([[1]])
+    hinge = fit_linear(x, one, one, np.zeros(1), exact("squared_hinge", bias=0.0), np.random.default_rng(0))
+    assert dense(hinge.weights)[0, 0] == pytest.approx(2 / 3, abs=1e-5)
+    logistic = fit_linear(x, one, one, np.zeros(1), exact("logistic", bias=0.0), np.random.default_rng(0))
+    w = float(dense(logistic.weights)[0, 0])
+    assert w == pytest.approx(1 / (1 + np.exp(w)), abs=1e-5)
+
+
+@pytest.mark.parametrize("as_dense", [False, True])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_result_does_not_depend_on_threads(loss: Loss, as_dense: bool) -> None:
+    x, positives, groups = planted(3)
+    documents = x.toarray() if as_dense else x
+    config = LinearConfig(loss=loss, rounds=3, prune=0.0)
+    threads = numba.get_num_threads()
+    many = fit_linear(documents, positives, groups, GROUP_OF, config, np.random.default_rng(5))
+    try:
+        numba.set_num_threads(1)
+        alone = fit_linear(documents, positives, groups, GROUP_OF, config, np.random.default_rng(5))
+    finally:
+        numba.set_num_threads(threads)
+    for field in ("bias", "rounds"):
+        np.testing.assert_array_equal(getattr(alone, field), getattr(many, field))
+    np.testing.assert_array_equal(dense(alone.weights), dense(many.weights))
+
+
+@pytest.mark.parametrize("as_dense", [False, True])
+def test_result_does_not_depend_on_how_work_is_cut(as_dense: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, positives, groups = planted(9)
+    documents = x.toarray() if as_dense else x
+    many = fit_linear(documents, positives, groups, GROUP_OF, LinearConfig(), np.random.default_rng(5))
+    again = fit_linear(documents, positives, groups, GROUP_OF, LinearConfig(), np.random.default_rng(5), start=many)
+    monkeypatch.setattr("longtail.search.linear._JOBS", 1)
+    one = fit_linear(documents, positives, groups, GROUP_OF, LinearConfig(), np.random.default_rng(5))
+    one_again = fit_linear(documents, positives, groups, GROUP_OF, LinearConfig(), np.random.default_rng(5), start=one)
+    for ours, expected in ((one, many), (one_again, again)):
+        np.testing.assert_array_equal(dense(ours.weights), dense(expected.weights))
+        np.testing.assert_array_equal(ours.bias, expected.bias)
+
+
+def test_the_seed_orders_the_documents() -> None:
+    x, positives, groups = planted(4)
+    config = LinearConfig(rounds=1, prune=0.0)
+    one, same, other = (fit_linear(x, positives, groups, GROUP_OF, config, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(dense(one.weights), dense(same.weights))
+    assert np.any(dense(one.weights) != dense(other.weights))
+    assert one.rounds.tolist() == [1] * 5
+
+
+def test_shrinking_does_not_hide_violators() -> None:
+    """Easy documents are left out for a while; at the end no document may pull harder than the tolerance allows."""
+    rng = np.random.default_rng(11)
+    x = rng.standard_normal((2000, 5)).astype(np.float32)
+    truth = x[:, 0] > 1.5 + 0.3 * rng.standard_normal(2000)
+    found = fit_linear(x, pattern(truth[None]), pattern(np.ones((1, 2000))), np.zeros(1), exact("squared_hinge"), rng)
+    signs = np.where(truth, 1.0, -1.0)
+    pull = 2 * np.maximum(0, 1 - signs * (x @ found.weights[0] + found.bias[0])) * signs
+    np.testing.assert_allclose(found.weights[0], pull @ x, atol=1e-2)
+    assert found.rounds[0] < 100_000
+
+
+def test_small_weights_are_pruned() -> None:
+    x, positives, groups = planted(5)
+    whole = fit_linear(x, positives, groups, GROUP_OF, LinearConfig(prune=0.0), np.random.default_rng(0))
+    pruned = fit_linear(x, positives, groups, GROUP_OF, LinearConfig(prune=0.3), np.random.default_rng(0))
+    full = dense(whole.weights)
+    np.testing.assert_array_equal(dense(pruned.weights), np.where(np.abs(full) > 0.3, full, 0))
+    assert 0 < pruned.weights.nnz < whole.weights.nnz
+    np.testing.assert_array_equal(pruned.bias, whole.bias)
+
+
+@pytest.mark.parametrize("as_dense", [False, True])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_warm_start_saves_rounds_and_a_bad_one_does_no_harm(loss: Loss, as_dense: bool) -> None:
+    x, positives, groups = planted(6)
+    documents = x.toarray() if as_dense else x
+    config = exact(loss)
+    cold = fit_linear(documents, positives, groups, GROUP_OF, config, np.random.default_rng(0))
+    warm = fit_linear(documents, positives, groups, GROUP_OF, config, np.random.default_rng(1), start=cold)
+    assert np.all(warm.rounds * 3 < cold.rounds)
+    np.testing.assert_allclose(dense(warm.weights), dense(cold.weights), atol=1e-4)
+    np.testing.assert_allclose(warm.bias, cold.bias, atol=1e-4)
+    nonsense = LinearRows(-3 * cold.weights, cold.bias + 5, cold.rounds)
+    mended = fit_linear(documents, positives, groups, GROUP_OF, config, np.random.default_rng(2), start=nonsense)
+    np.testing.assert_allclose(dense(mended.weights), dense(cold.weights), atol=1e-3)
+
+
+@pytest.mark.parametrize("as_dense", [False, True])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_groups_of_nothing_and_of_one_kind(loss: Loss, as_dense: bool) -> None:
+    x: Any = np.array([[1, 0], [0, 1], [0, 0]], dtype=np.float32)
+    groups = pattern([[0, 0, 0], [1, 1, 1], [0, 0, 1]])
+    positives = pattern([[0, 0, 0], [1, 1, 1], [0, 0, 0], [0, 0, 1]])
+    found = fit_linear(x if as_dense else csr_array(x), positives, groups, np.array([0, 1, 1, 2]), exact(loss), np.random.default_rng(0))
+    weights = dense(found.weights)
+    # No documents, no opinion; always positive; never positive; a document without features speaks through the bias.
+    np.testing.assert_array_equal(np.sign(weights), [[0, 0], [1, 1], [-1, -1], [0, 0]])
+    np.testing.assert_array_equal(np.sign(found.bias), [0, 1, -1, 1])
+
+
+def test_no_problems() -> None:
+    nothing = csr_array((0, 3), dtype=np.float32)
+    for x in (csr_array((3, 4), dtype=np.float32), np.zeros((3, 4), np.float32)):
+        found = fit_linear(x, nothing, nothing, np.zeros(0), LinearConfig(), np.random.default_rng(0))
+        assert found.weights.shape == (0, 4)
+        assert found.bias.shape == (0,)
+
+
+def test_unsorted_rows_are_read_as_they_are_meant() -> None:
+    x, positives, groups = planted(7)
+    mixed = x.copy()
+    for row in range(x.shape[0]):
+        span = slice(mixed.indptr[row], mixed.indptr[row + 1])
+        mixed.indices[span], mixed.data[span] = mixed.indices[span][::-1].copy(), mixed.data[span][::-1].copy()
+    mixed.has_sorted_indices = mixed.has_canonical_format = False
+    one, other = (fit_linear(documents, positives, groups, GROUP_OF, LinearConfig(), np.random.default_rng(0)) for documents in (x, mixed))
+    np.testing.assert_array_equal(dense(one.weights), dense(other.weights))
+
+
+@pytest.mark.parametrize("as_dense", [False, True])
+def test_wrong_problems_are_refused(as_dense: bool) -> None:
+    x, positives, groups = planted(8)
+    documents = x.toarray() if as_dense else x
+    outside = positives.toarray()
+    outside[0] = 1
+    with pytest.raises(ValueError, match="not in its group"):
+        fit_linear(documents, pattern(outside), groups, GROUP_OF, LinearConfig(), np.random.default_rng(0))
+    with pytest.raises(ValueError, match="do not fit"):
+        fit_linear(documents, positives, groups, GROUP_OF[:2], LinearConfig(), np.random.default_rng(0))
+    with pytest.raises(ValueError, match="do not fit"):
+        fit_linear(documents[:5], positives, groups, GROUP_OF, LinearConfig(), np.random.default_rng(0))
