@@ -430,7 +430,7 @@ def test_measures_of_ones_own(shop: Workshop) -> None:
 
 def test_a_training_is_named_by_all_that_determines_it(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = shop.folder(SEES, WORLD, 0)
-    assert shop.folder(Variant("tiny", {"classify": {"neighbours": 20}}), WORLD, 0) == folder, "a default said aloud is the same training"
+    assert shop.folder(Variant("tiny", {"classify": {"neighbours": 50}}), WORLD, 0) == folder, "a default said aloud is the same training"
     assert shop.folder(replace(SEES, at_prediction={"alpha": 0.3}), WORLD, 0) == folder
     assert shop.folder(SEES, replace(WORLD, truth="observed"), 0) == folder
     others = [shop.folder(BLIND, WORLD, 0), shop.folder(SEES, SILENT, 0), shop.folder(SEES, WORLD, 1)]

@@ -100,7 +100,7 @@ def test_fields_that_come_and_go(tmp_path: Path) -> None:
     train = [
         {"uid": "a", "target_ind": [], "de": "eins"},
         {"uid": "b", "title": "two", "target_ind": [], "fi": None},
-        {"uid": "c", "target_ind": [], "fi": "kolme"},
+        {"uid": "c", "title": None, "target_ind": [], "fi": "kolme", "de": None},
     ]
     documents = read_lf(planted(tmp_path, trn=train)).train.documents
     assert documents.fields == {"title": ["", "two", ""], "de": ["eins", "", ""], "fi": ["", "", "kolme"]}

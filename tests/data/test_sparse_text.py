@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from longtail.data import lines
-from longtail.data.read import read, recognise
+from longtail.data import lines, sparse_text
+from longtail.data.read import read, recognise, write
 from longtail.data.sparse_text import read_sparse, read_split_form
 from longtail.data.sparse_text_kernels import real_number
 from longtail.errors import DataError
@@ -77,6 +77,8 @@ NUMBERS = st.floats(allow_nan=False, allow_infinity=False).map(repr) | st.from_r
 
 @settings(max_examples=200, deadline=None)
 @given(NUMBERS)
+@example("0.1234567890123456789012345")
+@example("12345678901234567890123.45e-20")
 def test_numbers_are_those_of_python(text: str) -> None:
     """To 32 bits, or the neighbour where 64 bits round the other way."""
     value, end = real_number(np.frombuffer(text.encode(), dtype=np.uint8), 0)
@@ -133,6 +135,7 @@ def test_any_rows_in_any_blocks(rows: list[tuple[list[int], list[tuple[int, floa
         ("0 1:1e39", "feature 1 has the value 1e39"),
         ("0 4:1", "feature 4 is outside 0..3"),
         ("0 99999999999999999999:1", "feature 99999999999999999999 is outside 0..3"),
+        ("0 18446744073709551616:1", "feature 18446744073709551616 is outside 0..3"),
         ("0,5 1:1", "label 5 is outside 0..4"),
         ("0,,1 1:1", "'' is not a label number"),
         ("0, 1:1", "'' is not a label number"),
@@ -171,6 +174,13 @@ def test_wrong_headers(tmp_path: Path, content: str, message: str) -> None:
         read_sparse(put(tmp_path / "x.txt", content))
     assert str(caught.value).startswith(f"{tmp_path / 'x.txt'}")
     assert message in str(caught.value)
+
+
+def test_rows_are_written_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sparse_text, "_ROWS", 2)
+    content = "5 3 2\n0 0:1.0\n1 1:2.0 2:3.0\n 0:4.0\n0,1 2:5.0\n0 1:6.0\n"
+    write(read(put(tmp_path / "x.txt", content)), tmp_path / "new", "sparse")
+    assert (tmp_path / "new" / "trn.txt").read_text() == content
 
 
 # ---- folders ----

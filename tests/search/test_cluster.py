@@ -88,6 +88,15 @@ def test_two_planted_groups_are_found_exactly() -> None:
         assert len(np.unique(group[second])) == 1
 
 
+def test_seeds_are_different_directions() -> None:
+    """Two equal seeds would leave the few odd rows, which stand at both ends, where they are."""
+    rows = np.tile(np.array([1, 0], dtype=np.float32), (62, 1))
+    rows[[0, 61]] = [0, 1]
+    for seed in range(10):
+        second, _ = balanced_halves(rows, np.random.default_rng(seed))
+        assert second[0] == second[61]
+
+
 def test_dense_and_sparse_agree_and_threads_do_not_matter() -> None:
     rows = sparse_rows(300, 40, 7)
     before = numba.get_num_threads()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,6 +41,27 @@ def test_crowds_of_equal_items_do_not_hurt_recall() -> None:
     assert index.graph.ntotal <= 1800
     assert len(index) == 3000
     assert recall(index.query(queries, 100), ExactIndex.build(items).query(queries, 100)) >= 0.95
+
+
+def test_zero_has_one_sign() -> None:
+    index = HnswIndex.build(np.array([[0.0, 1.0], [-0.0, 2.0]], dtype=np.float32))
+    assert index.graph.ntotal == 1
+
+
+@pytest.mark.parametrize(("k", "effort"), [(10, 50), (40, 80)])
+def test_effort_grows_with_what_is_asked_for(k: int, effort: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    import faiss
+
+    used, original = [], faiss.SearchParametersHNSW
+
+    def spy(efSearch: int) -> Any:  # noqa: N803 - faiss's own name
+        used.append(efSearch)
+        return original(efSearch=efSearch)
+
+    index = HnswIndex.build(clustered(100, 0), HnswSettings(query_effort=50))
+    monkeypatch.setattr(faiss, "SearchParametersHNSW", spy)
+    index.query(clustered(3, 1), k)
+    assert used == [effort]
 
 
 def test_blocks_of_the_exact_index_join_seamlessly(monkeypatch: pytest.MonkeyPatch) -> None:
