@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -53,3 +54,14 @@ def tiny_run(tmp_path_factory: pytest.TempPathFactory, planted_folder: Path) -> 
     run = tmp_path_factory.mktemp("runs") / "tiny"
     api.train(planted_folder, run, "tiny")
     return run
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Matrices in tests are tiny: a second thread of torch costs more than it brings, above all on a busy machine."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

@@ -78,7 +78,9 @@ def write_bundle(folder: Path, *, about: Mapping[str, Any], config: str, labels:
     save_part(labels, aside / "labels")
     save_part(featurizer, aside / "featurizer")
     save_part(ranker, aside / "ranker")
-    files = {str(path.relative_to(aside).as_posix()): {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in sorted(aside.rglob("*")) if path.is_file()}
+    files = {
+        str(path.relative_to(aside).as_posix()): {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in sorted(aside.rglob("*")) if path.is_file()
+    }
     head = {"format": FORMAT, "longtail": __version__, "n_labels": len(labels), **about, "files": files}
     write_json(aside / MANIFEST, {**head, "manifest_sha256": digest_of(head)})
     replace_folder(aside, folder)
@@ -104,7 +106,10 @@ def open_bundle(path: Path, *, verify: bool = True) -> Bundle:
     check_files(folder, manifest["files"], verify=verify)
     labels, featurizer, ranker = (load_part(folder / name) for name in ("labels", "featurizer", "ranker"))
     if not isinstance(labels, LabelTable) or not isinstance(ranker, Ranker) or not hasattr(featurizer, "batch_of_texts") or len(labels) != manifest["n_labels"]:
-        raise BundleError(f"{folder}: the parts of the bundle are not labels, a featurizer and a ranker that fit together", "the bundle was altered; train again or copy it anew")
+        raise BundleError(
+            f"{folder}: the parts of the bundle are not labels, a featurizer and a ranker that fit together",
+            "the bundle was altered; train again or copy it anew",
+        )
     return Bundle(folder, manifest, labels, featurizer, ranker)
 
 
@@ -113,7 +118,9 @@ def check_manifest(folder: Path, manifest: Any) -> None:
     if not isinstance(manifest, dict) or "format" not in manifest:
         raise BundleError(f"{path}: not a manifest of longtail", "the file was altered or written by another program")
     if manifest["format"] != FORMAT:
-        raise BundleError(f"{path}: bundle format {manifest['format']}, this longtail reads format {FORMAT}", "use the version of longtail that made it, or train again")
+        raise BundleError(
+            f"{path}: bundle format {manifest['format']}, this longtail reads format {FORMAT}", "use the version of longtail that made it, or train again"
+        )
     head = {name: value for name, value in manifest.items() if name != "manifest_sha256"}
     if manifest.get("manifest_sha256") != digest_of(head) or not isinstance(manifest.get("files"), dict):
         raise BundleError(f"{path}: the manifest does not match its own checksum", "the file was altered or is incomplete; copy the bundle anew")

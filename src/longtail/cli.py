@@ -54,12 +54,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as problem:
         if debug:
             traceback.print_exc()
-        print(f"error: {problem.filename or 'a file'}: {problem.strerror or problem}\nhint: check the path, its rights and the space on the disk", file=sys.stderr)
+        print(
+            f"error: {problem.filename or 'a file'}: {problem.strerror or problem}\nhint: check the path, its rights and the space on the disk", file=sys.stderr
+        )
         return 2
     except Exception as problem:
         if debug:
             traceback.print_exc()
-        print(f"error: internal error: {type(problem).__name__}: {problem}\nhint: this is a bug of longtail; --debug shows where, please report it", file=sys.stderr)
+        print(
+            f"error: internal error: {type(problem).__name__}: {problem}\nhint: this is a bug of longtail; --debug shows where, please report it",
+            file=sys.stderr,
+        )
         return 1
 
 
@@ -173,7 +178,7 @@ def train(options: argparse.Namespace) -> None:
     recipe = api.make_recipe(options.recipe or DEFAULT, config=options.config, assignments=options.set)
     data = read_data(options, test=False)
     api.train(data, options.out, recipe, seed=options.seed, device=options.device, restart=options.restart, display=display())
-    print(f"bundle: {options.out / 'bundle'}\nask it: longtail predict {options.out} \"a text\"\nmeasure it: longtail evaluate {options.out} {options.data}")
+    print(f'bundle: {options.out / "bundle"}\nask it: longtail predict {options.out} "a text"\nmeasure it: longtail evaluate {options.out} {options.data}')
 
 
 def evaluate(options: argparse.Namespace) -> None:
@@ -204,7 +209,7 @@ def predict(options: argparse.Namespace) -> None:
     from longtail.predictor import Predictor
 
     if bool(options.texts) == bool(options.input):
-        raise ConfigError("give either texts or --input FILE", "longtail predict RUN \"a text\", or longtail predict RUN --input FILE")
+        raise ConfigError("give either texts or --input FILE", 'longtail predict RUN "a text", or longtail predict RUN --input FILE')
     if options.k < 1:
         raise ConfigError(f"-k {options.k}, expected a whole number >= 1", "ask for at least one label")
     if options.format == "npz" and options.output is None:

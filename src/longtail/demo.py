@@ -25,15 +25,21 @@ def run_demo(out: Path, display: Display) -> None:
     """Everything on the CPU; the numbers are measured here and now."""
     started = time.monotonic()
     data = read(sample_folder())
-    print(f"A reverse dictionary from WordNet: {len(data.train):,} definitions to learn from, {len(data.need_test()):,} to be tested on, {len(data.labels):,} concepts.")
+    print(
+        f"A reverse dictionary from WordNet: {len(data.train):,} definitions to learn from, {len(data.need_test()):,} to be tested on, {len(data.labels):,} concepts."
+    )
     model = api.train(data, out, DEFAULT, device="cpu", display=display)
     yardstick = Yardstick.of(data)
     columns = {DEFAULT: yardstick.score(rank_test(model, yardstick, display))}
     columns |= {name: yardstick.score(top) for name, top in baselines(data, yardstick).items()}
     constants = yardstick.constants
-    print(f"\nOn the {len(data.need_test()):,} test definitions, in percent (PSP with A={constants.a} B={constants.b}, {constants.family}):\n{table(columns)}\n")
+    print(
+        f"\nOn the {len(data.need_test()):,} test definitions, in percent (PSP with A={constants.a} B={constants.b}, {constants.family}):\n{table(columns)}\n"
+    )
     for question, answers in zip(QUESTIONS, model.predict(QUESTIONS), strict=True):
         print(question)
         for answer in answers:
             print(f"  {answer.score:6.3f}  {answer.name}")
-    print(f"\n{time.monotonic() - started:.0f} seconds. The model is {out / 'bundle'}. Ask it more:\n  .venv/bin/longtail predict {out} \"a building where books are kept\"")
+    print(
+        f'\n{time.monotonic() - started:.0f} seconds. The model is {out / "bundle"}. Ask it more:\n  .venv/bin/longtail predict {out} "a building where books are kept"'
+    )

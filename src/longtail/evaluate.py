@@ -114,7 +114,11 @@ def read_predictions(path: Path, data: Dataset) -> TopK:
     matrix = load_csr(path)
     expected = (len(data.need_test()), len(data.labels))
     if matrix.shape != expected:
-        raise DataError(f"predictions of shape {matrix.shape}, the data has {expected[0]} test documents and {expected[1]} labels", "predict for this data set with --format npz", file=path)
+        raise DataError(
+            f"predictions of shape {matrix.shape}, the data has {expected[0]} test documents and {expected[1]} labels",
+            "predict for this data set with --format npz",
+            file=path,
+        )
     return metrics.top_k(matrix, max(1, int(np.diff(matrix.indptr).max(initial=0))))
 
 
@@ -146,7 +150,10 @@ def baselines(data: Dataset, yardstick: Yardstick) -> dict[str, TopK]:
     config = TinyConfig()
     training = prepare(data, config.features)
     ranker = Tiny(config).neighbours(training)
-    return {"most frequent labels": most_frequent, "TF-IDF nearest neighbours": ranker.rank(training.featurizer.batch(data.need_test().documents), yardstick.depth)}
+    return {
+        "most frequent labels": most_frequent,
+        "TF-IDF nearest neighbours": ranker.rank(training.featurizer.batch(data.need_test().documents), yardstick.depth),
+    }
 
 
 def table(columns: Mapping[str, Mapping[str, float]]) -> str:

@@ -90,9 +90,9 @@ def test_equal_items_come_in_the_order_of_their_numbers(build: Any) -> None:
 
 def test_different_items_with_equal_similarity_come_in_the_order_of_their_numbers(build: Any) -> None:
     """Copies between items of the same similarity: a group of equal items must not push in front."""
-    items = np.array([[0, 1, 0], [1, 0, 0], [0, 1, 0], [1, 0, 0], [0, 1, 0]], dtype=np.float32)
+    items = np.array([[0, 1, 0], [1, 0, 0], [0, 1, 0], [1, 0, 0], [0, 1, 0], [1, 0, 0]], dtype=np.float32)
     query = np.array([[1, 1, 0]], dtype=np.float32)
-    assert build(items).query(query, 5).ids.tolist() == [[0, 1, 2, 3, 4]]
+    assert build(items).query(query, 6).ids.tolist() == [[0, 1, 2, 3, 4, 5]]
     assert build(items).query(query, 3).ids.tolist() == [[0, 1, 2]]
 
 

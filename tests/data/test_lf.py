@@ -251,6 +251,15 @@ def test_pairs_of_equal_titles_where_there_is_no_filter_file(tmp_path: Path) -> 
     assert list(data.repairs.items()) == [("pairs masked because document and label have the same title (there is no filter_labels_trn.txt)", 3)]
 
 
+def test_an_equal_title_that_the_truth_names_is_a_right_answer(tmp_path: Path) -> None:
+    train = [{"uid": "a", "title": "Bees", "target_ind": [0]}, {"uid": "b", "title": "bees", "target_ind": [1]}]
+    folder = planted(tmp_path, trn=train, lbl=[{"uid": "l", "title": "bees"}, {"uid": "m", "title": "x"}, {"uid": "n", "title": "y"}])
+    (folder / "filter_labels_trn.txt").unlink()
+    data = read_lf(folder)
+    assert data.train.masked.tolist() == [[1, 0]]
+    assert data.train.targets.toarray().tolist() == [[1, 0, 0], [0, 1, 0]]
+
+
 def test_fields_that_are_not_text_are_left_out(tmp_path: Path) -> None:
     train = [{"uid": "a", "title": "one", "target_ind": [], "year": 1999}, {"uid": "b", "title": "two", "target_ind": [], "year": 2000, "tags": ["x"]}]
     data = read_lf(planted(tmp_path, trn=train))

@@ -16,6 +16,8 @@ from longtail.nn.restricted import RestrictedTrainer
 from longtail.nn.row_adam import RowAdam
 from longtail.types import Candidates
 
+ALL_THREADS = numba.get_num_threads()
+
 
 def random_candidates(documents: int, per_document: int, labels: int, rng: np.random.Generator) -> Candidates:
     """Different labels per document, a random number of them real."""
@@ -150,12 +152,11 @@ def test_not_a_number_shows_in_the_loss() -> None:
 def test_bits_do_not_depend_on_the_number_of_threads() -> None:
     rng = np.random.default_rng(0)
     steps = [(torch.from_numpy(rng.standard_normal((16, 20), dtype=np.float32)), random_candidates(16, 30, 200, rng)) for _ in range(3)]
-    everything, results = numba.get_num_threads(), []
-    for threads in (1, everything):
+    results = []
+    for threads in (1, ALL_THREADS):
         numba.set_num_threads(threads)
         trained = trainer(200, 20)
         gradients = [trained.step(z, candidates, 0.01)[1] for z, candidates in steps]
         results.append([trained.adam.table, trained.adam.first, trained.adam.second, *gradients])
-    numba.set_num_threads(everything)
     for a, b in zip(*results, strict=True):
         assert torch.equal(a, b)

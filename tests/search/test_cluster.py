@@ -97,13 +97,21 @@ def test_seeds_are_different_directions() -> None:
         assert second[0] == second[61]
 
 
+def test_zero_rows_are_no_seeds() -> None:
+    rows = np.zeros((30, 2), dtype=np.float32)
+    rows[:2] = np.eye(2)
+    for seed in range(10):
+        second, _ = balanced_halves(csr_array(rows), np.random.default_rng(seed))
+        assert second[0] != second[1]
+
+
 def test_dense_and_sparse_agree_and_threads_do_not_matter() -> None:
     rows = sparse_rows(300, 40, 7)
     before = numba.get_num_threads()
     try:
         numba.set_num_threads(1)
         one = balanced_clusters(rows, 32, np.random.default_rng(3))
-        numba.set_num_threads(2)
+        numba.set_num_threads(before)
         many = balanced_clusters(rows, 32, np.random.default_rng(3))
     finally:
         numba.set_num_threads(before)
@@ -215,8 +223,10 @@ def test_kmeans_finds_planted_modes() -> None:
 
 
 def test_kmeans_gives_fewer_centres_where_points_repeat() -> None:
-    points = np.array([[1, 0], [2, 0], [0, 1], [0, 0]], dtype=np.float32)
-    assert len(spherical_kmeans(points, 10, np.random.default_rng(0))) == 2
+    directions = np.random.default_rng(0).random((3, 7)).astype(np.float32)
+    points = np.concatenate([directions * scale for scale in (0.1, 1, 3, 7, 0)])  # equal but for rounding
+    for seed in range(5):
+        assert len(spherical_kmeans(points, 10, np.random.default_rng(seed))) == 3
     assert spherical_kmeans(np.zeros((3, 4), np.float32), 2, np.random.default_rng(0)).shape == (0, 4)
 
 

@@ -153,6 +153,15 @@ def test_weights_are_followed(labels: int) -> None:
     assert np.allclose(share, weights / weights.sum(), atol=0.01)
 
 
+@pytest.mark.parametrize("labels", [4, 40])
+def test_labels_without_weight_do_not_fill_up(labels: int) -> None:
+    weights = np.zeros(labels, np.float32)
+    weights[[0, 3]] = [1, 2]
+    for count in (3, 4):
+        drawn = RandomNegatives(csr_array((1, labels), dtype=np.float32), count, weights).draw(np.array([0]), np.random.default_rng(0))
+        assert sorted(lists(drawn)[0]) == [0, 3]
+
+
 def test_weights_without_replacement_match_successive_draws() -> None:
     """Two of three labels: P(label 0 is in) = p0 + sum over first picks j of p_j p0 / (1 - p_j); for both ways of drawing."""
     p = np.array([0.2, 0.3, 0.5])

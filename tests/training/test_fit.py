@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 import torch
@@ -26,7 +27,18 @@ from longtail.training.objectives import AllTargets, Objective, OwnCandidates
 from longtail.training.schedules import OneCycle, Schedule, StepDecay
 from longtail.types import I64, Batch, Candidates, Csr
 
+ALL_THREADS, ALL_NUMBA_THREADS = torch.get_num_threads(), numba.get_num_threads()
 DOCUMENTS, FEATURES, LABELS, WIDTH = 60, 24, 12, 16
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """The data are tiny: a second thread costs more than it brings, above all on a busy machine."""
+    torch.set_num_threads(1)
+    numba.set_num_threads(1)
+    yield
+    torch.set_num_threads(ALL_THREADS)
+    numba.set_num_threads(ALL_NUMBA_THREADS)
 
 
 def planted() -> tuple[Csr, Csr]:
@@ -113,7 +125,9 @@ def test_learns_what_was_planted(make: Callable[[], AllTargets | OwnCandidates])
 
 
 @both_objectives
-def test_same_seed_same_bits(make: Callable[[], Objective]) -> None:
+def test_same_seed_and_threads_same_bits(make: Callable[[], Objective]) -> None:
+    torch.set_num_threads(ALL_THREADS)
+    numba.set_num_threads(ALL_NUMBA_THREADS)
     first, second = make(), make()
     assert trained(first) == trained(second)
     assert_same_bits(first.state(), second.state())

@@ -197,11 +197,11 @@ def test_saving_takes_a_tenth_of_the_time_at_most(tmp_path: Path, monkeypatch: p
         now += 5.0
         path.write_bytes(b"")
 
-    assert checkpoint.due()
     now = 1.0
+    assert checkpoint.due()
     checkpoint.save(1, {})
     assert not checkpoint.due()  # 5 of 6 seconds went into saving
-    now = 49.0
+    now = 49.0  # not yet ten times what saving took
     assert not checkpoint.due()
     now = 51.0
     assert checkpoint.due()

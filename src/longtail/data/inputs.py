@@ -24,7 +24,9 @@ def read_documents(source: str, text: str = "") -> Items:
         return from_lines(sys.stdin, "standard input")
     path = Path(source)
     if not path.is_file():
-        raise DataError("no such file" if not path.exists() else "is a folder", "give a file of texts, JSON lines or a table, or - for standard input", file=path)
+        raise DataError(
+            "no such file" if not path.exists() else "is a folder", "give a file of texts, JSON lines or a table, or - for standard input", file=path
+        )
     name = path.name.removesuffix(".gz")
     if name.endswith((".json", ".jsonl")):
         return from_json_lines(open_text_lines(path), path)
@@ -57,7 +59,9 @@ def from_json_lines(lines: Iterable[str], path: Path) -> Items:
         try:
             value: Any = json.loads(line)
         except json.JSONDecodeError as problem:
-            raise DataError(f"not valid JSON ({problem.msg} at column {problem.colno})", "every line must be a JSON object or string", file=path, line=number) from None
+            raise DataError(
+                f"not valid JSON ({problem.msg} at column {problem.colno})", "every line must be a JSON object or string", file=path, line=number
+            ) from None
         if isinstance(value, str):
             value = {"title": value}
         if not isinstance(value, dict):

@@ -78,7 +78,8 @@ class Model:
 class Reranked:
     """A second model with an encoder of its own re-scores the first one's best labels (Paper: Astec Sec. 4, re-ranker).
 
-    score = beta * sigmoid(second) + (1 - beta) * first, within the first `depth` labels of the base.
+    score = beta * sigmoid(second) + (1 - beta) * first, within the first `depth` labels of the base; labels after these keep
+    (1 - beta) * first, which leaves them behind.
     """
 
     KIND = "reranked"
@@ -93,8 +94,11 @@ class Reranked:
     def rank(self, batch: Batch, k: int) -> TopK:
         first = self.base.rank(batch, max(self.depth, k))
         vectors = self.encoder.encode(batch)
-        second = self.classifier.scores(vectors if self.refinement is None else self.refinement.apply(vectors), first.ids)
-        return best(first.ids, self.beta * sigmoid(second) + (1 - self.beta) * np.where(first.ids >= 0, first.scores, 0), min(k, len(self.classifier.rows)))
+        # Labels beyond the depth, there only if more are asked for, get no second score: what is best must not depend on k.
+        seen = np.where(np.arange(first.k) < self.depth, first.ids, TopK.PAD).astype(np.int32)
+        scores = self.classifier.scores(vectors if self.refinement is None else self.refinement.apply(vectors), seen)
+        second = np.where(seen >= 0, sigmoid(scores), np.float32(0))
+        return best(first.ids, self.beta * second + (1 - self.beta) * np.where(first.ids >= 0, first.scores, 0), min(k, len(self.classifier.rows)))
 
     def state(self) -> State:
         parts: dict[str, Any] = {"base": self.base, "encoder": self.encoder, "refinement": self.refinement}

@@ -13,6 +13,23 @@ from torch import Tensor
 from longtail.nn.batches import Bags
 
 
+# Entries of the dense (bags, rows) matrix up to which a product sums gradients by row.
+_DENSE_ENTRIES = 1 << 28
+
+
+def summed_by_row(bags: Bags, place: Tensor, rows: int, gradient_BD: Tensor) -> Tensor:
+    """(U, D): for each of `rows` distinct rows the sum of weight * gradient over the bags that name it.
+
+    place: (P,) which of the distinct rows each entry is. As a matrix product with the (B, U) weights: adding entry by entry
+    would make a GPU wait wherever many bags share a frequent word.
+    """
+    weights, count = bags.weights.to(gradient_BD.dtype), len(bags)
+    if count * rows > _DENSE_ENTRIES:
+        return gradient_BD.new_zeros(rows, gradient_BD.shape[1]).index_add_(0, place, gradient_BD[bags.owners] * weights[:, None])
+    spread_BU = gradient_BD.new_zeros(count * rows).index_add_(0, bags.owners * rows + place, weights).view(count, rows)
+    return spread_BU.T @ gradient_BD
+
+
 class RowAdam:
     """Adam whose moments and updates exist only for the rows a step touches; bias correction counts all steps.
 
@@ -60,9 +77,7 @@ class RowAdam:
             self._step_by_kernel(bags, gradient_BD, rate)
             return
         rows, place = self.named_rows(bags.ids.long())
-        by_entry = gradient_BD.to(self.table.dtype)[bags.owners] * bags.weights.to(self.table.dtype)[:, None]
-        by_row = self.table.new_zeros(len(rows), self.table.shape[1]).index_add_(0, place, by_entry)
-        self.update_rows(rows, by_row, rate)
+        self.update_rows(rows, summed_by_row(bags, place, len(rows), gradient_BD.to(self.table.dtype)), rate)
 
     def _step_by_kernel(self, bags: Bags, gradient_BD: Tensor, rate: float) -> None:
         from longtail.nn.row_kernels import adam_from_bags, grouped_by_row

@@ -135,7 +135,6 @@ def _split(indptr: Any, indices: Any, data: F32, alive: Bools, members: I64, key
             # The seeds have done their work: from here on the sums are those of the halves.
             _forget(indptr, indices, members, sums)
             squared[:] = 0.0
-        moved = 0
         for rank in range(n):
             i = order[rank]
             to_minus = rank >= half
@@ -144,10 +143,9 @@ def _split(indptr: Any, indices: Any, data: F32, alive: Bools, members: I64, key
                 if rounds > 0:
                     squared[1 - int(to_minus)] += _add(indptr, indices, data, members[i], -1.0, sums, 1 - int(to_minus))
                 minus[i] = to_minus
-                moved += 1
         trace[rounds] = (math.sqrt(max(squared[PLUS], 0.0)) + math.sqrt(max(squared[MINUS], 0.0))) / n
         rounds += 1
-        if moved == 0 or (rounds > 1 and trace[rounds - 1] - trace[rounds - 2] < tolerance):
+        if rounds > 1 and trace[rounds - 1] - trace[rounds - 2] < tolerance:
             break
     _forget(indptr, indices, members, sums)
     return rounds

@@ -208,10 +208,13 @@ class StageCheckpoint:
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "epoch.safetensors"
-        self._opened, self._saving = time.monotonic(), 0.0
+        self._opened = self._began = time.monotonic()
+        self._saving = 0.0
 
     def due(self) -> bool:
-        return self._saving <= 0.1 * (time.monotonic() - self._opened)
+        """Whether to save now. What happens between a True and the end of `save` counts as saving."""
+        self._began = time.monotonic()
+        return self._saving <= 0.1 * (self._began - self._opened)
 
     def load(self) -> tuple[int, dict[str, NDArray[Any]]] | None:
         """(epochs done, arrays), or None at the beginning."""
@@ -221,10 +224,9 @@ class StageCheckpoint:
         return int(arrays.pop("epochs_done")[0]), arrays
 
     def save(self, epochs_done: int, arrays: Mapping[str, NDArray[Any]]) -> None:
-        started = time.monotonic()
         with written_aside(self.file) as aside:
             write_arrays(aside, {**arrays, "epochs_done": np.array([epochs_done], dtype=np.int64)})
-        self._saving += time.monotonic() - started
+        self._saving += time.monotonic() - self._began
 
 
 def _remove_leftovers(folder: Path) -> None:

@@ -7,15 +7,21 @@ from longtail.training.objectives import Objective
 from longtail.training.run import Run
 from longtail.training.schedules import Schedule
 
-STEPS, SMALLEST_BATCH = 64, 8
+# Steps per epoch: with fewer, small data learns too little; more are a waste of time on large data.
+FEWEST_STEPS, MOST_STEPS = 64, 512
+
+
+def adapted_batch(documents: int, asked: int) -> int:
+    """`asked`, made smaller (down to 8) or larger (up to four times) so that an epoch has 64 to 512 steps."""
+    return max(min(asked, max(8, documents // FEWEST_STEPS)), min(4 * asked, documents // MOST_STEPS))
 
 
 def fit_stage(objective: Objective, run: Run, name: str, *, epochs: int, batch: int, schedule: Schedule) -> None:
     """Train for `epochs`; a killed run goes on after its last whole epoch, with the same result.
 
-    batch: documents per step at most; small data takes smaller steps, so that an epoch still has `STEPS` of them.
+    batch: documents per step for data of middle size; see `adapted_batch`.
     """
-    batch = min(batch, max(SMALLEST_BATCH, objective.size // STEPS))
+    batch = adapted_batch(objective.size, batch)
     with run.task(name, epochs * -(-objective.size // batch)) as task:
         shown = 0
 

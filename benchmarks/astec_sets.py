@@ -1,0 +1,85 @@
+"""Astec with its defaults on whole data sets, trained on train and measured on test.
+
+``python -m benchmarks.astec_sets FOLDER... --out FILE [--device auto] [--seed 0] [--set a.b=c]``
+
+FOLDER: a data set, or ``shape-131k`` for planted data of the shape of LF-AmazonTitles-131K (294,805 documents, 131,073 labels).
+Absolute times mean something on the GPU only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.record import write_result
+from longtail import api
+from longtail.config import to_tables
+from longtail.data.dataset import Dataset
+from longtail.data.read import read
+from longtail.data.synthetic import SyntheticConfig, synthesise
+from longtail.evaluate import Yardstick, baselines, rank_test
+from longtail.training.progress import PlainDisplay
+
+SHAPE_131K = SyntheticConfig(documents=294_805, test_documents=10_000, labels=131_073, topics=1000, graph_coverage=0.0, missing_rate=0.2)
+# A vocabulary of words, as the published set has (40,000), and the paper's width.
+SETTINGS_131K = ["features.subwords=none", "features.pairs=false", "surrogate.width=300"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", nargs="+")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--set", action="append", default=[])
+    options = parser.parse_args()
+    results: dict[str, Any] = {}
+    for name in options.data:
+        data = synthesise(SHAPE_131K, 0).dataset if name == "shape-131k" else read(name)
+        assignments = [*(SETTINGS_131K if name == "shape-131k" else []), *options.set]
+        results[Path(name).name] = measured(data, assignments, options.device, options.seed, compare=name != "shape-131k")
+        print(json.dumps(results[Path(name).name]), flush=True)
+        if options.out:
+            command = f"python -m benchmarks.astec_sets {' '.join(options.data)} --device {options.device} --seed {options.seed}"
+            write_result(options.out, "astec_sets", results, command, seed=options.seed)
+
+
+def measured(data: Dataset, assignments: list[str], device: str, seed: int, *, compare: bool) -> dict[str, Any]:
+    recipe = api.make_recipe("astec", assignments=assignments)
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        started = time.monotonic()
+        model = api.train(data, run, recipe, device=device, seed=seed, display=PlainDisplay(seconds=30))
+        seconds = time.monotonic() - started
+        events = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        size = sum(path.stat().st_size for path in (run / "bundle").rglob("*") if path.is_file())
+        yardstick = Yardstick.of(data)
+        started = time.monotonic()
+        top = rank_test(model, yardstick, PlainDisplay(seconds=60))
+        predicting = time.monotonic() - started
+    columns = {"astec (single model)": yardstick.score(top)}
+    if compare:
+        columns |= {name: yardstick.score(found) for name, found in baselines(data, yardstick).items()}
+    return {
+        **yardstick.about(),
+        "metrics": {name: {metric: round(value, 3) for metric, value in scores.items()} for name, scores in columns.items()},
+        "seconds": {
+            "training": round(seconds, 1),
+            "stages": {e["name"]: e["seconds"] for e in events if e["event"] == "stage"},
+            "predicting": round(predicting, 1),
+        },
+        "bundle_bytes": size,
+        "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "estimated_memory_mb": next(e["needed"] for e in events if e["event"] == "memory") // 2**20,
+        "device": device,
+        "config": to_tables(recipe.config),
+    }
+
+
+if __name__ == "__main__":
+    main()

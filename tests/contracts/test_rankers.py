@@ -1,0 +1,350 @@
+"""What every trained model promises, whatever recipe and settings made it. A new ranker joins by one line in `VARIANTS`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from longtail import api
+from longtail.config import from_text
+from longtail.data.dataset import Dataset, Items, Split
+from longtail.data.from_texts import with_digest
+from longtail.engine.encoded_tree import EncodedTree
+from longtail.engine.model import Ensemble, Model, Reranked
+from longtail.features.given import is_sparse
+from longtail.persistence import load_part, save_part
+from longtail.predictor import Predictor
+from longtail.recipes import RECIPES, recipe_class
+from longtail.recipes.base import Recipe
+from longtail.search.nearest import NearestDocuments
+from longtail.types import Batch, Ranker, TopK
+
+# Shortlists of 5 of the 12 labels, and a re-ranker that looks at 3 of them: every cut is met.
+SMALL = (
+    "surrogate.width=8", "surrogate.epochs=2", "shortlist.size=5", "shortlist.neighbours=4", "classify.epochs=2", "classify.count=4", "classify.random=2",
+    "reranker.epochs=2", "reranker.depth=3", "tree.leaf_size=4", "tree.beam=1",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A recipe with settings as ``a.b=c``, and how documents come: as text, or as dense or sparse vectors."""
+
+    recipe: str
+    settings: tuple[str, ...]
+    documents: str = "text"
+
+    def make(self) -> Recipe:
+        cls = recipe_class(self.recipe)
+        return cls(from_text(cls.CONFIG(), self.settings))
+
+
+def astec(*settings: str, documents: str = "text") -> Variant:
+    return Variant("astec", (*SMALL, *settings), documents)
+
+
+VARIANTS = {
+    "tiny": Variant("tiny", ("classify.neighbours=3",)),
+    "tiny-dense": Variant("tiny", ("classify.neighbours=3",), "dense"),
+    "astec": astec(),
+    "reranked": astec("reranker.enabled=true"),
+    "ensemble": astec("ensemble.learners=2"),
+    "ensemble-reranked": astec("ensemble.learners=2", "reranker.enabled=true"),
+    "slice": astec("classify.learner=slice"),
+    "dismec": astec("classify.learner=dismec"),
+    "parabel": astec("classify.learner=parabel"),
+    "surrogate": astec("classify.learner=surrogate"),
+    "mlp": astec("surrogate.encoder=mlp"),
+    "cnn": astec("surrogate.encoder=cnn", "features.max_tokens=6"),
+    "dense": astec(documents="dense"),
+    "sparse-vectors": astec(documents="sparse"),
+    "hnsw": astec("shortlist.index=hnsw"),
+    "labels": astec("shortlist.structures=labels"),
+    "several-centres": astec("shortlist.head_labels=5", "shortlist.head_centres=3"),
+    "documents": astec("shortlist.structures=documents"),
+    "uniform": astec("classify.negatives=uniform"),
+    "unigram": astec("classify.negatives=unigram"),
+    "inbatch": astec("classify.negatives=inbatch"),
+    "full": astec("classify.negatives=full"),
+    "label_selection": astec("surrogate.task=label_selection"),
+    "random": astec("surrogate.task=random"),
+    "unsupervised": astec("surrogate.task=unsupervised"),
+    "plain-blocks": astec("surrogate.block=full", "transfer.block=none"),
+}
+
+
+class Keeping:
+    """A recipe that also keeps what its last stage made, as it was before it was saved."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
+        self.made: list[Any] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.recipe, name)
+
+    def classify(self, *arguments: Any) -> Any:
+        self.made.append(self.recipe.classify(*arguments))
+        return self.made[-1]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished run, the model before it was saved, and documents to ask about."""
+
+    variant: Variant
+    data: Dataset
+    run: Path
+    unsaved: Ranker
+    queries: Items
+
+    @cached_property
+    def bundle(self) -> Any:
+        return Predictor.open(self.run).bundle
+
+    @cached_property
+    def batch(self) -> Batch:
+        batch: Batch = self.bundle.featurizer.batch(self.queries)
+        return batch
+
+    @property
+    def n_labels(self) -> int:
+        return len(self.data.labels)
+
+    def rank(self, k: int, rows: Any = slice(None)) -> TopK:
+        top: TopK = self.bundle.ranker.rank(self.batch.rows(rows), k)
+        return top
+
+
+def with_vectors(data: Dataset, kind: str) -> Dataset:
+    """The same documents as vectors: what they are about, and noise."""
+
+    def side(split: Split, seed: int) -> Split:
+        vectors = np.random.default_rng(seed).standard_normal((len(split), len(data.labels) + 3)).astype(np.float32)
+        vectors[:, 3:] = np.abs(vectors[:, 3:]) * 0.2 + split.targets.toarray()
+        return replace(split, documents=Items(split.documents.uids, vectors=csr_array(vectors) if kind == "sparse" else vectors))
+
+    return with_digest(replace(data, train=side(data.train, 1), test=side(data.need_test(), 2)))
+
+
+def with_stranger(documents: Items) -> Items:
+    """The documents, and one more of which no word is known (or whose vector is zero)."""
+    rows = documents.rows(np.append(np.arange(len(documents)), 0))
+    if rows.vectors is None:
+        return replace(rows, fields={name: [*texts[:-1], "qqqq zzzz"] for name, texts in rows.fields.items()})
+    given: Any = rows.vectors
+    vectors = given.toarray() if is_sparse(given) else given.copy()
+    vectors[-1] = 0
+    return replace(rows, vectors=csr_array(vectors) if is_sparse(given) else vectors)
+
+
+def train(variant: Variant, data: Dataset, run: Path, seed: int = 0) -> Ranker:
+    """Train into `run`; the model as it was before it was saved."""
+    recipe: Any = Keeping(variant.make())
+    api.train(data, run, recipe, seed=seed, device="cpu")
+    return recipe.made[0] if len(recipe.made) == 1 else Ensemble(tuple(recipe.made))
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory, planted: Dataset, one_thread: None) -> Callable[[str], Trained]:
+    """Trains each variant once."""
+    finished: dict[str, Trained] = {}
+
+    def trained(name: str) -> Trained:
+        if name not in finished:
+            variant, run = VARIANTS[name], tmp_path_factory.mktemp("rankers") / name
+            data = planted if variant.documents == "text" else with_vectors(planted, variant.documents)
+            finished[name] = Trained(variant, data, run, train(variant, data, run), with_stranger(data.need_test().documents))
+        return finished[name]
+
+    return trained
+
+
+@pytest.fixture(scope="module", params=VARIANTS)
+def model(request: pytest.FixtureRequest, workshop: Callable[[str], Trained]) -> Trained:
+    return workshop(request.param)
+
+
+def equal(a: TopK, b: TopK) -> None:
+    np.testing.assert_array_equal(a.ids, b.ids)
+    np.testing.assert_array_equal(a.scores, b.scores)
+
+
+def artefacts(run: Path) -> dict[str, bytes]:
+    """Every file that a run leaves behind, except its diary (times) and its lock."""
+    return {str(p.relative_to(run)): p.read_bytes() for p in run.rglob("*") if p.is_file() and p.name not in ("metrics.jsonl", ".lock")}
+
+
+def test_every_recipe_joins_this_test() -> None:
+    assert {variant.recipe for variant in VARIANTS.values()} == RECIPES.keys()
+
+
+# ---- lists ----
+
+
+@pytest.mark.parametrize("k", [1, 4, 12, 40])
+def test_lists_are_well_formed(model: Trained, k: int) -> None:
+    top = model.rank(k)
+    assert isinstance(model.bundle.ranker, Ranker)
+    assert top.ids.shape == (len(model.queries), min(k, model.n_labels))
+    assert top.ids.dtype == np.int32
+    assert top.scores.dtype == np.float32
+    for ids, scores in zip(top.ids, top.scores, strict=True):
+        found = ids[ids != TopK.PAD]
+        assert len(np.unique(found)) == len(found)
+        assert ((found >= 0) & (found < model.n_labels)).all()
+        assert (ids[: len(found)] == found).all(), "padding comes last"
+        assert np.isfinite(scores[: len(found)]).all()
+        assert np.isneginf(scores[len(found) :]).all()
+        pairs = list(zip(-scores[: len(found)], found, strict=True))
+        assert pairs == sorted(pairs), "best first, ties by label number"
+
+
+def test_documents_get_labels_and_not_all_the_same(model: Trained) -> None:
+    top = model.rank(3)
+    assert (top.ids[:-1, 0] >= 0).all()
+    assert len(np.unique(top.ids[:-1, 0])) > 2
+
+
+def test_asking_for_more_does_not_change_the_best(model: Trained) -> None:
+    whole = model.rank(model.n_labels)
+    for k in (1, 2, 4):
+        equal(model.rank(k), TopK(whole.ids[:, :k], whole.scores[:, :k]))
+
+
+def test_no_document_is_no_error(model: Trained) -> None:
+    assert model.rank(3, slice(0, 0)).ids.shape == (0, 3)
+
+
+# ---- F13, F14 ----
+
+
+@pytest.mark.claim("F13")
+def test_a_saved_model_predicts_bit_for_bit_what_it_predicted_before(model: Trained, tmp_path: Path) -> None:
+    before = model.unsaved.rank(model.batch, model.n_labels)
+    equal(model.rank(model.n_labels), before)
+    save_part(model.bundle.ranker, tmp_path / "again")
+    equal(load_part(tmp_path / "again").rank(model.batch, model.n_labels), before)
+
+
+@pytest.mark.claim("F13", "F14")
+def test_equal_seeds_give_equal_files_whatever_the_test_truth(model: Trained, tmp_path: Path) -> None:
+    """Every stage and the bundle, byte by byte."""
+    test = model.data.need_test()
+    shuffled = test.targets[np.random.default_rng(3).permutation(len(test))]
+    assert (shuffled != test.targets).nnz
+    data = with_digest(replace(model.data, test=replace(test, targets=shuffled)))
+    assert data.digest != model.data.digest
+    train(model.variant, data, tmp_path / "again")
+    first, again = artefacts(model.run), artefacts(tmp_path / "again")
+    assert first.keys() == again.keys()
+    assert [name for name in first if first[name] != again[name]] == []
+    equal(Predictor.open(tmp_path / "again").rank(model.queries, 5), Predictor.open(model.run).rank(model.queries, 5))
+
+
+def test_another_seed_gives_another_model(workshop: Callable[[str], Trained], tmp_path: Path) -> None:
+    model = workshop("astec")
+    train(model.variant, model.data, tmp_path / "other", seed=1)
+    first, other = artefacts(model.run), artefacts(tmp_path / "other")
+    changed = {name.rpartition("/")[0] for name in first if first[name] != other.get(name)}
+    assert {"stages/1_surrogate", "stages/4_classify", "bundle/ranker"} <= changed
+    assert "stages/0_prepare" not in changed
+
+
+def test_members_of_an_ensemble_differ(workshop: Callable[[str], Trained]) -> None:
+    first, second = workshop("ensemble").bundle.ranker.members
+    assert not np.array_equal(first.encoder.table, second.encoder.table)
+    assert not np.array_equal(first.classifier.rows, second.classifier.rows)
+
+
+# ---- F15 ----
+
+
+@pytest.mark.claim("F15")
+def test_a_document_does_not_depend_on_its_batch(model: Trained) -> None:
+    k, n = model.n_labels, len(model.queries)
+    whole = model.rank(k)
+    order = np.random.default_rng(0).permutation(n)
+    pieces = [(rows, model.rank(k, rows)) for rows in (*np.arange(n)[:, None], order, order[: n // 3])]
+    for rows, top in pieces:
+        for row, ids, scores in zip(rows, top.ids, top.scores, strict=True):
+            expected = dict(zip(whole.ids[row].tolist(), whole.scores[row].tolist(), strict=True))
+            assert set(ids.tolist()) == expected.keys()
+            np.testing.assert_allclose(scores, [expected[label] for label in ids.tolist()], rtol=0, atol=1e-6)
+
+
+# ---- F16 ----
+
+
+def shortlisted(ranker: Any, batch: Batch) -> list[set[int]]:
+    """The labels that a model may predict for each document, by looking at its parts."""
+    if isinstance(ranker, Ensemble):
+        return [set().union(*sets) for sets in zip(*(shortlisted(member, batch) for member in ranker.members), strict=True)]
+    if isinstance(ranker, Reranked):
+        return shortlisted(ranker.base, batch)
+    if isinstance(ranker, EncodedTree):
+        vectors = ranker.encode(batch)
+        leaves, leaf_of = ranker.tree.leaf_scores(Batch(dense=vectors)).ids, ranker.tree.clusters
+        return [set(np.flatnonzero(np.isin(leaf_of, row[row >= 0])).tolist()) for row in leaves]
+    if isinstance(ranker, NearestDocuments):
+        return neighbours_labels(ranker, batch)
+    assert isinstance(ranker, Model)
+    found = ranker.shortlister.query(ranker.encoder.encode(batch), ranker.shortlist_size)
+    return [set(row[row >= 0].tolist()) for row in found.ids]
+
+
+def neighbours_labels(ranker: NearestDocuments, batch: Batch) -> list[set[int]]:
+    """Labels of the nearest documents (of all that are as near as the last), by plain products."""
+    x: Any = batch.dense if batch.sparse is None else batch.sparse.toarray()
+    similarity = (ranker.documents @ x.T).T
+    last = -np.partition(-similarity, ranker.config.neighbours - 1, axis=1)[:, ranker.config.neighbours - 1]
+    near = (similarity > 1e-9) & (similarity >= last[:, None] - 1e-6)
+    return [set(ranker.targets[np.flatnonzero(row)].indices.tolist()) for row in near]
+
+
+@pytest.mark.claim("F16")
+def test_a_label_outside_the_shortlist_is_never_predicted(model: Trained) -> None:
+    ranker, top = model.bundle.ranker, model.rank(model.n_labels)
+    allowed = shortlisted(ranker, model.batch)
+    assert min(map(len, allowed)) < model.n_labels, "shortlists are smaller than the set of labels, or this test says nothing"
+    for ids, labels in zip(top.ids, allowed, strict=True):
+        found = set(ids[ids >= 0].tolist())
+        assert found <= labels
+        if not isinstance(ranker, NearestDocuments):
+            assert found == labels, "every label of the shortlist comes before any other"
+
+
+# ---- no torch ----
+
+PREDICT = """
+import json, sys
+sys.modules["torch"] = None  # importing it fails
+import numpy as np
+from longtail.data.dataset import Items
+from longtail.predictor import Predictor
+texts = json.loads(sys.argv[1])
+for folder in sys.argv[2:]:
+    top = Predictor.open(folder).rank(Items([str(n) for n in range(len(texts))], {"title": texts}), 5)
+    print(json.dumps([top.ids.tolist(), top.scores.view(np.int32).tolist()]))
+"""
+
+
+def test_opening_and_predicting_needs_no_torch(workshop: Callable[[str], Trained]) -> None:
+    models = [workshop(name) for name in ("ensemble-reranked", "parabel", "mlp", "cnn", "plain-blocks")]
+    texts = list(models[0].queries.fields["title"])
+    command = [sys.executable, "-c", PREDICT, json.dumps(texts), *(str(model.run) for model in models)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for line, model in zip(done.stdout.splitlines(), models, strict=True):
+        ids, bits = json.loads(line)
+        equal(TopK(np.array(ids, np.int32), np.array(bits, np.int32).view(np.float32)), model.rank(5))
