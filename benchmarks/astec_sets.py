@@ -22,7 +22,7 @@ from longtail.config import to_tables
 from longtail.data.dataset import Dataset
 from longtail.data.read import read
 from longtail.data.synthetic import SyntheticConfig, synthesise
-from longtail.evaluate import Yardstick, baselines, rank_test
+from longtail.evaluation import Yardstick, baselines, rank_test
 from longtail.training.progress import PlainDisplay
 
 SHAPE_131K = SyntheticConfig(documents=294_805, test_documents=10_000, labels=131_073, topics=1000, graph_coverage=0.0, missing_rate=0.2)

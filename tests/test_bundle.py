@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -62,8 +63,9 @@ def test_wrong_calls(tiny_run: Path) -> None:
     assert model.predict(["zzzz"]) == [[]]
     with pytest.raises(ConfigError, match="k is 0"):
         model.predict(["owl"], k=0)
+    untyped: Any = ["owl", 3]
     with pytest.raises(ConfigError, match="text 1 is 3"):
-        model.predict(["owl", 3])  # type: ignore[list-item]  # what an untyped caller may do
+        model.predict(untyped)
 
 
 def edit_manifest(change: Callable[[dict[str, object]], None], *, resign: bool = True) -> Callable[[Path], None]:

@@ -26,7 +26,7 @@ from scipy.sparse import csr_array
 from longtail.engine.encoders import FrozenBag, ResidualMap
 from longtail.engine.model import Classifier, Ensemble, Model
 from longtail.errors import ConfigError
-from longtail.evaluate import Yardstick
+from longtail.evaluation import Yardstick
 from longtail.search.index import ExactIndex
 from longtail.search.shortlist import InstanceVote, LabelIndex, MergedShortlist
 from longtail.types import F32, Batch, Csr, TopK

@@ -367,6 +367,17 @@ def test_a_control_too_weak_to_exclude_the_effect_is_undecided() -> None:
     assert runner.judged_control(replace(control, check=READS.all_of[0]), narrow, [effect])[0] == "ok"
 
 
+def test_an_effect_that_must_shrink_is_compared_with_the_claims_own() -> None:
+    def state(value: float, reach: float) -> str:
+        effect, rest = (runner.Checked(READS.all_of[0], Estimate(at, at - wide, at + wide), "pass", {}) for at, wide in ((2.0, 0.3), (value, reach)))
+        return runner.judged_control(replace(READS.controls[0], expect="shrinks"), rest, [effect])[0]
+
+    assert [state(1.0, 0.4), state(1.0, 1.2), state(3.0, 0.4)] == ["ok", "undecided", "failed"]
+    difference = Estimate(5.0, 4.0, 6.0).minus(Estimate(1.0, 0.0, 2.0))
+    assert difference.value == 4.0
+    assert difference.low == pytest.approx(4 - 2**0.5)
+
+
 def test_two_seeds_never_give_a_verdict(shop: Workshop) -> None:
     record = runner.decide(READS, shop, seeds=2)
     assert (record["verdict"], record["reason"]) == ("inconclusive", "2 seeds, a verdict needs 3")

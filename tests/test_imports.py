@@ -14,10 +14,10 @@ import longtail
 ROOT = Path(longtail.__file__).parent
 
 # From top to bottom; a room may import rooms above it and itself (docs/architecture.md).
-ROOMS = (
-    "errors config types compiled persistence metrics data features graph search engine nn training "
-    "recipes pipeline bundle predictor evaluate compare api demo serve report cli"
-).split()
+ROOMS = [
+    *("errors", "config", "types", "compiled", "persistence", "metrics", "data", "features", "graph", "search", "engine", "nn", "training"),
+    *("recipes", "pipeline", "bundle", "predictor", "evaluation", "compare", "api", "demo", "serve", "report", "cli"),
+]
 
 TORCH_ROOMS = {"nn", "training", "recipes"}
 
@@ -62,5 +62,9 @@ def test_public_names_exist() -> None:
     for name in ("Dataset", "Predictor", "TopK", "LongtailError", "RECIPES", "train", "evaluate", "read"):
         assert getattr(longtail, name) is not None
         assert name in dir(longtail)
+    # A module of the same name would take the place of a function once it is imported.
+    assert callable(longtail.train)
+    assert callable(longtail.evaluate)
+    assert callable(longtail.read)
     with pytest.raises(AttributeError, match="nonsense"):
         _ = longtail.nonsense

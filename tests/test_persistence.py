@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ def test_every_kind_of_the_whitelist_can_be_imported() -> None:
 
     for kind, home in KINDS.items():
         module, _, name = home.partition(":")
-        assert getattr(importlib.import_module(module), name).KIND == kind
+        assert kind == getattr(importlib.import_module(module), name).KIND
 
 
 @given(st.lists(st.text(), max_size=20))
@@ -132,7 +133,7 @@ def spoil_offsets(folder: Path) -> None:
     (folder / "arrays.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + raw[8 + length :])
 
 
-SPOILT = {
+SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     "no part.json": (lambda f: (f / "part.json").unlink(), "missing"),
     "no arrays": (lambda f: (f / "arrays.safetensors").unlink(), "missing"),
     "part.json cut": (lambda f: (f / "part.json").write_text('{"format"'), "not valid JSON"),
@@ -165,9 +166,14 @@ def test_a_spoilt_part_names_its_file(tmp_path: Path, how: str) -> None:
 def test_written_aside_leaves_nothing_behind_on_failure(tmp_path: Path) -> None:
     target = tmp_path / "result.json"
     target.write_text("old")
-    with pytest.raises(ValueError, match="broken"), written_aside(target) as aside:
-        aside.write_text("half")
-        raise ValueError("broken")
+
+    def half_a_write() -> None:
+        with written_aside(target) as aside:
+            aside.write_text("half")
+            raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        half_a_write()
     assert target.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["result.json"]
 

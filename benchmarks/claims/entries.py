@@ -131,8 +131,8 @@ Check: TypeAlias = Difference | Level | Sweep | Probe
 class Control:
     """The experiment with the mechanism removed.
 
-    removed: what was taken away, in words. expect: the effect `vanishes` (the check must not pass), or the check `holds`
-    (where the control is a contrast that must show).
+    removed: what was taken away, in words. expect: the effect `vanishes` (the check must not pass), `shrinks` (where only part
+    of the mechanism can be taken away: it must be smaller than the claim's), or the check `holds` (a contrast that must show).
     data, variants: where they differ from the claim's.
     """
 
@@ -140,7 +140,7 @@ class Control:
     check: Check
     data: DataSpec | None = None
     variants: Mapping[str, Variant] = field(default_factory=dict)
-    expect: Literal["vanishes", "holds"] = "vanishes"
+    expect: Literal["vanishes", "shrinks", "holds"] = "vanishes"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from benchmarks.claims.verdict import Column
 from benchmarks.claims.worlds import World
 from longtail import metrics
 from longtail.errors import ConfigError
-from longtail.evaluate import rank_test
+from longtail.evaluation import rank_test
 from longtail.persistence import load_part, written_aside
 from longtail.predictor import Predictor
 from longtail.training.prepare import TrainingSet

@@ -179,22 +179,24 @@ def concluded(claim: Claim, all_of: Sequence[Checked], any_of: Sequence[Checked]
 
 
 def judged_control(control: Control, checked: Checked, effects: Sequence[Checked]) -> tuple[ControlState, dict[str, Any]]:
-    """Whether a control came out as it must.
-
-    A vanishing effect is one that is not shown, as the spec has it; but where its interval is so wide that it holds the very
-    effect of the claim, the control shows nothing either way and is undecided.
-    """
-    state: ControlState
+    """Whether a control came out as it must, beside the claim's own `effects`."""
+    like = [effect.estimate for effect in effects if type(effect.check) is type(control.check)]
     if control.expect == "holds":
         state = _WHERE_IT_MUST_HOLD[checked.outcome]
-    elif checked.outcome == "pass":
-        state = "failed"
+    elif control.expect == "shrinks":
+        state = _WHERE_IT_MUST_HOLD[judge(like[0].minus(checked.estimate), control.check.rule, 0.0)]
     else:
-        like = [effect.estimate for effect in effects if type(effect.check) is type(control.check)]
-        shown = [effect for effect in like if judge(effect, control.check.rule, control.check.bound) == "pass"]
-        hidden = any(checked.estimate.low <= effect.value <= checked.estimate.high for effect in shown)
-        state = "undecided" if hidden else "ok"
+        state = _vanished(control, checked, like)
     return state, {"removed": control.removed, "expect": control.expect, "state": state, **checked.record()}
+
+
+def _vanished(control: Control, checked: Checked, effects: Sequence[Estimate]) -> ControlState:
+    """A vanished effect is one that is not shown, as the spec has it; but where its interval is so wide that it holds the very
+    effect of the claim, the control shows nothing either way and is undecided."""
+    if checked.outcome == "pass":
+        return "failed"
+    shown = [effect for effect in effects if judge(effect, control.check.rule, control.check.bound) == "pass"]
+    return "undecided" if any(checked.estimate.low <= effect.value <= checked.estimate.high for effect in shown) else "ok"
 
 
 def spread(values: Sequence[float]) -> dict[str, Any]:

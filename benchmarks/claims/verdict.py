@@ -74,6 +74,12 @@ class Estimate:
     def seeds(self) -> int:
         return len(self.per_seed)
 
+    def minus(self, other: Estimate) -> Estimate:
+        """The difference of two independent numbers, its interval by the rule for normal errors."""
+        reach = math.hypot(self.high - self.low, other.high - other.low) / 2
+        value = self.value - other.value
+        return Estimate(value, value - reach, value + reach)
+
 
 @dataclass(frozen=True)
 class Power:

@@ -19,7 +19,7 @@ from longtail.data.dataset import Dataset
 from longtail.data.read import read
 from longtail.data.synthetic import PRESETS, Synthetic, SyntheticConfig, synthesise
 from longtail.errors import ConfigError
-from longtail.evaluate import Yardstick
+from longtail.evaluation import Yardstick
 from longtail.types import Csr
 
 Truth = Literal["observed", "complete"]

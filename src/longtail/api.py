@@ -13,7 +13,7 @@ from longtail.data.dataset import Dataset
 from longtail.data.digest import training_digest
 from longtail.data.read import read
 from longtail.errors import ConfigError
-from longtail.evaluate import evaluate as _evaluate
+from longtail.evaluation import evaluate as _evaluate
 from longtail.persistence import written_aside
 from longtail.predictor import Predictor
 from longtail.recipes import DEFAULT, recipe_class
@@ -51,6 +51,8 @@ def train(
     """
     if device not in ("auto", "cpu", "cuda"):
         raise ConfigError(f"device '{device}', expected auto, cpu or cuda", "use --device auto")
+    if settings and not isinstance(recipe, str):
+        raise ConfigError("settings were given beside a recipe that is already made", "give the settings to the recipe's config, or name the recipe")
     made = make_recipe(recipe, settings=settings) if isinstance(recipe, str) else recipe
     display = display or SilentDisplay()
     dataset = data if isinstance(data, Dataset) else read(Path(data), test=False)

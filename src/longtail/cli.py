@@ -136,7 +136,7 @@ def parser() -> Parser:
     c = command("convert", data_convert, "read DATA in any format and write it in another", data)
     add_data(c)
     c.add_argument("out", type=Path, metavar="OUT")
-    c.add_argument("--format", default="lf", choices=("lf", "sparse", "split", "npz", "jsonl", "csv", "parquet"))
+    c.add_argument("--format", default="lf", choices=("lf", "sparse", "split", "npz", "jsonl", "csv", "tsv", "parquet"))
     c.add_argument("--vocabulary", type=Path, metavar="SKOS", help="a SKOS vocabulary (Turtle, RDF/XML, N-Triples) that gives label texts and label graphs")
     c.add_argument("--language", default="en", help="language of the vocabulary's names (default en)")
     c = command("synthetic", data_synthetic, "write planted data with a known answer", data)
@@ -149,10 +149,13 @@ def parser() -> Parser:
 
 def add_data(c: argparse.ArgumentParser) -> None:
     c.add_argument("data", type=Path, metavar="DATA", help="a data folder or file (docs/data-formats.md)")
-    c.add_argument("--text-column", default="", metavar="NAMES", help="text column(s) of a table, e.g. title,content")
-    c.add_argument("--label-column", default="", metavar="NAME", help="labels column of a table")
-    c.add_argument("--separator", default="", metavar="S", help="what separates labels inside a cell of a table")
-    c.add_argument("--test", type=Path, metavar="FILE", help="test documents of a table")
+    table = c.add_argument_group("tables (CSV, TSV, JSON lines, Parquet)")
+    table.add_argument("--text", metavar="NAMES", help="text column(s), e.g. title,content")
+    table.add_argument("--labels", metavar="NAME", help="labels column")
+    table.add_argument("--uid", metavar="NAME", help="id column")
+    table.add_argument("--separator", metavar="S", help="what separates labels inside a cell; '' for one label per cell")
+    table.add_argument("--test", type=Path, metavar="FILE", help="test documents")
+    table.add_argument("--label-texts", type=Path, metavar="FILE", help="a table of label ids and their texts")
 
 
 # ---- commands ----
@@ -167,8 +170,8 @@ def display() -> Display:
 def read_data(options: argparse.Namespace, *, test: bool = True) -> Dataset:
     from longtail.data.read import read
 
-    given = {"text": options.text_column, "labels": options.label_column, "separator": options.separator, "test_file": options.test}
-    return read(options.data, test=test, **{name: value for name, value in given.items() if value})
+    given = {name: getattr(options, name) for name in ("text", "labels", "uid", "separator", "label_texts")} | {"test_file": options.test}
+    return read(options.data, test=test, **{name: value for name, value in given.items() if value is not None})
 
 
 def train(options: argparse.Namespace) -> None:
@@ -178,12 +181,14 @@ def train(options: argparse.Namespace) -> None:
     recipe = api.make_recipe(options.recipe or DEFAULT, config=options.config, assignments=options.set)
     data = read_data(options, test=False)
     api.train(data, options.out, recipe, seed=options.seed, device=options.device, restart=options.restart, display=display())
-    print(f'bundle: {options.out / "bundle"}\nask it: longtail predict {options.out} "a text"\nmeasure it: longtail evaluate {options.out} {options.data}')
+    print(f'bundle: {options.out / "bundle"}\nask it: longtail predict {options.out} "a text"')
+    if options.data.is_dir():
+        print(f"measure it: longtail evaluate {options.out} {options.data}")
 
 
 def evaluate(options: argparse.Namespace) -> None:
-    from longtail.evaluate import Yardstick, baselines, table
-    from longtail.evaluate import evaluate as run_evaluation
+    from longtail.evaluation import Yardstick, baselines, table
+    from longtail.evaluation import evaluate as run_evaluation
     from longtail.predictor import Predictor
 
     model, data, show = Predictor.open(options.model), read_data(options), display()
@@ -223,7 +228,7 @@ def predict(options: argparse.Namespace) -> None:
     else:
         top = model.rank(documents, options.k)
     if options.format == "npz":
-        from longtail.data.npz import save_csr
+        from longtail.data.matrices import save_csr
         from longtail.metrics import to_csr
 
         save_csr(options.output, to_csr(top, len(model.bundle.labels)))

@@ -9,7 +9,7 @@ import numpy as np
 
 from longtail import metrics
 from longtail.data.dataset import Dataset
-from longtail.evaluate import Yardstick, predictions
+from longtail.evaluation import Yardstick, predictions
 from longtail.training.progress import Display, SilentDisplay
 
 SHOWN = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "R@10", "R@100")

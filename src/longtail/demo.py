@@ -8,7 +8,7 @@ from pathlib import Path
 from longtail import api
 from longtail.data.read import read
 from longtail.data.sample_data import sample_folder
-from longtail.evaluate import Yardstick, baselines, rank_test, table
+from longtail.evaluation import Yardstick, baselines, rank_test, table
 from longtail.recipes import DEFAULT
 from longtail.training.progress import Display
 
@@ -25,9 +25,8 @@ def run_demo(out: Path, display: Display) -> None:
     """Everything on the CPU; the numbers are measured here and now."""
     started = time.monotonic()
     data = read(sample_folder())
-    print(
-        f"A reverse dictionary from WordNet: {len(data.train):,} definitions to learn from, {len(data.need_test()):,} to be tested on, {len(data.labels):,} concepts."
-    )
+    sizes = f"{len(data.train):,} definitions to learn from, {len(data.need_test()):,} to be tested on, {len(data.labels):,} concepts"
+    print(f"A reverse dictionary from WordNet: {sizes}.")
     model = api.train(data, out, DEFAULT, device="cpu", display=display)
     yardstick = Yardstick.of(data)
     columns = {DEFAULT: yardstick.score(rank_test(model, yardstick, display))}
@@ -40,6 +39,5 @@ def run_demo(out: Path, display: Display) -> None:
         print(question)
         for answer in answers:
             print(f"  {answer.score:6.3f}  {answer.name}")
-    print(
-        f'\n{time.monotonic() - started:.0f} seconds. The model is {out / "bundle"}. Ask it more:\n  .venv/bin/longtail predict {out} "a building where books are kept"'
-    )
+    print(f"\n{time.monotonic() - started:.0f} seconds. The model is {out / 'bundle'}. Ask it more:")
+    print(f'  .venv/bin/longtail predict {out} "a building where books are kept"')

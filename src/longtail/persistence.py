@@ -168,7 +168,7 @@ def load_part(folder: Path, kinds: Mapping[str, str] = KINDS) -> Any:
     if kind == "none":
         return None
     if kind not in kinds:
-        raise BundleError(f"{folder / 'part.json'}: unknown kind '{kind}'", "the bundle was made by a newer version of longtail; upgrade it")
+        raise BundleError(f"{folder / 'part.json'}: unknown kind '{kind}'", "upgrade longtail if a newer version made it; parts of your own cannot be loaded")
     try:
         arrays: dict[str, Any] = dict(map_arrays(folder / "arrays.safetensors")) if head["arrays"] else {}
         for name, shape in head["sparse"].items():

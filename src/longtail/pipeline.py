@@ -7,6 +7,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from longtail.data.dataset import Dataset
 from longtail.engine.model import Ensemble
 from longtail.recipes.base import Recipe
@@ -35,5 +37,6 @@ def train_one(recipe: Recipe, data: TrainingSet, run: Run) -> Ranker:
     surrogate = run.stage("1_surrogate", lambda: recipe.surrogate(data, run))
     shortlister = run.stage("2_shortlist", lambda: recipe.shortlist(data, surrogate, run))
     model = run.stage("3_transfer", lambda: recipe.transfer(data, surrogate, shortlister, run))
-    ranker: Ranker = run.stage("4_classify", lambda: recipe.classify(data, surrogate, shortlister, model, run))
+    ranker: Any = run.stage("4_classify", lambda: recipe.classify(data, surrogate, shortlister, model, run))
+    assert isinstance(ranker, Ranker), "a recipe's last stage gives a ranker"
     return ranker

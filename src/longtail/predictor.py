@@ -52,6 +52,7 @@ class Predictor:
 
         on_block: called with the number of documents done since the last call.
         """
+        documents = self._readable(documents)
         width = min(k, len(self.bundle.labels))
         ids = np.full((len(documents), width), TopK.PAD, dtype=np.int32)
         scores = np.full((len(documents), width), -np.inf, dtype=np.float32)
@@ -61,6 +62,15 @@ class Predictor:
             ids[rows, : top.k], scores[rows, : top.k] = top.ids, top.scores
             on_block(len(rows))
         return TopK(ids, scores)
+
+    def _readable(self, documents: Items) -> Items:
+        """Documents with every field that the model reads: a field they lack is empty, a plain text is the first field."""
+        fields, given = self.bundle.featurizer.fields, dict(documents.fields)
+        if list(given) == ["title"] and fields and "title" not in fields:
+            given = {fields[0]: given["title"]}
+        if not any(name in given for name in fields):
+            return documents
+        return Items(documents.uids, {name: given.get(name, [""] * len(documents)) for name in fields}, documents.vectors)
 
     def named(self, top: TopK) -> list[list[Prediction]]:
         """Label numbers as ids and names."""

@@ -352,6 +352,15 @@ def test_no_label_has_documents(n_labels: int) -> None:
         assert np.all(top.ids == TopK.PAD)
 
 
+def test_a_tree_of_empty_leaves_finds_nothing() -> None:
+    nothing = LinearRows(csr_array((6, WIDTH), dtype=np.float32), np.zeros(6, np.float32), np.zeros(6, np.int32))
+    starts = np.array([0, 2, 4, 6, 6, 6, 6, 6])
+    tree = ClusterTree(TreeConfig(), 3, np.zeros(0, np.int32), SparseWeights.of(nothing, starts))
+    batch = Batch(sparse=csr_array(np.ones((2, WIDTH), np.float32)))
+    assert np.all(tree.leaf_scores(batch).ids == TopK.PAD)
+    assert np.all(tree.rank(batch, 3).ids == TopK.PAD)
+
+
 def test_documents_without_features_or_labels() -> None:
     x, y = planted(13)
     features, labels = x.toarray(), y.toarray()

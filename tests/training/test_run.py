@@ -152,7 +152,7 @@ def test_events_are_logged_as_json_lines(tmp_path: Path) -> None:
 def test_memory_is_checked_before_long_work(tmp_path: Path) -> None:
     with Run.open(tmp_path / "r", IDENTITY) as run:
         run.check_memory(1000, "training")
-        with pytest.raises(RunError, match="needs about 1000.0 TB"):
+        with pytest.raises(RunError, match=r"needs about 1000\.0 TB"):
             run.check_memory(10**15, "training")
 
 

@@ -14,7 +14,8 @@ from longtail.errors import DataError
 
 
 def read_documents(source: str, text: str = "") -> Items:
-    """The documents in `source`: ``-`` (standard input), ``*.json[l][.gz]``, ``*.csv``/``*.tsv``/``*.parquet``, ``*.npy``, else one text per line.
+    """The documents in `source`: ``-`` (standard input),
+    ``*.json[l][.gz]``, ``*.csv``/``*.tsv``/``*.parquet``, ``*.npy``/``*.npz`` (vectors), else one text per line.
 
     text: column(s) of a table, by default found as in training.
     A JSON line is an object with text fields (``title``, ``content``, ..., and ``uid``), or just a string. A document
@@ -28,13 +29,13 @@ def read_documents(source: str, text: str = "") -> Items:
             "no such file" if not path.exists() else "is a folder", "give a file of texts, JSON lines or a table, or - for standard input", file=path
         )
     name = path.name.removesuffix(".gz")
-    if name.endswith((".json", ".jsonl")):
+    if name.endswith((".json", ".jsonl", ".ndjson")):
         return from_json_lines(open_text_lines(path), path)
     if name.endswith((".csv", ".tsv", ".parquet")):
         from longtail.data.tables import read_texts
 
         return read_texts(path, text)
-    if name.endswith(".npy"):
+    if name.endswith((".npy", ".npz")):
         from longtail.data.npz import read_vectors
 
         vectors = read_vectors(path)
@@ -68,6 +69,8 @@ def from_json_lines(lines: Iterable[str], path: Path) -> Items:
             raise DataError(f"{str(value)[:40]!r} is neither an object nor a string", 'write {"title": "..."} on every line', file=path, line=number)
         uids.append(str(value.get("uid", number - 1)))
         row = {name: text for name, text in value.items() if isinstance(text, str) and name != "uid"}
+        if "title" not in row and "text" in row:
+            row["title"] = row.pop("text")  # as tables do in training
         names.update(dict.fromkeys(row))
         rows.append(row)
     return Items(uids, {name: [row.get(name, "") for row in rows] for name in names})

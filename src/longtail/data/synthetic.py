@@ -48,7 +48,12 @@ class SyntheticConfig:
     zipf: float = setting(1.0, "exponent of label frequency by rank; 0 makes all labels equally frequent", low=0, high=3)
     text_informativeness: float = setting(1.0, "share of the words of labels and topics that are not replaced by noise; 0 makes text useless", low=0, high=1)
     token_dropout: float = setting(0.5, "chance that a word of a label is left out of a document of that label", low=0, high=1)
-    missing_rate: float = setting(0.3, "share of true (document, label) pairs that are not recorded, mostly of rare labels; 0 records all", low=0, high=0.9)
+    missing_rate: float = setting(
+        0.3,
+        "share of true test pairs that are not recorded, mostly of rare labels; training loses fewer; 0 records all",
+        low=0,
+        high=0.9,
+    )
     label_text: float = setting(1.0, "share of labels that have a text", low=0, high=1)
     graph_coverage: float = setting(0.8, "share of training documents and labels with edges to anchors; 0 leaves out the graph", low=0, high=1)
     noise_edges: float = setting(0.1, "share of edges that lead to a random anchor; 1 makes the graph useless", low=0, high=1)

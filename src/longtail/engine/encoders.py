@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from longtail.errors import ConfigError
+from longtail.graph.threads import threads_for
 from longtail.persistence import Part, State
 from longtail.types import F32, Batch
 
@@ -191,4 +192,5 @@ def add_bags(batch: Batch, table: F32, sums: F32) -> None:
     x = batch.sparse
     if x is None or x.shape[1] != table.shape[0]:
         raise ConfigError(f"this model reads sparse features of its own vocabulary of {table.shape[0]}", "let the bundle's featurizer make the batch")
-    kernels.add_bags(x.indptr.astype(np.int64), x.indices.astype(np.int32), x.data.astype(np.float32), table, sums)
+    with threads_for(len(batch)):
+        kernels.add_bags(x.indptr.astype(np.int64), x.indices.astype(np.int32), x.data.astype(np.float32), table, sums)

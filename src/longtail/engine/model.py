@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from longtail.engine.encoders import FrozenEncoder, Refinement
+from longtail.graph.threads import threads_for
 from longtail.persistence import State
 from longtail.types import F32, I32, Batch, Ranker, Shortlister, TopK
 
@@ -27,7 +28,8 @@ class Classifier:
         from longtail.engine.kernels import score_candidates
 
         found = np.empty(ids.shape, dtype=np.float32)
-        score_candidates(np.ascontiguousarray(vectors, dtype=np.float32), self.rows, np.ascontiguousarray(ids), found)
+        with threads_for(len(ids), each=4):
+            score_candidates(np.ascontiguousarray(vectors, dtype=np.float32), self.rows, np.ascontiguousarray(ids), found)
         return found if self.bias is None else found + np.where(ids >= 0, self.bias[ids], np.float32(0))
 
     def arrays(self) -> dict[str, Any]:

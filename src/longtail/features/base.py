@@ -25,6 +25,11 @@ class Featurizer(Part, Protocol):
     @property
     def width(self) -> int: ...
 
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Text fields of a document that are read; none where vectors are."""
+        ...
+
     def batch(self, items: Items) -> Batch:
         """Documents as numbers."""
 

@@ -22,6 +22,7 @@ class _Given:
 
     KIND: str
     FORM: str
+    fields: tuple[str, ...] = ()
 
     def __init__(self, width: int, unit: bool) -> None:
         if width < 1:

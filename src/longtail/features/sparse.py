@@ -115,6 +115,10 @@ class SparseText:
         """Label texts as documents are; None if labels have no text."""
         return self._batch(*self._columns(labels, "labels")) if labels.fields else None
 
+    @property
+    def fields(self) -> tuple[str, ...]:
+        return self.config.fields
+
     def batch_of_texts(self, texts: Sequence[str]) -> Batch:
         return self._batch([texts], self._first_weight)
 

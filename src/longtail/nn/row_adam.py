@@ -12,7 +12,6 @@ from torch import Tensor
 
 from longtail.nn.batches import Bags
 
-
 # Entries of the dense (bags, rows) matrix up to which a product sums gradients by row.
 _DENSE_ENTRIES = 1 << 28
 

@@ -360,6 +360,11 @@ def new_encoder(data: TrainingSet, c: SurrogateConfig, rng: np.random.Generator)
     if kind == "dense":
         if documents.dense is None:
             raise ConfigError("surrogate.encoder=dense, but the data has no dense vectors", "use surrogate.encoder=bag, or give trn_X.npy")
+        if c.vectors:
+            raise ConfigError(
+                "surrogate.vectors are word vectors, but the data came with vectors in place of words",
+                "leave surrogate.vectors empty, or use features.source=text",
+            )
         return DenseEncoder(documents.dense.shape[1], rng, project_to=c.width, dropout=c.dropout)
     if documents.sparse is None:
         raise ConfigError(f"surrogate.encoder={kind} reads words, but the data came with dense vectors", "use surrogate.encoder=dense, or features.source=text")

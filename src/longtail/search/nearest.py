@@ -9,6 +9,7 @@ import numpy as np
 
 from longtail.config import setting
 from longtail.errors import ConfigError
+from longtail.graph.threads import threads_for
 from longtail.persistence import State
 from longtail.types import F32, I32, I64, Batch, Csr, TopK
 
@@ -52,10 +53,11 @@ class NearestDocuments:
         if queries is None or queries.shape[1] != self.documents.shape[1]:
             raise ConfigError("this model reads sparse features of its own vocabulary", "let the bundle's featurizer make the batch")
         prune = inverse.non_negative and (queries.nnz == 0 or bool(queries.data.min() >= 0))
-        rank_sparse(
-            lists(queries), lists(inverse.postings), lists(self.documents), inverse.heaviest, prune, lists(self.targets)[:2], self.targets.shape[1],
-            min(self.config.neighbours, self.targets.shape[0]), self.config.power, ids, scores, worker_count(len(batch)),
-        )  # fmt: skip
+        with threads_for(len(batch), each=4):
+            rank_sparse(
+                lists(queries), lists(inverse.postings), lists(self.documents), inverse.heaviest, prune, lists(self.targets)[:2], self.targets.shape[1],
+                min(self.config.neighbours, self.targets.shape[0]), self.config.power, ids, scores, worker_count(len(batch)),
+            )  # fmt: skip
 
     def _rank_dense(self, batch: Batch, ids: Any, scores: Any, block: int = 256) -> None:
         from longtail.search.nearest_kernels import vote_all

@@ -50,7 +50,7 @@ def best_first(keys: F32, ids: I32, size: int) -> None:
 
 
 @compiled()
-def push(keys: F32, ids: I32, size: int, capacity: int, key: float, number: int) -> int:
+def push(keys: F32, ids: I32, size: int, capacity: int, key: np.float32, number: int) -> int:
     """Offer (key, number) to a heap that keeps the best `capacity`; gives the new size."""
     if size < capacity:
         at = size
@@ -70,13 +70,13 @@ def push(keys: F32, ids: I32, size: int, capacity: int, key: float, number: int)
 
 
 @compiled()
-def at_least(similarity: F32, touched: I32, n_touched: int, count: int, keys: F32, ids: I32) -> float:
+def at_least(similarity: F32, touched: I32, n_touched: int, count: int, keys: F32, ids: I32) -> np.float32:
     """The `count`-th best similarity among the touched rows; 0 where there are fewer."""
     size = 0
     for position in range(n_touched):
         row = touched[position]
         size = push(keys, ids, size, count, similarity[row], row)
-    return keys[0] if size == count else 0.0
+    return keys[0] if size == count else np.float32(0.0)
 
 
 @compiled()

@@ -82,11 +82,14 @@ def _has_labels(node: int, n_leaves: int, starts: I64) -> bool:
 def find_leaves(indptr: Any, indices: Any, data: F32, rows: Any, weights: Any, logistic: bool, leaves: I32, probabilities: F32) -> None:
     """The best leaves of each document by beam search; the beam is as wide as the (B, m) results, which are padding on entry."""
     n_leaves = len(weights.starts) // 2
+    depth = 0
+    while 2**depth < n_leaves:
+        depth += 1
     for unsigned in prange(len(leaves)):
         document: Any = np.int64(unsigned)
         scores = np.empty(2)
         nodes, logs, size = np.zeros(leaves.shape[1], dtype=np.int32), np.zeros(leaves.shape[1]), 1
-        while nodes[0] < n_leaves - 1:
+        for _ in range(depth):
             below: Any = np.empty_like(nodes)
             below_logs: Any = np.empty_like(logs)
             found = 0

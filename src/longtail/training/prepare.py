@@ -116,8 +116,9 @@ def prepare(data: Dataset, features: Any) -> TrainingSet:
         has_feature = np.diff(documents.sparse.indptr) > 0
     rows = np.flatnonzero(has_label & has_feature).astype(np.int64)
     if not len(rows):
+        found = f"{len(data.train)} documents, {int(has_label.sum())} with a label, {int(has_feature.sum())} with a feature"
         raise DataError(
-            f"'{data.name}' has no training document with both a label and a feature ({len(data.train)} documents, {int(has_label.sum())} with a label, {int(has_feature.sum())} with a feature)",
+            f"'{data.name}' has no training document with both a label and a feature ({found})",
             "check the text and label columns with 'longtail data check'",
         )
     position = np.full(len(data.train), -1, dtype=np.int64)

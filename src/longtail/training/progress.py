@@ -50,7 +50,7 @@ class _PlainTask:
         self.done += steps
         self.note = note or self.note
         now = time.monotonic()
-        if now - self.shown >= self.display.seconds and self.done < self.total:
+        if now - self.shown >= self.display.seconds and 0 < self.done < self.total:
             self.shown = now
             left = (now - self.started) / self.done * (self.total - self.done)
             self.display.say(f"{self.title}: {self.done}/{self.total}, about {left:.0f} s left{self.note and '  ' + self.note}")

@@ -109,7 +109,7 @@ def renumbered(top: TopK, from_uids: Any, to_uids: Any) -> TopK:
 
 def read_predictions(path: Path, data: Dataset) -> TopK:
     """A prediction file (SciPy CSR npz, test documents x labels) as ranked labels."""
-    from longtail.data.npz import load_csr
+    from longtail.data.matrices import load_csr
 
     matrix = load_csr(path)
     expected = (len(data.need_test()), len(data.labels))

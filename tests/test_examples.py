@@ -1,0 +1,215 @@
+"""The examples run, and so does what the documents show: files, commands, Python, and the messages of broken files."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array, save_npz
+
+from longtail.cli import main
+from longtail.config import names
+from longtail.data.read import read
+from longtail.data.synthetic import SyntheticConfig
+from longtail.errors import LongtailError
+from longtail.predictor import Predictor
+
+ROOT = Path(__file__).parents[1]
+FORMATS = (ROOT / "docs" / "data-formats.md").read_text()
+ADD_A_RECIPE = (ROOT / "docs" / "add-a-recipe.md").read_text()
+README = (ROOT / "README.md").read_text()
+
+
+def run_python(*arguments: str, cwd: Path) -> str:
+    return subprocess.run([sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, check=True).stdout
+
+
+def blocks(document: str, language: str) -> list[tuple[str, str]]:
+    """(rest of the info string, content) of fenced blocks."""
+    return re.findall(rf"^```{language}(?: ([\w.]+))?\n(.*?)^```", document, flags=re.S | re.M)
+
+
+def commands(document: str) -> list[list[str]]:
+    lines = [line for _, block in blocks(document, "sh") for line in block.splitlines()]
+    found = [re.fullmatch(r"(?:\.venv/bin/)?longtail (.*)", line) for line in lines]
+    return [shlex.split(match.group(1)) for match in found if match]
+
+
+# ---- examples ----
+
+
+def test_own_csv(tmp_path: Path) -> None:
+    assert run_python(str(ROOT / "examples" / "own_csv.py"), cwd=tmp_path).split()[1] == "beekeeping"
+    assert (tmp_path / "runs" / "books" / "bundle" / "manifest.json").exists()
+
+
+def test_own_recipe_and_its_bundle_without_it(planted_folder: Path, tmp_path: Path) -> None:
+    shown = run_python(str(ROOT / "examples" / "own_recipe.py"), str(planted_folder), str(tmp_path / "run"), cwd=tmp_path)
+    assert float(shown.split()[1]) > 80
+    # This process has never seen the recipe: the bundle alone must be enough.
+    model = Predictor.open(tmp_path / "run")
+    assert model.bundle.manifest["recipe"] == "centroid"
+    assert [found[0].label for found in model.predict(["owl", "hen"])] == ["id-owl", "id-hen"]
+
+
+# ---- README.md ----
+
+
+def test_readme_trains_on_a_csv(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    shell = [command for command in commands(README) if any("books" in word for word in command)]
+    assert [command[0] for command in shell] == ["train", "predict", "evaluate"]
+    for command in shell:
+        assert main(command) == 0, capsys.readouterr().err
+    shown = capsys.readouterr().out
+    assert "beekeeping" in shown
+    assert "P@1" in shown
+    (python,) = [block for _, block in blocks(README, "python")]
+    assert len([line for line in python.splitlines() if line.strip()]) == 3
+    assert "beekeeping" in run_python("-c", python, cwd=tmp_path)
+
+
+# ---- docs/add-a-recipe.md ----
+
+
+def test_the_recipe_in_the_document_is_the_one_that_runs() -> None:
+    source = (ROOT / "examples" / "own_recipe.py").read_text()
+    shown = [block for name, block in blocks(ADD_A_RECIPE, "python") if name == "own_recipe.py"]
+    assert shown
+    for block in shown:
+        assert block in source
+
+
+# ---- docs/data-formats.md ----
+
+
+def test_what_the_formats_document_shows_works(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for language in ("csv", "tsv", "txt", "ttl"):
+        for name, content in blocks(FORMATS, language):
+            (tmp_path / name).write_text(content)
+    shell = commands(FORMATS)
+    assert len(shell) > 10
+    for command in shell:
+        assert main(command) == 0, (command, capsys.readouterr().err)
+    (tmp_path / "python.py").write_text("\n".join(block for _, block in blocks(FORMATS, "python")))
+    run_python("python.py", cwd=tmp_path)
+    # All formats of the page name the same content: what was converted has the digest of its source.
+    assert read("lf").digest == read("books.csv", test_file="books_test.csv").digest
+    assert read("split").digest == read("arrays").digest == read("features.txt").digest
+
+
+def test_every_knob_of_the_generator_is_documented() -> None:
+    for knob in names(SyntheticConfig()):
+        assert f"`{knob}`" in FORMATS, knob
+
+
+def documented_errors() -> dict[str, str]:
+    section = FORMATS[FORMATS.index("| what | error |") :]
+    rows = [line.strip("|").split(" | ", 1) for line in section.split("\n\n")[0].splitlines()[2:]]
+    return {what.strip(): message.strip().strip("`") for what, message in rows}
+
+
+def lf(*more: str, train: bytes = b"", filter_pairs: str = "", graph: int = 0) -> None:
+    """A folder `d` in the LF layout with two labels and one sound document, and whatever is to be wrong."""
+    Path("d").mkdir()
+    Path("d/lbl.json").write_text('{"uid": "a", "title": "a"}\n{"uid": "b", "title": "b"}\n')
+    lines = ['{"uid": "d0", "title": "bees", "target_ind": [0]}', *more]
+    if train:
+        Path("d/trn.json.gz").write_bytes(train)
+    else:
+        Path("d/trn.json").write_text("".join(f"{line}\n" for line in lines))
+    Path("d/filter_labels_trn.txt").write_text(filter_pairs)
+    if graph:
+        Path("d/graphs/g").mkdir(parents=True)
+        save_npz("d/graphs/g/lbl_lbl.npz", csr_array(np.eye(graph, dtype=np.float32)))
+
+
+def csv(content: bytes) -> None:
+    Path("d.csv").write_bytes(content)
+
+
+def sparse(content: str) -> None:
+    Path("d.txt").write_text(content)
+
+
+TAKEN = "output folder exists"
+
+BROKEN: dict[str, Callable[[], None]] = {
+    "truncated gzip": lambda: lf(train=gzip.compress(bytes(range(256)))[:100]),
+    "not UTF-8": lambda: csv(b"title,labels\nbees \xff,a\n"),
+    "not JSON": lambda: lf('{"uid":"q","title":"x","target_ind":[1],'),
+    "wrong header count": lambda: sparse("3 5 4\n0,1 0:1.5 2:1\n 1:2\n"),
+    "label number out of range": lambda: lf('{"uid": "q", "title": "x", "target_ind": [9]}'),
+    "uid twice": lambda: lf('{"uid": "d0", "title": "x", "target_ind": [1]}'),
+    "no `target_ind`": lambda: lf('{"uid": "q", "title": "x"}'),
+    "NaN": lambda: sparse("3 5 4\n0,1 0:1.5 2:1\n 1:2\n3 4:nan\n"),
+    "empty file": lambda: csv(b""),
+    "all documents empty": lambda: csv(b"title,labels\n,a\n ,b\n"),
+    "filter pair out of range": lambda: lf(filter_pairs="0 99\n"),
+    "graph of another shape": lambda: lf(graph=5),
+    "ragged CSV": lambda: csv(b"title,labels\nbees,a\nroses,b,c\n"),
+    "ambiguous labels": lambda: csv(b'title,labels\nbees,"a,b"\n'),
+    "no labels column": lambda: csv(b"name,stuff\nbees,a\n"),
+}
+
+
+@pytest.mark.parametrize("what", list(BROKEN))
+def test_documented_errors_are_real(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    BROKEN[what]()
+    broken = next(path for path in (Path("d"), Path("d.csv"), Path("d.txt")) if path.exists())
+    with pytest.raises(LongtailError) as problem:
+        read(broken)
+    assert problem.value.message == documented_errors()[what]
+    assert problem.value.hint
+
+
+def test_an_output_folder_that_exists_is_refused_as_documented(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    csv(b"title,labels\nbees,a\n")
+    (tmp_path / "lf").mkdir()
+    (tmp_path / "lf" / "mine").write_text("mine")
+    assert main(["data", "convert", "d.csv", "lf"]) == 2
+    assert f"error: {documented_errors()[TAKEN]}\n" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "lf").iterdir()] == ["mine"]
+
+
+def test_every_documented_error_has_a_case() -> None:
+    assert documented_errors().keys() == {*BROKEN, TAKEN}
+
+
+def test_documented_repairs_are_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    section = FORMATS[FORMATS.index("| what | printed as |") :]
+    documented = set(re.findall(r"\| `([^|]+)` \|$", section.split("\n\n")[0], flags=re.M))
+    found: set[str] = set()
+    lf(
+        '{"uid": "e", "title": "", "target_ind": [1]}',
+        '{"uid": "p", "title": "x", "pages": 7, "target_ind": [1, 1, 0], "target_rel": [1, 1, 0]}',
+        '{"uid": "s", "title": "B", "target_ind": [0]}',
+    )
+    Path("d/filter_labels_trn.txt").unlink()
+    Path("d/tst.json").write_text('{"uid": "t", "title": "unseen", "target_ind": [0]}\n')
+    Path("d/graphs/g").mkdir(parents=True)
+    Path("d/graphs/g/anchors.json").write_text('{"uid": "t", "title": "an anchor"}\n{"uid": "u", "title": "another"}\n')
+    save_npz("d/graphs/g/trn.npz", csr_array(np.ones((4, 2), dtype=np.float32)))
+    found |= read("d").repairs.keys()
+    Path("t").mkdir()
+    Path("t/train.csv").write_text("title,labels\nbees,a|b\nroses,c\n")
+    Path("t/test.csv").write_text("title,labels\nwasps,z\n")
+    Path("t/labels.csv").write_text("uid,title\na,the a\n")
+    found |= read("t").repairs.keys()
+    Path("n").mkdir()
+    Path("n/trn_X.txt").write_bytes(b"bees \xff\n")
+    save_npz("n/trn_Y.npz", csr_array(np.ones((1, 1), dtype=np.float32)))
+    found |= read("n").repairs.keys()
+    assert found == documented

@@ -1,0 +1,132 @@
+"""Progress is shown as bars on a terminal and as plain lines everywhere else."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+
+from longtail.training import progress
+from longtail.training.progress import Display, PlainDisplay, RichDisplay, SilentDisplay, display_for
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(progress, "time", clock)
+    return clock
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_line_every_few_seconds_and_one_at_the_end(clock: Clock) -> None:
+    stream = io.StringIO()
+    with PlainDisplay(stream, seconds=5).task("training", 10) as task:
+        for _ in range(10):
+            clock.now += 2
+            task.advance(1, f"loss {clock.now:.0f}")
+    assert stream.getvalue().splitlines() == [
+        "training: 3/10, about 14 s left  loss 106",
+        "training: 6/10, about 8 s left  loss 112",
+        "training: 9/10, about 2 s left  loss 118",
+        "training: done in 20.0 s  loss 120",
+    ]
+
+
+def test_quick_work_is_one_line(clock: Clock) -> None:
+    stream = io.StringIO()
+    with PlainDisplay(stream).task("quick", 3) as task:
+        task.advance(3)
+    assert stream.getvalue() == "quick: done in 0.0 s\n"
+
+
+def test_a_note_stays_until_the_next_one(clock: Clock) -> None:
+    stream = io.StringIO()
+    with PlainDisplay(stream).task("work", 3) as task:
+        task.advance(1, "loss 1")
+        task.advance(2)
+    assert stream.getvalue().endswith("s  loss 1\n")
+
+
+def test_progress_without_a_step_is_no_error(clock: Clock) -> None:
+    stream = io.StringIO()
+    with PlainDisplay(stream).task("work", 3) as task:
+        clock.now += 60
+        task.advance(0, "waiting")
+    assert stream.getvalue() == "work: done in 60.0 s  waiting\n"
+
+
+def test_work_that_fails_is_not_called_done() -> None:
+    stream = io.StringIO()
+    with pytest.raises(KeyboardInterrupt), PlainDisplay(stream).task("work", 3):
+        raise KeyboardInterrupt
+    assert stream.getvalue() == ""
+
+
+def test_no_control_characters_where_there_is_no_terminal() -> None:
+    stream = io.StringIO()
+    display = display_for(stream)
+    assert isinstance(display, PlainDisplay)
+    display.say("stage [1]")
+    with display.task("training", 2) as task:
+        task.advance(2, "loss 0.5")
+    assert stream.getvalue().startswith("stage [1]\ntraining: done in ")
+    assert not re.search(r"[^\n\x20-\x7e]", stream.getvalue())
+
+
+def test_lines_are_written_at_once() -> None:
+    class Flushed(io.StringIO):
+        flushes = 0
+
+        def flush(self) -> None:
+            self.flushes += 1
+
+    stream = Flushed()
+    PlainDisplay(stream).say("a")
+    assert stream.flushes == 1
+
+
+def test_without_a_stream_lines_go_to_the_error_stream(capsys: pytest.CaptureFixture[str]) -> None:
+    PlainDisplay().say("hello")
+    assert capsys.readouterr() == ("", "hello\n")
+
+
+def test_a_terminal_gets_bars(capsys: pytest.CaptureFixture[str]) -> None:
+    display = display_for(Terminal())
+    assert isinstance(display, RichDisplay)
+    display.say("stage [bold]1[/bold]")
+    with display.task("training", 4) as task:
+        task.advance(1, "loss 0.7")
+        task.advance(3)
+    out, shown = capsys.readouterr()
+    assert out == ""
+    assert "stage [bold]1[/bold]" in shown, "what is said is not markup"
+    assert "training" in shown
+    assert "4/4" in shown
+    assert "loss 0.7" in shown
+
+
+@pytest.mark.parametrize("display", [PlainDisplay(io.StringIO()), SilentDisplay(), RichDisplay()])
+def test_displays_pass_errors_on(display: Display, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match="mine"), display.task("work", 1):
+        raise ValueError("mine")
+
+
+def test_silence(capsys: pytest.CaptureFixture[str]) -> None:
+    display = SilentDisplay()
+    display.say("hello")
+    with display.task("work", 1) as task:
+        task.advance(1, "note")
+    assert capsys.readouterr() == ("", "")
