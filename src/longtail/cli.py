@@ -100,6 +100,7 @@ def parser() -> Parser:
     c.add_argument("model", type=Path, metavar="RUN", help="a run or a bundle")
     add_data(c)
     c.add_argument("--json", type=Path, metavar="FILE", help="write all numbers, in percent")
+    c.add_argument("--diagnose", action="store_true", help="also look inside: bytes by part, seconds by stage, recall of shortlists")
     c.add_argument("--baselines", action="store_true", help="set most frequent labels and TF-IDF nearest neighbours beside it")
 
     c = command("predict", predict, "the best labels of texts; masks nothing")
@@ -115,6 +116,7 @@ def parser() -> Parser:
     c.add_argument("a", type=Path, metavar="RUN_A", help="a run, a bundle, or predictions as npz")
     c.add_argument("b", type=Path, metavar="RUN_B")
     add_data(c)
+    c.add_argument("--examples", type=int, default=0, metavar="N", help="show the five best labels of both for N documents on which they differ")
     c.add_argument("--resamples", type=int, default=1000)
     c.add_argument("--seed", type=int, default=0)
     c.add_argument("--json", type=Path, metavar="FILE")
@@ -199,6 +201,11 @@ def evaluate(options: argparse.Namespace) -> None:
         columns |= {name: yardstick.score(top) for name, top in baselines(data, yardstick).items()}
         result["baselines"] = {name: scores for name, scores in columns.items() if scores is not result}
     print(header(result) + "\n" + table(columns))
+    if options.diagnose:
+        from longtail.diagnosis import diagnose
+
+        result["diagnosis"] = diagnose(model, Yardstick.of(data))
+        print(json.dumps(result["diagnosis"], indent=1))
     if options.json:
         write_json_file(options.json, result)
 
@@ -264,8 +271,15 @@ def compare(options: argparse.Namespace) -> None:
 
     if options.resamples < 1:
         raise ConfigError(f"--resamples {options.resamples}, expected a whole number >= 1", "1000 is usual")
-    result = run_comparison(options.a, options.b, read_data(options), resamples=options.resamples, seed=options.seed, display=display())
+    data = read_data(options)
+    result = run_comparison(options.a, options.b, data, resamples=options.resamples, seed=options.seed, display=display())
     print(header(result) + "\n" + render(result))
+    if options.examples:
+        from longtail.diagnosis import side_by_side
+        from longtail.predictor import Predictor
+
+        a, b, test = Predictor.open(options.a), Predictor.open(options.b), data.need_test()
+        print(side_by_side(a, b, test.documents, test.targets, data.labels, options.examples))
     if options.json:
         write_json_file(options.json, result)
 

@@ -121,6 +121,11 @@ class InstanceVote:
         """vectors: (N, D) of the training documents; y: (N, L) their labels."""
         return cls(make_index(vectors), y, neighbours)
 
+    @property
+    def targets(self) -> Csr:
+        """(N, L) CSR of ones: the labels of the documents that vote."""
+        return csr_from_pieces(np.ones(len(self._y.indices), np.float32), self._y.indices, self._y.indptr, (len(self.index), self.n_labels))
+
     def query(self, vectors: F32, k: int, exclude: I64 | None = None) -> TopK:
         from longtail.search.shortlist_kernels import vote
 

@@ -1,0 +1,118 @@
+"""Looking inside a trained model: what it weighs, how long its stages took, and whether its shortlists hold the truth.
+
+These are the analyses of the DeepXML paper that need the model and not only its predictions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from longtail import metrics
+from longtail.data.dataset import Items
+from longtail.engine.model import Ensemble, Model, Reranked
+from longtail.evaluation import Yardstick, renumbered
+from longtail.predictor import Predictor
+from longtail.search.cluster import label_centroids
+from longtail.search.index import ExactIndex
+from longtail.search.shortlist import InstanceVote, LabelIndex, MergedShortlist
+from longtail.types import F32, Csr, TopK
+
+SHORTLIST_KS = (10, 50, 100, 300, 500)
+# Documents that the slower analyses look at.
+SAMPLE = 2000
+
+
+def diagnose(model: Predictor, yardstick: Yardstick) -> dict[str, Any]:
+    """Bytes by part, seconds by stage, and for models with a shortlist its recall and how far training moved it."""
+    found: dict[str, Any] = {"bytes": bytes_by_part(model), "seconds_by_stage": seconds_by_stage(model)}
+    inner = first_model(model.bundle.ranker)
+    if inner is not None:
+        documents = yardstick.data.need_test().documents
+        rows = np.linspace(0, len(documents) - 1, min(SAMPLE, len(documents))).astype(np.int64)
+        vectors = inner.encoder.encode(model.bundle.featurizer.batch(documents.rows(rows)))
+        found["shortlist_recall"] = shortlist_recall(inner, vectors, rows, model, yardstick)
+        moved = list_overlap(inner, vectors)
+        if moved is not None:
+            found["overlap_of_top_100_lists_by_v_and_by_x"] = moved
+        if inner.refinement is not None:
+            drift = np.linalg.norm(inner.refinement.apply(vectors) - vectors, axis=1) / np.maximum(np.linalg.norm(vectors, axis=1), 1e-12)
+            found["largest_drift_of_x_from_v"] = round(float(drift.max(initial=0)), 6)
+    return found
+
+
+def bytes_by_part(model: Predictor) -> dict[str, int]:
+    """Size of each folder of the bundle, and of all of it."""
+    sizes: Counter[str] = Counter()
+    for name, entry in model.bundle.manifest["files"].items():
+        sizes[name.split("/")[0]] += entry["bytes"]
+    return {**sizes, "all": sum(sizes.values())}
+
+
+def seconds_by_stage(model: Predictor) -> dict[str, float]:
+    """From the log of the run that the bundle lies in; empty for a bundle alone."""
+    log = model.bundle.folder.parent / "metrics.jsonl"
+    events = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()] if log.exists() else []
+    return {event["name"]: event["seconds"] for event in events if event["event"] == "stage"}
+
+
+def first_model(ranker: Any) -> Model | None:
+    """The model with a shortlist inside a ranker, if there is one; of an ensemble the first."""
+    if isinstance(ranker, Ensemble):
+        return first_model(ranker.members[0])
+    if isinstance(ranker, Reranked):
+        return first_model(ranker.base)
+    return ranker if isinstance(ranker, Model) else None
+
+
+def shortlist_recall(inner: Model, vectors: F32, rows: Any, model: Predictor, yardstick: Yardstick) -> dict[str, float]:
+    """Share of a document's labels among the first k of its shortlist, in percent: what no classifier can exceed."""
+    found = inner.shortlister.query(vectors, min(inner.shortlist_size, len(inner.classifier.rows)))
+    found = renumbered(found, model.bundle.labels.uids, yardstick.data.labels.uids)
+    truth = yardstick.truth[rows]
+    per_document = metrics.measure(found, truth, yardstick.inverse_propensity, (1,), SHORTLIST_KS).values()
+    return {f"R@{k}": round(per_document[f"R@{k}"], 3) for k in SHORTLIST_KS if k <= max(inner.shortlist_size, SHORTLIST_KS[0])}
+
+
+def list_overlap(inner: Model, vectors: F32, k: int = 100) -> float | None:
+    """Mean share of the k nearest labels by v that are also the k nearest by x (Paper: Astec Sec. 4.2, above 87%), in percent.
+
+    Centroids in x-space are those of the training documents in the vote's index; None where it keeps no plain vectors.
+    """
+    shortlister = inner.shortlister
+    votes = shortlister.instances if isinstance(shortlister, MergedShortlist) else shortlister if isinstance(shortlister, InstanceVote) else None
+    if inner.refinement is None or votes is None or not isinstance(votes.index, ExactIndex):
+        return None
+    by_v = nearest_labels(votes.index.vectors, votes.targets, vectors, k)
+    by_x = nearest_labels(inner.refinement.apply(votes.index.vectors), votes.targets, inner.refinement.apply(vectors), k)
+    shared = [len(np.intersect1d(a[a >= 0], b[b >= 0])) / max(1, int((a >= 0).sum())) for a, b in zip(by_v.ids, by_x.ids, strict=True)]
+    return round(100 * float(np.mean(shared)), 3)
+
+
+def nearest_labels(documents: F32, targets: Csr, queries: F32, k: int) -> TopK:
+    return LabelIndex(ExactIndex.build(label_centroids(documents, targets)), np.arange(targets.shape[1], dtype=np.int32)).query(queries, k)
+
+
+def side_by_side(a: Predictor, b: Predictor, documents: Items, truth: Csr, labels: Items, count: int, k: int = 5) -> str:
+    """The `k` best labels of two models for the first `count` documents on whose lists they differ; a star marks the truth."""
+    lines: list[str] = []
+    for start in range(0, len(documents), 256):
+        rows = np.arange(start, min(start + 256, len(documents)), dtype=np.int64)
+        tops = [renumbered(model.rank(documents.rows(rows), k), model.bundle.labels.uids, labels.uids) for model in (a, b)]
+        for at, row in enumerate(rows):
+            if count and tops[0].ids[at].tolist() != tops[1].ids[at].tolist():
+                count -= 1
+                right = set(truth.indices[truth.indptr[row] : truth.indptr[row + 1]].tolist())
+                lines.append(f"\n{documents.name(int(row))}")
+                for place in range(k):
+                    shown = [
+                        f"{'*' if top.ids[at, place] in right else ' '} {labels.name(int(top.ids[at, place]))[:56]}" if top.ids[at, place] >= 0 else ""
+                        for top in tops
+                    ]
+                    lines.append(f"  {shown[0]:<60} {shown[1]}")
+        if not count:
+            break
+    return "\n".join(lines)

@@ -1,0 +1,85 @@
+"""What `evaluate --diagnose` and `compare --examples` say about a model is true."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from longtail import Predictor, api
+from longtail.cli import main
+from longtail.data.dataset import Dataset
+from longtail.diagnosis import diagnose, first_model, list_overlap, nearest_labels
+from longtail.engine.encoders import ResidualMap
+from longtail.engine.model import Model
+from longtail.evaluation import Yardstick
+
+SMALL = {"surrogate": {"width": 16, "epochs": 2}, "classify": {"epochs": 2}, "reranker": {"enabled": True, "epochs": 1}}
+
+
+@pytest.fixture(scope="module")
+def astec_run(tmp_path_factory: pytest.TempPathFactory, planted_folder: Path) -> Path:
+    run = tmp_path_factory.mktemp("runs") / "astec"
+    api.train(planted_folder, run, "astec", settings=SMALL, device="cpu")
+    return run
+
+
+def test_sizes_times_and_shortlists(astec_run: Path, planted: Dataset) -> None:
+    model = Predictor.open(astec_run)
+    found = diagnose(model, Yardstick.of(planted))
+    on_disk = sum(path.stat().st_size for path in (astec_run / "bundle").rglob("*") if path.is_file() and path.name != "manifest.json")
+    assert found["bytes"]["all"] == on_disk
+    assert found["bytes"]["all"] == sum(size for part, size in found["bytes"].items() if part != "all")
+    assert list(found["seconds_by_stage"]) == ["0_prepare", "1_surrogate", "2_shortlist", "3_transfer", "4_classify"]
+    # All 12 labels fit into a shortlist of 500, so nothing is missed at that depth.
+    assert found["shortlist_recall"]["R@500"] == 100.0
+    assert found["shortlist_recall"]["R@10"] <= 100.0
+    assert found["largest_drift_of_x_from_v"] <= 1 + 1e-5
+    assert 0 < found["overlap_of_top_100_lists_by_v_and_by_x"] <= 100
+
+
+def test_a_refinement_that_only_scales_keeps_the_lists(astec_run: Path, planted: Dataset) -> None:
+    model = Predictor.open(astec_run)
+    inner = first_model(model.bundle.ranker)
+    assert isinstance(inner, Model)
+    vectors = inner.encoder.encode(model.bundle.featurizer.batch(planted.need_test().documents))
+    same = Model(inner.encoder, ResidualMap(np.eye(16, dtype=np.float32)), inner.shortlister, inner.classifier, 500, 0.5)
+    turned = Model(inner.encoder, ResidualMap(-np.ones((16, 16), dtype=np.float32)), inner.shortlister, inner.classifier, 500, 0.5)
+    assert list_overlap(same, vectors, k=3) == 100.0
+    # -1 everywhere is cut by the ReLU: x = v again.
+    assert list_overlap(turned, vectors, k=3) == 100.0
+    mixed = ResidualMap(np.roll(np.eye(16, dtype=np.float32), 5, axis=0) * 50)
+    other = list_overlap(Model(inner.encoder, mixed, inner.shortlister, inner.classifier, 500, 0.5), vectors, k=3)
+    assert other is not None
+    assert other < 100.0
+
+
+def test_nearest_labels_are_those_of_the_nearest_centroid() -> None:
+    from scipy.sparse import csr_array
+
+    documents = np.eye(3, dtype=np.float32)
+    top = nearest_labels(documents, csr_array(np.eye(3, dtype=np.float32)), documents, 1)
+    assert top.ids[:, 0].tolist() == [0, 1, 2]
+
+
+def test_a_bundle_alone_and_a_model_without_shortlist(tiny_run: Path, planted: Dataset, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(tiny_run / "bundle", tmp_path / "alone" / "bundle")
+    found = diagnose(Predictor.open(tmp_path / "alone" / "bundle"), Yardstick.of(planted))
+    assert found["seconds_by_stage"] == {}
+    assert "shortlist_recall" not in found
+
+
+def test_the_command_line_shows_both(astec_run: Path, tiny_run: Path, planted_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    numbers = tmp_path / "n.json"
+    assert main(["evaluate", str(astec_run), str(planted_folder), "--diagnose", "--json", str(numbers)]) == 0
+    assert json.loads(numbers.read_text())["diagnosis"]["shortlist_recall"]["R@500"] == 100.0
+    capsys.readouterr()
+    assert main(["compare", str(astec_run), str(tiny_run), str(planted_folder), "--resamples", "10", "--examples", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert "* the " in shown
+    assert main(["compare", str(tiny_run), str(tiny_run), str(planted_folder), "--resamples", "10", "--examples", "2"]) == 0
+    assert "* the " not in capsys.readouterr().out
