@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import json
@@ -276,3 +277,23 @@ def test_runs_from_src_without_installation(tmp_path: Path) -> None:
     source = Path(__file__).parents[1] / "src"
     done = subprocess.run([sys.executable, "-S", "-c", code, str(source), "recipes"], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert "tiny" in done.stdout, done.stderr
+
+
+def test_a_full_disk_stops_kindly_and_the_same_command_goes_on(
+    planted_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import safetensors.numpy
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    train = ["train", str(planted_folder), "--recipe", "tiny", "--out", str(tmp_path / "run")]
+    with monkeypatch.context() as patch:
+        patch.setattr(safetensors.numpy, "save_file", full)
+        error, hint = fails(capsys, *train)
+        assert "no space left on the disk" in error
+        assert "same command again" in hint
+        assert not (tmp_path / "run" / "bundle").exists()
+        assert not list((tmp_path / "run").glob("stages/*"))
+    assert main(train) == 0
+    assert not list((tmp_path / "run").rglob("*.tmp"))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from longtail.errors import BundleError, RunError
-from longtail.persistence import KINDS, State, StringTable, load_part, map_arrays, read_json, replace_folder, save_part, write_arrays, written_aside
+from longtail.persistence import KINDS, State, StringTable, load_part, map_arrays, read_json, save_part, write_arrays, written_aside
 
 
 class Everything:
@@ -191,13 +191,21 @@ def test_an_unwritable_place_is_an_error(tmp_path: Path) -> None:
         (tmp_path / "file" / "below").write_text(str(aside))
 
 
-def test_replace_folder_takes_the_place_of_an_old_one(tmp_path: Path) -> None:
-    for name in ("old", "new"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / name).write_text(name)
-    replace_folder(tmp_path / "new", tmp_path / "old")
-    assert [p.name for p in (tmp_path / "old").iterdir()] == ["new"]
-    assert [p.name for p in tmp_path.iterdir()] == ["old"]
+def test_a_folder_is_whole_or_absent(tmp_path: Path) -> None:
+    def half_a_folder() -> None:
+        with written_aside(tmp_path / "new") as aside:
+            aside.mkdir()
+            (aside / "half").write_text("")
+            raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        half_a_folder()
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "precious").write_text("")
+    with pytest.raises(RunError, match="cannot be written"), written_aside(tmp_path / "taken") as aside:
+        aside.mkdir()
+    assert [path.name for path in tmp_path.rglob("*")] == ["taken", "precious"]
 
 
 def test_read_json_names_a_broken_file(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -25,7 +24,7 @@ from longtail import __version__
 from longtail.data.dataset import Items
 from longtail.errors import BundleError
 from longtail.features.base import Featurizer
-from longtail.persistence import Part, State, StringTable, load_part, no_room_is_an_error, read_json, replace_folder, save_part, write_json
+from longtail.persistence import Part, State, StringTable, load_part, read_json, save_part, write_json, written_aside
 from longtail.types import I64, Ranker
 
 FORMAT = 1
@@ -70,20 +69,17 @@ class Bundle:
 
 
 def write_bundle(folder: Path, *, about: Mapping[str, Any], config: str, labels: LabelTable, featurizer: Part, ranker: Part) -> None:
-    """Write a bundle aside and put it in place in one step. `about`: recipe, seed and data, as plain values."""
-    aside = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
-    with no_room_is_an_error(folder):
-        aside.mkdir(parents=True)
+    """Write a bundle, which must not exist yet, aside and put it in place in one step. `about`: recipe, seed and data."""
+    with written_aside(folder) as aside:
+        aside.mkdir()
         (aside / "config.toml").write_text(config, encoding="utf-8")
-    save_part(labels, aside / "labels")
-    save_part(featurizer, aside / "featurizer")
-    save_part(ranker, aside / "ranker")
-    files = {
-        str(path.relative_to(aside).as_posix()): {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in sorted(aside.rglob("*")) if path.is_file()
-    }
-    head = {"format": FORMAT, "longtail": __version__, "n_labels": len(labels), **about, "files": files}
-    write_json(aside / MANIFEST, {**head, "manifest_sha256": digest_of(head)})
-    replace_folder(aside, folder)
+        save_part(labels, aside / "labels")
+        save_part(featurizer, aside / "featurizer")
+        save_part(ranker, aside / "ranker")
+        paths = sorted(path for path in aside.rglob("*") if path.is_file())
+        files = {path.relative_to(aside).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in paths}
+        head = {"format": FORMAT, "longtail": __version__, "n_labels": len(labels), **about, "files": files}
+        write_json(aside / MANIFEST, {**head, "manifest_sha256": digest_of(head)})
 
 
 def find_bundle(path: Path) -> Path:

@@ -134,7 +134,7 @@ class StringTable(Sequence[str]):
 
 
 def save_part(part: Part | None, folder: Path) -> None:
-    """Write a part to `folder`, which must not exist. Not atomic by itself: write aside, then `replace_folder`."""
+    """Write a part to `folder`, which must not exist. Not atomic by itself: use `written_aside`."""
     folder.mkdir(parents=True)
     if part is None:
         write_json(folder / "part.json", {"format": FORMAT, "kind": "none"})
@@ -253,7 +253,7 @@ def no_room_is_an_error(path: Path) -> Iterator[None]:
     except OSError as problem:
         if problem.errno in (errno.ENOSPC, errno.EDQUOT):
             raise RunError(f"{path}: no space left on the disk", "free some space and run the same command again") from problem
-        if problem.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG):
+        if problem.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY, errno.ENAMETOOLONG):
             raise RunError(f"{path}: cannot be written ({os.strerror(problem.errno)})", "choose another place, or change the rights of this one") from problem
         raise
     except Exception as problem:
@@ -265,7 +265,10 @@ def no_room_is_an_error(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def written_aside(path: Path) -> Iterator[Path]:
-    """Yields a temporary path beside `path`; on success it replaces `path` in one step, on failure it vanishes."""
+    """Yields a temporary path beside `path` for a file or a folder; on success it takes the place of `path` in one step.
+
+    On failure it vanishes. A file replaces an old one; a folder needs its place free.
+    """
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with no_room_is_an_error(path):
@@ -277,16 +280,6 @@ def written_aside(path: Path) -> Iterator[Path]:
             shutil.rmtree(aside, ignore_errors=True)
         else:
             aside.unlink(missing_ok=True)
-
-
-def replace_folder(aside: Path, folder: Path) -> None:
-    """Put a finished folder in place. If the old one exists it goes first: a crash between leaves none, never half."""
-    with no_room_is_an_error(folder):
-        if folder.exists():
-            old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
-            os.replace(folder, old)
-            shutil.rmtree(old, ignore_errors=True)
-        os.replace(aside, folder)
 
 
 def write_json(path: Path, value: Any) -> None:

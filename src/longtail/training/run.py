@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from longtail.config import differences
 from longtail.errors import ConfigError, RunError
-from longtail.persistence import Part, load_part, map_arrays, no_room_is_an_error, read_json, replace_folder, save_part, write_arrays, write_json, written_aside
+from longtail.persistence import Part, load_part, map_arrays, no_room_is_an_error, read_json, save_part, write_arrays, write_json, written_aside
 from longtail.training.progress import Display, SilentDisplay, Task
 
 Result = TypeVar("Result", bound=Part | None)
@@ -101,11 +101,8 @@ class Run:
             self.display.say(f"stage {name}")
             self._stage = name
             started = time.monotonic()
-            result = make()
-            aside = folder.with_name(f".{name}.{os.getpid()}.tmp")
-            save_part(result, aside)
-            del result
-            replace_folder(aside, folder)
+            with written_aside(folder) as aside:
+                save_part(make(), aside)
             shutil.rmtree(self.folder / "work" / name, ignore_errors=True)
             self._stage = ""
             self.log("stage", name=name, seconds=round(time.monotonic() - started, 3))
