@@ -11,7 +11,7 @@ from benchmarks.claims.worlds import Planted
 CLAIMS: tuple[Claim, ...] = (
     Claim(
         id="F11",
-        section="DeepXML App. A.2",
+        section="DeepXML App. A.4",
         sentence="HNSW at its defaults finds at least 95% of the true 100 nearest label centroids.",
         variants={"astec": SEARCH_ONLY},
         data=Planted("small", WORLD),
@@ -21,7 +21,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         id="F12",
-        section="DeepXML Sec. 3 (cost of prediction)",
+        section="DeepXML Sec. 4 (prediction)",
         sentence="The time of a shortlist query grows with the number of labels by an exponent below 0.5.",
         variants={},
         data=None,

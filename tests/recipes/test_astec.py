@@ -377,7 +377,7 @@ def test_settings_of_prediction_arrive(planted: Dataset, train: Train) -> None:
 
 
 def test_the_reranker_has_an_encoder_of_its_own(planted: Dataset, train: Train) -> None:
-    ranker: Any = train(planted, "reranker.enabled=true").ranker
+    ranker: Any = train(planted, "reranker.enabled=true", "surrogate.epochs=0", "classify.epochs=0", "reranker.epochs=0").ranker
     assert not np.array_equal(ranker.encoder.table, ranker.base.encoder.table)
     assert not np.array_equal(ranker.classifier.rows, ranker.base.classifier.rows)
 
