@@ -20,7 +20,9 @@ from benchmarks.claims.model_measures import (
     shortlist_recall,
     structure_recall,
 )
+from benchmarks.claims.single_label_world import single_label_world
 from benchmarks.claims.workshop import Workshop
+from benchmarks.claims.worlds import Planted
 from scipy.sparse import csr_array
 
 from longtail.engine.encoders import FrozenBag, ResidualMap
@@ -175,7 +177,17 @@ def test_probes_of_time_run(probe: Any, tmp_path: Path, monkeypatch: pytest.Monk
     assert numbers["batch"] == timing.QUERIES
 
 
-# ---- dense vectors ----
+# ---- worlds ----
+
+
+def test_labels_never_occur_together_in_a_single_label_world() -> None:
+    knobs = {"documents": 400, "test_documents": 100, "labels": 60, "topics": 5, "graph_coverage": 0.0}
+    data, whole = single_label_world(3, **knobs), Planted("small", knobs).world(3, None).dataset
+    assert set(np.diff(data.train.targets.indptr).tolist()) == {1}
+    assert data.train.targets.multiply(whole.train.targets).nnz == 400, "the label kept is one that the document had"
+    assert data.need_test().targets.nnz == whole.need_test().targets.nnz
+    assert data.digest != whole.digest
+
 
 DENSE: dict[str, Any] = {"documents": 400, "test_documents": 100, "labels": 60, "topics": 5, "graph_coverage": 0.0}
 

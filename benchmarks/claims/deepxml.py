@@ -14,6 +14,7 @@ from benchmarks.claims.dense_world import dense_world
 from benchmarks.claims.entries import Claim, Control, Difference, Level, Probe, Sweep, Value, Variant, difference
 from benchmarks.claims.measures import by_frequency
 from benchmarks.claims.model_measures import drift, head_recall, linear_one_vs_all, list_overlap, shortlist_recall, structure_recall
+from benchmarks.claims.single_label_world import single_label_world
 from benchmarks.claims.timing import exact_prediction, hnsw_prediction
 from benchmarks.claims.worlds import Crafted, Folder, Planted
 
@@ -38,13 +39,12 @@ HALF = {**WORLD, "documents": 6_000, "labels": 1_500, "topics": 30}
 # Words are noise and all labels are equally frequent.
 NOTHING_TO_LEARN = {"text_informativeness": 0.0, "zipf": 0.0}
 
-# Every word of a label is said and none is replaced: only the meanings of a label spread its documents.
-CLEAR = {**WORLD, "text_informativeness": 1.0, "token_dropout": 0.0, "missing_rate": 0.0}
+# So small that no label has more than 32 documents: below that a label stays within its family, unless it is a multi-modal head.
+HEAD_WORLD = {**WORLD, "documents": 1_600, "test_documents": 1_600, "labels": 400, "topics": 20, "missing_rate": 0.0}
 
 # Stage IV does not touch what is searched.
 SEARCH_ONLY = LEAN.changed("classify.epochs=0", "classify.negatives=uniform")
-CORRELATED = SEARCH_ONLY.changed("surrogate.correlations=true")
-LABELS_ALONE = SEARCH_ONLY.changed("shortlist.structures=labels", "shortlist.head_labels=200")
+LABELS_ALONE = SEARCH_ONLY.changed("shortlist.structures=labels", "shortlist.head_labels=20")
 
 ALPHAS = (0.1, 0.25, 0.5, 0.75, 0.9)
 STAGE_ONE_ONLY = "classify.learner=surrogate"
@@ -140,14 +140,14 @@ CLAIMS: tuple[Claim, ...] = (
         id="A10",
         section="DeepXML App. A.2",
         sentence="Clustering with label correlations raises the recall of shortlists where labels are missing.",
-        variants={"with": CORRELATED, "without": CORRELATED.changed("surrogate.correlations=false")},
+        variants={"with": SEARCH_ONLY.changed("surrogate.correlations=true"), "without": SEARCH_ONLY.changed("surrogate.correlations=false")},
         data=Planted("small", {**WORLD, "missing_rate": 0.5}, truth="complete"),
         all_of=(difference("with", "without", "recall@20", by=shortlist_recall),),
         controls=(
             Control(
-                "the correlated labels: the walk never leaves its label",
+                "the correlation: no two labels are recorded together",
                 difference("with", "without", "recall@20", by=shortlist_recall),
-                variants={"with": CORRELATED.changed("surrogate.walk_restart=1.0")},
+                data=Crafted(single_label_world, {**WORLD, "missing_rate": 0.5}),
             ),
             Control(
                 "their meaning: labels of a document are drawn independently",
@@ -158,7 +158,8 @@ CLAIMS: tuple[Claim, ...] = (
         ),
         shown=(),
         also=tuple(difference("with", "without", f"recall@{k}", by=shortlist_recall) for k in (30, 100)),
-        note="The paper has 2 points. Independent labels do not end the gain (0.8 point was left when this was first tried): part of it is smoothing as such.",
+        note="The paper has 2 points. Labels drawn independently still occur together by chance, and smoothing over them helps too, so there the gain "
+        "need only shrink. (It was first asked to vanish there, and did not: 0.8 beside 1.9 points.)",
     ),
     Claim(
         id="A11",
@@ -202,25 +203,23 @@ CLAIMS: tuple[Claim, ...] = (
         section="DeepXML App. A.4",
         sentence="Several centroids raise the recall of multi-modal head labels and leave other labels alone.",
         variants={"several": LABELS_ALONE.changed("shortlist.head_centres=5"), "one": LABELS_ALONE.changed("shortlist.head_centres=1")},
-        data=Planted("small", {**CLEAR, "multimodal_heads": 4}, truth="complete"),
+        data=Planted("small", {**HEAD_WORLD, "multimodal_heads": 4}, truth="complete"),
         all_of=(
-            difference("several", "one", "recall@30 of heads", by=head_recall),
-            difference("several", "one", "recall@30 of others", 0.5, "within", by=head_recall),
+            difference("several", "one", "recall@20 of heads", by=head_recall),
+            difference("several", "one", "recall@20 of others", 0.5, "within", by=head_recall),
         ),
         controls=(
             Control(
-                "the modes: every document of a head label says its words",
-                difference("several", "one", "recall@30 of heads", 0.5, by=head_recall),
-                data=Planted("small", {**CLEAR, "multimodal_heads": 0}, truth="complete"),
+                "the modes: a head label is of one family",
+                difference("several", "one", "recall@20 of heads", 0.5, by=head_recall),
+                data=Planted("small", {**HEAD_WORLD, "multimodal_heads": 0}, truth="complete"),
             ),
         ),
         shown=(),
-        also=(
-            difference("several", "one", "recall@100 of heads", by=head_recall),
-            Value("one", "recall@30 of heads", head_recall),
-        ),
-        note="The paper measures recall@300 among 500,000 labels, here 30 among 3,000. Where words are dropped and replaced, every frequent label is "
-        "spread out and gains from several centroids (2.3 points beside 2.7 when this was first tried), so the words are kept here.",
+        also=(Value("one", "recall@20 of heads", head_recall), Value("several", "recall@20 of heads", head_recall)),
+        seeds=8,
+        note="The paper measures recall@300 among 500,000 labels, here it is 20 among 400. In the larger world every frequent label is spread over many "
+        "families, whether declared multi-modal or not, and gains alike (2.7 and 2.3 points in a first trial), so that world has no control.",
     ),
     Claim(
         id="A14",
