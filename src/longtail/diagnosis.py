@@ -78,7 +78,7 @@ def shortlist_recall(inner: Model, vectors: F32, rows: Any, model: Predictor, ya
 
 
 def list_overlap(inner: Model, vectors: F32, k: int = 100) -> float | None:
-    """Mean share of the k nearest labels by v that are also the k nearest by x (Paper: Astec Sec. 4.2, above 87%), in percent.
+    """Mean share of the k nearest labels by v that are also the k nearest by x (Paper: Astec Sec. 4, Module II, above 87%), in percent.
 
     Centroids in x-space are those of the training documents in the vote's index; None where it keeps no plain vectors.
     """

@@ -438,6 +438,19 @@ def test_the_number_of_negatives_and_positives_is_a_setting(planted: Dataset, tr
         assert (step.mask.sum(axis=1) == 1 + 3 + 2).all()
 
 
+def test_unigram_negatives_are_frequent_labels(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [["often"]] * 60 + [[f"l{i}"] for i in range(20)]
+    dataset = Dataset.from_texts([f"word{i}" for i in range(80)], names)
+    shares = []
+    for kind in ("uniform", "unigram"):
+        seen = Seen(monkeypatch)
+        data = train(dataset, f"classify.negatives={kind}", "classify.count=1", "surrogate.epochs=0", "classify.epochs=4").data
+        drawn = [label for rows, step in seen.steps for label in step.ids[(rows >= 60)[:, None] & step.mask & (step.targets == 0)].tolist()]
+        shares.append(drawn.count(list(data.labels.uids).index("often")) / len(drawn))
+    assert shares[0] < 0.2
+    assert shares[1] > 0.35  # 60 ** 0.75 of that plus 19 labels of one document
+
+
 # ---- what it is good for ----
 
 
@@ -468,14 +481,15 @@ def test_the_memory_estimate_grows_with_all_that_grows(planted: Dataset) -> None
     larger = ("surrogate.width=16", "classify.count=1000", "reranker.enabled=true")
     assert all(recipe(setting).memory(data) > base for setting in larger)
     assert recipe("reranker.enabled=true", "reranker.depth=500").memory(data) > recipe("reranker.enabled=true").memory(data)
-    twice = Dataset.from_texts([f"word{i}" for i in range(240)], [[f"l{i % 24}"] for i in range(240)])
-    fewer_documents = Dataset.from_texts([f"word{i} word{i + 120}" for i in range(120)], [[f"l{i % 24}"] for i in range(120)])
-    fewer_words = Dataset.from_texts([f"word{i % 120}" for i in range(240)], [[f"l{i % 24}"] for i in range(240)])
-    fewer_labels = Dataset.from_texts([f"word{i}" for i in range(240)], [[f"l{i % 12}"] for i in range(240)])
-    plain = "features.subwords=none"
-    whole = recipe(plain).memory(prepared(twice, plain))
-    for dataset in (fewer_documents, fewer_words, fewer_labels):
-        assert recipe(plain).memory(prepared(dataset, plain)) < whole
+
+    def estimate(documents: int, words: int, labels: int) -> int:
+        texts = [f"word{i % words} word{(i + documents) % words}" for i in range(documents)]
+        names = {f"l{i}": "word0" for i in range(labels)}  # labels bring no words of their own
+        plain = "features.subwords=none", "features.pairs=false"
+        return recipe(*plain).memory(prepared(Dataset.from_texts(texts, [[f"l{i % labels}"] for i in range(documents)], names), *plain))
+
+    # 16 and 24 labels make the same number of clusters
+    assert min(estimate(240, 240, 24) - less for less in (estimate(120, 240, 24), estimate(240, 120, 24), estimate(240, 240, 16))) > 0
 
 
 # ---- mistakes and strange data ----

@@ -168,5 +168,5 @@ class Dataset:
 
     def need_test(self) -> Split:
         if self.test is None:
-            raise DataError(f"the data set '{self.name}' has no test documents", "add tst.json.gz, or evaluate on a data set that has one")
+            raise DataError(f"the data set '{self.name}' has no test documents", "add tst.json.gz to a folder, or give --test FILE for a table")
         return self.test

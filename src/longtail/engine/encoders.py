@@ -50,7 +50,7 @@ class FrozenBag:
 class ResidualMap:
     """x = v + ReLU(R v).  weight: R, (D, D), its spectral norm already bounded.
 
-    Paper: Astec Sec. 3.1; Theorem 1 bounds how far x can be from v.
+    Paper: Astec Sec. 4; Theorem 1 bounds how far x can be from v.
     """
 
     KIND = "residual-map"

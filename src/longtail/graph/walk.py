@@ -25,7 +25,7 @@ def random_walk_graph(y: Csr, *, length: int, restart: float, rng: np.random.Gen
     of that document, which is counted. A row sums to `length`, or is empty for a label without documents.
     top_k: keep the most visited labels of a row (ties by number); the label itself, if visited, is always among them.
 
-    Paper: ECLARE Sec. 3.2 (length 400, restart 0.8); Astec Sec. 4.1 (length 50, restart 0.2, top 10, from the released code).
+    Paper: ECLARE Sec. 3.2 (length 400, restart 0.8); Astec Sec. 4, Module I (length 50, restart 0.2, top 10, from the released code).
     To keep walks off head labels, remove their columns' entries from `y`: their rows come out empty (see `ensure_diagonal`).
     The result depends on the generator only, not on the number of threads.
     """

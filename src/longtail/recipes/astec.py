@@ -217,7 +217,7 @@ class Astec(Recipe):
     # ---- I ----
 
     def surrogate(self, data: TrainingSet, run: Run) -> Surrogate:
-        """Learn the encoder on an easier task. Paper: Astec Sec. 4.1."""
+        """Learn the encoder on an easier task. Paper: Astec Sec. 4, Module I."""
         c = self.config.surrogate
         clusters, n_clusters = self.surrogate_targets(data, run)
         encoder = new_encoder(data, c, run.rng("encoder")).to(run.device)
@@ -256,7 +256,7 @@ class Astec(Recipe):
     # ---- II ----
 
     def shortlist(self, data: TrainingSet, surrogate: Surrogate, run: Run) -> Shortlists:
-        """Two search structures on frozen v, and from them the hard negatives of every document. Paper: Astec Sec. 4.2."""
+        """Two search structures on frozen v, and from them the hard negatives of every document. Paper: Astec Sec. 4, Module II."""
         c = self.config.classify
         shortlister = self.build_shortlister(surrogate.vectors, data.targets, run)
         negatives = None
@@ -288,12 +288,12 @@ class Astec(Recipe):
     # ---- III ----
 
     def transfer(self, data: TrainingSet, surrogate: Surrogate, shortlister: Shortlists, run: Run) -> None:
-        """E stays as it is and the residual begins as the identity: there is nothing to compute. Paper: Astec Sec. 4.3."""
+        """E stays as it is and the residual begins as the identity: there is nothing to compute. Paper: Astec Sec. 4, Module III."""
 
     # ---- IV ----
 
     def classify(self, data: TrainingSet, surrogate: Surrogate, shortlister: Shortlists, model: None, run: Run) -> EncodedTree | Model | Reranked:
-        """One classifier per label against hard negatives. Paper: Astec Sec. 4.4; the re-ranker: Sec. 4.5."""
+        """One classifier per label against hard negatives. Paper: Astec Sec. 4, Module IV and the re-ranker."""
         c = self.config
         if c.classify.learner == "parabel":
             return EncodedTree(surrogate.encoder, None, ClusterTree.fit(surrogate.vectors, data.targets, c.tree, run.rng("tree")))

@@ -25,7 +25,7 @@ _TASKS_PER_THREAD = 4
 
 
 def label_centroids(x: Csr | F32, y: Csr) -> Any:
-    """The normalised sum of each label's documents: (L, V) CSR if `x` is, else (L, D) float32. Paper: Astec Sec. 4.1.
+    """The normalised sum of each label's documents: (L, V) CSR if `x` is, else (L, D) float32. Paper: Astec Sec. 4, Module I.
 
     x: (N, V) CSR or (N, D) dense; y: (N, L) CSR. A label without documents gets a zero row.
     """
@@ -33,7 +33,7 @@ def label_centroids(x: Csr | F32, y: Csr) -> Any:
 
 
 def smooth(centroids: Csr | F32, correlation: Csr, *, keep: int | None = None) -> Any:
-    """Centroids averaged over correlated labels: unit rows of C U. Paper: Astec Sec. 4.1, ECLARE Sec. 3.3 (graph-augmented).
+    """Centroids averaged over correlated labels: unit rows of C U. Paper: Astec Sec. 4, Module I, ECLARE Sec. 3.3 (graph-augmented).
 
     correlation: (L, L) CSR, e.g. a random-walk graph with its diagonal ensured and rows scaled to sum one.
     keep: of sparse rows, only the largest entries of each, before and after. A few frequent labels make the rows long (1,500
@@ -53,7 +53,7 @@ def cluster_count(n_labels: int, *, labels_per_cluster: int = 4, at_most: int = 
 
 
 def balanced_clusters(rows: Csr | F32, n_clusters: int, rng: np.random.Generator) -> I32:
-    """The cluster number of every row, (L,) int32 in 0..n-1, by repeated balanced 2-means. Paper: Astec Sec. 4.1.
+    """The cluster number of every row, (L,) int32 in 0..n-1, by repeated balanced 2-means. Paper: Astec Sec. 4, Module I.
 
     rows: (L, V) CSR or (L, D) dense, any length; zero rows fill up the halves.
     n_clusters: a power of two; fewer come out (the largest power of two) where there are fewer rows.
@@ -84,7 +84,7 @@ def balanced_halves(rows: Csr | F32, rng: np.random.Generator) -> tuple[NDArray[
 
 
 def meta_labels(y: Csr, clusters: I32, n_clusters: int) -> Csr:
-    """Which clusters a document has a label in: (N, n_clusters) CSR float32 of ones. Paper: Astec Sec. 4.1."""
+    """Which clusters a document has a label in: (N, n_clusters) CSR float32 of ones. Paper: Astec Sec. 4, Module I."""
     n_labels = len(clusters)
     members = csr(np.ones(n_labels, np.float32), clusters, np.arange(n_labels + 1), (n_labels, n_clusters))
     targets = (y.astype(np.float32) @ members).tocsr()

@@ -60,7 +60,7 @@ class HnswSettings:
     query_effort: int = setting(300, "items looked at per query, at least twice the number asked for (efSearch)", low=1)
 
 
-# Paper: Astec App. A.2. Differs: the paper gives the larger numbers to documents; the released code, as here, to centroids,
+# Paper: Astec App. A.1. Differs: the paper gives the larger numbers to documents; the released code, as here, to centroids,
 # where the recall of labels is decided (spec ). Its query effort of 100 for documents found 89% of the 100 nearest of
 # 80,657 documents of wordnet-related (300 dimensions, plain vectors); 300 finds 95%.
 CENTROIDS = HnswSettings()

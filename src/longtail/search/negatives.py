@@ -91,7 +91,7 @@ class RandomNegatives:
 
 
 class ShortlistNegatives:
-    """The labels that a shortlister confuses a document with: (N, S) int32, found once. Paper: Astec Sec. 4.2, ECLARE Sec. 3.4.
+    """The labels that a shortlister confuses a document with: (N, S) int32, found once. Paper: Astec Sec. 4, Module II, ECLARE Sec. 3.4.
 
     Which shortlister was asked (centroids, votes, both) is the sampler's whole difference.
     """
@@ -134,7 +134,7 @@ class ShortlistNegatives:
 
 
 class WithRandom:
-    """Hard negatives, and random ones that are not among them, new at each call. Paper: Astec Sec. 4.2 (500 + up to 50)."""
+    """Hard negatives, and random ones that are not among them, new at each call. Paper: Astec Sec. 4, Module II (500 + up to 50)."""
 
     def __init__(self, hard: Negatives, extras: RandomNegatives) -> None:
         self.hard, self.extras = hard, extras

@@ -29,7 +29,7 @@ class Labels(Protocol):
 
 
 class LabelIndex:
-    """Labels by the cosine of their centroid, or of the nearest of several. Paper: Astec Sec. 4.2 and App. A.4 (ANNS^mu).
+    """Labels by the cosine of their centroid, or of the nearest of several. Paper: Astec Sec. 4, Module II and App. A.4 (ANNS^mu).
 
     owners: (rows of the index,) int32, ascending: the label of each centroid. Labels without documents are never found.
     """
@@ -102,7 +102,7 @@ class LabelIndex:
 class InstanceVote:
     """Labels of the most similar training documents: each neighbour gives its cosine to its labels; the largest sum counts 1.
 
-    Paper: Astec Sec. 4.2 (ANNS^x). Differs: a neighbour with a negative cosine has no vote (Astec's vectors have none), and a
+    Paper: Astec Sec. 4, Module II (ANNS^x). Differs: a neighbour with a negative cosine has no vote (Astec's vectors have none), and a
     training document does not vote for itself (`exclude`), which the released code allows.
     """
 
@@ -149,7 +149,7 @@ class InstanceVote:
 
 
 class MergedShortlist:
-    """Both: s = (1 - gamma) cos + gamma vote. A label that only one of them finds takes 0 from the other. Paper: Astec Sec. 4.2.
+    """Both: s = (1 - gamma) cos + gamma vote. A label that only one of them finds takes 0 from the other. Paper: Astec Sec. 4, Module II.
 
     Differs: as gamma is small, labels found by votes alone stand at the end and would all be cut where centroids alone give k
     labels. So up to `reserved` of the k places are kept for the best of them (the released code gets the same effect by asking
