@@ -1,0 +1,118 @@
+"""Our recipes and the systems that a user would pick instead, on the same data in one run.
+
+``python -m benchmarks.peers DATA --peers ../shared/peers --peer-python PEER_VENV/bin/python [--recipe astec] [--out FILE]``
+
+Peers get TF-IDF rows of words and of word pairs (both are tried where --features says so), made by longtail from the same
+titles; masked pairs are removed from everybody's predictions and from the truth. Differences come with intervals.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.record import write_result
+from longtail import api, metrics
+from longtail.config import to_tables
+from longtail.data.dataset import Dataset
+from longtail.data.matrices import load_csr
+from longtail.data.read import read
+from longtail.evaluation import Yardstick, rank_test
+from longtail.features.base import make_featurizer
+from longtail.features.settings import FeaturesConfig
+from longtail.metrics import drop_masked_targets
+from longtail.training.progress import PlainDisplay
+from longtail.types import TopK
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--peers", type=Path, required=True, help="folder with run_peer.py")
+    parser.add_argument("--peer-python", required=True, help="the interpreter of the peers' own environment")
+    parser.add_argument("--names", default="omikuji_bonsai,pecos_xrlinear")
+    parser.add_argument("--recipe", action="append", default=[])
+    parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    data = read(options.data)
+    yardstick = Yardstick.of(data)
+    tops: dict[str, TopK] = {}
+    about: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in options.names.split(","):
+            tops[name], about[name] = peer(name, data, yardstick, options, Path(folder))
+        for name in options.recipe or ["astec"]:
+            recipe = api.make_recipe(name, assignments=options.set)
+            started = time.monotonic()
+            model = api.train(data, Path(folder) / name, recipe, device=options.device, seed=options.seed, display=PlainDisplay(seconds=60))
+            about[name] = {"train_s": round(time.monotonic() - started, 1), "config": to_tables(recipe.config)}
+            tops[name] = rank_test(model, yardstick, PlainDisplay(seconds=60))
+    numbers = {name: {**about[name], "metrics": yardstick.score(top)} for name, top in tops.items()}
+    ours, best = (options.recipe or ["astec"])[-1], options.names.split(",")
+    measured = {name: yardstick.measure(top) for name, top in tops.items()}
+    differences = {
+        f"{ours} - {name}": {
+            metric: vars(d)
+            for metric, d in metrics.paired_bootstrap(measured[ours], measured[name], rng=np.random.default_rng(0)).items()
+            if metric in ("P@1", "P@5", "PSP@1", "PSP@5", "R@10")
+        }
+        for name in best
+    }
+    for name, row in numbers.items():
+        print(
+            f"{name:<20}"
+            + "  ".join(f"{metric} {row['metrics'][metric]:6.2f}" for metric in ("P@1", "P@5", "PSP@1", "PSP@5", "R@10"))
+            + f"  train {row['train_s']} s"
+        )
+    print(json.dumps(differences, indent=1))
+    if options.out:
+        command = "python -m benchmarks.peers " + " ".join(sys.argv[1:])
+        write_result(options.out, "peers", {**yardstick.about(), "models": numbers, "differences": differences}, command, data.digest, options.seed)
+
+
+def peer(name: str, data: Dataset, yardstick: Yardstick, options: argparse.Namespace, folder: Path) -> tuple[TopK, dict[str, Any]]:
+    """Train and predict in the peer's own environment; it sees training rows with masked pairs removed, and test rows."""
+    files = {part: folder / f"{part}.npz" for part in ("train_x", "train_y", "test_x", name)}
+    if not files["train_x"].exists():
+        featurizer, documents, _ = make_featurizer(data.train.documents, None, FeaturesConfig(pairs=False, sublinear=True))
+        targets = drop_masked_targets(data.train.targets, data.train.masked)
+        sparse: Any = documents.sparse
+        rows = np.flatnonzero((np.diff(sparse.indptr) > 0) & (np.diff(targets.indptr) > 0))
+        save_matrix(files["train_x"], sparse[rows])
+        save_matrix(files["train_y"], targets[rows])
+        test: Any = featurizer.batch(data.need_test().documents).sparse
+        # omikuji refuses rows without any feature
+        empty = np.flatnonzero(np.diff(test.indptr) == 0)
+        test = test.tolil()
+        test[empty, 0] = 1e-6
+        save_matrix(files["test_x"], test.tocsr())
+    script = str(options.peers / "run_peer.py")
+    order = [str(files[part]) for part in ("train_x", "train_y", "test_x", name)]
+    done = subprocess.run([options.peer_python, script, name, *order, "--k", str(yardstick.depth)], capture_output=True, text=True, check=True)
+    said = json.loads(done.stdout.strip().splitlines()[-1])
+    if "error" in said:
+        raise SystemExit(f"{name}: {said['error']}")
+    predicted = load_csr(files[name])
+    return metrics.top_k(predicted, max(1, int(np.diff(predicted.indptr).max()))), said
+
+
+def save_matrix(path: Path, matrix: Any) -> None:
+    """As scipy's older matrix class: PECOS does not know arrays."""
+    from scipy.sparse import csr_matrix, save_npz
+
+    save_npz(path, csr_matrix(matrix))
+
+
+if __name__ == "__main__":
+    main()
