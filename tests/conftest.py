@@ -58,10 +58,13 @@ def tiny_run(tmp_path_factory: pytest.TempPathFactory, planted_folder: Path) -> 
 
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
-    """Matrices in tests are tiny: a second thread of torch costs more than it brings, above all on a busy machine."""
+    """Matrices in tests are tiny: a second thread costs more than it brings (on a busy machine tenfold, as idle ones spin)."""
+    import numba
     import torch
 
-    threads = torch.get_num_threads()
+    before = torch.get_num_threads(), numba.get_num_threads()
     torch.set_num_threads(1)
+    numba.set_num_threads(1)
     yield
-    torch.set_num_threads(threads)
+    torch.set_num_threads(before[0])
+    numba.set_num_threads(before[1])

@@ -24,6 +24,7 @@ from longtail.types import I64, Csr, TopK
 
 KS = (1, 3, 5)
 RECALL_KS = (10, 100)
+MOST_FOREIGN = 1000
 
 
 @dataclass(frozen=True)
@@ -83,10 +84,12 @@ def evaluate(model: Predictor, data: Dataset, display: Display | None = None) ->
 
 def rank_test(model: Predictor, yardstick: Yardstick, display: Display) -> TopK:
     """Predictions for every test document, in the label numbers of the data set."""
-    documents = yardstick.data.need_test().documents
+    documents, known = yardstick.data.need_test().documents, yardstick.data.labels.uids
+    # Labels that the data does not know are removed below; ask for more, so that enough are left.
+    foreign = len(set(model.bundle.labels.uids) - set(known))
     with display.task("predicting", len(documents)) as task:
-        top = model.rank(documents, yardstick.depth, on_block=task.advance)
-    return renumbered(top, model.bundle.labels.uids, yardstick.data.labels.uids)
+        top = model.rank(documents, yardstick.depth + min(foreign, MOST_FOREIGN), on_block=task.advance)
+    return renumbered(top, model.bundle.labels.uids, known)
 
 
 def renumbered(top: TopK, from_uids: Any, to_uids: Any) -> TopK:

@@ -41,6 +41,17 @@ class Batch:
                 return int(view.shape[0])
         raise AssertionError("unreachable: __post_init__ checks this")
 
+    def is_empty(self) -> NDArray[np.bool_]:
+        """(B,) whether a document holds nothing that the features know."""
+        empty = np.ones(len(self), dtype=np.bool_)
+        if self.sparse is not None:
+            empty &= np.diff(self.sparse.indptr) == 0
+        if self.dense is not None:
+            empty &= ~np.any(self.dense != 0, axis=1)
+        if self.tokens is not None:
+            empty &= ~np.any(self.tokens >= 0, axis=1)
+        return empty
+
     def rows(self, index: Any) -> Batch:
         """The documents at `index` (a slice or an integer array), in that order."""
 

@@ -63,7 +63,9 @@ class Model:
         shortlist = self.shortlister.query(search, min(self.shortlist_size, len(self.classifier.rows)))
         score = search if self.refinement is None else self.refinement.apply(search)
         fused = self.alpha * sigmoid(self.classifier.scores(score, shortlist.ids)) + (1 - self.alpha) * sigmoid(shortlist.scores / self.temperature)
-        return best(shortlist.ids, fused, min(k, len(self.classifier.rows)))
+        # Of a document without a known word nothing can be said; any order would be made up.
+        ids = np.where(batch.is_empty()[:, None], TopK.PAD, shortlist.ids)
+        return best(ids, fused, min(k, len(self.classifier.rows)))
 
     def state(self) -> State:
         values = {"shortlist_size": self.shortlist_size, "alpha": self.alpha, "temperature": self.temperature}
