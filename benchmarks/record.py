@@ -57,6 +57,7 @@ def machine() -> dict[str, Any]:
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
+        "gpu": _gpu(),
         **{package: _version(package) for package in ("numpy", "scipy", "numba", "torch")},
     }
 
@@ -75,6 +76,14 @@ def _cpu_model() -> str:
     except OSError:
         return platform.processor() or "unknown"
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+def _gpu() -> str | None:
+    try:
+        done = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() or None
 
 
 def _version(package: str) -> str | None:

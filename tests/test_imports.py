@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -68,3 +69,11 @@ def test_public_names_exist() -> None:
     assert callable(longtail.read)
     with pytest.raises(AttributeError, match="nonsense"):
         _ = longtail.nonsense
+
+
+def test_idle_threads_do_not_spin_unless_the_user_says_so() -> None:
+    code = "import os, longtail; print(os.environ['OMP_WAIT_POLICY'])"
+    for given, expected in ((None, "PASSIVE"), ("ACTIVE", "ACTIVE")):
+        environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"} | ({"OMP_WAIT_POLICY": given} if given else {})
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+        assert done.stdout.strip() == expected

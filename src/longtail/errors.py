@@ -44,7 +44,9 @@ class RunError(LongtailError):
 
 
 class MissingExtra(LongtailError):
-    """An optional dependency is needed and not installed."""
+    """A dependency is needed and not installed; `extra` brings it, or where that is empty its own name does."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs the package '{package}', which is not installed", f"pip install 'longtail[{extra}]'")
+        super().__init__(
+            f"{purpose} needs the package '{package}', which is not installed", f"pip install 'longtail[{extra}]'" if extra else f"pip install {package}"
+        )
