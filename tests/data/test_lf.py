@@ -38,7 +38,7 @@ def put(folder: Path, files: dict[str, Any]) -> Path:
             save_npz(path, content)
             continue
         raw = content if isinstance(content, bytes) else (content if isinstance(content, str) else lines(content)).encode()
-        path.write_bytes(gzip.compress(raw) if name.endswith(".gz") and not isinstance(content, bytes) else raw)
+        path.write_bytes(gzip.compress(raw, mtime=0) if name.endswith(".gz") and not isinstance(content, bytes) else raw)
     return folder
 
 
@@ -324,9 +324,9 @@ def test_broken_bytes_in_any_file(tmp_path: Path, side: str) -> None:
     assert f"{path}, line 1: the gzip file is truncated" in fails(tmp_path)
     path.write_bytes(b"{}\n")
     assert f"{path}, line 1: is not a gzip file" in fails(tmp_path)
-    path.write_bytes(gzip.compress(b'{"uid": "z", "title": "\xff"}\n'))
+    path.write_bytes(gzip.compress(b'{"uid": "z", "title": "\xff"}\n', mtime=0))
     assert f"{path}, line 1: byte 0xff is not valid UTF-8" in fails(tmp_path)
-    for nothing in (b"", gzip.compress(b""), gzip.compress(b"\n")):
+    for nothing in (b"", gzip.compress(b"", mtime=0), gzip.compress(b"\n", mtime=0)):
         path.write_bytes(nothing)
         assert f"{path}: the file is empty" in fails(tmp_path)
 
