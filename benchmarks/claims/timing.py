@@ -15,7 +15,7 @@ from benchmarks.claims.verdict import Estimate, slope
 from benchmarks.claims.workshop import Workshop
 from longtail.engine.encoders import FrozenBag, ResidualMap
 from longtail.engine.model import Classifier, Model
-from longtail.search.index import DOCUMENTS, ExactIndex, HnswIndex
+from longtail.search.index import DOCUMENTS, ExactIndex, HnswIndex, IndexBuilder
 from longtail.search.shortlist import InstanceVote, LabelIndex, MergedShortlist
 from longtail.types import F32, Batch, Csr
 
@@ -40,8 +40,12 @@ def exact_query(workshop: Workshop) -> tuple[Estimate, Mapping[str, Any]]:
 
 def hnsw_prediction(workshop: Workshop) -> tuple[Estimate, Mapping[str, Any]]:
     """The exponent of the time of a whole prediction: encode, two approximate indices, classifiers, fusion."""
+
     # With one document per label the centroids are the documents' vectors, and their index is that of `hnsw_query`.
-    return growth({n: timed(_prediction(n, lambda _, n=n: _hnsw(n), lambda vectors: HnswIndex.build(vectors, DOCUMENTS))) for n in LABELS})
+    def ready(n: int) -> IndexBuilder:
+        return lambda _: _hnsw(n)
+
+    return growth({n: timed(_prediction(n, ready(n), lambda vectors: HnswIndex.build(vectors, DOCUMENTS))) for n in LABELS})
 
 
 def exact_prediction(workshop: Workshop) -> tuple[Estimate, Mapping[str, Any]]:
