@@ -27,7 +27,7 @@ CLAIMS: tuple[Claim, ...] = (
         data=None,
         all_of=(Probe("exponent of HNSW query time", timing.hnsw_query, 0.5, "below"),),
         controls=(Control("the graph: every label is looked at", Probe("exponent of exact query time", timing.exact_query, 0.8), expect="holds"),),
-        note="256 queries at once on planted vectors of 128 numbers; no seeds: the interval is that of the fit through five sizes.",
+        note="256 queries at once for the 10 nearest, planted vectors of 128 numbers; no seeds: the interval is that of the fit through five sizes.",
     ),
     Claim(
         id="F17",

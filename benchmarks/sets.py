@@ -1,9 +1,10 @@
-"""Astec with its defaults on whole data sets, trained on train and measured on test.
+"""A recipe (Astec unless told) with its defaults on whole data sets, trained on train and measured on test.
 
-``python -m benchmarks.astec_sets FOLDER... --out FILE [--device auto] [--seed 0] [--set a.b=c]``
+``python -m benchmarks.sets FOLDER... --out FILE [--device auto] [--seed 0] [--set a.b=c] [--recipe astec] [--predictions DIR]``
 
 FOLDER: a data set, or ``shape-131k`` for planted data of the shape of LF-AmazonTitles-131K (294,805 documents, 131,073 labels).
-Absolute times mean something on the GPU only.
+Absolute times mean something on the GPU only. --predictions: keep what was predicted for test documents, as FOLDER's name.npz,
+so that `benchmarks.peers` can compare a model of the GPU machine with systems that run on this one.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.record import write_result
 from longtail import api
 from longtail.config import to_tables
@@ -24,6 +27,7 @@ from longtail.data.read import read
 from longtail.data.synthetic import SyntheticConfig, synthesise
 from longtail.evaluation import Yardstick, baselines, rank_test
 from longtail.training.progress import PlainDisplay
+from longtail.types import TopK
 
 SHAPE_131K = SyntheticConfig(documents=294_805, test_documents=10_000, labels=131_073, topics=1000, graph_coverage=0.0, missing_rate=0.2)
 # A vocabulary of words, as the published set has (40,000), and the paper's width.
@@ -37,20 +41,25 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--recipe", default="astec")
+    parser.add_argument("--predictions", type=Path)
     options = parser.parse_args()
     results: dict[str, Any] = {}
     for name in options.data:
         data = synthesise(SHAPE_131K, 0).dataset if name == "shape-131k" else read(name)
         assignments = [*(SETTINGS_131K if name == "shape-131k" else []), *options.set]
-        results[Path(name).name] = measured(data, assignments, options.device, options.seed, compare=name != "shape-131k")
+        results[Path(name).name], top = measured(data, options.recipe, assignments, options.device, options.seed, compare=name != "shape-131k")
+        if options.predictions:
+            options.predictions.mkdir(parents=True, exist_ok=True)
+            np.savez(options.predictions / f"{Path(name).name}.npz", ids=top.ids, scores=top.scores)
         print(json.dumps(results[Path(name).name]), flush=True)
         if options.out:
-            command = f"python -m benchmarks.astec_sets {' '.join(options.data)} --device {options.device} --seed {options.seed}"
-            write_result(options.out, "astec_sets", results, command, seed=options.seed)
+            command = f"python -m benchmarks.sets {' '.join(options.data)} --device {options.device} --seed {options.seed} --recipe {options.recipe}"
+            write_result(options.out, f"{options.recipe}_sets", results, command, seed=options.seed)
 
 
-def measured(data: Dataset, assignments: list[str], device: str, seed: int, *, compare: bool) -> dict[str, Any]:
-    recipe = api.make_recipe("astec", assignments=assignments)
+def measured(data: Dataset, name: str, assignments: list[str], device: str, seed: int, *, compare: bool) -> tuple[dict[str, Any], TopK]:
+    recipe = api.make_recipe(name, assignments=assignments)
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         started = time.monotonic()
@@ -62,10 +71,10 @@ def measured(data: Dataset, assignments: list[str], device: str, seed: int, *, c
         started = time.monotonic()
         top = rank_test(model, yardstick, PlainDisplay(seconds=60))
         predicting = time.monotonic() - started
-    columns = {"astec (single model)": yardstick.score(top)}
+    columns = {f"{name} (single model)": yardstick.score(top)}
     if compare:
         columns |= {name: yardstick.score(found) for name, found in baselines(data, yardstick).items()}
-    return {
+    numbers = {
         **yardstick.about(),
         "metrics": {name: {metric: round(value, 3) for metric, value in scores.items()} for name, scores in columns.items()},
         "seconds": {
@@ -79,6 +88,7 @@ def measured(data: Dataset, assignments: list[str], device: str, seed: int, *, c
         "device": device,
         "config": to_tables(recipe.config),
     }
+    return numbers, top
 
 
 if __name__ == "__main__":
