@@ -1,9 +1,11 @@
 """Our recipes and the systems that a user would pick instead, on the same data in one run.
 
-``python -m benchmarks.peers DATA --peers ../shared/peers --peer-python PEER_VENV/bin/python [--recipe astec] [--out FILE]``
+``python -m benchmarks.peers DATA --peers ../shared/peers --peer-python PEER_VENV/bin/python [--recipe astec | --predictions astec=FILE] [--out FILE]``
 
 Peers get TF-IDF rows of words and of word pairs (both are tried where --features says so), made by longtail from the same
 titles; masked pairs are removed from everybody's predictions and from the truth. Differences come with intervals.
+--predictions: what `benchmarks.sets --predictions` kept of a model that was trained on a GPU machine; everybody is then ranked by
+20 labels, so there is no R@100.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ from longtail.metrics import drop_masked_targets
 from longtail.training.progress import PlainDisplay
 from longtail.types import TopK
 
+SHOWN = ("P@1", "P@5", "PSP@1", "PSP@5", "R@10")
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -40,6 +44,7 @@ def main() -> None:
     parser.add_argument("--peer-python", required=True, help="the interpreter of the peers' own environment")
     parser.add_argument("--names", default="omikuji_bonsai,pecos_xrlinear")
     parser.add_argument("--recipe", action="append", default=[])
+    parser.add_argument("--predictions", action="append", default=[], help="NAME=FILE in place of training a recipe here")
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seed", type=int, default=0)
@@ -47,34 +52,33 @@ def main() -> None:
     options = parser.parse_args()
     data = read(options.data)
     yardstick = Yardstick.of(data)
+    given = dict(item.split("=", 1) for item in options.predictions)
+    recipes = options.recipe or ([] if given else ["astec"])
     tops: dict[str, TopK] = {}
     about: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in options.names.split(","):
             tops[name], about[name] = peer(name, data, yardstick, options, Path(folder))
-        for name in options.recipe or ["astec"]:
+        for name, path in given.items():
+            with np.load(path, allow_pickle=False) as kept:
+                tops[name], about[name] = TopK(kept["ids"], kept["scores"]), {"trained": f"by benchmarks.sets, predictions in {Path(path).name}"}
+        for name in recipes:
             recipe = api.make_recipe(name, assignments=options.set)
             started = time.monotonic()
             model = api.train(data, Path(folder) / name, recipe, device=options.device, seed=options.seed, display=PlainDisplay(seconds=60))
             about[name] = {"train_s": round(time.monotonic() - started, 1), "config": to_tables(recipe.config)}
             tops[name] = rank_test(model, yardstick, PlainDisplay(seconds=60))
     numbers = {name: {**about[name], "metrics": yardstick.score(top)} for name, top in tops.items()}
-    ours, best = (options.recipe or ["astec"])[-1], options.names.split(",")
     measured = {name: yardstick.measure(top) for name, top in tops.items()}
     differences = {
         f"{ours} - {name}": {
-            metric: vars(d)
-            for metric, d in metrics.paired_bootstrap(measured[ours], measured[name], rng=np.random.default_rng(0)).items()
-            if metric in ("P@1", "P@5", "PSP@1", "PSP@5", "R@10")
+            metric: vars(d) for metric, d in metrics.paired_bootstrap(measured[ours], measured[name], rng=np.random.default_rng(0)).items() if metric in SHOWN
         }
-        for name in best
+        for ours in [*given, *recipes]
+        for name in options.names.split(",")
     }
     for name, row in numbers.items():
-        print(
-            f"{name:<20}"
-            + "  ".join(f"{metric} {row['metrics'][metric]:6.2f}" for metric in ("P@1", "P@5", "PSP@1", "PSP@5", "R@10"))
-            + f"  train {row['train_s']} s"
-        )
+        print(f"{name:<20}" + "  ".join(f"{metric} {row['metrics'][metric]:6.2f}" for metric in SHOWN) + f"  train {row.get('train_s', '-')} s")
     print(json.dumps(differences, indent=1))
     if options.out:
         command = "python -m benchmarks.peers " + " ".join(sys.argv[1:])
