@@ -65,7 +65,7 @@ def in_own_process(documents: int, labels: int) -> dict[str, Any]:
 
 def measured(documents: int, labels: int) -> dict[str, Any]:
     warm = synthesise(SyntheticConfig(), 0).dataset
-    data = synthesise(SyntheticConfig(documents=documents, labels=labels, topics=200, graph_coverage=0.0), 0).dataset
+    data = synthesise(SyntheticConfig(documents=documents, labels=labels, topics=200, graph_coverage=0.0, share_documents_are_labels=0.0), 0).dataset
     settings = [f"{stage}.epochs={epochs}" for stage, epochs in EPOCHS.items()]
     recipe = api.make_recipe("astec", assignments=[*settings, f"surrogate.width={WIDTH}", "features.subwords=none", "features.pairs=false"])
     with tempfile.TemporaryDirectory() as folder:
