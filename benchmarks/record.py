@@ -42,11 +42,10 @@ def write_result(
 
 
 def code() -> dict[str, Any]:
-    """Which source gave the numbers. A copy without its git history (a borrowed machine) says it in LONGTAIL_COMMIT."""
-    commit = _git("rev-parse", "HEAD")
-    if commit == "unknown":
-        return {"commit": os.environ.get("LONGTAIL_COMMIT", "unknown"), "uncommitted_changes": None}
-    return {"commit": commit, "uncommitted_changes": bool(_git("status", "--porcelain", "--", "src", "benchmarks"))}
+    """Which source gave the numbers. A copy on a borrowed machine, whose git history is another one, says it in LONGTAIL_COMMIT."""
+    if "LONGTAIL_COMMIT" in os.environ:
+        return {"commit": os.environ["LONGTAIL_COMMIT"], "uncommitted_changes": None}
+    return {"commit": _git("rev-parse", "HEAD"), "uncommitted_changes": bool(_git("status", "--porcelain", "--", "src", "benchmarks"))}
 
 
 def machine() -> dict[str, Any]:

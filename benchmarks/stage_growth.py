@@ -47,8 +47,8 @@ def main() -> None:
     numbers: dict[str, Any] = {f"{n} labels": row for n, row in sizes.items()}
     for stage in EPOCHS:
         x, y = np.log(np.array(options.labels, dtype=np.float64)), np.log([row[f"{stage} seconds per epoch"] for row in sizes.values()])
-        numbers[f"exponent of {stage}"] = vars(slope(x, y))
-    numbers["largest memory ratio of stage IV"] = max(row["stage IV memory / (E + W + moments)"] for row in sizes.values())
+        fitted = slope(x, y)
+        numbers[f"exponent of {stage}"] = {"value": fitted.value, "low": fitted.low, "high": fitted.high}
     print(json.dumps(numbers, indent=1))
     if options.out:
         command = "python -m benchmarks.stage_growth " + " ".join(sys.argv[1:])
@@ -75,14 +75,15 @@ def measured(documents: int, labels: int) -> dict[str, Any]:
         before = resident()
         model = api.train(data, Path(folder) / "run", recipe, device="cpu", display=watch)
         vocabulary = int(model.bundle.ranker.encoder.table.shape[0])  # type: ignore[attr-defined]
-    needed = 4 * WIDTH * (vocabulary + 3 * labels)
+    needed, of_documents, used = 4 * WIDTH * (vocabulary + 3 * labels), documents * 4 * (WIDTH + 500), watch.peak["classify"] - before
     return {
         **{f"{stage} seconds per epoch": round(watch.seconds[stage] / epochs, 3) for stage, epochs in EPOCHS.items()},
         "words": vocabulary,
         "E + W + moments (MB)": round(needed / 2**20, 1),
-        "documents' vectors and negatives (MB)": round(documents * 4 * (WIDTH + 500) / 2**20, 1),
-        "stage IV memory (MB)": round((watch.peak["classify"] - before) / 2**20, 1),
-        "stage IV memory / (E + W + moments)": round((watch.peak["classify"] - before) / needed, 2),
+        "documents' vectors and negatives (MB)": round(of_documents / 2**20, 1),
+        "stage IV memory (MB)": round(used / 2**20, 1),
+        "stage IV memory / (E + W + moments)": round(used / needed, 2),
+        "the same without documents' vectors and negatives": round((used - of_documents) / needed, 2),
     }
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from longtail.data.dataset import Dataset
+from longtail.types import I64
+
+if TYPE_CHECKING:
+    from longtail.features.keygraph import KeyGraphs
 
 ANIMALS = ("cat", "dog", "bird", "fish", "horse", "bee", "ant", "frog", "goat", "hen", "owl", "pig")
 
@@ -68,3 +73,38 @@ def one_thread() -> Iterator[None]:
     yield
     torch.set_num_threads(before[0])
     numba.set_num_threads(before[1])
+
+
+@pytest.fixture(scope="session")
+def make_graphs() -> Callable[..., KeyGraphs]:
+    """``make_graphs(sizes, width, seed)``: random graphs of so many vertices, each vertex with a sentence or two of its own."""
+    from longtail.features.keygraph import KeyGraphs
+
+    def make(sizes: Sequence[int], width: int = 4, seed: int = 0) -> KeyGraphs:
+        rng = np.random.default_rng(seed)
+        neighbours, weights, degrees, attached, attachments = [], [], [], [], []
+        for size in sizes:
+            shared = np.triu(rng.integers(0, 3, (size, size)), 1)
+            shared += shared.T
+            for v in range(size):
+                neighbours.append(np.flatnonzero(shared[v]))
+                weights.append(shared[v][neighbours[-1]])
+                degrees.append(len(neighbours[-1]))
+                attached.append(np.unique([v, rng.integers(size)]))
+                attachments.append(len(attached[-1]))
+
+        def starts(counts: Sequence[int]) -> I64:
+            return np.append(0, np.cumsum(counts)).astype(np.int64)
+
+        def flat(arrays: Sequence[Any], dtype: Any) -> Any:
+            return np.concatenate([np.zeros(0), *arrays]).astype(dtype)
+
+        vectors = rng.standard_normal((sum(sizes), width)).astype(np.float16)
+        graphs = KeyGraphs(
+            starts(sizes), starts(sizes), np.array(sizes, np.int32), starts(degrees), flat(neighbours, np.int32), flat(weights, np.float32),
+            starts(attachments), flat(attached, np.int32), vectors,
+        )  # fmt: skip
+        graphs.check()
+        return graphs
+
+    return make

@@ -206,7 +206,7 @@ def test_intervals_are_repeatable_and_depend_on_the_key() -> None:
     ("rule", "low", "high", "outcome"),
     [
         ("above", 0.1, 1, "pass"), ("above", 0.0, 1, "inconclusive"), ("above", -1, 0.0, "fail"), ("below", -1, -0.1, "pass"), ("below", 0.0, 1, "fail"),
-        ("below", -1, 0.0, "inconclusive"),
+        ("below", -1, 0.0, "inconclusive"), ("not above", -1, 1, "pass"), ("not above", 0.0, 1, "pass"), ("not above", 0.1, 1, "fail"),
     ],
 )  # fmt: skip
 def test_an_interval_is_judged_by_its_ends(rule: verdict.Rule, low: float, high: float, outcome: str) -> None:
@@ -366,6 +366,17 @@ def test_a_control_too_weak_to_exclude_the_effect_is_undecided() -> None:
     assert runner.judged_control(replace(control, check=READS.all_of[0]), narrow, [effect])[0] == "ok"
 
 
+def test_a_control_is_compared_with_the_check_of_its_name() -> None:
+    def found(metric: str, value: float, reach: float) -> runner.Checked:
+        return runner.Checked(difference("sees", "blind", metric), Estimate(value, value - reach, value + reach), "pass", {})
+
+    strong, weak, rest = found("P@1", 5.0, 0.5), found("P@5", 1.0, 0.5), found("P@1", 0.5, 1.0)
+    control = Control("text", difference("sees", "blind", "P@1"))
+    rest = replace(rest, outcome="inconclusive")
+    assert runner.judged_control(control, rest, [strong, weak])[0] == "ok", "the weak effect, which the interval holds, is of another metric"
+    assert runner.judged_control(control, rest, [weak])[0] == "undecided", "where no check has the name, any of its kind counts"
+
+
 def test_an_effect_that_must_shrink_is_compared_with_the_claims_own() -> None:
     def state(value: float, reach: float) -> str:
         effect, rest = (runner.Checked(READS.all_of[0], Estimate(at, at - wide, at + wide), "pass", {}) for at, wide in ((2.0, 0.3), (value, reach)))
@@ -380,6 +391,13 @@ def test_an_effect_that_must_shrink_is_compared_with_the_claims_own() -> None:
 def test_two_seeds_never_give_a_verdict(shop: Workshop) -> None:
     record = runner.decide(READS, shop, seeds=2)
     assert (record["verdict"], record["reason"]) == ("inconclusive", "2 seeds, a verdict needs 3")
+
+
+def test_a_claim_can_be_repeated_with_fresh_seeds(shop: Workshop) -> None:
+    before = shop.trainings_made
+    record = runner.decide(replace(READS, controls=()), shop, first_seed=3)
+    assert (record["seeds"], record["verdict"]) == ([3, 4, 5], "pass")
+    assert shop.trainings_made - before == 6, "2 variants, 3 seeds that no test had before"
 
 
 def test_levels_sweeps_probes_and_reports(shop: Workshop) -> None:

@@ -12,6 +12,7 @@ from longtail import Predictor, api
 from longtail.cli import main
 from longtail.data.dataset import Dataset
 from longtail.diagnosis import diagnose, first_model, list_overlap, nearest_labels
+from longtail.engine.cluster_model import ClusterModel
 from longtail.engine.encoders import ResidualMap
 from longtail.engine.model import Model
 from longtail.evaluation import Yardstick
@@ -54,6 +55,23 @@ def test_a_refinement_that_only_scales_keeps_the_lists(astec_run: Path, planted:
     other = list_overlap(Model(inner.encoder, mixed, inner.shortlister, inner.classifier, 500, 0.5), vectors, k=3)
     assert other is not None
     assert other < 100.0
+
+
+def test_shortlists_of_clusters_have_a_recall_too(planted_folder: Path, planted: Dataset, tmp_path: Path) -> None:
+    """Clusters of 6 of the 12 labels, one of them looked into: R@6 is the share of labels in it, and no list is longer."""
+    settings = {**SMALL, "shortlist": {"structures": "clusters", "size": 6}}
+    model, yardstick = api.train(planted_folder, tmp_path / "run", "astec", settings=settings, device="cpu"), Yardstick.of(planted)
+    found = diagnose(model, yardstick)
+    inner = first_model(model.bundle.ranker)
+    assert isinstance(inner, ClusterModel)
+    assert inner.shortlist_size == 6
+    assert inner.shortlist_map is not None
+    vectors = inner.encoder.encode(model.bundle.featurizer.batch(planted.need_test().documents))
+    chosen = inner.beam.select(inner.shortlist_map.apply(vectors))[0][:, 0]
+    inside = inner.beam.clusters[None, :] == chosen[:, None]
+    truth = yardstick.truth.toarray() > 0
+    assert found["shortlist_recall"] == {"R@10": pytest.approx(100 * np.mean((truth & inside).sum(axis=1) / truth.sum(axis=1)), abs=1e-3)}
+    assert "largest_drift_of_x_from_v" not in found
 
 
 def test_nearest_labels_are_those_of_the_nearest_centroid() -> None:

@@ -90,7 +90,8 @@ def test_enough_is_asked_for_when_masked_pairs_are_gone(planted: Dataset) -> Non
 def test_a_model_is_asked_as_deep_as_that(planted: Dataset) -> None:
     asked: list[int] = []
 
-    def rank(documents: Items, k: int, on_block: Any) -> TopK:
+    def rank(documents: Items, k: int, on_block: Any, context: Any) -> TopK:
+        assert context is None
         asked.append(k)
         return random_top(len(documents), 12, min(k, 12))
 

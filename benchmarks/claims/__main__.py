@@ -43,6 +43,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--out", type=Path, default=RESULTS, help="folder of the verdicts, one JSON file per paper (default: %(default)s)")
     run.add_argument("--cache", type=Path, default=CACHE, help="folder of the trainings (default: %(default)s)")
     run.add_argument("--seeds", type=int, help="other than what the claims say; fewer than 3 never give a verdict")
+    run.add_argument("--first-seed", type=int, default=0, help="to repeat a claim with fresh seeds (default: %(default)s)")
     run.set_defaults(action=run_claims)
 
     listing = commands.add_parser("list", help="the claims that have an entry")
@@ -65,9 +66,10 @@ def run_claims(options: argparse.Namespace, arguments: list[str]) -> int:
         for claim in claims:
             say(f"{claim.id}: {claim.sentence}")
             try:
-                record = runner.decide(claim, workshop, options.seeds)
+                record = runner.decide(claim, workshop, options.seeds, options.first_seed)
             except OutOfTime as stop:
-                missing.append(f"{claim.id}: out of time before {stop}; {remaining(claim, workshop, options.seeds)}")
+                seeds = runner.seeds_of(claim, options.seeds, options.first_seed)
+                missing.append(f"{claim.id}: out of time before {stop}; {remaining(claim, workshop, seeds)}")
             except LongtailError as problem:
                 missing.append(f"{claim.id}: {problem.message}")
             else:
@@ -79,7 +81,7 @@ def run_claims(options: argparse.Namespace, arguments: list[str]) -> int:
     return MISSING if missing else COMPLETE
 
 
-def remaining(claim: Claim, workshop: Workshop, seeds: int | None) -> str:
+def remaining(claim: Claim, workshop: Workshop, seeds: range) -> str:
     needed = {workshop.folder(t.variant, t.data, t.seed): workshop.is_trained(t.variant, t.data, t.seed) for t in runner.trainings(claim, seeds)}
     return f"{sum(not done for done in needed.values())} of {len(needed)} trainings to do"
 

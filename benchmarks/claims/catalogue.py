@@ -69,4 +69,70 @@ ASTEC = (
     Catalogued("A19", 1, "B", "Gains over linear one-vs-all on TF-IDF lie in rare labels."),
 )
 
-CATALOGUE = {claim.id: claim for claim in (*FRAMEWORK, *ASTEC)}
+ECLARE = (
+    Catalogued("E1", 2, "P", "Counts of walks converge to their closed form; every walk is as long as asked for."),
+    Catalogued("E2", 2, "U", "A head label has an edge to itself alone, and the others are as they would be."),
+    Catalogued("E3", 2, "P", "The normalised graph is not negative, has a diagonal, and its largest singular value is 1."),
+    Catalogued("E4", 2, "U", "Normalisation favours edges to rare labels."),
+    Catalogued("E5", 2, "B", "Graph-augmented clusters lose less mutual information than plain ones, random ones lose most."),
+    Catalogued("E5u", 2, "U", "The loss of mutual information of a toy clustering is 0 where it is right and ln 2 where it crosses."),
+    Catalogued("E6", 2, "P", "GAME without edges changes nothing; the graph of clusters is M^T G M; the numbering of labels does not matter."),
+    Catalogued("E7", 2, "B", "GAME raises recall and PSP of a plain linear cluster tree and hardly costs P@1."),
+    Catalogued("E7c", 2, "B", "Where labels are independent, GAME gains nothing."),
+    Catalogued("E8", 2, "B", "No ablation raises PSP@1; without graph or free vectors it falls."),
+    Catalogued("E9", 2, "B", "Negatives by personalised PageRank are far worse than the shortlister's."),
+    Catalogued("E10", 2, "B", "Neither GCN nor LightGCN in place of GALE is better, GCN is worse."),
+    Catalogued("E11", 2, "B", "A sixteenth of the clusters lowers P@1."),
+    Catalogued("E12", 2, "B", "Neighbours of neighbours bring nothing."),
+    Catalogued("E13", 2, "B", "Free vectors that start from neighbours' texts beat random ones and equal those from the own text."),
+    Catalogued("E14", 2, "B", "Free vectors matter more for frequent labels, text and graph for rare ones."),
+    Catalogued("E15", 2, "U", "Materialised classifiers score as composed ones do."),
+    Catalogued("E16", 2, "B", "Walks cost time linear in labels and no dense graph."),
+    Catalogued("E17", 2, "U", "Attention weights sum to one; order k gives k + 2 components."),
+    Catalogued("E18", 2, "B", "A rare label without a known word is found through a label it occurs with."),
+)
+
+GNNXML = (
+    Catalogued("N1", 5, "U", "Label graph, degrees, reversed sampler and balance of the spec's example come out exactly."),
+    Catalogued("N2", 5, "P", "The Laplacian is symmetric with eigenvalues in 0..2; the filter passes less of higher ones, and changes nothing at order 0."),
+    Catalogued("N3", 5, "P", "Filtering one factor at a time is multiplying with the power of the matrix."),
+    Catalogued("N4", 5, "P", "The sampled filter is unbiased, its error falls with the root of the sample."),
+    Catalogued("N5", 5, "P", "Labels are drawn by their chances, and a drawn document carries the drawn label."),
+    Catalogued("N6", 5, "P", "A document's vector does not depend on the order of vertices; sums of disjoint graphs add up."),
+    Catalogued("N7", 5, "U", "A sentence without keyword hangs on the empty vertex; an edge weighs the number of shared sentences."),
+    Catalogued("N8", 5, "B", "Clusters by the label graph beat random ones, are no worse than k-means, and lose less mutual information."),
+    Catalogued("N9", 5, "B", "The re-balance branch raises PSP@5 and hardly costs P@1."),
+    Catalogued("N9c", 5, "B", "Where labels are equally frequent, the re-balance branch changes nothing."),
+    Catalogued("N10", 5, "B", "A graph network beats the sum of vertices; joining its layers does not hurt."),
+    Catalogued("N11", 5, "B", "A 60th of the labels as clusters beats a 600th."),
+    Catalogued("N12", 5, "B", "Dense label features cluster at least as well as TF-IDF where words have synonyms."),
+    Catalogued("N13", 5, "U", "The balance starts at 1; at either end the silent branch gets no gradient."),
+    Catalogued("N14", 5, "U", "At inference both branches count the same, whichever copy of a document they get."),
+    Catalogued("N15", 5, "B", "More of the clusters than of the labels have many documents."),
+    Catalogued("N16", 5, "B", "Prediction time grows sub-linearly with the number of labels."),
+)
+
+GALAXC = (
+    Catalogued("G1", 3, "P", "With all neighbours a convolution is a product of matrices."),
+    Catalogued("G2", 3, "U", "At the start a transformation doubles the positive part."),
+    Catalogued("G3", 3, "U", "Attention is a softmax; equal weights are the mean of hops."),
+    Catalogued("G4", 3, "P", "The efficient product equals mixing views per label."),
+    Catalogued("G5", 3, "U", "Isolated nodes contribute nothing; too few neighbours come again and again."),
+    Catalogued("G6", 3, "B", "Attention of each label is at least as good as the mean of hops, and better somewhere, where labels differ."),
+    Catalogued("G6c", 3, "B", "Where labels are alike, attention changes nothing."),
+    Catalogued("G7", 3, "B", "GraphSAGE's link prediction gets worse with hops, GalaXC does not."),
+    Catalogued("G8", 3, "B", "Convolved embeddings recall more labels than initial ones."),
+    Catalogued("G9", 3, "B", "Warm start beats cold on the same hidden labels."),
+    Catalogued("G10", 3, "B", "Known labels are worth more to GalaXC than to a method of text that is trained on them."),
+    Catalogued("G11", 3, "B", "GalaXC's encoder beats GraphSAGE's."),
+    Catalogued("G12", 3, "B", "Better initial vectors give a better model."),
+    Catalogued("G13", 3, "B", "Informative metadata links test documents better than nearest nodes do, and does not hurt in training."),
+    Catalogued("G14", 3, "B", "Hard negatives improve on random ones where these are few."),
+    Catalogued("G15", 3, "B", "Rare labels attend more to far hops than frequent ones."),
+    Catalogued("G16", 3, "U", "Prediction leaves the graph unchanged and documents independent of each other."),
+    Catalogued("G17", 3, "B", "What hiding the own labels of documents changes is reported."),
+    Catalogued("G18", 3, "B", "Prediction time grows sub-linearly; attention makes training at most a quarter longer."),
+    Catalogued("G19", 3, "U", "Stage IV changes neither convolutions nor their statistics."),
+)
+
+CATALOGUE = {claim.id: claim for claim in (*FRAMEWORK, *ASTEC, *ECLARE, *GNNXML, *GALAXC)}

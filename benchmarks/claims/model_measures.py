@@ -36,7 +36,7 @@ def shortlist_recall(trained: Trained) -> Columns:
     model, search = _model(trained), _search_vectors(trained)
     top = model.shortlister.query(search, model.shortlist_size)
     truth = trained.world.yardstick.truth
-    return {"recall": _recall(top, truth, top.k), **{f"recall@{k}": _recall(top, truth, k) for k in RECALL_KS if k <= top.k}}
+    return {"recall": recall_column(top, truth, top.k), **{f"recall@{k}": recall_column(top, truth, k) for k in RECALL_KS if k <= top.k}}
 
 
 def structure_recall(trained: Trained) -> Columns:
@@ -52,7 +52,7 @@ def structure_recall(trained: Trained) -> Columns:
         "idle votes": MergedShortlist(both.labels, both.instances, 0.0, 0.0),
     }
     truth = trained.world.yardstick.truth
-    return {f"recall by {name}": _recall(kind.query(search, model.shortlist_size), truth, model.shortlist_size) for name, kind in kinds.items()}
+    return {f"recall by {name}": recall_column(kind.query(search, model.shortlist_size), truth, model.shortlist_size) for name, kind in kinds.items()}
 
 
 def head_recall(trained: Trained) -> Columns:
@@ -63,9 +63,9 @@ def head_recall(trained: Trained) -> Columns:
     heads = planted.multimodal if planted is not None and len(planted.multimodal) else np.argsort(-trained.world.yardstick.counts, kind="stable")[:HEADS]
     is_head = np.zeros(truth.shape[1], dtype=bool)
     is_head[heads] = True
-    sides = {"heads": _only(truth, is_head), "others": _only(truth, ~is_head)}
+    sides = {"heads": only_labels(truth, is_head), "others": only_labels(truth, ~is_head)}
     # Pairs are counted, not documents: a document has at most a few heads.
-    return {f"recall@{k} of {name}": _pair_recall(top, side, k) for name, side in sides.items() for k in RECALL_KS if k <= top.k}
+    return {f"recall@{k} of {name}": pair_recall(top, side, k) for name, side in sides.items() for k in RECALL_KS if k <= top.k}
 
 
 def list_overlap(trained: Trained) -> Columns:
@@ -95,7 +95,7 @@ def index_recall(trained: Trained) -> Columns:
         scores = HnswIndex.build(centroids, settings).query(queries, k).scores
         # By score, not by number: of equally near labels any will do.
         hit = (scores >= true.scores[:, -1:] - 1e-5).sum(axis=1)
-        return _mean(hit / k)
+        return mean_column(hit / k)
 
     return {"recall of HNSW": found(CENTROIDS), "recall of a crippled graph": found(CRIPPLED)}
 
@@ -111,7 +111,7 @@ def drift(trained: Trained) -> Columns:
     length = np.linalg.norm(v, axis=1).astype(np.float64)
     moved = np.linalg.norm(model.refinement.apply(v) - v, axis=1).astype(np.float64)
     relative = np.divide(moved, length, out=np.zeros_like(moved), where=length > 0)
-    return {"drift": _mean(relative), "beyond the bound": _mean((relative > 1 + _SLACK).astype(np.float64))}
+    return {"drift": mean_column(relative), "beyond the bound": mean_column((relative > 1 + _SLACK).astype(np.float64))}
 
 
 # ---- ensembles and baselines ----
@@ -122,7 +122,7 @@ def members(trained: Trained) -> Columns:
     ensemble: Any = trained.predictor.bundle.ranker
     if not isinstance(ensemble, Ensemble):
         raise ConfigError(f"the model is a {type(ensemble).__name__}, not an ensemble", "set ensemble.learners=3")
-    yardstick, batch = trained.world.yardstick, _test_batch(trained)
+    yardstick, batch = trained.world.yardstick, batch_to_rank(trained)
     alone = [columns_of(yardstick.measure(member.rank(batch, yardstick.depth))) for member in ensemble.members]
     repeated = Ensemble((ensemble.members[0],) * len(ensemble.members), ensemble.depth)
     together = {"": ensemble, "repeated ": repeated}
@@ -137,7 +137,7 @@ def members(trained: Trained) -> Columns:
 
 def linear_one_vs_all(trained: Trained) -> Columns:
     """Contributions of labels of each frequency to P@5, PSP@5 and FN@5, and P@1 and PSP@5, of linear one-vs-all on TF-IDF."""
-    training, yardstick, batch = trained.training, trained.world.yardstick, _test_batch(trained)
+    training, yardstick, batch = trained.training, trained.world.yardstick, batch_to_rank(trained)
     top = one_vs_all(training.documents.sparse, training.targets, batch.sparse, yardstick.depth, np.random.default_rng(trained.seed))
     bins = metrics.bins_for("by_frequency", yardstick.counts)
     by_bin = metrics.measure_bins(yardstick.cut(top), yardstick.truth, yardstick.inverse_propensity, bins, (5,))
@@ -172,13 +172,13 @@ def _model(trained: Trained) -> Model:
     return ranker
 
 
-def _test_batch(trained: Trained) -> Batch:
+def batch_to_rank(trained: Trained) -> Batch:
     return trained.predictor.bundle.featurizer.batch(trained.world.dataset.need_test().documents)
 
 
 def _search_vectors(trained: Trained) -> F32:
     """(N', D): v of the test documents."""
-    return _model(trained).encoder.encode(_test_batch(trained))
+    return _model(trained).encoder.encode(batch_to_rank(trained))
 
 
 def _nearest_labels(documents: F32, queries: F32, targets: Csr, k: int) -> TopK:
@@ -188,22 +188,22 @@ def _nearest_labels(documents: F32, queries: F32, targets: Csr, k: int) -> TopK:
 def _overlap(a: TopK, b: TopK) -> Column:
     """Share of the labels of each row of `a` that the same row of `b` has."""
     shared = np.array([len(np.intersect1d(x, y)) for x, y in zip(a.ids, b.ids, strict=True)], dtype=np.float64)
-    return _mean(shared / a.k)
+    return mean_column(shared / a.k)
 
 
-def _recall(top: TopK, truth: Csr, k: int) -> Column:
+def recall_column(top: TopK, truth: Csr, k: int) -> Column:
     """Share of each document's labels among its first k; documents without labels are left out."""
     n_labels = np.diff(truth.indptr)
     found = hits(metrics.cut(top, k), truth).sum(axis=1)
     return Column(found / np.maximum(n_labels, 1), (n_labels > 0).astype(np.float64))
 
 
-def _pair_recall(top: TopK, truth: Csr, k: int) -> Column:
+def pair_recall(top: TopK, truth: Csr, k: int) -> Column:
     """Share of all (document, label) pairs that are found."""
     return Column(hits(metrics.cut(top, k), truth).sum(axis=1).astype(np.float64), np.diff(truth.indptr).astype(np.float64))
 
 
-def _only(truth: Csr, wanted: Any) -> Csr:
+def only_labels(truth: Csr, wanted: Any) -> Csr:
     """The truth without pairs of unwanted labels."""
     kept = truth.copy()
     kept.data = np.where(wanted[kept.indices], kept.data, 0)
@@ -211,5 +211,5 @@ def _only(truth: Csr, wanted: Any) -> Csr:
     return kept
 
 
-def _mean(values: Any) -> Column:
+def mean_column(values: Any) -> Column:
     return Column(np.asarray(values, dtype=np.float64), np.ones(len(values)))

@@ -13,6 +13,9 @@ from longtail.errors import ConfigError
 PAPERS: Mapping[str, str] = {
     "framework": "benchmarks.claims.framework",
     "astec": "benchmarks.claims.deepxml",
+    "eclare": "benchmarks.claims.eclare",
+    "galaxc": "benchmarks.claims.galaxc",
+    "gnnxml": "benchmarks.claims.gnnxml",
 }
 
 

@@ -118,12 +118,12 @@ class Experiment:
         return self.data
 
 
-def decide(claim: Claim, workshop: Workshop, seeds: int | None = None) -> dict[str, Any]:
+def decide(claim: Claim, workshop: Workshop, seeds: int | None = None, first_seed: int = 0) -> dict[str, Any]:
     """Run a claim and give its record. Raises `OutOfTime` when a training is missing and the time is over."""
-    chosen = range(seeds or claim.seeds)
+    chosen = seeds_of(claim, seeds, first_seed)
     main = Experiment(claim.variants, claim.data, chosen, workshop)
     contrasts = [Experiment({**claim.variants, **c.variants}, c.data or claim.data, chosen, workshop) for c in claim.controls]
-    for training in trainings(claim, seeds):
+    for training in trainings(claim, chosen):
         workshop.trained(training.variant, training.data, training.seed, training.name)
 
     all_of = [main.checked(check, f"{claim.id} all {n}") for n, check in enumerate(claim.all_of)]
@@ -152,14 +152,18 @@ def decide(claim: Claim, workshop: Workshop, seeds: int | None = None) -> dict[s
     }
 
 
-def trainings(claim: Claim, seeds: int | None = None) -> list[Training]:
+def seeds_of(claim: Claim, count: int | None = None, first: int = 0) -> range:
+    """The seeds of a claim: as many as it says, or `count` of them. Other than from 0 on where a claim that failed is repeated."""
+    return range(first, first + (count or claim.seeds))
+
+
+def trainings(claim: Claim, seeds: range) -> list[Training]:
     """All trainings that a claim needs, seed after seed, with repetitions where variants share one."""
-    chosen = range(seeds or claim.seeds)
-    needed = [Training(name, variant, claim.data, seed) for seed in chosen for name, variant in claim.variants.items() if claim.data is not None]
+    needed = [Training(name, variant, claim.data, seed) for seed in seeds for name, variant in claim.variants.items() if claim.data is not None]
     for control in claim.controls:
         variants, data = {**claim.variants, **control.variants}, control.data or claim.data
         names = dict.fromkeys(value.variant for value in values_of(control.check))
-        needed += [Training(f"{name}, control", variants[name], data, seed) for seed in chosen for name in names if data is not None]
+        needed += [Training(f"{name}, control", variants[name], data, seed) for seed in seeds for name in names if data is not None]
     return needed
 
 
@@ -179,8 +183,9 @@ def concluded(claim: Claim, all_of: Sequence[Checked], any_of: Sequence[Checked]
 
 
 def judged_control(control: Control, checked: Checked, effects: Sequence[Checked]) -> tuple[ControlState, dict[str, Any]]:
-    """Whether a control came out as it must, beside the claim's own `effects`."""
-    like = [effect.estimate for effect in effects if type(effect.check) is type(control.check)]
+    """Whether a control came out as it must, beside the claim's own `effects`: of the same name, or else of the same kind."""
+    same = [effect.estimate for effect in effects if effect.check.name == control.check.name]
+    like = same or [effect.estimate for effect in effects if type(effect.check) is type(control.check)]
     if control.expect == "holds":
         state = _WHERE_IT_MUST_HOLD[checked.outcome]
     elif control.expect == "shrinks":

@@ -102,7 +102,7 @@ def _prediction(labels: int, centroid_index: Callable[[F32], Any], document_inde
     """A model of random weights over `labels` labels and as many training documents, and a batch to rank."""
     rng = np.random.default_rng([labels, 0xA15])
     vectors = planted_vectors(labels, labels)
-    targets = _one_label_each(labels)
+    targets = one_label_each(labels)
     shortlister = MergedShortlist(
         LabelIndex.build(vectors, targets, make_index=centroid_index),
         InstanceVote.build(vectors, targets, make_index=document_index),
@@ -115,17 +115,17 @@ def _prediction(labels: int, centroid_index: Callable[[F32], Any], document_inde
         shortlist_size=SHORTLIST,
         alpha=0.5,
     )
-    batch = _bags(rng)
+    batch = bags(rng)
     return lambda: model.rank(batch, 5)
 
 
-def _one_label_each(n: int) -> Csr:
+def one_label_each(n: int) -> Csr:
     from scipy.sparse import csr_array
 
     return csr_array((np.ones(n, dtype=np.float32), np.arange(n, dtype=np.int32), np.arange(n + 1)), shape=(n, n))
 
 
-def _bags(rng: np.random.Generator) -> Batch:
+def bags(rng: np.random.Generator) -> Batch:
     """`QUERIES` documents of `WORDS` words."""
     from scipy.sparse import csr_array
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from longtail.metrics.scores import percent
 
-Rule = Literal["above", "below", "within"]
+Rule = Literal["above", "below", "within", "not above"]
 Outcome = Literal["pass", "fail", "inconclusive"]
 
 RESAMPLES = 1000
@@ -98,9 +98,12 @@ def judge(estimate: Estimate, rule: Rule, bound: float) -> Outcome:
     """Pass: the whole interval is on the right side of `bound`. Fail: the whole interval is on the wrong side.
 
     above: more than the bound. below: less than it. within: between -bound and bound.
+    not above: it is not shown to be more than the bound; what is unclear passes, so this says little without a contrast that must show.
     """
     low, high = estimate.low, estimate.high
-    if rule == "within":
+    if rule == "not above":
+        inside, outside = low <= bound, low > bound
+    elif rule == "within":
         inside, outside = -bound < low and high < bound, low >= bound or high <= -bound
     elif rule == "above":
         inside, outside = low > bound, high <= bound

@@ -78,7 +78,7 @@ def train(
     return Predictor.open(bundle)
 
 
-def evaluate(model: Predictor | str | Path, data: Dataset | str | Path, display: Display | None = None) -> dict[str, Any]:
-    """All metrics of a model on the test documents of `data`, in percent, with what they belong to."""
+def evaluate(model: Predictor | str | Path, data: Dataset | str | Path, display: Display | None = None, *, transductive: bool = False) -> dict[str, Any]:
+    """All metrics of a model on the test documents of `data`, in percent, with what they belong to. transductive: see `longtail.evaluation`."""
     opened = model if isinstance(model, Predictor) else Predictor.open(model)
-    return _evaluate(opened, data if isinstance(data, Dataset) else read(Path(data)), display)
+    return _evaluate(opened, data if isinstance(data, Dataset) else read(Path(data)), display, transductive=transductive)

@@ -102,6 +102,7 @@ def parser() -> Parser:
     c.add_argument("--json", type=Path, metavar="FILE", help="write all numbers, in percent")
     c.add_argument("--diagnose", action="store_true", help="also look inside: bytes by part, seconds by stage, recall of shortlists")
     c.add_argument("--baselines", action="store_true", help="set most frequent labels and TF-IDF nearest neighbours beside it")
+    c.add_argument("--transductive", action="store_true", help="let test documents be linked to each other (recipe galaxc); the result says so")
 
     c = command("predict", predict, "the best labels of texts; masks nothing")
     c.add_argument("model", type=Path, metavar="RUN", help="a run or a bundle")
@@ -109,6 +110,11 @@ def parser() -> Parser:
     c.add_argument("--input", metavar="FILE", help="one text per line, JSON lines (also a data set's tst.json.gz), a table, or - for standard input")
     c.add_argument("--text", default="", metavar="COLUMN", help="text column(s) of a table")
     c.add_argument("-k", type=int, default=5, help="labels per text (default 5)")
+    known = c.add_argument_group("what is known beside the text (models that look at a graph: recipe galaxc)")
+    known.add_argument("--known", action="append", metavar="LABEL", help="id of a label that TEXT is known to have; may be repeated")
+    known.add_argument("--known-field", metavar="NAME", help="field or column of FILE that lists the labels known of each document")
+    known.add_argument("--anchor", action="append", metavar="ID", help="id of a node of a given graph that TEXT is linked to; may be repeated")
+    known.add_argument("--anchor-field", metavar="NAME", help="field or column of FILE that lists such nodes")
     c.add_argument("--format", default="text", choices=("text", "jsonl", "npz"))
     c.add_argument("--output", type=Path, metavar="FILE", help="where to write (default: standard output)")
 
@@ -141,6 +147,10 @@ def parser() -> Parser:
     c.add_argument("--format", default="lf", choices=("lf", "sparse", "split", "npz", "jsonl", "csv", "tsv", "parquet"))
     c.add_argument("--vocabulary", type=Path, metavar="SKOS", help="a SKOS vocabulary (Turtle, RDF/XML, N-Triples) that gives label texts and label graphs")
     c.add_argument("--language", default="en", help="language of the vocabulary's names (default en)")
+    c = command("warm-start", data_warm_start, "cut DATA for warm start: OUT/warm and OUT/cold, in which half of the labels of test documents are known", data)
+    add_data(c)
+    c.add_argument("out", type=Path, metavar="OUT")
+    c.add_argument("--seed", type=int, default=0, help="chooses which half")
     c = command("synthetic", data_synthetic, "write planted data with a known answer", data)
     c.add_argument("out", type=Path, metavar="DIR")
     c.add_argument("--size", default="tiny", choices=("tiny", "small", "medium"))
@@ -194,8 +204,9 @@ def evaluate(options: argparse.Namespace) -> None:
     from longtail.predictor import Predictor
 
     model, data, show = Predictor.open(options.model), read_data(options), display()
-    result = run_evaluation(model, data, show)
-    columns: dict[str, Any] = {result["model"]["recipe"]: result}
+    result = run_evaluation(model, data, show, transductive=options.transductive)
+    recipe = result["model"]["recipe"]
+    columns: dict[str, Any] = {f"{recipe}, warm": result, f"{recipe}, cold": result["cold"]} if "cold" in result else {recipe: result}
     if options.baselines:
         yardstick = Yardstick.of(data)
         columns |= {name: yardstick.score(top) for name, top in baselines(data, yardstick).items()}
@@ -212,7 +223,11 @@ def evaluate(options: argparse.Namespace) -> None:
 
 def header(result: dict[str, Any]) -> str:
     p = result["propensity"]
-    return f"{result['data']}: {result['n_test']:,} test documents, {result['n_labels']:,} labels; in percent; PSP with A={p['A']} B={p['B']} ({p['family']})"
+    linked = "; test documents linked to each other (transductive)" if result.get("transductive") else ""
+    return (
+        f"{result['data']}: {result['n_test']:,} test documents, {result['n_labels']:,} labels; in percent; "
+        f"PSP with A={p['A']} B={p['B']} ({p['family']}){linked}"
+    )
 
 
 def predict(options: argparse.Namespace) -> None:
@@ -228,12 +243,13 @@ def predict(options: argparse.Namespace) -> None:
         raise ConfigError("--format npz needs --output FILE", "npz is a binary format; it cannot go to the terminal")
     model = Predictor.open(options.model)
     documents = read_documents(options.input, options.text) if options.input else Items([str(n) for n in range(len(options.texts))], {"title": options.texts})
+    context = model.context(len(documents), told(options, "known"), told(options, "anchor"))
     show = display()
     if len(documents) > 1000:
         with show.task("predicting", len(documents)) as task:
-            top = model.rank(documents, options.k, on_block=task.advance)
+            top = model.rank(documents, options.k, context=context, on_block=task.advance)
     else:
-        top = model.rank(documents, options.k)
+        top = model.rank(documents, options.k, context=context)
     if options.format == "npz":
         from longtail.data.matrices import save_csr
         from longtail.metrics import to_csr
@@ -248,6 +264,20 @@ def predict(options: argparse.Namespace) -> None:
 
     with written_aside(options.output) as aside, aside.open("w", encoding="utf-8") as file:
         write(file, documents, model, top)
+
+
+def told(options: argparse.Namespace, name: str) -> list[list[str]] | None:
+    """What --known and --known-field (or those of anchors) say of the documents; None if they are not given."""
+    ids, field = getattr(options, name), getattr(options, f"{name}_field")
+    if ids and (options.input or len(options.texts) != 1):
+        raise ConfigError(f"--{name} belongs to one text", f"give one text, or --input FILE with --{name}-field NAME")
+    if field and not options.input:
+        raise ConfigError(f"--{name}-field names a field of --input FILE, which is not given", f"use --{name} ID with a text on the command line")
+    if field:
+        from longtail.data.tables import read_lists
+
+        return read_lists(options.input, field, f"--{name}-field")
+    return [ids] if ids else None
 
 
 def write_text(file: IO[str], documents: Any, model: Predictor, top: Any) -> None:
@@ -351,6 +381,19 @@ def data_convert(options: argparse.Namespace) -> None:
     for what, count in data.repairs.items():
         print(f"note: {count} {what}", file=sys.stderr)
     print(f"wrote {options.out}")
+
+
+def data_warm_start(options: argparse.Namespace) -> None:
+    from longtail.data.lines import new_folder
+    from longtail.data.protocols import warm_start
+    from longtail.data.read import write
+
+    made = warm_start(read_data(options), options.seed)
+    with new_folder(options.out) as aside:
+        for name, dataset in (("warm", made.warm), ("cold", made.cold)):
+            write(dataset, aside / name, "lf" if dataset.train.documents.vectors is None else "npz")
+    print(f"wrote {options.out}: {len(made.cold.need_test()):,} test documents with two or more labels, half of them known")
+    print(f"train and evaluate on {options.out}/warm; the control trains on {options.out}/cold (docs/data-formats.md)")
 
 
 def data_synthetic(options: argparse.Namespace) -> None:

@@ -13,6 +13,10 @@ import numpy as np
 
 from longtail import metrics
 from longtail.data.dataset import Items
+from longtail.data.from_texts import binary_csr
+from longtail.engine.cluster_model import ClusterModel
+from longtail.engine.graph_analysis import attention_by_frequency, bytes_of_parts, embedding_recall
+from longtail.engine.joint_graph_model import JointGraphModel
 from longtail.engine.model import Ensemble, Model, Reranked
 from longtail.evaluation import Yardstick, renumbered
 from longtail.predictor import Predictor
@@ -27,14 +31,20 @@ SAMPLE = 2000
 
 
 def diagnose(model: Predictor, yardstick: Yardstick) -> dict[str, Any]:
-    """Bytes by part, seconds by stage, and for models with a shortlist its recall and how far training moved it."""
+    """Bytes by part, seconds by stage, and for models with a shortlist its recall and how far training moved it.
+
+    For models that look at a graph: what its parts weigh, which hops labels attend to, and what embeddings recall.
+    """
     found: dict[str, Any] = {"bytes": bytes_by_part(model), "seconds_by_stage": seconds_by_stage(model)}
+    if isinstance(model.bundle.ranker, JointGraphModel):
+        found["graph"] = inside_graph(model.bundle.ranker, model, yardstick)
     inner = first_model(model.bundle.ranker)
     if inner is not None:
         documents = yardstick.data.need_test().documents
         rows = np.linspace(0, len(documents) - 1, min(SAMPLE, len(documents))).astype(np.int64)
         vectors = inner.encoder.encode(model.bundle.featurizer.batch(documents.rows(rows)))
         found["shortlist_recall"] = shortlist_recall(inner, vectors, rows, model, yardstick)
+    if isinstance(inner, Model):
         moved = list_overlap(inner, vectors)
         if moved is not None:
             found["overlap_of_top_100_lists_by_v_and_by_x"] = moved
@@ -42,6 +52,30 @@ def diagnose(model: Predictor, yardstick: Yardstick) -> dict[str, Any]:
             drift = np.linalg.norm(inner.refinement.apply(vectors) - vectors, axis=1) / np.maximum(np.linalg.norm(vectors, axis=1), 1e-12)
             found["largest_drift_of_x_from_v"] = round(float(drift.max(initial=0)), 6)
     return found
+
+
+def inside_graph(inner: JointGraphModel, model: Predictor, yardstick: Yardstick) -> dict[str, Any]:
+    """The analyses of the GalaXC paper (Table 4, Fig. 6), and what shortlists cost; recall and P in percent."""
+    bins, attended = attention_by_frequency(inner, model.bundle.labels.counts)
+    documents, known = yardstick.data.need_test().documents, {uid: number for number, uid in enumerate(model.bundle.labels.uids)}
+    rows = np.linspace(0, len(documents) - 1, min(SAMPLE, len(documents))).astype(np.int64)
+    columns = np.array([known.get(uid, -1) for uid in yardstick.data.labels.uids], dtype=np.int64)
+    truth = yardstick.truth[rows].tocoo()
+    held = columns[truth.coords[1]] >= 0
+    ours = binary_csr(truth.coords[0][held].astype(np.int64), columns[truth.coords[1][held]], (len(rows), len(known)))
+    batch = model.bundle.featurizer.batch(documents.rows(rows))
+    return {
+        "bytes": bytes_of_parts(inner),
+        "nodes": len(inner.space.graph),
+        "edges": len(inner.space.graph.neighbours),
+        "isolated_nodes": int((inner.space.graph.degrees == 0).sum()),
+        "attention_times_length_by_hop": dict(zip(bins.names, np.nan_to_num(attended).round(4).tolist(), strict=True)),
+        "R@100_of_embeddings": {name: round(value, 3) for name, value in embedding_recall(inner, batch, ours).items()},
+        "P@1": {
+            name: round(metrics.measure(ranker.rank(batch, 1), ours, np.ones(len(known)), (1,), ()).values()["P@1"], 3)
+            for name, ranker in (("with shortlists", inner), ("all labels scored", inner.exhaustive()))
+        },
+    }
 
 
 def bytes_by_part(model: Predictor) -> dict[str, int]:
@@ -59,22 +93,29 @@ def seconds_by_stage(model: Predictor) -> dict[str, float]:
     return {event["name"]: event["seconds"] for event in events if event["event"] == "stage"}
 
 
-def first_model(ranker: Any) -> Model | None:
+def first_model(ranker: Any) -> Model | ClusterModel | None:
     """The model with a shortlist inside a ranker, if there is one; of an ensemble the first."""
     if isinstance(ranker, Ensemble):
         return first_model(ranker.members[0])
     if isinstance(ranker, Reranked):
         return first_model(ranker.base)
-    return ranker if isinstance(ranker, Model) else None
+    return ranker if isinstance(ranker, Model | ClusterModel) else None
 
 
-def shortlist_recall(inner: Model, vectors: F32, rows: Any, model: Predictor, yardstick: Yardstick) -> dict[str, float]:
+def shortlist_recall(inner: Model | ClusterModel, vectors: F32, rows: Any, model: Predictor, yardstick: Yardstick) -> dict[str, float]:
     """Share of a document's labels among the first k of its shortlist, in percent: what no classifier can exceed."""
-    found = inner.shortlister.query(vectors, min(inner.shortlist_size, len(inner.classifier.rows)))
-    found = renumbered(found, model.bundle.labels.uids, yardstick.data.labels.uids)
+    found = renumbered(shortlists(inner, vectors), model.bundle.labels.uids, yardstick.data.labels.uids)
     truth = yardstick.truth[rows]
     per_document = metrics.measure(found, truth, yardstick.inverse_propensity, (1,), SHORTLIST_KS).values()
     return {f"R@{k}": round(per_document[f"R@{k}"], 3) for k in SHORTLIST_KS if k <= max(inner.shortlist_size, SHORTLIST_KS[0])}
+
+
+def shortlists(inner: Model | ClusterModel, vectors: F32) -> TopK:
+    """The labels that a model scores, for what its encoder made of documents."""
+    size = min(inner.shortlist_size, len(inner.classifier.rows))
+    if isinstance(inner, Model):
+        return inner.shortlister.query(vectors, size)
+    return inner.beam.query(vectors if inner.shortlist_map is None else inner.shortlist_map.apply(vectors), size)
 
 
 def list_overlap(inner: Model, vectors: F32, k: int = 100) -> float | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,11 @@ import numpy as np
 from longtail import metrics
 from longtail.bundle import label_counts
 from longtail.data.dataset import Dataset
+from longtail.data.from_texts import binary_csr
 from longtail.errors import BundleError, DataError
 from longtail.predictor import Predictor
 from longtail.training.progress import Display, SilentDisplay
-from longtail.types import I64, Csr, TopK
+from longtail.types import I64, Context, ContextRanker, Csr, TopK
 
 KS = (1, 3, 5)
 RECALL_KS = (10, 100)
@@ -42,8 +43,12 @@ class Yardstick:
     def of(cls, data: Dataset) -> Yardstick:
         test = data.need_test()
         training = metrics.drop_masked_targets(data.train.targets, data.train.masked)
+        if len(test.known):
+            # Warm start: test documents may be in training, with what is known of them. PSP is to be that of the cold control.
+            tested = set(test.documents.uids)
+            training = training[np.array([uid not in tested for uid in data.train.documents.uids])]
         constants, counts = metrics.constants_for(data.name), label_counts(training)
-        weights = metrics.inverse_propensities(counts, len(data.train), constants.a, constants.b)
+        weights = metrics.inverse_propensities(counts, training.shape[0], constants.a, constants.b)
         return cls(data, metrics.drop_masked_targets(test.targets, test.masked), test.masked, weights, constants, counts)
 
     @property
@@ -74,21 +79,46 @@ class Yardstick:
         }
 
 
-def evaluate(model: Predictor, data: Dataset, display: Display | None = None) -> dict[str, Any]:
-    """All metrics of `model` on the test documents of `data`: top-level keys ``P@1``, ``PSP@5``, ... in percent, and what they belong to."""
-    yardstick = Yardstick.of(data)
-    top = rank_test(model, yardstick, display or SilentDisplay())
+def evaluate(model: Predictor, data: Dataset, display: Display | None = None, *, transductive: bool = False) -> dict[str, Any]:
+    """All metrics of `model` on the test documents of `data`: top-level keys ``P@1``, ``PSP@5``, ... in percent, and what they belong to.
+
+    Where labels of test documents are known beforehand (warm start) and the model can use them, it does, and the same model without
+    them stands beside it under ``cold``. transductive: test documents may be linked to each other; recorded in the result.
+    """
+    yardstick, display = Yardstick.of(data), display or SilentDisplay()
+    start = context_of_test(model, yardstick, transductive=transductive)
+    top = rank_test(model, yardstick, display, start)
     about = {name: model.bundle.manifest.get(name) for name in ("recipe", "seed", "longtail", "data")}
-    return {**yardstick.score(top), **yardstick.about(), "model": about, "quantiles": quantiles(top, yardstick)}
+    result = {**yardstick.score(top), **yardstick.about(), "model": about, "quantiles": quantiles(top, yardstick), "transductive": transductive}
+    if len(data.need_test().known):
+        result["start"] = "cold" if start is None else "warm"
+        if start is not None:
+            result["cold"] = yardstick.score(rank_test(model, yardstick, display, replace(start, labels=None) if transductive else None))
+    return result
 
 
-def rank_test(model: Predictor, yardstick: Yardstick, display: Display) -> TopK:
-    """Predictions for every test document, in the label numbers of the data set."""
+def context_of_test(model: Predictor, yardstick: Yardstick, *, transductive: bool = False) -> Context | None:
+    """What a model can use of the test documents beside their text: labels that are known beforehand. None if it can use nothing."""
+    test = yardstick.data.need_test()
+    if not isinstance(model.bundle.ranker, ContextRanker):
+        if transductive:
+            model.needs_context("a transductive evaluation")
+        return None
+    if not len(test.known):
+        return Context(together=True) if transductive else None
+    numbers = {uid: number for number, uid in enumerate(model.bundle.labels.uids)}
+    number_of = np.array([numbers.get(uid, -1) for uid in yardstick.data.labels.uids], dtype=np.int64)
+    rows, labels = test.known[:, 0], number_of[test.known[:, 1]]
+    return Context(binary_csr(rows[labels >= 0], labels[labels >= 0], (len(test), len(numbers))), together=transductive)
+
+
+def rank_test(model: Predictor, yardstick: Yardstick, display: Display, context: Context | None = None) -> TopK:
+    """Predictions for every test document, in the label numbers of the data set. context: from `context_of_test`."""
     documents, known = yardstick.data.need_test().documents, yardstick.data.labels.uids
     # Labels that the data does not know are removed below; ask for more, so that enough are left.
     foreign = len(set(model.bundle.labels.uids) - set(known))
     with display.task("predicting", len(documents)) as task:
-        top = model.rank(documents, yardstick.depth + min(foreign, MOST_FOREIGN), on_block=task.advance)
+        top = model.rank(documents, yardstick.depth + min(foreign, MOST_FOREIGN), context=context, on_block=task.advance)
     return renumbered(top, model.bundle.labels.uids, known)
 
 
@@ -129,7 +159,8 @@ def predictions(source: Path, yardstick: Yardstick, display: Display) -> TopK:
     """From a prediction file, or by asking the model of a run or bundle."""
     if source.is_file():
         return read_predictions(source, yardstick.data)
-    return rank_test(Predictor.open(source), yardstick, display)
+    model = Predictor.open(source)
+    return rank_test(model, yardstick, display, context_of_test(model, yardstick))
 
 
 def quantiles(top: TopK, yardstick: Yardstick) -> dict[str, Any]:

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from longtail.bundle import Bundle, open_bundle
+from longtail.config import nearest
 from longtail.data.dataset import Items
 from longtail.errors import ConfigError
-from longtail.types import TopK
+from longtail.types import Batch, Context, ContextRanker, Csr, TopK
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,20 @@ class Predictor:
         """Open a run or a bundle. ``verify=False`` skips the checksums (sizes are still compared)."""
         return cls(open_bundle(Path(path), verify=verify))
 
-    def predict(self, texts: Sequence[str] | str, k: int = 5) -> list[list[Prediction]]:
-        """The `k` best labels of every text, best first: ids, names and scores."""
+    def predict(
+        self,
+        texts: Sequence[str] | str,
+        k: int = 5,
+        *,
+        known_labels: Sequence[Sequence[str]] | None = None,
+        anchors: Sequence[Sequence[str]] | None = None,
+    ) -> list[list[Prediction]]:
+        """The `k` best labels of every text, best first: ids, names and scores.
+
+        known_labels: for every text ids of labels that it is known to have (warm start); they help to find others, and are not
+        given back. anchors: for every text ids of nodes of given graphs that it is linked to. Only models that look at a graph
+        can use either (recipe galaxc); others refuse.
+        """
         if isinstance(texts, str):
             texts = [texts]
         for number, text in enumerate(texts):
@@ -45,20 +58,50 @@ class Predictor:
             raise ConfigError(f"k is {k}, expected a whole number >= 1", "ask for at least one label")
         if not texts:
             return []
-        return self.named(self.bundle.ranker.rank(self.bundle.featurizer.batch_of_texts(list(texts)), k))
+        context = self.context(len(texts), known_labels, anchors)
+        return self.named(self._ranked(self.bundle.featurizer.batch_of_texts(list(texts)), k, context))
 
-    def rank(self, documents: Items, k: int, *, block: int = 4096, on_block: Callable[[int], None] = lambda done: None) -> TopK:
+    def context(
+        self, documents: int, known_labels: Sequence[Sequence[str]] | None = None, anchors: Sequence[Sequence[str]] | None = None, *, together: bool = False
+    ) -> Context | None:
+        """Ids as numbers of this model; None where nothing is known of any document.
+
+        A known label must be one of the model's. An anchor that training did not know links to nothing, and is passed over.
+        """
+        if known_labels is None and anchors is None and not together:
+            return None
+        ranker = self.needs_context("known labels" if known_labels is not None else "anchors" if anchors is not None else "ranking documents together")
+        labels = None if known_labels is None else _matrix(known_labels, documents, _Labels(self.bundle.labels.uids), "known_labels")
+        nodes = None if anchors is None else _matrix(anchors, documents, _Known(ranker.anchor_uids), "anchors")
+        return Context(labels, nodes, together)
+
+    def needs_context(self, what: str) -> ContextRanker:
+        """The ranker, if it can use what is known of documents beside their text."""
+        ranker = self.bundle.ranker
+        if not isinstance(ranker, ContextRanker):
+            recipe = self.bundle.manifest.get("recipe")
+            raise ConfigError(f"{what}: a model of the recipe '{recipe}' reads text alone", "train with --recipe galaxc, or do without")
+        return ranker
+
+    def _ranked(self, batch: Batch, k: int, context: Context | None) -> TopK:
+        if context is None:
+            return self.bundle.ranker.rank(batch, k)
+        return self.needs_context("a context").rank_in_context(batch, k, context)
+
+    def rank(self, documents: Items, k: int, *, context: Context | None = None, block: int = 4096, on_block: Callable[[int], None] = lambda done: None) -> TopK:
         """Ranked label numbers of documents with all their fields, in order, none dropped.
 
-        on_block: called with the number of documents done since the last call.
+        context: what is known of them beside their text.  on_block: called with the number of documents done since the last call.
         """
         documents = self._readable(documents)
+        if context is not None and context.together:
+            block = max(len(documents), 1)
         width = min(k, len(self.bundle.labels))
         ids = np.full((len(documents), width), TopK.PAD, dtype=np.int32)
         scores = np.full((len(documents), width), -np.inf, dtype=np.float32)
         for start in range(0, len(documents), block):
             rows = np.arange(start, min(start + block, len(documents)), dtype=np.int64)
-            top = self.bundle.ranker.rank(self.bundle.featurizer.batch(documents.rows(rows)), width)
+            top = self._ranked(self.bundle.featurizer.batch(documents.rows(rows)), width, None if context is None else context.rows(rows))
             ids[rows, : top.k], scores[rows, : top.k] = top.ids, top.scores
             on_block(len(rows))
         return TopK(ids, scores)
@@ -79,3 +122,36 @@ class Predictor:
             [Prediction(labels.uids[label], labels.names[label], score) for label, score in zip(ids, scores, strict=True) if label != TopK.PAD]
             for ids, scores in zip(top.ids.tolist(), top.scores.tolist(), strict=True)
         ]
+
+
+class _Known(dict[str, int]):
+    """Ids as numbers; -1 for an id that is not there."""
+
+    def __init__(self, uids: Sequence[str]) -> None:
+        super().__init__(zip(uids, range(len(uids)), strict=True))
+
+    def __missing__(self, uid: str) -> int:
+        return -1
+
+
+class _Labels(_Known):
+    """Ids of labels as numbers; an unknown one is an error."""
+
+    def __missing__(self, uid: str) -> int:
+        raise ConfigError(f"known label {uid!r} is not a label of this model", nearest(str(uid), list(self)))
+
+
+def _matrix(lists: Sequence[Sequence[str]], documents: int, numbers: _Known, what: str) -> Csr:
+    """(B, n) CSR of ones: lists of ids as numbers."""
+    from scipy.sparse import csr_array
+
+    if isinstance(lists, str) or len(lists) != documents:
+        raise ConfigError(f"{what} has {len(lists)} entries for {documents} documents", "give a list of ids for every document, [] where there are none")
+    found: list[list[int]] = []
+    for number, ids in enumerate(lists):
+        if isinstance(ids, str) or not all(isinstance(uid, str) for uid in ids):
+            raise ConfigError(f"{what} of document {number} is {ids!r}, expected a list of ids", 'e.g. [["id-1", "id-2"], []]')
+        found.append(sorted({numbers[uid] for uid in ids} - {-1}))
+    ends = np.cumsum([0, *map(len, found)])
+    columns = np.array([column for row in found for column in row], dtype=np.int64)
+    return csr_array((np.ones(len(columns), np.float32), columns, ends), shape=(documents, len(numbers)))

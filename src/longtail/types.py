@@ -5,6 +5,7 @@ Words: *document*, *label*, *shortlist* (ranked labels, a `TopK`), *candidates* 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -16,6 +17,21 @@ Csr: TypeAlias = Any
 F32: TypeAlias = NDArray[np.float32]
 I32: TypeAlias = NDArray[np.int32]
 I64: TypeAlias = NDArray[np.int64]
+BoolArray: TypeAlias = NDArray[np.bool_]
+
+
+class DocumentGraphs(Protocol):
+    """A small graph per document, e.g. `longtail.features.keygraph.KeyGraphs`."""
+
+    def __len__(self) -> int: ...
+
+    def rows(self, index: Any) -> DocumentGraphs:
+        """The documents at `index` (a slice or an integer array), in that order."""
+        ...
+
+    def is_empty(self) -> BoolArray:
+        """(B,) whether a document's graph says nothing."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -25,21 +41,24 @@ class Batch:
     sparse: (B, V) CSR float32, TF-IDF rows of unit length.
     dense: (B, D) float32, any vectors.
     tokens: (B, T) int32, token numbers in reading order, padded with -1.
+    graphs: B keyword graphs.
     """
 
     sparse: Csr | None = None
     dense: F32 | None = None
     tokens: I32 | None = None
+    graphs: DocumentGraphs | None = None
 
     def __post_init__(self) -> None:
-        if self.sparse is None and self.dense is None and self.tokens is None:
-            raise ValueError("a Batch needs at least one of sparse, dense, tokens")
+        if self.sparse is None and self.dense is None and self.tokens is None and self.graphs is None:
+            raise ValueError("a Batch needs at least one of sparse, dense, tokens, graphs")
 
     def __len__(self) -> int:
         for view in (self.sparse, self.dense, self.tokens):
             if view is not None:
                 return int(view.shape[0])
-        raise AssertionError("unreachable: __post_init__ checks this")
+        assert self.graphs is not None, "__post_init__ checks this"
+        return len(self.graphs)
 
     def is_empty(self) -> NDArray[np.bool_]:
         """(B,) whether a document holds nothing that the features know."""
@@ -50,6 +69,8 @@ class Batch:
             empty &= ~np.any(self.dense != 0, axis=1)
         if self.tokens is not None:
             empty &= ~np.any(self.tokens >= 0, axis=1)
+        if self.graphs is not None:
+            empty &= self.graphs.is_empty()
         return empty
 
     def rows(self, index: Any) -> Batch:
@@ -58,7 +79,7 @@ class Batch:
         def take(view: Any) -> Any:
             return None if view is None else view[index]
 
-        return Batch(take(self.sparse), take(self.dense), take(self.tokens))
+        return Batch(take(self.sparse), take(self.dense), take(self.tokens), None if self.graphs is None else self.graphs.rows(index))
 
 
 @dataclass(frozen=True)
@@ -77,6 +98,11 @@ class TopK:
     def __post_init__(self) -> None:
         if self.ids.shape != self.scores.shape or self.ids.ndim != 2:
             raise ValueError(f"TopK needs two (B, k) arrays, got {self.ids.shape} and {self.scores.shape}")
+
+    @classmethod
+    def padding(cls, documents: int, k: int) -> TopK:
+        """Lists that hold nothing yet, for kernels to fill."""
+        return cls(np.full((documents, k), cls.PAD, dtype=np.int32), np.full((documents, k), -np.inf, dtype=np.float32))
 
     def __len__(self) -> int:
         return int(self.ids.shape[0])
@@ -119,3 +145,33 @@ class Ranker(Protocol):
     """A trained model, ready to predict: documents in, ranked labels out. Saved and loaded as a part; needs no torch."""
 
     def rank(self, batch: Batch, k: int) -> TopK: ...
+
+
+@dataclass(frozen=True)
+class Context:
+    """What is known of B documents beside what they say.
+
+    labels: (B, L) CSR, labels that a document is known to have (warm start); they are not predicted again. A row may be empty.
+    anchors: (B, M) CSR, nodes of given graphs that a document is linked to.
+    together: documents may be linked to each other (transductive): what is said of one then depends on the others.
+    """
+
+    labels: Csr | None = None
+    anchors: Csr | None = None
+    together: bool = False
+
+    def rows(self, index: Any) -> Context:
+        return Context(None if self.labels is None else self.labels[index], None if self.anchors is None else self.anchors[index], self.together)
+
+
+@runtime_checkable
+class ContextRanker(Ranker, Protocol):
+    """A ranker that can use a `Context`.
+
+    anchor_uids: ids of the anchors that `Context.anchors` numbers; empty where the model knows none.
+    """
+
+    @property
+    def anchor_uids(self) -> Sequence[str]: ...
+
+    def rank_in_context(self, batch: Batch, k: int, context: Context) -> TopK: ...

@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+from longtail.graph.label_graph import LabelGraphConfig, label_graph
 from longtail.persistence import load_part, save_part
+from longtail.search.cluster_beam import ClusterBeam
+from longtail.search.game import cluster_graph
 from longtail.search.index import HnswIndex
 from longtail.search.shortlist import InstanceVote, LabelIndex, Labels, MergedShortlist
 from longtail.types import F32, Csr, Shortlister, TopK
@@ -26,6 +29,17 @@ def merged(vectors: F32, y: Csr) -> MergedShortlist:
     return MergedShortlist(several_centres(vectors, y), InstanceVote.build(vectors, y, neighbours=5))
 
 
+def clusters(vectors: F32, y: Csr, game: bool) -> ClusterBeam:
+    """Two labels per cluster, whose head is the mean of their documents; labels without documents have no cluster."""
+    y = y.tocsr()
+    counts = np.bincount(y.indices, minlength=y.shape[1])
+    clusters = np.where(counts > 0, np.arange(y.shape[1]) // 2, -1).astype(np.int32)
+    n_clusters = int(clusters.max()) + 1
+    heads = np.stack([vectors.T @ y.toarray()[:, clusters == c].sum(axis=1) for c in range(n_clusters)]).astype(np.float32)
+    graph = cluster_graph(label_graph(y, LabelGraphConfig(head_documents=1000), np.random.default_rng(0)), clusters, n_clusters)
+    return ClusterBeam(heads, clusters, graph if game else None, beam=4)
+
+
 BUILDERS: dict[str, Callable[[F32, Csr], Labels]] = {
     "label-index": LabelIndex.build,
     "label-index-several-centres": several_centres,
@@ -33,6 +47,8 @@ BUILDERS: dict[str, Callable[[F32, Csr], Labels]] = {
     "instance-vote": partial(InstanceVote.build, neighbours=5),
     "instance-vote-hnsw": partial(InstanceVote.build, neighbours=5, make_index=HnswIndex.build),
     "merged": merged,
+    "cluster-beam": partial(clusters, game=False),
+    "cluster-beam-game": partial(clusters, game=True),
 }
 
 

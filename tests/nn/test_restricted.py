@@ -12,7 +12,7 @@ from torch import nn
 
 from longtail.nn.classifiers import OneVsAll
 from longtail.nn.losses import masked_bce
-from longtail.nn.restricted import RestrictedTrainer
+from longtail.nn.restricted import CandidateLoss, RestrictedTrainer
 from longtail.nn.row_adam import RowAdam
 from longtail.types import Candidates
 
@@ -158,5 +158,67 @@ def test_bits_do_not_depend_on_the_number_of_threads() -> None:
         trained = trainer(200, 20)
         gradients = [trained.step(z, candidates, 0.01)[1] for z, candidates in steps]
         results.append([trained.adam.table, trained.adam.first, trained.adam.second, *gradients])
+    for a, b in zip(*results, strict=True):
+        assert torch.equal(a, b)
+
+
+# ---- composed rows ----
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    documents=st.integers(1, 9),
+    per_document=st.integers(1, 12),
+    labels=st.integers(1, 40),
+    width=st.integers(1, 20),
+    reference=st.booleans(),
+)
+def test_loss_of_composed_rows_and_its_gradients(seed: int, documents: int, per_document: int, labels: int, width: int, reference: bool) -> None:
+    """Against autograd over rows gathered per document, scaled by a factor so that the backward pass must scale too."""
+    rng = np.random.default_rng(seed)
+    candidates = random_candidates(documents, per_document, labels, rng)
+    loss = CandidateLoss(labels, reference=reference)
+    named = loss.named(candidates)
+    assert named.labels.tolist() == sorted(set(candidates.ids[candidates.mask].tolist()))
+    table = torch.from_numpy(rng.standard_normal((labels, width), dtype=np.float32))
+    z = torch.from_numpy(rng.standard_normal((documents, width), dtype=np.float32)).requires_grad_()
+    rows = table[torch.from_numpy(named.labels).long()].requires_grad_()
+    if not len(named.labels):
+        return
+    value = loss(z, rows, named)
+    gradients = torch.autograd.grad(3 * value, (z, rows))
+
+    ids = torch.from_numpy(candidates.ids)
+    places = torch.from_numpy(named.places())
+    assert torch.equal(places >= 0, ids >= 0)
+    assert torch.equal(torch.from_numpy(named.labels)[places[places >= 0].long()], ids[ids >= 0])
+    scores = torch.einsum("bd,bcd->bc", z, rows[places.clamp(min=0).long()])
+    expected = masked_bce(scores, torch.from_numpy(candidates.targets), ids >= 0)
+    torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-6)
+    for got, wanted in zip(gradients, torch.autograd.grad(3 * expected, (z, rows)), strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("reference", [False, True])
+def test_masked_candidates_name_no_label(reference: bool) -> None:
+    loss = CandidateLoss(5, reference=reference)
+    targets, mask = np.array([[1, 0]], dtype=np.float32), np.array([[True, False]])
+    named = loss.named(Candidates(np.array([[2, 4]], dtype=np.int32), targets, mask))
+    assert named.labels.tolist() == [2]
+    value = loss(torch.ones(1, 3), torch.zeros(1, 3), named)
+    assert float(value) == pytest.approx(np.log(2))
+
+
+def test_loss_of_composed_rows_does_not_depend_on_the_number_of_threads() -> None:
+    rng = np.random.default_rng(0)
+    z, candidates = torch.from_numpy(rng.standard_normal((16, 20), dtype=np.float32)), random_candidates(16, 30, 200, rng)
+    table = torch.from_numpy(rng.standard_normal((200, 20), dtype=np.float32))
+    results = []
+    for threads in (1, ALL_THREADS):
+        numba.set_num_threads(threads)
+        loss = CandidateLoss(200)
+        named = loss.named(candidates)
+        results.append(loss.loss_and_gradients(z, table[torch.from_numpy(named.labels).long()], named))
     for a, b in zip(*results, strict=True):
         assert torch.equal(a, b)

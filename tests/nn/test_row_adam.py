@@ -143,3 +143,22 @@ def test_a_frozen_table_leaves_no_gradient() -> None:
     scale = torch.ones(5, requires_grad=True)
     torch.autograd.backward((table(random_bags(4, 12, rng)) * scale).sum())
     assert table.take_gradient() is None
+
+
+@pytest.mark.parametrize("reference", [False, True])
+def test_different_rows_of_their_own_step_like_bags_of_one(reference: bool) -> None:
+    rng = np.random.default_rng(0)
+    start = torch.from_numpy(rng.standard_normal((20, 7), dtype=np.float32))
+    rows = torch.tensor([11, 3, 17], dtype=torch.int32)
+    gradient = torch.from_numpy(rng.standard_normal((3, 7), dtype=np.float32))
+    alone, bagged = (RowAdam(start.clone(), reference=reference) for _ in range(2))
+    bags = Bags.of_rows(rows)
+    assert bags.one_each
+    table = RowTable(start.clone())
+    assert torch.equal(table(bags), start[rows.long()])
+    for _ in range(2):
+        alone.step(bags, gradient, 0.1)
+        bagged.step(Bags(bags.starts, bags.ids, bags.weights), gradient, 0.1)
+    torch.testing.assert_close(alone.table, bagged.table)
+    assert not torch.equal(alone.table[3], start[3])
+    assert not Bags.joined([bags, Bags.of_rows(rows)]).one_each

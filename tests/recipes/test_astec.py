@@ -10,22 +10,28 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from longtail import api, pipeline
 from longtail.config import from_text
-from longtail.data.dataset import Dataset, Items
+from longtail.data.dataset import Dataset, Graph, Items
+from longtail.engine.cluster_model import ClusterModel
 from longtail.engine.encoded_tree import EncodedTree
 from longtail.engine.encoders import FrozenBag, FrozenCnn, FrozenDense, FrozenMlp, FullMap, ResidualMap
 from longtail.engine.model import Model, Reranked
 from longtail.errors import ConfigError
 from longtail.evaluation import evaluate
+from longtail.graph.label_graph import label_graph
 from longtail.persistence import load_part
 from longtail.recipes import astec
 from longtail.recipes.astec import Astec, AstecConfig, Shortlists, Surrogate, word_vectors
+from longtail.search.game import cluster_graph
+from longtail.search.gamed import Gamed
 from longtail.search.index import ExactIndex, HnswIndex
-from longtail.search.negatives import candidates
+from longtail.search.negatives import ShortlistNegatives, candidates, forbidden_pairs
 from longtail.search.shortlist import InstanceVote, LabelIndex, MergedShortlist
 from longtail.search.spectral import spectral_vectors
+from longtail.search.tree import ClusterTree
 from longtail.training.prepare import TrainingSet, prepare
 from longtail.training.progress import SilentDisplay
 from longtail.training.run import Run
@@ -351,8 +357,64 @@ def test_parabel_is_a_tree_on_v(planted: Dataset, train: Train) -> None:
     stages = train(planted, "classify.learner=parabel", "tree.leaf_size=3")
     assert isinstance(stages.ranker, EncodedTree)
     assert stages.ranker.refinement is None
+    assert isinstance(stages.ranker.tree, ClusterTree)
     assert stages.ranker.tree.n_leaves == 4
     np.testing.assert_allclose(stages.ranker.encode(stages.data.documents), stages.surrogate.vectors, rtol=1e-5, atol=1e-5)
+
+
+def test_clusters_of_stage_one_can_be_the_shortlist(planted: Dataset, train: Train) -> None:
+    stages = train(planted, "shortlist.structures=clusters", "surrogate.clusters=4", "shortlist.size=7", "classify.count=5")
+    ranker, beam, found = stages.ranker, stages.shortlists.shortlister, stages.surrogate
+    assert isinstance(ranker, ClusterModel)
+    assert beam.beam == 2, "clusters of six labels, seven labels asked for"
+    assert (beam.graph, ranker.label_graph) == (None, None)
+    np.testing.assert_array_equal(beam.heads, found.heads)
+    np.testing.assert_array_equal(beam.clusters, found.clusters)
+    batch, refinement = stages.data.documents, found.refinement
+    assert refinement is not None
+    assert ranker.rank_map is not None
+    clusters, p = beam.select(refinement.apply(found.vectors))
+    top = ranker.rank(batch, 12)
+    labels = beam.labels_of(clusters)
+    raw = np.einsum("nd,nld->nl", ranker.rank_map.apply(found.vectors), ranker.classifier.rows[labels])
+    expected = np.sort(1 / (1 + np.exp(-raw)) * np.repeat(p, beam.largest_cluster, axis=1), axis=1)[:, ::-1]
+    np.testing.assert_allclose(top.scores, expected, rtol=1e-4)
+    # Negatives are what the same search confuses with the truth.
+    assert stages.shortlists.negatives is not None
+    mined = ShortlistNegatives.mine(beam, refinement.apply(found.vectors), forbidden_pairs(stages.data.targets, stages.data.masked), 5)
+    np.testing.assert_array_equal(stages.shortlists.negatives.ids, mined.ids)
+
+
+GAME = ("game.enabled=true", "game.mix=0.5", "game.transpose=true", "game.clusters=both", "graph.head_documents=1000", "graph.length=30")
+
+
+@pytest.mark.parametrize("learner", ["joint", "surrogate", "parabel"])
+def test_game_can_be_put_on_clusters_and_on_the_tree(learner: str, planted: Dataset, train: Train) -> None:
+    stages = train(planted, f"classify.learner={learner}", "shortlist.structures=clusters", "tree.leaf_size=3", *GAME)
+    graph = label_graph(stages.data.targets, stages.recipe.config.graph, stages.run.rng("label graph")).toarray()
+    assert np.count_nonzero(graph) > 12, "labels have neighbours, or this test says nothing"
+    ranker = stages.ranker
+    if learner == "parabel":
+        assert isinstance(ranker.tree, Gamed)
+        state = ranker.tree.state()
+        assert state.values == {"mix": 0.5, "transpose": True}
+        clusters, between = ranker.tree.clusters, state.arrays["leaf_graph"]
+        np.testing.assert_array_equal(state.arrays["label_graph"].toarray(), graph)
+    else:
+        assert isinstance(ranker, ClusterModel)
+        assert (ranker.game_mix, ranker.game_transpose, ranker.beam.game_mix, ranker.beam.game_transpose) == (0.5, True, 0.5, True)
+        assert ranker.label_graph is not None
+        clusters, between = ranker.beam.clusters, ranker.beam.graph
+        np.testing.assert_array_equal(ranker.label_graph.toarray(), graph)
+    assert between is not None
+    np.testing.assert_array_equal(between.toarray(), cluster_graph(csr_array(graph), clusters, between.shape[0], "both").toarray())
+
+
+def test_game_spreads_along_graphs_of_the_data(planted: Dataset, train: Train) -> None:
+    ring = csr_array(np.roll(np.eye(12, dtype=np.float32), 1, axis=1))
+    data = replace(planted, graphs={"ring": Graph("ring", label_label=ring)})
+    ranker = train(data, "shortlist.structures=clusters", "graph.source=given", *GAME, "classify.epochs=0").ranker
+    np.testing.assert_allclose(ranker.label_graph.toarray(), (np.eye(12) + ring.toarray()) / 2, atol=1e-6)
 
 
 def test_stage_one_alone_scores_labels_by_their_target(planted: Dataset, train: Train) -> None:
@@ -459,6 +521,7 @@ GOOD: dict[str, tuple[str, ...]] = {
     "reranked": ("classify.rate=0.002", "reranker.enabled=true", "reranker.epochs=12"),
     "slice": ("classify.learner=slice",),
     "ensemble": ("ensemble.learners=2",),
+    "clusters": ("shortlist.structures=clusters",),
     "network": ("surrogate.encoder=mlp", "surrogate.task=label_selection", "surrogate.selected=1", "surrogate.epochs=20"),
 }
 
@@ -506,10 +569,13 @@ def test_settings_that_do_not_fit_the_data_say_so(planted: Dataset, train: Train
         (vectors, "surrogate.encoder=cnn", "reads words"),
         (vectors, f"surrogate.vectors={tmp_path / 'narrow.npy'}", "word vectors"),
         (planted, f"surrogate.vectors={tmp_path / 'narrow.npy'}", r"shape \(3, 8\), expected \(\d+, 8\)"),
+        (planted, "game.enabled=true", "no clusters are looked up"),
+        (planted, "shortlist.structures=clusters surrogate.task=unsupervised", "does not train"),
+        (planted, "shortlist.structures=clusters game.enabled=true graph.source=given", "no label-label graph"),
     ]
-    for dataset, setting, message in cases:
+    for dataset, changes, message in cases:
         with pytest.raises(ConfigError, match=message) as caught:
-            train(dataset, setting)
+            train(dataset, *changes.split(" "))
         assert caught.value.hint
 
 

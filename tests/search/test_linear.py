@@ -233,3 +233,23 @@ def test_wrong_problems_are_refused(as_dense: bool) -> None:
         fit_linear(documents, positives, groups, GROUP_OF[:2], LinearConfig(), np.random.default_rng(0))
     with pytest.raises(ValueError, match="do not fit"):
         fit_linear(documents[:5], positives, groups, GROUP_OF, LinearConfig(), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_dense_columns_beside_sparse_ones_are_more_columns(loss: Loss) -> None:
+    """And documents that a problem leaves out are as if they were not in its group."""
+    x, positives, groups = planted(11)
+    rng = np.random.default_rng(12)
+    tail = rng.standard_normal((x.shape[0], 4)).astype(np.float32)
+    left_out = pattern((rng.random(positives.shape) < 0.2) & (positives.toarray() == 0))
+    joined = csr_array(np.concatenate([x.toarray(), tail], axis=1))
+    own_groups = groups[GROUP_OF].toarray() * (left_out.toarray() == 0)
+    expected = fit_linear(joined, positives, pattern(own_groups), np.arange(len(GROUP_OF)), exact(loss), rng)
+    found = fit_linear(x, positives, groups, GROUP_OF, exact(loss), rng, tail=tail, left_out=left_out)
+    assert found.tail is not None
+    np.testing.assert_allclose(np.concatenate([found.weights.toarray(), found.tail], axis=1), dense(expected.weights), atol=2e-3)
+    np.testing.assert_allclose(found.bias, expected.bias, atol=2e-3)
+    with pytest.raises(ValueError, match="must be sparse"):
+        fit_linear(joined.toarray(), positives, groups, GROUP_OF, exact(loss), rng, tail=tail)
+    with pytest.raises(ValueError, match="left out have shape"):
+        fit_linear(x, positives, groups, GROUP_OF, exact(loss), rng, left_out=groups)

@@ -15,15 +15,18 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from longtail.errors import ConfigError
-from longtail.nn.bag_encoder import BagEncoder
+from longtail.nn.bag_encoder import BagEncoder, BagSum
 from longtail.nn.batches import DeviceCsr, Documents
 from longtail.nn.blocks import Residual
 from longtail.nn.classifiers import OneVsAll
+from longtail.nn.embedding_block import DocumentBlock
 from longtail.nn.encoded import Encoder, Refined
+from longtail.nn.label_text_graph import LabelTextGraph
+from longtail.nn.label_texts import FrozenTexts, TrainedTexts
 from longtail.nn.restricted import RestrictedTrainer
 from longtail.nn.row_table import RowTable
 from longtail.training.fit import copy_into, fit, to_array
-from longtail.training.objectives import AllTargets, Objective, OwnCandidates
+from longtail.training.objectives import AllTargets, ComposedCandidates, Objective, OwnCandidates
 from longtail.training.schedules import OneCycle, Schedule, StepDecay
 from longtail.types import I64, Batch, Candidates, Csr
 
@@ -76,7 +79,31 @@ def own_candidates() -> OwnCandidates:
     return OwnCandidates(encoder(frozen=True), trainer, Documents(Batch(planted()[0])), positives_and_random)
 
 
-both_objectives = pytest.mark.parametrize("make", [all_targets, own_candidates])
+def composed(kind: type[AllTargets] | type[ComposedCandidates]) -> AllTargets | ComposedCandidates:
+    """Label texts are the labels' words, and every label's neighbour is the next one. All targets train token vectors, candidates do not."""
+    rng = np.random.default_rng(1)
+    features, targets = planted()
+    texts = csr_array(np.hstack([np.eye(LABELS, dtype=np.float32)] * 2))
+    graph = csr_array((0.7 * np.eye(LABELS) + 0.3 * np.roll(np.eye(LABELS), 1, axis=1)).astype(np.float32))
+    table = RowTable.random(FEATURES, WIDTH, rng)
+    network, documents = Refined(BagSum(table), DocumentBlock(WIDTH, rng, dropout=0.1)), Documents(Batch(features))
+    if kind is AllTargets:
+        return AllTargets(network, LabelTextGraph(TrainedTexts(table, texts, graph, 2), None, rng), documents, DeviceCsr(targets))
+    table.weight.requires_grad_(False)
+    frozen = FrozenTexts.of(table.weight, texts, graph, 2)
+    classifier = LabelTextGraph(frozen, frozen.convolved(None)[1].clone(), rng)
+    return ComposedCandidates(network, classifier, documents, positives_and_random)
+
+
+def composed_targets() -> AllTargets | ComposedCandidates:
+    return composed(AllTargets)
+
+
+def composed_candidates() -> AllTargets | ComposedCandidates:
+    return composed(ComposedCandidates)
+
+
+every_objective = pytest.mark.parametrize("make", [all_targets, own_candidates, composed_targets, composed_candidates])
 
 
 def rng_for(epoch: int) -> np.random.Generator:
@@ -112,19 +139,19 @@ def assert_same_bits(a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
         assert torch.equal(a[name], b[name]), name
 
 
-@both_objectives
-def test_learns_what_was_planted(make: Callable[[], AllTargets | OwnCandidates]) -> None:
+@every_objective
+def test_learns_what_was_planted(make: Callable[[], AllTargets | OwnCandidates | ComposedCandidates]) -> None:
     objective = make()
     history = trained(objective, epochs=60, schedule=OneCycle(0.05))
     assert len(history) == 60
     assert history[-1] < 0.3 * history[0]
-    classifier = objective.classifier if isinstance(objective, AllTargets) else objective.trainer.classifier
+    classifier = objective.trainer.classifier if isinstance(objective, OwnCandidates) else objective.classifier
     vectors = objective.encoder.eval()(objective.documents.rows(np.arange(DOCUMENTS))).score
-    right = classifier.all_scores(vectors).argmax(1).numpy() == np.arange(DOCUMENTS) % LABELS
+    right = (classifier.eval().inputs(vectors) @ classifier.all_rows().T).argmax(1).numpy() == np.arange(DOCUMENTS) % LABELS
     assert right.mean() > 0.9
 
 
-@both_objectives
+@every_objective
 def test_same_seed_and_threads_same_bits(make: Callable[[], Objective]) -> None:
     torch.set_num_threads(ALL_THREADS)
     numba.set_num_threads(ALL_NUMBA_THREADS)
@@ -133,7 +160,7 @@ def test_same_seed_and_threads_same_bits(make: Callable[[], Objective]) -> None:
     assert_same_bits(first.state(), second.state())
 
 
-@both_objectives
+@every_objective
 def test_another_seed_other_bits(make: Callable[[], Objective]) -> None:
     first, second = make(), make()
     trained(first)
@@ -141,7 +168,7 @@ def test_another_seed_other_bits(make: Callable[[], Objective]) -> None:
     assert any(not torch.equal(first.state()[name], second.state()[name]) for name in first.state())
 
 
-@both_objectives
+@every_objective
 @pytest.mark.parametrize("killed_after", [1, 4])
 def test_resuming_gives_the_same_bits(make: Callable[[], Objective], killed_after: int) -> None:
     straight = make()
@@ -169,6 +196,7 @@ def test_a_finished_training_is_only_loaded() -> None:
 
 
 def test_frozen_parameters_are_neither_saved_nor_changed() -> None:
+    assert not any("table" in name for name in composed_candidates().state())
     objective = own_candidates()
     names = objective.state().keys()
     assert not any("table" in name for name in names)
@@ -180,7 +208,7 @@ def test_frozen_parameters_are_neither_saved_nor_changed() -> None:
 
 
 def test_every_part_of_the_model_is_trained() -> None:
-    for objective in (all_targets(), own_candidates()):
+    for objective in (all_targets(), own_candidates(), composed_targets(), composed_candidates()):
         before = {name: value.clone() for name, value in objective.state().items()}
         trained(objective)
         assert [name for name, value in objective.state().items() if torch.equal(value, before[name])] == []
@@ -244,6 +272,21 @@ def test_step_decay_halves_at_the_start_of_an_epoch() -> None:
     assert [schedule.rate(e, 6) for e in (0, 1.99, 2, 3.5, 4, 5.9)] == [0.8, 0.8, 0.4, 0.4, 0.2, 0.2]
 
 
+@pytest.mark.parametrize(("share", "epochs", "at"), [(0.5, 10, (5,)), (0.5, 1, ()), (0.5, 3, (2,)), (0.25, 8, (2, 4, 6)), (1.0, 9, ()), (0.4, 10, (4, 8))])
+def test_decay_after_every_share_of_the_epochs(share: float, epochs: int, at: tuple[int, ...]) -> None:
+    assert StepDecay.every(0.8, share, epochs) == StepDecay(0.8, at)
+
+
+def test_a_step_without_candidates_changes_nothing() -> None:
+    objective = composed_candidates()
+    assert isinstance(objective, ComposedCandidates)
+    nothing = np.full((2, 3), -1, dtype=np.int32)
+    objective.candidates = lambda rows, rng: Candidates(nothing, np.zeros((2, 3), dtype=np.float32), nothing >= 0)
+    before = {name: value.clone() for name, value in objective.state().items()}
+    assert float(objective.step(np.arange(2), np.random.default_rng(0), 0.1)) == 0
+    assert_same_bits(objective.state(), before)
+
+
 def test_one_cycle_rises_to_the_peak_and_falls_to_nothing() -> None:
     schedule = OneCycle(1.0, warm_up=0.25, start_divisor=25)
     rates = [schedule.rate(e / 10, 10) for e in range(101)]
@@ -269,6 +312,22 @@ def test_arrays_keep_the_bits(dtype: torch.dtype) -> None:
     target = torch.zeros_like(tensor)
     copy_into(target, array)
     assert torch.equal(target, tensor)
+
+
+def test_masked_pairs_are_neither_right_nor_wrong() -> None:
+    """Label 3 is masked in every document: its row stays as it was, unless pairs without a target count as negatives."""
+    features, targets = planted()
+    targets = targets.tolil()
+    targets[:, 3] = 0
+    masked = np.zeros(targets.shape, dtype=np.float32)
+    masked[:, 3] = 1
+    for hidden, stays in ((DeviceCsr(csr_array(masked)), True), (None, False)):
+        objective = AllTargets(encoder(), OneVsAll(LABELS, WIDTH, np.random.default_rng(2)), Documents(Batch(features)), DeviceCsr(csr_array(targets)), hidden)
+        before = objective.classifier.all_rows().detach().clone()
+        trained(objective)
+        changed = (objective.classifier.all_rows().detach() != before).any(dim=1)
+        assert bool(changed[3]) is not stays
+        assert bool(changed[[0, 1, 2, 4]].all())
 
 
 def test_shapes_that_do_not_fit_are_refused() -> None:

@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from longtail.nn.bag_encoder import BagEncoder, MlpEncoder
+from longtail.nn.bag_encoder import BagEncoder, BagSum, MlpEncoder
 from longtail.nn.batches import tensor_batch
 from longtail.nn.blocks import FullyConnected, Residual
 from longtail.nn.classifiers import OneVsAll
 from longtail.nn.dense_encoder import DenseEncoder
+from longtail.nn.embedding_block import DocumentBlock
 from longtail.nn.encoded import Encoder
 from longtail.nn.row_table import RowTable
 from longtail.nn.token_cnn import TokenCnn
@@ -24,7 +25,7 @@ from longtail.types import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-KINDS = ("bag", "mlp", "dense", "projected", "cnn", "narrow cnn")
+KINDS = ("bag", "sum", "mlp", "dense", "projected", "cnn", "narrow cnn")
 
 
 @torch.no_grad()
@@ -41,6 +42,7 @@ def random_encoder(kind: str, words: int, width: int, rng: np.random.Generator) 
 
     made: dict[str, Any] = {
         "bag": lambda: BagEncoder(table(width)),
+        "sum": lambda: BagSum(table(width)),
         "mlp": lambda: MlpEncoder(table(width + 2), width, rng),
         "dense": lambda: DenseEncoder(7, rng),
         "projected": lambda: DenseEncoder(7, rng, project_to=width),
@@ -121,6 +123,18 @@ def test_what_is_frozen_does_not_change_when_training_goes_on() -> None:
     shaken(encoder, rng), shaken(classifier, rng)
     np.testing.assert_array_equal(frozen.encode(batch), vectors_before)
     np.testing.assert_array_equal(rows, rows_before)
+
+
+@pytest.mark.parametrize("clamp", [False, True])
+def test_frozen_document_blocks_equal_torch(clamp: bool) -> None:
+    rng = np.random.default_rng(0)
+    block: DocumentBlock = shaken(DocumentBlock(9, rng, clamp_scale=clamp), rng)
+    with torch.no_grad():
+        block.block.scale.fill_(-1.7)
+    a = rng.standard_normal((20, 9)).astype(np.float32)
+    found: Any = frozen_refinement(block)
+    assert found.lam == pytest.approx(-1.0 if clamp else -1.7)
+    np.testing.assert_allclose(found.apply(a), block(torch.from_numpy(a)).detach().numpy(), rtol=1e-5, atol=1e-5)
 
 
 def test_an_unknown_encoder_is_a_bug() -> None:

@@ -65,6 +65,13 @@ def test_masked_pairs_are_no_targets(prepared: TrainingSet) -> None:
     assert prepared.label_counts().tolist() == [2, 1, 1]
     # (3, 2) and (5, 0), by the new numbers of the documents; pairs of dropped documents are gone
     assert prepared.masked.tolist() == [[1, 2], [2, 0]]
+    matrix = prepared.masked_matrix()
+    assert matrix is not None
+    assert np.argwhere(matrix.toarray() == 1).tolist() == [[1, 2], [2, 0]]
+    twice = replace(prepared, masked=np.concatenate([prepared.masked, prepared.masked])).masked_matrix()
+    assert twice is not None
+    np.testing.assert_array_equal(twice.toarray(), matrix.toarray())
+    assert replace(prepared, masked=prepared.masked[:0]).masked_matrix() is None
 
 
 def test_features_belong_to_the_documents_that_are_left(prepared: TrainingSet) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from longtail.errors import RunError
-from longtail.persistence import StringTable, save_part
+from longtail.persistence import StringTable, load_part, save_part
 from longtail.training.progress import PlainDisplay
 from longtail.training.run import Run, StageCheckpoint, readable_bytes
 
@@ -49,6 +49,14 @@ def test_a_stage_that_fails_leaves_no_result(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="broken"):
             run.stage("1_first", fail)
         assert list(run.stage("1_first", lambda: words("b"))) == ["b"]
+
+
+def test_what_is_left_for_analyses_can_be_left_again(tmp_path: Path) -> None:
+    with Run.open(tmp_path / "r", IDENTITY) as run:
+        for text in ("a", "b"):
+            run.leave("labels", words(text))
+            assert list(load_part(run.folder / "analysis" / "labels")) == [text]
+        assert [path.name for path in (run.folder / "analysis").iterdir()] == ["labels"]
 
 
 def test_other_settings_are_refused_and_named(tmp_path: Path) -> None:

@@ -64,11 +64,14 @@ class Split:
     targets: (N, L) CSR float32 of ones, sorted, no duplicates.
     masked: (P, 2) int64 (document, label) pairs that count neither as right nor as wrong (the document *is* the label,
         or a reciprocal pair): dropped from training, and from predictions and truth in evaluation.
+    known: (P, 2) int64 pairs of test documents that are told before anything is predicted (warm start), masked as well. Models
+        that can use labels already known are given them.
     """
 
     documents: Items
     targets: Csr
     masked: I64 = field(default_factory=no_pairs)
+    known: I64 = field(default_factory=no_pairs)
 
     def __post_init__(self) -> None:
         if self.targets.shape[0] != len(self.documents):
@@ -78,12 +81,16 @@ class Split:
         return len(self.documents)
 
     def rows(self, index: I64) -> Split:
-        """The documents at `index`, in that order, with their masked pairs renumbered."""
+        """The documents at `index`, in that order, with their masked and known pairs renumbered."""
         position = np.full(len(self), -1, dtype=np.int64)
         position[index] = np.arange(len(index))
-        kept = self.masked[position[self.masked[:, 0]] >= 0]
-        masked = np.stack([position[kept[:, 0]], kept[:, 1]], axis=1)
-        return Split(self.documents.rows(index), self.targets[index], masked[np.argsort(masked[:, 0], kind="stable")])
+
+        def moved(pairs: I64) -> I64:
+            kept = pairs[position[pairs[:, 0]] >= 0]
+            renumbered = np.stack([position[kept[:, 0]], kept[:, 1]], axis=1)
+            return renumbered[np.argsort(renumbered[:, 0], kind="stable")]
+
+        return Split(self.documents.rows(index), self.targets[index], moved(self.masked), moved(self.known))
 
 
 @dataclass(frozen=True)

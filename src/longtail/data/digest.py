@@ -84,6 +84,8 @@ class _Hash:
         self.items(split.documents)
         self.matrix("targets", split.targets)
         self.array("masked", split.masked, "<i8")
+        if len(split.known):
+            self.array("known", split.known, "<i8")
 
     def graph(self, graph: Graph) -> None:
         self._tag("graph", graph.name, graph.anchors is not None)

@@ -24,6 +24,7 @@ _FILTER_FILES = {
     TRAIN: ("filter_labels_trn.txt", "filter_labels_train.txt", "trn_filter_labels.txt", "train_filter_labels.txt"),
     TEST: ("filter_labels_tst.txt", "filter_labels_test.txt", "tst_filter_labels.txt", "test_filter_labels.txt"),
 }
+_KNOWN_FILE = "known_labels_tst.txt"
 
 
 def assemble(folder: Path, labels: Items, train: Split, test: Split | None, unseen: Items | None, repairs: Counter[str]) -> Dataset:
@@ -38,7 +39,7 @@ def assemble(folder: Path, labels: Items, train: Split, test: Split | None, unse
         repairs["anchors of graphs that are test documents, dropped"] += dropped
     train = replace(train, masked=_masked(folder, TRAIN, train, labels, repairs))
     if test is not None:
-        test = replace(test, masked=_masked(folder, TEST, test, labels, repairs))
+        test = with_known(folder, replace(test, masked=_masked(folder, TEST, test, labels, repairs)))
     return finished(folder.resolve().name, labels, train, test, graphs, repairs)
 
 
@@ -82,6 +83,15 @@ def _masked(folder: Path, side: str, split: Split, labels: Items, repairs: Count
         pairs = pairs[np.asarray(split.targets[pairs[:, 0], pairs[:, 1]]).ravel() == 0]
     repairs[f"pairs masked because document and label have the same title (there is no {_FILTER_FILES[side][0]})"] += len(pairs)
     return pairs
+
+
+def with_known(folder: Path, test: Split) -> Split:
+    """With the pairs of test documents that are told beforehand, where a file lists them; they are masked too."""
+    path = folder / _KNOWN_FILE
+    if not path.is_file():
+        return test
+    known = read_pairs(path, *test.targets.shape)
+    return replace(test, known=known, masked=np.unique(np.concatenate([test.masked, known]), axis=0))
 
 
 def read_pairs(path: Path, documents: int, labels: int) -> I64:
@@ -180,11 +190,17 @@ def write_raw_items(folder: Path, side: str, items: Items) -> None:
 
 
 def write_shared(folder: Path, dataset: Dataset) -> None:
-    """Masked pairs and graphs. Filter files are written even if empty: without one a reader would make pairs."""
+    """Masked and known pairs, and graphs. Filter files are written even if empty: without one a reader would make pairs."""
     for side, split in ((TRAIN, dataset.train), (TEST, dataset.test)):
         if split is not None:
-            write_lines(folder / _FILTER_FILES[side][0], [f"{document} {label}" for document, label in split.masked.tolist()])
+            _write_pairs(folder / _FILTER_FILES[side][0], split.masked)
+            if len(split.known):
+                _write_pairs(folder / _KNOWN_FILE, split.known)
     write_graphs(folder, dataset.graphs)
+
+
+def _write_pairs(path: Path, pairs: I64) -> None:
+    write_lines(path, [f"{document} {label}" for document, label in pairs.tolist()])
 
 
 def _text_files(side: str) -> tuple[str, ...]:

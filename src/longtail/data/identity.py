@@ -52,6 +52,12 @@ def self_pairs(documents: Items, labels: Items) -> I64:
     return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 
+def same_titles(documents: Items, labels: Items, pairs: I64) -> I64:
+    """Those of (P, 2) (document, label) pairs whose two sides have the same title: of masked pairs, the ones of a document that *is* the label."""
+    ours, theirs = titles(documents.rows(pairs[:, 0])), titles(labels.rows(pairs[:, 1]))
+    return pairs[np.array([bool(a) and a == b for a, b in zip(ours, theirs, strict=True)], dtype=bool)]
+
+
 @dataclass(frozen=True)
 class Reciprocal:
     """Pairs a -> b whose reverse b -> a exists too, where documents a and b are also labels.

@@ -25,7 +25,8 @@ class WarmStart:
     """Two data sets with the same test side: documents with two or more labels, half of which are hidden and to be found.
 
     warm: the test documents with their revealed labels are part of training. cold: training as it was, the control.
-    Revealed pairs are masked in both test sides. Take propensities from `cold`, so that PSP is comparable.
+    Revealed pairs are masked in both test sides, and known there (`Split.known`). In training only `warm` has them. Propensities
+    are those of `cold` in both, so that PSP is comparable.
     """
 
     warm: Dataset
@@ -47,7 +48,7 @@ def warm_start(dataset: Dataset, seed: int) -> WarmStart:
     revealed = _half(kept.targets, np.random.default_rng([seed, 0x3A21]))
     hidden = _difference(kept.targets, revealed)
     masked = np.concatenate([kept.masked, _pairs(revealed)])
-    held = Split(kept.documents, hidden, masked[np.lexsort((masked[:, 1], masked[:, 0]))])
+    held = Split(kept.documents, hidden, masked[np.lexsort((masked[:, 1], masked[:, 0]))], _pairs(revealed))
     cold = replace(dataset, name=f"{dataset.name}[cold start, seed {seed}]", test=held)
     added = Split(kept.documents, revealed, kept.masked)
     graphs = {name: _with_empty_rows(graph, len(rows)) for name, graph in dataset.graphs.items()}
@@ -199,8 +200,11 @@ def _of_labels(dataset: Dataset, labels: I64) -> Dataset:
     number[labels] = np.arange(len(labels))
 
     def narrowed(split: Split) -> Split:
-        masked = np.stack([split.masked[:, 0], number[split.masked[:, 1]]], axis=1)
-        return Split(split.documents, split.targets[:, labels], masked[masked[:, 1] >= 0])
+        def moved(pairs: I64) -> I64:
+            renumbered = np.stack([pairs[:, 0], number[pairs[:, 1]]], axis=1)
+            return renumbered[renumbered[:, 1] >= 0]
+
+        return Split(split.documents, split.targets[:, labels], moved(split.masked), moved(split.known))
 
     def of_labels(graph: Graph) -> Graph:
         sides = None if graph.labels is None else graph.labels[labels]

@@ -251,8 +251,13 @@ def _relabelled(split: Split, column: I64, size: int) -> Split:
     targets = split.targets
     rows = np.repeat(np.arange(targets.shape[0], dtype=np.int64), np.diff(targets.indptr))
     columns = column[targets.indices]
-    masked = np.stack([split.masked[:, 0], column[split.masked[:, 1]]], axis=1)
-    return replace(split, targets=binary_csr(rows[columns >= 0], columns[columns >= 0], (targets.shape[0], size)), masked=masked[masked[:, 1] >= 0])
+
+    def moved(pairs: I64) -> I64:
+        renumbered = np.stack([pairs[:, 0], column[pairs[:, 1]]], axis=1)
+        return renumbered[renumbered[:, 1] >= 0]
+
+    relabelled = binary_csr(rows[columns >= 0], columns[columns >= 0], (targets.shape[0], size))
+    return replace(split, targets=relabelled, masked=moved(split.masked), known=moved(split.known))
 
 
 def _moved(graph: Graph, column: I64, size: int) -> Graph:

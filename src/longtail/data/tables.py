@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from longtail.data.dataset import Dataset, Items, Split
-from longtail.data.folders import read_pairs, write_shared
+from longtail.data.folders import read_pairs, with_known, write_shared
 from longtail.data.from_texts import Labelled, Numbered, assembled, is_whole, numbered, shown
 from longtail.data.graph_files import read_graphs
 from longtail.data.lines import new_folder
@@ -87,8 +87,9 @@ def _tested(test: _Documents, train: _Documents, cells: _Cells) -> Labelled:
 
 
 def _with_folder(folder: Path, parts: Numbered) -> Dataset:
-    """With the masked pairs and graphs that lie in the folder of the table."""
-    parts = replace(parts, train=_masked(parts.train, folder, "train"), test=None if parts.test is None else _masked(parts.test, folder, "test"))
+    """With the masked and known pairs and graphs that lie in the folder of the table."""
+    test = None if parts.test is None else with_known(folder, _masked(parts.test, folder, "test"))
+    parts = replace(parts, train=_masked(parts.train, folder, "train"), test=test)
     return assembled(_name(folder), parts, read_graphs(folder, len(parts.train), len(parts.labels), parts.repairs))
 
 
@@ -106,6 +107,14 @@ def read_texts(path: Path | str, text: str | Sequence[str] | None = None) -> Ite
     chosen = _text_columns(source.path, names, _listed(text), {uid, _named(LABEL_NAMES, names)})
     table = _read(source, [*chosen, *([] if uid is None else [uid])])
     return Items([str(row) for row in range(len(table))] if uid is None else _texts(table, uid), _fields(table, chosen))
+
+
+def read_lists(path: Path | str, column: str, option: str, separator: str | None = None) -> list[list[str]]:
+    """A column of ids, some per row, as the labels column of a table is read. option: what named the column, for errors."""
+    source = open_table(Path(path))
+    table = _read(source, [_required(source.path, source.columns(), column, option)])
+    rows = _Documents(Items([""] * len(table)), column, table)
+    return _Cells(table.columns[column], separator, source.path).split(rows)
 
 
 # ---- files ----

@@ -7,6 +7,7 @@ from typing import Any
 
 from longtail.engine.encoders import FrozenEncoder, Refinement
 from longtail.persistence import State
+from longtail.search.gamed import Gamed
 from longtail.search.tree import ClusterTree
 from longtail.types import F32, Batch, TopK
 
@@ -19,7 +20,7 @@ class EncodedTree:
 
     encoder: FrozenEncoder
     refinement: Refinement | None
-    tree: ClusterTree
+    tree: ClusterTree | Gamed
 
     def rank(self, batch: Batch, k: int) -> TopK:
         return self.tree.rank(Batch(dense=self.encode(batch)), k)

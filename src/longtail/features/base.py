@@ -9,7 +9,8 @@ from typing import Protocol, runtime_checkable
 from longtail.data.dataset import Items
 from longtail.errors import ConfigError
 from longtail.features.given import GivenDense, GivenSparse, is_sparse
-from longtail.features.settings import FeaturesConfig, SparseTextConfig
+from longtail.features.graph_text import GraphText
+from longtail.features.settings import FeaturesConfig, GraphFeaturesConfig, SparseTextConfig
 from longtail.features.sparse import SparseText
 from longtail.persistence import Part
 from longtail.types import Batch
@@ -42,11 +43,16 @@ class Featurizer(Part, Protocol):
 
 def make_featurizer(documents: Items, labels: Items | None, config: FeaturesConfig) -> tuple[Featurizer, Batch, Batch | None]:
     """A featurizer fitted on training documents (and label texts), with the batches of both."""
-    if _reads_vectors(documents, labels, config):
+    reads_vectors = _reads_vectors(documents, labels, config)
+    if reads_vectors and isinstance(config, GraphFeaturesConfig):
+        raise ConfigError("keyword graphs are made of text, but documents are to be read as vectors", "use features.source=text, or another recipe")
+    if reads_vectors:
         given = (GivenSparse if is_sparse(documents.vectors) else GivenDense).fit(documents, config.unit_vectors)
         _check_label_vectors(labels, given)
         return given, given.batch(documents), None if labels is None else given.label_batch(labels)
     text_config = SparseTextConfig(**{field.name: getattr(config, field.name) for field in dataclasses.fields(SparseTextConfig)})
+    if isinstance(config, GraphFeaturesConfig):
+        return GraphText.fit_batches(documents, labels, text_config, config.keygraph)
     return SparseText.fit_batches(documents, labels, text_config)
 
 

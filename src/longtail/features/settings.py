@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from longtail.config import setting
+from longtail.config import section, setting
 
 
 @dataclass(frozen=True)
@@ -35,3 +35,28 @@ class FeaturesConfig(SparseTextConfig):
 
     source: Literal["auto", "text", "vectors"] = setting("auto", "what becomes features; auto: vectors if the data came with them, else text")
     unit_vectors: bool = setting(True, "given vectors are scaled to unit length")
+
+
+@dataclass(frozen=True)
+class KeyGraphConfig:
+    """How a document becomes a graph of its keywords. Paper: GNN-XML Sec. 3.1."""
+
+    unit: Literal["auto", "sentence", "window"] = setting("auto", "what keywords share: sentences, or windows of words; auto: windows in texts of one sentence")
+    window: int = setting(5, "words of a window", low=1)
+    most_windows: int = setting(256, "windows per text at most; those of long texts are wider", low=2)
+    span: int = setting(4, "TextRank: words occur together if they are less than so many content words apart", low=2, high=100)
+    keywords: int = setting(64, "keywords per document at most", low=1, high=1000)
+    share: float = setting(0.3333333333333333, "keywords are at most this share of a document's different content words", low=0.0, high=1.0)
+    common: float = setting(0.2, "a word in more than this share of the training documents (and in 50 at least) is no keyword", low=0.0, high=1.0)
+    ner: str = setting("", "a recogniser of named entities, which are keywords too: 'capitals', or one registered by name; empty: none")
+    encoder: str = setting("svd", "vectors of sentences: svd (learnt from the documents), wordllama, minilm, or one registered by name")
+    model: str = setting("", "folder of the encoder's model; empty: that of its installed package")
+    width: int = setting(256, "svd: numbers per sentence vector", low=2)
+    cache: str = setting("", "a folder where graphs of training documents are written as they are made, and found again; empty: none")
+
+
+@dataclass(frozen=True)
+class GraphFeaturesConfig(FeaturesConfig):
+    """Texts as words and as keyword graphs."""
+
+    keygraph: KeyGraphConfig = section(KeyGraphConfig, "keyword graphs")

@@ -119,8 +119,21 @@ class SparseText:
     def fields(self) -> tuple[str, ...]:
         return self.config.fields
 
+    def document_columns(self, items: Items) -> Columns:
+        """The texts of documents that are read: one sequence per field."""
+        return self._columns(items, "documents")[0]
+
+    def label_columns(self, labels: Items) -> Columns:
+        """The texts of labels that are read: one sequence per field."""
+        return self._columns(labels, "labels")[0]
+
     def batch_of_texts(self, texts: Sequence[str]) -> Batch:
         return self._batch([texts], self._first_weight)
+
+    @property
+    def keys(self) -> U64:
+        """(V,) increasing: what a feature is, the same in every vocabulary."""
+        return self._features.keys
 
     def token(self, feature: int) -> str:
         """How a feature is spelled: ``word``, ``two words``, ``<wor`` (n-gram at a word's edge), ``##rd`` (piece inside a word)."""
@@ -133,9 +146,17 @@ class SparseText:
     @property
     def token_range(self) -> range:
         """The features that `token_ids` numbers from 0 on: pieces where there are some, else words."""
-        first, last = self._token_kind << int(KIND_SHIFT), ((self._token_kind + 1) << int(KIND_SHIFT)) - 1
-        keys = self._features.keys
-        return range(int(np.searchsorted(keys, np.uint64(first))), int(np.searchsorted(keys, np.uint64(last), side="right")))
+        return self._features_of(self._token_kind)
+
+    @property
+    def word_range(self) -> range:
+        """The features that are whole words."""
+        return self._features_of(WORDS)
+
+    @property
+    def word_reader(self) -> Reader:
+        """How words are told apart in texts that `reading.encode` made code points of, for other kernels."""
+        return self._reader._replace(kinds=1 << WORDS)
 
     def token_ids(self, items: Items, max_length: int, side: Side = "documents") -> I32:
         """(n, max_length) int32: known words (or pieces) in reading order, field after field; padded with -1, cut at the end.
@@ -172,6 +193,11 @@ class SparseText:
     @cached_property
     def _reader(self) -> Reader:
         return _reader(self.config, self._classes, self.pieces)
+
+    def _features_of(self, kind: int) -> range:
+        first, last = kind << int(KIND_SHIFT), ((kind + 1) << int(KIND_SHIFT)) - 1
+        keys = self._features.keys
+        return range(int(np.searchsorted(keys, np.uint64(first))), int(np.searchsorted(keys, np.uint64(last), side="right")))
 
     @property
     def _token_kind(self) -> int:

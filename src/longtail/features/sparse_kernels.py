@@ -112,7 +112,7 @@ def _read_pieces(text: U32, begin: int, end: int, pieces: KeyTable, longest: int
 
 
 @compiled()
-def _read(text: U32, start: int, end: int, reader: Reader, keys: U64, origins: I64, at: int) -> int:
+def read_keys(text: U32, start: int, end: int, reader: Reader, keys: U64, origins: I64, at: int) -> int:
     """Writes the features of text[start:end] in reading order from position `at` on; returns the position after them."""
     previous, previous_begin = np.uint64(0), -1
     i = start
@@ -215,7 +215,7 @@ def bags(text: U32, edges: I64, weights: F32, reader: Reader) -> tuple[U64, F32,
         for f in range(fields):
             segment = document * fields + f
             before = n
-            n = _read(text, edges[segment] + 1, edges[segment + 1], reader, raw_keys, raw_origins, n)
+            n = read_keys(text, edges[segment] + 1, edges[segment + 1], reader, raw_keys, raw_origins, n)
             raw_counts[before:n] = weights[f]
         _sort_into(raw_keys, raw_origins, raw_counts, n, heads, keys, origins, counts, used)
         used = _merge(keys, origins, counts, used, used + n)
@@ -261,7 +261,7 @@ def token_numbers(text: U32, edges: I64, fields: int, reader: Reader, features: 
     for document in range(len(numbers)):
         at = 0
         for segment in range(document * fields, (document + 1) * fields):
-            for j in range(_read(text, edges[segment] + 1, edges[segment + 1], reader, keys, origins, 0)):
+            for j in range(read_keys(text, edges[segment] + 1, edges[segment + 1], reader, keys, origins, 0)):
                 number = find(features, keys[j])
                 if number >= 0 and at < numbers.shape[1]:
                     numbers[document, at] = number - base

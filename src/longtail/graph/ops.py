@@ -38,8 +38,11 @@ def unit_rows(rows: Csr | F32) -> Any:
     return _scaled(rows, np.sqrt(_inverse(rows.multiply(rows).sum(axis=1))), None)
 
 
-def prune_rows(graph: Csr, k: int, *, keep_diagonal: bool = False) -> Csr:
-    """The k largest entries of each row, ties by column number. `keep_diagonal`: an existing diagonal entry is one of them."""
+def prune_rows(graph: Csr, k: int, *, keep_diagonal: bool = False, first_row: int = 0) -> Csr:
+    """The k largest entries of each row, ties by column number. `keep_diagonal`: an existing diagonal entry is one of them.
+
+    first_row: for a block of rows of a larger graph, the number of its first: the diagonal starts in that column.
+    """
     if k < 1:
         raise ConfigError(f"k is {k}, expected at least 1", "keep at least one entry per row")
     from longtail.graph.ops_kernels import largest_of_rows
@@ -49,8 +52,9 @@ def prune_rows(graph: Csr, k: int, *, keep_diagonal: bool = False) -> Csr:
     indptr = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=indptr[1:])
     indices, data = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
+    own = first_row + np.arange(len(lengths)) if keep_diagonal else np.full(len(lengths), -1, np.int64)
     with threads_for(len(lengths)):
-        largest_of_rows(*pieces(graph.astype(np.float32)), keep_diagonal, indptr, indices, data)
+        largest_of_rows(*pieces(graph.astype(np.float32, copy=False)), own, indptr, indices, data)
     pruned = csr(data, indices, indptr, graph.shape)
     pruned.sort_indices()
     return pruned

@@ -7,7 +7,7 @@ import numpy as np
 from longtail.errors import ConfigError
 from longtail.graph.arrays import csr_of_rows, new_seed, pieces
 from longtail.graph.threads import threads_for
-from longtail.types import Csr
+from longtail.types import I32, Csr
 
 # Entries of a block of walks that is held before it is packed (8 bytes each).
 _BLOCK_ENTRIES = 8_000_000
@@ -39,7 +39,7 @@ def random_walk_graph(y: Csr, *, length: int, restart: float, rng: np.random.Gen
 
     n_labels = int(y.shape[1])
     documents, labels = pieces(y), pieces(y.T.tocsr())
-    seed, threshold = new_seed(rng), np.uint64(round(restart * 2**32))
+    seed, threshold = new_seed(rng), _share(restart)
     width = max(min(length, n_labels, top_k or length), 1)
     block = max(_BLOCK_ENTRIES // width, 1)
     found = []
@@ -53,6 +53,23 @@ def random_walk_graph(y: Csr, *, length: int, restart: float, rng: np.random.Gen
             )  # fmt: skip
         found.append(csr_of_rows(ids, counts, sizes, n_labels))
     return vstack(found, format="csr")
+
+
+def random_walk(y: Csr, label: int, *, length: int, restart: float, rng: np.random.Generator) -> I32:
+    """The walk from one label, step by step: (length, 2) int32 of (document, label reached); empty for a label without documents.
+
+    With an equal generator this is the walk whose visits `random_walk_graph` counts for the label.
+    """
+    _check(length, restart)
+    n_labels = int(y.shape[1])
+    if not 0 <= label < n_labels:
+        raise ConfigError(f"a walk from label {label} of {n_labels} asked for", f"use a number from 0 to {n_labels - 1}")
+    from longtail.graph.walk_kernels import walk_steps
+
+    documents, labels = pieces(y), pieces(y.T.tocsr())
+    steps = np.empty((length if labels.indptr[label] < labels.indptr[label + 1] else 0, 2), np.int32)
+    walk_steps(label, new_seed(rng), labels.indptr, labels.indices, documents.indptr, documents.indices, _share(restart), steps)
+    return steps
 
 
 def expected_walk_graph(y: Csr, *, length: int, restart: float) -> Csr:
@@ -74,6 +91,11 @@ def expected_walk_graph(y: Csr, *, length: int, restart: float) -> Csr:
         position = restart * step + (1 - restart) * position @ step
         total += position
     return csr_array(total.astype(np.float32))
+
+
+def _share(restart: float) -> np.uint64:
+    """A chance as kernels compare it: in parts of 2^32."""
+    return np.uint64(round(restart * 2**32))
 
 
 def _check(length: int, restart: float) -> None:

@@ -12,21 +12,38 @@ from longtail.types import F32, I32, I64
 
 
 @compiled()
+def _step(
+    start: int, here: int, step: int, key: np.uint64, label_ptr: I64, label_docs: I32, doc_ptr: I64, doc_labels: I32, restart: np.uint64
+) -> tuple[int, int]:
+    """Step number `step` of a walk that stands at label `here`: the document passed and the label reached. `restart` is a share of 2^32."""
+    bits = draw(key, 2 * step)
+    if (bits & np.uint64(0xFFFFFFFF)) < restart:
+        here = start
+    doc = label_docs[label_ptr[here] + below(bits, label_ptr[here + 1] - label_ptr[here])]
+    return doc, doc_labels[doc_ptr[doc] + below(draw(key, 2 * step + 1), doc_ptr[doc + 1] - doc_ptr[doc])]
+
+
+@compiled()
 def _walk(
     start: int, key: np.uint64, label_ptr: I64, label_docs: I32, doc_ptr: I64, doc_labels: I32, length: int, restart: np.uint64,
     keys: I32, counts: F32, used: I64,
 ) -> int:  # fmt: skip
-    """Tally the labels of one walk of `length` steps; returns how many different ones. `restart` is a share of 2^32."""
+    """Tally the labels of one walk of `length` steps; returns how many different ones."""
     size = 0
     here = start
     for step in range(length):
-        bits = draw(key, 2 * step)
-        if (bits & np.uint64(0xFFFFFFFF)) < restart:
-            here = start
-        doc = label_docs[label_ptr[here] + below(bits, label_ptr[here + 1] - label_ptr[here])]
-        here = doc_labels[doc_ptr[doc] + below(draw(key, 2 * step + 1), doc_ptr[doc + 1] - doc_ptr[doc])]
+        _, here = _step(start, here, step, key, label_ptr, label_docs, doc_ptr, doc_labels, restart)
         size = add(keys, counts, used, size, here, 1.0)
     return size
+
+
+@compiled()
+def walk_steps(start: int, seed: np.uint64, label_ptr: I64, label_docs: I32, doc_ptr: I64, doc_labels: I32, restart: np.uint64, steps: I32) -> None:
+    """Write the documents and labels of the walk from one label into `steps` (length, 2); the same walk that `walk_block` tallies."""
+    key, here = key_of(seed, start), start
+    for step in range(len(steps)):
+        doc, here = _step(start, here, step, key, label_ptr, label_docs, doc_ptr, doc_labels, restart)
+        steps[step, 0], steps[step, 1] = doc, here
 
 
 @compiled()

@@ -29,6 +29,19 @@ class BagEncoder(Encoder):
         return Encoded(v_BD, v_BD)
 
 
+class BagSum(Encoder):
+    """a = sum of weight * vector of each feature, with either sign: what a `DocumentBlock` turns into x. Paper: ECLARE Sec. 3.1."""
+
+    def __init__(self, table: RowTable) -> None:
+        super().__init__()
+        self.table = table
+        self.width = int(table.weight.shape[1])
+
+    def forward(self, batch: TensorBatch) -> Encoded:
+        a_BD: Tensor = self.table(batch.need_sparse())
+        return Encoded(a_BD, a_BD)
+
+
 class MlpEncoder(Encoder):
     """A bag as the first layer, then one more: v = dropout(ReLU(A dropout(ReLU(bag + b)) + c)). Paper: MACH's network."""
 

@@ -24,11 +24,13 @@ class Bags:
 
     starts: (B + 1,) int64; bag b holds entries starts[b]..starts[b + 1].
     ids: (P,) int32, row numbers.  weights: (P,) float.
+    one_each: every bag is one row of weight 1, and no two are the same.
     """
 
     starts: Tensor
     ids: Tensor
     weights: Tensor
+    one_each: bool = False
 
     def __len__(self) -> int:
         return int(self.starts.shape[0]) - 1
@@ -37,6 +39,12 @@ class Bags:
     def owners(self) -> Tensor:
         """(P,) int64: the bag of every entry."""
         return torch.repeat_interleave(torch.arange(len(self), device=self.ids.device), self.starts.diff(), output_size=len(self.ids))
+
+    @staticmethod
+    def of_rows(rows: Tensor) -> Bags:
+        """A bag for each of these different rows, (U,) int32."""
+        count = len(rows)
+        return Bags(torch.arange(count + 1, device=rows.device), rows, torch.ones(count, device=rows.device), one_each=True)
 
     @staticmethod
     def joined(bags: list[Bags]) -> Bags:

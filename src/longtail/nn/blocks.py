@@ -63,7 +63,28 @@ class SpectralBound(nn.Module):
         return weight * (factor.clamp(max=1) if self.mode == "project" else factor)
 
 
-class Residual(nn.Module):
+class BoundedMatrix(nn.Module):
+    """A trained matrix under a `SpectralBound`: estimated in a training step, exact out of training."""
+
+    def __init__(self, weight: Tensor, rng: np.random.Generator, *, bound: float = 1.0, mode: BoundMode = "project") -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight)
+        self.spectral = SpectralBound(self.weight.detach(), rng, bound=bound, mode=mode)
+        self._frozen: tuple[Tensor, Tensor] | None = None
+
+    def bounded(self) -> Tensor:
+        """The matrix as a forward pass uses it."""
+        return self.spectral(self.weight) if self.training else self.frozen_weight()
+
+    def frozen_weight(self) -> Tensor:
+        """The bounded matrix for prediction, its norm exact. Computed once per value of the parameter."""
+        # Compared by value: torch's version counter does not notice a step of a fused optimiser.
+        if self._frozen is None or self._frozen[0].device != self.weight.device or not torch.equal(self._frozen[0], self.weight):
+            self._frozen = (self.weight.detach().clone(), self.spectral.exact(self.weight))
+        return self._frozen[1]
+
+
+class Residual(BoundedMatrix):
     """x = v + dropout(ReLU(R v + b)): R starts as the identity and is spectrally bounded, so x stays near v.
 
     Without bias and dropout ||x - v|| <= bound * ||v||; a bias breaks that, hence none by default.
@@ -73,23 +94,12 @@ class Residual(nn.Module):
     def __init__(
         self, width: int, rng: np.random.Generator, *, dropout: float = 0.5, bias: bool = False, bound: float = 1.0, mode: BoundMode = "project"
     ) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.eye(width))
+        super().__init__(torch.eye(width), rng, bound=bound, mode=mode)
         self.bias = nn.Parameter(torch.zeros(width)) if bias else None
-        self.spectral = SpectralBound(self.weight.detach(), rng, bound=bound, mode=mode)
         self.dropout = nn.Dropout(dropout)
-        self._frozen: tuple[Tensor, Tensor] | None = None
 
     def forward(self, v_BD: Tensor) -> Tensor:
-        weight = self.spectral(self.weight) if self.training else self.frozen_weight()
-        return v_BD + self.dropout(torch.relu(nn.functional.linear(v_BD, weight, self.bias)))
-
-    def frozen_weight(self) -> Tensor:
-        """(D, D): the bounded matrix for prediction, its norm exact. Computed once per value of the parameter."""
-        # Compared by value: torch's version counter does not notice a step of a fused optimiser.
-        if self._frozen is None or self._frozen[0].device != self.weight.device or not torch.equal(self._frozen[0], self.weight):
-            self._frozen = (self.weight.detach().clone(), self.spectral.exact(self.weight))
-        return self._frozen[1]
+        return v_BD + self.dropout(torch.relu(nn.functional.linear(v_BD, self.bounded(), self.bias)))
 
 
 class FullyConnected(nn.Module):

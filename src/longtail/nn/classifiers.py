@@ -44,6 +44,10 @@ class OneVsAll(nn.Module):
         """Document vectors as `rows` want them: with a trailing 1 where there is a bias."""
         return torch.cat([z_BD, z_BD.new_ones(len(z_BD), 1)], dim=1) if self.has_bias else z_BD
 
+    def all_rows(self) -> Tensor:
+        """(L, D), (L, D + 1) with `bias`: what `inputs` are multiplied with."""
+        return self.rows
+
     def scores(self, z_BD: Tensor, ids_BC: Tensor) -> Tensor:
         """(B, C): each document against its own labels. At padding (-1) the score is that of label 0: mask it."""
         return torch.einsum("bd,bcd->bc", self.inputs(z_BD), self.rows[ids_BC.clamp(min=0).long()])

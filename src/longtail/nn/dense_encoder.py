@@ -11,6 +11,18 @@ from longtail.nn.encoded import Encoded, Encoder
 from longtail.nn.initial import xavier_linear
 
 
+class GivenVectors(Encoder):
+    """Vectors as they are, with either sign: sums of token vectors that are no longer trained, say."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+
+    def forward(self, batch: TensorBatch) -> Encoded:
+        a_BD = batch.need_dense()
+        return Encoded(a_BD, a_BD)
+
+
 class DenseEncoder(Encoder):
     """v = dropout(ReLU(A x + b)), or dropout(ReLU(x)) without projection.
 

@@ -26,7 +26,7 @@ class Encoded:
 
 
 class Encoder(nn.Module):
-    """Documents in, non-negative vectors out. `width` is D."""
+    """Documents in, vectors out, non-negative ones unless the class says otherwise. `width` is D."""
 
     width: int
 

@@ -14,10 +14,15 @@ def uniform(shape: tuple[int, ...], limit: float, rng: np.random.Generator) -> T
     return torch.from_numpy((rng.random(shape, dtype=np.float32) * 2 - 1) * np.float32(limit))
 
 
+def xavier_matrix(outputs: int, inputs: int, rng: np.random.Generator) -> Tensor:
+    """(outputs, inputs), Xavier-uniform."""
+    return uniform((outputs, inputs), math.sqrt(6 / (inputs + outputs)), rng)
+
+
 def xavier_linear(inputs: int, outputs: int, rng: np.random.Generator) -> nn.Linear:
     """Weights Xavier-uniform, biases zero."""
     layer = nn.Linear(inputs, outputs, device="meta")
-    layer.weight = nn.Parameter(uniform((outputs, inputs), math.sqrt(6 / (inputs + outputs)), rng))
+    layer.weight = nn.Parameter(xavier_matrix(outputs, inputs, rng))
     layer.bias = nn.Parameter(torch.zeros(outputs))
     return layer
 

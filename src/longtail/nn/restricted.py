@@ -1,6 +1,17 @@
-"""Training of one-vs-all rows on each document's own candidates: loss, gradients and update of the rows as one step."""
+"""Training of classifier rows on each document's own candidates: binary cross-entropy, mean over real entries.
+
+Rows that are parameters of their own are updated within the step (`RestrictedTrainer`); rows that are composed of other
+things get a loss to differentiate (`CandidateLoss`). Only rows that some document of the batch names are read or changed.
+
+On a CPU one compiled pass does all (`restricted_kernels`). Elsewhere torch scores the *union* of the batch's labels as one
+matrix product: on a GPU that costs less than gathering rows per document.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -13,58 +24,190 @@ from longtail.nn.products import for_products
 from longtail.nn.row_adam import RowAdam
 from longtail.types import F32, I32, Candidates, TopK
 
+if TYPE_CHECKING:
+    from longtail.nn.row_kernels import RowGroups
+
 
 class RestrictedTrainer:
-    """Binary cross-entropy over candidates, mean over real entries, with row-wise Adam on the classifier's rows.
+    """Binary cross-entropy over candidates with row-wise Adam on the classifier's rows, as one step.
 
-    Only rows that some document of the batch names are read or changed. The step returns the gradient to the document
-    vectors, for the caller's backward pass.
-
-    On a CPU one compiled pass does all (`restricted_kernels`). Elsewhere, and for a `reference` RowAdam (the oracle),
-    torch scores the *union* of the batch's labels as one matrix product: on a GPU that product costs less than gathering
-    rows per document. compute: type of the products there; bf16 on a GPU unless said otherwise.
+    The step returns the gradient to the document vectors, for the caller's backward pass. A `reference` RowAdam (the oracle)
+    takes torch's way on a CPU too. compute: type of the products there; bf16 on a GPU unless said otherwise.
     """
 
     def __init__(self, classifier: OneVsAll, *, adam: RowAdam | None = None, compute: torch.dtype | None = None) -> None:
         self.classifier = classifier
         self.adam = adam or RowAdam(classifier.rows)
-        rows = classifier.rows
-        self.compute = compute or (torch.bfloat16 if rows.is_cuda else rows.dtype)
-        self._partial: NDArray[np.floating] = np.empty((0, 0, 0), dtype=np.float32)
+        self.compute = compute or _products_type(classifier.rows)
+        self._pass = _CompiledPass()
 
     def step(self, z_BD: Tensor, candidates: Candidates, rate: float) -> tuple[Tensor, Tensor]:
         """(loss, gradient of the loss to z): a scalar and (B, D). Updates the rows. Without a real entry the loss is 0."""
         inputs = self.classifier.inputs(z_BD.detach())
         if not candidates.mask.any():
             return z_BD.new_zeros(()), torch.zeros_like(z_BD)
-        ids = np.where(candidates.mask, candidates.ids, np.int32(TopK.PAD))
-        loss, gradient = (self._by_kernel if self.adam.by_kernel else self._by_torch)(inputs, ids, candidates.targets, rate)
+        loss, gradient = (self._by_kernel if self.adam.by_kernel else self._by_torch)(inputs, _real_ids(candidates), candidates.targets, rate)
         return loss, gradient[:, : self.classifier.width]
 
     def _by_kernel(self, z_BD: Tensor, ids_BC: I32, targets_BC: F32, rate: float) -> tuple[Tensor, Tensor]:
-        from longtail.nn.restricted_kernels import restricted_step, summed_parts
-        from longtail.nn.row_kernels import CHUNKS, grouped_by_row
+        from longtail.nn.row_kernels import grouped_by_row
 
-        adam, z = self.adam, z_BD.contiguous().numpy()
+        adam = self.adam
         factors = adam.factors(rate)
         groups = grouped_by_row(ids_BC.ravel(), adam.slots)
-        share = z.dtype.type(1 / len(groups.entries))
+        rows = _Rows(adam.table.numpy(), groups.rows, adam.first.numpy(), adam.second.numpy(), factors)
+        return self._pass(z_BD, rows, groups, targets_BC)
+
+    @torch.no_grad()
+    def _by_torch(self, z_BD: Tensor, ids_BC: I32, targets_BC: F32, rate: float) -> tuple[Tensor, Tensor]:
+        ids = sent(ids_BC, z_BD.device).long()
+        real = ids >= 0
+        rows, place = self.adam.named_rows(torch.where(real, ids, ids.max()))
+        share = 1 / int((ids_BC >= 0).sum())
+        loss, gradient, row_gradient = _loss_and_gradients(z_BD, self.adam.table[rows], place, real, targets_BC, share, self.compute)
+        self.adam.update_rows(rows, row_gradient, rate)
+        return loss, gradient
+
+
+@dataclass(frozen=True)
+class NamedLabels:
+    """The candidates of a batch by the labels that they name.
+
+    groups: entries of the flat (B, C) candidates grouped by label; its `rows` are the labels, (U,) int32, ascending.
+    shape: (B, C).  targets: (B, C).
+    """
+
+    groups: RowGroups
+    shape: tuple[int, int]
+    targets: F32
+
+    @property
+    def labels(self) -> I32:
+        return self.groups.rows
+
+    def places(self) -> I32:
+        """(B, C): which of `labels` a candidate is, -1 at padding."""
+        places = np.full(self.shape, TopK.PAD, dtype=np.int32)
+        places.reshape(-1)[self.groups.entries] = np.repeat(np.arange(len(self.labels), dtype=np.int32), np.diff(self.groups.starts))
+        return places
+
+
+class CandidateLoss:
+    """Binary cross-entropy over candidates for rows that are the result of a computation: gradients flow into them.
+
+        named = loss.named(candidates)
+        value = loss(z_BD, rows_of(named.labels), named)
+
+    compute: as for `RestrictedTrainer`. reference: torch's way on a CPU too (the oracle).
+    """
+
+    def __init__(self, labels: int, *, compute: torch.dtype | None = None, reference: bool = False) -> None:
+        self.compute, self.reference = compute, reference
+        self._slots: NDArray[np.int32] = np.zeros(labels, dtype=np.int32)
+        self._pass = _CompiledPass()
+
+    def named(self, candidates: Candidates) -> NamedLabels:
+        from longtail.nn.row_kernels import grouped_by_row
+
+        ids = _real_ids(candidates)
+        return NamedLabels(grouped_by_row(ids.ravel(), self._slots), (ids.shape[0], ids.shape[1]), candidates.targets)
+
+    def __call__(self, z_BD: Tensor, rows_UD: Tensor, named: NamedLabels) -> Tensor:
+        """The mean over real entries, of which there must be one. rows_UD: a row for each of `named.labels`."""
+        return cast(Callable[..., Tensor], _CandidateBce.apply)(z_BD, rows_UD, named, self)
+
+    def loss_and_gradients(self, z_BD: Tensor, rows_UD: Tensor, named: NamedLabels) -> tuple[Tensor, Tensor, Tensor]:
+        """The loss with its gradients to documents (B, D) and rows (U, D)."""
+        if z_BD.device.type == "cpu" and not self.reference:
+            gradients = torch.empty_like(rows_UD)
+            rows = _Rows(rows_UD.detach().contiguous().numpy(), np.arange(len(rows_UD), dtype=np.int32), gradients=gradients.numpy())
+            return (*self._pass(z_BD.detach(), rows, named.groups, named.targets), gradients)
+        places = sent(named.places(), z_BD.device).long()
+        share = 1 / max(len(named.groups.entries), 1)
+        compute = self.compute or _products_type(z_BD)
+        return _loss_and_gradients(z_BD.detach(), rows_UD.detach(), places.clamp(min=0), places >= 0, named.targets, share, compute)
+
+
+class _CandidateBce(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z_BD: Tensor, rows_UD: Tensor, named: NamedLabels, loss: CandidateLoss) -> Tensor:
+        value, grad_z, grad_rows = loss.loss_and_gradients(z_BD, rows_UD, named)
+        ctx.save_for_backward(grad_z, grad_rows)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        grad_z, grad_rows = ctx.saved_tensors
+        return grad_z * gradients[0], grad_rows * gradients[0], None, None
+
+
+def _loss_and_gradients(
+    z_BD: Tensor, rows_UD: Tensor, place_BC: Tensor, real_BC: Tensor, targets_BC: F32, share: float, compute: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Loss, gradient to documents (B, D) and to rows (U, D), by torch.
+
+    place_BC: the row of each candidate. Padding (`real_BC` False) takes the place of some row that is named anyway, and weighs
+    nothing: shapes stay fixed, a GPU need not be asked.
+    """
+    documents, width = z_BD.shape
+    targets = sent(targets_BC, z_BD.device).to(z_BD.dtype)
+    z, weights = for_products(z_BD, compute), for_products(rows_UD, compute)
+    scores_BU = z @ weights.T
+    at = torch.arange(documents, device=z_BD.device)[:, None] * scores_BU.shape[1] + place_BC
+    scores = scores_BU.view(-1)[at].to(z_BD.dtype)
+    loss = torch.where(real_BC, nn.functional.softplus(scores) - scores * targets, 0).sum() * share
+    slope = torch.where(real_BC, scores.sigmoid() - targets, 0) * share
+    slope_BU = scores_BU.zero_()
+    slope_BU.view(-1).index_add_(0, at.view(-1), slope.to(compute).view(-1))
+    to_documents = (slope_BU @ weights)[:documents, :width].to(z_BD.dtype)
+    return loss, to_documents, (slope_BU.T @ z)[: len(rows_UD), :width].to(z_BD.dtype)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows as the kernel wants them: with moments and Adam's factors to be updated, or with room for their gradients.
+
+    table: (R, D).  named: (U,) int32, those of its rows that are touched.  gradients: (U, D).
+    """
+
+    table: NDArray[Any]
+    named: I32
+    first: NDArray[Any] | None = None
+    second: NDArray[Any] | None = None
+    factors: NDArray[Any] | None = None
+    gradients: NDArray[Any] | None = None
+
+
+class _CompiledPass:
+    """The kernel with its scratch memory, which is kept from step to step."""
+
+    def __init__(self) -> None:
+        self._partial: NDArray[np.floating] = np.empty((0, 0, 0), dtype=np.float32)
+
+    def __call__(self, z_BD: Tensor, rows: _Rows, groups: RowGroups, targets_BC: F32) -> tuple[Tensor, Tensor]:
+        """Loss and gradient to the documents; `rows` are updated, or get their gradients."""
+        from longtail.nn.restricted_kernels import restricted_step, summed_parts
+        from longtail.nn.row_kernels import CHUNKS
+
+        z = z_BD.contiguous().numpy()
+        share = z.dtype.type(1 / max(len(groups.entries), 1))
         if self._partial.shape != (CHUNKS, *z.shape) or self._partial.dtype != z.dtype:
             self._partial = np.empty((CHUNKS, *z.shape), dtype=z.dtype)
         losses = np.empty(CHUNKS)
         restricted_step(
-            adam.table.numpy(),
-            adam.first.numpy(),
-            adam.second.numpy(),
-            groups.rows,
+            rows.table,
+            rows.first,
+            rows.second,
+            rows.factors,
+            rows.gradients,
+            rows.named,
             groups.starts,
             groups.entries,
             groups.edges,
-            ids_BC.shape[1],
+            targets_BC.shape[1],
             z,
             targets_BC.ravel(),
             share,
-            factors,
             self._partial,
             losses,
         )
@@ -72,23 +215,11 @@ class RestrictedTrainer:
         summed_parts(self._partial, gradient.numpy())
         return torch.tensor(losses.sum() * float(share), dtype=z_BD.dtype), gradient
 
-    @torch.no_grad()
-    def _by_torch(self, z_BD: Tensor, ids_BC: I32, targets_BC: F32, rate: float) -> tuple[Tensor, Tensor]:
-        documents, width = z_BD.shape
-        ids, targets = sent(ids_BC, z_BD.device).long(), sent(targets_BC, z_BD.device).to(z_BD.dtype)
-        share = 1 / int((ids_BC >= 0).sum())
-        # Padding takes the place of some label that is named anyway, and weighs nothing: shapes stay fixed, a GPU need not be asked.
-        real = ids >= 0
-        rows, place = self.adam.named_rows(torch.where(real, ids, ids.max()))
 
-        z, weights = for_products(z_BD, self.compute), for_products(self.adam.table[rows], self.compute)
-        scores_BU = z @ weights.T
-        at = torch.arange(documents, device=ids.device)[:, None] * scores_BU.shape[1] + place
-        scores = scores_BU.view(-1)[at].to(z_BD.dtype)
-        loss = torch.where(real, nn.functional.softplus(scores) - scores * targets, 0).sum() * share
-        slope = torch.where(real, scores.sigmoid() - targets, 0) * share
-        slope_BU = scores_BU.zero_()
-        slope_BU.view(-1).index_add_(0, at.view(-1), slope.to(self.compute).view(-1))
-        gradient = (slope_BU @ weights)[:documents, :width].to(z_BD.dtype)
-        self.adam.update_rows(rows, (slope_BU.T @ z)[: len(rows), :width].to(z_BD.dtype), rate)
-        return loss, gradient
+def _real_ids(candidates: Candidates) -> I32:
+    """(B, C): label numbers, -1 wherever the mask says padding."""
+    return np.where(candidates.mask, candidates.ids, np.int32(TopK.PAD))
+
+
+def _products_type(like: Tensor) -> torch.dtype:
+    return torch.bfloat16 if like.is_cuda else like.dtype

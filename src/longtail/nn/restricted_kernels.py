@@ -1,4 +1,4 @@
-"""One training step of one-vs-all rows over each document's own candidates, in one pass over the touched rows.
+"""One training step of classifier rows over each document's own candidates, in one pass over the touched rows.
 
 Why one pass: a row, its two moments and its gradient are loaded once, used for the scores, both gradients and the update,
 and written once. The document vectors and their gradients stay in the cache. Gathering rows per document instead would
@@ -29,8 +29,10 @@ def dot(a: NDArray[Any], b: NDArray[Any]) -> Any:
 @compiled(parallel=True)
 def restricted_step(
     table: NDArray[Any],
-    first: NDArray[Any],
-    second: NDArray[Any],
+    first: Any,
+    second: Any,
+    factors: Any,
+    gradients: NDArray[Any] | None,
     rows: I32,
     starts: I64,
     entries: I32,
@@ -39,12 +41,13 @@ def restricted_step(
     z_BD: NDArray[Any],
     targets: NDArray[Any],
     share: Any,
-    factors: NDArray[Any],
     partial: NDArray[Any],
     losses: NDArray[np.float64],
 ) -> None:
-    """Scores, binary cross-entropy, gradient to the documents and Adam on the touched rows.
+    """Scores, binary cross-entropy and gradient to the documents; for the touched rows Adam, or their gradients alone.
 
+    table, first, second, factors: rows with their moments, updated by Adam.
+    gradients: (U, D), overwritten: then rows are only read, and the three others are None (numba compiles each case on its own).
     candidates: C; entry e of the flat (B, C) arrays belongs to document e // C.  targets: (B * C,).
     share: weight of one entry in the loss (1 / P), of the table's type.
     partial: (CHUNKS, B, D), overwritten: each chunk's part of the gradient to the documents.
@@ -74,7 +77,11 @@ def restricted_step(
                 for d in range(gradient.size):
                     gradient[d] += slope * document[d]
                     towards[d] += slope * row[d]
-            adam_row(row, first[rows[u]], second[rows[u]], gradient, factors)
+            # Two conditions, not if and else: numba leaves a branch out only where the argument it asks for is None.
+            if first is not None:
+                adam_row(row, first[rows[u]], second[rows[u]], gradient, factors)
+            if gradients is not None:
+                gradients[u] = gradient
         losses[k] = loss
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,6 +27,27 @@ def summed_by_row(bags: Bags, place: Tensor, rows: int, gradient_BD: Tensor) -> 
         return gradient_BD.new_zeros(rows, gradient_BD.shape[1]).index_add_(0, place, gradient_BD[bags.owners] * weights[:, None])
     spread_BU = gradient_BD.new_zeros(count * rows).index_add_(0, bags.owners * rows + place, weights).view(count, rows)
     return spread_BU.T @ gradient_BD
+
+
+class AdamFactors(NamedTuple):
+    """What the update of a step needs, in the order that kernels unpack."""
+
+    keep_first: float
+    add_first: float
+    keep_second: float
+    add_second: float
+    rate: float
+    spread: float
+    epsilon: float
+
+    @staticmethod
+    def of(step: int, rate: float, betas: tuple[float, float], epsilon: float) -> AdamFactors:
+        """Step t = 1, 2, ...: (beta1, 1 - beta1, beta2, 1 - beta2, rate / (1 - beta1^t), 1 / sqrt(1 - beta2^t), epsilon)."""
+        beta1, beta2 = betas
+        return AdamFactors(beta1, 1 - beta1, beta2, 1 - beta2, rate / (1 - beta1**step), 1 / math.sqrt(1 - beta2**step), epsilon)
+
+    def array(self, dtype: Any) -> NDArray[Any]:
+        return np.array(self, dtype=dtype)
 
 
 class RowAdam:
@@ -60,20 +81,18 @@ class RowAdam:
         return self._slots
 
     def factors(self, rate: float) -> NDArray[Any]:
-        """Begin a step: count it, and return what an update needs, in the order that kernels unpack.
-
-        (beta1, 1 - beta1, beta2, 1 - beta2, rate / (1 - beta1^t), 1 / sqrt(1 - beta2^t), epsilon), of the table's type.
-        """
+        """Begin a step: count it, and return its `AdamFactors`, of the table's type."""
         self.count += 1
-        t = int(self.count)
-        beta1, beta2 = self.betas
-        values = (beta1, 1 - beta1, beta2, 1 - beta2, rate / (1 - beta1**t), 1 / math.sqrt(1 - beta2**t), self.epsilon)
-        return np.array(values, dtype=self.first.numpy().dtype if self.by_kernel else np.float64)
+        factors = AdamFactors.of(int(self.count), rate, self.betas, self.epsilon)
+        return factors.array(self.first.numpy().dtype if self.by_kernel else np.float64)
 
     def step(self, bags: Bags, gradient_BD: Tensor, rate: float) -> None:
         """Rows named by the bags receive the sum of weight * gradient of their bag. A step without entries changes nothing but `count`."""
         if self.by_kernel:
             self._step_by_kernel(bags, gradient_BD, rate)
+            return
+        if bags.one_each:
+            self.update_rows(bags.ids.long(), gradient_BD.to(self.table.dtype), rate)
             return
         rows, place = self.named_rows(bags.ids.long())
         self.update_rows(rows, summed_by_row(bags, place, len(rows), gradient_BD.to(self.table.dtype)), rate)

@@ -25,11 +25,15 @@ class Entry:
 
 
 RECIPES: Mapping[str, Entry] = {
+    "direct": Entry("longtail.recipes.direct:Direct", "every label against every document, rows of label text, neighbours' text and free vectors"),
     "tiny": Entry("longtail.recipes.tiny:Tiny", "TF-IDF nearest documents vote for their labels: the baseline", needs_torch=False),
     "astec": Entry("longtail.recipes.astec:Astec", "DeepXML/Astec: clusters as surrogate, hard negatives, one classifier per label"),
+    "eclare": Entry("longtail.recipes.eclare:Eclare", "ECLARE: classifiers composed of label text, neighbours' text in a label graph, and free vectors"),
+    "galaxc": Entry("longtail.recipes.galaxc:Galaxc", "GalaXC: a graph of documents and labels, convolved; labels attend to hops; warm start"),
+    "gnnxml": Entry("longtail.recipes.gnnxml:GnnXml", "GNN-XML: keyword graphs of long texts, clusters by a label graph, a branch for rare labels"),
 }
 
-DEFAULT = "tiny"
+DEFAULT = "direct"
 
 
 def recipe_class(name: str) -> type[Recipe]:

@@ -8,7 +8,8 @@
 
 Every ablation of the paper is a setting. XML-CNN and MACH inside the framework are settings too: `surrogate.encoder=cnn`
 with `features.max_tokens=32`, and `surrogate.encoder=mlp` with `surrogate.task=random`. Given vectors (images, say) take
-the place of text by themselves where the data holds them.
+the place of text by themselves where the data holds them. ECLARE's GAME can be put on the two rankers that find clusters of labels
+first (`game.enabled` with `classify.learner=parabel` or `shortlist.structures=clusters`).
 
 Differs: E starts from random vectors, not fastText's (none are at hand offline; `surrogate.vectors` takes any table).
 Differs: the paper's width is 300; 512 was chosen on validation slices of wordnet-related and debian-related.
@@ -19,7 +20,9 @@ Differs: a training document is not its own neighbour when its negatives are loo
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,11 +31,13 @@ import torch
 
 from longtail.config import section, setting
 from longtail.data.npz import read_vectors
+from longtail.engine.cluster_model import ClusterModel
 from longtail.engine.encoded_tree import EncodedTree
 from longtail.engine.encoders import FrozenEncoder, Refinement
 from longtail.engine.model import Classifier, Model, Reranked
 from longtail.errors import ConfigError
 from longtail.features.settings import FeaturesConfig
+from longtail.graph.label_graph import LabelGraphConfig, label_graph
 from longtail.graph.ops import ensure_diagonal, scale_rows_to_sum_one
 from longtail.graph.walk import random_walk_graph
 from longtail.nn.bag_encoder import BagEncoder, MlpEncoder
@@ -45,9 +50,12 @@ from longtail.nn.restricted import RestrictedTrainer
 from longtail.nn.row_table import RowTable
 from longtail.nn.token_cnn import TokenCnn
 from longtail.persistence import State
-from longtail.recipes.base import Recipe
+from longtail.recipes.base import EnsembleConfig, Recipe
 from longtail.search.cluster import balanced_clusters, cluster_count, label_centroids, meta_labels, smooth
-from longtail.search.index import CENTROIDS, DOCUMENTS, HnswSettings, IndexBuilder, build_index
+from longtail.search.cluster_beam import ClusterBeam
+from longtail.search.game import GameSettings, cluster_graph
+from longtail.search.gamed import Gamed
+from longtail.search.index import CENTROIDS, DOCUMENTS, ExactIndex, HnswSettings, IndexBuilder, build_index
 from longtail.search.negatives import InBatchNegatives, Negatives, RandomNegatives, ShortlistNegatives, WithRandom, candidates, forbidden_pairs
 from longtail.search.shortlist import InstanceVote, LabelIndex, MergedShortlist
 from longtail.search.spectral import spectral_vectors
@@ -91,7 +99,9 @@ class SurrogateConfig:
 
 @dataclass(frozen=True)
 class ShortlistConfig:
-    structures: Literal["both", "labels", "documents"] = setting("both", "what is searched: label centroids, documents that vote, or both")
+    structures: Literal["both", "labels", "documents", "clusters"] = setting(
+        "both", "what is searched: label centroids, documents that vote, or both; or the clusters of stage I by its own heads"
+    )
     size: int = setting(500, "labels per document", low=1)
     neighbours: int = setting(100, "documents that vote", low=1)
     reserved: float = setting(0.2, "share of places for labels that only the vote finds", low=0, high=1)
@@ -138,11 +148,6 @@ class RerankerConfig:
 
 
 @dataclass(frozen=True)
-class EnsembleConfig:
-    learners: int = setting(1, "models trained from scratch with other clusters, their scores averaged (Astec-3: 3)", low=1, high=100)
-
-
-@dataclass(frozen=True)
 class AstecConfig:
     features: FeaturesConfig = section(FeaturesConfig, "which texts are read, and how they become numbers", subwords="chars")
     surrogate: SurrogateConfig = section(SurrogateConfig, "stage I")
@@ -152,6 +157,8 @@ class AstecConfig:
     reranker: RerankerConfig = section(RerankerConfig, "a second look at the best labels")
     ensemble: EnsembleConfig = section(EnsembleConfig, "several models as one")
     tree: TreeConfig = section(TreeConfig, "classify.learner=parabel")
+    game: GameSettings = section(GameSettings, "ECLARE's GAME, for classify.learner=parabel and shortlist.structures=clusters", enabled=False)
+    graph: LabelGraphConfig = section(LabelGraphConfig, "the label graph of game.enabled")
 
 
 @dataclass(frozen=True)
@@ -169,6 +176,10 @@ class Surrogate:
     vectors: F32
     clusters: I32
     heads: F32
+
+    def head_vectors(self) -> F32:
+        """(N, D): what the heads read of the training documents."""
+        return self.vectors if self.refinement is None else self.refinement.apply(self.vectors)
 
     def state(self) -> State:
         arrays = {"vectors": self.vectors, "clusters": self.clusters, "heads": self.heads}
@@ -218,6 +229,7 @@ class Astec(Recipe):
 
     def surrogate(self, data: TrainingSet, run: Run) -> Surrogate:
         """Learn the encoder on an easier task. Paper: Astec Sec. 4, Module I."""
+        self.check_clusters()
         c = self.config.surrogate
         clusters, n_clusters = self.surrogate_targets(data, run)
         encoder = new_encoder(data, c, run.rng("encoder")).to(run.device)
@@ -232,6 +244,17 @@ class Astec(Recipe):
             fit_stage(objective, run, "surrogate", epochs=c.epochs, batch=c.batch, schedule=StepDecay(c.rate, c.halve_at))
         vectors = encode_all(encoder, Documents(data.documents, run.device), "search")
         return Surrogate(frozen_encoder(encoder), frozen_refinement(block), vectors, clusters, array(heads.weight))
+
+    def check_clusters(self) -> None:
+        """Settings about clusters that contradict others are refused before any training."""
+        c, by_clusters = self.config, self.config.shortlist.structures == "clusters"
+        if by_clusters and c.surrogate.task == "unsupervised":
+            raise ConfigError(
+                "shortlist.structures=clusters looks labels up by the heads of stage I, which surrogate.task=unsupervised does not train",
+                "use surrogate.task=cluster",
+            )
+        if c.game.enabled and not by_clusters and c.classify.learner != "parabel":
+            raise ConfigError("game.enabled spreads scores of clusters, but no clusters are looked up", "use shortlist.structures=clusters, or learner=parabel")
 
     def surrogate_targets(self, data: TrainingSet, run: Run) -> tuple[I32, int]:
         """Which target every label belongs to (-1: none), and how many there are."""
@@ -258,12 +281,29 @@ class Astec(Recipe):
     def shortlist(self, data: TrainingSet, surrogate: Surrogate, run: Run) -> Shortlists:
         """Two search structures on frozen v, and from them the hard negatives of every document. Paper: Astec Sec. 4, Module II."""
         c = self.config.classify
-        shortlister = self.build_shortlister(surrogate.vectors, data.targets, run)
+        by_clusters = self.config.shortlist.structures == "clusters"
+        shortlister = self.build_beam(data, surrogate, run) if by_clusters else self.build_shortlister(surrogate.vectors, data.targets, run)
         negatives = None
         if c.negatives == "shortlist" and c.learner in ("joint", "slice"):
-            forbidden = forbidden_pairs(data.targets, data.masked)
-            negatives = ShortlistNegatives.mine(shortlister, surrogate.vectors, forbidden, min(c.count, data.n_labels))
+            forbidden, vectors = forbidden_pairs(data.targets, data.masked), surrogate.head_vectors() if by_clusters else surrogate.vectors
+            negatives = ShortlistNegatives.mine(shortlister, vectors, forbidden, min(c.count, data.n_labels))
         return Shortlists(shortlister, negatives)
+
+    def build_beam(self, data: TrainingSet, surrogate: Surrogate, run: Run) -> ClusterBeam:
+        """The clusters of stage I as shortlists of about the size that the settings ask for, with GAME if they say so."""
+        c, heads, clusters = self.config, surrogate.heads, surrogate.clusters
+        graph = self.game_graph(data, run)
+        between = None if graph is None else cluster_graph(graph, clusters, len(heads), c.game.clusters)
+        index: type[ExactIndex] = GpuExactIndex if run.device == "cuda" else ExactIndex
+        beam = math.ceil(c.shortlist.size * len(heads) / max(int((clusters >= 0).sum()), 1))
+        return ClusterBeam(
+            heads, clusters, between, beam=beam, game_mix=c.game.mix, game_transpose=c.game.transpose, make_index=partial(index.build, similarity="dot")
+        )
+
+    def game_graph(self, data: TrainingSet, run: Run) -> Csr | None:
+        """The label graph that GAME spreads scores along; the same whenever it is asked for."""
+        given = [graph.label_label for graph in data.graphs.values() if graph.label_label is not None]
+        return label_graph(data.targets, self.config.graph, run.rng("label graph"), given) if self.config.game.enabled else None
 
     def build_shortlister(self, vectors: F32, targets: Csr, run: Run) -> LabelIndex | InstanceVote | MergedShortlist:
         """Label centroids, documents that vote, or both. Exact on a GPU; on a CPU by size."""
@@ -292,17 +332,30 @@ class Astec(Recipe):
 
     # ---- IV ----
 
-    def classify(self, data: TrainingSet, surrogate: Surrogate, shortlister: Shortlists, model: None, run: Run) -> EncodedTree | Model | Reranked:
+    def classify(
+        self, data: TrainingSet, surrogate: Surrogate, shortlister: Shortlists, model: None, run: Run
+    ) -> EncodedTree | Model | ClusterModel | Reranked:
         """One classifier per label against hard negatives. Paper: Astec Sec. 4, Module IV and the re-ranker."""
         c = self.config
         if c.classify.learner == "parabel":
-            return EncodedTree(surrogate.encoder, None, ClusterTree.fit(surrogate.vectors, data.targets, c.tree, run.rng("tree")))
+            tree, graph = ClusterTree.fit(surrogate.vectors, data.targets, c.tree, run.rng("tree")), self.game_graph(data, run)
+            return EncodedTree(surrogate.encoder, None, tree if graph is None else Gamed.build(tree, graph, c.game))
         if c.classify.learner == "surrogate":
             rows = np.where(surrogate.clusters[:, None] >= 0, surrogate.heads[surrogate.clusters], np.float32(-1e3))
-            return Model(surrogate.encoder, surrogate.refinement, shortlister.shortlister, Classifier(rows.astype(np.float32)), c.shortlist.size, 1.0)
+            return self.model(data, surrogate, shortlister, surrogate.refinement, Classifier(rows.astype(np.float32)), 1.0, run)
         refinement, classifier = self.train_classifier(data, surrogate, shortlister, run)
-        base = Model(surrogate.encoder, refinement, shortlister.shortlister, classifier, c.shortlist.size, c.classify.alpha, c.classify.temperature)
+        base = self.model(data, surrogate, shortlister, refinement, classifier, c.classify.alpha, run)
         return self.rerank(data, base, run) if c.reranker.enabled else base
+
+    def model(
+        self, data: TrainingSet, surrogate: Surrogate, shortlists: Shortlists, refinement: Refinement | None, classifier: Classifier, alpha: float, run: Run
+    ) -> Model | ClusterModel:
+        """The trained parts put to work, by the shortlister that there is."""
+        c = self.config
+        if isinstance(shortlists.shortlister, ClusterBeam):
+            beam, graph = shortlists.shortlister, self.game_graph(data, run)
+            return ClusterModel(surrogate.encoder, surrogate.refinement, refinement, beam, classifier, graph, c.game.mix, c.game.transpose)
+        return Model(surrogate.encoder, refinement, shortlists.shortlister, classifier, c.shortlist.size, alpha, c.classify.temperature)
 
     def train_classifier(self, data: TrainingSet, surrogate: Surrogate, shortlists: Shortlists, run: Run) -> tuple[Refinement | None, Classifier]:
         """Classifier rows and, for the joint learner, the residual, on vectors v that no longer change."""
@@ -316,7 +369,9 @@ class Astec(Recipe):
         documents = Documents(Batch(dense=surrogate.vectors), run.device)
         objective: Objective
         if c.negatives == "full" or c.learner == "dismec":
-            objective = AllTargets(trained, classifier, documents, DeviceCsr(data.targets, run.device))
+            masked = data.masked_matrix()
+            hidden = None if masked is None else DeviceCsr(masked, run.device)
+            objective = AllTargets(trained, classifier, documents, DeviceCsr(data.targets, run.device), hidden)
         else:
             objective = self.own_candidates(trained, classifier, documents, data, shortlists.negatives)
         fit_stage(objective, run, "classify", epochs=c.epochs, batch=c.batch, schedule=StepDecay(c.rate, c.halve_at))
@@ -338,7 +393,7 @@ class Astec(Recipe):
             encoder, RestrictedTrainer(classifier), documents, lambda rows, rng: candidates(rows, targets, negatives, rng, max_positives=c.positives)
         )
 
-    def rerank(self, data: TrainingSet, base: Model, run: Run) -> Reranked:
+    def rerank(self, data: TrainingSet, base: Model | ClusterModel, run: Run) -> Reranked:
         """A second model with an encoder of its own, on positives and the first one's best labels of training documents."""
         r, s, t = self.config.reranker, self.config.surrogate, self.config.transfer
         forbidden = forbidden_pairs(data.targets, data.masked)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+from longtail.config import setting
 from longtail.persistence import Part
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
+
+
+@dataclass(frozen=True)
+class EnsembleConfig:
+    learners: int = setting(1, "models trained from scratch with other clusters, their scores averaged (Astec-3: 3)", low=1, high=100)
 
 
 class Recipe(Protocol):

@@ -61,14 +61,28 @@ def balanced_clusters(rows: Csr | F32, n_clusters: int, rng: np.random.Generator
     """
     if n_clusters < 1 or n_clusters & (n_clusters - 1):
         raise ConfigError(f"{n_clusters} clusters asked for, expected a power of two", f"use {2 ** round(math.log2(max(n_clusters, 1)))}")
+    return even_clusters(rows, 2 ** int(math.log2(min(n_clusters, max(int(rows.shape[0]), 1)))), rng)
+
+
+def even_clusters(rows: Csr | F32, n_clusters: int, rng: np.random.Generator) -> I32:
+    """As `balanced_clusters`, for any number of clusters up to the number of rows: a node that becomes an odd number is split unevenly.
+
+    (L,) int32 in 0..n-1; sizes of clusters differ by at most one, none is empty.
+    """
     n_rows = int(rows.shape[0])
-    levels = int(math.log2(min(n_clusters, max(n_rows, 1))))
+    if not 1 <= n_clusters <= max(n_rows, 1):
+        raise ConfigError(f"{n_clusters} clusters of {n_rows} rows asked for", f"use 1 to {max(n_rows, 1)}")
     table = _Rows(rows)
-    order, bounds = np.arange(n_rows), np.array([0, n_rows])
-    for _ in range(levels):
-        order = table.split(order, bounds, rng).order
-        middles = (bounds[:-1] + bounds[1:] + 1) // 2
-        bounds = np.append(np.stack([bounds[:-1], middles], axis=1).ravel(), n_rows)
+    order, bounds, leaves = np.arange(n_rows), np.array([0, n_rows]), np.array([n_clusters])
+    while leaves.max() > 1:
+        # Each node knows into how many clusters it will fall; rows that are left over go to both halves alike.
+        first_leaves = (leaves + 1) // 2
+        size, left_over = np.divmod(np.diff(bounds), leaves)
+        firsts = size * first_leaves - (-left_over * first_leaves // leaves)
+        order = table.split(order, bounds, firsts, rng).order
+        leaves = np.stack([first_leaves, leaves - first_leaves], axis=1).ravel()
+        bounds = np.append(np.stack([bounds[:-1], bounds[:-1] + firsts], axis=1).ravel()[leaves > 0], n_rows)
+        leaves = leaves[leaves > 0]
     clusters = np.empty(n_rows, dtype=np.int32)
     clusters[order] = np.repeat(np.arange(len(bounds) - 1, dtype=np.int32), np.diff(bounds))
     return clusters
@@ -77,9 +91,10 @@ def balanced_clusters(rows: Csr | F32, n_clusters: int, rng: np.random.Generator
 def balanced_halves(rows: Csr | F32, rng: np.random.Generator) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
     """One split: whether each row is in the second (smaller or equal) half, and the mean cosine to the own centre per round."""
     n_rows = int(rows.shape[0])
-    level = _Rows(rows).split(np.arange(n_rows), np.array([0, n_rows]), rng)
+    half = (n_rows + 1) // 2
+    level = _Rows(rows).split(np.arange(n_rows), np.array([0, n_rows]), np.array([half]), rng)
     second = np.zeros(n_rows, dtype=np.bool_)
-    second[level.order[(n_rows + 1) // 2 :]] = True
+    second[level.order[half:]] = True
     return second, level.traces[0, : level.rounds[0]]
 
 
@@ -162,7 +177,8 @@ class _Rows:
             self.indptr, self.indices, self.data = pieces(units)
             self.alive = np.asarray(units.multiply(units).sum(axis=1) > 0)
 
-    def split(self, order: NDArray[np.int64], bounds: NDArray[np.int64], rng: np.random.Generator) -> _Level:
+    def split(self, order: NDArray[np.int64], bounds: NDArray[np.int64], firsts: NDArray[np.int64], rng: np.random.Generator) -> _Level:
+        """Every node in two, `firsts` rows of each in its first half."""
         from numba import get_num_threads
 
         from longtail.search.cluster_kernels import split_level
@@ -171,7 +187,7 @@ class _Rows:
         level = _Level(np.empty_like(order), np.zeros((nodes, _MAX_ROUNDS)), np.zeros(nodes, dtype=np.int64))
         with threads_for(len(order)):
             split_level(
-                self.indptr, self.indices, self.data, self.columns, self.alive, order, bounds, new_seed(rng), _TOLERANCE,
+                self.indptr, self.indices, self.data, self.columns, self.alive, order, bounds, firsts, new_seed(rng), _TOLERANCE,
                 min(nodes, get_num_threads() * _TASKS_PER_THREAD), level.order, level.traces, level.rounds,
             )  # fmt: skip
         return level

@@ -110,16 +110,17 @@ def _seed(indptr: Any, indices: Any, data: F32, alive: Bools, members: I64, key:
 
 
 @compiled()
-def _split(indptr: Any, indices: Any, data: F32, alive: Bools, members: I64, key: np.uint64, tolerance: float, sums: F64, minus: Bools, trace: F64) -> int:
-    """Assign each member to a half (`minus`); returns the number of rounds, whose objectives are in `trace`.
+def _split(
+    indptr: Any, indices: Any, data: F32, alive: Bools, members: I64, half: int, key: np.uint64, tolerance: float, sums: F64, minus: Bools, trace: F64
+) -> int:
+    """Assign `half` members to the first part and the others to the second (`minus`); returns the number of rounds, with objectives in `trace`.
 
     The objective is the mean cosine to the own centre, which is (|sum of +| + |sum of -|) / n as centres are normalised sums.
     """
     n = len(members)
-    half = (n + 1) // 2
     for i in range(n):
         minus[i] = i >= half
-    if n < 3 or not _seed(indptr, indices, data, alive, members, key, sums):
+    if n < 3 or half == n or not _seed(indptr, indices, data, alive, members, key, sums):
         return 0
     squared = np.ones(2)
     gap = np.zeros(n)
@@ -153,10 +154,10 @@ def _split(indptr: Any, indices: Any, data: F32, alive: Bools, members: I64, key
 
 @compiled(parallel=True)
 def split_level(
-    indptr: Any, indices: Any, data: F32, columns: int, alive: Bools, order: I64, bounds: I64, seed: np.uint64, tolerance: float,
-    tasks: int, halves: I64, traces: F64, rounds: I64,
+    indptr: Any, indices: Any, data: F32, columns: int, alive: Bools, order: I64, bounds: I64, firsts: I64, seed: np.uint64,
+    tolerance: float, tasks: int, halves: I64, traces: F64, rounds: I64,
 ) -> None:  # fmt: skip
-    """Split every node of a level. Node j owns ``order[bounds[j]:bounds[j + 1]]``; `halves` gets the same members, + before -.
+    """Split every node of a level. Node j owns ``order[bounds[j]:bounds[j + 1]]``; `halves` gets the same members, the `firsts[j]` of + before -.
 
     Within a half the order of members is kept, so that ties always go by row number.
     """
@@ -166,8 +167,8 @@ def split_level(
         for node in range(nodes * np.int64(task) // tasks, nodes * (np.int64(task) + 1) // tasks):
             members = order[bounds[node] : bounds[node + 1]]
             minus = np.zeros(len(members), dtype=np.bool_)
-            rounds[node] = _split(indptr, indices, data, alive, members, key_of(seed, node), tolerance, sums, minus, traces[node])
-            plus_at, minus_at = bounds[node], bounds[node] + (len(members) + 1) // 2
+            rounds[node] = _split(indptr, indices, data, alive, members, firsts[node], key_of(seed, node), tolerance, sums, minus, traces[node])
+            plus_at, minus_at = bounds[node], bounds[node] + firsts[node]
             for i in range(len(members)):
                 if minus[i]:
                     halves[minus_at] = members[i]

@@ -41,11 +41,13 @@ class LinearRows:
     """J classifiers: score = weights[j] . x + bias[j].
 
     weights: (J, V) CSR float32 or (J, D) float32, as the documents were. bias: (J,) float32. rounds: (J,) int32, passes used.
+    tail: (J, E) float32, weights of the dense columns that stood beside sparse ones; None without.
     """
 
     weights: Any
     bias: F32
     rounds: I32
+    tail: F32 | None = None
 
 
 class Problems(NamedTuple):
@@ -56,6 +58,8 @@ class Problems(NamedTuple):
     group_rows: I32
     positive_starts: I64
     positive_rows: I32
+    left_out_starts: I64
+    left_out_rows: I32
 
 
 class Objective(NamedTuple):
@@ -69,38 +73,52 @@ class Objective(NamedTuple):
 
 
 def fit_linear(
-    x: Csr | F32, positives: Csr, groups: Csr, group_of: NDArray[Any], config: LinearConfig, rng: np.random.Generator, *, start: LinearRows | None = None
-) -> LinearRows:
+    x: Csr | F32, positives: Csr, groups: Csr, group_of: NDArray[Any], config: LinearConfig, rng: np.random.Generator,
+    *, start: LinearRows | None = None, tail: F32 | None = None, left_out: Csr | None = None,
+) -> LinearRows:  # fmt: skip
     """J classifiers, each of which tells its positive documents from the others of its group. The same for any number of threads.
 
     x: (N, V) CSR or (N, D) dense. groups: (G, N) CSR, whose entries say which documents a group has (values are not read).
     positives: (J, N) CSR, likewise; the positives of problem j must be in group ``group_of[j]``.
     start: classifiers of the same problems to start from (of other settings, or of fewer documents).
+    tail: (N, E) dense columns that documents have beside sparse ones. left_out: (J, N) CSR, documents that a problem does not look at.
     Dense rows are not pruned: nothing is saved by it.
     """
     if positives.shape != (len(group_of), x.shape[0]) or groups.shape[1] != x.shape[0]:
         raise ValueError(f"positives {positives.shape}, groups {groups.shape} and group_of ({len(group_of)},) do not fit {x.shape[0]} documents")
-    problems = Problems(frozen(group_of.astype(np.int64)), *pieces(groups)[:2], *pieces(positives)[:2])
+    if tail is not None and (isinstance(x, np.ndarray) or len(tail) != x.shape[0]):
+        raise ValueError(f"dense columns of {len(tail)} documents beside rows of shape {x.shape}, which must be sparse")
+    if left_out is not None and left_out.shape != positives.shape:
+        raise ValueError(f"documents left out have shape {left_out.shape}, expected {positives.shape}")
+    nothing = csr(np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(len(group_of) + 1, np.int64), positives.shape)
+    out = pieces(left_out if left_out is not None else nothing)
+    problems = Problems(frozen(group_of.astype(np.int64)), *pieces(groups)[:2], *pieces(positives)[:2], *out[:2])
     objective = Objective(config.loss == "logistic", float(config.bias), float(config.cost), float(config.tolerance), config.rounds)
     if isinstance(x, np.ndarray):
         return _fit_dense(x, problems, objective, new_seed(rng), start)
-    return _fit_sparse(x, problems, objective, float(config.prune), new_seed(rng), start)
+    return _fit_sparse(x, tail, problems, objective, float(config.prune), new_seed(rng), start)
 
 
-def _fit_sparse(x: Csr, problems: Problems, objective: Objective, prune: float, seed: np.uint64, start: LinearRows | None) -> LinearRows:
+def _fit_sparse(
+    x: Csr, tail: F32 | None, problems: Problems, objective: Objective, prune: float, seed: np.uint64, start: LinearRows | None
+) -> LinearRows:  # fmt: skip
     from longtail.search.linear_kernels import solve_sparse
 
     rows, count = pieces(x.astype(np.float32)), len(problems.group_of)
     guess, guess_bias = (None, None) if start is None else (pieces(start.weights), frozen(start.bias))
+    guess_tail = None if start is None or start.tail is None or tail is None else frozen(start.tail)
     bias, rounds = np.zeros(count, dtype=np.float32), np.zeros(count, dtype=np.int32)
+    dense, weights = (None, None) if tail is None else (frozen(tail.astype(np.float32, copy=False)), np.zeros((count, tail.shape[1]), dtype=np.float32))
 
     def solve(job: I64) -> tuple[I64, I32, F32]:
-        sound, sizes, columns, values = solve_sparse(job, problems, rows, int(x.shape[1]), guess, guess_bias, objective, prune, seed, bias, rounds)
+        sound, sizes, columns, values = solve_sparse(
+            job, problems, rows, dense, int(x.shape[1]), guess, guess_bias, guess_tail, objective, prune, seed, bias, rounds, weights
+        )
         _check_positives(sound)
         return sizes, columns, values
 
-    jobs = _jobs(problems, np.diff(rows.indptr))
-    return LinearRows(_rows_in_order(jobs, _in_threads(solve, jobs), (count, int(x.shape[1]))), bias, rounds)
+    jobs = _jobs(problems, np.diff(rows.indptr) + (0 if tail is None else tail.shape[1]))
+    return LinearRows(_rows_in_order(jobs, _in_threads(solve, jobs), (count, int(x.shape[1]))), bias, rounds, weights)
 
 
 def _fit_dense(x: F32, problems: Problems, objective: Objective, seed: np.uint64, start: LinearRows | None) -> LinearRows:

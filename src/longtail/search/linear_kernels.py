@@ -27,7 +27,7 @@ _NEWTON_STEPS = 50
 
 
 @compiled(fastmath=True)
-def _dot(indptr: Any, indices: Any, data: F32, row: int, w: F64, bias: float) -> float:
+def _dot(indptr: Any, indices: Any, data: F32, tail: Any, row: int, w: F64, bias: float) -> float:
     """fastmath keeps several partial sums of a dense row; their order is fixed at compile time, so results are repeatable."""
     width = len(w) - 1
     total = bias * w[width]
@@ -37,11 +37,15 @@ def _dot(indptr: Any, indices: Any, data: F32, row: int, w: F64, bias: float) ->
     else:
         for entry in range(indptr[row], indptr[row + 1]):
             total += data[entry] * w[indices[entry]]
+    if tail is not None:
+        first = width - tail.shape[1]
+        for column in range(tail.shape[1]):
+            total += tail[row, column] * w[first + column]
     return total
 
 
 @compiled()
-def _add(indptr: Any, indices: Any, data: F32, row: int, factor: float, w: F64, bias: float) -> None:
+def _add(indptr: Any, indices: Any, data: F32, tail: Any, row: int, factor: float, w: F64, bias: float) -> None:
     """w += factor * row."""
     width = len(w) - 1
     w[width] += factor * bias
@@ -51,10 +55,14 @@ def _add(indptr: Any, indices: Any, data: F32, row: int, factor: float, w: F64, 
     else:
         for entry in range(indptr[row], indptr[row + 1]):
             w[indices[entry]] += factor * data[entry]
+    if tail is not None:
+        first = width - tail.shape[1]
+        for column in range(tail.shape[1]):
+            w[first + column] += factor * tail[row, column]
 
 
 @compiled()
-def _squares(indptr: Any, indices: Any, data: F32, place: I64, width: int, bias: float) -> F64:
+def _squares(indptr: Any, indices: Any, data: F32, tail: Any, place: I64, width: int, bias: float) -> F64:
     """Squared length of each document's row, the constant feature included."""
     squares = np.full(len(place), bias * bias)
     for i in range(len(place)):
@@ -64,6 +72,9 @@ def _squares(indptr: Any, indices: Any, data: F32, place: I64, width: int, bias:
         else:
             for entry in range(indptr[place[i]], indptr[place[i] + 1]):
                 squares[i] += np.float64(data[entry]) ** 2
+        if tail is not None:
+            for column in range(tail.shape[1]):
+                squares[i] += np.float64(tail[place[i], column]) ** 2
     return squares
 
 
@@ -84,21 +95,21 @@ def _shuffle(order: I64, size: int, key: np.uint64, counter: int) -> int:
 
 @compiled()
 def _squared_hinge(
-    indptr: Any, indices: Any, data: F32, place: I64, signs: F64, squares: F64, objective: Objective, key: np.uint64, dual: F64, w: F64
+    indptr: Any, indices: Any, data: F32, tail: Any, place: I64, signs: F64, squares: F64, objective: Objective, key: np.uint64, dual: F64, w: F64
 ) -> int:  # fmt: skip
     """Minimise |w|^2 / 2 + cost * sum of max(0, 1 - sign * w.x)^2; returns the rounds used. On entry w = sum of dual * sign * x.
 
     A document at dual 0 whose gradient exceeds all others of the last round is left out until the rest is solved (shrinking).
     """
-    n, bias, ridge = len(place), objective.bias, 0.5 / objective.cost
-    order = np.arange(n)
+    order, bias, ridge = np.flatnonzero(signs), objective.bias, 0.5 / objective.cost
+    n = len(order)
     active, counter, used, limit = n, 0, 0, np.inf
     while used < objective.rounds:
         counter = _shuffle(order, active, key, counter)
         highest, lowest, at = -np.inf, np.inf, 0
         while at < active:
             i = order[at]
-            gradient = signs[i] * _dot(indptr, indices, data, place[i], w, bias) - 1.0 + ridge * dual[i]
+            gradient = signs[i] * _dot(indptr, indices, data, tail, place[i], w, bias) - 1.0 + ridge * dual[i]
             if dual[i] == 0.0 and gradient > limit:
                 active -= 1
                 order[at], order[active] = order[active], order[at]
@@ -108,7 +119,7 @@ def _squared_hinge(
             highest, lowest = max(highest, projected), min(lowest, projected)
             if projected != 0.0:
                 moved = max(dual[i] - gradient / (squares[i] + ridge), 0.0)
-                _add(indptr, indices, data, place[i], (moved - dual[i]) * signs[i], w, bias)
+                _add(indptr, indices, data, tail, place[i], (moved - dual[i]) * signs[i], w, bias)
                 dual[i] = moved
         used += 1
         if highest - lowest > objective.tolerance:
@@ -143,7 +154,7 @@ def _new_logit(old: float, margin: float, scale: float, tolerance: float) -> flo
 
 @compiled()
 def _logistic(
-    indptr: Any, indices: Any, data: F32, place: I64, signs: F64, squares: F64, objective: Objective, key: np.uint64, logits: F64, w: F64
+    indptr: Any, indices: Any, data: F32, tail: Any, place: I64, signs: F64, squares: F64, objective: Objective, key: np.uint64, logits: F64, w: F64
 ) -> int:  # fmt: skip
     """Minimise |w|^2 / 2 + cost * sum of log(1 + exp(-sign * w.x)); returns the rounds used.
 
@@ -151,18 +162,18 @@ def _logistic(
     the solution logit = -margin. On entry w = sum of dual * sign * x.
     """
     bias, cost, close = objective.bias, objective.cost, 0.1 * objective.tolerance
-    order = np.arange(len(place))
+    order = np.flatnonzero(signs)
     counter, used = 0, 0
     while used < objective.rounds:
         counter = _shuffle(order, len(order), key, counter)
         largest = 0.0
         for i in order:
-            margin = signs[i] * _dot(indptr, indices, data, place[i], w, bias)
+            margin = signs[i] * _dot(indptr, indices, data, tail, place[i], w, bias)
             gradient = abs(logits[i] + margin)
             largest = max(largest, gradient)
             if gradient > close:
                 moved = _new_logit(logits[i], margin, squares[i] * cost, close)
-                _add(indptr, indices, data, place[i], cost * (_sigmoid(moved) - _sigmoid(logits[i])) * signs[i], w, bias)
+                _add(indptr, indices, data, tail, place[i], cost * (_sigmoid(moved) - _sigmoid(logits[i])) * signs[i], w, bias)
                 logits[i] = moved
         used += 1
         if largest <= objective.tolerance:
@@ -172,7 +183,7 @@ def _logistic(
 
 @compiled()
 def _solve(
-    indptr: Any, indices: Any, data: F32, place: I64, signs: F64, squares: F64, objective: Objective, key: np.uint64, warm: bool, w: F64
+    indptr: Any, indices: Any, data: F32, tail: Any, place: I64, signs: F64, squares: F64, objective: Objective, key: np.uint64, warm: bool, w: F64
 ) -> int:  # fmt: skip
     """Solve one problem; returns the rounds used. On entry `w` is zero, or with `warm` a guess, which is replaced.
 
@@ -183,28 +194,43 @@ def _solve(
     dual = np.full(len(place), _FIRST_LOGIT if logistic else 0.0)
     if warm:
         for i in range(len(place)):
-            margin = signs[i] * _dot(indptr, indices, data, place[i], w, bias)
+            margin = signs[i] * _dot(indptr, indices, data, tail, place[i], w, bias)
             dual[i] = -margin if logistic else 2.0 * cost * max(0.0, 1.0 - margin)
         w[:] = 0.0
     if warm or logistic:
         for i in range(len(place)):
-            _add(indptr, indices, data, place[i], (cost * _sigmoid(dual[i]) if logistic else dual[i]) * signs[i], w, bias)
+            _add(indptr, indices, data, tail, place[i], (cost * _sigmoid(dual[i]) if logistic else dual[i]) * signs[i], w, bias)
     if logistic:
-        return _logistic(indptr, indices, data, place, signs, squares, objective, key, dual, w)
-    return _squared_hinge(indptr, indices, data, place, signs, squares, objective, key, dual, w)
+        return _logistic(indptr, indices, data, tail, place, signs, squares, objective, key, dual, w)
+    return _squared_hinge(indptr, indices, data, tail, place, signs, squares, objective, key, dual, w)
 
 
 @compiled()
-def _mark(members: I32, positives: I32, signs: F64) -> bool:
-    """signs[i] = +1 if members[i] is one of `positives` (both sorted), else -1. False if a positive is no member."""
-    at = 0
+def _mark(members: I32, problem: int, problems: Problems, signs: F64) -> bool:
+    """signs[i] = +1 if members[i] is a positive of the problem, 0 if it is left out, else -1. False if a positive is no member."""
+    positives = problems.positive_rows[problems.positive_starts[problem] : problems.positive_starts[problem + 1]]
+    left_out = problems.left_out_rows[problems.left_out_starts[problem] : problems.left_out_starts[problem + 1]]
+    at, out = 0, 0
     for i in range(len(members)):
+        while out < len(left_out) and left_out[out] < members[i]:
+            out += 1
         if at < len(positives) and positives[at] == members[i]:
             signs[i] = 1.0
             at += 1
         else:
-            signs[i] = -1.0
+            signs[i] = 0.0 if out < len(left_out) and left_out[out] == members[i] else -1.0
     return at == len(positives)
+
+
+@compiled()
+def _tails_of(tail: Any, members: I32) -> Any:
+    """Dense columns of these rows, side by side in memory."""
+    if tail is None:
+        return None
+    rows = np.empty((len(members), tail.shape[1]), dtype=np.float32)
+    for i in range(len(members)):
+        rows[i] = tail[members[i]]
+    return rows
 
 
 @compiled()
@@ -254,10 +280,10 @@ def _room_for(array: Any, needed: int) -> Any:
 
 @compiled()
 def solve_sparse(
-    job: I64, problems: Problems, rows: Pieces, n_columns: int, start: Any, start_bias: Any, objective: Objective, prune: float, seed: np.uint64,
-    out_bias: F32, out_rounds: I32,
+    job: I64, problems: Problems, rows: Pieces, tail: Any, n_columns: int, start: Any, start_bias: Any, start_tail: Any, objective: Objective, prune: float,
+    seed: np.uint64, out_bias: F32, out_rounds: I32, out_tail: Any,
 ) -> tuple[bool, I64, I32, F32]:  # fmt: skip
-    """Solve the problems of a job on sparse rows. start: `Pieces` of the weights to start from, or None.
+    """Solve the problems of a job on sparse rows. start: `Pieces` of the weights to start from, or None. tail: (N, E) dense columns, or None.
 
     Returns whether all positives were in their groups, and the weights of |w| > prune: how many per problem, columns, values.
     """
@@ -270,20 +296,26 @@ def solve_sparse(
         members = problems.group_rows[problems.group_starts[group] : problems.group_starts[group + 1]]
         own = _columns_of(rows.indptr, rows.indices, members, local)
         indptr, indices, data = _rows_of(rows.indptr, rows.indices, rows.data, members, local)
-        place, signs, w = np.arange(len(members)), np.empty(len(members)), np.empty(len(own) + 1)
-        squares = _squares(indptr, indices, data, place, len(own), objective.bias)
+        tails = _tails_of(tail, members)
+        width = len(own) + (0 if tail is None else tail.shape[1])
+        place, signs, w = np.arange(len(members)), np.empty(len(members)), np.empty(width + 1)
+        squares = _squares(indptr, indices, data, tails, place, len(own), objective.bias)
         while at < len(job) and problems.group_of[job[at]] == group:
             problem = job[at]
-            if not _mark(members, problems.positive_rows[problems.positive_starts[problem] : problems.positive_starts[problem + 1]], signs):
+            if not _mark(members, problem, problems, signs):
                 return False, sizes, columns, values
             w[:] = 0.0
             if start is not None:
                 for entry in range(start.indptr[problem], start.indptr[problem + 1]):
                     if local[start.indices[entry]] >= 0:
                         w[local[start.indices[entry]]] = start.data[entry]
-                w[len(own)] = start_bias[problem] / objective.bias if objective.bias > 0.0 else 0.0
-            out_rounds[problem] = _solve(indptr, indices, data, place, signs, squares, objective, key_of(seed, problem), start is not None, w)
-            out_bias[problem] = w[len(own)] * objective.bias
+                if start_tail is not None:
+                    w[len(own) : width] = start_tail[problem]
+                w[width] = start_bias[problem] / objective.bias if objective.bias > 0.0 else 0.0
+            out_rounds[problem] = _solve(indptr, indices, data, tails, place, signs, squares, objective, key_of(seed, problem), start is not None, w)
+            out_bias[problem] = w[width] * objective.bias
+            if out_tail is not None:
+                out_tail[problem] = w[len(own) : width]
             columns, values = _room_for(columns, filled + len(own)), _room_for(values, filled + len(own))
             before = filled
             for column in range(len(own)):
@@ -309,16 +341,16 @@ def solve_dense(
         group = problems.group_of[job[at]]
         members = problems.group_rows[problems.group_starts[group] : problems.group_starts[group + 1]]
         place, signs = members.astype(np.int64), np.empty(len(members))
-        squares = _squares(None, None, data, place, width, objective.bias)
+        squares = _squares(None, None, data, None, place, width, objective.bias)
         while at < len(job) and problems.group_of[job[at]] == group:
             problem = job[at]
-            if not _mark(members, problems.positive_rows[problems.positive_starts[problem] : problems.positive_starts[problem + 1]], signs):
+            if not _mark(members, problem, problems, signs):
                 return False
             w[:] = 0.0
             if start is not None:
                 w[:width] = start[problem]
                 w[width] = start_bias[problem] / objective.bias if objective.bias > 0.0 else 0.0
-            out_rounds[problem] = _solve(None, None, data, place, signs, squares, objective, key_of(seed, problem), start is not None, w)
+            out_rounds[problem] = _solve(None, None, data, None, place, signs, squares, objective, key_of(seed, problem), start is not None, w)
             out[problem] = w[:width]
             out_bias[problem] = w[width] * objective.bias
             at += 1

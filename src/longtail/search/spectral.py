@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from longtail.features.singular import right_singular_vectors
 from longtail.types import F32, Csr
 
 
@@ -14,11 +15,7 @@ def spectral_vectors(documents: Csr, width: int, rng: np.random.Generator, round
     """
     n, vocabulary = documents.shape
     rank = max(1, min(width // 2, n, vocabulary))
-    basis = rng.standard_normal((vocabulary, min(rank + 8, vocabulary))).astype(np.float32)
-    for _ in range(rounds):
-        basis, _ = np.linalg.qr(documents.T @ (documents @ basis))
-    _, _, rotation = np.linalg.svd(documents @ basis, full_matrices=False)
-    half = (basis @ rotation[:rank].T).astype(np.float32)
+    half = right_singular_vectors(documents, rank, rng, rounds)
     vectors = np.zeros((vocabulary, width), dtype=np.float32)
     vectors[:, :rank], vectors[:, rank : 2 * rank] = half, -half[:, : max(0, width - rank)]
     return vectors * np.float32(np.sqrt(vocabulary / max(float((vectors**2).sum()), 1e-12)))

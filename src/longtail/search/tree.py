@@ -20,6 +20,7 @@ from longtail.errors import ConfigError
 from longtail.graph.arrays import frozen, pieces
 from longtail.persistence import State
 from longtail.search.cluster import balanced_clusters, label_centroids, meta_labels
+from longtail.search.game import per_label, rank_labels
 from longtail.search.linear import LinearConfig, LinearRows, fit_linear
 from longtail.types import F32, I32, I64, Batch, Csr, TopK
 
@@ -106,7 +107,7 @@ class ClusterTree:
 
     def __init__(self, config: TreeConfig, n_labels: int, labels: I32, weights: SparseWeights | DenseWeights) -> None:
         self.config, self.n_labels, self.labels = config, n_labels, frozen(labels)
-        self.weights: SparseWeights | DenseWeights = _read_only(weights)
+        self.weights: SparseWeights | DenseWeights = read_only(weights)
 
     @classmethod
     def fit(cls, x: Csr | F32, y: Csr, config: TreeConfig, rng: np.random.Generator, *, clusters: I32 | None = None) -> ClusterTree:
@@ -155,22 +156,19 @@ class ClusterTree:
 
     def rank_in(self, batch: Batch, leaves: TopK, k: int) -> TopK:
         """The `k` best labels of given leaves, by the leaf's score times the probability in the leaf; e.g. of re-scored leaves."""
-        from longtail.search.tree_kernels import keep_best
-
-        top = _padding(len(batch), min(k, self.n_labels))
+        top = TopK.padding(len(batch), min(k, self.n_labels))
         of_leaf = np.where(leaves.ids >= 0, leaves.scores, np.float32(0))
         for start in range(0, len(batch), _BLOCK):
             part = slice(start, start + _BLOCK)
             labels, scores = self.label_scores(batch.rows(part), leaves.ids[part])
-            scores *= np.repeat(of_leaf[part], self.largest_leaf, axis=1)
-            keep_best(labels, scores, top.ids[part], top.scores[part])
+            rank_labels(labels, scores * per_label(of_leaf[part], labels), TopK(top.ids[part], top.scores[part]))
         return top
 
     def leaf_scores(self, batch: Batch, beam: int | None = None) -> TopK:
         """The leaves that the beam reaches, with their probabilities: (B, min(beam, n_leaves)). ids are leaves here."""
         from longtail.search.tree_kernels import find_leaves
 
-        found = _padding(len(batch), min(beam or self.config.beam, self.n_leaves))
+        found = TopK.padding(len(batch), min(beam or self.config.beam, self.n_leaves))
         find_leaves(*self._against(batch), self.weights, self._logistic, found.ids, found.scores)
         return found
 
@@ -248,13 +246,9 @@ def _stacked(blocks: list[Csr]) -> Csr:
     return vstack(blocks, format="csr")
 
 
-def _read_only(weights: Any) -> Any:
+def read_only(weights: Any) -> Any:
     """As the arrays of a loaded model are: both run the same machine code."""
     return type(weights)(*(frozen(field) if isinstance(field, np.ndarray) else field for field in weights))
-
-
-def _padding(rows: int, columns: int) -> TopK:
-    return TopK(np.full((rows, columns), TopK.PAD, dtype=np.int32), np.full((rows, columns), -np.inf, dtype=np.float32))
 
 
 _FLOATS, _LONGS = ("bias", "values", "rows"), ("starts", "word_starts", "entry_starts")

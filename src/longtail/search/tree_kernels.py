@@ -21,7 +21,7 @@ F64 = NDArray[np.float64]
 
 
 @compiled()
-def _log_probability(score: float, logistic: bool) -> float:
+def log_probability(score: float, logistic: bool) -> float:
     """log sigmoid(score), or -max(0, 1 - score)^2 for classifiers that were trained by the squared hinge."""
     if logistic:
         return min(score, 0.0) - math.log1p(math.exp(-abs(score)))
@@ -41,7 +41,7 @@ def _place_of(word: int, words: I32, low: int, high: int) -> int:
 
 
 @compiled(fastmath=True)
-def _dense_dot(data: F32, at: Any, row: F32) -> Any:
+def dense_dot(data: F32, at: Any, row: F32) -> Any:
     """fastmath keeps several partial sums; their order is fixed at compile time, so results are repeatable."""
     total = np.float32(0.0)
     for column in range(len(row)):
@@ -50,7 +50,7 @@ def _dense_dot(data: F32, at: Any, row: F32) -> Any:
 
 
 @compiled()
-def _child_scores(indptr: Any, indices: Any, data: F32, document: Any, rows: Any, weights: Any, parent: Any, scores: F64) -> int:
+def child_scores(indptr: Any, indices: Any, data: F32, document: Any, rows: Any, weights: Any, parent: Any, scores: F64) -> int:
     """Write the scores of a parent's children; returns how many there are."""
     first = weights.starts[parent]
     count = weights.starts[parent + 1] - first
@@ -58,7 +58,7 @@ def _child_scores(indptr: Any, indices: Any, data: F32, document: Any, rows: Any
         scores[child] = weights.bias[first + child]
     if rows is not None:
         for child in range(count):
-            scores[child] += _dense_dot(data, document * rows.shape[1], rows[first + child])
+            scores[child] += dense_dot(data, document * rows.shape[1], rows[first + child])
     if indptr is not None:
         place, end = weights.word_starts[parent], weights.word_starts[parent + 1]
         for entry in range(indptr[document], indptr[document + 1]):
@@ -94,11 +94,11 @@ def find_leaves(indptr: Any, indices: Any, data: F32, rows: Any, weights: Any, l
             below_logs: Any = np.empty_like(logs)
             found = 0
             for place in range(size):
-                _child_scores(indptr, indices, data, document, rows, weights, nodes[place], scores)
+                child_scores(indptr, indices, data, document, rows, weights, nodes[place], scores)
                 for side in range(2):
                     child = 2 * nodes[place] + 1 + side
                     if _has_labels(child, n_leaves, weights.starts):
-                        found = offer(below, below_logs, found, child, logs[place] + _log_probability(scores[side], logistic))
+                        found = offer(below, below_logs, found, child, logs[place] + log_probability(scores[side], logistic))
             nodes, logs, size = below, below_logs, found
         # Offered again as float32: what is equal then goes by leaf number.
         found = 0
@@ -119,10 +119,10 @@ def score_labels(indptr: Any, indices: Any, data: F32, rows: Any, weights: Any, 
         for place in range(leaves.shape[1]):
             if leaves[document, place] >= 0:
                 parent = n_leaves - 1 + leaves[document, place]
-                count = _child_scores(indptr, indices, data, document, rows, weights, parent, scores)
+                count = child_scores(indptr, indices, data, document, rows, weights, parent, scores)
                 for child in range(count):
                     ids[document, place * size + child] = labels[weights.starts[parent] - first_label + child]
-                    probabilities[document, place * size + child] = math.exp(_log_probability(scores[child], logistic))
+                    probabilities[document, place * size + child] = math.exp(log_probability(scores[child], logistic))
 
 
 @compiled(parallel=True)

@@ -35,6 +35,18 @@ class Checkpoint(Protocol):
     def save(self, epochs_done: int, arrays: Mapping[str, NDArray[Any]]) -> None: ...
 
 
+class Watch(Protocol):
+    """Looks on from epoch to epoch. What it remembers must be in the objective's state, so that a resumed training goes on alike."""
+
+    def begins(self, epoch: int, epochs: int) -> bool:
+        """Told before each epoch (from 0); False ends the training here."""
+        ...
+
+    def ended(self, epoch: int, epochs: int) -> None:
+        """Told after each epoch, before it is saved."""
+        ...
+
+
 def fit(
     objective: Objective,
     *,
@@ -44,15 +56,19 @@ def fit(
     rng_for: Callable[[int], np.random.Generator],
     checkpoint: Checkpoint | None = None,
     on_batch: Callable[[int, int, float], None] | None = None,
+    watch: Watch | None = None,
 ) -> list[float]:
     """Train for `epochs` passes over the documents in random order; the mean loss of every epoch.
 
+    watch: may change the objective between epochs and end the training early.
     on_batch: told (batches done, batches in all, loss of the last one): after every batch on a CPU, now and then on a GPU.
     A loss that is not a number ends the training with a `ConfigError`; the checkpoint of the last good epoch stays.
     """
     history = _resumed(objective, checkpoint)
     batches = math.ceil(objective.size / batch_size)
     for epoch in range(len(history), epochs):
+        if watch is not None and not watch.begins(epoch, epochs):
+            break
         rng = rng_for(epoch)
         torch.manual_seed(int(rng.integers(2**63 - 1)))
         order = rng.permutation(objective.size)
@@ -67,6 +83,8 @@ def fit(
                 if on_batch is not None:
                     on_batch(epoch * batches + batch + 1, epochs * batches, float(loss))
         history.append(float(total) / max(objective.size, 1))
+        if watch is not None:
+            watch.ended(epoch, epochs)
         if checkpoint is not None and checkpoint.due():
             arrays = {name: to_array(value) for name, value in objective.state().items()}
             checkpoint.save(epoch + 1, arrays | {"fit.history": np.array(history)})

@@ -8,13 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from longtail.engine.embedding_map import EmbeddingMap, FrozenSum
 from longtail.engine.encoders import FrozenBag, FrozenCnn, FrozenDense, FrozenEncoder, FrozenMlp, FullMap, Refinement, ResidualMap
+from longtail.engine.graph_encoders import Averaged, FrozenGraphEncoder, FrozenHops, FrozenMessages
 from longtail.engine.model import Classifier
-from longtail.nn.bag_encoder import BagEncoder, MlpEncoder
+from longtail.nn.bag_encoder import BagEncoder, BagSum, MlpEncoder
 from longtail.nn.blocks import FullyConnected, Residual
 from longtail.nn.classifiers import OneVsAll
 from longtail.nn.dense_encoder import DenseEncoder
+from longtail.nn.embedding_block import DocumentBlock
 from longtail.nn.encoded import Encoder
+from longtail.nn.hop_encoder import GraphEncoder, HopEncoder
+from longtail.nn.message_encoders import GinLayer, MessageEncoder, SageLayer
 from longtail.nn.token_cnn import TokenCnn
 
 
@@ -22,6 +27,8 @@ def frozen_encoder(encoder: Encoder) -> FrozenEncoder:
     """The numpy twin of a trained encoder."""
     if isinstance(encoder, BagEncoder):
         return FrozenBag(array(encoder.table.weight))
+    if isinstance(encoder, BagSum):
+        return FrozenSum(array(encoder.table.weight))
     if isinstance(encoder, MlpEncoder):
         return FrozenMlp(array(encoder.table.weight), array(encoder.hidden_bias), array(encoder.output.weight), array(encoder.output.bias))
     if isinstance(encoder, DenseEncoder):
@@ -40,8 +47,36 @@ def frozen_refinement(block: nn.Module | None) -> Refinement | None:
     if isinstance(block, Residual):
         assert block.bias is None, "a bias would break the drift bound; prediction does not know one"
         return ResidualMap(array(block.frozen_weight()))
+    if isinstance(block, DocumentBlock):
+        return EmbeddingMap(array(block.block.frozen_weight()), float(block.block.effective_scale().detach()))
     assert isinstance(block, FullyConnected)
     return FullMap(array(block.frozen_weight()))
+
+
+def frozen_graph_encoder(encoder: GraphEncoder, space: Averaged = "transformed", *, balanced: bool = False) -> FrozenGraphEncoder:
+    """The numpy twin of a trained graph encoder. space, balanced: see `FrozenHops`."""
+    if isinstance(encoder, HopEncoder):
+        transforms: list[Any] = list(encoder.transforms)
+        folded = [transform.frozen_affine() for transform in transforms]
+        weight, bias = (np.stack([array(pair[side]) for pair in folded]) for side in (0, 1))
+        return FrozenHops(array(encoder.epsilon), weight, bias, transforms[0].pre_relu, space, balanced)
+    assert isinstance(encoder, MessageEncoder)
+    layers: list[Any] = list(encoder.layers)
+    if isinstance(layers[0], SageLayer):
+        arrays = tuple({"weight": array(layer.linear.weight), "bias": array(layer.linear.bias)} for layer in layers)
+        return FrozenMessages("sage", arrays, signed=layers[-1].last)
+    return FrozenMessages("gin", tuple(_frozen_gin(layer) for layer in layers))
+
+
+def _frozen_gin(layer: GinLayer) -> dict[str, NDArray[np.float32]]:
+    scale, shift = layer.norm.folded()
+    return {
+        "epsilon": array(layer.epsilon),
+        "first": array(scale[:, None] * layer.first.weight),
+        "first_bias": array(scale * layer.first.bias + shift),
+        "second": array(layer.second.weight),
+        "second_bias": array(layer.second.bias),
+    }
 
 
 def frozen_classifier(classifier: OneVsAll) -> Classifier:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from longtail.data.dataset import Dataset, Graph, Items
+from longtail.data.dataset import Dataset, Graph, Items, no_pairs
+from longtail.data.identity import same_titles
 from longtail.errors import DataError
 from longtail.features.base import Featurizer, make_featurizer
 from longtail.metrics import drop_masked_targets
@@ -27,6 +28,7 @@ class TrainingSet:
     label_texts: label text in the vocabulary of the documents, or None where labels have no text.
     rows: (N,) row of each document in the training split of the data set.
     dropped: documents left out and why, to be shown.
+    same: (S, 2) those of the masked pairs where the document *is* the label.
     """
 
     KIND = "training-set"
@@ -40,6 +42,7 @@ class TrainingSet:
     graphs: Mapping[str, Graph]
     rows: I64
     dropped: Mapping[str, int] = field(default_factory=dict)
+    same: I64 = field(default_factory=no_pairs)
 
     @property
     def n_documents(self) -> int:
@@ -53,13 +56,26 @@ class TrainingSet:
         """(L,) training documents per label."""
         return np.bincount(self.targets.indices, minlength=self.n_labels).astype(np.int64)
 
+    def masked_matrix(self) -> Csr | None:
+        """(N, L) CSR of ones at the masked pairs; None if there are none."""
+        from scipy.sparse import csr_array
+
+        if not len(self.masked):
+            return None
+        matrix = csr_array((np.ones(len(self.masked), np.float32), (self.masked[:, 0], self.masked[:, 1])), shape=self.targets.shape)
+        matrix.data[:] = 1  # a pair that was named twice
+        return matrix
+
     def state(self) -> State:
-        arrays: dict[str, Any] = {"targets": self.targets, "masked": self.masked, "rows": self.rows}
+        arrays: dict[str, Any] = {"targets": self.targets, "masked": self.masked, "rows": self.rows, "same": self.same}
         parts: dict[str, Part | None] = {"featurizer": self.featurizer, "label_uids": StringTable.of(self.labels.uids)}
         for name, batch in (("documents", self.documents), ("label_texts", self.label_texts)):
             for view in ("sparse", "dense", "tokens"):
                 if batch is not None and getattr(batch, view) is not None:
                     arrays[f"{name}:{view}"] = getattr(batch, view)
+            if batch is not None and batch.graphs is not None:
+                graphs: Any = batch.graphs
+                parts[f"{name}_graphs"] = graphs
         for number, (_, texts) in enumerate(self.labels.fields.items()):
             parts[f"label_field{number}"] = StringTable.of(texts)
         for number, graph in enumerate(self.graphs.values()):
@@ -75,7 +91,8 @@ class TrainingSet:
     @classmethod
     def from_state(cls, state: State) -> TrainingSet:
         def batch(name: str) -> Batch | None:
-            views = {view: state.arrays.get(f"{name}:{view}") for view in ("sparse", "dense", "tokens")}
+            views: dict[str, Any] = {view: state.arrays.get(f"{name}:{view}") for view in ("sparse", "dense", "tokens")}
+            views["graphs"] = state.parts.get(f"{name}_graphs")
             return Batch(**views) if any(v is not None for v in views.values()) else None
 
         def graph(number: int, name: str) -> Graph:
@@ -100,6 +117,7 @@ class TrainingSet:
             graphs={name: graph(number, name) for number, name in enumerate(state.values["graphs"])},
             rows=state.arrays["rows"],
             dropped=state.values["dropped"],
+            same=state.arrays["same"],
         )
 
 
@@ -124,6 +142,7 @@ def prepare(data: Dataset, features: Any) -> TrainingSet:
     position = np.full(len(data.train), -1, dtype=np.int64)
     position[rows] = np.arange(len(rows))
     masked = data.train.masked[position[data.train.masked[:, 0]] >= 0]
+    same = same_titles(data.train.documents, data.labels, masked)
     return TrainingSet(
         featurizer=featurizer,
         documents=documents.rows(rows),
@@ -138,4 +157,5 @@ def prepare(data: Dataset, features: Any) -> TrainingSet:
             "training documents with a label but without a known word": int((has_label & ~has_feature).sum()),
             "masked pairs taken out of the training targets": int(data.train.targets.nnz - targets.nnz),
         },
+        same=np.stack([position[same[:, 0]], same[:, 1]], axis=1),
     )

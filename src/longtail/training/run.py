@@ -6,6 +6,7 @@
     RUN/stages/<name>/  the saved result of a finished stage; it appears by one rename, so it is whole or absent
     RUN/work/<name>/    checkpoints inside a stage of many epochs; removed when the stage is done
     RUN/members/<n>/    stages of the models of an ensemble
+    RUN/analysis/<name>/ what training leaves for analyses; no stage and no bundle reads it
     RUN/bundle/         the trained model
 
 A stage's result is always loaded back from disk, finished just now or yesterday: an interrupted run and an uninterrupted
@@ -99,17 +100,25 @@ class Run:
         folder = self.folder / "stages" / name
         if not folder.exists():
             self.display.say(f"stage {name}")
-            self._stage = name
+            # A stage may have stages inside it: the outer one goes on when an inner one is done.
+            outer, self._stage = self._stage, name
             started = time.monotonic()
             with written_aside(folder) as aside:
                 save_part(make(), aside)
             shutil.rmtree(self.folder / "work" / name, ignore_errors=True)
-            self._stage = ""
+            self._stage = outer
             self.log("stage", name=name, seconds=round(time.monotonic() - started, 3))
         else:
             self.display.say(f"stage {name}: finished before, loaded")
         loaded: Result = load_part(folder)
         return loaded
+
+    def leave(self, name: str, part: Part) -> None:
+        """Save something for analyses under RUN/analysis; what an interrupted stage left there before is replaced."""
+        folder = self.folder / "analysis" / name
+        shutil.rmtree(folder, ignore_errors=True)
+        with written_aside(folder) as aside:
+            save_part(part, aside)
 
     def checkpoint(self, name: str = "fit") -> StageCheckpoint:
         """Where the stage at work keeps its progress. Gone once the stage is done."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from longtail.training.fit import fit
+from longtail.training.fit import Watch, fit
 from longtail.training.objectives import Objective
 from longtail.training.run import Run
 from longtail.training.schedules import Schedule
@@ -16,10 +16,10 @@ def adapted_batch(documents: int, asked: int) -> int:
     return max(min(asked, max(8, documents // FEWEST_STEPS)), min(4 * asked, documents // MOST_STEPS))
 
 
-def fit_stage(objective: Objective, run: Run, name: str, *, epochs: int, batch: int, schedule: Schedule) -> None:
+def fit_stage(objective: Objective, run: Run, name: str, *, epochs: int, batch: int, schedule: Schedule, watch: Watch | None = None) -> None:
     """Train for `epochs`; a killed run goes on after its last whole epoch, with the same result.
 
-    batch: documents per step for data of middle size; see `adapted_batch`.
+    batch: documents per step for data of middle size; see `adapted_batch`. watch: see `fit`.
     """
     batch = adapted_batch(objective.size, batch)
     with run.task(name, epochs * -(-objective.size // batch)) as task:
@@ -38,5 +38,6 @@ def fit_stage(objective: Objective, run: Run, name: str, *, epochs: int, batch: 
             rng_for=lambda epoch: run.rng(name, epoch),
             checkpoint=run.checkpoint(name),
             on_batch=on_batch,
+            watch=watch,
         )
     run.log("fit", name=name, losses=losses)

@@ -1,0 +1,162 @@
+"""How fast GNN-XML's own parts are: ``python benchmarks/gnnxml_speed.py keygraphs|clusters|rankers|all --out FILE [--scale S] [--data DIR]``.
+
+keygraphs  graphs of 100,000 planted descriptions of 65 words, sentence vectors excluded; wanted: under 3 minutes on 2 cores
+clusters   500,000 planted labels of 300 numbers, filtered and clustered into 8,333; wanted: under 10 minutes and 4 GB
+rankers    all classifiers of debian-related (title and content), after a short training of the matcher; wanted: under 60 s
+
+Every part runs in a process of its own, so that its peak memory is its own; kernels are compiled before. Seconds are of the wall and of
+all processors together: on a machine that others use too, the second number tells more. --scale makes planted data smaller.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.label_graph_scale import planted_targets
+from benchmarks.record import write_result
+from longtail.api import make_recipe
+from longtail.data.read import read
+from longtail.features.keygraph import GraphBuilder, plain_reader
+from longtail.features.settings import KeyGraphConfig
+from longtail.graph.label_filter import correlation_graph, low_pass, spread_matrix
+from longtail.pipeline import prepared
+from longtail.search.minibatch import minibatch_kmeans
+from longtail.training.run import Run
+from longtail.types import F32
+
+DESCRIPTIONS, SENTENCE, SENTENCES, VOCABULARY = 100_000, 13, 5, 50_000
+LABELS, WIDTH, LABELS_PER_CLUSTER, ORDER = 500_000, 300, 60, 3
+GIB = 2**30
+BLOCK = 50_000  # labels whose features are made at once
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=[*PARTS, "all"])
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the planted data")
+    parser.add_argument("--data", type=Path, help="folder that holds debian-related")
+    parser.add_argument("--here", action="store_true", help="in this process; prints JSON")
+    options = parser.parse_args()
+    if options.here:
+        print(json.dumps(PARTS[options.part](options)))
+        return
+    found = {part: _in_own_process(part, options) for part in (PARTS if options.part == "all" else [options.part])}
+    print(json.dumps(found, indent=1))
+    if options.out:
+        write_result(options.out, "gnnxml_speed", found, " ".join(["python", *sys.argv]), seed=0)
+
+
+def _in_own_process(part: str, options: argparse.Namespace) -> dict[str, Any]:
+    more = [] if options.data is None else ["--data", str(options.data)]
+    command = [sys.executable, __file__, part, "--here", "--scale", str(options.scale), *more]
+    return dict(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
+
+
+def timed(work: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
+    """What the work gives, with seconds of the wall and of all processors."""
+    wall, processors = time.perf_counter(), time.process_time()
+    result = work()
+    return result, {"seconds": round(time.perf_counter() - wall, 2), "processor_seconds": round(time.process_time() - processors, 2)}
+
+
+def peak_gib() -> float:
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GIB, 2)
+
+
+# ---- keyword graphs ----
+
+
+def keygraphs(options: argparse.Namespace) -> dict[str, Any]:
+    texts = descriptions(round(DESCRIPTIONS * options.scale))
+    builder = GraphBuilder(KeyGraphConfig(), (), plain_reader())
+    list(builder.blocks([texts[:10]]))  # compiles or loads the kernels
+
+    def build() -> dict[str, int]:
+        counts = {"vertices": 0, "edges": 0, "sentences": 0}
+        for made in builder.blocks([texts]):
+            counts["vertices"] += len(made.pieces.edges)
+            counts["edges"] += len(made.pieces.neighbours)
+            counts["sentences"] += len(made.sentences)
+        return counts
+
+    counts, spent = timed(build)
+    return {"documents": len(texts), **spent, **counts, "peak_gib": peak_gib()}
+
+
+def descriptions(count: int) -> list[str]:
+    """Texts of 5 sentences of 13 words; frequent words are frequent, as in language."""
+    rng = np.random.default_rng(0)
+    words = np.array([f"word{number}" for number in range(VOCABULARY)], dtype=object)
+    texts = []
+    for _ in range(count):
+        chosen = words[(VOCABULARY * rng.random((SENTENCES, SENTENCE)) ** 4).astype(np.int64)]
+        texts.append(" ".join(" ".join(sentence) + "." for sentence in chosen))
+    return texts
+
+
+# ---- clusters ----
+
+
+def clusters(options: argparse.Namespace) -> dict[str, Any]:
+    n_labels = round(LABELS * options.scale)
+    count, rng = n_labels // LABELS_PER_CLUSTER, np.random.default_rng(1)
+    targets = planted_targets(n_labels)
+    features = [label_features(n_labels)]
+    spread, graph_time = timed(lambda: spread_matrix(correlation_graph(targets)))
+    filtered, filter_time = timed(lambda: low_pass(features.pop(), spread, ORDER))  # nobody else holds what was filtered
+    owners, cluster_time = timed(lambda: minibatch_kmeans(filtered, count, rng))
+    sizes = np.bincount(owners, minlength=count)
+    return {
+        "labels": n_labels, "clusters": count, "edges": int(spread.nnz), "largest_cluster": int(sizes.max()), "empty_clusters": int((sizes == 0).sum()),
+        "graph": graph_time, "filter": filter_time, "k_means": cluster_time,
+        "seconds": round(sum(t["seconds"] for t in (graph_time, filter_time, cluster_time)), 2),
+        "peak_gib": peak_gib(),
+    }  # fmt: skip
+
+
+def label_features(n_labels: int) -> F32:
+    """Unit rows around as many directions as there will be clusters, made in blocks."""
+    rng = np.random.default_rng(2)
+    centres = rng.standard_normal((max(n_labels // LABELS_PER_CLUSTER, 1), WIDTH), dtype=np.float32)
+    features = np.empty((n_labels, WIDTH), dtype=np.float32)
+    for start in range(0, n_labels, BLOCK):
+        block = centres[rng.integers(len(centres), size=min(BLOCK, n_labels - start))]
+        block += 0.7 * rng.standard_normal(block.shape, dtype=np.float32)
+        features[start : start + len(block)] = block / np.linalg.norm(block, axis=1, keepdims=True)
+    return features
+
+
+# ---- rankers ----
+
+
+def rankers(options: argparse.Namespace) -> dict[str, Any]:
+    if options.data is None:
+        return {"left_out": "give --data"}
+    recipe = make_recipe("gnnxml", assignments=["features.fields=title,content", "matcher.epochs=2"])
+    with tempfile.TemporaryDirectory() as folder, Run.open(Path(folder) / "run", {}, device="cpu") as run:
+        data = prepared(recipe, read(options.data / "debian-related", test=False), run)
+        clusters = run.stage("1_surrogate", lambda: recipe.surrogate(data, run))
+        matcher = run.stage("2_shortlist", lambda: recipe.shortlist(data, clusters, run))
+        model, spent = timed(lambda: recipe.classify(data, clusters, matcher, None, run))
+    weights = model.state().parts["rankers"]
+    return {"labels": len(weights.labels), "documents": data.n_documents, "clusters": weights.n_clusters, **spent, "peak_gib": peak_gib()}
+
+
+PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {"keygraphs": keygraphs, "clusters": clusters, "rankers": rankers}
+
+if __name__ == "__main__":
+    main()

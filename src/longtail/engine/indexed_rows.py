@@ -1,0 +1,51 @@
+"""All labels compared with a document at once, through an index over their classifier rows. Needs no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from longtail.engine.encoders import FrozenEncoder, Refinement
+from longtail.engine.model import sigmoid
+from longtail.persistence import State
+from longtail.search.index import Index
+from longtail.types import F32, Batch, TopK
+
+
+@dataclass(frozen=True)
+class IndexedRows:
+    """score_l = sigmoid(w_l . x + b_l), of the labels that the index finds; an exact index finds the best of all.
+
+    index: over (L, D + 1) rows, the last number of each being b_l, by their dot product.
+    """
+
+    KIND = "indexed-rows"
+
+    encoder: FrozenEncoder
+    refinement: Refinement | None
+    index: Index
+
+    def rank(self, batch: Batch, k: int) -> TopK:
+        vectors = self.encoder.encode(batch)
+        if self.refinement is not None:
+            vectors = self.refinement.apply(vectors)
+        found = self.index.query(with_one(vectors), min(k, len(self.index)))
+        # Of a document without a known word nothing can be said; any order would be made up.
+        ids = np.where(batch.is_empty()[:, None], TopK.PAD, found.ids).astype(np.int32)
+        return TopK(ids, np.where(ids >= 0, sigmoid(found.scores), -np.inf).astype(np.float32))
+
+    def state(self) -> State:
+        parts: dict[str, Any] = {"encoder": self.encoder, "refinement": self.refinement, "index": self.index}
+        return State(parts=parts)
+
+    @classmethod
+    def from_state(cls, state: State) -> IndexedRows:
+        parts: Any = state.parts
+        return cls(parts["encoder"], parts["refinement"], parts["index"])
+
+
+def with_one(vectors: F32) -> F32:
+    """(B, D + 1): a last number that is always 1, which the bias of a row is multiplied with."""
+    return np.concatenate([vectors, np.ones((len(vectors), 1), dtype=np.float32)], axis=1)

@@ -1,0 +1,103 @@
+"""One classifier per label over several views of a document, each label with weights of its own for the views.
+
+Shapes: K views, E = K D (D where views are averaged), one more with a bias.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from longtail.nn.batches import Bags, to_tensor
+from longtail.nn.initial import uniform
+from longtail.nn.row_table import RowTable
+from longtail.nn.shared_loss import SharedHead
+from longtail.types import I64
+
+AttentionKind = Literal["label", "global", "none"]
+
+
+class LabelAttention(SharedHead):
+    """s_l = w_l . sum_k alpha_lk x^k + b_l with alpha_l = softmax(e_l).
+
+    label: e of its own per label; global: one for all; none: alpha = 1 / K.
+    As one product: documents are [x^1; ...; x^K] and label l is [alpha_l1 w_l; ...; alpha_lK w_l] (`inputs`, `rows`).
+    w (and b) start in +-1/sqrt(D), e from N(0, 1). Paper: GalaXC Sec. 4 (label-wise attention) and 4.1 (initialisation).
+    """
+
+    def __init__(self, labels: int, views: int, width: int, rng: np.random.Generator, *, attention: AttentionKind = "label", bias: bool = False) -> None:
+        super().__init__()
+        self.labels, self.views, self.width, self.has_bias = labels, views, width, bias
+        self.attention: AttentionKind = attention if views > 1 else "none"
+        self.weights = RowTable(uniform((labels, width + bias), width**-0.5, rng))
+        if self.attention == "label":
+            self.logits: nn.Module = RowTable(torch.from_numpy(rng.standard_normal((labels, views), dtype=np.float32)))
+        elif self.attention == "global":
+            self.logits = _Shared(torch.from_numpy(rng.standard_normal(views, dtype=np.float32)))
+        else:
+            self.logits = nn.Identity()
+
+    def inputs(self, x_BKD: Tensor) -> Tensor:
+        """(B, E): documents as `rows` want them."""
+        z = x_BKD.mean(dim=1) if self.attention == "none" else x_BKD.flatten(1)
+        return torch.cat([z, z.new_ones(len(z), 1)], dim=1) if self.has_bias else z
+
+    def rows(self, labels_U: Tensor, seed: int = 0) -> Tensor:
+        """(U, E): the classifiers of different labels, (U,) int32. seed: not used; heads that look at neighbourhoods need one."""
+        bags = Bags.of_rows(labels_U)
+        weights: Tensor = self.weights(bags)
+        rows = weights[:, : self.width]
+        if self.attention != "none":
+            logits = self.logits(bags)
+            rows = (torch.softmax(logits, dim=1)[:, :, None] * rows[:, None]).flatten(1)
+        return torch.cat([rows, weights[:, self.width :]], dim=1) if self.has_bias else rows
+
+    @torch.no_grad()
+    def read(self, blocks: Iterable[Tensor], labels: I64) -> tuple[Tensor, Tensor]:
+        """(B, D) what a label, one per document, reads of the views (b, K, D) of documents that come in blocks; and the labels there."""
+        alphas, labels_B = self.alphas(), to_tensor(labels, self.weights.weight.device)
+        x_BD, done = alphas.new_empty(len(labels), self.width), 0
+        for x_bKD in blocks:
+            part = slice(done, done + len(x_bKD))
+            x_BD[part] = (alphas[labels_B[part]][:, :, None] * x_bKD.float()).sum(dim=1)
+            done = part.stop
+        return x_BD, labels_B
+
+    @torch.no_grad()
+    def start_from(self, rows_LD: Tensor, right: tuple[Tensor, Tensor], wrong: tuple[Tensor, Tensor], scores: tuple[float, float]) -> None:
+        """Let classifiers start as a cosine to what they are made for: w_l = g unit(rows_l), and one bias for all.
+
+        right, wrong: documents (B, D) with a label (B,) each that they have, and any label; from `read`.
+        scores: what the mean scores of both shall be; g and the bias follow.
+        """
+        assert self.has_bias, "a cosine is rarely negative: without a bias every label would seem right"
+        unit = nn.functional.normalize(rows_LD, dim=1)
+        means = [(unit[labels] * x).sum(dim=1).mean() for x, labels in (right, wrong)]
+        # Where right labels are no nearer than any others there is nothing to start from but their direction.
+        g = (scores[0] - scores[1]) / (means[0] - means[1]).clamp(min=1e-3)
+        self.weights.weight[:, : self.width] = g * unit
+        self.weights.weight[:, self.width] = scores[0] - g * means[0]
+
+    @torch.no_grad()
+    def alphas(self) -> Tensor:
+        """(L, K): what each view counts for each label; rows sum to one."""
+        if self.attention == "none":
+            return self.weights.weight.new_full((self.labels, self.views), 1 / self.views)
+        logits = self.logits.weight
+        assert isinstance(logits, Tensor)
+        return torch.softmax(logits, dim=-1).expand(self.labels, -1)
+
+
+class _Shared(nn.Module):
+    """One row for every label that is asked for."""
+
+    def __init__(self, values: Tensor) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(values)
+
+    def forward(self, bags: Bags) -> Tensor:
+        return self.weight.expand(len(bags), -1)

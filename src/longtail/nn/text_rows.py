@@ -1,0 +1,47 @@
+"""The part of classifier rows that is made of words: a label's text and, through a label graph, its neighbours' texts."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from longtail.nn.batches import sent
+from longtail.nn.convolution import Convolution
+from longtail.nn.row_table import RowTable
+from longtail.types import Csr
+
+
+class TextRows(nn.Module):
+    """T = g_0 E Z + g_1 G E Z for all labels, with one trained gain per order.
+
+    table: token vectors E, (V, D), shared with the encoder of documents.  texts: Z, (L, V) CSR.  graph: G, (L, L) CSR or None.
+    Only tokens that occur in texts are read, and only their gradients exist: `tokens`, ascending.
+    """
+
+    def __init__(self, table: RowTable, texts: Csr, graph: Csr | None, *, graph_gain: float = 1.0) -> None:
+        super().__init__()
+        self.table = table
+        device = table.weight.device
+        used, places = np.unique(texts.indices, return_inverse=True)
+        self.tokens = sent(used.astype(np.int64), device)
+        compact = type(texts)((texts.data, places.astype(np.int32), texts.indptr), shape=(texts.shape[0], len(used)))
+        self.sums = Convolution(compact, device)
+        self.neighbours = None if graph is None else Convolution(graph, device)
+        self.gains = nn.Parameter(torch.tensor([1.0] if graph is None else [1.0, graph_gain], device=device))
+
+    def forward(self) -> Tensor:
+        """(L, D), without gradients."""
+        with torch.no_grad():
+            return self._composed(self.table.weight.index_select(0, self.tokens))
+
+    def gradient(self, gradient_LD: Tensor) -> Tensor:
+        """(tokens, D): what a gradient of T means for the vectors of `tokens`; that of the gains is left at them."""
+        vectors = self.table.weight.detach().index_select(0, self.tokens).requires_grad_()
+        torch.autograd.backward(self._composed(vectors), gradient_LD)
+        assert vectors.grad is not None
+        return vectors.grad
+
+    def _composed(self, vectors: Tensor) -> Tensor:
+        own = self.sums(vectors)
+        return self.gains[0] * own if self.neighbours is None else self.gains[0] * own + self.gains[1] * self.neighbours(own)

@@ -1,0 +1,242 @@
+"""`direct`: every label against every document, no clusters, no shortlist, no negatives to choose. The default recipe.
+
+    v = ReLU(E x)             weighted sum of the vectors of a document's words, word pairs and character 4-grams
+    z = v + ReLU(R v)         a residual
+    w_l = g_0 (E Z)_l + g_1 (G E Z)_l + n_l / (n_l + trust) f_l
+                              the label's text in the same vectors, its neighbours' text, and a free vector f_l that counts
+                              the more, the more documents n_l the label has
+    loss                      binary cross-entropy over all labels: on a GPU cheaper than looking for hard negatives
+
+Label texts are training documents as well, of their own label: a label of one document has two. Related labels are neither
+right nor wrong for them. What the data lacks is left out: without label text rows are free vectors, where no labels occur
+together there is no graph.
+
+The idea of composed rows is ECLARE's; that all negatives are affordable is a matter of the hardware. The choices were made on
+validation slices: `benchmarks/results/direct_ablation.json`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from longtail.config import section, setting
+from longtail.engine.indexed_rows import IndexedRows
+from longtail.features.settings import FeaturesConfig
+from longtail.graph.label_graph import LabelGraphConfig, label_graph
+from longtail.metrics import constants_for, inverse_propensities
+from longtail.nn.bag_encoder import BagEncoder
+from longtail.nn.batches import DeviceCsr, Documents
+from longtail.nn.blocks import Residual
+from longtail.nn.dense_encoder import DenseEncoder
+from longtail.nn.encoded import Encoder, Refined
+from longtail.nn.row_table import RowTable
+from longtail.nn.text_rows import TextRows
+from longtail.recipes.base import EnsembleConfig, Recipe
+from longtail.search.index import IndexKind, build_index
+from longtail.search.smoothing import smoothed_targets
+from longtail.training.all_labels import AllLabels, Truth
+from longtail.training.freeze import array, frozen_encoder, frozen_refinement
+from longtail.training.prepare import TrainingSet
+from longtail.training.run import Run
+from longtail.training.schedules import OneCycle
+from longtail.training.stage_fit import fit_stage
+from longtail.types import Batch, Csr
+
+# Epochs by the number of documents, where the settings leave it open: more documents need fewer looks at each.
+_EPOCHS_SCALE, _FEWEST_EPOCHS, _MOST_EPOCHS = 7000, 8, 60
+# A look at all label texts costs several steps on a CPU, and less than one on a GPU.
+_TEXT_EVERY = {"cpu": 8, "cuda": 1}
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    width: int = setting(512, "numbers per document vector", low=2)
+    dropout: float = setting(0.5, "share of numbers dropped after each ReLU", low=0, high=0.99)
+    token_dropout: float = setting(0.0, "share of a document's features dropped in a step", low=0, high=0.99)
+    residual: bool = setting(True, "a residual between v and the classifiers")
+
+
+@dataclass(frozen=True)
+class LabelsConfig:
+    text: bool = setting(True, "label text is part of a label's classifier")
+    neighbours: bool = setting(True, "the text of neighbours in the label graph, too")
+    neighbour_gain: float = setting(1.0, "what neighbours' text counts at first; it is trained", low=0)
+    documents: bool = setting(True, "label texts are training documents of their own label")
+    free: bool = setting(True, "a free vector per label is part of its classifier")
+    trust: float = setting(3.0, "documents at which a label uses half of its free vector; 0: all of it from the first on", low=0)
+    graph: LabelGraphConfig = section(LabelGraphConfig, "which labels are neighbours")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    epochs: int = setting(0, "passes over the documents; 0: 7000 / sqrt(documents), at least 8 and at most 60", low=0)
+    batch: int = setting(512, "documents per step; adapts to small and large data, an epoch has 64 to 512 steps", low=1)
+    rate: float = setting(0.002, "highest learning rate of Adam", low=0)
+    warm_up: float = setting(0.25, "share of the training in which the rate rises", low=0, high=1)
+    text_every: int = setting(0, "steps between two looks at the label texts; 0: 1 on a GPU, 8 on a CPU", low=0)
+    smoothing: float = setting(0.0, "target of labels that are neighbours of a document's labels; 0: none", low=0, high=1)
+    propensity: bool = setting(False, "positives of rare labels weigh more, by their inverse propensity")
+    softmax: bool = setting(False, "decoupled softmax in place of binary cross-entropy")
+
+
+@dataclass(frozen=True)
+class PredictConfig:
+    index: IndexKind = setting("auto", "how labels are searched: exact, hnsw, or by their number")
+
+
+@dataclass(frozen=True)
+class DirectConfig:
+    features: FeaturesConfig = section(FeaturesConfig, "which texts are read, and how they become numbers", subwords="chars")
+    encoder: EncoderConfig = section(EncoderConfig, "from a text to a vector")
+    labels: LabelsConfig = section(LabelsConfig, "what a label's classifier is made of")
+    train: TrainConfig = section(TrainConfig, "how it is trained")
+    predict: PredictConfig = section(PredictConfig, "how it predicts")
+    ensemble: EnsembleConfig = section(EnsembleConfig, "several models as one")
+
+
+class Direct(Recipe):
+    """One stage: there is nothing to prepare for classifiers that see every label in every step."""
+
+    NAME = "direct"
+    CONFIG = DirectConfig
+
+    def __init__(self, config: DirectConfig) -> None:
+        self.config: DirectConfig = config
+
+    def memory(self, data: TrainingSet) -> int:
+        """Tables with two moments, composed rows with their gradients, the features, and one block of scores."""
+        width = self.config.encoder.width
+        words = data.featurizer.width if data.documents.dense is None else 0
+        entries = sum(batch.sparse.nnz for batch in (data.documents, data.label_texts) if batch is not None and batch.sparse is not None)
+        return 4 * width * (3 * words + 8 * data.n_labels) + 3 * 8 * entries + 2**29
+
+    def surrogate(self, data: TrainingSet, run: Run) -> None:
+        """Module I: E is learnt on the task itself."""
+
+    def shortlist(self, data: TrainingSet, surrogate: None, run: Run) -> None:
+        """Module II: no shortlist, all labels are negatives."""
+
+    def transfer(self, data: TrainingSet, surrogate: None, shortlister: None, run: Run) -> None:
+        """Module III: nothing to transfer."""
+
+    def classify(self, data: TrainingSet, surrogate: None, shortlister: None, model: None, run: Run) -> IndexedRows:
+        """Module IV: encoder and classifiers together, against all labels."""
+        c = self.config
+        graph = self.label_graph(data, run)
+        documents, targets, masked = self.examples(data, graph)
+        encoder = self.new_encoder(data, run).to(run.device)
+        block = Residual(encoder.width, run.rng("residual"), dropout=c.encoder.dropout, mode="off").to(run.device) if c.encoder.residual else None
+        texts = self.texts(data, graph, encoder)
+        truth = Truth(
+            DeviceCsr(targets, run.device),
+            None if masked is None else DeviceCsr(masked, run.device),
+            self.propensity_weights(data, run) if c.train.propensity else None,
+            "softmax" if c.train.softmax else "bce",
+        )
+        objective = AllLabels(
+            encoder if block is None else Refined(encoder, block),
+            texts,
+            self.trust(data).to(run.device),
+            first_bias(targets).to(run.device),
+            Documents(documents, run.device),
+            truth,
+            start=None if texts is not None else random_rows(data.n_labels, encoder.width, run).to(run.device),
+            text_every=c.train.text_every or _TEXT_EVERY[run.device],
+            token_dropout=c.encoder.token_dropout,
+        )
+        epochs = c.train.epochs or default_epochs(data.n_documents)
+        fit_stage(objective, run, "training", epochs=epochs, batch=c.train.batch, schedule=OneCycle(c.train.rate, c.train.warm_up))
+        rows = array(objective.final_rows())
+        return IndexedRows(frozen_encoder(encoder), frozen_refinement(block), build_index(rows, c.predict.index, similarity="dot"))
+
+    def label_graph(self, data: TrainingSet, run: Run) -> Csr | None:
+        """Which labels belong together; None where nothing asks, or where no label has a neighbour."""
+        c = self.config
+        if data.label_texts is None and not c.train.smoothing:
+            return None
+        given = [graph.label_label for graph in data.graphs.values() if graph.label_label is not None]
+        graph = label_graph(data.targets, c.labels.graph, run.rng("label graph"), given)
+        return graph if graph.nnz > data.n_labels else None
+
+    def examples(self, data: TrainingSet, graph: Csr | None) -> tuple[Batch, Csr, Csr | None]:
+        """Documents, (N, L) targets and masked pairs (None: no such pairs), with the label texts as documents behind."""
+        from scipy.sparse import csr_array, eye_array, vstack
+
+        documents, targets = data.documents, data.targets
+        masked = data.masked_matrix()
+        texts = None if data.label_texts is None else data.label_texts.sparse
+        if self.config.train.smoothing and graph is not None:
+            targets = smoothed_targets(targets, graph, self.config.train.smoothing)
+        if self.config.labels.documents and texts is not None and documents.sparse is not None:
+            named = np.flatnonzero(np.diff(texts.indptr) > 0)
+            documents = Batch(sparse=vstack([documents.sparse, texts[named]], format="csr"))
+            targets = vstack([targets, eye_array(data.n_labels, dtype=np.float32, format="csr")[named]], format="csr")
+            unknown = related_labels(data, masked, graph)[named]
+            masked = vstack([csr_array(data.targets.shape, dtype=np.float32) if masked is None else masked, unknown], format="csr")
+        return documents, targets, masked
+
+    def new_encoder(self, data: TrainingSet, run: Run) -> Encoder:
+        c = self.config.encoder
+        if data.documents.dense is not None:
+            return DenseEncoder(data.documents.dense.shape[1], run.rng("encoder"), project_to=c.width, dropout=c.dropout)
+        return BagEncoder(RowTable.random(data.featurizer.width, c.width, run.rng("encoder")), dropout=c.dropout)
+
+    def texts(self, data: TrainingSet, graph: Csr | None, encoder: Encoder) -> TextRows | None:
+        c = self.config.labels
+        if not c.text or data.label_texts is None or data.label_texts.sparse is None or not isinstance(encoder, BagEncoder):
+            return None
+        return TextRows(encoder.table, data.label_texts.sparse, graph if c.neighbours else None, graph_gain=c.neighbour_gain)
+
+    def trust(self, data: TrainingSet) -> Tensor:
+        """(L, 1): the share of its free vector that a label uses."""
+        c = self.config.labels
+        counts = data.label_counts().astype(np.float32)
+        # Where there is no text, the free vector is all there is.
+        alone = not c.text or data.label_texts is None
+        share = np.ones_like(counts) if alone or not c.trust else counts / (counts + np.float32(c.trust))
+        return torch.from_numpy(share * np.float32(c.free or alone))[:, None]
+
+    def propensity_weights(self, data: TrainingSet, run: Run) -> Tensor:
+        """(L,), their mean over positives being 1, so that the balance of positives and negatives stays."""
+        constants, counts = constants_for(""), data.label_counts()
+        weights = inverse_propensities(counts, data.n_documents, constants.a, constants.b)
+        return torch.from_numpy((weights / np.average(weights, weights=np.maximum(counts, 1e-9))).astype(np.float32)).to(run.device)
+
+
+def related_labels(data: TrainingSet, masked: Csr | None, graph: Csr | None) -> Csr:
+    """(L, L) CSR of ones: labels that may well be right for the text of another label; to call them wrong would teach nonsense.
+
+    They are its neighbours in the label graph, and the labels of documents that it is paired with as "the same thing".
+    """
+    from scipy.sparse import csr_array
+
+    related = csr_array((data.n_labels, data.n_labels), dtype=np.float32)
+    if graph is not None:
+        related = related + graph
+    if masked is not None:
+        related = related + masked.T @ data.targets
+    related = csr_array(related)
+    related.setdiag(0)
+    related.eliminate_zeros()
+    related.data = np.ones_like(related.data)
+    return related
+
+
+def default_epochs(documents: int) -> int:
+    return int(np.clip(round(_EPOCHS_SCALE / np.sqrt(documents)), _FEWEST_EPOCHS, _MOST_EPOCHS))
+
+
+def first_bias(targets: Csr) -> Tensor:
+    """The logit of the average label, so that training does not begin with pushing all scores down."""
+    documents, labels = targets.shape
+    share = min(max(targets.sum() / (documents * labels), 1e-9), 0.5)
+    return torch.tensor(np.log(share / (1 - share)), dtype=torch.float32)
+
+
+def random_rows(labels: int, width: int, run: Run) -> Tensor:
+    """Where rows are free vectors alone they must differ at first: at zero no gradient reaches the encoder."""
+    return torch.from_numpy(run.rng("rows").standard_normal((labels, width), dtype=np.float32)) * (0.1 / width**0.5)

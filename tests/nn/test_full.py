@@ -1,0 +1,208 @@
+"""The all-negatives engine against dense losses in float64, torch's Adam, and itself in other precisions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from benchmarks.full_engine_parts import dense_loss
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from longtail.nn.batches import Bags, DeviceCsr
+from longtail.nn.full import FullRows, LossKind, full_gradients, sweep
+from longtail.nn.full.tables import SplitTable, hashed, joined, random_bits, split
+from longtail.nn.losses import full_bce
+from longtail.nn.row_adam import AdamFactors
+
+
+@pytest.fixture(autouse=True)
+def _many_blocks() -> Iterator[None]:
+    """Blocks are whole multiples of 128 labels; tests have more labels than that."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sweep.BLOCK_SCORES, "cpu", 1)
+        yield
+
+
+class Case:
+    """A random batch: x (B, D), rows (L, D), soft targets, masked pairs, weights of labels."""
+
+    def __init__(self, seed: int, documents: int = 9, labels: int = 300, width: int = 7, spread: float = 1.0, dtype: torch.dtype = torch.float64) -> None:
+        rng = np.random.default_rng(seed)
+        self.x, self.rows = (torch.from_numpy(rng.standard_normal((n, width)) * spread).to(dtype) for n in (documents, labels))
+        chances = rng.random((documents, labels))
+        self.positive = np.where(chances < 0.05, rng.choice([1, 0.25], (documents, labels)), 0)
+        self.hidden = (chances > 0.05) & (chances < 0.1)
+        self.weights = torch.from_numpy(rng.integers(1, 5, labels)).to(dtype)
+
+    @property
+    def targets(self) -> Bags:
+        return bags(self.positive)
+
+    @property
+    def masked(self) -> Bags:
+        return bags(self.hidden)
+
+    def dense(self, loss: LossKind, x: Tensor | None = None, rows: Tensor | None = None) -> Tensor:
+        targets, hidden = torch.from_numpy(self.positive), torch.from_numpy(self.hidden)
+        return dense_loss(self.x if x is None else x, self.rows if rows is None else rows, targets, hidden, self.weights, loss)
+
+
+def bags(matrix: Any) -> Bags:
+    return DeviceCsr(csr_array(matrix.astype(np.float32))).rows(np.arange(len(matrix)))
+
+
+both_losses = pytest.mark.parametrize("loss", ["bce", "softmax"])
+
+
+@both_losses
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10**6), documents=st.integers(1, 9), labels=st.integers(1, 400), spread=st.sampled_from([0.1, 1.0, 5.0]))
+def test_loss_and_gradients_equal_the_dense_ones(loss: LossKind, seed: int, documents: int, labels: int, spread: float) -> None:
+    case = Case(seed, documents, labels, spread=spread)
+    x, rows = case.x.requires_grad_(), case.rows.requires_grad_()
+    dense = case.dense(loss, x, rows)
+    wanted = dense, *torch.autograd.grad(dense, (x, rows))
+    got = full_gradients(x, rows, case.targets, masked=case.masked, weights=case.weights, loss=loss, compute=torch.float64)
+    for ours, theirs in zip(got, wanted, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-12)
+
+
+def test_equals_full_bce() -> None:
+    case = Case(0)
+    x, rows = case.x.requires_grad_(), case.rows.requires_grad_()
+    loss = full_bce(x, rows, case.targets)
+    wanted = loss, *torch.autograd.grad(loss, (x, rows))
+    for ours, theirs in zip(full_gradients(x, rows, case.targets, compute=torch.float64), wanted, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+@both_losses
+def test_the_mean_over_documents_is_that_over_entries_times_labels(loss: LossKind) -> None:
+    case = Case(0)
+    options: dict[str, Any] = {"loss": loss, "masked": case.masked, "compute": torch.float64}
+    by_entry = full_gradients(case.x, case.rows, case.targets, **options)
+    for a, b in zip(by_entry, full_gradients(case.x, case.rows, case.targets, mean_over="documents", **options), strict=True):
+        torch.testing.assert_close(a * len(case.rows), b)
+
+
+@both_losses
+def test_documents_without_positives_and_without_negatives(loss: LossKind) -> None:
+    case = Case(1, documents=3, labels=200)
+    case.positive[0], case.hidden[0] = 0, False
+    case.positive[1], case.hidden[1] = 1, False
+    case.positive[2], case.hidden[2] = 0, True
+    got = full_gradients(case.x, case.rows, case.targets, masked=case.masked, loss=loss, compute=torch.float64)
+    assert all(bool(tensor.isfinite().all()) for tensor in got)
+    assert not got[1][2].any()
+    if loss == "softmax":
+        assert not got[1][:2].any()
+        assert float(got[0]) == 0
+
+
+@both_losses
+@pytest.mark.parametrize("bias", [False, True])
+def test_steps_equal_autograd_and_torch_adam(loss: LossKind, bias: bool) -> None:
+    case = Case(2)
+    rows = case.rows.clone()
+    full = FullRows(rows, bias=bias, loss=loss, weights=case.weights, compute=torch.float64, betas=(0.8, 0.95), epsilon=1e-6)
+    parameter = torch.nn.Parameter(case.rows.clone())
+    adam = torch.optim.Adam([parameter], betas=(0.8, 0.95), eps=1e-6)
+    given_x = case.x[:, :-1] if bias else case.x
+    for step in range(4):
+        rate = 0.05 / (step + 1)
+        x = given_x.clone().requires_grad_()
+        dense = case.dense(loss, torch.cat([x, torch.ones(len(x), 1)], dim=1) if bias else x, parameter)
+        torch.autograd.backward(dense)
+        adam.param_groups[0]["lr"] = rate
+        adam.step()
+        adam.zero_grad()
+        mean, gradient = full.step(given_x, case.targets, rate, case.masked)
+        torch.testing.assert_close(mean, dense.detach())
+        torch.testing.assert_close(gradient, x.grad)
+        torch.testing.assert_close(full.rows, parameter.detach())
+    assert full.rows.data_ptr() == rows.data_ptr(), "float32 rows are updated in place"
+
+
+@both_losses
+def test_bf16_storage_follows_float32(loss: LossKind) -> None:
+    case = Case(3, width=20, dtype=torch.float32)
+    exact = FullRows(case.rows.clone(), loss=loss, mean_over="documents")
+    small = FullRows(case.rows, loss=loss, mean_over="documents", precision="bfloat16")
+    assert torch.equal(small.rows, exact.rows)
+    for _ in range(30):
+        losses = [full.step(case.x, case.targets, 0.01, case.masked)[0] for full in (exact, small)]
+    torch.testing.assert_close(losses[0], losses[1], rtol=0.01, atol=1e-3)
+    moved = (exact.rows - case.rows).norm()
+    assert float((small.rows - exact.rows).norm() / moved) < 0.03
+
+
+def test_bf16_products_are_close() -> None:
+    case = Case(4, width=20, dtype=torch.float32)
+    exact, rough = (full_gradients(case.x, case.rows, case.targets, compute=kind) for kind in (torch.float32, torch.bfloat16))
+    for a, b in zip(exact, rough, strict=True):
+        assert float((a - b).norm() / a.norm()) < 0.02
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_state_is_everything(precision: Any) -> None:
+    case = Case(5, dtype=torch.float32)
+    first, second = (FullRows(case.rows.clone(), precision=precision) for _ in range(2))
+    for _ in range(3):
+        first.step(case.x, case.targets, 0.1)
+    for name, value in second.state().items():
+        value.copy_(first.state()[name])
+    for full in (first, second):
+        full.step(case.x, case.targets, 0.1)
+    for name, value in first.state().items():
+        assert torch.equal(value, second.state()[name]), name
+
+
+@settings(max_examples=50)
+@given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False, min_value=-(2.0**100), max_value=2.0**100), min_size=1, max_size=9))
+def test_halves_give_back_the_bits_and_the_upper_one_is_nearest(values: list[float]) -> None:
+    tensor = torch.tensor(values, dtype=torch.float32)
+    high, low = split(tensor)
+    assert torch.equal(joined(high, low).view(torch.int32), tensor.view(torch.int32))
+    assert torch.equal((high.float() - tensor).abs(), (tensor.bfloat16().float() - tensor).abs())
+
+
+def test_moments_are_right_on_average_though_each_step_is_below_their_precision() -> None:
+    """A second moment of 1 whose gradient is 0 decays by a thousandth per step, a quarter of bf16's unit."""
+    table = SplitTable(torch.zeros(128, 256), kernels=False)
+    table.second.fill_(1)
+    for step in range(100):
+        table.update(0, 128, torch.zeros(128, 256), 1.0, AdamFactors.of(step + 1, 0.1, (0.9, 0.999), 1e-8), step)
+    assert float(table.second.float().mean()) == pytest.approx(0.999**100, rel=2e-3)
+    assert len(set(table.second.flatten().tolist())) > 5, "numbers must not be rounded alike"
+
+
+def test_random_bits_depend_on_position_and_step_alone() -> None:
+    whole = random_bits(torch.Size([6]), 2**32 - 3, 77, torch.device("cpu"))
+    assert whole.tolist() == [hashed((2**32 - 3 + place) ^ 77) for place in range(6)]
+    assert torch.equal(random_bits(torch.Size([2, 2]), 2**32 - 1, 77, torch.device("cpu")).view(-1), whole[2:])
+    many = random_bits(torch.Size([20_000]), 0, hashed(5), torch.device("cpu"))
+    for bits in (many & 0xFFFF, many >> 16):
+        assert float(bits.double().mean()) == pytest.approx(0x8000, rel=0.02)
+        assert float(bits.double().std()) == pytest.approx(0x10000 / 12**0.5, rel=0.02)
+
+
+def test_padding_is_never_touched() -> None:
+    case = Case(6, dtype=torch.float32)
+    full = FullRows(case.rows, precision="bfloat16", compute=torch.bfloat16)
+    for _ in range(2):
+        full.step(case.x, case.targets, 0.1)
+    assert isinstance(full.table, SplitTable)
+    for value in full.table.state().values():
+        assert not value[len(case.rows) :].any()
+        assert not value[:, case.rows.shape[1] :].any()
+
+
+def test_kernels_without_bf16_are_refused() -> None:
+    with pytest.raises(ValueError, match="float32"):
+        FullRows(torch.zeros(4, 2), variant="fused")

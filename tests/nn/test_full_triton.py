@@ -1,0 +1,127 @@
+"""Triton kernels against torch: on a GPU, or where Triton is installed without one, in its interpreter.
+
+TRITON_INTERPRET=1 pytest tests/nn/test_full_triton.py
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from benchmarks.full_engine_parts import Problem
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from longtail.nn.batches import Bags, DeviceCsr
+from longtail.nn.full import FullRows, LossKind, Variant, sweep
+from longtail.nn.full.tables import Float32Table, SplitTable, hashed, padded
+from longtail.nn.row_adam import AdamFactors
+
+ON_GPU = torch.cuda.is_available()
+if not ON_GPU:
+    os.environ["TRITON_INTERPRET"] = "1"  # read when kernels are defined
+pytest.importorskip("triton", reason="Triton is not installed")
+triton_kernels: Any = pytest.importorskip("longtail.nn.full.triton_kernels")
+
+pytestmark = pytest.mark.gpu
+DEVICE = "cuda" if ON_GPU else "cpu"
+
+
+@pytest.fixture(autouse=True)
+def _many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sweep.BLOCK_SCORES, DEVICE, 1)
+
+
+@pytest.mark.parametrize("variant", ["epilogue", "fused"])
+@pytest.mark.parametrize("loss", ["bce", "softmax"])
+@pytest.mark.parametrize("shape", [(5, 300, 20), (130, 257, 70)])
+def test_loss_and_gradients_are_the_dense_ones_within_bf16(loss: LossKind, variant: Variant, shape: tuple[int, int, int]) -> None:
+    errors = Problem(*shape, loss, DEVICE).errors(variant, torch.bfloat16)
+    assert not isinstance(errors, str), errors
+    assert float(errors[0]) < (1e-4 if variant == "epilogue" else 1e-5)
+    assert float(errors[1]) < 8e-3
+    assert float(errors[2]) < 8e-3
+
+
+@pytest.mark.parametrize("tiles", triton_kernels.TILES.values(), ids=triton_kernels.TILES.keys())
+def test_every_cut_gives_the_slopes(tiles: Any) -> None:
+    x, rows = (padded(random((n, 40)), torch.bfloat16, 8) for n in (70, 300))
+    slopes = torch.full((len(x), len(rows)), torch.nan, dtype=torch.bfloat16, device=DEVICE)
+    loss = triton_kernels.bce_slopes(x, rows, slopes, 67, 297, tiles)
+    scores = (x.double() @ rows.double().T)[:67, :297]
+    # The interpreter cuts to bf16 where a GPU rounds.
+    torch.testing.assert_close(slopes[:67, :297].double(), scores.sigmoid(), rtol=5e-3 if ON_GPU else 8e-3, atol=1e-9)
+    assert float(loss) == pytest.approx(float(torch.nn.functional.softplus(scores).sum()), rel=1e-5)
+    assert bool(slopes.isfinite().all()), "padding is multiplied by zeros"
+
+
+@pytest.mark.parametrize("shift", [-30.0, 12.0, 40.0])
+def test_tiny_chances_and_large_scores_keep_their_loss(shift: float) -> None:
+    """Rows that add `shift` to every score: sigmoids of 1e-13 are not 0, losses of large scores are the scores."""
+    x, rows = padded(torch.ones((16, 16), device=DEVICE), torch.bfloat16, 8), padded(torch.full((128, 16), shift / 16, device=DEVICE), torch.bfloat16, 8)
+    slopes = torch.empty((16, 128), dtype=torch.bfloat16, device=DEVICE)
+    scores = x.double() @ rows.double().T
+    for loss in (triton_kernels.bce_slopes(x, rows, slopes, 16, 128), triton_kernels.bce_in_place(scores.bfloat16(), 16, 128)):
+        assert float(loss) == pytest.approx(float(torch.nn.functional.softplus(scores).sum()), rel=1e-4)
+    torch.testing.assert_close(slopes.double(), scores.sigmoid(), rtol=1e-2, atol=0)
+
+
+def test_what_is_not_a_number_is_seen() -> None:
+    x, rows = (torch.full((n, 16), torch.nan, dtype=torch.bfloat16, device=DEVICE) for n in (16, 128))
+    assert bool(triton_kernels.bce_slopes(x, rows, torch.empty((16, 128), dtype=torch.bfloat16, device=DEVICE), 16, 128).isnan())
+
+
+def test_the_update_gives_the_bits_of_torch() -> None:
+    rows, gradient = random((130, 30)), random((130, 32))
+    ours, theirs = SplitTable(rows, kernels=True), SplitTable(rows, kernels=False)
+    for step in (1, 2, 3):
+        for table in (ours, theirs):
+            table.update(0, 130, gradient.bfloat16(), 0.5, AdamFactors.of(step, 0.01, (0.9, 0.999), 1e-8), step)
+    torch.testing.assert_close(ours.rows, theirs.rows, rtol=1e-6, atol=1e-7)
+    for name in ("first", "second"):
+        a, b = ours.state()[name].float(), theirs.state()[name].float()
+        # A float32 sum that differs in its last bit may be rounded to the other side.
+        assert float((a != b).float().mean()) < 1e-3
+        torch.testing.assert_close(a, b, rtol=1e-2, atol=0)
+    assert not ours.first[130:].any()
+
+
+def test_the_update_in_float32_is_that_of_torch() -> None:
+    start, gradient = random((130, 30)), random((136, 32)).bfloat16()
+    rows, theirs = start.clone(), torch.nn.Parameter(start.clone())
+    ours, adam = Float32Table(rows, kernels=True), torch.optim.Adam([theirs], lr=0.01)
+    for step in (1, 2, 3):
+        ours.update(0, 130, gradient, 0.5, AdamFactors.of(step, 0.01, (0.9, 0.999), 1e-8), step)
+        theirs.grad = gradient[:130, :30].float() * 0.5
+        adam.step()
+    torch.testing.assert_close(rows, theirs.detach(), rtol=1e-6, atol=1e-7)
+
+
+def test_steps_train_as_torch_does() -> None:
+    x, rows = random((20, 24)), random((300, 24))
+    targets = csr_array((np.random.default_rng(0).random((20, 300)) < 0.02).astype(np.float32))
+    bags: Bags = DeviceCsr(targets, DEVICE).rows(np.arange(20))
+    variants: tuple[Variant, ...] = ("torch", "fused")
+    engines = [FullRows(rows, precision="bfloat16", compute=torch.bfloat16, variant=variant, mean_over="documents") for variant in variants]
+    for _ in range(3):
+        losses = [engine.step(x, bags, 0.01)[0] for engine in engines]
+    assert float(losses[1]) == pytest.approx(float(losses[0]), rel=1e-3)
+    moved = (engines[0].rows - rows).norm()
+    assert float((engines[0].rows - engines[1].rows).norm() / moved) < 0.02
+
+
+def test_positions_beyond_32_bits_are_folded_as_in_torch() -> None:
+    """The halves of two tables are updated at positions that differ by 2^32: the same random bits."""
+    table, other = (SplitTable(torch.zeros((128, 16), device=DEVICE), kernels=True) for _ in range(2))
+    gradient, factors = random((128, 16)).bfloat16(), AdamFactors.of(1, 0.01, (0.9, 0.999), 1e-8)
+    for tensors, position in ((table.state(), 5), (other.state(), 5 + 2**32)):
+        triton_kernels.adam_split(*tensors.values(), gradient, 1.0, factors, position, hashed(1))
+    for name, value in table.state().items():
+        assert torch.equal(value, other.state()[name]), name
+
+
+def random(shape: tuple[int, int]) -> Tensor:
+    return torch.from_numpy(np.random.default_rng(shape).standard_normal(shape, dtype=np.float32) / 2).to(DEVICE)

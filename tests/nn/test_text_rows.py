@@ -1,0 +1,50 @@
+"""Rows made of words: their values and gradients against plain dense algebra."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import csr_array, random_array
+
+from longtail.nn.row_table import RowTable
+from longtail.nn.text_rows import TextRows
+
+
+def case(graph: bool) -> tuple[TextRows, torch.Tensor, torch.Tensor]:
+    """6 labels over 9 tokens, of which two occur in no text; the dense Z and (I + g G) beside it."""
+    rng = np.random.default_rng(0)
+    texts = csr_array(random_array((6, 9), density=0.4, rng=rng, dtype=np.float32))
+    texts = csr_array(texts.multiply(np.array([1, 1, 0, 1, 1, 1, 1, 0, 1], dtype=np.float32)))
+    texts.eliminate_zeros()
+    neighbours = csr_array(random_array((6, 6), density=0.4, rng=rng, dtype=np.float32))
+    rows = TextRows(RowTable.random(9, 4, rng), texts, neighbours if graph else None, graph_gain=0.5)
+    spread = torch.eye(6) + 0.5 * torch.from_numpy(neighbours.toarray()) if graph else torch.eye(6)
+    return rows, torch.from_numpy(texts.toarray()), spread
+
+
+@pytest.mark.parametrize("graph", [True, False])
+def test_rows_are_texts_and_neighbours_texts(graph: bool) -> None:
+    rows, texts, spread = case(graph)
+    torch.testing.assert_close(rows(), spread @ texts @ rows.table.weight.detach())
+    assert not rows().requires_grad
+
+
+@pytest.mark.parametrize("graph", [True, False])
+def test_gradients_reach_tokens_and_gains(graph: bool) -> None:
+    rows, texts, spread = case(graph)
+    wanted = torch.randn(6, 4, generator=torch.Generator().manual_seed(1))
+    found = torch.zeros(9, 4)
+    found[rows.tokens] = rows.gradient(wanted)
+    torch.testing.assert_close(found, texts.T @ spread.T @ wanted)
+    own = texts @ rows.table.weight.detach()
+    assert rows.gains.grad is not None
+    torch.testing.assert_close(rows.gains.grad[0], (own * wanted).sum())
+    if graph:
+        torch.testing.assert_close(rows.gains.grad[1], (((spread - torch.eye(6)) / 0.5) @ own * wanted).sum())
+
+
+def test_only_tokens_of_texts_are_named() -> None:
+    rows, texts, _ = case(graph=True)
+    assert rows.tokens.tolist() == torch.nonzero(texts.sum(0))[:, 0].tolist()
+    assert len(rows.tokens) < 9

@@ -1,0 +1,125 @@
+"""The default recipe: what its rows are made of, and what lacking or strange data gets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from longtail import api
+from longtail.config import from_text
+from longtail.data.dataset import Dataset
+from longtail.data.synthetic import SyntheticConfig, synthesise
+from longtail.evaluation import evaluate
+from longtail.recipes.direct import Direct, DirectConfig, default_epochs, first_bias, related_labels
+from longtail.training.prepare import prepare
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SMALL = ("encoder.width=16", "train.epochs=10", "train.rate=0.02", "features.subwords=none", "features.pairs=false")
+
+
+def recipe(*settings: str) -> Direct:
+    return Direct(from_text(DirectConfig(), (*SMALL, *settings)))
+
+
+@pytest.fixture(scope="module")
+def data() -> Dataset:
+    return synthesise(SyntheticConfig(documents=400, test_documents=200, labels=60, topics=6), 0).dataset
+
+
+def trained(data: Dataset, folder: Path, *settings: str) -> Any:
+    return evaluate(api.train(data, folder, recipe(*settings), device="cpu"), data)
+
+
+def test_it_learns_and_label_text_helps_rare_labels(data: Dataset, tmp_path: Path) -> None:
+    whole = trained(data, tmp_path / "whole")
+    alone = trained(data, tmp_path / "alone", "labels.text=false", "labels.documents=false")
+    assert whole["P@1"] > 40
+    assert whole["PSP@5"] > alone["PSP@5"] + 3
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("labels.free=false",), ("labels.neighbours=false",), ("labels.documents=false",), ("train.softmax=true",), ("encoder.residual=false",),
+        ("train.propensity=true", "train.smoothing=0.2", "encoder.token_dropout=0.2"), ("predict.index=hnsw",), ("ensemble.learners=2",),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_every_setting_trains(settings: tuple[str, ...], data: Dataset, tmp_path: Path) -> None:
+    assert trained(data, tmp_path / "run", *settings)["P@1"] > 20
+
+
+def test_data_without_label_text(data: Dataset, tmp_path: Path) -> None:
+    bare = replace(data, labels=replace(data.labels, fields={}))
+    assert trained(bare, tmp_path / "run")["P@1"] > 20
+
+
+def test_label_texts_become_documents_of_their_own_label(data: Dataset) -> None:
+    ready = prepare(data, recipe().config.features)
+    documents, targets, masked = recipe().examples(ready, None)
+    assert ready.label_texts is not None
+    assert ready.label_texts.sparse is not None
+    with_text = np.flatnonzero(np.diff(ready.label_texts.sparse.indptr) > 0)
+    assert len(documents) == targets.shape[0] == ready.n_documents + len(with_text)
+    np.testing.assert_array_equal(targets[ready.n_documents :].indices, with_text)
+    assert masked is None or masked.shape == targets.shape
+    assert len(recipe("labels.documents=false").examples(ready, None)[0]) == ready.n_documents
+
+
+def test_related_labels_are_neither_right_nor_wrong_for_a_label_text(data: Dataset) -> None:
+    """Document 0 is label 2 and has label 1; labels 0 and 1 are neighbours."""
+    from scipy.sparse import csr_array
+
+    ready = prepare(data, recipe().config.features)
+    targets = csr_array(np.array([[0, 1, 0, 0]], np.float32))
+    small = replace(ready, targets=targets, masked=np.array([[0, 2]]))
+    graph = csr_array(np.array([[2, 1, 0, 0], [3, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]], np.float32))
+    found = related_labels(small, small.masked_matrix(), graph).toarray()
+    np.testing.assert_array_equal(found, [[0, 1, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]])
+    assert related_labels(small, None, None).nnz == 0
+
+
+def test_masked_pairs_reach_the_objective(data: Dataset) -> None:
+    ready = prepare(data, recipe().config.features)
+    assert len(ready.masked), "the planted data has documents that are labels"
+    masked = recipe().examples(ready, None)[2]
+    assert masked is not None
+    np.testing.assert_array_equal(np.stack(masked[: ready.n_documents].nonzero(), axis=1), ready.masked[np.lexsort((ready.masked[:, 1], ready.masked[:, 0]))])
+
+
+def test_trust_grows_with_the_documents_of_a_label(data: Dataset) -> None:
+    ready = prepare(data, recipe().config.features)
+    counts, trust = ready.label_counts(), recipe("labels.trust=3").trust(ready)[:, 0].numpy()
+    np.testing.assert_allclose(trust, counts / (counts + 3), rtol=1e-6)
+    assert np.all(recipe("labels.trust=0").trust(ready).numpy() == 1)
+    assert np.all(recipe("labels.free=false").trust(ready).numpy() == 0)
+    # without text there is nothing else to trust
+    assert np.all(recipe("labels.free=false").trust(replace(ready, label_texts=None)).numpy() == 1)
+
+
+def test_no_graph_where_labels_never_occur_together(data: Dataset, tmp_path: Path) -> None:
+    from longtail.training.run import Run
+
+    ready = prepare(data, recipe().config.features)
+    single = ready.targets.copy()
+    first = single.indptr[:-1]
+    lonely = type(single)((np.ones(len(first), np.float32), single.indices[first], np.arange(len(first) + 1)), shape=single.shape)
+    with Run.open(tmp_path / "run", {}, seed=0, device="cpu") as run:
+        assert recipe().label_graph(replace(ready, targets=lonely), run) is None
+        assert recipe("labels.graph.head_documents=1000").label_graph(ready, run) is not None
+        assert recipe().label_graph(replace(ready, label_texts=None), run) is None
+
+
+def test_epochs_follow_from_the_number_of_documents() -> None:
+    assert [default_epochs(n) for n in (10, 12_394, 80_657, 505_916, 10**8)] == [60, 60, 25, 10, 8]
+
+
+def test_first_bias_is_the_logit_of_the_average_label(data: Dataset) -> None:
+    targets = prepare(data, recipe().config.features).targets
+    share = targets.nnz / (targets.shape[0] * targets.shape[1])
+    assert 1 / (1 + np.exp(-float(first_bias(targets)))) == pytest.approx(share, rel=1e-5)
