@@ -361,7 +361,10 @@ def test_new_documents_are_linked_by_anchors(planted: Dataset, tmp_path: Path) -
     texts = ["noise1 noise2", "noise1 noise2", "noise1 noise2"]
     found = model.predict(texts, k=3, anchors=[["topic-id-owl"], ["never heard of"], []])
     assert "id-owl" in [p.label for p in found[0]]
-    assert found[1] == found[2] == model.predict("noise1 noise2", k=3)[0], "an anchor that training did not know links to nothing"
+    alone = model.predict("noise1 noise2", k=3)[0]
+    for same in found[1:]:  # up to the last bit: products of one row and of three may round differently
+        assert [p.label for p in same] == [p.label for p in alone], "an anchor that training did not know links to nothing"
+        assert [p.score for p in same] == pytest.approx([p.score for p in alone], rel=1e-5)
     context = model.context(1, anchors=[["topic-id-owl"]])
     assert context is not None
     links = ranker.space.given(1, context)

@@ -167,4 +167,6 @@ class FrozenMessages:
 
 def _root(values: F32) -> F32:
     """(B, D) of (B, ..., D): a tree's first entry is its root."""
-    return values.reshape(len(values), -1, values.shape[-1])[:, 0]
+    while values.ndim > 2:
+        values = values[:, 0]
+    return values

@@ -104,4 +104,6 @@ def gin_encoder(hops: int, width: int, rng: np.random.Generator, *, dropout: flo
 
 def _root(values: Tensor) -> Tensor:
     """(B, D) of (B, ..., D): a tree's first entry is its root."""
-    return values.reshape(len(values), -1, values.shape[-1])[:, 0]
+    while values.dim() > 2:
+        values = values[:, 0]
+    return values
