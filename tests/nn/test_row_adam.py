@@ -162,3 +162,18 @@ def test_different_rows_of_their_own_step_like_bags_of_one(reference: bool) -> N
     torch.testing.assert_close(alone.table, bagged.table)
     assert not torch.equal(alone.table[3], start[3])
     assert not Bags.joined([bags, Bags.of_rows(rows)]).one_each
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10**6), rows=st.integers(1, 30), width=st.integers(1, 40))
+def test_the_kernel_for_given_rows_equals_the_reference(seed: int, rows: int, width: int) -> None:
+    rng = np.random.default_rng(seed)
+    start = torch.from_numpy(rng.standard_normal((rows, width), dtype=np.float32))
+    fast, reference = RowAdam(start.clone()), RowAdam(start.clone(), reference=True)
+    for _ in range(3):
+        chosen = torch.from_numpy(np.flatnonzero(rng.random(rows) < 0.5))
+        gradient = torch.from_numpy(rng.standard_normal((len(chosen), width), dtype=np.float32))
+        fast.update_rows(chosen, gradient, 0.01)
+        reference.update_rows(chosen, gradient, 0.01)
+    for name, value in {"table": fast.table, **fast.state()}.items():
+        torch.testing.assert_close(value, {"table": reference.table, **reference.state()}[name], rtol=1e-5, atol=1e-5)

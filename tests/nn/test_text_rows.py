@@ -34,6 +34,7 @@ def test_rows_are_texts_and_neighbours_texts(graph: bool) -> None:
 def test_gradients_reach_tokens_and_gains(graph: bool) -> None:
     rows, texts, spread = case(graph)
     wanted = torch.randn(6, 4, generator=torch.Generator().manual_seed(1))
+    rows()
     found = torch.zeros(9, 4)
     found[rows.tokens] = rows.gradient(wanted)
     torch.testing.assert_close(found, texts.T @ spread.T @ wanted)

@@ -14,7 +14,7 @@ from longtail.config import from_text
 from longtail.data.dataset import Dataset
 from longtail.data.synthetic import SyntheticConfig, synthesise
 from longtail.evaluation import evaluate
-from longtail.recipes.direct import Direct, DirectConfig, default_epochs, first_bias, related_labels
+from longtail.recipes.direct import Direct, DirectConfig, default_epochs, default_rate, first_bias, related_labels
 from longtail.training.prepare import prepare
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -45,7 +45,7 @@ def test_it_learns_and_label_text_helps_rare_labels(data: Dataset, tmp_path: Pat
 @pytest.mark.parametrize(
     "settings",
     [
-        ("labels.free=false",), ("labels.neighbours=false",), ("labels.documents=false",), ("train.softmax=true",), ("encoder.residual=false",),
+        ("labels.free=false",), ("labels.neighbours=true",), ("labels.documents=false",), ("train.softmax=true",), ("encoder.residual=false",),
         ("train.propensity=true", "train.smoothing=0.2", "encoder.token_dropout=0.2"), ("predict.index=hnsw",), ("ensemble.learners=2",),
     ],
     ids=" ".join,
@@ -117,6 +117,7 @@ def test_no_graph_where_labels_never_occur_together(data: Dataset, tmp_path: Pat
 
 def test_epochs_follow_from_the_number_of_documents() -> None:
     assert [default_epochs(n) for n in (10, 12_394, 80_657, 505_916, 10**8)] == [60, 60, 25, 10, 8]
+    assert [round(default_rate(n), 4) for n in (10, 25_000, 100_000, 400_000, 10**8)] == [0.001, 0.001, 0.002, 0.004, 0.005]
 
 
 def test_first_bias_is_the_logit_of_the_average_label(data: Dataset) -> None:

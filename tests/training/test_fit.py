@@ -117,7 +117,7 @@ class Memory:
         self.killed_after = killed_after
         self.saved: tuple[int, dict[str, NDArray[Any]]] | None = None
 
-    def due(self) -> bool:
+    def due(self, size: int) -> bool:
         return True
 
     def load(self) -> tuple[int, dict[str, NDArray[Any]]] | None:

@@ -205,11 +205,15 @@ def test_saving_takes_a_tenth_of_the_time_at_most(tmp_path: Path, monkeypatch: p
         now += 5.0
         path.write_bytes(b"")
 
-    now = 1.0
-    assert checkpoint.due()
-    checkpoint.save(1, {})
-    assert not checkpoint.due()  # 5 of 6 seconds went into saving
-    now = 49.0  # not yet ten times what saving took
-    assert not checkpoint.due()
-    now = 51.0
-    assert checkpoint.due()
+    size = int(StageCheckpoint.FIRST_GUESS)  # a second, as far as is known
+    arrays = {"a": np.zeros(size // 8)}
+    now = 9.0
+    assert not checkpoint.due(size)
+    now = 10.0
+    assert checkpoint.due(size)
+    checkpoint.save(1, arrays)  # it takes 5 seconds
+    now = 99.0
+    assert not checkpoint.due(size)  # two saves of 5 seconds are more than a tenth
+    assert checkpoint.due(size // 2)
+    now = 101.0
+    assert checkpoint.due(size)

@@ -154,8 +154,11 @@ class Dataset:
     def hold_out(self, share: float, seed: int) -> Dataset:
         """Training documents split by seed: `share` of them become the test side. The real test side is not touched.
 
-        This is how everything is chosen: on a slice of the training data, never on the test split.
+        This is how everything is chosen: on a slice of the training data, never on the test split. Pairs whose reverse is left
+        in training are masked, as in test splits of data whose documents are labels: a choice would be made by who copies best.
         """
+        from longtail.data.identity import check_reciprocal
+
         n = len(self.train)
         held = round(n * share)
         if not 0 < held < n:
@@ -165,13 +168,16 @@ class Dataset:
             )
         order = np.random.default_rng([seed, 0x7A11]).permutation(n)
         kept, out = np.sort(order[held:]), np.sort(order[:held])
-        return replace(
+        slice_of = replace(
             self,
             name=f"{self.name}[held out {share:g}, seed {seed}]",
             train=self.train.rows(kept),
             test=self.train.rows(out),
             graphs={name: graph.document_rows(kept) for name, graph in self.graphs.items()},
         )
+        test = slice_of.need_test()
+        masked = np.unique(np.concatenate([test.masked, check_reciprocal(slice_of).test]), axis=0)
+        return replace(slice_of, test=replace(test, masked=masked))
 
     def need_test(self) -> Split:
         if self.test is None:

@@ -25,12 +25,14 @@ class Bags:
     starts: (B + 1,) int64; bag b holds entries starts[b]..starts[b + 1].
     ids: (P,) int32, row numbers.  weights: (P,) float.
     one_each: every bag is one row of weight 1, and no two are the same.
+    named: the different rows, (U,) int64 ascending, and the place of every entry's row among them, (P,); None if not known.
     """
 
     starts: Tensor
     ids: Tensor
     weights: Tensor
     one_each: bool = False
+    named: tuple[Tensor, Tensor] | None = None
 
     def __len__(self) -> int:
         return int(self.starts.shape[0]) - 1
@@ -81,11 +83,13 @@ class TensorBatch:
 class DeviceCsr:
     """A CSR array whose entries live on a device; rows are taken there.
 
-    Row pointers stay in numpy: the size of a selection is then known without asking the GPU.
+    Row pointers stay in numpy: the size of a selection is then known without asking the GPU. With `named`, so do the columns,
+    and bags come with their different rows: whoever updates those need not ask the GPU, either.
     """
 
-    def __init__(self, csr: Csr, device: torch.device | str = "cpu") -> None:
+    def __init__(self, csr: Csr, device: torch.device | str = "cpu", *, named: bool = False) -> None:
         self.columns = int(csr.shape[1])
+        self._columns_of = ColumnNames(np.asarray(csr.indices), self.columns) if named else None
         self.starts = np.asarray(csr.indptr, dtype=np.int64)
         self.ids = to_tensor(np.asarray(csr.indices).astype(np.int32, copy=False), device)
         self.weights = to_tensor(np.asarray(csr.data).astype(np.float32, copy=False), device)
@@ -101,7 +105,31 @@ class DeviceCsr:
         np.cumsum(lengths, out=starts[1:])
         place = np.arange(starts[-1]) + np.repeat(begin - starts[:-1], lengths)
         at = sent(place, self.ids.device)
-        return Bags(sent(starts, self.ids.device), self.ids[at], self.weights[at])
+        named = None if self._columns_of is None else self._columns_of.at(place)
+        return Bags(
+            sent(starts, self.ids.device),
+            self.ids[at],
+            self.weights[at],
+            named=None if named is None else (sent(named[0], self.ids.device), sent(named[1], self.ids.device)),
+        )
+
+
+class ColumnNames:
+    """Which different columns some entries of a CSR array have. columns: of every entry.  count: of the array."""
+
+    def __init__(self, columns: NDArray[Any], count: int) -> None:
+        self._columns = columns
+        self._seen = np.zeros(count, dtype=np.bool_)
+        self._place = np.zeros(count, dtype=np.int64)
+
+    def at(self, entries: I64) -> tuple[I64, I64]:
+        """The different columns of these entries, ascending, and the place of every entry's column among them."""
+        columns = self._columns[entries]
+        self._seen[columns] = True
+        different = np.flatnonzero(self._seen)
+        self._seen[different] = False
+        self._place[different] = np.arange(len(different))
+        return different, self._place[columns]
 
 
 class Documents:
@@ -110,7 +138,7 @@ class Documents:
     def __init__(self, batch: Batch, device: torch.device | str = "cpu") -> None:
         self.device = torch.device(device)
         self._length = len(batch)
-        self._sparse = None if batch.sparse is None else DeviceCsr(batch.sparse, device)
+        self._sparse = None if batch.sparse is None else DeviceCsr(batch.sparse, device, named=self.device.type == "cuda")
         self._dense = None if batch.dense is None else to_tensor(batch.dense.astype(np.float32, copy=False), device)
         self._tokens = None if batch.tokens is None else to_tensor(batch.tokens.astype(np.int32, copy=False), device)
 

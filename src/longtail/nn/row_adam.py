@@ -94,7 +94,7 @@ class RowAdam:
         if bags.one_each:
             self.update_rows(bags.ids.long(), gradient_BD.to(self.table.dtype), rate)
             return
-        rows, place = self.named_rows(bags.ids.long())
+        rows, place = bags.named or self.named_rows(bags.ids.long())
         self.update_rows(rows, summed_by_row(bags, place, len(rows), gradient_BD.to(self.table.dtype)), rate)
 
     def _step_by_kernel(self, bags: Bags, gradient_BD: Tensor, rate: float) -> None:
@@ -129,7 +129,13 @@ class RowAdam:
 
     @torch.no_grad()
     def update_rows(self, rows: Tensor, gradient_UD: Tensor, rate: float) -> None:
-        """A step, in torch, on different `rows` (U,) int64 with their gradients (U, D)."""
+        """A step on different `rows` (U,) int64 with their gradients (U, D)."""
+        if self.by_kernel:
+            from longtail.nn.row_kernels import adam_rows
+
+            gradient = gradient_UD.to(self.table.dtype).contiguous().numpy()
+            adam_rows(self.table.numpy(), self.first.numpy(), self.second.numpy(), rows.numpy(), gradient, self.factors(rate))
+            return
         keep_first, add_first, keep_second, add_second, corrected, spread, epsilon = self.factors(rate).tolist()
         first = self.first[rows].mul_(keep_first).add_(gradient_UD, alpha=add_first)
         second = self.second[rows].mul_(keep_second).addcmul_(gradient_UD, gradient_UD, value=add_second)

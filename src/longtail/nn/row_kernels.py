@@ -97,6 +97,14 @@ def adam_row(row: NDArray[Any], first: NDArray[Any], second: NDArray[Any], gradi
 
 
 @compiled(parallel=True)
+def adam_rows(table: NDArray[Any], first: NDArray[Any], second: NDArray[Any], rows: I64, gradient_UD: NDArray[Any], factors: NDArray[Any]) -> None:
+    """Adam on different rows, each with its gradient."""
+    for place in prange(rows.size):
+        u = np.int64(place)
+        adam_row(table[rows[u]], first[rows[u]], second[rows[u]], gradient_UD[u], factors)
+
+
+@compiled(parallel=True)
 def adam_from_bags(
     table: NDArray[Any],
     first: NDArray[Any],

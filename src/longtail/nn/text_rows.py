@@ -29,19 +29,26 @@ class TextRows(nn.Module):
         self.sums = Convolution(compact, device)
         self.neighbours = None if graph is None else Convolution(graph, device)
         self.gains = nn.Parameter(torch.tensor([1.0] if graph is None else [1.0, graph_gain], device=device))
+        # What the gains multiply, of the last `forward`; a buffer, so that a resumed training has it.
+        self.orders: Tensor
+        self.register_buffer("orders", torch.zeros(len(self.gains), texts.shape[0], table.weight.shape[1], device=device))
 
+    @torch.no_grad()
     def forward(self) -> Tensor:
-        """(L, D), without gradients."""
-        with torch.no_grad():
-            return self._composed(self.table.weight.index_select(0, self.tokens))
+        """(L, D), without gradients: `gradient` gives them."""
+        self.orders[0] = self.sums(self.table.weight.index_select(0, self.tokens))
+        if self.neighbours is not None:
+            self.orders[1] = self.neighbours(self.orders[0])
+        return torch.tensordot(self.gains, self.orders, dims=1)
 
+    @torch.no_grad()
     def gradient(self, gradient_LD: Tensor) -> Tensor:
-        """(tokens, D): what a gradient of T means for the vectors of `tokens`; that of the gains is left at them."""
-        vectors = self.table.weight.detach().index_select(0, self.tokens).requires_grad_()
-        torch.autograd.backward(self._composed(vectors), gradient_LD)
-        assert vectors.grad is not None
-        return vectors.grad
+        """(tokens, D): what a gradient of the last `forward` means for the vectors of `tokens`; that of the gains is left at them.
 
-    def _composed(self, vectors: Tensor) -> Tensor:
-        own = self.sums(vectors)
-        return self.gains[0] * own if self.neighbours is None else self.gains[0] * own + self.gains[1] * self.neighbours(own)
+        T is linear in the vectors, so nothing has to be computed forth again before it goes back.
+        """
+        self.gains.grad = torch.stack([(gradient_LD * order).sum() for order in self.orders])
+        of_own = self.gains[0] * gradient_LD
+        if self.neighbours is not None:
+            of_own += self.gains[1] * self.neighbours.back(gradient_LD)
+        return self.sums.back(of_own)

@@ -2,14 +2,13 @@
 
     v = ReLU(E x)             weighted sum of the vectors of a document's words, word pairs and character 4-grams
     z = v + ReLU(R v)         a residual
-    w_l = g_0 (E Z)_l + g_1 (G E Z)_l + n_l / (n_l + trust) f_l
-                              the label's text in the same vectors, its neighbours' text, and a free vector f_l that counts
-                              the more, the more documents n_l the label has
+    w_l = g (E Z)_l + n_l / (n_l + trust) f_l
+                              the label's text in the same vectors, and a free vector f_l that counts the more, the more
+                              documents n_l the label has; optionally its neighbours' text in a label graph
     loss                      binary cross-entropy over all labels: on a GPU cheaper than looking for hard negatives
 
 Label texts are training documents as well, of their own label: a label of one document has two. Related labels are neither
-right nor wrong for them. What the data lacks is left out: without label text rows are free vectors, where no labels occur
-together there is no graph.
+right nor wrong for them. What the data lacks is left out: without label text rows are free vectors.
 
 The idea of composed rows is ECLARE's; that all negatives are affordable is a matter of the hardware. The choices were made on
 validation slices: `benchmarks/results/direct_ablation.json`.
@@ -46,10 +45,12 @@ from longtail.training.schedules import OneCycle
 from longtail.training.stage_fit import fit_stage
 from longtail.types import Batch, Csr
 
-# Epochs by the number of documents, where the settings leave it open: more documents need fewer looks at each.
+# Epochs by the number of examples, where the settings leave it open: more of them need fewer looks at each.
 _EPOCHS_SCALE, _FEWEST_EPOCHS, _MOST_EPOCHS = 7000, 8, 60
-# A look at all label texts costs several steps on a CPU, and less than one on a GPU.
-_TEXT_EVERY = {"cpu": 8, "cuda": 1}
+# And the rate: many examples drown the noise of large steps, few are learnt by heart.
+_RATE, _RATE_EXAMPLES, _LOWEST_RATE, _HIGHEST_RATE = 0.002, 100_000, 0.001, 0.005
+# A look at all label texts costs more than a step.
+_TEXT_EVERY = {"cpu": 8, "cuda": 4}
 
 
 @dataclass(frozen=True)
@@ -63,21 +64,21 @@ class EncoderConfig:
 @dataclass(frozen=True)
 class LabelsConfig:
     text: bool = setting(True, "label text is part of a label's classifier")
-    neighbours: bool = setting(True, "the text of neighbours in the label graph, too")
+    neighbours: bool = setting(False, "the text of neighbours in the label graph, too")
     neighbour_gain: float = setting(1.0, "what neighbours' text counts at first; it is trained", low=0)
     documents: bool = setting(True, "label texts are training documents of their own label")
     free: bool = setting(True, "a free vector per label is part of its classifier")
-    trust: float = setting(3.0, "documents at which a label uses half of its free vector; 0: all of it from the first on", low=0)
+    trust: float = setting(1.0, "documents at which a label uses half of its free vector; 0: all of it from the first on", low=0)
     graph: LabelGraphConfig = section(LabelGraphConfig, "which labels are neighbours")
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    epochs: int = setting(0, "passes over the documents; 0: 7000 / sqrt(documents), at least 8 and at most 60", low=0)
+    epochs: int = setting(0, "passes over the examples; 0: 7000 / sqrt(examples), at least 8 and at most 60", low=0)
     batch: int = setting(512, "documents per step; adapts to small and large data, an epoch has 64 to 512 steps", low=1)
-    rate: float = setting(0.002, "highest learning rate of Adam", low=0)
+    rate: float = setting(0.0, "highest learning rate of Adam; 0: 0.002 sqrt(examples / 100,000), from 0.001 to 0.005", low=0)
     warm_up: float = setting(0.25, "share of the training in which the rate rises", low=0, high=1)
-    text_every: int = setting(0, "steps between two looks at the label texts; 0: 1 on a GPU, 8 on a CPU", low=0)
+    text_every: int = setting(0, "steps between two looks at the label texts; 0: 4 on a GPU, 8 on a CPU", low=0)
     smoothing: float = setting(0.0, "target of labels that are neighbours of a document's labels; 0: none", low=0, high=1)
     propensity: bool = setting(False, "positives of rare labels weigh more, by their inverse propensity")
     softmax: bool = setting(False, "decoupled softmax in place of binary cross-entropy")
@@ -148,8 +149,8 @@ class Direct(Recipe):
             text_every=c.train.text_every or _TEXT_EVERY[run.device],
             token_dropout=c.encoder.token_dropout,
         )
-        epochs = c.train.epochs or default_epochs(data.n_documents)
-        fit_stage(objective, run, "training", epochs=epochs, batch=c.train.batch, schedule=OneCycle(c.train.rate, c.train.warm_up))
+        epochs, rate = c.train.epochs or default_epochs(len(documents)), c.train.rate or default_rate(len(documents))
+        fit_stage(objective, run, "training", epochs=epochs, batch=c.train.batch, schedule=OneCycle(rate, c.train.warm_up))
         rows = array(objective.final_rows())
         return IndexedRows(frozen_encoder(encoder), frozen_refinement(block), build_index(rows, c.predict.index, similarity="dot"))
 
@@ -226,8 +227,12 @@ def related_labels(data: TrainingSet, masked: Csr | None, graph: Csr | None) -> 
     return related
 
 
-def default_epochs(documents: int) -> int:
-    return int(np.clip(round(_EPOCHS_SCALE / np.sqrt(documents)), _FEWEST_EPOCHS, _MOST_EPOCHS))
+def default_epochs(examples: int) -> int:
+    return int(np.clip(round(_EPOCHS_SCALE / np.sqrt(examples)), _FEWEST_EPOCHS, _MOST_EPOCHS))
+
+
+def default_rate(examples: int) -> float:
+    return float(np.clip(_RATE * np.sqrt(examples / _RATE_EXAMPLES), _LOWEST_RATE, _HIGHEST_RATE))
 
 
 def first_bias(targets: Csr) -> Tensor:

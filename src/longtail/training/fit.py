@@ -26,8 +26,8 @@ _BATCHES_BETWEEN_LOOKS = {"cpu": 1, "cuda": 50}
 class Checkpoint(Protocol):
     """Keeps the last finished epoch."""
 
-    def due(self) -> bool:
-        """Whether a save is worth its time now."""
+    def due(self, size: int) -> bool:
+        """Whether a save of so many bytes is worth its time now."""
         ...
 
     def load(self) -> tuple[int, dict[str, NDArray[Any]]] | None: ...
@@ -85,8 +85,9 @@ def fit(
         history.append(float(total) / max(objective.size, 1))
         if watch is not None:
             watch.ended(epoch, epochs)
-        if checkpoint is not None and checkpoint.due():
-            arrays = {name: to_array(value) for name, value in objective.state().items()}
+        state = objective.state()
+        if checkpoint is not None and checkpoint.due(sum(value.nbytes for value in state.values())):
+            arrays = {name: to_array(value) for name, value in state.items()}
             checkpoint.save(epoch + 1, arrays | {"fit.history": np.array(history)})
     return history
 
@@ -114,8 +115,8 @@ def _check(total: float, epoch: int, epochs: int, rate: float) -> None:
 
 def to_array(tensor: Tensor) -> NDArray[Any]:
     """A copy as numpy; bf16, which numpy does not know, as uint16 of the same bits."""
-    tensor = tensor.detach().cpu()
-    return (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy().copy()
+    here = tensor.detach().to("cpu", copy=True)
+    return (here.view(torch.uint16) if here.dtype == torch.bfloat16 else here).numpy()
 
 
 @torch.no_grad()

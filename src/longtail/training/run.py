@@ -207,20 +207,25 @@ class Run:
 class StageCheckpoint:
     """The last finished epoch of a long stage: its number and every array needed to go on. Replaced by one rename.
 
-    On a GPU an epoch can be shorter than the writing of its state. `due` is True while saving has taken at most a tenth of
-    the time: a long epoch is always saved, so a kill loses at most one; of short epochs some are skipped, and a kill loses
-    seconds. When a save happened never changes the result.
+    On a GPU an epoch can be shorter than the writing of its state. `due` is True where saving takes at most a tenth of the
+    time, with the save that it asks for: a long epoch is always saved, so a kill loses at most one; of short epochs some are
+    skipped, and a kill loses seconds. When a save happened never changes the result.
     """
+
+    # Bytes per second, before a save was timed: a copy from the GPU, and a write to the disk.
+    FIRST_GUESS = 5e8
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "epoch.safetensors"
         self._opened = self._began = time.monotonic()
         self._saving = 0.0
+        self._saved = 0
 
-    def due(self) -> bool:
-        """Whether to save now. What happens between a True and the end of `save` counts as saving."""
+    def due(self, size: int) -> bool:
+        """Whether to save now. size: in bytes. What happens between a True and the end of `save` counts as saving."""
         self._began = time.monotonic()
-        return self._saving <= 0.1 * (self._began - self._opened)
+        expected = size * self._saving / self._saved if self._saved else size / self.FIRST_GUESS
+        return self._saving + expected <= 0.1 * (self._began - self._opened)
 
     def load(self) -> tuple[int, dict[str, NDArray[Any]]] | None:
         """(epochs done, arrays), or None at the beginning."""
@@ -233,6 +238,7 @@ class StageCheckpoint:
         with written_aside(self.file) as aside:
             write_arrays(aside, {**arrays, "epochs_done": np.array([epochs_done], dtype=np.int64)})
         self._saving += time.monotonic() - self._began
+        self._saved += sum(array.nbytes for array in arrays.values())
 
 
 def _remove_leftovers(folder: Path) -> None:
