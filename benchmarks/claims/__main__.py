@@ -35,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(required=True)
 
     run = commands.add_parser("run", help="train what is needed and write verdicts; the same command goes on where it was interrupted")
-    run.add_argument("ids", nargs="*", metavar="ID", help="claims, e.g. A6 or A6@wordnet-related; all by default")
+    run.add_argument("ids", nargs="*", metavar="ID", help="claims, e.g. A6 or A6@debian-related; all by default")
     run.add_argument("--paper", choices=list(PAPERS), help="only claims of this paper")
     run.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
     run.add_argument("--max-minutes", type=float, help="begin no training after so many minutes; 0 judges only what is trained")

@@ -27,7 +27,7 @@ def claims_of(paper: str) -> tuple[Claim, ...]:
 
 
 def chosen_claims(ids: Sequence[str], paper: str | None) -> dict[str, list[Claim]]:
-    """paper -> claims: those named (``A6`` names ``A6@wordnet-related`` too), or all of a paper, or all."""
+    """paper -> claims: those named (``A6`` names ``A6@debian-related`` too), or all of a paper, or all."""
     by_paper = {name: list(claims_of(name)) for name in ([paper] if paper else PAPERS)}
     known = {name for claims in by_paper.values() for claim in claims for name in (claim.id, claim.catalogued)}
     for unknown in (name for name in ids if name not in known):

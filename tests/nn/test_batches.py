@@ -7,7 +7,6 @@ import torch
 from scipy.sparse import csr_array
 
 from longtail.nn.batches import Bags, DeviceCsr, Documents, tensor_batch, to_tensor
-from longtail.nn.row_adam import RowAdam
 from longtail.types import Batch, Csr
 
 
@@ -68,22 +67,11 @@ def test_a_read_only_array_is_copied_not_shared() -> None:
     assert array.tolist() == [1, 1, 1]
 
 
-def test_bags_can_come_with_the_different_rows_they_name() -> None:
-    csr = DeviceCsr(sparse_rows(), named=True)
-    for index in (np.array([3, 1, 0, 3]), np.array([2]), np.zeros(0, dtype=np.int64)):
-        bags = csr.rows(index)
-        assert bags.named is not None
-        rows, place = bags.named
-        assert rows.tolist() == sorted(set(bags.ids.tolist()))
-        assert rows[place].tolist() == bags.ids.tolist()
-    assert DeviceCsr(sparse_rows()).rows(np.array([0])).named is None
-
-
-def test_an_optimiser_takes_the_named_rows_as_its_own() -> None:
-    gradient = torch.tensor([[1.0, -2.0], [0.5, 3.0]])
-    ends = []
-    for named in (False, True):
-        adam = RowAdam(torch.zeros(4, 2), reference=True)
-        adam.step(DeviceCsr(sparse_rows(), named=named).rows(np.array([0, 3])), gradient, 0.1)
-        ends.append(adam.table)
-    assert torch.equal(*ends)
+def test_a_gpu_finds_the_same_entries_by_itself() -> None:
+    csr = DeviceCsr(sparse_rows())
+    for index in (np.array([3, 1, 0, 3]), np.array([1]), np.zeros(0, dtype=np.int64)):
+        wanted = csr.rows(index)
+        found = csr.rows_there(wanted.starts.numpy(), csr.starts[index])
+        assert torch.equal(found.starts, wanted.starts)
+        assert torch.equal(found.ids, wanted.ids)
+        assert torch.equal(found.weights, wanted.weights)

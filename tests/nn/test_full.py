@@ -16,7 +16,8 @@ from torch import Tensor
 
 from longtail.nn.batches import Bags, DeviceCsr
 from longtail.nn.full import FullRows, LossKind, full_gradients, sweep
-from longtail.nn.full.tables import SplitTable, hashed, joined, random_bits, split
+from longtail.nn.full.pairs import Pairs
+from longtail.nn.full.tables import FixedTable, SplitTable, hashed, joined, random_bits, split
 from longtail.nn.losses import full_bce
 from longtail.nn.row_adam import AdamFactors
 
@@ -71,6 +72,24 @@ def test_loss_and_gradients_equal_the_dense_ones(loss: LossKind, seed: int, docu
     got = full_gradients(x, rows, case.targets, masked=case.masked, weights=case.weights, loss=loss, compute=torch.float64)
     for ours, theirs in zip(got, wanted, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-12)
+
+
+def test_negatives_of_a_document_can_count_less_and_its_pairs_count_in_full() -> None:
+    case = Case(0)
+    x, rows, counts = case.x.requires_grad_(), case.rows.requires_grad_(), torch.linspace(0.01, 1, len(case.x), dtype=torch.float64)
+    targets, hidden = torch.from_numpy(case.positive), torch.from_numpy(case.hidden)
+    losses = torch.nn.functional.binary_cross_entropy_with_logits(x @ rows.T, targets, reduction="none")
+    share = torch.where(targets > 0, 1.0, counts[:, None]).masked_fill(hidden, 0.0)
+    wanted = torch.autograd.grad((losses * share).sum() / len(x), (x, rows))
+    found = torch.empty_like(rows)
+
+    def receive(start: int, count: int, gradient: Tensor, scale: float) -> None:
+        found[start : start + count] = gradient[:count] * scale
+
+    both = bags(np.where(case.hidden, -1, case.positive))
+    sweeper = sweep.Sweep(x.device, mean_over="documents", compute=torch.float64)
+    _, of_x = sweeper(x.detach(), FixedTable(rows), Pairs.marked(both, None), receive, counts)
+    torch.testing.assert_close((of_x, found), wanted, check_dtype=False, rtol=1e-5, atol=1e-9)
 
 
 def test_equals_full_bce() -> None:

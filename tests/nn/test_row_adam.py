@@ -177,3 +177,15 @@ def test_the_kernel_for_given_rows_equals_the_reference(seed: int, rows: int, wi
         reference.update_rows(chosen, gradient, 0.01)
     for name, value in {"table": fast.table, **fast.state()}.items():
         torch.testing.assert_close(value, {"table": reference.table, **reference.state()}[name], rtol=1e-5, atol=1e-5)
+
+
+def test_rows_are_named_in_slots_that_repeat_the_last_one() -> None:
+    adam = RowAdam(torch.zeros(9, 1), reference=True)
+    ids = torch.tensor([7, 2, 7, 5, 2])
+    rows, place, slots = adam.slotted_rows(ids)
+    assert rows.tolist() == [2, 5, 7, 7, 7]
+    assert slots.tolist() == [0, 1, 2, 2, 2]
+    assert rows[place].tolist() == ids.tolist()
+    named, place = adam.named_rows(ids)
+    assert named.tolist() == [2, 5, 7]
+    assert named[place].tolist() == ids.tolist()

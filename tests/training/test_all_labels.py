@@ -9,7 +9,7 @@ from scipy.sparse import csr_array, random_array
 from torch import nn
 
 from longtail.nn.bag_encoder import BagEncoder
-from longtail.nn.batches import DeviceCsr, Documents
+from longtail.nn.batches import Documents
 from longtail.nn.row_table import RowTable
 from longtail.nn.text_rows import TextRows
 from longtail.training.all_labels import AllLabels, Truth, thinned
@@ -24,12 +24,12 @@ def sparse(rows: int, columns: int, seed: int, density: float = 0.4) -> csr_arra
     return csr_array(random_array((rows, columns), density=density, rng=np.random.default_rng(seed), dtype=np.float32))
 
 
-def objective(*, masked: csr_array | None = None, text_every: int = 1, trust: float = 0.5, text: bool = True) -> AllLabels:
+def objective(*, masked: csr_array | None = None, counts: np.ndarray | None = None, text_every: int = 1, trust: float = 0.5, text: bool = True) -> AllLabels:
     encoder = BagEncoder(RowTable.random(WORDS, WIDTH, np.random.default_rng(3)), dropout=0.0)
     texts = TextRows(encoder.table, sparse(LABELS, WORDS, 1), sparse(LABELS, LABELS, 2)) if text else None
     targets = sparse(DOCUMENTS, LABELS, 4)
     targets.data[:] = 1
-    truth = Truth(DeviceCsr(targets), None if masked is None else DeviceCsr(masked))
+    truth = Truth.of(targets, masked, "cpu", negatives_count=counts)
     start = torch.randn(LABELS, WIDTH, generator=torch.Generator().manual_seed(5))
     documents = Documents(Batch(sparse=sparse(DOCUMENTS, WORDS, 6, 0.6)))
     return AllLabels(
@@ -42,7 +42,9 @@ def token_vectors(model: AllLabels) -> torch.Tensor:
     return model.encoder.table.weight.detach().clone()
 
 
-def dense_loss(model: AllLabels, rows: np.ndarray, free: torch.Tensor, table: torch.Tensor, masked: csr_array | None = None) -> torch.Tensor:
+def dense_loss(
+    model: AllLabels, rows: np.ndarray, free: torch.Tensor, table: torch.Tensor, masked: csr_array | None = None, counts: np.ndarray | None = None
+) -> torch.Tensor:
     """The same loss from dense matrices: mean over documents of the sum over labels."""
     documents = torch.from_numpy(sparse(DOCUMENTS, WORDS, 6, 0.6).toarray())[rows]
     targets = torch.from_numpy((sparse(DOCUMENTS, LABELS, 4).toarray() > 0).astype(np.float32))[rows]
@@ -53,6 +55,8 @@ def dense_loss(model: AllLabels, rows: np.ndarray, free: torch.Tensor, table: to
     losses = nn.functional.binary_cross_entropy_with_logits(scores, targets, reduction="none")
     if masked is not None:
         losses = losses * torch.from_numpy(1 - masked.toarray())[rows]
+    if counts is not None:
+        losses = losses * torch.where(targets > 0, 1.0, torch.from_numpy(counts)[rows][:, None])
     return losses.sum() / len(rows)
 
 
@@ -69,12 +73,16 @@ def test_loss_is_that_of_dense_matrices_and_masked_pairs_do_not_count() -> None:
         torch.testing.assert_close(loss, dense_loss(model, rows, free, table, hidden))
 
 
-def test_step_goes_downhill_along_the_dense_gradient() -> None:
+COUNTS = np.linspace(0.01, 1, DOCUMENTS).astype(np.float32)
+
+
+@pytest.mark.parametrize("counts", [None, COUNTS])
+def test_step_goes_downhill_along_the_dense_gradient(counts: np.ndarray | None) -> None:
     """Adam's first step moves each number by the rate against the sign of its gradient."""
-    model, rows = objective(), np.arange(DOCUMENTS)
+    model, rows = objective(counts=counts), np.arange(DOCUMENTS)
     free = model.free.rows.clone().requires_grad_()
     table = token_vectors(model).requires_grad_()
-    torch.autograd.backward(dense_loss(model, rows, free, table))
+    torch.autograd.backward(dense_loss(model, rows, free, table, counts=counts))
     before = free.detach().clone()
     model.step(rows, np.random.default_rng(0), 1e-3)
     assert free.grad is not None

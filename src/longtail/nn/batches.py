@@ -25,14 +25,12 @@ class Bags:
     starts: (B + 1,) int64; bag b holds entries starts[b]..starts[b + 1].
     ids: (P,) int32, row numbers.  weights: (P,) float.
     one_each: every bag is one row of weight 1, and no two are the same.
-    named: the different rows, (U,) int64 ascending, and the place of every entry's row among them, (P,); None if not known.
     """
 
     starts: Tensor
     ids: Tensor
     weights: Tensor
     one_each: bool = False
-    named: tuple[Tensor, Tensor] | None = None
 
     def __len__(self) -> int:
         return int(self.starts.shape[0]) - 1
@@ -40,7 +38,7 @@ class Bags:
     @cached_property
     def owners(self) -> Tensor:
         """(P,) int64: the bag of every entry."""
-        return torch.repeat_interleave(torch.arange(len(self), device=self.ids.device), self.starts.diff(), output_size=len(self.ids))
+        return owners_of(self.starts, len(self.ids))
 
     @staticmethod
     def of_rows(rows: Tensor) -> Bags:
@@ -83,13 +81,11 @@ class TensorBatch:
 class DeviceCsr:
     """A CSR array whose entries live on a device; rows are taken there.
 
-    Row pointers stay in numpy: the size of a selection is then known without asking the GPU. With `named`, so do the columns,
-    and bags come with their different rows: whoever updates those need not ask the GPU, either.
+    Row pointers stay in numpy: the size of a selection is then known without asking the GPU.
     """
 
-    def __init__(self, csr: Csr, device: torch.device | str = "cpu", *, named: bool = False) -> None:
+    def __init__(self, csr: Csr, device: torch.device | str = "cpu") -> None:
         self.columns = int(csr.shape[1])
-        self._columns_of = ColumnNames(np.asarray(csr.indices), self.columns) if named else None
         self.starts = np.asarray(csr.indptr, dtype=np.int64)
         self.ids = to_tensor(np.asarray(csr.indices).astype(np.int32, copy=False), device)
         self.weights = to_tensor(np.asarray(csr.data).astype(np.float32, copy=False), device)
@@ -103,33 +99,23 @@ class DeviceCsr:
         lengths = self.starts[index + 1] - begin
         starts = np.zeros(len(index) + 1, dtype=np.int64)
         np.cumsum(lengths, out=starts[1:])
-        place = np.arange(starts[-1]) + np.repeat(begin - starts[:-1], lengths)
-        at = sent(place, self.ids.device)
-        named = None if self._columns_of is None else self._columns_of.at(place)
-        return Bags(
-            sent(starts, self.ids.device),
-            self.ids[at],
-            self.weights[at],
-            named=None if named is None else (sent(named[0], self.ids.device), sent(named[1], self.ids.device)),
-        )
+        if self.ids.device.type == "cpu":
+            place = to_tensor(np.arange(starts[-1]) + np.repeat(begin - starts[:-1], lengths), "cpu")
+            return Bags(to_tensor(starts, "cpu"), self.ids[place], self.weights[place])
+        return self.rows_there(starts, begin)
+
+    def rows_there(self, starts: I64, begin: I64) -> Bags:
+        """`rows` on a GPU: it is sent where bags start and where rows begin, and finds the entries by itself."""
+        both = sent(np.concatenate([starts, begin - starts[:-1]]), self.ids.device)
+        bounds, shift = both[: len(starts)], both[len(starts) :]
+        owners = owners_of(bounds, int(starts[-1]))
+        place = torch.arange(len(owners), device=owners.device) + shift[owners]
+        return Bags(bounds, self.ids[place], self.weights[place])
 
 
-class ColumnNames:
-    """Which different columns some entries of a CSR array have. columns: of every entry.  count: of the array."""
-
-    def __init__(self, columns: NDArray[Any], count: int) -> None:
-        self._columns = columns
-        self._seen = np.zeros(count, dtype=np.bool_)
-        self._place = np.zeros(count, dtype=np.int64)
-
-    def at(self, entries: I64) -> tuple[I64, I64]:
-        """The different columns of these entries, ascending, and the place of every entry's column among them."""
-        columns = self._columns[entries]
-        self._seen[columns] = True
-        different = np.flatnonzero(self._seen)
-        self._seen[different] = False
-        self._place[different] = np.arange(len(different))
-        return different, self._place[columns]
+def owners_of(starts: Tensor, entries: int) -> Tensor:
+    """(entries,) int64: the bag of every entry."""
+    return torch.repeat_interleave(torch.arange(len(starts) - 1, device=starts.device), starts.diff(), output_size=entries)
 
 
 class Documents:
@@ -138,7 +124,7 @@ class Documents:
     def __init__(self, batch: Batch, device: torch.device | str = "cpu") -> None:
         self.device = torch.device(device)
         self._length = len(batch)
-        self._sparse = None if batch.sparse is None else DeviceCsr(batch.sparse, device, named=self.device.type == "cuda")
+        self._sparse = None if batch.sparse is None else DeviceCsr(batch.sparse, device)
         self._dense = None if batch.dense is None else to_tensor(batch.dense.astype(np.float32, copy=False), device)
         self._tokens = None if batch.tokens is None else to_tensor(batch.tokens.astype(np.int32, copy=False), device)
 

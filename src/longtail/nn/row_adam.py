@@ -94,8 +94,12 @@ class RowAdam:
         if bags.one_each:
             self.update_rows(bags.ids.long(), gradient_BD.to(self.table.dtype), rate)
             return
-        rows, place = bags.named or self.named_rows(bags.ids.long())
-        self.update_rows(rows, summed_by_row(bags, place, len(rows), gradient_BD.to(self.table.dtype)), rate)
+        if not len(bags.ids):
+            self.factors(rate)
+            return
+        rows, place, slots = self.slotted_rows(bags.ids.long())
+        gradient_UD = summed_by_row(bags, place, len(rows), gradient_BD.to(self.table.dtype))
+        self.update_rows(rows, gradient_UD[slots], rate)
 
     def _step_by_kernel(self, bags: Bags, gradient_BD: Tensor, rate: float) -> None:
         from longtail.nn.row_kernels import adam_from_bags, grouped_by_row
@@ -117,19 +121,35 @@ class RowAdam:
         )
 
     def named_rows(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """The different rows that `ids` (int64) name, ascending, and for every id the place of its row among them.
+        """The different rows that `ids` (int64) name, ascending, and for every id the place of its row among them."""
+        counted = self._counted(ids)
+        return self._marks_of().nonzero()[:, 0], counted[ids]
 
-        Rows of the table are marked and counted; no sort of the ids, which are many more than the rows they name.
+    def slotted_rows(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """`named_rows` in as many slots as there are `ids` (P,), the slots beyond the last row repeating it; for every id the slot of
+        its row; and for every slot the first one of its row.
+
+        How many rows there are stays on the GPU: to ask would stop it in every step.
         """
+        counted = self._counted(ids)
+        place = counted[ids]
+        slots = torch.arange(len(ids), device=ids.device).minimum(counted[-1])
+        return torch.zeros_like(ids).scatter_(0, place, ids)[slots], place, slots
+
+    def _counted(self, ids: Tensor) -> Tensor:
+        """(R,): for a row that is named its place among the named ones. No sort of the ids, which are many more than the rows they name."""
+        marks = self._marks_of().zero_().index_fill_(0, ids.reshape(-1), 1)
+        return marks.cumsum(0) - 1
+
+    def _marks_of(self) -> Tensor:
         if self._marks is None:
             self._marks = torch.zeros(len(self.table), dtype=torch.int64, device=self.table.device)
-        self._marks.zero_().index_fill_(0, ids.reshape(-1), 1)
-        rows = self._marks.nonzero()[:, 0]
-        return rows, (self._marks.cumsum_(0) - 1)[ids]
+        return self._marks
 
     @torch.no_grad()
     def update_rows(self, rows: Tensor, gradient_UD: Tensor, rate: float) -> None:
-        """A step on different `rows` (U,) int64 with their gradients (U, D)."""
+        """A step on `rows` (U,) int64 with their gradients (U, D). On a CPU, by kernel, rows must differ; else a row that occurs
+        twice must have the same gradient, which then counts once."""
         if self.by_kernel:
             from longtail.nn.row_kernels import adam_rows
 
@@ -139,6 +159,6 @@ class RowAdam:
         keep_first, add_first, keep_second, add_second, corrected, spread, epsilon = self.factors(rate).tolist()
         first = self.first[rows].mul_(keep_first).add_(gradient_UD, alpha=add_first)
         second = self.second[rows].mul_(keep_second).addcmul_(gradient_UD, gradient_UD, value=add_second)
-        self.first[rows] = first
-        self.second[rows] = second
-        self.table.index_add_(0, rows, first.div_(second.sqrt_().mul_(spread).add_(epsilon)), alpha=-corrected)
+        self.first.index_copy_(0, rows, first)
+        self.second.index_copy_(0, rows, second)
+        self.table.index_copy_(0, rows, self.table[rows].addcdiv_(first, second.sqrt_().mul_(spread).add_(epsilon), value=-corrected))

@@ -28,7 +28,7 @@ from longtail.features.settings import FeaturesConfig
 from longtail.graph.label_graph import LabelGraphConfig, label_graph
 from longtail.metrics import constants_for, inverse_propensities
 from longtail.nn.bag_encoder import BagEncoder
-from longtail.nn.batches import DeviceCsr, Documents
+from longtail.nn.batches import Documents
 from longtail.nn.blocks import Residual
 from longtail.nn.dense_encoder import DenseEncoder
 from longtail.nn.encoded import Encoder, Refined
@@ -43,7 +43,7 @@ from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
 from longtail.training.schedules import OneCycle
 from longtail.training.stage_fit import fit_stage
-from longtail.types import Batch, Csr
+from longtail.types import F32, Batch, Csr
 
 # Epochs by the number of examples, where the settings leave it open: more of them need fewer looks at each.
 _EPOCHS_SCALE, _FEWEST_EPOCHS, _MOST_EPOCHS = 7000, 8, 60
@@ -67,6 +67,7 @@ class LabelsConfig:
     neighbours: bool = setting(False, "the text of neighbours in the label graph, too")
     neighbour_gain: float = setting(1.0, "what neighbours' text counts at first; it is trained", low=0)
     documents: bool = setting(True, "label texts are training documents of their own label")
+    document_negatives: float = setting(1.0, "how much it counts that a label's text does not have the other labels", low=1e-6, high=1)
     free: bool = setting(True, "a free vector per label is part of its classifier")
     trust: float = setting(1.0, "documents at which a label uses half of its free vector; 0: all of it from the first on", low=0)
     graph: LabelGraphConfig = section(LabelGraphConfig, "which labels are neighbours")
@@ -132,11 +133,13 @@ class Direct(Recipe):
         encoder = self.new_encoder(data, run).to(run.device)
         block = Residual(encoder.width, run.rng("residual"), dropout=c.encoder.dropout, mode="off").to(run.device) if c.encoder.residual else None
         texts = self.texts(data, graph, encoder)
-        truth = Truth(
-            DeviceCsr(targets, run.device),
-            None if masked is None else DeviceCsr(masked, run.device),
-            self.propensity_weights(data, run) if c.train.propensity else None,
-            "softmax" if c.train.softmax else "bce",
+        truth = Truth.of(
+            targets,
+            masked,
+            run.device,
+            weights=self.propensity_weights(data, run) if c.train.propensity else None,
+            negatives_count=self.negatives_count(data, len(documents)),
+            loss="softmax" if c.train.softmax else "bce",
         )
         objective = AllLabels(
             encoder if block is None else Refined(encoder, block),
@@ -179,6 +182,13 @@ class Direct(Recipe):
             unknown = related_labels(data, masked, graph)[named]
             masked = vstack([csr_array(data.targets.shape, dtype=np.float32) if masked is None else masked, unknown], format="csr")
         return documents, targets, masked
+
+    def negatives_count(self, data: TrainingSet, examples: int) -> F32 | None:
+        """(examples,): label texts come behind the documents; what other labels they have is not known."""
+        share = self.config.labels.document_negatives
+        if share == 1 or examples == data.n_documents or self.config.train.softmax:
+            return None
+        return np.where(np.arange(examples) < data.n_documents, 1, share).astype(np.float32)
 
     def new_encoder(self, data: TrainingSet, run: Run) -> Encoder:
         c = self.config.encoder

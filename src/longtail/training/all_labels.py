@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from longtail.nn.batches import DeviceCsr, Documents, TensorBatch
+from longtail.nn.batches import DeviceCsr, Documents, TensorBatch, sent, to_tensor
 from longtail.nn.encoded import Encoded, Encoder
 from longtail.nn.full.pairs import LossKind, Pairs
 from longtail.nn.full.sweep import Receiver, Sweep
@@ -18,22 +19,43 @@ from longtail.nn.row_adam import AdamFactors
 from longtail.nn.text_rows import TextRows
 from longtail.training.objectives import prefixed, trained_state
 from longtail.training.optimisers import ModelAdam
-from longtail.types import I64
+from longtail.types import F32, I64, Csr
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 
 
 @dataclass(frozen=True)
 class Truth:
-    """What documents are trained towards.
+    """What documents are trained towards; see `of`.
 
-    targets, masked: (N, L) CSR rows; masked pairs are neither right nor wrong. weights: (L,) factor of positives, or None.
+    pairs: (N, L) CSR rows, the target of every pair that is not a plain negative; MASKED if it is neither right nor wrong.
+    weights: (L,) factor of positives, or None.  negatives_count: (N,) how much a document's negatives count, or None for 1.
     """
 
-    targets: DeviceCsr
-    masked: DeviceCsr | None = None
+    MASKED: ClassVar[float] = -1.0
+
+    pairs: DeviceCsr
     weights: Tensor | None = None
+    negatives_count: Tensor | None = None
     loss: LossKind = "bce"
+
+    @staticmethod
+    def of(
+        targets: Csr,
+        masked: Csr | None,
+        device: torch.device | str,
+        *,
+        weights: Tensor | None = None,
+        negatives_count: F32 | None = None,
+        loss: LossKind = "bce",
+    ) -> Truth:
+        """targets, masked: (N, L) CSR; a pair that is in both is masked."""
+        if masked is not None:
+            hidden = (masked != 0).astype(np.float32)
+            targets = targets - targets.multiply(hidden) + Truth.MASKED * hidden
+            targets.eliminate_zeros()
+        counts = None if negatives_count is None else to_tensor(negatives_count, device)
+        return Truth(DeviceCsr(targets.tocsr(), device), weights, counts, loss)
 
 
 class AllLabels:
@@ -87,9 +109,9 @@ class AllLabels:
         self._count += 1
         x = torch.cat([z_BD.detach(), z_BD.new_ones(len(z_BD), 1)], dim=1)
         truth = self.truth
-        masked = None if truth.masked is None else truth.masked.rows(rows)
-        pairs = Pairs.of(truth.targets.rows(rows), masked, truth.weights, None, torch.float32)
-        loss, gradient_BD = self.sweep(x, FixedTable(self.rows()), pairs, self._learner(rate))
+        pairs = Pairs.marked(truth.pairs.rows(rows), truth.weights)
+        counts = None if truth.negatives_count is None else truth.negatives_count[sent(rows, x.device)]
+        loss, gradient_BD = self.sweep(x, FixedTable(self.rows()), pairs, self._learner(rate), counts)
         torch.autograd.backward(z_BD, gradient_BD[:, : z_BD.shape[1]])
         self._learn_texts(rate)
         self.adam.step(rate)

@@ -44,6 +44,13 @@ class Pairs:
             ids = torch.where((ids >= shard.first) & (ids < shard.first + shard.count), ids - shard.first, -1)
         return Pairs(owners, ids, values, weights, hidden)
 
+    @staticmethod
+    def marked(bags: Bags, label_weights: Tensor | None) -> Pairs:
+        """Targets and masked pairs of each document in one bag, a negative weight marking those that are masked."""
+        ids = bags.ids.long()
+        weights = torch.ones_like(bags.weights) if label_weights is None else label_weights[ids]
+        return Pairs(bags.owners, ids, bags.weights.clamp(min=0), weights, bags.weights < 0)
+
     def bce(self, scores_P: Tensor) -> tuple[Tensor, Tensor]:
         """(loss beyond that of a negative, slope) per pair for w t softplus(-s) + (1 - t) softplus(s); of masked pairs both vanish in all."""
         as_negative, chance = nn.functional.softplus(scores_P), scores_P.sigmoid()

@@ -53,8 +53,12 @@ class Sweep:
         self._scratch = torch.empty(0, dtype=self.compute, device=device)
 
     @torch.no_grad()
-    def __call__(self, x_BD: Tensor, table: ReadTable, targets: Pairs, receive: Receiver) -> tuple[Tensor, Tensor]:
-        """(mean loss, its gradient to x); `receive` is told the gradient of each block of rows."""
+    def __call__(self, x_BD: Tensor, table: ReadTable, targets: Pairs, receive: Receiver, negatives_count_B: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """(mean loss, its gradient to x); `receive` is told the gradient of each block of rows.
+
+        negatives_count_B: how much each document's negatives count, above 0; None for 1. For binary cross-entropy only, and in the
+        gradients only: the loss that is told counts all in full.
+        """
         documents, width = x_BD.shape
         x = padded(x_BD, self.compute, ROW_MULTIPLE)
         scores_P = self.slopes.pair_scores(x, table, targets)
@@ -67,6 +71,12 @@ class Sweep:
             losses_P, slopes_P = targets.softmax(scores_P, negatives)
             forces = self._summed(targets.summed(-slopes_P, documents))
         loss = losses_P.sum()
+        documents_as_seen_by_rows = x
+        if negatives_count_B is not None:
+            assert self.loss == "bce", "negatives of a softmax compete, they do not add up"
+            # All of a document's slopes are scaled, so those of its pairs are made larger before.
+            slopes_P = slopes_P / negatives_count_B[targets.owners]
+            documents_as_seen_by_rows = padded(x_BD * negatives_count_B[:, None], self.compute, ROW_MULTIPLE)
         scale = self._scale(documents, table.labels)
         gradient = torch.zeros(x.shape, dtype=scores_P.dtype, device=x.device)
         for start, count in self._blocks(documents, table.labels):
@@ -78,8 +88,11 @@ class Sweep:
                 self.slopes.softmax(x, rows, slopes, negatives, forces)
             self.slopes.put(slopes, targets, slopes_P, start, count)
             add_product(gradient, slopes, rows)
-            receive(start, count, slopes.T @ x, scale)
-        return self._summed(loss) * scale, self._summed(gradient[:documents, :width].mul_(scale))
+            receive(start, count, slopes.T @ documents_as_seen_by_rows, scale)
+        gradient_BD = gradient[:documents, :width].mul_(scale)
+        if negatives_count_B is not None:
+            gradient_BD *= negatives_count_B[:, None]
+        return self._summed(loss) * scale, self._summed(gradient_BD)
 
     def _negatives(self, x: Tensor, documents: int, table: ReadTable, targets: Pairs, scores_P: Tensor) -> Tensor:
         """(B,): log-sum-exp of the scores of each document's negatives."""
