@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from longtail.nn.batches import Bags
-from longtail.nn.row_adam import RowAdam
+from longtail.nn.row_adam import RowAdam, summed_by_row
 from longtail.nn.row_kernels import CHUNKS, grouped_by_row
 from longtail.nn.row_table import RowTable
 
@@ -179,13 +179,22 @@ def test_the_kernel_for_given_rows_equals_the_reference(seed: int, rows: int, wi
         torch.testing.assert_close(value, {"table": reference.table, **reference.state()}[name], rtol=1e-5, atol=1e-5)
 
 
-def test_rows_are_named_in_slots_that_repeat_the_last_one() -> None:
-    adam = RowAdam(torch.zeros(9, 1), reference=True)
-    ids = torch.tensor([7, 2, 7, 5, 2])
-    rows, place, slots = adam.slotted_rows(ids)
-    assert rows.tolist() == [2, 5, 7, 7, 7]
-    assert slots.tolist() == [0, 1, 2, 2, 2]
-    assert rows[place].tolist() == ids.tolist()
-    named, place = adam.named_rows(ids)
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), documents=st.integers(1, 8), rows=st.integers(1, 30))
+def test_gradients_are_summed_by_row_in_slots_that_repeat_the_last_one(seed: int, documents: int, rows: int) -> None:
+    rng = np.random.default_rng(seed)
+    bags = random_bags(documents, rows, rng)
+    if not len(bags.ids):
+        return
+    gradient = torch.from_numpy(rng.standard_normal((documents, 3), dtype=np.float32))
+    named, sums = summed_by_row(bags, gradient)
+    different = sorted(set(bags.ids.tolist()))
+    assert named.tolist() == different + [different[-1]] * (len(bags.ids) - len(different))
+    torch.testing.assert_close(sums, (as_matrix(bags, rows).T @ gradient)[named])
+
+
+def test_named_rows() -> None:
+    ids = torch.tensor([[7, 2, 7], [5, 2, 2]])
+    named, place = RowAdam(torch.zeros(9, 1), reference=True).named_rows(ids)
     assert named.tolist() == [2, 5, 7]
     assert named[place].tolist() == ids.tolist()

@@ -11,22 +11,25 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from longtail.nn.batches import Bags
-
-# Entries of the dense (bags, rows) matrix up to which a product sums gradients by row.
-_DENSE_ENTRIES = 1 << 28
+from longtail.nn.row_table import bag_sums
 
 
-def summed_by_row(bags: Bags, place: Tensor, rows: int, gradient_BD: Tensor) -> Tensor:
-    """(U, D): for each of `rows` distinct rows the sum of weight * gradient over the bags that name it.
+def summed_by_row(bags: Bags, gradient_BD: Tensor) -> tuple[Tensor, Tensor]:
+    """The different rows that bags name, ascending, and for each the sum of weight * gradient over the bags that name it.
 
-    place: (P,) which of the distinct rows each entry is. As a matrix product with the (B, U) weights: adding entry by entry
-    would make a GPU wait wherever many bags share a frequent word.
+    Both in as many slots as there are entries, (P,) and (P, D), the slots beyond the last row repeating it: how many rows there
+    are stays on the GPU, which to ask would stop in every step. Sums are over entries sorted by row, not by atomic additions, so
+    that a GPU does not wait where many bags share a frequent word, and the result is the same every time.
     """
-    weights, count = bags.weights.to(gradient_BD.dtype), len(bags)
-    if count * rows > _DENSE_ENTRIES:
-        return gradient_BD.new_zeros(rows, gradient_BD.shape[1]).index_add_(0, place, gradient_BD[bags.owners] * weights[:, None])
-    spread_BU = gradient_BD.new_zeros(count * rows).index_add_(0, bags.owners * rows + place, weights).view(count, rows)
-    return spread_BU.T @ gradient_BD
+    order = bags.ids.argsort(stable=True)
+    found = bags.ids[order].long()
+    first = torch.ones_like(found, dtype=torch.bool)
+    first[1:] = found[1:] != found[:-1]
+    slot = first.cumsum(0) - 1
+    sizes = torch.zeros(len(found) + 1, dtype=torch.int64, device=found.device).index_add_(0, slot + 1, torch.ones_like(slot))
+    by_row = Bags(sizes.cumsum(0), bags.owners[order].int(), bags.weights[order])
+    filled = torch.arange(len(found), device=found.device).minimum(slot[-1])
+    return torch.zeros_like(found).scatter_(0, slot, found)[filled], bag_sums(gradient_BD, by_row)[filled]
 
 
 class AdamFactors(NamedTuple):
@@ -97,9 +100,7 @@ class RowAdam:
         if not len(bags.ids):
             self.factors(rate)
             return
-        rows, place, slots = self.slotted_rows(bags.ids.long())
-        gradient_UD = summed_by_row(bags, place, len(rows), gradient_BD.to(self.table.dtype))
-        self.update_rows(rows, gradient_UD[slots], rate)
+        self.update_rows(*summed_by_row(bags, gradient_BD.to(self.table.dtype)), rate)
 
     def _step_by_kernel(self, bags: Bags, gradient_BD: Tensor, rate: float) -> None:
         from longtail.nn.row_kernels import adam_from_bags, grouped_by_row
@@ -121,30 +122,15 @@ class RowAdam:
         )
 
     def named_rows(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """The different rows that `ids` (int64) name, ascending, and for every id the place of its row among them."""
-        counted = self._counted(ids)
-        return self._marks_of().nonzero()[:, 0], counted[ids]
+        """The different rows that `ids` (int64) name, ascending, and for every id the place of its row among them.
 
-    def slotted_rows(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """`named_rows` in as many slots as there are `ids` (P,), the slots beyond the last row repeating it; for every id the slot of
-        its row; and for every slot the first one of its row.
-
-        How many rows there are stays on the GPU: to ask would stop it in every step.
+        Rows of the table are marked and counted; no sort of the ids, which are many more than the rows they name.
         """
-        counted = self._counted(ids)
-        place = counted[ids]
-        slots = torch.arange(len(ids), device=ids.device).minimum(counted[-1])
-        return torch.zeros_like(ids).scatter_(0, place, ids)[slots], place, slots
-
-    def _counted(self, ids: Tensor) -> Tensor:
-        """(R,): for a row that is named its place among the named ones. No sort of the ids, which are many more than the rows they name."""
-        marks = self._marks_of().zero_().index_fill_(0, ids.reshape(-1), 1)
-        return marks.cumsum(0) - 1
-
-    def _marks_of(self) -> Tensor:
         if self._marks is None:
             self._marks = torch.zeros(len(self.table), dtype=torch.int64, device=self.table.device)
-        return self._marks
+        self._marks.zero_().index_fill_(0, ids.reshape(-1), 1)
+        rows = self._marks.nonzero()[:, 0]
+        return rows, (self._marks.cumsum_(0) - 1)[ids]
 
     @torch.no_grad()
     def update_rows(self, rows: Tensor, gradient_UD: Tensor, rate: float) -> None:
