@@ -25,9 +25,12 @@ class RowTable(nn.Module):
         self._pending: list[tuple[Bags, Tensor]] = []
 
     @classmethod
-    def random(cls, rows: int, width: int, rng: np.random.Generator) -> RowTable:
-        """Entries from N(0, 1 / D): rows of about unit length."""
-        return cls(torch.from_numpy(rng.standard_normal((rows, width), dtype=np.float32)).div_(width**0.5))
+    def random(cls, rows: int, width: int, rng: np.random.Generator, device: torch.device | str = "cpu") -> RowTable:
+        """Entries from N(0, 1 / D): rows of about unit length. A GPU draws its own: a large table takes a CPU seconds."""
+        if torch.device(device).type == "cpu":
+            return cls(torch.from_numpy(rng.standard_normal((rows, width), dtype=np.float32)).div_(width**0.5))
+        generator = torch.Generator(device).manual_seed(int(rng.integers(2**63 - 1)))
+        return cls(torch.randn(rows, width, generator=generator, device=device).div_(width**0.5))
 
     def forward(self, bags: Bags) -> Tensor:
         """(B, D): the weighted sum of each bag."""

@@ -194,7 +194,7 @@ class Direct(Recipe):
         c = self.config.encoder
         if data.documents.dense is not None:
             return DenseEncoder(data.documents.dense.shape[1], run.rng("encoder"), project_to=c.width, dropout=c.dropout)
-        return BagEncoder(RowTable.random(data.featurizer.width, c.width, run.rng("encoder")), dropout=c.dropout)
+        return BagEncoder(RowTable.random(data.featurizer.width, c.width, run.rng("encoder"), run.device), dropout=c.dropout)
 
     def texts(self, data: TrainingSet, graph: Csr | None, encoder: Encoder) -> TextRows | None:
         c = self.config.labels
