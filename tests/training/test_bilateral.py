@@ -225,7 +225,7 @@ class Memory:
         return self.saved
 
     def save(self, epochs_done: int, arrays: Mapping[str, Any]) -> None:
-        self.all[epochs_done] = (epochs_done, dict(arrays))
+        self.all[epochs_done] = (epochs_done, {name: array.copy() for name, array in arrays.items()})
 
 
 @pytest.mark.parametrize("done", [1, 4, 6])

@@ -32,7 +32,9 @@ class Checkpoint(Protocol):
 
     def load(self) -> tuple[int, dict[str, NDArray[Any]]] | None: ...
 
-    def save(self, epochs_done: int, arrays: Mapping[str, NDArray[Any]]) -> None: ...
+    def save(self, epochs_done: int, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Arrays may share memory with the model, which training goes on to change: what is kept must be written or copied."""
+        ...
 
 
 class Watch(Protocol):
@@ -87,7 +89,7 @@ def fit(
             watch.ended(epoch, epochs)
         state = objective.state()
         if checkpoint is not None and checkpoint.due(sum(value.nbytes for value in state.values())):
-            arrays = {name: to_array(value) for name, value in state.items()}
+            arrays = {name: as_array(value) for name, value in state.items()}
             checkpoint.save(epoch + 1, arrays | {"fit.history": np.array(history)})
     return history
 
@@ -115,7 +117,12 @@ def _check(total: float, epoch: int, epochs: int, rate: float) -> None:
 
 def to_array(tensor: Tensor) -> NDArray[Any]:
     """A copy as numpy; bf16, which numpy does not know, as uint16 of the same bits."""
-    here = tensor.detach().to("cpu", copy=True)
+    return as_array(tensor.detach().to("cpu", copy=True))
+
+
+def as_array(tensor: Tensor) -> NDArray[Any]:
+    """`to_array` without a copy where the tensor is in the memory of the CPU."""
+    here = tensor.detach().cpu()
     return (here.view(torch.uint16) if here.dtype == torch.bfloat16 else here).numpy()
 
 

@@ -107,7 +107,7 @@ class Run:
                 save_part(make(), aside)
             shutil.rmtree(self.folder / "work" / name, ignore_errors=True)
             self._stage = outer
-            self.log("stage", name=name, seconds=round(time.monotonic() - started, 3))
+            self.log("stage", name=name, seconds=round(time.monotonic() - started, 3), peak_memory=peak_memory())
         else:
             self.display.say(f"stage {name}: finished before, loaded")
         loaded: Result = load_part(folder)
@@ -250,6 +250,15 @@ def _remove_leftovers(folder: Path) -> None:
 def _leftovers(folder: Path) -> Iterator[Path]:
     for pattern in (".*.tmp", ".*.old"):
         yield from list(folder.rglob(pattern))
+
+
+def peak_memory() -> int:
+    """The most bytes that this process held so far, mapped files included; 0 where that is not known."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+    except (OSError, StopIteration, ValueError):
+        return 0
 
 
 def available_memory() -> int:
