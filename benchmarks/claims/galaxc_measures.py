@@ -11,7 +11,7 @@ from benchmarks.claims.measures import Columns, Trained, columns_of
 from benchmarks.claims.verdict import Column
 from longtail import metrics
 from longtail.engine.graph_analysis import attention, hop_norms
-from longtail.engine.joint_graph_model import JointGraphModel, node_views
+from longtail.engine.joint_graph_model import JointGraphModel
 from longtail.errors import ConfigError
 from longtail.evaluation import context_of_test, rank_test
 from longtail.graph.joint_graph import JointGraph
@@ -113,11 +113,11 @@ def far_attention(trained: Trained) -> Columns:
 
 
 def _contrast(values: Any, counts: Any) -> Column:
-    """A mean over labels that is the mean of the last bin less that of the first."""
+    """A mean over labels that is the mean of the last bin less that of the first. Values are centred: what all share must not add to the spread."""
     bins = metrics.quantiles.equal_count(counts, BINS).bin_of_label
     first, last = bins == 0, bins == BINS - 1
     sign = last * (len(values) / last.sum()) - first * (len(values) / first.sum())
-    return Column(values * sign, np.ones(len(values)))
+    return Column((values - values.mean()) * sign, np.ones(len(values)))
 
 
 # ---- pieces ----
@@ -132,7 +132,3 @@ def model_of(trained: Trained) -> JointGraphModel:
 
 def test_batch(trained: Trained) -> Batch:
     return trained.predictor.bundle.featurizer.batch(trained.world.dataset.need_test().documents)
-
-
-def label_embeddings(model: JointGraphModel) -> F32:
-    return node_views(model.hops, model.space.paths, np.arange(model.n_labels, dtype=np.int32)).search

@@ -30,6 +30,7 @@ from longtail.persistence import load_part, save_part
 from longtail.predictor import Predictor
 from longtail.recipes import RECIPES, recipe_class
 from longtail.recipes.base import Recipe
+from longtail.recipes.galaxc import PAPER
 from longtail.search.nearest import NearestDocuments
 from longtail.types import Batch, Ranker, TopK
 
@@ -117,11 +118,11 @@ VARIANTS = {
     "decaf": eclare("composition.graph=none", "composition.mix=shared", "surrogate.augmented=false", "game.enabled=false", "transfer.start=text"),
     "plain-blocks": astec("surrogate.block=full", "transfer.block=none"),
     "galaxc": galaxc(),
-    "galaxc-hard": galaxc("classify.epochs=2", "classify.count=4", "classify.per_document=2", "surrogate.mask_target_edges=0.5"),
-    "galaxc-paper": galaxc("surrogate.start=random", "surrogate.bias=false", "shortlist.beta=1", "initial.unit=false", "initial.centred=false"),
+    "galaxc-hard": galaxc("classify.epochs=2", "classify.count=4", "classify.per_document=2"),
+    "galaxc-paper": galaxc(*(s for s in PAPER if "epochs" not in s and "halve" not in s)),
     "galaxc-no-attention": galaxc("surrogate.attention=none", "hops.mean=true", "hops.pad=false", "shortlist.balanced=true"),
     "galaxc-global": galaxc("surrogate.attention=global", "shortlist.space=convolved", "hops.sampling=fixed"),
-    "galaxc-all-neighbours": galaxc("hops.sampling=full", "hops.predict=full"),
+    "galaxc-all-neighbours": galaxc("hops.sampling=full", "hops.predict=full", "surrogate.mask_target_edges=0"),
     "galaxc-gin": galaxc("hops.encoder=gin"),
     "galaxc-sage": galaxc("hops.encoder=sage", "hops.fanouts=3,2"),
     "galaxc-links": galaxc("hops.encoder=sage", "surrogate.head=links"),
