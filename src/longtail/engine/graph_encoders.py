@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from longtail.graph.fanout import Paths, coefficients
+from longtail.graph.fanout import Paths, convolutions
 from longtail.graph.ops import unit_rows
 from longtail.persistence import Part, State
 from longtail.types import F32, I32, I64
 
 Averaged = Literal["transformed", "convolved"]
+F64: TypeAlias = NDArray[np.float64]
 
 
 class Views(NamedTuple):
@@ -78,15 +81,18 @@ class FrozenHops:
 
     def convolved(self, sums: F32) -> F32:
         """(B, K, D): a^1, ..., a^K from sums along paths (B, 2^K, D)."""
-        found: F32 = np.einsum("kc,bcd->bkd", coefficients(self.epsilons), sums, optimize=True)
-        return found
+        return np.stack(list(convolutions(sums, self.epsilons)), axis=1)
 
     def transformed(self, convolved: F32) -> F32:
         """(B, K, D): v^1, ..., v^K."""
         out = np.maximum(convolved, 0) if self.pre_relu else convolved.copy()
         for hop in range(self.views):
-            out[:, hop] += np.maximum(out[:, hop] @ self.weight[hop].T + self.bias[hop], 0)
+            out[:, hop] += np.maximum(_times(out[:, hop], self._weight[hop]) + self.bias[hop], 0)
         return out
+
+    @cached_property
+    def _weight(self) -> F64:
+        return self.weight.astype(np.float64)
 
     def state(self) -> State:
         values = {"pre_relu": self.pre_relu, "space": self.space, "balanced": self.balanced}
@@ -147,12 +153,16 @@ class FrozenMessages:
         return found
 
     def _layer(self, hop: int, own: F32, message: F32) -> F32:
-        a = self.layers[hop]
+        a, w = self.layers[hop], self._weights[hop]
         if self.kind == "gin":
-            hidden = np.maximum(((1 + a["epsilon"]) * own + message) @ a["first"].T + a["first_bias"], 0)
-            return np.maximum(hidden @ a["second"].T + a["second_bias"], 0)
-        mixed: F32 = np.concatenate([own, message], axis=-1) @ a["weight"].T + a["bias"]
+            hidden = np.maximum(_times((1 + a["epsilon"]) * own + message, w["first"]) + a["first_bias"], 0)
+            return np.maximum(_times(hidden, w["second"]) + a["second_bias"], 0)
+        mixed: F32 = _times(np.concatenate([own, message], axis=-1), w["weight"]) + a["bias"]
         return mixed if self.signed and hop == len(self.layers) - 1 else np.maximum(mixed, 0)
+
+    @cached_property
+    def _weights(self) -> list[dict[str, F64]]:
+        return [{name: array.astype(np.float64) for name, array in layer.items() if array.ndim == 2} for layer in self.layers]
 
     def state(self) -> State:
         arrays = {f"{name}{hop}": array for hop, layer in enumerate(self.layers) for name, array in layer.items()}
@@ -163,6 +173,14 @@ class FrozenMessages:
         values: Any = state.values
         layers = tuple({name: state.arrays[f"{name}{hop}"] for name in names} for hop, names in enumerate(values["names"]))
         return cls(values["kind"], layers, values["signed"])
+
+
+def _times(rows: F32, weight: F64) -> F32:
+    """(..., E): rows (..., D) @ weight.T, weight (E, D). In double precision: products of fewer or more rows add up in another order, and
+    what float32 would lose by that is a document's dependence on its batch.
+    """
+    flat = rows.reshape(-1, rows.shape[-1]).astype(np.float64)
+    return (flat @ weight.T).astype(np.float32).reshape(*rows.shape[:-1], len(weight))
 
 
 def _root(values: F32) -> F32:
