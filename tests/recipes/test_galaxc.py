@@ -305,6 +305,9 @@ def test_hard_negatives_are_near_and_never_positives(planted: Dataset, train: Tr
         dense = stages.data.targets.toarray()
         assert not any(dense[row, label] for row in range(120) for label in ids[row] if label >= 0)
     assert train(planted).shortlists.negatives is None
+    everyone = train(planted, *HARD, "hops.predict=full").shortlists.negatives
+    assert everyone is not None, "hard negatives are seen as in training, whatever prediction looks at"
+    assert (everyone.ids >= 0).any()
 
 
 @pytest.mark.claim("G19")
@@ -376,6 +379,20 @@ def test_new_documents_are_linked_by_anchors(planted: Dataset, tmp_path: Path) -
     assert set(links[links >= 0].tolist()) <= owls
 
 
+def test_anchors_of_several_graphs_with_one_id_are_one(planted: Dataset, train: Train) -> None:
+    data = with_graph(planted)
+    first = data.graphs["anchors"]
+    assert first.anchors is not None
+    labels = len(data.labels)
+    more = Graph("more", Items(["all", "new"], {"title": ["", ""]}), labels=csr_array(np.array([[0, 1]] * labels, dtype=np.float32)))
+    stages = train(replace(data, graphs={"anchors": first, "more": more}), "graph.auxiliary=test")
+    anchors = stages.start.space.anchors
+    assert anchors is not None
+    assert list(anchors.uids) == [*first.anchors.uids, "new"]
+    assert anchors.members.shape == (labels + 2, len(stages.start.space.graph))
+    assert anchors.members[[-1]].indices.tolist() == list(range(labels))
+
+
 def test_graphs_that_are_not_there(planted: Dataset, train: Train) -> None:
     with pytest.raises(ConfigError, match="holds no graph") as raised:
         train(planted, "graph.auxiliary=train")
@@ -431,6 +448,13 @@ def test_models_that_read_text_alone_refuse(tiny_run: Path) -> None:
 def test_contradictions_are_refused_before_any_training(settings: tuple[str, ...], message: str, planted: Dataset, train: Train) -> None:
     with pytest.raises(ConfigError, match=message):
         train(planted, *settings)
+
+
+def test_all_neighbours_are_for_the_cpu_alone() -> None:
+    made = recipe("hops.sampling=full", *VARIANTS["seen"])
+    made.check("cpu")
+    with pytest.raises(ConfigError, match="not on cuda"):
+        made.check("cuda")
 
 
 def test_all_neighbours_in_training_and_prediction(planted: Dataset, train: Train) -> None:

@@ -43,7 +43,7 @@ from longtail.engine.joint_graph_model import JointGraphModel, node_views
 from longtail.engine.model import Classifier
 from longtail.errors import ConfigError
 from longtail.features.settings import FeaturesConfig
-from longtail.graph.fanout import Fanout
+from longtail.graph.fanout import Fanout, Paths
 from longtail.graph.joint_graph import AnchorLinks, document_nodes, joint_graph, nearest_documents, strongest
 from longtail.graph.ops import unit_rows
 from longtail.nn.hop_encoder import GraphEncoder, HopEncoder, encoded_blocks
@@ -290,11 +290,12 @@ class Galaxc(Recipe):
     def make_start(self, data: TrainingSet, run: Run) -> Start:
         """Initial vectors and the joint graph. Paper: GalaXC Sec. 3 and 4.1 (initial embeddings)."""
         c = self.config
-        self.check()
+        self.check(run.device)
         encoder = self.initial_encoder(data, run)
         nodes = document_nodes(data.n_documents, data.n_labels, data.same if c.graph.identity != "none" else data.same[:0])
-        shape = self.shape(data, encoder)
-        vectors = self.node_vectors(data, encoder, shape, nodes, run)
+        encoded = encoder.encode(data.documents)
+        shape = self.shape(encoded)
+        vectors = self.node_vectors(data, encoder, shape, shape.apply(encoded), nodes, run)
         anchors = self.anchors(data, nodes, len(vectors))
         limited = None
         if c.graph.restrict_threshold:
@@ -305,9 +306,11 @@ class Galaxc(Recipe):
         space = GraphSpace(encoder, graph, vectors, linker, fanout, c.hops.links, shape, c.graph.identity == "train+test", anchors)
         return Start(space, space.nearest(vectors[nodes], exclude=nodes.astype(np.int64)).ids if c.surrogate.mask_target_edges > 0 else None)
 
-    def check(self) -> None:
-        """Settings that contradict others are refused before any training."""
+    def check(self, device: str) -> None:
+        """Settings that contradict others, or the device, are refused before any training."""
         c = self.config
+        if c.hops.sampling == "full" and device != "cpu":
+            raise ConfigError(f"hops.sampling=full sums all neighbours on a CPU only, not on {device}", "use --device cpu, or hops.sampling=random")
         if c.surrogate.mask_target_edges > 0 and c.hops.sampling == "full":
             raise ConfigError("surrogate.mask_target_edges hides edges from samples, but hops.sampling=full takes all of them", "use hops.sampling=random")
         if c.hops.encoder != "galaxc" and "full" in (c.hops.sampling, c.hops.predict):
@@ -338,14 +341,14 @@ class Galaxc(Recipe):
             return FrozenSum(encoder.table)
         return FrozenBag(encoder.table) if isinstance(encoder, FrozenSum) and c.rectified else encoder
 
-    def shape(self, data: TrainingSet, encoder: FrozenEncoder) -> Shape:
+    def shape(self, encoded: F32) -> Shape:
+        """encoded: (N, D), of the training documents."""
         c = self.config.initial
         shape = Shape(c.unit)
-        return Shape(c.unit, shape.apply(encoder.encode(data.documents)).mean(axis=0)) if c.centred else shape
+        return Shape(c.unit, shape.apply(encoded).mean(axis=0)) if c.centred else shape
 
-    def node_vectors(self, data: TrainingSet, encoder: FrozenEncoder, shape: Shape, nodes: I32, run: Run) -> F32:
-        """(n, D): label text and document text as vectors. A label without text stands for the mean of its documents."""
-        documents = shape.apply(encoder.encode(data.documents))
+    def node_vectors(self, data: TrainingSet, encoder: FrozenEncoder, shape: Shape, documents: F32, nodes: I32, run: Run) -> F32:
+        """(n, D): label text and document text as vectors; documents: (N, D), theirs. A label without text stands for the mean of its documents."""
         vectors = np.zeros((max(int(nodes.max(initial=-1)) + 1, data.n_labels), documents.shape[1]), dtype=np.float32)
         vectors[nodes] = documents
         said = np.zeros(data.n_labels, dtype=bool)
@@ -359,23 +362,28 @@ class Galaxc(Recipe):
         return vectors
 
     def anchors(self, data: TrainingSet, nodes: I32, n: int) -> Anchors | None:
-        """Anchors of the given graphs with the nodes that have them."""
+        """Anchors of the given graphs with the nodes that have them. Anchors of several graphs with the same id are one."""
         if self.config.graph.auxiliary == "none":
             return None
-        from scipy.sparse import csr_array, vstack
+        from scipy.sparse import csr_array
 
-        uids, members = list[str](), []
+        number_of: dict[str, int] = {}
+        rows, columns = [], []
         for graph in self.given_graphs(data).values():
             if graph.anchors is None:
                 continue
-            uids += list(graph.anchors.uids)
-            pairs = [(side.tocoo(), numbers) for side, numbers in ((graph.documents, nodes), (graph.labels, np.arange(data.n_labels))) if side is not None]
-            rows = np.concatenate([coo.coords[1] for coo, _ in pairs])
-            columns = np.concatenate([numbers[coo.coords[0]] for coo, numbers in pairs])
-            matrix = csr_array((np.ones(len(rows), np.float32), (rows, columns)), shape=(len(graph.anchors), n))
-            matrix.sum_duplicates()
-            members.append(matrix)
-        return Anchors(StringTable.of(uids), csr_array(vstack(members, format="csr"))) if members else None
+            numbers = np.array([number_of.setdefault(uid, len(number_of)) for uid in graph.anchors.uids], dtype=np.int64)
+            for side, node_of_row in ((graph.documents, nodes), (graph.labels, np.arange(data.n_labels))):
+                if side is not None:
+                    coo = side.tocoo()
+                    rows.append(numbers[coo.coords[1]])
+                    columns.append(node_of_row[coo.coords[0]])
+        if not rows:
+            return None
+        at = (np.concatenate(rows), np.concatenate(columns))
+        members = csr_array((np.ones(len(at[0]), np.float32), at), shape=(len(number_of), n))
+        members.sum_duplicates()
+        return Anchors(StringTable.of(list(number_of)), members)
 
     def given_graphs(self, data: TrainingSet) -> dict[str, Any]:
         wanted = self.config.graph.auxiliary_graphs or tuple(data.graphs)
@@ -472,12 +480,13 @@ class Galaxc(Recipe):
     def mine(self, data: TrainingSet, start: Start, hops: FrozenGraphEncoder, index: Index) -> ShortlistNegatives:
         """Labels near to each training document, seen as it was in training: by its own edges, or as a new document."""
         space = start.space
+        paths = Paths(space.graph, space.vectors, self.fanout(full=self.config.hops.sampling == "full"))
 
         def rank(rows: Any, k: int) -> TopK:
             nodes = space.graph.nodes[rows]
             if start.links is None:
-                return index.query(node_views(hops, space.paths, nodes).search, k)
-            views = hops.of_linked(space.paths, space.vectors[nodes], start.links[rows], seed=0, exclude=nodes.astype(np.int64))
+                return index.query(node_views(hops, paths, nodes).search, k)
+            views = hops.of_linked(paths, space.vectors[nodes], start.links[rows], seed=0, exclude=nodes.astype(np.int64))
             return index.query(views.search, k)
 
         return ShortlistNegatives.from_rankings(rank, forbidden_pairs(data.targets, data.masked), min(self.config.classify.count, data.n_labels))
