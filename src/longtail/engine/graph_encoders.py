@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from longtail.engine.products import F64, steady_product
 from longtail.graph.fanout import Paths, convolutions
 from longtail.graph.ops import unit_rows
 from longtail.persistence import Part, State
 from longtail.types import F32, I32, I64
 
 Averaged = Literal["transformed", "convolved"]
-F64: TypeAlias = NDArray[np.float64]
 
 
 class Views(NamedTuple):
@@ -87,7 +86,7 @@ class FrozenHops:
         """(B, K, D): v^1, ..., v^K."""
         out = np.maximum(convolved, 0) if self.pre_relu else convolved.copy()
         for hop in range(self.views):
-            out[:, hop] += np.maximum(_times(out[:, hop], self._weight[hop]) + self.bias[hop], 0)
+            out[:, hop] += np.maximum(steady_product(out[:, hop], self._weight[hop]) + self.bias[hop], 0)
         return out
 
     @cached_property
@@ -155,9 +154,9 @@ class FrozenMessages:
     def _layer(self, hop: int, own: F32, message: F32) -> F32:
         a, w = self.layers[hop], self._weights[hop]
         if self.kind == "gin":
-            hidden = np.maximum(_times((1 + a["epsilon"]) * own + message, w["first"]) + a["first_bias"], 0)
-            return np.maximum(_times(hidden, w["second"]) + a["second_bias"], 0)
-        mixed: F32 = _times(np.concatenate([own, message], axis=-1), w["weight"]) + a["bias"]
+            hidden = np.maximum(steady_product((1 + a["epsilon"]) * own + message, w["first"]) + a["first_bias"], 0)
+            return np.maximum(steady_product(hidden, w["second"]) + a["second_bias"], 0)
+        mixed: F32 = steady_product(np.concatenate([own, message], axis=-1), w["weight"]) + a["bias"]
         return mixed if self.signed and hop == len(self.layers) - 1 else np.maximum(mixed, 0)
 
     @cached_property
@@ -173,14 +172,6 @@ class FrozenMessages:
         values: Any = state.values
         layers = tuple({name: state.arrays[f"{name}{hop}"] for name in names} for hop, names in enumerate(values["names"]))
         return cls(values["kind"], layers, values["signed"])
-
-
-def _times(rows: F32, weight: F64) -> F32:
-    """(..., E): rows (..., D) @ weight.T, weight (E, D). In double precision: products of fewer or more rows add up in another order, and
-    what float32 would lose by that is a document's dependence on its batch.
-    """
-    flat = rows.reshape(-1, rows.shape[-1]).astype(np.float64)
-    return (flat @ weight.T).astype(np.float32).reshape(*rows.shape[:-1], len(weight))
 
 
 def _root(values: F32) -> F32:
