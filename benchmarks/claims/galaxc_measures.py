@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.claims.measures import Columns, Trained, columns_of
+from benchmarks.claims.model_measures import batch_to_rank
 from benchmarks.claims.verdict import Column
 from longtail import metrics
 from longtail.engine.graph_analysis import attention, hop_norms
@@ -18,7 +19,7 @@ from longtail.graph.joint_graph import JointGraph
 from longtail.metrics import hits
 from longtail.search.index import ExactIndex
 from longtail.training.progress import SilentDisplay
-from longtail.types import F32, Batch, Context, Csr, TopK
+from longtail.types import F32, Context, Csr, TopK
 
 BINS = 5
 
@@ -60,7 +61,7 @@ def embedding_recalls(trained: Trained) -> Columns:
 
     Without edges: the same transformations of documents and labels that have no neighbours.
     """
-    model, batch, truth = model_of(trained), test_batch(trained), trained.world.yardstick.truth
+    model, batch, truth = model_of(trained), batch_to_rank(trained), trained.world.yardstick.truth
     alone = isolated(model)
     nothing = np.full((len(batch), 1), TopK.PAD, dtype=np.int32)
     initial = model.space.initial(batch)
@@ -93,7 +94,7 @@ def recall(queries: F32, labels: F32, truth: Csr, k: int) -> Column:
 def without_shortlist(trained: Trained) -> Columns:
     """Every metric, with all labels scored."""
     yardstick, model = trained.world.yardstick, model_of(trained)
-    return columns_of(yardstick.measure(model.exhaustive().rank(test_batch(trained), yardstick.depth)))
+    return columns_of(yardstick.measure(model.exhaustive().rank(batch_to_rank(trained), yardstick.depth)))
 
 
 # ---- attention ----
@@ -128,7 +129,3 @@ def model_of(trained: Trained) -> JointGraphModel:
     if not isinstance(ranker, JointGraphModel):
         raise ConfigError(f"the trained model is a {type(ranker).__name__}, which looks at no graph", "measure the recipe galaxc")
     return ranker
-
-
-def test_batch(trained: Trained) -> Batch:
-    return trained.predictor.bundle.featurizer.batch(trained.world.dataset.need_test().documents)
