@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from benchmarks.claims import timing
+from benchmarks.claims.cross import NEAREST, POPULAR, baseline_ranking
 from benchmarks.claims.dense_world import dense_world
 from benchmarks.claims.model_measures import (
     drift,
@@ -23,12 +24,16 @@ from benchmarks.claims.model_measures import (
 from benchmarks.claims.single_label_world import single_label_world
 from benchmarks.claims.workshop import Workshop
 from benchmarks.claims.worlds import Planted
+from benchmarks.claims.worlds import World as ClaimWorld
 from scipy.sparse import csr_array
 
+from longtail.data.dataset import Dataset
 from longtail.engine.encoders import FrozenBag, ResidualMap
 from longtail.engine.model import Classifier, Ensemble, Model
 from longtail.errors import ConfigError
-from longtail.evaluation import Yardstick
+from longtail.evaluation import Yardstick, evaluate
+from longtail.metrics import drop_masked_targets
+from longtail.predictor import Predictor
 from longtail.search.index import ExactIndex
 from longtail.search.shortlist import InstanceVote, LabelIndex, MergedShortlist
 from longtail.types import F32, Batch, Csr, TopK
@@ -187,6 +192,16 @@ def test_labels_never_occur_together_in_a_single_label_world() -> None:
     assert data.train.targets.multiply(whole.train.targets).nnz == 400, "the label kept is one that the document had"
     assert data.need_test().targets.nnz == whole.need_test().targets.nnz
     assert data.digest != whole.digest
+
+
+def test_baselines_are_those_of_evaluate(planted: Dataset, tiny_run: Path) -> None:
+    trained: Any = SimpleNamespace(world=ClaimWorld.of(planted))
+    found = baseline_ranking(trained)
+    assert found[f"{NEAREST} P@1"].value == pytest.approx(evaluate(Predictor.open(tiny_run), planted)["P@1"])
+    truth = drop_masked_targets(planted.need_test().targets, planted.need_test().masked)
+    counts = drop_masked_targets(planted.train.targets, planted.train.masked).sum(axis=0)
+    first = truth[:, [int(np.argmax(counts))]].sum()
+    assert found[f"{POPULAR} P@1"].value == pytest.approx(100 * first / truth.shape[0])
 
 
 DENSE: dict[str, Any] = {"documents": 400, "test_documents": 100, "labels": 60, "topics": 5, "graph_coverage": 0.0}

@@ -14,8 +14,10 @@ from longtail.data.dataset import Dataset
 from longtail.diagnosis import diagnose, first_model, list_overlap, nearest_labels
 from longtail.engine.cluster_model import ClusterModel
 from longtail.engine.encoders import ResidualMap
+from longtail.engine.graph_analysis import attention_by_frequency
+from longtail.engine.joint_graph_model import JointGraphModel
 from longtail.engine.model import Model
-from longtail.evaluation import Yardstick
+from longtail.evaluation import Yardstick, evaluate
 
 SMALL = {"surrogate": {"width": 16, "epochs": 2}, "classify": {"epochs": 2}, "reranker": {"enabled": True, "epochs": 1}}
 
@@ -101,3 +103,20 @@ def test_the_command_line_shows_both(astec_run: Path, tiny_run: Path, planted_fo
     assert "* the " in shown
     assert main(["compare", str(tiny_run), str(tiny_run), str(planted_folder), "--resamples", "10", "--examples", "2"]) == 0
     assert "* the " not in capsys.readouterr().out
+
+
+def test_inside_a_graph(planted_folder: Path, planted: Dataset, tmp_path: Path) -> None:
+    """What the paper of GalaXC looks at: hops by label frequency, recall of embeddings, and what shortlists cost."""
+    settings = {"astec": {"width": 16, "epochs": 2}, "surrogate": {"epochs": 2}, "shortlist": {"size": 2}}
+    model = api.train(planted_folder, tmp_path / "galaxc", "galaxc", settings=settings, device="cpu")
+    found = diagnose(model, Yardstick.of(planted))["graph"]
+    ranker = model.bundle.ranker
+    assert isinstance(ranker, JointGraphModel)
+    assert found["nodes"] == 120 + 12
+    assert found["edges"] == 2 * planted.train.targets.nnz
+    assert found["isolated_nodes"] == 0
+    assert list(found["attention_times_length_by_hop"]) == list(attention_by_frequency(ranker, model.bundle.labels.counts)[0].names)
+    assert all(len(row) == 3 for row in found["attention_times_length_by_hop"].values())
+    assert found["R@100_of_embeddings"]["initial"] == 100.0, "there are 12 labels"
+    assert found["P@1"]["with shortlists"] == pytest.approx(evaluate(model, planted)["P@1"], abs=1e-2)
+    assert main(["evaluate", str(tmp_path / "galaxc"), str(planted_folder), "--diagnose"]) == 0

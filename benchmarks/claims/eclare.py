@@ -108,6 +108,10 @@ CLAIMS: tuple[Claim, ...] = (
             Value("full", "training LMI", cluster_loss),
             difference("full", "NoGraph", "LMI of stage I", by=cluster_loss),
             difference("full", "NoGraph", "training LMI of stage I", by=cluster_loss),
+            *(
+                Difference(Value("full", f"{side}LMI without head clusters", cluster_loss), Value("NoGraph", f"{side}LMI of stage I", cluster_loss))
+                for side in ("", "training ")
+            ),
         ),
         note="In percent of I(label; document), of the clusters that prediction uses. Among test documents with complete labels, and among the recorded "
         "pairs of training as in the paper, where labels that occur together by chance count too.",

@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 
 from benchmarks.claims.measures import Columns, Trained, columns_of
+from benchmarks.claims.model_measures import batch_to_rank
 from benchmarks.claims.verdict import Column
 from longtail import metrics
 from longtail.engine.graph_analysis import attention, hop_norms
-from longtail.engine.joint_graph_model import JointGraphModel, node_views
+from longtail.engine.joint_graph_model import JointGraphModel
 from longtail.errors import ConfigError
 from longtail.evaluation import context_of_test, rank_test
 from longtail.graph.joint_graph import JointGraph
 from longtail.metrics import hits
 from longtail.search.index import ExactIndex
 from longtail.training.progress import SilentDisplay
-from longtail.types import F32, Batch, Context, Csr, TopK
+from longtail.types import F32, Context, Csr, TopK
 
 BINS = 5
 
@@ -60,7 +61,7 @@ def embedding_recalls(trained: Trained) -> Columns:
 
     Without edges: the same transformations of documents and labels that have no neighbours.
     """
-    model, batch, truth = model_of(trained), test_batch(trained), trained.world.yardstick.truth
+    model, batch, truth = model_of(trained), batch_to_rank(trained), trained.world.yardstick.truth
     alone = isolated(model)
     nothing = np.full((len(batch), 1), TopK.PAD, dtype=np.int32)
     initial = model.space.initial(batch)
@@ -93,7 +94,7 @@ def recall(queries: F32, labels: F32, truth: Csr, k: int) -> Column:
 def without_shortlist(trained: Trained) -> Columns:
     """Every metric, with all labels scored."""
     yardstick, model = trained.world.yardstick, model_of(trained)
-    return columns_of(yardstick.measure(model.exhaustive().rank(test_batch(trained), yardstick.depth)))
+    return columns_of(yardstick.measure(model.exhaustive().rank(batch_to_rank(trained), yardstick.depth)))
 
 
 # ---- attention ----
@@ -113,11 +114,11 @@ def far_attention(trained: Trained) -> Columns:
 
 
 def _contrast(values: Any, counts: Any) -> Column:
-    """A mean over labels that is the mean of the last bin less that of the first."""
+    """A mean over labels that is the mean of the last bin less that of the first. Values are centred: what all share must not add to the spread."""
     bins = metrics.quantiles.equal_count(counts, BINS).bin_of_label
     first, last = bins == 0, bins == BINS - 1
     sign = last * (len(values) / last.sum()) - first * (len(values) / first.sum())
-    return Column(values * sign, np.ones(len(values)))
+    return Column((values - values.mean()) * sign, np.ones(len(values)))
 
 
 # ---- pieces ----
@@ -128,11 +129,3 @@ def model_of(trained: Trained) -> JointGraphModel:
     if not isinstance(ranker, JointGraphModel):
         raise ConfigError(f"the trained model is a {type(ranker).__name__}, which looks at no graph", "measure the recipe galaxc")
     return ranker
-
-
-def test_batch(trained: Trained) -> Batch:
-    return trained.predictor.bundle.featurizer.batch(trained.world.dataset.need_test().documents)
-
-
-def label_embeddings(model: JointGraphModel) -> F32:
-    return node_views(model.hops, model.space.paths, np.arange(model.n_labels, dtype=np.int32)).search

@@ -15,6 +15,7 @@ from longtail.engine.encoded_tree import EncodedTree
 from longtail.errors import ConfigError
 from longtail.metrics import equal_volume
 from longtail.persistence import load_part
+from longtail.search.augmented_clusters import augmented_clusters
 from longtail.search.game import GameSettings
 from longtail.search.gamed import FindsClusters, Gamed
 from longtail.training.label_components import LabelComponents
@@ -35,11 +36,18 @@ def cluster_loss(trained: Trained) -> Columns:
 
     Of the model's clusters, of those that stage I learnt from (``LMI of stage I``), and of the model's with their labels dealt out at
     random (``LMI at random``): among test documents, and among the recorded pairs of training (``training LMI``), as in the paper.
+    ``LMI without head clusters`` is that of augmented centroids as in stage I, were frequent labels not apart.
     """
-    clusters = _cluster_model(trained).beam.clusters
-    dealt: I32 = np.random.default_rng([trained.seed, 0xC1]).permutation(clusters)
-    sides = {"": trained.world.yardstick.truth, "training ": trained.training.targets}
-    kinds = {"LMI": clusters, "LMI of stage I": trained.stage("1_surrogate").clusters, "LMI at random": dealt}
+    clusters, first, training = _cluster_model(trained).beam.clusters, trained.stage("1_surrogate"), trained.training
+    rng = np.random.default_rng([trained.seed, 0xC1])
+    no_heads = np.zeros(len(clusters), dtype=np.bool_)
+    kinds: dict[str, I32] = {
+        "LMI": clusters,
+        "LMI of stage I": first.clusters,
+        "LMI at random": rng.permutation(clusters),
+        "LMI without head clusters": augmented_clusters(training.documents.sparse, training.targets, first.graph, no_heads, int(clusters.max()) + 1, rng),
+    }
+    sides = {"": trained.world.yardstick.truth, "training ": training.targets}
     return {f"{side}{kind}": lost_information(targets, of_label) for side, targets in sides.items() for kind, of_label in kinds.items()}
 
 

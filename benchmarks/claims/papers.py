@@ -12,6 +12,7 @@ from longtail.errors import ConfigError
 # paper -> module with CLAIMS: tuple[Claim, ...]; results are in <paper>.json
 PAPERS: Mapping[str, str] = {
     "framework": "benchmarks.claims.framework",
+    "cross": "benchmarks.claims.cross",
     "astec": "benchmarks.claims.deepxml",
     "eclare": "benchmarks.claims.eclare",
     "galaxc": "benchmarks.claims.galaxc",

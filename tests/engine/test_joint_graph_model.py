@@ -17,7 +17,7 @@ from longtail.engine.graph_space import Anchors, GraphSpace, Shape, preferred
 from longtail.engine.joint_graph_model import JointGraphModel, listed, node_views
 from longtail.engine.model import Classifier, sigmoid
 from longtail.errors import ConfigError
-from longtail.graph.fanout import Fanout
+from longtail.graph.fanout import Fanout, Paths
 from longtail.graph.joint_graph import document_nodes, joint_graph
 from longtail.graph.ops import unit_rows
 from longtail.persistence import StringTable, load_part, save_part
@@ -158,6 +158,27 @@ def test_a_document_does_not_depend_on_the_others(kind: str) -> None:
         alone = made.rank_in_context(BATCH.rows([row]), LABELS, context.rows([row]))
         np.testing.assert_array_equal(alone.ids[0], whole.ids[row])
         np.testing.assert_allclose(alone.scores[0], whole.scores[row], rtol=0, atol=1e-6)
+
+
+@pytest.mark.claim("F15")
+@pytest.mark.parametrize("kind", ["hops", "sage", "gin"])
+def test_views_of_wide_vectors_do_not_feel_their_batch(kind: Any) -> None:
+    """Products of float32 differ by ten times as much at this width when one row is multiplied and when many are."""
+    wide, draws = 300, np.random.default_rng(5)
+
+    def weights(*shape: int) -> Any:
+        return (draws.standard_normal(shape) / np.sqrt(shape[-1])).astype(np.float32)
+
+    square = {"first": weights(wide, wide), "first_bias": weights(wide), "second": weights(wide, wide), "second_bias": weights(wide)}
+    layers = {"sage": {"weight": weights(wide, 2 * wide), "bias": weights(wide)}, "gin": {"epsilon": np.ones(1, np.float32), **square}}
+    hops = FrozenHops(HOPS.epsilons, 10 * weights(3, wide, wide), weights(3, wide)) if kind == "hops" else FrozenMessages(kind, (layers[kind],) * 3)
+    graph = space().graph
+    paths = Paths(graph, unit_rows(weights(len(graph), wide)), Fanout((4, 3, 2)))
+    vectors, links = unit_rows(weights(40, wide)), draws.integers(-1, len(graph), (40, 4)).astype(np.int32)
+    whole = hops.of_linked(paths, vectors, links, 0).score
+    for rows in (slice(0, 1), slice(7, 9), slice(11, 25)):
+        found = hops.of_linked(paths, vectors[rows], links[rows], 0).score
+        np.testing.assert_allclose(found, whole[rows], rtol=0, atol=2e-7 * float(np.abs(whole).max()))
 
 
 # ---- links ----

@@ -81,6 +81,28 @@ def test_blocks_of_documents_do_not_matter(make_graphs: MakeGraphs, monkeypatch:
     assert frozen.encode(Batch(graphs=graphs.rows(slice(0, 0)))).shape == (0, whole.shape[1])
 
 
+@pytest.mark.claim("F15")
+def test_gates_of_wide_networks_do_not_feel_their_batch(make_graphs: MakeGraphs) -> None:
+    """Graphs of titles are tiny: in float32, gates of a document alone differ by up to 7e-6 from its gates among others."""
+    width, clusters = 300, 40
+    graphs = make_graphs((1, 2, 3, 1, 7, 2) * 8, width)
+    network = BilateralGin(width, clusters, np.random.default_rng(0), width=width).eval()
+    encoder = frozen_gin(network)
+    read = encoder.encode(Batch(graphs=graphs))
+    # Heads by which scores have a spread of 3, as trained ones have.
+    heads = frozen_heads(network) * np.float32(3 / (read @ frozen_heads(network).T).std())
+    rankers = ClusterRankers(
+        clusters, np.arange(clusters, dtype=np.int32), np.arange(clusters + 1), np.zeros(clusters, np.float32), None, np.zeros((clusters, 2), np.float32)
+    )
+    model = KeygraphModel(encoder, ExactIndex.build(heads, "dot"), rankers, clusters, "graph")
+    whole = model.leaf_scores(Batch(graphs=graphs))
+    assert (np.diff(whole.scores, axis=1) <= 0).all(), "best first"
+    for document in range(len(graphs)):
+        alone = model.leaf_scores(Batch(graphs=graphs.rows([document])))
+        np.testing.assert_array_equal(alone.ids[0], whole.ids[document])
+        np.testing.assert_allclose(alone.scores[0], whole.scores[document], rtol=0, atol=3e-7)
+
+
 def test_documents_without_graphs_are_refused() -> None:
     with pytest.raises(ConfigError, match="reads keyword graphs"):
         frozen_gin(trained_network()).encode(Batch(dense=np.zeros((1, 2), np.float32)))

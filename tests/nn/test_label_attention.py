@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from longtail.nn.label_attention import AttentionKind, LabelAttention
+from longtail.nn.row_table import RowTable
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -75,7 +76,8 @@ def test_only_labels_that_are_asked_for_get_gradients() -> None:
     labels = torch.tensor([1, 4], dtype=torch.int32)
     torch.autograd.backward((made.inputs(torch.randn(3, 3, 4)) @ made.rows(labels).T).sum())
     for table in (made.weights, made.logits):
-        pending = table.take_gradient()  # type: ignore[operator]  # a RowTable
+        assert isinstance(table, RowTable)
+        pending = table.take_gradient()
         assert pending is not None
         bags, gradient = pending
         assert bags.ids.tolist() == [1, 4]
@@ -97,3 +99,29 @@ def test_one_view_needs_no_attention() -> None:
     made = head("label", views=1)
     assert made.attention == "none"
     assert made.inputs(torch.ones(2, 1, 4)).shape == (2, 4)
+
+
+def test_classifiers_can_start_as_a_cosine() -> None:
+    """One length for all, and mean scores of right and of any labels as asked for."""
+    made = head(bias=True, labels=40, width=16)
+    generator = torch.Generator().manual_seed(1)
+    views = torch.randn(40, 3, 16, generator=generator)
+    labels = np.arange(40)
+    rows, everyone = made.read(iter([views[:25], views[25:]]), labels)
+    torch.testing.assert_close(rows, (made.alphas()[:, :, None] * views).sum(dim=1))
+    documents = views + 0.3 * torch.randn(40, 3, 16, generator=generator)
+    others = np.roll(labels, 7)
+    right, wrong = made.read([documents], labels), made.read([documents], others)
+    made.start_from(rows, right, wrong, (3.0, -1.0))
+    weights = made.weights.weight.detach()
+    assert float(weights[:, :16].norm(dim=1).std()) < 1e-5
+    torch.testing.assert_close(torch.nn.functional.normalize(weights[:, :16], dim=1), torch.nn.functional.normalize(rows, dim=1))
+    scores = all_scores(made, documents).detach()
+    assert float(scores[everyone, everyone].mean()) == pytest.approx(3, abs=1e-3)
+    assert float(scores[everyone, torch.from_numpy(others)].mean()) == pytest.approx(-1, abs=1e-3)
+
+
+def test_views_may_start_alike() -> None:
+    for kind in ("label", "global"):
+        made = LabelAttention(5, 3, 4, np.random.default_rng(0), attention=kind, spread=0.0)
+        np.testing.assert_allclose(made.alphas().numpy(), 1 / 3)

@@ -103,7 +103,7 @@ def test_planted_labels_are_found(planted: Dataset, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_variant_of_the_paper_is_a_setting(variant: str, planted: Dataset, train: Train) -> None:
-    stages = train(with_graph(planted), *VARIANTS[variant])
+    stages = train(with_graph(planted), *VARIANTS[variant], "surrogate.epochs=2")
     batch = stages.data.featurizer.batch(planted.need_test().documents)
     top = stages.ranker.rank(batch, 3)
     assert (top.ids[:, 0] >= 0).all()
@@ -112,6 +112,7 @@ def test_every_variant_of_the_paper_is_a_setting(variant: str, planted: Dataset,
     assert isinstance(stages.ranker.hops, expected)
     assert stages.ranker.hops.views == {"K=2": 2, "K=1": 1}.get(variant, 1 if expected is FrozenMessages else 3)
     assert (stages.ranker.alphas is None) == (variant in ("NoAtt", "K=1", "GIN", "GraphSAGE", "GraphSAGE links"))
+    assert (stages.start.links is None) == (variant in ("seen", "paper"))
 
 
 def test_estimated_memory_grows_with_the_data(planted: Dataset) -> None:
@@ -275,7 +276,7 @@ def test_classifiers_start_as_the_cosine_to_their_labels(planted: Dataset, train
     assert np.ptp(bias) == 0
     assert np.ptp(np.linalg.norm(rows, axis=1)) < 1e-4
     everyone = np.tile(np.arange(12, dtype=np.int32), (120, 1))
-    scores = stages.ranker.scores(stages.ranker.views(stages.data.documents).score, everyone) + bias
+    scores = stages.ranker.scores(stages.ranker.views(stages.data.documents).score, everyone)
     assert scores[stages.data.targets.toarray() > 0].mean() > scores.mean() + 1, "right labels score higher from the start"
     chance = train(planted, "surrogate.epochs=0", "surrogate.start=random", "surrogate.bias=false").ranker.classifier
     assert chance.bias is None
@@ -304,6 +305,9 @@ def test_hard_negatives_are_near_and_never_positives(planted: Dataset, train: Tr
         dense = stages.data.targets.toarray()
         assert not any(dense[row, label] for row in range(120) for label in ids[row] if label >= 0)
     assert train(planted).shortlists.negatives is None
+    everyone = train(planted, *HARD, "hops.predict=full").shortlists.negatives
+    assert everyone is not None, "hard negatives are seen as in training, whatever prediction looks at"
+    assert (everyone.ids >= 0).any()
 
 
 @pytest.mark.claim("G19")
@@ -324,9 +328,11 @@ def test_stage_four_leaves_convolutions_and_their_statistics_alone(planted: Data
         np.testing.assert_array_equal(value, fourth[name], err_msg=name)
         np.testing.assert_array_equal(value, np.asarray(stages.network.tensors[f"encoder.{name}"]).reshape(value.shape))
     without = train(planted)
-    np.testing.assert_array_equal(without.ranker.hops.weight, stages.ranker.hops.weight)  # type: ignore[attr-defined]  # FrozenHops
+    assert isinstance(without.ranker.hops, FrozenHops)
+    assert isinstance(stages.ranker.hops, FrozenHops)
+    np.testing.assert_array_equal(without.ranker.hops.weight, stages.ranker.hops.weight)
     assert (without.ranker.classifier.rows != stages.ranker.classifier.rows).any()
-    assert (without.ranker.alphas != stages.ranker.alphas).any()  # type: ignore[union-attr]
+    assert np.any(without.ranker.alphas != stages.ranker.alphas)
 
 
 def test_the_index_holds_the_mean_views_of_labels(planted: Dataset, train: Train) -> None:
@@ -373,6 +379,20 @@ def test_new_documents_are_linked_by_anchors(planted: Dataset, tmp_path: Path) -
     assert set(links[links >= 0].tolist()) <= owls
 
 
+def test_anchors_of_several_graphs_with_one_id_are_one(planted: Dataset, train: Train) -> None:
+    data = with_graph(planted)
+    first = data.graphs["anchors"]
+    assert first.anchors is not None
+    labels = len(data.labels)
+    more = Graph("more", Items(["all", "new"], {"title": ["", ""]}), labels=csr_array(np.array([[0, 1]] * labels, dtype=np.float32)))
+    stages = train(replace(data, graphs={"anchors": first, "more": more}), "graph.auxiliary=test")
+    anchors = stages.start.space.anchors
+    assert anchors is not None
+    assert list(anchors.uids) == [*first.anchors.uids, "new"]
+    assert anchors.members.shape == (labels + 2, len(stages.start.space.graph))
+    assert anchors.members[[-1]].indices.tolist() == list(range(labels))
+
+
 def test_graphs_that_are_not_there(planted: Dataset, train: Train) -> None:
     with pytest.raises(ConfigError, match="holds no graph") as raised:
         train(planted, "graph.auxiliary=train")
@@ -395,16 +415,18 @@ def test_known_labels_help_on_a_saved_bundle(planted: Dataset, tmp_path: Path) -
     with pytest.raises(ConfigError, match="'id-cta' is not a label") as raised:
         model.predict(["x"], known_labels=[["id-cta"]])
     assert "id-cat" in raised.value.hint
-    for wrong in ([["id-cat"], []], ["id-cat"], [[3]]):
+    wrongs: list[Any] = [[["id-cat"], []], ["id-cat"], [[3]]]
+    for wrong in wrongs:
         with pytest.raises(ConfigError, match="known_labels"):
-            model.predict(["x"], known_labels=wrong)  # type: ignore[arg-type]
+            model.predict(["x"], known_labels=wrong)
 
 
 def test_models_that_read_text_alone_refuse(tiny_run: Path) -> None:
     model = Predictor.open(tiny_run)
-    for more in ({"known_labels": [["id-cat"]]}, {"anchors": [["a"]]}):
+    mores: list[Any] = [{"known_labels": [["id-cat"]]}, {"anchors": [["a"]]}]
+    for more in mores:
         with pytest.raises(ConfigError, match="'tiny' reads text alone"):
-            model.predict(["a cat"], **more)  # type: ignore[arg-type]
+            model.predict(["a cat"], **more)
 
 
 # ---- settings that contradict each other ----
@@ -428,7 +450,14 @@ def test_contradictions_are_refused_before_any_training(settings: tuple[str, ...
         train(planted, *settings)
 
 
+def test_all_neighbours_are_for_the_cpu_alone() -> None:
+    made = recipe("hops.sampling=full", *VARIANTS["seen"])
+    made.check("cpu")
+    with pytest.raises(ConfigError, match="not on cuda"):
+        made.check("cuda")
+
+
 def test_all_neighbours_in_training_and_prediction(planted: Dataset, train: Train) -> None:
-    stages = train(planted, "hops.sampling=full", "hops.predict=full", "surrogate.mask_target_edges=0", "hops.mean=true")
+    stages = train(planted, "hops.sampling=full", "hops.predict=full", *VARIANTS["seen"], "hops.mean=true")
     assert stages.start.space.fanout.full
     assert (stages.ranker.rank(stages.data.documents.rows(slice(0, 5)), 2).ids >= 0).all()

@@ -41,13 +41,24 @@ def world() -> tuple[JointGraph, Any, Any]:
     return graph, np.concatenate([labels, y @ labels + 0.1 * rng.standard_normal((N, D))]).astype(np.float32), targets
 
 
+def tables(made: SharedCandidates) -> list[Tensor]:
+    """Classifiers, attention weights and eps."""
+    assert isinstance(made.head, LabelAttention)
+    assert isinstance(made.encoder, HopEncoder)
+    logits = made.head.logits.weight
+    assert isinstance(logits, Tensor)
+    return [made.head.weights.weight, logits, made.encoder.epsilon]
+
+
 def objective(seed: int = 0, *, random: int = L, links: Any = None, hide: float = 0.0, factor: float = 1.0, dropout: float = 0.0) -> SharedCandidates:
     graph, vectors, targets = world()
     rng = np.random.default_rng(seed)
     around = Neighbourhoods(graph, vectors, Fanout((3, 2)))
     documents = GraphDocuments(around, graph.nodes, links, hide=hide)
     head = LabelAttention(L, 2, D, rng)
-    return SharedCandidates(HopEncoder(2, D, rng, dropout=dropout), head, documents, BatchLabels(targets, NOBODY, random_labels(L, random)), {"logits": factor})
+    return SharedCandidates(
+        HopEncoder(2, D, rng, dropout=dropout), head, documents, BatchLabels(targets, NOBODY, random_labels(L, random)), attention_factor=factor
+    )
 
 
 # ---- loss ----
@@ -81,13 +92,12 @@ def test_training_lowers_the_loss_and_finds_the_labels() -> None:
 
 def test_labels_that_a_step_does_not_name_stay_as_they_are() -> None:
     made = objective(random=0)
-    before = [to_array(t) for t in (made.head.weights.weight, made.head.logits.weight)]  # type: ignore[union-attr, arg-type]
+    before = [to_array(table) for table in tables(made)]
     rows = np.array([0, 8])
     _, _, targets = world()
     named = np.unique(targets[rows].indices)
     made.step(rows, np.random.default_rng(0), 0.1)
-    for table, old in zip((made.head.weights.weight, made.head.logits.weight), before, strict=True):  # type: ignore[union-attr]
-        assert isinstance(table, Tensor)
+    for table, old in zip(tables(made)[:2], before[:2], strict=True):
         changed = np.any(table.detach().numpy() != old, axis=1)
         np.testing.assert_array_equal(np.flatnonzero(changed), named)
 
@@ -95,11 +105,9 @@ def test_labels_that_a_step_does_not_name_stay_as_they_are() -> None:
 def test_attention_has_a_rate_of_its_own() -> None:
     """Adam's first step moves every touched number by its rate."""
     made = objective(factor=50.0)
-    weights, logits, epsilon = made.head.weights.weight, made.head.logits.weight, made.encoder.epsilon  # type: ignore[union-attr]
-    before = [to_array(t) for t in (weights, logits, epsilon)]  # type: ignore[arg-type]
+    before = [to_array(table) for table in tables(made)]
     made.step(np.arange(8), np.random.default_rng(0), 0.001)
-    for tensor, old, rate in zip((weights, logits, epsilon), before, (0.001, 0.05, 0.001), strict=True):
-        assert isinstance(tensor, Tensor)
+    for tensor, old, rate in zip(tables(made), before, (0.001, 0.05, 0.001), strict=True):
         np.testing.assert_allclose(np.abs(tensor.detach().numpy() - old).max(), rate, rtol=1e-2)
 
 

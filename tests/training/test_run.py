@@ -130,6 +130,34 @@ def test_checkpoints_survive_and_vanish_with_the_stage(tmp_path: Path) -> None:
         assert list(run.stage("1_long", lambda: work(run, fail_at=-1))) == resumed
 
 
+def test_a_stage_may_have_stages_inside(tmp_path: Path) -> None:
+    """The inner one is saved for itself; the outer one, interrupted, finds it and its own checkpoints again."""
+    made: list[str] = []
+
+    def inner(run: Run) -> StringTable:
+        made.append("inner")
+        run.checkpoint().save(1, {"x": np.zeros(1)})
+        return words("b")
+
+    def outer(run: Run, fails: bool) -> StringTable:
+        found = run.stage("1_inner", lambda: inner(run))
+        checkpoint = run.checkpoint()
+        if fails:
+            checkpoint.save(1, {"x": np.ones(1)})
+            raise RuntimeError("killed")
+        saved = checkpoint.load()
+        assert saved is not None
+        assert saved[1]["x"][0] == 1, "its own, not the inner one's"
+        return found
+
+    with Run.open(tmp_path / "r", IDENTITY) as run, pytest.raises(RuntimeError, match="killed"):
+        run.stage("1_outer", lambda: outer(run, fails=True))
+    with Run.open(tmp_path / "r", IDENTITY) as run:
+        assert list(run.stage("1_outer", lambda: outer(run, fails=False))) == ["b"]
+    assert made == ["inner"]
+    assert {path.name for path in (tmp_path / "r" / "stages").iterdir()} == {"1_inner", "1_outer"}
+
+
 def test_a_checkpoint_outside_a_stage_is_a_bug(tmp_path: Path) -> None:
     with Run.open(tmp_path / "r", IDENTITY) as run, pytest.raises(AssertionError):
         run.checkpoint()

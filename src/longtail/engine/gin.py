@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from longtail.engine.products import F64, steady_product
 from longtail.errors import ConfigError
 from longtail.features.keygraph import KeyGraphs
 from longtail.graph.ops import unit_rows
@@ -33,8 +35,16 @@ class FrozenLayer:
 
     def apply(self, h_VD: F32, adjacency: Csr) -> F32:
         gathered = np.float32(1 + self.eps) * h_VD + adjacency @ h_VD
-        hidden = np.maximum(gathered @ self.first.T + self.first_bias, 0)
-        return np.maximum(hidden @ self.second.T + self.second_bias, 0)
+        hidden = np.maximum(steady_product(gathered, self._first) + self.first_bias, 0)
+        return np.maximum(steady_product(hidden, self._second) + self.second_bias, 0)
+
+    @cached_property
+    def _first(self) -> F64:
+        return self.first.astype(np.float64)
+
+    @cached_property
+    def _second(self) -> F64:
+        return self.second.astype(np.float64)
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from longtail.graph.fanout import Paths, coefficients
+from longtail.engine.products import F64, steady_product
+from longtail.graph.fanout import Paths, convolutions
 from longtail.graph.ops import unit_rows
 from longtail.persistence import Part, State
 from longtail.types import F32, I32, I64
@@ -78,15 +80,18 @@ class FrozenHops:
 
     def convolved(self, sums: F32) -> F32:
         """(B, K, D): a^1, ..., a^K from sums along paths (B, 2^K, D)."""
-        found: F32 = np.einsum("kc,bcd->bkd", coefficients(self.epsilons), sums, optimize=True)
-        return found
+        return np.stack(list(convolutions(sums, self.epsilons)), axis=1)
 
     def transformed(self, convolved: F32) -> F32:
         """(B, K, D): v^1, ..., v^K."""
         out = np.maximum(convolved, 0) if self.pre_relu else convolved.copy()
         for hop in range(self.views):
-            out[:, hop] += np.maximum(out[:, hop] @ self.weight[hop].T + self.bias[hop], 0)
+            out[:, hop] += np.maximum(steady_product(out[:, hop], self._weight[hop]) + self.bias[hop], 0)
         return out
+
+    @cached_property
+    def _weight(self) -> F64:
+        return self.weight.astype(np.float64)
 
     def state(self) -> State:
         values = {"pre_relu": self.pre_relu, "space": self.space, "balanced": self.balanced}
@@ -147,12 +152,16 @@ class FrozenMessages:
         return found
 
     def _layer(self, hop: int, own: F32, message: F32) -> F32:
-        a = self.layers[hop]
+        a, w = self.layers[hop], self._weights[hop]
         if self.kind == "gin":
-            hidden = np.maximum(((1 + a["epsilon"]) * own + message) @ a["first"].T + a["first_bias"], 0)
-            return np.maximum(hidden @ a["second"].T + a["second_bias"], 0)
-        mixed: F32 = np.concatenate([own, message], axis=-1) @ a["weight"].T + a["bias"]
+            hidden = np.maximum(steady_product((1 + a["epsilon"]) * own + message, w["first"]) + a["first_bias"], 0)
+            return np.maximum(steady_product(hidden, w["second"]) + a["second_bias"], 0)
+        mixed: F32 = steady_product(np.concatenate([own, message], axis=-1), w["weight"]) + a["bias"]
         return mixed if self.signed and hop == len(self.layers) - 1 else np.maximum(mixed, 0)
+
+    @cached_property
+    def _weights(self) -> list[dict[str, F64]]:
+        return [{name: array.astype(np.float64) for name, array in layer.items() if array.ndim == 2} for layer in self.layers]
 
     def state(self) -> State:
         arrays = {f"{name}{hop}": array for hop, layer in enumerate(self.layers) for name, array in layer.items()}

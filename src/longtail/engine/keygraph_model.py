@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from longtail.engine.gin import FrozenGin, joined, ranker_vectors
-from longtail.engine.model import sigmoid
+from longtail.engine.model import Classifier, best, sigmoid
 from longtail.persistence import State
 from longtail.search.cluster_rankers import ClusterRankers, RankerInput
 from longtail.search.index import ExactIndex
@@ -81,11 +81,14 @@ class KeygraphModel:
         return RankerInput(None if self.reads == "graph" else batch.sparse, scaled)
 
     def _best_clusters(self, batch: Batch, vectors: dict[str, F32]) -> TopK:
-        # Chosen by the raw score: clusters whose gate rounds to 1 keep their order.
-        found = self.heads.query(joined(vectors), min(self.beam, self.n_leaves))
+        read = joined(vectors)
+        ids = self.heads.query(read, min(self.beam, self.n_leaves)).ids
         # Of a document without a known word nothing can be said; any order would be made up.
-        empty = batch.is_empty()[:, None]
-        return TopK(np.where(empty, TopK.PAD, found.ids).astype(np.int32), np.where(empty, -np.inf, sigmoid(found.scores)).astype(np.float32))
+        ids = np.where(batch.is_empty()[:, None], np.int32(TopK.PAD), ids)
+        # Scored again one by one, as products over a batch round differently from batch to batch; and put in order by the raw score:
+        # clusters whose gate rounds to 1 keep theirs.
+        found = best(ids, Classifier(np.asarray(self.heads.vectors)).scores(read, ids), ids.shape[1])
+        return TopK(found.ids, np.where(found.ids >= 0, sigmoid(found.scores), -np.inf).astype(np.float32))
 
     def state(self) -> State:
         parts: dict[str, Any] = {"encoder": self.encoder, "heads": self.heads, "rankers": self.rankers}

@@ -153,16 +153,19 @@ class NamedSentences:
 
     KIND = "named-sentences"
 
-    def __init__(self, name: str, model: str, width: int) -> None:
-        self.name, self.model, self.width = name, model, width
+    def __init__(self, name: str, model: str, width: int, loaded: EncodeTexts | None = None) -> None:
+        """loaded: the encoder, where it is at hand already."""
+        self.name, self.model, self.width, self._loaded = name, model, width, loaded
 
     @classmethod
     def of(cls, name: str, model: str) -> NamedSentences:
-        return cls(name, model, np.asarray(_encoder(name, model)(["a sentence"])).shape[1])
+        loaded = _encoder(name, model)
+        return cls(name, model, np.asarray(loaded(["a sentence"])).shape[1], loaded)
 
-    @cached_property
-    def _encode(self) -> EncodeTexts:
-        return _encoder(self.name, self.model)
+    def _encode(self, sentences: Sequence[str]) -> Any:
+        if self._loaded is None:
+            self._loaded = _encoder(self.name, self.model)
+        return self._loaded(sentences)
 
     def encode(self, sentences: Sequence[str], words: SparseText) -> F32:
         if not len(sentences):

@@ -2,13 +2,15 @@
 
 The weighted-sum convolution a^k = (1 + eps_k) a^(k-1) + sum of neighbours' a^(k-1) has nothing between hops that is not linear, so
 a^k is a sum over *paths*: at each hop a path stays (and takes the factor 1 + eps) or goes on to a neighbour. Sums of vectors over
-paths of one kind, 2^K of them, do not depend on what is trained; `coefficients` says what they weigh. Paper: GalaXC Sec. 4.
+paths of one kind, 2^K of them, do not depend on what is trained; `convolutions` puts them together. Paper: GalaXC Sec. 4.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,14 +141,14 @@ class Paths:
         return powers
 
 
-def coefficients(epsilons: NDArray[np.floating]) -> F32:
-    """(K, 2^K): what the path sums of each kind weigh in a^1, ..., a^K. A hop that stays brings 1 + eps, one to a neighbour 1."""
-    hops = len(epsilons)
-    found, row = np.zeros((hops, 1 << hops), dtype=np.float32), np.ones(1)
-    for hop in range(hops):
-        row = np.concatenate([row * (1 + epsilons[hop]), row])
-        found[hop, : len(row)] = row
-    return found
+def convolutions(sums: Any, epsilons: Iterable[Any]) -> Iterator[Any]:
+    """a^1, ..., a^K, (B, D) each, from sums along paths (B, 2^K, D); arrays of numpy or tensors.
+
+    Bit 0 of a kind is the first hop: kinds 2j and 2j + 1 differ in that hop alone, which stays (1 + eps) or goes to a neighbour.
+    """
+    for epsilon in epsilons:
+        sums = (1 + epsilon) * sums[:, 0::2] + sums[:, 1::2]
+        yield sums[:, 0]
 
 
 def _or_none(exclude: I64 | None, like: NDArray[np.integer]) -> I64:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from longtail.graph.fanout import convolutions
 from longtail.nn.neighbourhoods import Neighbourhoods, Roots
 
 
@@ -106,17 +107,8 @@ class HopEncoder(GraphEncoder):
         return self.transformed(self.convolved(around.sums(roots)))
 
     def convolved(self, sums_BCD: Tensor) -> Tensor:
-        """(B, K, D): a^1, ..., a^K, in float32: sums over many neighbours would lose the small ones in bf16."""
-        with torch.autocast(sums_BCD.device.type, enabled=False):
-            return torch.einsum("kc,bcd->bkd", self.coefficients(), sums_BCD)
+        """(B, K, D): a^1, ..., a^K, in float32 under autocast too: sums over many neighbours would lose the small ones in bf16."""
+        return torch.stack(list(convolutions(sums_BCD, self.epsilon)), dim=1)
 
     def transformed(self, a_BKD: Tensor) -> Tensor:
         return torch.stack([transform(a_BKD[:, hop]) for hop, transform in enumerate(self.transforms)], dim=1)
-
-    def coefficients(self) -> Tensor:
-        """(K, C): `graph.fanout.coefficients`, with gradients to eps."""
-        rows, row = [], self.epsilon.new_ones(1)
-        for epsilon in self.epsilon:
-            row = torch.cat([row * (1 + epsilon), row])
-            rows.append(nn.functional.pad(row, (0, (1 << self.views) - len(row))))
-        return torch.stack(rows)

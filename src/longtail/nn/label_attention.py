@@ -26,18 +26,20 @@ class LabelAttention(SharedHead):
 
     label: e of its own per label; global: one for all; none: alpha = 1 / K.
     As one product: documents are [x^1; ...; x^K] and label l is [alpha_l1 w_l; ...; alpha_lK w_l] (`inputs`, `rows`).
-    w (and b) start in +-1/sqrt(D), e from N(0, 1). Paper: GalaXC Sec. 4 (label-wise attention) and 4.1 (initialisation).
+    w (and b) start in +-1/sqrt(D), e from N(0, spread^2), 1 in the paper. Paper: GalaXC Sec. 4 (label-wise attention) and 4.1 (initialisation).
     """
 
-    def __init__(self, labels: int, views: int, width: int, rng: np.random.Generator, *, attention: AttentionKind = "label", bias: bool = False) -> None:
+    def __init__(
+        self, labels: int, views: int, width: int, rng: np.random.Generator, *, attention: AttentionKind = "label", spread: float = 1.0, bias: bool = False
+    ) -> None:
         super().__init__()
         self.labels, self.views, self.width, self.has_bias = labels, views, width, bias
         self.attention: AttentionKind = attention if views > 1 else "none"
         self.weights = RowTable(uniform((labels, width + bias), width**-0.5, rng))
         if self.attention == "label":
-            self.logits: nn.Module = RowTable(torch.from_numpy(rng.standard_normal((labels, views), dtype=np.float32)))
+            self.logits: nn.Module = RowTable(torch.from_numpy(rng.standard_normal((labels, views), dtype=np.float32)).mul_(spread))
         elif self.attention == "global":
-            self.logits = _Shared(torch.from_numpy(rng.standard_normal(views, dtype=np.float32)))
+            self.logits = _Shared(torch.from_numpy(rng.standard_normal(views, dtype=np.float32)).mul_(spread))
         else:
             self.logits = nn.Identity()
 

@@ -24,12 +24,12 @@ class SharedHead(nn.Module):
         raise NotImplementedError
 
 
-def shared_bce(z_BE: Tensor, rows_UE: Tensor, shared: SharedLabels) -> Tensor:
-    """Mean binary cross-entropy over all B x U pairs but the ignored ones; products in bf16 on a GPU."""
+def shared_bce(z_BE: Tensor, rows_UE: Tensor, shared: SharedLabels, *, compute: torch.dtype | None = None) -> Tensor:
+    """Mean binary cross-entropy over all B x U pairs but the ignored ones. compute: type of the products; that of `z` by default."""
     device = z_BE.device
     starts, places = sent(shared.starts, device), sent(shared.places, device)
     targets = Bags(starts, places, torch.ones(len(places), device=device))
-    loss = full_bce(z_BE, rows_UE, targets, compute=torch.bfloat16 if z_BE.is_cuda else z_BE.dtype)
+    loss = full_bce(z_BE, rows_UE, targets, compute=compute)
     if not len(shared.ignored):
         return loss
     pairs = sent(shared.ignored, device)

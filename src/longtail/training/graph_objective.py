@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -11,6 +9,7 @@ from torch import Tensor, nn
 from longtail.nn.batches import sent
 from longtail.nn.hop_encoder import GraphEncoder
 from longtail.nn.neighbourhoods import Neighbourhoods, Roots
+from longtail.nn.products import fastest_products
 from longtail.nn.shared_loss import SharedHead, shared_bce
 from longtail.search.shared_labels import BatchLabels
 from longtail.training.objectives import prefixed, trained_state
@@ -45,15 +44,14 @@ class GraphDocuments:
 class SharedCandidates:
     """Binary cross-entropy over all pairs of the batch's documents and the labels that they share, the mean over what counts.
 
-    factors: rates of the head's modules (`weights`, `logits`) as multiples of the rate of everything else.
+    attention_factor: the rate of attention weights (the head's `logits`) as a multiple of that of everything else.
     """
 
-    def __init__(
-        self, encoder: GraphEncoder, head: SharedHead, documents: GraphDocuments, labels: BatchLabels, factors: Mapping[str, float] | None = None
-    ) -> None:
+    def __init__(self, encoder: GraphEncoder, head: SharedHead, documents: GraphDocuments, labels: BatchLabels, *, attention_factor: float = 1.0) -> None:
         self.encoder, self.head, self.documents, self.labels = encoder, head, documents, labels
         self.model = nn.ModuleDict({"encoder": encoder, "head": head}).train()
-        self.adam = ModelAdam(self.model, {f"head.{name}": factor for name, factor in (factors or {}).items()})
+        self.compute = fastest_products(documents.around.device)
+        self.adam = ModelAdam(self.model, {"head.logits": attention_factor})
 
     @property
     def size(self) -> int:
@@ -64,7 +62,8 @@ class SharedCandidates:
         shared, roots = self.labels.draw(rows, rng), self.documents.roots(rows, rng)
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
             x_BKD = self.encoder(self.documents.around, roots)
-        loss = shared_bce(self.head.inputs(x_BKD.float()), self.head.rows(sent(shared.labels, device), roots.seed), shared)
+        rows_UE = self.head.rows(sent(shared.labels, device), roots.seed)
+        loss = shared_bce(self.head.inputs(x_BKD.float()), rows_UE, shared, compute=self.compute)
         torch.autograd.backward(loss)
         self.adam.step(rate)
         return loss.detach()
