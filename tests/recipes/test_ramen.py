@@ -171,6 +171,34 @@ def test_noise_and_shares_and_sides_reach_the_graphs(planted_with_graphs: Datase
         ramen("ance", "graphs.names=noise", "graphs.documents=false").graphs(ready)
 
 
+def test_anchors_that_say_nothing_are_refused_or_left_out(planted_with_graphs: Dataset, tmp_path: Path) -> None:
+    graph: Any = planted_with_graphs.graphs["noise"]
+    mute = replace(graph, name="mute", anchors=replace(graph.anchors, fields={"title": ["", "zzz", "", "qqq", ""]}))
+    data = with_digest(replace(planted_with_graphs, graphs={**planted_with_graphs.graphs, "mute": mute}))
+    with pytest.raises(DataError, match="'mute' has 5 anchors, but none"):
+        api.train(data, tmp_path / "all", ramen("ance"), device="cpu")
+    api.train(data, tmp_path / "named", ramen("ance", "graphs.names=pairs,noise", "train.epochs=1"), device="cpu")
+    assert [event["name"] for event in events(tmp_path / "named", "graph")] == ["pairs", "noise"]
+
+
+def test_noise_and_shares_change_the_edges_that_are_trained_on(planted_with_graphs: Dataset, tmp_path: Path) -> None:
+    def edges(*settings: str) -> dict[str, int]:
+        run = tmp_path / "_".join(settings)
+        api.train(planted_with_graphs, run, ramen("ance", "train.epochs=0", *settings), device="cpu")
+        return {event["name"]: event["completed"] for event in events(run, "graph")}
+
+    plain, half, noisy, walked = (
+        edges("graphs.completion=none"),
+        edges("graphs.completion=none", "graphs.share=0.5"),
+        edges("graphs.completion=none", "graphs.noise=0.9"),
+        edges("graphs.completion=walk"),
+    )
+    for name in ("pairs", "noise"):
+        assert half[name] == pytest.approx(plain[name] / 2, abs=1)
+        assert noisy[name] < plain[name], "some random anchors come twice"
+        assert walked[name] > plain[name]
+
+
 def test_data_without_anchors_is_refused_with_a_hint(planted: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(DataError, match="the data has none") as problem:
         api.train(planted, tmp_path / "bare", ramen("dexml"), device="cpu")

@@ -28,7 +28,7 @@ from longtail.search.label_pools import label_pool
 from longtail.search.negatives import forbidden_pairs
 from longtail.training.freeze import frozen_encoder
 from longtail.training.prepare import TrainingSet, prepare
-from longtail.training.two_towers import Task, TwoTowers, label_index
+from longtail.training.two_towers import Task, TwoTowers, exact_on, label_index
 from longtail.types import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -75,7 +75,7 @@ def test_labels_without_text_come_last() -> None:
     rows: Any = retriever(towers, TwoTowersConfig()).index
     top = rows.query(np.array([[1, 0, 1]], np.float32), 3)
     assert top.ids.tolist() == [[0, 2, 1]]
-    assert label_index(towers.labels, "cpu").query(np.array([[1, 0]], np.float32), 3).ids.tolist() == [[0, 2, -1]]
+    assert label_index(towers.labels, exact_on("cpu")).query(np.array([[1, 0]], np.float32), 3).ids.tolist() == [[0, 2, -1]]
 
 
 def test_the_pool_of_a_batch() -> None:

@@ -20,8 +20,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
-
 from longtail.config import section, setting
 from longtail.errors import ConfigError, DataError
 from longtail.features.settings import FeaturesConfig
@@ -141,16 +139,23 @@ class Ramen(Recipe):
         return Regularisers(sets, self.config.regularise, bandit, rng_for=run.rng, log=run.log, say=run.display.say, device=run.device)
 
     def anchor_set(self, graph: AnchorGraph, number: int, data: TrainingSet, run: Run) -> AnchorSet:
-        """The graph spoilt as the settings ask, without anchors that say nothing, completed; with the anchors' texts."""
+        """The graph without anchors that say nothing, spoilt as the settings ask, completed; with the anchors' texts."""
         c, texts = self.config.graphs, self.anchor_texts(graph, data)
+        known = ~texts.is_empty()
+        ready = graph.among(known)
+        if not ready.edges:
+            raise DataError(
+                f"the graph '{graph.name}' has {graph.n_anchors} anchors, but none with an edge has a title with a word of the documents",
+                "give its anchors titles, or name the graphs to use in graphs.names",
+            )
         if c.share < 1:
-            graph = graph.subsampled(c.share, run.rng("share of edges", number))
+            ready = ready.subsampled(c.share, run.rng("share of edges", number))
         if c.noise:
-            graph, _ = graph.noisy(c.noise, run.rng("noise", number))
-        ready = graph.among(~texts.is_empty())
+            # Edges that were moved to an anchor that says nothing are lost.
+            ready = ready.noisy(c.noise, run.rng("noise", number))[0].among(known)
         if c.completion == "walk":
             ready = ready.completed(length=c.length, restart=c.restart, top=c.top, rng=run.rng("completion", number))
-        run.log("graph", name=graph.name, anchors=graph.n_anchors, edges=graph.edges, known=int(np.sum(~texts.is_empty())), completed=ready.edges)
+        run.log("graph", name=graph.name, anchors=graph.n_anchors, edges=graph.edges, known=int(known.sum()), completed=ready.edges)
         return AnchorSet(ready, Documents(texts, run.device))
 
     def anchor_texts(self, graph: AnchorGraph, data: TrainingSet) -> Batch:

@@ -15,6 +15,7 @@ Differs: Adam without weight decay; the rate rises in a straight line during the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -39,7 +40,6 @@ from longtail.persistence import State
 from longtail.recipes.base import EnsembleConfig, Recipe
 from longtail.search.index import IndexKind, build_index
 from longtail.search.negatives import RandomNegatives, ShortlistNegatives, WithRandom, candidates, forbidden_pairs
-from longtail.search.shortlist import LabelIndex
 from longtail.training.freeze import frozen_classifier, frozen_encoder
 from longtail.training.objectives import OwnCandidates
 from longtail.training.prepare import TrainingSet
@@ -47,7 +47,7 @@ from longtail.training.regularisers import Regularisers
 from longtail.training.run import Run
 from longtail.training.schedules import WarmUp
 from longtail.training.stage_fit import fit_stage
-from longtail.training.two_towers import PairLoss, Task, TwoTowers, kept_apart, label_index
+from longtail.training.two_towers import PairLoss, Task, TwoTowers, exact_on, kept_apart, label_index
 from longtail.types import F32, Batch, BoolArray
 
 
@@ -187,7 +187,7 @@ class TwoTowersRecipe(Recipe):
         """Hard negatives for the classifiers, where there are any: the labels whose texts are near a document."""
         if not self.METHOD.classifiers:
             return None
-        index, size = label_index(surrogate.labels, run.device), min(self.config.classify.count, data.n_labels)
+        index, size = label_index(surrogate.labels, exact_on(run.device)), min(self.config.classify.count, data.n_labels)
         return ShortlistNegatives.mine(index, surrogate.documents, forbidden_pairs(data.targets, data.masked), size)
 
     # ---- III ----
@@ -215,8 +215,7 @@ class TwoTowersRecipe(Recipe):
             lambda rows, rng: candidates(rows, data.targets, negatives, rng, max_positives=c.positives),
         )  # fmt: skip
         fit_stage(objective, run, "classify", epochs=c.epochs, batch=c.batch, schedule=WarmUp(c.rate, 0.1, 0.0))
-        named = label_index(towers.labels, "cpu")
-        shortlister = LabelIndex(build_index(towers.labels[named.owners], self.config.predict.index), named.owners)
+        shortlister = label_index(towers.labels, partial(build_index, kind=self.config.predict.index))
         return Model(towers.encoder, None, shortlister, frozen_classifier(classifier), c.size, c.alpha, self.config.predict.temperature)
 
 

@@ -121,7 +121,7 @@ class Regularisers:
                 self._log("prune", graph=anchors.graph.name, side=side, epoch=epoch, kept=kept, dropped=edges - kept)
                 share = 1 - kept / max(edges, 1)
                 if not _HARDLY_ANY <= share <= _NEARLY_ALL:
-                    self._say(f"pruning drops {share:.1%} of the {side} edges of '{anchors.graph.name}'; prune.threshold is {self.config.threshold:g}")
+                    self._say(f"pruning drops {share:.1%} of the {side} edges of '{anchors.graph.name}'; regularise.threshold is {self.config.threshold:g}")
 
     # ---- in a step ----
 
@@ -167,7 +167,10 @@ class Regularisers:
         return triplet_loss(similarity, place, negative, margin=self.config.margin, hardest=self.config.hardest)
 
     def end_step(self, heldout: Callable[[], float]) -> None:
-        """After the update. At the end of a block the weights learn from it. heldout: the loss of the task on documents kept apart."""
+        """After the update. At the end of a block the weights learn from it, and it is logged, with a loss of 0 for what was not computed.
+
+        heldout: the loss of the task on documents kept apart.
+        """
         self._count += 1
         block = self.bandit.config.block
         if int(self._count) % block:

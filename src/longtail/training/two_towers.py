@@ -15,7 +15,7 @@ from longtail.nn.encoded import Encoder, encode_all
 from longtail.nn.full.loss import full_loss
 from longtail.nn.triplets import triplet_loss
 from longtail.search.cluster import even_clusters
-from longtail.search.index import ExactIndex
+from longtail.search.index import ExactIndex, IndexBuilder
 from longtail.search.label_pools import LabelPool, label_pool
 from longtail.search.negatives import ShortlistNegatives
 from longtail.search.shortlist import LabelIndex
@@ -104,7 +104,7 @@ class TwoTowers:
             count = max(self.size // (self.cluster * 2 ** (epoch // self.doubled)), 1)
             self._cluster_of.copy_(torch.from_numpy(even_clusters(vectors[self._trained], count, self._rng_for("clusters of documents", epoch))))
         if self.task.mined:
-            index = label_index(encode_all(self.encoder, self.labels, "search"), self.documents.device.type)
+            index = label_index(encode_all(self.encoder, self.labels, "search"), exact_on(self.documents.device.type))
             self._mined.copy_(torch.from_numpy(ShortlistNegatives.mine(index, vectors, self.task.forbidden, self.task.mined).ids))
 
     def order(self, rng: np.random.Generator) -> I64:
@@ -182,11 +182,14 @@ def _bags(pairs_BU: BoolArray, device: torch.device) -> Bags:
     return Bags(sent(starts, device), sent(places.astype(np.int32), device), torch.ones(len(places), device=device))
 
 
-def label_index(vectors: F32, device: str) -> LabelIndex:
+def label_index(vectors: F32, make_index: IndexBuilder) -> LabelIndex:
     """Labels by the cosine of their vectors; one without text, whose vector is zero, is never found."""
     named = np.flatnonzero(np.any(vectors != 0, axis=1)).astype(np.int32)
-    build = GpuExactIndex.build if device == "cuda" else ExactIndex.build
-    return LabelIndex(build(vectors[named]), named)
+    return LabelIndex(make_index(vectors[named]), named)
+
+
+def exact_on(device: str) -> IndexBuilder:
+    return GpuExactIndex.build if device == "cuda" else ExactIndex.build
 
 
 def kept_apart(documents: int, share: float, rng: np.random.Generator) -> BoolArray:
