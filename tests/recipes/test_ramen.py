@@ -22,8 +22,10 @@ from longtail.engine.unit_encoder import FrozenUnit
 from longtail.errors import ConfigError, DataError
 from longtail.graph.edges import edge_cosines
 from longtail.predictor import Predictor
+from longtail.recipes import two_towers
 from longtail.recipes.ramen import BASES, Ramen, RamenConfig
 from longtail.training.prepare import prepare
+from longtail.training.two_towers import kept_apart
 from longtail.types import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -169,6 +171,19 @@ def test_noise_and_shares_and_sides_reach_the_graphs(planted_with_graphs: Datase
         ramen("ance", "graphs.names=nois").graphs(ready)
     with pytest.raises(ConfigError, match="no edges are left"):
         ramen("ance", "graphs.names=noise", "graphs.documents=false").graphs(ready)
+
+
+def test_documents_are_kept_apart_only_for_a_reward_that_wants_them(planted_with_graphs: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+
+    def spy(documents: int, share: float, rng: Any) -> Any:
+        asked.append(share)
+        return kept_apart(documents, share, rng)
+
+    monkeypatch.setattr(two_towers, "kept_apart", spy)
+    for number, settings in enumerate([(), ("bandit.reward=heldout", "bandit.heldout_share=0.2"), ("bandit.reward=heldout", "bandit.enabled=false")]):
+        api.train(planted_with_graphs, tmp_path / str(number), ramen("ance", "train.epochs=1", *settings), device="cpu")
+    assert asked == [0.2]
 
 
 def test_anchors_that_say_nothing_are_refused_or_left_out(planted_with_graphs: Dataset, tmp_path: Path) -> None:

@@ -22,13 +22,14 @@ from longtail.evaluation import evaluate
 from longtail.nn.batches import Documents
 from longtail.nn.embedding_block import EmbeddingBlock
 from longtail.nn.encoded import encode_all
+from longtail.persistence import load_part
 from longtail.recipes import recipe_class
 from longtail.recipes.two_towers import Towers, TwoTowersConfig, TwoTowersRecipe, retriever
-from longtail.search.label_pools import label_pool
+from longtail.search.label_pools import LabelPool, label_pool
 from longtail.search.negatives import forbidden_pairs
 from longtail.training.freeze import frozen_encoder
 from longtail.training.prepare import TrainingSet, prepare
-from longtail.training.two_towers import Task, TwoTowers, exact_on, label_index
+from longtail.training.two_towers import Task, TwoTowers, exact_on, label_index, pair_loss
 from longtail.types import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -142,6 +143,51 @@ def test_mined_negatives_are_the_nearest_wrong_labels(ready: TrainingSet) -> Non
     np.testing.assert_array_equal(found.state()["mined"].numpy(), before)
     found.begins(5, 5)
     assert (found.state()["mined"].numpy() != before).any()
+
+
+def test_the_labels_beside_those_of_the_batch(ready: TrainingSet) -> None:
+    rows, n = np.arange(5), ready.n_labels
+
+    def others(**settings: Any) -> Any:
+        found = objective(ready, **settings)
+        found.begins(0, 1)
+        return found, found._others(rows, np.random.default_rng(0))
+
+    assert others()[1] is None
+    assert len(others(random=4)[1]) == 4
+    np.testing.assert_array_equal(others(random=n)[1], np.arange(n))
+    np.testing.assert_array_equal(others(loss="softmax")[1], ready.targets[rows].indices)
+    found, mined = others(mined=2)
+    assert len(mined) == len(rows)
+    assert all(label in found.state()["mined"].numpy()[row] for row, label in zip(rows, mined, strict=True))
+
+
+@pytest.mark.parametrize("loss", ["triplet", "softmax", "logistic"])
+def test_masked_labels_are_neither_right_nor_wrong(loss: Any) -> None:
+    """Label 2 is masked for document 0 and a negative of document 1."""
+    targets = csr_array(np.array([[1, 0, 0], [0, 1, 0]], np.float32))
+    task = Task(targets, forbidden_pairs(targets, np.array([[0, 2]])), loss, 1.5, 0, 0.5)
+    pool = label_pool(np.arange(2), targets, task.forbidden, np.random.default_rng(0), np.array([2]))
+    x = torch.nn.functional.normalize(torch.tensor([[1.0, 0.3], [0.2, 1.0]]), dim=1).requires_grad_()
+    z = torch.nn.functional.normalize(torch.tensor([[1.0, 0.1], [0.3, 1.0], [0.7, 0.7]]), dim=1)
+    slopes = []
+    for row in range(2):
+        alone = LabelPool(pool.labels, pool.positive[[row]], pool.right[[row]], pool.negative[[row]])
+        leaf = z.clone().requires_grad_()
+        torch.autograd.backward(pair_loss(x[[row]], leaf, alone, task))
+        assert leaf.grad is not None
+        slopes.append(float(leaf.grad[2].abs().sum()))
+    assert slopes[0] == 0
+    assert slopes[1] > 0
+
+
+@pytest.mark.parametrize("start", [True, False])
+def test_classifiers_start_from_label_texts(start: bool, planted: Dataset, tmp_path: Path) -> None:
+    settings = ("train.epochs=1", "classify.epochs=0", "classify.count=5", f"classify.start={str(start).lower()}")
+    ranker: Any = api.train(planted, tmp_path / "run", recipe("siamese", *settings), device="cpu").bundle.ranker
+    towers: Any = load_part(tmp_path / "run" / "stages" / "1_surrogate")
+    np.testing.assert_allclose(ranker.classifier.bias, -np.log(5), rtol=1e-6)
+    assert np.allclose(ranker.classifier.rows, towers.labels / TwoTowersConfig().train.temperature) == start
 
 
 @pytest.mark.parametrize("loss", ["triplet", "softmax", "logistic"])

@@ -202,3 +202,41 @@ def test_it_goes_on_from_its_state() -> None:
     for name, tensor in second.state().items():
         tensor.copy_(first.state()[name])
     assert steps(second, range(5, 10)) == expected[5:]
+
+
+def test_only_the_hardest_negatives_count() -> None:
+    rng = np.random.default_rng(0)
+    graph, texts = random_graph(rng, {"documents": 10}, 9, 0.3), unit(rng, 9)
+    vectors = BatchVectors({"documents": (np.arange(10), torch.from_numpy(unit(rng, 10)))})
+    values = []
+    for hardest in (0, 1):
+        (loss,) = made([graph], [texts], RegulariserConfig(hardest=hardest))[0].losses(ENCODER, vectors, np.ones(1, bool))
+        assert loss is not None
+        values.append(float(loss))
+    assert values[1] > values[0], "the mean over the hardest violation is larger than over all"
+
+
+def test_dropout_of_anchors_has_a_stream_of_its_own() -> None:
+    rng = np.random.default_rng(0)
+    graph, texts = random_graph(rng, {"documents": 10}, 9, 0.3), unit(rng, 9)
+    encoder = UnitEncoder(GivenVectors(WIDTH), torch.nn.Dropout(0.5)).train()
+    vectors = BatchVectors({"documents": (np.arange(10), torch.from_numpy(unit(rng, 10)))})
+    found, _ = made([graph], [texts])
+    values = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        (loss,) = found.losses(encoder, vectors, np.ones(1, bool))
+        assert loss is not None
+        values.append(float(loss))
+    assert values[0] == values[1]
+
+
+def test_an_item_has_at_most_so_many_anchors_in_an_epoch_and_others_in_the_next() -> None:
+    graph = AnchorGraph("g", {"documents": csr_array(np.ones((1, 8), np.float32))})
+    anchors = AnchorSet(graph, Documents(Batch(dense=np.eye(8, dtype=np.float32))))
+    chosen = set()
+    for epoch in range(5):
+        anchors.begin_epoch(np.random.default_rng(epoch))
+        assert anchors.current["documents"].nnz == graph.most == 3
+        chosen.add(tuple(anchors.current["documents"].indices.tolist()))
+    assert len(chosen) > 1
