@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors import safe_open
 from scipy.sparse import csr_array
 
@@ -116,6 +117,13 @@ def test_with_all_weights_zero_it_is_the_base_bit_for_bit(base: str, pairs: dict
     assert files(run / "bundle" / "ranker") == files(pairs[base][0] / "bundle" / "ranker")
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("base", BASES)
+def test_it_trains_on_a_gpu(base: str, pairs: dict[str, tuple[Path, Path]], planted_with_graphs: Dataset, tmp_path: Path) -> None:
+    api.train(planted_with_graphs, tmp_path / "run", ramen(base, *QUICK, "bandit.reward=heldout"), device="cuda")
+    assert shapes(tmp_path / "run" / "bundle") == shapes(pairs[base][0] / "bundle")
+
+
 def test_trajectories_are_logged(pairs: dict[str, tuple[Path, Path]]) -> None:
     run = pairs["ance"][1]
     names = ["task", "pairs:documents", "pairs:labels", "noise:documents"]
@@ -153,7 +161,7 @@ def test_items_come_nearer_to_their_anchors(planted_with_graphs: Dataset, tmp_pa
     "settings",
     [
         ("graphs.noise=0.5", "graphs.share=0.5"), ("graphs.documents=false",), ("graphs.labels=false",), ("bandit.estimator=gauss_score", "bandit.reward=task"),
-        ("bandit.estimator=paper_ratio", "bandit.accumulate=sum", "bandit.baseline=none"), ("bandit.reward=heldout", "bandit.fix_task_weight=false"),
+        ("bandit.estimator=paper_ratio", "bandit.accumulate=sum", "bandit.baseline=none"), ("bandit.estimator=pairs",), ("bandit.reward=heldout", "bandit.fix_task_weight=false"),
     ],
     ids=" ".join,
 )  # fmt: skip

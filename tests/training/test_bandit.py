@@ -49,7 +49,7 @@ def bandit(names: tuple[str, ...] = ("good", "junk"), **settings: Any) -> Weight
     return WeightBandit(names, BanditConfig(**settings), lambda block: np.random.default_rng([7, block]))
 
 
-@pytest.mark.parametrize("estimator", ["sign", "gauss_score", "paper_ratio"])
+@pytest.mark.parametrize("estimator", ["sign", "gauss_score", "paper_ratio", "pairs"])
 def test_the_weight_of_a_graph_that_stays_hard_falls_fastest(estimator: Any) -> None:
     """P = w_good * 0.05 + w_junk * 0.4: the slope of each weight is its own loss."""
     found = bandit(estimator=estimator, initial=1.0)
@@ -58,6 +58,23 @@ def test_the_weight_of_a_graph_that_stays_hard_falls_fastest(estimator: Any) -> 
     task, good, junk = found.weights
     assert task == 1
     assert good - junk > 0.2
+
+
+def test_pairs_step_forth_and_back_and_are_not_misled_by_a_loss_that_falls() -> None:
+    """The task's loss falls from 3 to 0 meanwhile: ten times what the weights can do."""
+
+    def weights(estimator: Any) -> Any:
+        found, before = bandit(estimator=estimator, initial=1.0), np.zeros(3)
+        for block in range(200):
+            if estimator == "pairs" and block % 2:
+                np.testing.assert_array_equal(found.steps(), -before)
+            before = found.steps()
+            found.learn(3 * (1 - block / 200) + float(found.tried() @ [0.0, 0.05, 0.4]))
+        return found.weights[1:]
+
+    paired, expected = weights("pairs"), np.array([1 - 0.01 * 100 * 0.05, 1 - 0.01 * 100 * 0.4])
+    np.testing.assert_allclose(paired, expected, atol=0.15)
+    assert np.abs(weights("sign") - 1 + 0.01 * 200 * np.array([0.05, 0.4])).max() > 0.15
 
 
 def test_a_weight_that_lowers_the_reward_rises_and_bounds_are_kept() -> None:
@@ -94,8 +111,9 @@ def test_tried_weights_are_never_negative_and_steps_are_the_same_when_asked_agai
     assert len(np.unique(np.stack(trials), axis=0)) == 4, "weights are perturbed independently of each other"
 
 
-def test_it_goes_on_from_its_arrays() -> None:
-    whole, first, second = bandit(), bandit(), bandit()
+@pytest.mark.parametrize("estimator", ["sign", "pairs"])
+def test_it_goes_on_from_its_arrays(estimator: Any) -> None:
+    whole, first, second = (bandit(estimator=estimator) for _ in range(3))
     rewards = np.random.default_rng(0).random(20)
     for reward in rewards:
         whole.learn(reward)
