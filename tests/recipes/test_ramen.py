@@ -161,7 +161,8 @@ def test_items_come_nearer_to_their_anchors(planted_with_graphs: Dataset, tmp_pa
     "settings",
     [
         ("graphs.noise=0.5", "graphs.share=0.5"), ("graphs.documents=false",), ("graphs.labels=false",), ("bandit.estimator=gauss_score", "bandit.reward=task"),
-        ("bandit.estimator=paper_ratio", "bandit.accumulate=sum", "bandit.baseline=none"), ("bandit.estimator=pairs",), ("bandit.reward=heldout", "bandit.fix_task_weight=false"),
+        ("bandit.estimator=paper_ratio", "bandit.accumulate=sum", "bandit.baseline=none"), ("bandit.estimator=pairs",),
+        ("bandit.reward=heldout", "bandit.fix_task_weight=false"),
     ],
     ids=" ".join,
 )  # fmt: skip
