@@ -51,6 +51,39 @@ def planted_folder(tmp_path_factory: pytest.TempPathFactory, planted: Dataset) -
     return folder
 
 
+def with_graphs(data: Dataset) -> Dataset:
+    """Two anchor sets: pairs of animals on both sides, and one named like nothing in the data, on the documents' side only."""
+    from dataclasses import replace
+
+    from scipy.sparse import csr_array
+
+    from longtail.data.dataset import Graph, Items
+    from longtail.data.from_texts import with_digest
+
+    pair_of = np.arange(len(data.labels)) // 2
+    of_labels = csr_array((np.ones(len(pair_of), np.float32), (np.arange(len(pair_of)), pair_of)))
+    names = [title.removeprefix("the ") for title in data.labels.fields["title"]]
+    titles = [f"{first} {second}" for first, second in zip(names[::2], names[1::2], strict=True)]
+    pairs = Graph("pairs", Items([f"anchor-pair{n}" for n in range(len(titles))], {"title": titles}), csr_array(data.train.targets @ of_labels), of_labels)
+    noise = csr_array((np.random.default_rng(5).random((len(data.train), 5)) < 0.4).astype(np.float32))
+    words = Graph("noise", Items([f"anchor-noise{n}" for n in range(5)], {"title": [*(f"noise{n}" for n in range(4)), "zzz"]}), noise)
+    return with_digest(replace(data, graphs={"pairs": pairs, "noise": words}))
+
+
+@pytest.fixture(scope="session")
+def planted_with_graphs(planted: Dataset) -> Dataset:
+    return with_graphs(planted)
+
+
+@pytest.fixture(scope="session")
+def planted_graphs_folder(tmp_path_factory: pytest.TempPathFactory, planted_with_graphs: Dataset) -> Path:
+    from longtail.data.read import write
+
+    folder = tmp_path_factory.mktemp("data") / "planted_with_graphs"
+    write(planted_with_graphs, folder, "lf")
+    return folder
+
+
 @pytest.fixture(scope="session")
 def tiny_run(tmp_path_factory: pytest.TempPathFactory, planted_folder: Path) -> Path:
     """A finished run of `tiny`. Tests that spoil it copy it first."""

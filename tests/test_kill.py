@@ -25,7 +25,14 @@ SMALL: dict[str, list[str]] = {
     "galaxc": ["astec.width=16", "astec.epochs=6", "surrogate.epochs=6", "surrogate.random=6", "surrogate.mask_target_edges=0.5", "classify.epochs=4"],
     "gnnxml": ["matcher.width=16", "matcher.epochs=10", "matcher.validation=0.2", "matcher.fewest=0.3", "clusters.count=4", "ensemble.learners=2"],
     "eclare": ["surrogate.width=16", "surrogate.epochs=6", "shortlist.epochs=4", "classify.epochs=6", "graph.head_documents=1000", "ensemble.learners=2"],
+    "ance": ["encoder.width=16", "train.epochs=8", "train.refresh=3", "train.mined=4"],
+    "ngame": ["encoder.width=16", "train.epochs=8", "train.refresh=3", "classify.epochs=4", "classify.count=4"],
+    "dexml": ["encoder.width=16", "train.epochs=8", "ensemble.learners=2"],
+    "siamese": ["encoder.width=16", "train.epochs=8", "classify.epochs=4", "classify.count=4"],
+    "ramen": ["encoder.width=16", "train.epochs=12", "train.refresh=5", "regularise.warm_up=2", "regularise.every=3", "bandit.block=7", "base=ngame"],
 }
+# Recipes that are trained on data with graphs.
+WITH_GRAPHS = {"ramen"}
 
 
 def command(recipe: str, data: Path, run: Path) -> list[str]:
@@ -44,13 +51,13 @@ def test_every_recipe_joins_this_test() -> None:
 
 
 @pytest.mark.parametrize("recipe", ["slow", *RECIPES])
-def test_killed_at_random_moments_and_resumed(recipe: str, planted_folder: Path, tmp_path: Path) -> None:
-    started = time.monotonic()
-    subprocess.run(command(recipe, planted_folder, tmp_path / "whole"), check=True, capture_output=True)
+def test_killed_at_random_moments_and_resumed(recipe: str, planted_folder: Path, planted_graphs_folder: Path, tmp_path: Path) -> None:
+    data, started = planted_graphs_folder if recipe in WITH_GRAPHS else planted_folder, time.monotonic()
+    subprocess.run(command(recipe, data, tmp_path / "whole"), check=True, capture_output=True)
     duration = time.monotonic() - started
     moments, kills = random.Random(recipe), 0
     while kills < KILLS:
-        process = subprocess.Popen(command(recipe, planted_folder, tmp_path / "killed"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        process = subprocess.Popen(command(recipe, data, tmp_path / "killed"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         try:
             process.wait(timeout=duration * moments.uniform(0.2, 0.9))
         except subprocess.TimeoutExpired:
@@ -63,6 +70,6 @@ def test_killed_at_random_moments_and_resumed(recipe: str, planted_folder: Path,
         # It was faster than the first one (which may have compiled kernels): begin again with less patience.
         shutil.rmtree(tmp_path / "killed")
         duration *= 0.7
-    subprocess.run(command(recipe, planted_folder, tmp_path / "killed"), check=True, capture_output=True)
+    subprocess.run(command(recipe, data, tmp_path / "killed"), check=True, capture_output=True)
     assert content(tmp_path / "killed" / "bundle") == content(tmp_path / "whole" / "bundle")
     assert not list((tmp_path / "killed").rglob("*.tmp"))

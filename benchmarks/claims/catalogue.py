@@ -141,4 +141,28 @@ GALAXC = (
     Catalogued("G19", 3, "U", "Stage IV changes neither convolutions nor their statistics."),
 )
 
-CATALOGUE = {claim.id: claim for claim in (*FRAMEWORK, *CROSS, *ASTEC, *ECLARE, *GNNXML, *GALAXC)}
+# R17 and R18 compare with a graph network that links test documents, which is not built yet.
+RAMEN = (
+    Catalogued("R1", 4, "U", "RAMEN(M) predicts with the same parts, shapes, bytes and calls of the encoder as M; no graph is inside."),
+    Catalogued("R1t", 4, "B", "Predicting with RAMEN(M) takes as long as with M."),
+    Catalogued("R2", 4, "U", "With all weights of regularisers 0, RAMEN(M) is M bit for bit."),
+    Catalogued("R3", 4, "P", "A head on unit vectors is a convolution over their cosines, and the theorem's bound holds."),
+    Catalogued("R3v", 4, "U", "The bound cannot be tight for three or more groups without links: the best errors are those of a simplex."),
+    Catalogued("R4", 4, "P", "Hinge losses are zero exactly where all margins are kept; gradients are those of finite differences."),
+    Catalogued("R5", 4, "P", "Items without anchors do not contribute; negatives of a batch are never edges."),
+    Catalogued("R6", 4, "B", "RAMEN(M) beats M on test documents, which have no edges."),
+    Catalogued("R6c", 4, "B", "A random graph brings nothing, and costs little with pruning and bandit."),
+    Catalogued("R7", 4, "B", "Pruning helps where edges are noisy, and does not hurt where they are not."),
+    Catalogued("R8", 4, "B", "Pruning is selective: cosines tell true edges from injected ones."),
+    Catalogued("R9", 4, "B", "Learnt weights are no worse than uniform ones, and put less weight on an uninformative graph."),
+    Catalogued("R10", 4, "B", "It does not matter where weights begin."),
+    Catalogued("R11", 4, "P", "Two estimators of slopes are unbiased; the printed ratio has no variance."),
+    Catalogued("R12", 4, "B", "Dropping the graph of documents or of labels does not help."),
+    Catalogued("R13", 4, "B", "Labels that are spread along a noisy graph are worse than RAMEN."),
+    Catalogued("R14", 4, "B", "More metadata is not worse."),
+    Catalogued("R15", 4, "B", "RAMEN's encoder predicts links better than its base's."),
+    Catalogued("R16", 4, "B", "RAMEN finds unseen labels better than its base."),
+    Catalogued("R19", 4, "U", "No node of a graph is a test document after preparation."),
+)
+
+CATALOGUE = {claim.id: claim for claim in (*FRAMEWORK, *CROSS, *ASTEC, *ECLARE, *GNNXML, *GALAXC, *RAMEN)}

@@ -17,6 +17,7 @@ PAPERS: Mapping[str, str] = {
     "eclare": "benchmarks.claims.eclare",
     "galaxc": "benchmarks.claims.galaxc",
     "gnnxml": "benchmarks.claims.gnnxml",
+    "ramen": "benchmarks.claims.ramen",
 }
 
 

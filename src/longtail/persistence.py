@@ -76,6 +76,8 @@ KINDS: Mapping[str, str] = {
     "cluster-beam": "longtail.search.cluster_beam:ClusterBeam",
     "gamed": "longtail.search.gamed:Gamed",
     "frozen-sum": "longtail.engine.embedding_map:FrozenSum",
+    "frozen-unit": "longtail.engine.unit_encoder:FrozenUnit",
+    "two-towers": "longtail.recipes.two_towers:Towers",
     "embedding-map": "longtail.engine.embedding_map:EmbeddingMap",
     "cluster-model": "longtail.engine.cluster_model:ClusterModel",
     "joint-graph": "longtail.graph.joint_graph:JointGraph",

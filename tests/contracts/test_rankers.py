@@ -43,7 +43,7 @@ SMALL = (
 
 @dataclass(frozen=True)
 class Variant:
-    """A recipe with settings as ``a.b=c``, and how documents come: as text, or as dense or sparse vectors."""
+    """A recipe with settings as ``a.b=c``, and how documents come: as text, also with graphs, or as dense or sparse vectors."""
 
     recipe: str
     settings: tuple[str, ...]
@@ -77,6 +77,11 @@ def gnnxml(*settings: str) -> Variant:
     """Two of the four clusters of 12 labels are the shortlist."""
     small = ("features.keygraph.width=8", "matcher.width=6", "matcher.epochs=2", "clusters.count=4", "rankers.beam=2", "rankers.mistakes=1")
     return Variant("gnnxml", (*small, *settings))
+
+
+def towers(recipe: str, *settings: str) -> Variant:
+    small = ("encoder.width=8", "train.epochs=3", "train.refresh=1", "train.mined=3", "classify.epochs=2", "classify.size=5", "classify.count=4")
+    return Variant(recipe, (*small, *settings), "graphs" if recipe == "ramen" else "text")
 
 
 VARIANTS = {
@@ -131,6 +136,17 @@ VARIANTS = {
     "gnnxml": gnnxml("rankers.reads=both"),
     "gnnxml-ensemble": gnnxml("ensemble.learners=2"),
     "gnnxml-conventional": gnnxml("matcher.branches=conventional", "matcher.concat=false", "rankers.reads=graph", "clusters.partition=random"),
+    "ance": towers("ance"),
+    "ance-hnsw": towers("ance", "predict.index=hnsw"),
+    "ngame": towers("ngame"),
+    "ngame-random-start": towers("ngame", "classify.start=false", "classify.random=0"),
+    "dexml": towers("dexml", "train.random=0"),
+    "siamese": towers("siamese"),
+    "siamese-ensemble": towers("siamese", "ensemble.learners=2"),
+    "ramen": towers("ramen", "regularise.warm_up=1", "regularise.every=1", "bandit.block=3"),
+    "ramen-ngame": towers("ramen", "base=ngame", "regularise.prune=inbatch", "graphs.completion=none"),
+    "ramen-dexml": towers("ramen", "base=dexml", "bandit.reward=heldout", "bandit.block=3"),
+    "ramen-siamese": towers("ramen", "base=siamese", "bandit.enabled=false"),
 }
 
 
@@ -207,14 +223,15 @@ def train(variant: Variant, data: Dataset, run: Path, seed: int = 0) -> Ranker:
 
 
 @pytest.fixture(scope="module")
-def workshop(tmp_path_factory: pytest.TempPathFactory, planted: Dataset, one_thread: None) -> Callable[[str], Trained]:
+def workshop(tmp_path_factory: pytest.TempPathFactory, planted: Dataset, planted_with_graphs: Dataset, one_thread: None) -> Callable[[str], Trained]:
     """Trains each variant once."""
     finished: dict[str, Trained] = {}
 
     def trained(name: str) -> Trained:
         if name not in finished:
             variant, run = VARIANTS[name], tmp_path_factory.mktemp("rankers") / name
-            data = planted if variant.documents == "text" else with_vectors(planted, variant.documents)
+            plain = {"text": planted, "graphs": planted_with_graphs}
+            data = plain.get(variant.documents) or with_vectors(planted, variant.documents)
             finished[name] = Trained(variant, data, run, train(variant, data, run), with_stranger(data.need_test().documents))
         return finished[name]
 
@@ -405,7 +422,9 @@ for folder in sys.argv[2:]:
 
 
 def test_opening_and_predicting_needs_no_torch(workshop: Callable[[str], Trained]) -> None:
-    models = [workshop(name) for name in ("ensemble-reranked", "parabel-game", "clusters-game", "mlp", "cnn", "plain-blocks", "eclare", "gnnxml")]
+    models = [
+        workshop(name) for name in ("ensemble-reranked", "parabel-game", "clusters-game", "mlp", "cnn", "plain-blocks", "eclare", "gnnxml", "ramen", "ngame")
+    ]
     texts = list(models[0].queries.fields["title"])
     command = [sys.executable, "-c", PREDICT, json.dumps(texts), *(str(model.run) for model in models)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

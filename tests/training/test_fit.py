@@ -241,6 +241,16 @@ def test_every_document_once_per_epoch_in_random_order() -> None:
     assert epochs[0] != list(range(10))
 
 
+def test_an_objective_may_say_in_which_order_documents_come() -> None:
+    class Backwards(Planned):
+        def order(self, rng: np.random.Generator) -> I64:
+            return np.arange(self.size)[::-1].astype(np.int64)
+
+    objective = Backwards([1.0] * 3)
+    fit(objective, epochs=1, batch_size=4, schedule=StepDecay(1.0), rng_for=rng_for)
+    assert list(chain(*objective.rows)) == list(range(10))[::-1]
+
+
 def test_history_is_the_mean_over_documents_and_progress_is_told() -> None:
     told: list[tuple[int, int, float]] = []
     objective = Planned([1.0, 2.0, 6.0])

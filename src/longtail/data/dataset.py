@@ -156,7 +156,9 @@ class Dataset:
 
         This is how everything is chosen: on a slice of the training data, never on the test split. Pairs whose reverse is left
         in training are masked, as in test splits of data whose documents are labels: a choice would be made by who copies best.
+        Anchors that are held-out documents leave the graphs, as test documents do when data is read.
         """
+        from longtail.data.graph_files import drop_test_anchors
         from longtail.data.identity import check_reciprocal
 
         n = len(self.train)
@@ -168,12 +170,13 @@ class Dataset:
             )
         order = np.random.default_rng([seed, 0x7A11]).permutation(n)
         kept, out = np.sort(order[held:]), np.sort(order[:held])
+        unseen = self.train.documents.rows(out)
         slice_of = replace(
             self,
             name=f"{self.name}[held out {share:g}, seed {seed}]",
             train=self.train.rows(kept),
             test=self.train.rows(out),
-            graphs={name: graph.document_rows(kept) for name, graph in self.graphs.items()},
+            graphs={name: drop_test_anchors(graph.document_rows(kept), unseen)[0] for name, graph in self.graphs.items()},
         )
         test = slice_of.need_test()
         masked = np.unique(np.concatenate([test.masked, check_reciprocal(slice_of).test]), axis=0)

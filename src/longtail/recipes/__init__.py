@@ -31,6 +31,11 @@ RECIPES: Mapping[str, Entry] = {
     "eclare": Entry("longtail.recipes.eclare:Eclare", "ECLARE: classifiers composed of label text, neighbours' text in a label graph, and free vectors"),
     "galaxc": Entry("longtail.recipes.galaxc:Galaxc", "GalaXC: a graph of documents and labels, convolved; labels attend to hops; warm start"),
     "gnnxml": Entry("longtail.recipes.gnnxml:GnnXml", "GNN-XML: keyword graphs of long texts, clusters by a label graph, a branch for rare labels"),
+    "ance": Entry("longtail.recipes.ance:Ance", "dense retrieval: labels by their text, trained on triplets with hard negatives"),
+    "ngame": Entry("longtail.recipes.ngame:Ngame", "NGAME: batches of similar documents, then a classifier per label"),
+    "dexml": Entry("longtail.recipes.dexml:Dexml", "DEXML: labels by their text, trained by decoupled softmax"),
+    "siamese": Entry("longtail.recipes.siamese:Siamese", "SiameseXML: classifiers that start from label texts"),
+    "ramen": Entry("longtail.recipes.ramen:Ramen", "RAMEN: graphs train the encoder of one of the four above and cost nothing at prediction"),
 }
 
 DEFAULT = "direct"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor
 from longtail.errors import ConfigError
 from longtail.training.objectives import Objective
 from longtail.training.schedules import Schedule
+from longtail.types import I64
 
 # Asking a GPU for the loss waits for it; asking rarely keeps it busy.
 _BATCHES_BETWEEN_LOOKS = {"cpu": 1, "cuda": 50}
@@ -49,6 +50,15 @@ class Watch(Protocol):
         ...
 
 
+@runtime_checkable
+class OwnOrder(Protocol):
+    """An objective that says in which order documents come, where that is not simply at random."""
+
+    def order(self, rng: np.random.Generator) -> I64:
+        """(N,) int64, every document once."""
+        ...
+
+
 def fit(
     objective: Objective,
     *,
@@ -60,7 +70,7 @@ def fit(
     on_batch: Callable[[int, int, float], None] | None = None,
     watch: Watch | None = None,
 ) -> list[float]:
-    """Train for `epochs` passes over the documents in random order; the mean loss of every epoch.
+    """Train for `epochs` passes over the documents in random order (or an `OwnOrder`); the mean loss of every epoch.
 
     watch: may change the objective between epochs and end the training early.
     on_batch: told (batches done, batches in all, loss of the last one): after every batch on a CPU, now and then on a GPU.
@@ -73,7 +83,7 @@ def fit(
             break
         rng = rng_for(epoch)
         torch.manual_seed(int(rng.integers(2**63 - 1)))
-        order = rng.permutation(objective.size)
+        order = objective.order(rng) if isinstance(objective, OwnOrder) else rng.permutation(objective.size)
         total: Tensor | float = 0.0
         for batch in range(batches):
             rows = order[batch * batch_size : (batch + 1) * batch_size]

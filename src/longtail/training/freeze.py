@@ -12,15 +12,17 @@ from longtail.engine.embedding_map import EmbeddingMap, FrozenSum
 from longtail.engine.encoders import FrozenBag, FrozenCnn, FrozenDense, FrozenEncoder, FrozenMlp, FullMap, Refinement, ResidualMap
 from longtail.engine.graph_encoders import Averaged, FrozenGraphEncoder, FrozenHops, FrozenMessages
 from longtail.engine.model import Classifier
+from longtail.engine.unit_encoder import FrozenUnit
 from longtail.nn.bag_encoder import BagEncoder, BagSum, MlpEncoder
 from longtail.nn.blocks import FullyConnected, Residual
 from longtail.nn.classifiers import OneVsAll
 from longtail.nn.dense_encoder import DenseEncoder
-from longtail.nn.embedding_block import DocumentBlock
+from longtail.nn.embedding_block import DocumentBlock, EmbeddingBlock
 from longtail.nn.encoded import Encoder
 from longtail.nn.hop_encoder import GraphEncoder, HopEncoder
 from longtail.nn.message_encoders import GinLayer, MessageEncoder, SageLayer
 from longtail.nn.token_cnn import TokenCnn
+from longtail.nn.unit_encoder import UnitEncoder
 
 
 def frozen_encoder(encoder: Encoder) -> FrozenEncoder:
@@ -29,6 +31,8 @@ def frozen_encoder(encoder: Encoder) -> FrozenEncoder:
         return FrozenBag(array(encoder.table.weight))
     if isinstance(encoder, BagSum):
         return FrozenSum(array(encoder.table.weight))
+    if isinstance(encoder, UnitEncoder):
+        return FrozenUnit(frozen_encoder(encoder.encoder), frozen_refinement(encoder.block))
     if isinstance(encoder, MlpEncoder):
         return FrozenMlp(array(encoder.table.weight), array(encoder.hidden_bias), array(encoder.output.weight), array(encoder.output.bias))
     if isinstance(encoder, DenseEncoder):
@@ -49,6 +53,9 @@ def frozen_refinement(block: nn.Module | None) -> Refinement | None:
         return ResidualMap(array(block.frozen_weight()))
     if isinstance(block, DocumentBlock):
         return EmbeddingMap(array(block.block.frozen_weight()), float(block.block.effective_scale().detach()))
+    if isinstance(block, EmbeddingBlock):
+        # The scale is part of the matrix: files of models of the same shape then have the same size.
+        return EmbeddingMap(array(block.effective_scale() * block.frozen_weight()), relu=False)
     assert isinstance(block, FullyConnected)
     return FullMap(array(block.frozen_weight()))
 

@@ -1,0 +1,125 @@
+"""Metadata as links from documents and labels to anchors, made ready for training: completed by walks, cut, spoilt on purpose.
+
+No function here looks at test documents: the readers of data sets drop anchors that are test documents (spec 06 section 9), and
+nothing after that adds one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from longtail.data.dataset import Graph
+from longtail.errors import ConfigError
+from longtail.graph.edges import edge_rows, of_ones, selected
+from longtail.graph.ops import prune_rows, scale_rows_to_sum_one
+from longtail.graph.walk import random_walk_graph
+from longtail.types import BoolArray, Csr
+
+Side: TypeAlias = Literal["documents", "labels"]
+SIDES: tuple[Side, ...] = ("documents", "labels")
+
+# Rows of a completion that exist at a time before they are cut to their largest entries.
+_COMPLETED_ROWS = 20_000
+
+
+@dataclass(frozen=True)
+class AnchorGraph:
+    """Items linked to the anchors of one set.  sides: (items, M) CSR of ones for documents, labels or both; M is the same."""
+
+    name: str
+    sides: Mapping[Side, Csr]
+
+    @property
+    def n_anchors(self) -> int:
+        return int(next(iter(self.sides.values())).shape[1])
+
+    @property
+    def edges(self) -> int:
+        return sum(int(side.nnz) for side in self.sides.values())
+
+    @property
+    def most(self) -> int:
+        """Anchors that an item may keep: log2 M, rounded up. Paper: RAMEN App. (complexity); spec 04 section 2."""
+        return max(math.ceil(math.log2(max(self.n_anchors, 2))), 1)
+
+    def changed(self, change: Callable[[Csr], Csr]) -> AnchorGraph:
+        return replace(self, sides={side: change(edges) for side, edges in self.sides.items()})
+
+    def without(self, side: Side) -> AnchorGraph:
+        return replace(self, sides={name: edges for name, edges in self.sides.items() if name != side})
+
+    def among(self, anchors: BoolArray) -> AnchorGraph:
+        """Edges to the anchors where (M,) `anchors` is True; the others keep their numbers, and have no edge."""
+        return self.changed(lambda edges: selected(edges, anchors[edges.indices]))
+
+    def completed(self, *, length: int, restart: float, top: int, rng: np.random.Generator) -> AnchorGraph:
+        """With the anchors that walks find near an item's own: the `most` largest of E Q per item, and its own.
+
+        Q: visits of anchors by a walk from every anchor through the items of both sides, the `top` of each row, rows summing to one.
+        Paper: RAMEN App. (a walk with restart on each anchor, 400 hops, restart 0.8). Differs: the paper names neither the graph
+        that is walked nor what becomes of the visits; this is the reading of spec 04 section 2.
+        """
+        from scipy.sparse import vstack
+
+        if not self.edges:
+            return self
+        items = vstack(list(self.sides.values()), format="csr")
+        near = scale_rows_to_sum_one(random_walk_graph(items, length=length, restart=restart, rng=rng, top_k=top))
+
+        def with_near(edges: Csr) -> Csr:
+            blocks = [edges[start : start + _COMPLETED_ROWS] for start in range(0, edges.shape[0], _COMPLETED_ROWS)]
+            found = vstack([prune_rows((block @ near).tocsr(), self.most) for block in blocks], format="csr")
+            return of_ones((found + edges).tocsr())
+
+        return self.changed(with_near)
+
+    def noisy(self, rate: float, rng: np.random.Generator) -> tuple[AnchorGraph, Mapping[Side, Csr]]:
+        """A share `rate` of the edges leads to a random anchor instead; and which of the edges are such, of those that were none before."""
+        _check_share("noise", rate)
+        sides, injected = {}, {}
+        for name, edges in self.sides.items():
+            moved = np.zeros(edges.nnz, dtype=np.bool_)
+            moved[rng.permutation(edges.nnz)[: round(rate * edges.nnz)]] = True
+            columns = np.where(moved, rng.integers(self.n_anchors, size=edges.nnz), edges.indices)
+            sides[name] = _linked(edge_rows(edges), columns, edges)
+            new = _linked(edge_rows(edges)[moved], columns[moved], edges)
+            injected[name] = of_ones((new - new.multiply(edges)).tocsr())
+        return replace(self, sides=sides), injected
+
+    def subsampled(self, share: float, rng: np.random.Generator) -> AnchorGraph:
+        """A random `share` of the edges of each side. Paper: RAMEN Table 7 (volume of metadata)."""
+        _check_share("share of edges", share)
+
+        def thinned(edges: Csr) -> Csr:
+            kept = np.zeros(edges.nnz, dtype=np.bool_)
+            kept[rng.permutation(edges.nnz)[: round(share * edges.nnz)]] = True
+            return selected(edges, kept)
+
+        return self.changed(thinned)
+
+
+def anchor_graphs(graphs: Mapping[str, Graph]) -> list[AnchorGraph]:
+    """The given graphs that link documents or labels to anchors; label-label graphs have none, and one without edges says nothing."""
+    found = []
+    for name, graph in graphs.items():
+        given: dict[Side, Csr | None] = {"documents": graph.documents, "labels": graph.labels}
+        sides = {side: of_ones(edges) for side, edges in given.items() if edges is not None and edges.nnz}
+        if graph.anchors is not None and sides:
+            found.append(AnchorGraph(name, sides))
+    return found
+
+
+def _linked(rows: np.ndarray, columns: np.ndarray, like: Csr) -> Csr:
+    from scipy.sparse import csr_array
+
+    return of_ones(csr_array((np.ones(len(rows), np.float32), (rows, columns)), shape=like.shape))
+
+
+def _check_share(what: str, share: float) -> None:
+    if not 0 <= share <= 1:
+        raise ConfigError(f"a {what} of {share:g}", "use a number from 0 to 1")

@@ -1,0 +1,166 @@
+"""RAMEN: given graphs train the encoder of a base method and are gone at prediction (Paper: RAMEN; `docs/papers.md` has its theorem and limits).
+
+    longtail train DATA --recipe ramen --set base=ance --out RUN
+
+Anchors (hyperlinked pages, categories, ...) are texts. While the base method trains its encoder, documents and labels are pulled to their
+anchors by regularisers (`training/regularisers.py`), whose weights a bandit sets (`training/bandit.py`). Everything after that is the base's, and
+so is the trained model: same parts, same shapes, no graph.
+
+    before   edges to anchors that are test documents are gone since reading; walks complete the graphs
+    warm-up  10 epochs with all edges; then edges between unlike ends are pruned every 5 epochs
+    then     the base method's remaining stages, unchanged
+
+Differs: see the base (`recipes/two_towers.py`) for the encoder. The paper trains up to 300 epochs; here as long as the base does.
+Differs: words that only anchors have are not features: vocabulary and idf are those of the base. An anchor without a known word is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from longtail.config import section, setting
+from longtail.errors import ConfigError, DataError
+from longtail.features.settings import FeaturesConfig
+from longtail.graph.anchor_graph import AnchorGraph, anchor_graphs
+from longtail.nn.batches import Documents
+from longtail.recipes.ance import Ance
+from longtail.recipes.base import EnsembleConfig, Recipe
+from longtail.recipes.dexml import Dexml
+from longtail.recipes.ngame import Ngame
+from longtail.recipes.siamese import Siamese
+from longtail.recipes.two_towers import (
+    TowerClassifyConfig,
+    TowerEncoderConfig,
+    TowerPredictConfig,
+    Towers,
+    TowerTrainConfig,
+    TwoTowersConfig,
+    TwoTowersRecipe,
+)
+from longtail.training.bandit import BanditConfig, WeightBandit
+from longtail.training.prepare import TrainingSet
+from longtail.training.regularisers import AnchorSet, RegulariserConfig, Regularisers, term_names
+from longtail.training.run import Run
+from longtail.types import Batch
+
+BASES: Mapping[str, type[TwoTowersRecipe]] = {cls.NAME: cls for cls in (Ance, Ngame, Dexml, Siamese)}
+
+
+@dataclass(frozen=True)
+class GraphsConfig:
+    names: tuple[str, ...] = setting((), "graphs to use, by name; none named: all that have anchors")
+    documents: bool = setting(True, "use edges of documents")
+    labels: bool = setting(True, "use edges of labels")
+    completion: Literal["walk", "none"] = setting("walk", "walk: items are linked to anchors near their own, too")
+    length: int = setting(400, "steps of the walk from each anchor", low=1)
+    restart: float = setting(0.8, "chance of a step to go back to the start", low=0, high=1)
+    top: int = setting(10, "anchors kept per walk", low=1)
+    noise: float = setting(0.0, "for experiments: share of edges that lead to a random anchor instead", low=0, high=1)
+    share: float = setting(1.0, "for experiments: share of edges used", low=0, high=1)
+
+
+@dataclass(frozen=True)
+class RamenConfig:
+    base: Literal["ance", "ngame", "dexml", "siamese"] = setting("ance", "the method whose encoder is trained with graphs")
+    features: FeaturesConfig = section(FeaturesConfig, "which texts are read, and how they become numbers", subwords="chars")
+    encoder: TowerEncoderConfig = section(TowerEncoderConfig, "the base method's, as all up to predict")
+    train: TowerTrainConfig = section(TowerTrainConfig, "stage I")
+    classify: TowerClassifyConfig = section(TowerClassifyConfig, "stage IV of ngame and siamese")
+    predict: TowerPredictConfig = section(TowerPredictConfig, "how it predicts")
+    ensemble: EnsembleConfig = section(EnsembleConfig, "several models as one")
+    graphs: GraphsConfig = section(GraphsConfig, "which edges are used")
+    regularise: RegulariserConfig = section(RegulariserConfig, "what edges ask of the encoder")
+    bandit: BanditConfig = section(BanditConfig, "what each graph weighs")
+
+    def of_base(self) -> TwoTowersConfig:
+        return TwoTowersConfig(self.features, self.encoder, self.train, self.classify, self.predict, self.ensemble)
+
+
+class Ramen(Recipe):
+    """The base method, but that its first stage is given regularisers."""
+
+    NAME = "ramen"
+    CONFIG = RamenConfig
+
+    def __init__(self, config: RamenConfig) -> None:
+        self.config: RamenConfig = config
+        self.base = BASES[config.base](config.of_base())
+
+    def memory(self, data: TrainingSet) -> int:
+        """The base's, completed graphs, and the anchors with their vectors."""
+        graphs = self.graphs(data)
+        edges = sum(3 * 12 * graph.most * sum(side.shape[0] for side in graph.sides.values()) for graph in graphs)
+        return self.base.memory(data) + edges + sum(graph.n_anchors * (4 * self.config.encoder.width + 2**10) for graph in graphs)
+
+    def surrogate(self, data: TrainingSet, run: Run) -> Towers:
+        """The base's first stage with graphs. Paper: RAMEN Sec. 3."""
+        bandit = self.config.bandit
+        heldout = bandit.heldout_share if bandit.enabled and bandit.reward == "heldout" else 0.0
+        return self.base.towers(data, run, self.regularisers(data, run), heldout)
+
+    def shortlist(self, data: TrainingSet, surrogate: Towers, run: Run) -> Any:
+        return self.base.shortlist(data, surrogate, run)
+
+    def transfer(self, data: TrainingSet, surrogate: Towers, shortlister: Any, run: Run) -> None:
+        self.base.transfer(data, surrogate, shortlister, run)
+
+    def classify(self, data: TrainingSet, surrogate: Towers, shortlister: Any, model: None, run: Run) -> Any:
+        return self.base.classify(data, surrogate, shortlister, model, run)
+
+    # ---- graphs ----
+
+    def graphs(self, data: TrainingSet) -> list[AnchorGraph]:
+        """The given graphs that the settings ask for, as they came. Refused: data without one, unknown names, all sides switched off."""
+        c, given = self.config.graphs, anchor_graphs(data.graphs)
+        if not given:
+            has = f"only {', '.join(data.graphs)}, without anchors" if data.graphs else "none"
+            raise DataError(
+                f"the recipe 'ramen' trains with graphs of anchors, but the data has {has}",
+                f"add graphs/NAME/ with anchors.json.gz, trn.npz and lbl.npz (docs/data-formats.md), or train the base: --recipe {self.config.base}",
+            )
+        names = [graph.name for graph in given]
+        for name in (name for name in c.names if name not in names):
+            raise ConfigError(f"graphs.names has '{name}', which is no graph of anchors of this data", f"known: {', '.join(names)}")
+        chosen = [graph for graph in given if not c.names or graph.name in c.names]
+        if not c.documents:
+            chosen = [graph.without("documents") for graph in chosen]
+        if not c.labels:
+            chosen = [graph.without("labels") for graph in chosen]
+        chosen = [graph for graph in chosen if graph.sides]
+        if not chosen:
+            raise ConfigError("no edges are left by graphs.names, graphs.documents and graphs.labels", "leave one side of one graph")
+        return chosen
+
+    def regularisers(self, data: TrainingSet, run: Run) -> Regularisers:
+        sets = [self.anchor_set(graph, number, data, run) for number, graph in enumerate(self.graphs(data))]
+        bandit = WeightBandit(term_names([anchors.graph for anchors in sets]), self.config.bandit, lambda block: run.rng("bandit", block))
+        return Regularisers(sets, self.config.regularise, bandit, rng_for=run.rng, log=run.log, say=run.display.say, device=run.device)
+
+    def anchor_set(self, graph: AnchorGraph, number: int, data: TrainingSet, run: Run) -> AnchorSet:
+        """The graph without anchors that say nothing, spoilt as the settings ask, completed; with the anchors' texts."""
+        c, texts = self.config.graphs, self.anchor_texts(graph, data)
+        known = ~texts.is_empty()
+        ready = graph.among(known)
+        if not ready.edges:
+            raise DataError(
+                f"the graph '{graph.name}' has {graph.n_anchors} anchors, but none with an edge has a title with a word of the documents",
+                "give its anchors titles, or name the graphs to use in graphs.names",
+            )
+        if c.share < 1:
+            ready = ready.subsampled(c.share, run.rng("share of edges", number))
+        if c.noise:
+            # Edges that were moved to an anchor that says nothing are lost.
+            ready = ready.noisy(c.noise, run.rng("noise", number))[0].among(known)
+        if c.completion == "walk":
+            ready = ready.completed(length=c.length, restart=c.restart, top=c.top, rng=run.rng("completion", number))
+        run.log("graph", name=graph.name, anchors=graph.n_anchors, edges=graph.edges, known=int(known.sum()), completed=ready.edges)
+        return AnchorSet(ready, Documents(texts, run.device))
+
+    def anchor_texts(self, graph: AnchorGraph, data: TrainingSet) -> Batch:
+        """The anchors' titles as features of the documents' vocabulary."""
+        anchors = data.graphs[graph.name].anchors
+        assert anchors is not None, "anchor_graphs gives graphs with anchors only"
+        texts = data.featurizer.batch_of_texts(list(anchors.fields.get("title", [""] * len(anchors))))
+        return Batch(sparse=texts.sparse)

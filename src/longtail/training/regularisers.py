@@ -1,0 +1,205 @@
+"""Graphs as regularisers: an item's vector is pulled to the vectors of its anchors, away from those of others' anchors in the batch.
+
+    J = w_task L + sum over anchor sets t and sides s of w_ts R_ts        R_ts: the triplet loss of items of side s and anchors of t
+
+Paper: RAMEN Sec. 3. The encoder is all that is changed: nothing here is part of a trained model.
+
+Everything random here comes from generators of its own, and a term of weight 0 is not computed: with all weights 0 a training
+is that of the base method, bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from longtail.config import setting
+from longtail.graph.anchor_graph import AnchorGraph, Side
+from longtail.graph.edges import capped, drawn, edge_cosines, linked, selected
+from longtail.nn.batches import Documents, sent
+from longtail.nn.encoded import Encoder, encode_all
+from longtail.nn.triplets import triplet_loss
+from longtail.training.bandit import WeightBandit
+from longtail.training.objectives import prefixed, training_vectors
+from longtail.types import F32, I64
+
+# Shares of pruned edges beyond which pruning does not do what it is for.
+_HARDLY_ANY, _NEARLY_ALL = 0.01, 0.9
+
+
+@dataclass(frozen=True)
+class RegulariserConfig:
+    margin: float = setting(0.3, "by how much an item must be nearer to its anchor than to others", low=0)
+    hardest: int = setting(12, "negatives per item at most, the nearest; 0: all of the batch", low=0)
+    prune: Literal["offline", "inbatch", "none"] = setting(
+        "offline", "edges that the encoder finds unlike are left out: by all vectors every few epochs; by those of the batch; never"
+    )
+    threshold: float = setting(0.0, "an edge stays if the cosine of its ends is above this", low=-1, high=1)
+    warm_up: int = setting(10, "epochs before the first pruning", low=0)
+    every: int = setting(5, "epochs between prunings, each from all edges again", low=1)
+
+
+@dataclass(frozen=True)
+class BatchVectors:
+    """The unit vectors of one step by side, with the numbers of the items they belong to."""
+
+    items: dict[Side, tuple[I64, Tensor]]
+
+
+class AnchorSet:
+    """One set of anchors with its edges to documents and labels.
+
+    graph: all edges, completed.  texts: of the M anchors.  kept: per side (E,) uint8, what pruning left.
+    """
+
+    def __init__(self, graph: AnchorGraph, texts: Documents) -> None:
+        self.graph, self.texts = graph, texts
+        self.kept = {side: torch.ones(edges.nnz, dtype=torch.uint8) for side, edges in graph.sides.items()}
+        self.current = dict(graph.sides)
+
+    def begin_epoch(self, rng: np.random.Generator) -> None:
+        """A new random choice where an item has more anchors than it may keep."""
+        for side, edges in self.graph.sides.items():
+            self.current[side] = capped(selected(edges, self.kept[side].numpy() > 0), self.graph.most, rng)
+
+    def prune(self, vectors: dict[Side, F32], of_anchors: F32, threshold: float) -> dict[Side, tuple[int, int]]:
+        """Keep edges whose ends are alike; per side how many stay, and how many there are."""
+        for side, edges in self.graph.sides.items():
+            kept = edge_cosines(edges, vectors[side], of_anchors) > threshold
+            self.kept[side].copy_(torch.from_numpy(kept.astype(np.uint8)))
+        return {side: (int(kept.sum()), len(kept)) for side, kept in self.kept.items()}
+
+
+class Regularisers:
+    """The R terms of all anchor sets with their weights.
+
+    rng_for: (name, number) -> generator, e.g. `Run.rng`. log: told what happens, e.g. `Run.log`; say: told what a user should know.
+    """
+
+    def __init__(
+        self,
+        sets: Sequence[AnchorSet],
+        config: RegulariserConfig,
+        bandit: WeightBandit,
+        *,
+        rng_for: Callable[[str, int], np.random.Generator],
+        log: Callable[..., None],
+        say: Callable[[str], None],
+        device: str = "cpu",
+    ) -> None:
+        self.sets, self.config, self.bandit = sets, config, bandit
+        self._rng_for, self._log, self._say = rng_for, log, say
+        self.terms = [(place, side) for place, anchors in enumerate(sets) for side in anchors.graph.sides]
+        assert len(bandit.names) == 1 + len(self.terms), "a weight for the task and for each term"
+        # Sums over the block at work: the objective, the task and every term; read from the device once per block.
+        self._sums = torch.zeros(2 + len(self.terms), dtype=torch.float64, device=device)
+        self._count = torch.zeros((), dtype=torch.int64)
+        self._in_batch = False
+
+    # ---- between epochs ----
+
+    def begin_epoch(self, epoch: int, encoder: Encoder, documents: Documents, labels: Documents) -> None:
+        c = self.config
+        due = epoch >= c.warm_up and (epoch - c.warm_up) % c.every == 0
+        self._in_batch = c.prune == "inbatch" and epoch >= c.warm_up
+        if c.prune == "offline" and due:
+            self._prune(epoch, encoder, documents, labels)
+        rng = self._rng_for("anchors of an epoch", epoch)
+        for anchors in self.sets:
+            anchors.begin_epoch(rng)
+
+    def _prune(self, epoch: int, encoder: Encoder, documents: Documents, labels: Documents) -> None:
+        vectors: dict[Side, F32] = {"documents": encode_all(encoder, documents, "search"), "labels": encode_all(encoder, labels, "search")}
+        for anchors in self.sets:
+            found = anchors.prune(vectors, encode_all(encoder, anchors.texts, "search"), self.config.threshold)
+            for side, (kept, edges) in found.items():
+                self._log("prune", graph=anchors.graph.name, side=side, epoch=epoch, kept=kept, dropped=edges - kept)
+                share = 1 - kept / max(edges, 1)
+                if not _HARDLY_ANY <= share <= _NEARLY_ALL:
+                    self._say(f"pruning drops {share:.1%} of the {side} edges of '{anchors.graph.name}'; regularise.threshold is {self.config.threshold:g}")
+
+    # ---- in a step ----
+
+    def objective(self, task: Tensor, encoder: Encoder, vectors: BatchVectors) -> Tensor:
+        """J of a step: a scalar that gradients flow through."""
+        weights = self.bandit.tried()
+        total = task * float(weights[0])
+        losses = self.losses(encoder, vectors, weights[1:] > 0)
+        for weight, loss in zip(weights[1:], losses, strict=True):
+            if loss is not None:
+                total = total + float(weight) * loss
+        values = [total, task, *(loss if loss is not None else torch.zeros_like(task) for loss in losses)]
+        self._sums += torch.stack([value.detach().double() for value in values])
+        return total
+
+    def losses(self, encoder: Encoder, vectors: BatchVectors, wanted: Any) -> list[Tensor | None]:
+        """R of every term, in the order of `terms`; None where it is not wanted, or no item of the batch has an anchor."""
+        rng = self._rng_for("anchors", int(self._count))
+        found: list[Tensor | None] = []
+        places = iter(range(len(self.terms)))
+        for anchors in self.sets:
+            # Drawn whether wanted or not: a weight does not change what other terms get.
+            positives = {side: drawn(anchors.current[side], vectors.items[side][0], rng) for side in anchors.graph.sides}
+            seed = int(rng.integers(2**63 - 1))
+            asked = [side for side in anchors.graph.sides if wanted[next(places)]]
+            pool = np.unique(np.concatenate([np.zeros(0, np.int64), *(positives[side] for side in asked)]))
+            pool = pool[pool >= 0]
+            of_anchors = anchor_vectors(encoder, anchors.texts, pool, seed) if len(pool) else None
+            for side in anchors.graph.sides:
+                use = of_anchors is not None and side in asked and bool((positives[side] >= 0).any())
+                found.append(self._term(anchors, side, vectors, positives[side], pool, of_anchors) if use and of_anchors is not None else None)
+        return found
+
+    def _term(self, anchors: AnchorSet, side: Side, vectors: BatchVectors, positives: I64, pool: I64, of_anchors: Tensor) -> Tensor:
+        """Differs: an edge that was pruned is no positive, and no negative either: it may be right."""
+        numbers, of_items = vectors.items[side]
+        negative = sent(~linked(anchors.graph.sides[side], numbers, pool), of_items.device)
+        place = sent(np.where(positives >= 0, np.searchsorted(pool, positives), -1), of_items.device)
+        similarity = of_items @ of_anchors.T
+        if self._in_batch:
+            alike = similarity.detach().gather(1, place.clamp(min=0)[:, None])[:, 0] > self.config.threshold
+            place = torch.where(alike, place, -1)
+        return triplet_loss(similarity, place, negative, margin=self.config.margin, hardest=self.config.hardest)
+
+    def end_step(self, heldout: Callable[[], float]) -> None:
+        """After the update. At the end of a block the weights learn from it, and it is logged, with a loss of 0 for what was not computed.
+
+        heldout: the loss of the task on documents kept apart.
+        """
+        self._count += 1
+        block = self.bandit.config.block
+        if int(self._count) % block:
+            return
+        c, names = self.bandit.config, self.bandit.names
+        weights, tried, sums = self.bandit.weights.tolist(), self.bandit.tried().tolist(), self._sums.tolist()
+        self._sums.zero_()
+        seen = sums[0 if c.reward == "objective" else 1] / (block if c.accumulate == "mean" else 1)
+        reward = heldout() if c.reward == "heldout" else seen
+        self.bandit.learn(reward)
+        means = [value / block for value in sums[1:]]
+        by_name = {what: dict(zip(names, values, strict=True)) for what, values in (("weights", weights), ("tried", tried), ("losses", means))}
+        self._log("bandit", block=self.bandit.blocks, reward=reward, **by_name)
+
+    def state(self) -> dict[str, Tensor]:
+        """Live tensors: everything that steps and epochs change."""
+        kept = {f"kept.{place}.{side}": self.sets[place].kept[side] for place, side in self.terms}
+        bandit = prefixed("bandit", {name: torch.from_numpy(array) for name, array in self.bandit.arrays.items()})
+        return kept | bandit | {"sums": self._sums, "count": self._count}
+
+
+def anchor_vectors(encoder: Encoder, texts: Documents, pool: I64, seed: int) -> Tensor:
+    """(U, D) of the anchors in `pool`, with dropout from a stream of its own."""
+    device = texts.device
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        return training_vectors(encoder, texts, pool)
+
+
+def term_names(graphs: Sequence[AnchorGraph]) -> list[str]:
+    """A name for each term of the regularisers, e.g. ``lexical:labels``."""
+    return [f"{graph.name}:{side}" for graph in graphs for side in graph.sides]
