@@ -62,6 +62,8 @@ KINDS: Mapping[str, str] = {
     "astec-shortlists": "longtail.recipes.astec:Shortlists",
     "nearest-documents": "longtail.search.nearest:NearestDocuments",
     "exact-index": "longtail.search.index:ExactIndex",
+    "packed-rows": "longtail.search.packed:PackedRows",
+    "packed-index": "longtail.search.packed:PackedIndex",
     "hnsw-index": "longtail.search.index:HnswIndex",
     "label-index": "longtail.search.shortlist:LabelIndex",
     "instance-vote": "longtail.search.shortlist:InstanceVote",
