@@ -29,12 +29,12 @@ from longtail.types import F32, BoolArray
 class Packer:
     """dtype: of the packed numbers.  features: how many word vectors are kept, the most useful; 0: all that are not zero.
 
-    frequency: (V,) how often a word occurs, to any scale: a word that is rare and whose vector is short says little.
+    influence: (V,) what a word's vector is multiplied with in documents: the root of the mean square, to any scale. None: all alike.
     """
 
     dtype: PackedType
     features: int = 0
-    frequency: F32 | None = None
+    influence: F32 | None = None
 
     def ranker(self, model: Any) -> Any:
         """The model, packed; refuses one that has no tables of vectors."""
@@ -96,7 +96,7 @@ class Packer:
         length = np.sqrt(np.einsum("vd,vd->v", table, table, dtype=np.float32))
         keep: BoolArray = length > 0
         if self.features and self.features < np.count_nonzero(keep):
-            weight = length if self.frequency is None else length * self.frequency
+            weight = length if self.influence is None else length * self.influence
             keep = np.zeros_like(keep)
             keep[np.argsort(-weight, kind="stable")[: self.features]] = True
         return keep

@@ -9,6 +9,7 @@ has it; numba keeps machine code apart by processor, so a cache on a shared disk
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -29,6 +30,7 @@ _BLOCK = 256
 _INSTRUCTION = "llvm.x86.avx512.vpdpbusd.512"
 
 
+@cache
 def available() -> bool:
     """Whether this machine has the instruction (and numba was not told to compile for another)."""
     told_otherwise = any(getattr(config, name, None) is not None for name in ("CPU_NAME", "CPU_FEATURES"))
