@@ -196,7 +196,9 @@ def load_part(folder: Path, kinds: Mapping[str, str] = KINDS) -> Any:
     head = read_json(folder / "part.json")
     kind = head.get("kind") if isinstance(head, dict) else None
     if not isinstance(kind, str) or head.get("format") != FORMAT:
-        raise BundleError(f"{folder / 'part.json'}: not a part of format {FORMAT}", "the folder was written by another program or another version of longtail")
+        raise BundleError(
+            f"{folder / 'part.json'}: not a part of format {FORMAT}", "upgrade longtail if a newer version made it; otherwise another program did"
+        )
     if kind == "none":
         return None
     if kind not in kinds:
