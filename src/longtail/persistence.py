@@ -151,6 +151,12 @@ class StringTable(Sequence[str]):
             raise IndexError(f"string {index} of {len(self)}")
         return bytes(self.blob[self.offsets[index] : self.offsets[index + 1]]).decode("utf-8", "surrogatepass")
 
+    def take(self, numbers: NDArray[np.integer[Any]]) -> list[str]:
+        """The strings of the given numbers, none below zero; several times faster than asking for each."""
+        raw = self.blob.data
+        starts, ends = self.offsets[numbers].tolist(), self.offsets[numbers + 1].tolist()
+        return [str(raw[start:end], "utf-8", "surrogatepass") for start, end in zip(starts, ends, strict=True)]
+
     def __iter__(self) -> Iterator[str]:
         # One decode per string, over one copy of the block: much faster than indexing each.
         raw, offsets = self.blob.tobytes(), self.offsets.tolist()
