@@ -150,16 +150,17 @@ def test_search_is_exact_over_what_the_rows_hold(dtype: PackedType, queries: int
 
 
 @pytest.mark.skipif(not byte_kernels.available(), reason="the machine cannot multiply bytes")
-def test_products_of_bytes_are_whole_numbers_without_error() -> None:
+@pytest.mark.parametrize(("asked", "room"), [(1, 1), (6, 8)])
+def test_products_of_bytes_are_whole_numbers_without_error(asked: int, room: int) -> None:
     rng = np.random.default_rng(0)
-    rows, queries = rng.integers(-128, 128, (1 + 4 * 130, 192), dtype=np.int8), rng.integers(0, 256, (8, 192), dtype=np.uint8)
+    rows, queries = rng.integers(-128, 128, (1 + 4 * 130, 192), dtype=np.int8), rng.integers(0, 256, (room, 192), dtype=np.uint8)
     rows[0], queries[0] = -128, 255
     n, ones = len(rows), np.ones(len(rows), np.float32)
-    ids, scores, sizes = np.empty((1, 6, n), np.int32), np.empty((1, 6, n), np.float32), np.zeros((1, 6), np.int64)
-    byte_kernels.scan_bytes(rows, ones, ones, queries, np.ones(8, np.float32), np.full(6, 2, np.float32), ids, scores, sizes)
-    expected = queries[:6].astype(np.int64) @ rows.astype(np.int64).T + 2
+    ids, scores, sizes = np.empty((1, asked, n), np.int32), np.empty((1, asked, n), np.float32), np.zeros((1, asked), np.int64)
+    byte_kernels.scan_bytes(rows, ones, ones, queries, np.ones(room, np.float32), np.full(asked, 2, np.float32), ids, scores, sizes)
+    expected = queries[:asked].astype(np.int64) @ rows.astype(np.int64).T + 2
     assert (sizes == n).all()
-    for query in range(6):
+    for query in range(asked):
         np.testing.assert_array_equal(scores[0, query], expected[query, ids[0, query]])
 
 

@@ -1,7 +1,7 @@
 """Products of many queries with int8 rows in whole numbers: a machine instruction multiplies 64 pairs of bytes at once.
 
 Queries are rounded to bytes, so these products only say which rows are worth an exact look. Four rows meet four queries at a
-time, whose sixteen sums stay in registers: each byte read is used four times.
+time (sixteen rows a single one), whose sixteen sums stay in registers: each byte read is used four times.
 
 The instruction (AVX-512 VNNI) is asked for by name, as LLVM does not find it in a loop. `available` says whether the machine
 has it; numba keeps machine code apart by processor, so a cache on a shared disk is safe.
@@ -23,8 +23,8 @@ from longtail.compiled import compiled, prange
 from longtail.graph.ranking_kernels import offer
 from longtail.types import F32, I32, I64
 
-# Bytes of one instruction, and rows and queries of a tile.
-LANE_BYTES, TILE = 64, 4
+# Bytes of one instruction; rows and queries of a tile; rows of a tile of a single query.
+LANE_BYTES, TILE, COLUMN = 64, 4, 16
 # Rows that stay in the second-level cache while all queries pass: 128 kB at 512 dimensions.
 _BLOCK = 256
 _INSTRUCTION = "llvm.x86.avx512.vpdpbusd.512"
@@ -37,40 +37,45 @@ def available() -> bool:
     return not told_otherwise and bool(llvm.get_host_cpu_features().get("avx512vnni"))
 
 
-def _tile_type(typing_context: Any, rows: Any, row: Any, queries: Any, query: Any, out: Any, place: Any) -> Any:
-    """out[q, place + r] = rows[row + r] . queries[query + q] for r, q in 0..3.
+def _tile_of(high: int, wide: int) -> Any:
+    """A tile of `high` rows and `wide` queries, sixteen products in all: tile(rows, row, queries, query, out, place) does
 
-    rows: (n, D) int8.  queries: (B, D) uint8.  D: a multiple of 64.  out: (4, C) int32.
+    out[q, place + r] = rows[row + r] . queries[query + q] for r < high, q < wide.
+    rows: (n, D) int8.  queries: (B, D) uint8.  D: a multiple of 64.  out: (wide or more, C) int32.
     """
-    return types.void(rows, types.int64, queries, types.int64, out, types.int64), _tile_code
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _tile_code(high, wide, context, builder, signature, arguments)
+
+    def tile(typing_context: Any, rows: Any, row: Any, queries: Any, query: Any, out: Any, place: Any) -> Any:
+        return types.void(rows, types.int64, queries, types.int64, out, types.int64), code
+
+    return intrinsic(tile)
 
 
-_tile: Any = intrinsic(_tile_type)
-
-
-def _tile_code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _tile_code(high: int, wide: int, context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     i32, i64, byte_pointer = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer()
     lanes = ir.VectorType(i32, LANE_BYTES // 4)
     rows, queries, out = (context.make_array(signature.args[n])(context, builder, arguments[n]) for n in (0, 2, 4))
     width = builder.extract_value(rows.shape, 1)
 
-    def starts(array: Any, first: Any) -> list[Any]:
+    def starts(array: Any, first: Any, count: int) -> list[Any]:
         data = builder.bitcast(array.data, byte_pointer)
-        return [builder.gep(data, [builder.mul(builder.add(first, i64(n)), width)]) for n in range(TILE)]
+        return [builder.gep(data, [builder.mul(builder.add(first, i64(n)), width)]) for n in range(count)]
 
     def bytes_at(start: Any, place: Any) -> Any:
         loaded = builder.load(builder.bitcast(builder.gep(start, [place]), lanes.as_pointer()))
         loaded.align = 1
         return loaded
 
-    row_starts, query_starts = starts(rows, arguments[1]), starts(queries, arguments[3])
+    row_starts, query_starts = starts(rows, arguments[1], high), starts(queries, arguments[3], wide)
     multiply_add = builder.module.globals.get(_INSTRUCTION) or ir.Function(builder.module, ir.FunctionType(lanes, [lanes] * 3), _INSTRUCTION)
     before, loop, after = builder.block, builder.append_basic_block("lanes"), builder.append_basic_block("sums")
     builder.branch(loop)
     builder.position_at_end(loop)
-    place, totals = builder.phi(i64), [builder.phi(lanes) for _ in range(TILE * TILE)]
+    place, totals = builder.phi(i64), [builder.phi(lanes) for _ in range(high * wide)]
     row_bytes, query_bytes = [bytes_at(start, place) for start in row_starts], [bytes_at(start, place) for start in query_starts]
-    sums = [builder.call(multiply_add, [totals[TILE * q + r], query_bytes[q], row_bytes[r]]) for q in range(TILE) for r in range(TILE)]
+    sums = [builder.call(multiply_add, [totals[high * q + r], query_bytes[q], row_bytes[r]]) for q in range(wide) for r in range(high)]
     following = builder.add(place, i64(LANE_BYTES))
     place.add_incoming(i64(0), before)
     place.add_incoming(following, loop)
@@ -85,11 +90,14 @@ def _tile_code(context: Any, builder: Any, signature: Any, arguments: Any) -> An
         pairs = zip(sums[::2], sums[1::2], strict=True)
         sums = [builder.add(builder.shuffle_vector(a, b, even), builder.shuffle_vector(a, b, odd)) for a, b in pairs]
     out_data, out_width = builder.bitcast(out.data, i32.as_pointer()), builder.extract_value(out.shape, 1)
-    for q in range(TILE):
-        of_query = builder.shuffle_vector(sums[0], sums[0], ir.Constant(ir.VectorType(i32, TILE), list(range(TILE * q, TILE * (q + 1)))))
+    for q in range(wide):
+        of_query = builder.shuffle_vector(sums[0], sums[0], ir.Constant(ir.VectorType(i32, high), list(range(high * q, high * (q + 1)))))
         target = builder.gep(out_data, [builder.add(builder.mul(i64(q), out_width), arguments[5])])
         builder.store(of_query, builder.bitcast(target, of_query.type.as_pointer())).align = 4
     return context.get_dummy_value()
+
+
+_tile, _column = _tile_of(TILE, TILE), _tile_of(COLUMN, 1)
 
 
 @compiled()
@@ -102,12 +110,17 @@ def _plain_dot(rows: NDArray[np.int8], row: int, queries: NDArray[np.uint8], que
 
 @compiled()
 def _products(rows: NDArray[np.int8], first: int, count: int, queries: NDArray[np.uint8], query: int, sums: I32) -> None:
-    """sums[q, i] = rows[first + i] . queries[query + q] for the four queries from `query` on and i < count."""
-    tiled = count // TILE * TILE
-    for i in range(0, tiled, TILE):
-        _tile(rows, first + i, queries, query, sums, i)
+    """sums[q, i] = rows[first + i] . queries[query + q] for i < count and the four queries from `query` on, or the only one."""
+    alone = len(queries) == 1
+    step = COLUMN if alone else TILE
+    tiled = count // step * step
+    for i in range(0, tiled, step):
+        if alone:
+            _column(rows, first + i, queries, query, sums, i)
+        else:
+            _tile(rows, first + i, queries, query, sums, i)
     for i in range(tiled, count):
-        for q in range(TILE):
+        for q in range(1 if alone else TILE):
             sums[q, i] = _plain_dot(rows, first + i, queries, query + q)
 
 
@@ -127,7 +140,7 @@ def scan_bytes(
 ) -> None:
     """As `product_kernels.scan`, of rounded queries: rows and queries have a scale each, and every row an offset.
 
-    queries: (B rounded up to whole tiles, D); ids, scores: (pieces, B, k).
+    queries: (B rounded up to whole tiles, or 1; D); ids, scores: (pieces, B, k).
     """
     pieces, n, documents, k = ids.shape[0], len(rows), ids.shape[1], ids.shape[2]
     step = (n + pieces - 1) // pieces

@@ -207,7 +207,7 @@ class PackedIndex:
 
         table, (vectors, lasts) = self._table(), self._split(queries)
         scales = (vectors.max(axis=1) / _LARGEST_QUERY_BYTE).astype(np.float32)
-        rounded = np.zeros((-(-len(vectors) // TILE) * TILE, vectors.shape[1]), dtype=np.uint8)
+        rounded = np.zeros((1 if len(vectors) == 1 else -(-len(vectors) // TILE) * TILE, vectors.shape[1]), dtype=np.uint8)
         rounded[: len(vectors)] = np.rint(vectors / np.where(scales > 0, scales, np.float32(1))[:, None])
         candidates = Heaps(len(vectors), min(2 * answer.ids.shape[1] + _MORE_CANDIDATES, len(self)))
         offsets = np.zeros(len(self), np.float32) if self.offsets is None else self.offsets
