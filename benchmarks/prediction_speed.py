@@ -235,6 +235,7 @@ def synthetic(labels: int, width: int, folder: Path) -> list[Path]:
     rng, data = np.random.default_rng(0), read(sample_folder())
     featurizer = SparseText.fit(data.train.documents, data.labels, SparseTextConfig(fields=tuple(data.train.documents.fields), subwords="chars"))
     table, rows = (rng.standard_normal(shape, dtype=np.float32) for shape in ((featurizer.width, width), (labels, width + 1)))
+    rows /= np.sqrt(np.float32(width))  # scores that the sigmoid can tell apart
     weight = rng.standard_normal((width, width), dtype=np.float32) / np.float32(width)
     names = [data.labels.name(n % len(data.labels)) for n in range(labels)]
     table_of_labels = LabelTable.of(Items([str(n) for n in range(labels)], {"title": names}), np.ones(labels, np.int64))
