@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from benchmarks.prediction_speed import BATCH, K, measure, plain_path, synthetic, texts_for
+
 from longtail.predictor import Predictor
 
 

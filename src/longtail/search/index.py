@@ -28,8 +28,8 @@ IndexKind: TypeAlias = Literal["auto", "exact", "hnsw"]
 _QUERIES, _SIMILARITIES = 512, 4_194_304
 # Up to so many queries one pass over the items is faster than a matrix product, which packs the items anew for each (docs/cost-model.md).
 FEW_QUERIES = 8
-# Bytes that a thread should have to read before another one is woken.
-_BYTES_PER_THREAD = 1 << 22
+# Bytes that a thread should have to read before another one is woken: half a millisecond or more, as waking may take as long on a busy machine.
+_BYTES_PER_THREAD = 1 << 24
 # From this many numbers (vectors x dimensions) on, HNSW is faster than exact search in all: see `choose_index`.
 _HNSW_FROM = 45_000_000
 
