@@ -10,16 +10,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from longtail import Predictor, api
 from longtail.cli import main
 from longtail.data.dataset import Dataset
+from longtail.engine.encoders import FrozenBag
 from longtail.engine.indexed_rows import IndexedRows
 from longtail.engine.packing import Packer
 from longtail.errors import BundleError, ConfigError
 from longtail.packing import bytes_by_part
 from longtail.persistence import KINDS, load_part
-from longtail.search.packed import PackedIndex, PackedRows
+from longtail.search.packed import PackedIndex, PackedRows, PackedType
+from longtail.types import Batch
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +111,16 @@ def test_only_the_most_useful_words_are_kept(run: Path, tmp_path: Path) -> None:
     weight = np.linalg.norm(whole.encoder.table, axis=1) * featurizer.idf * np.exp(-featurizer.idf / 2)
     assert weight[kept].min() >= weight[~kept].max()
     assert not table[:][~kept].any()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_bags_of_packed_words_are_those_of_what_the_table_holds(dtype: PackedType) -> None:
+    rng = np.random.default_rng(0)
+    keep = rng.random(40) < 0.6
+    table = PackedRows.of(rng.standard_normal((40, 9)).astype(np.float32), dtype, keep)
+    x = csr_array(np.where(rng.random((7, 40)) < 0.3, rng.random((7, 40)), 0).astype(np.float32))
+    encoded = FrozenBag(table).encode(Batch(sparse=x))
+    np.testing.assert_allclose(encoded, np.maximum(x.toarray() @ table[:], 0), atol=1e-5)
 
 
 def test_vectors_of_zeros_are_dropped() -> None:
