@@ -17,7 +17,7 @@ ROOT = Path(longtail.__file__).parent
 # From top to bottom; a room may import rooms above it and itself (docs/architecture.md).
 ROOMS = [
     *("errors", "config", "types", "compiled", "persistence", "metrics", "data", "features", "graph", "search", "engine", "nn", "training"),
-    *("recipes", "pipeline", "bundle", "predictor", "evaluation", "compare", "diagnosis", "api", "demo", "serve", "report", "cli"),
+    *("recipes", "pipeline", "bundle", "predictor", "evaluation", "compare", "diagnosis", "packing", "api", "demo", "serve", "report", "cli"),
 ]
 
 TORCH_ROOMS = {"nn", "training", "recipes"}
@@ -60,7 +60,7 @@ def test_importing_is_light() -> None:
 
 
 def test_public_names_exist() -> None:
-    for name in ("Dataset", "Predictor", "TopK", "LongtailError", "RECIPES", "train", "evaluate", "read"):
+    for name in ("Dataset", "Predictor", "TopK", "LongtailError", "RECIPES", "train", "evaluate", "pack", "read"):
         assert getattr(longtail, name) is not None
         assert name in dir(longtail)
     # A module of the same name would take the place of a function once it is imported.

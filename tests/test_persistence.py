@@ -212,3 +212,10 @@ def test_read_json_names_a_broken_file(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_bytes(b"\xff\xfe{")
     with pytest.raises(BundleError, match=r"x\.json: not valid JSON"):
         read_json(tmp_path / "x.json")
+
+
+def test_strings_are_taken_by_their_numbers() -> None:
+    words = ["owl", "", "grün", "漢字", "lone \ud800"]
+    table = StringTable.of(words)
+    assert table.take(np.array([4, 0, 0, 2, 1, 3], np.int32)) == [words[n] for n in (4, 0, 0, 2, 1, 3)]
+    assert table.take(np.zeros(0, np.int32)) == []

@@ -23,6 +23,7 @@ _HOME = {
     "RECIPES": "longtail.recipes",
     "train": "longtail.api",
     "evaluate": "longtail.api",
+    "pack": "longtail.api",
     "read": "longtail.data.read",
 }
 

@@ -1,4 +1,4 @@
-"""Two calls: `train` and `evaluate`. The command line and Python are thin skins over them."""
+"""Three calls: `train`, `evaluate` and `pack`. The command line and Python are thin skins over them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from longtail.data.digest import training_digest
 from longtail.data.read import read
 from longtail.errors import ConfigError
 from longtail.evaluation import evaluate as _evaluate
+from longtail.packing import PackReport
+from longtail.packing import pack as _pack
 from longtail.persistence import written_aside
 from longtail.predictor import Predictor
 from longtail.recipes import DEFAULT, recipe_class
 from longtail.recipes.base import Recipe
+from longtail.search.packed import PackedType
 from longtail.training.progress import Display, SilentDisplay
 from longtail.training.run import Run
 
@@ -82,3 +85,9 @@ def evaluate(model: Predictor | str | Path, data: Dataset | str | Path, display:
     """All metrics of a model on the test documents of `data`, in percent, with what they belong to. transductive: see `longtail.evaluation`."""
     opened = model if isinstance(model, Predictor) else Predictor.open(model)
     return _evaluate(opened, data if isinstance(data, Dataset) else read(Path(data)), display, transductive=transductive)
+
+
+def pack(model: str | Path, out: str | Path, dtype: PackedType = "int8", *, features: int = 0, data: Dataset | str | Path | None = None) -> PackReport:
+    """Write the model of a run or bundle to a smaller bundle `out`; see `longtail.packing.pack`."""
+    dataset = data if data is None or isinstance(data, Dataset) else read(Path(data))
+    return _pack(Path(model), Path(out), dtype, features=features, data=dataset)

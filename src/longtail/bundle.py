@@ -114,8 +114,10 @@ def check_manifest(folder: Path, manifest: Any) -> None:
     if not isinstance(manifest, dict) or "format" not in manifest:
         raise BundleError(f"{path}: not a manifest of longtail", "the file was altered or written by another program")
     if manifest["format"] != FORMAT:
+        newer = isinstance(manifest["format"], int) and manifest["format"] > FORMAT
         raise BundleError(
-            f"{path}: bundle format {manifest['format']}, this longtail reads format {FORMAT}", "use the version of longtail that made it, or train again"
+            f"{path}: bundle format {manifest['format']}{', of a newer longtail' if newer else ''}; this longtail ({__version__}) reads format {FORMAT}",
+            "upgrade longtail" if newer else "use the version of longtail that made it, or train again",
         )
     head = {name: value for name, value in manifest.items() if name != "manifest_sha256"}
     if manifest.get("manifest_sha256") != digest_of(head) or not isinstance(manifest.get("files"), dict):

@@ -118,6 +118,14 @@ def parser() -> Parser:
     c.add_argument("--format", default="text", choices=("text", "jsonl", "npz"))
     c.add_argument("--output", type=Path, metavar="FILE", help="where to write (default: standard output)")
 
+    c = command("pack", pack, "write a model with its tables in float16 or int8: a quarter of the bytes, and faster to search")
+    c.add_argument("model", type=Path, metavar="RUN", help="a run or a bundle")
+    c.add_argument("out", type=Path, metavar="OUT", help="the new bundle")
+    c.add_argument("--dtype", default="int8", choices=("float16", "int8"), help="numbers of the tables (default int8, with a scale per row)")
+    c.add_argument("--features", type=int, default=0, metavar="N", help="keep the vectors of N words only, the most useful (default: all)")
+    add_data(c, "--data")
+    c.add_argument("--json", type=Path, metavar="FILE")
+
     c = command("compare", compare, "differences between two models with intervals (paired bootstrap), also by label frequency")
     c.add_argument("a", type=Path, metavar="RUN_A", help="a run, a bundle, or predictions as npz")
     c.add_argument("b", type=Path, metavar="RUN_B")
@@ -159,8 +167,8 @@ def parser() -> Parser:
     return top
 
 
-def add_data(c: argparse.ArgumentParser) -> None:
-    c.add_argument("data", type=Path, metavar="DATA", help="a data folder or file (docs/data-formats.md)")
+def add_data(c: argparse.ArgumentParser, name: str = "data") -> None:
+    c.add_argument(name, type=Path, metavar="DATA", help="a data folder or file (docs/data-formats.md)")
     table = c.add_argument_group("tables (CSV, TSV, JSON lines, Parquet)")
     table.add_argument("--text", metavar="NAMES", help="text column(s), e.g. title,content")
     table.add_argument("--labels", metavar="NAME", help="labels column")
@@ -293,6 +301,17 @@ def write_jsonl(file: IO[str], documents: Any, model: Predictor, top: Any) -> No
     for row, found in enumerate(model.named(top)):
         line = {"uid": documents.uids[row], "labels": [p.label for p in found], "names": [p.name for p in found], "scores": [p.score for p in found]}
         print(json.dumps(line, ensure_ascii=False), file=file)
+
+
+def pack(options: argparse.Namespace) -> None:
+    from dataclasses import asdict
+
+    from longtail.packing import pack as run_packing
+
+    report = run_packing(options.model, options.out, options.dtype, features=options.features, data=read_data(options) if options.data else None)
+    print(report.render())
+    if options.json:
+        write_json_file(options.json, asdict(report))
 
 
 def compare(options: argparse.Namespace) -> None:

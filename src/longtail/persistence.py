@@ -62,6 +62,8 @@ KINDS: Mapping[str, str] = {
     "astec-shortlists": "longtail.recipes.astec:Shortlists",
     "nearest-documents": "longtail.search.nearest:NearestDocuments",
     "exact-index": "longtail.search.index:ExactIndex",
+    "packed-rows": "longtail.search.packed:PackedRows",
+    "packed-index": "longtail.search.packed:PackedIndex",
     "hnsw-index": "longtail.search.index:HnswIndex",
     "label-index": "longtail.search.shortlist:LabelIndex",
     "instance-vote": "longtail.search.shortlist:InstanceVote",
@@ -151,6 +153,12 @@ class StringTable(Sequence[str]):
             raise IndexError(f"string {index} of {len(self)}")
         return bytes(self.blob[self.offsets[index] : self.offsets[index + 1]]).decode("utf-8", "surrogatepass")
 
+    def take(self, numbers: NDArray[np.integer[Any]]) -> list[str]:
+        """The strings of the given numbers, none below zero; several times faster than asking for each."""
+        raw = self.blob.data
+        starts, ends = self.offsets[numbers].tolist(), self.offsets[numbers + 1].tolist()
+        return [str(raw[start:end], "utf-8", "surrogatepass") for start, end in zip(starts, ends, strict=True)]
+
     def __iter__(self) -> Iterator[str]:
         # One decode per string, over one copy of the block: much faster than indexing each.
         raw, offsets = self.blob.tobytes(), self.offsets.tolist()
@@ -196,7 +204,9 @@ def load_part(folder: Path, kinds: Mapping[str, str] = KINDS) -> Any:
     head = read_json(folder / "part.json")
     kind = head.get("kind") if isinstance(head, dict) else None
     if not isinstance(kind, str) or head.get("format") != FORMAT:
-        raise BundleError(f"{folder / 'part.json'}: not a part of format {FORMAT}", "the folder was written by another program or another version of longtail")
+        raise BundleError(
+            f"{folder / 'part.json'}: not a part of format {FORMAT}", "upgrade longtail if a newer version made it; otherwise another program did"
+        )
     if kind == "none":
         return None
     if kind not in kinds:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -117,11 +118,10 @@ class Predictor:
 
     def named(self, top: TopK) -> list[list[Prediction]]:
         """Label numbers as ids and names."""
-        labels = self.bundle.labels
-        return [
-            [Prediction(labels.uids[label], labels.names[label], score) for label, score in zip(ids, scores, strict=True) if label != TopK.PAD]
-            for ids, scores in zip(top.ids.tolist(), top.scores.tolist(), strict=True)
-        ]
+        labels, real = self.bundle.labels, top.ids != TopK.PAD
+        found = top.ids[real]
+        every = map(Prediction, labels.uids.take(found), labels.names.take(found), top.scores[real].tolist())
+        return [list(islice(every, count)) for count in real.sum(axis=1).tolist()]
 
 
 class _Known(dict[str, int]):

@@ -25,6 +25,7 @@ from longtail.engine.indexed_rows import IndexedRows
 from longtail.engine.joint_graph_model import JointGraphModel
 from longtail.engine.keygraph_model import KeygraphModel
 from longtail.engine.model import Ensemble, Model, Reranked
+from longtail.errors import ConfigError
 from longtail.features.given import is_sparse
 from longtail.persistence import load_part, save_part
 from longtail.predictor import Predictor
@@ -32,6 +33,7 @@ from longtail.recipes import RECIPES, recipe_class
 from longtail.recipes.base import Recipe
 from longtail.recipes.galaxc import PAPER
 from longtail.search.nearest import NearestDocuments
+from longtail.search.packed import PackedType
 from longtail.types import Batch, Ranker, TopK
 
 # Shortlists of 5 of the 12 labels, and a re-ranker that looks at 3 of them: every cut is met.
@@ -404,6 +406,35 @@ def test_a_label_outside_the_shortlist_is_never_predicted(model: Trained) -> Non
             assert not found, "nothing can be said of a document without a known word"
         elif not isinstance(ranker, NearestDocuments):
             assert found == labels, "every label of the shortlist comes before any other"
+
+
+# ---- packed ----
+
+# Kinds of models that are no tables of vectors.
+UNPACKABLE = (NearestDocuments, KeygraphModel)
+
+
+def packable(ranker: Any) -> bool:
+    return all(packable(member) for member in ranker.members) if isinstance(ranker, Ensemble) else not isinstance(ranker, UNPACKABLE)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 2e-3), ("int8", 3e-2)])
+def test_a_packed_model_says_nearly_the_same(model: Trained, tmp_path: Path, dtype: PackedType, tolerance: float) -> None:
+    out = tmp_path / "packed"
+    if not packable(model.bundle.ranker):
+        with pytest.raises(ConfigError, match="no tables of vectors"):
+            api.pack(model.run, out, dtype)
+        assert not out.exists()
+        return
+    api.pack(model.run, out, dtype)
+    packed, whole = Predictor.open(out).rank(model.queries, model.n_labels), model.rank(model.n_labels)
+    np.testing.assert_array_equal(packed.ids[-1] < 0, whole.ids[-1] < 0, err_msg="of the document without a known word")
+    # Shortlists of barely trained models hang by a thread, and with a neighbour its vote goes: most labels stay, with their scores.
+    differences: list[float] = []
+    for ids, scores, expected_ids, expected in zip(packed.ids[:-1], packed.scores[:-1], whole.ids[:-1], whole.scores[:-1], strict=True):
+        given = dict(zip(ids.tolist(), scores.tolist(), strict=True))
+        differences += [abs(given.get(label, np.inf) - score) for label, score in zip(expected_ids.tolist(), expected.tolist(), strict=True) if label >= 0]
+    assert np.quantile(differences, 0.7) <= tolerance
 
 
 # ---- no torch ----

@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 from longtail.engine.encoders import FrozenBag, FrozenCnn, FrozenDense, FrozenEncoder, FrozenMlp, FullMap, Refinement, ResidualMap
 from longtail.errors import ConfigError
 from longtail.persistence import load_part, save_part
+from longtail.search.packed import unpacked
 from longtail.types import F32, Batch
 
 WORDS, INPUTS, WIDTH, LENGTH = 20, 5, 4, 9
@@ -81,8 +82,8 @@ def dense_row(row: int) -> F32:
 
 
 BY_HAND: dict[str, Callable[[int], Any]] = {
-    "bag": lambda row: relu(bag_by_hand(row, BAG.table)),
-    "mlp": lambda row: relu(MLP.weight.astype(np.float64) @ relu(bag_by_hand(row, MLP.table) + MLP.hidden_bias) + MLP.bias),
+    "bag": lambda row: relu(bag_by_hand(row, unpacked(BAG.table))),
+    "mlp": lambda row: relu(MLP.weight.astype(np.float64) @ relu(bag_by_hand(row, unpacked(MLP.table)) + MLP.hidden_bias) + MLP.bias),
     "dense": lambda row: relu(numbers(15, WIDTH, INPUTS).astype(np.float64) @ dense_row(row) + numbers(16, WIDTH)),
     "plain": lambda row: relu(dense_row(row)),
     "cnn": cnn_by_hand,

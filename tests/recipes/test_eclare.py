@@ -28,6 +28,7 @@ from longtail.persistence import load_part
 from longtail.recipes import eclare
 from longtail.recipes.eclare import VARIANTS, ConvolvedTexts, Eclare, EclareConfig, Shortlists, Surrogate, has_edges, restore, saved
 from longtail.search.negatives import candidates
+from longtail.search.packed import unpacked
 from longtail.training.label_components import LabelComponents
 from longtail.training.objectives import ComposedCandidates
 from longtail.training.prepare import TrainingSet, prepare
@@ -272,14 +273,14 @@ def test_free_vectors_start_from_text(start: str, order: int, planted: Dataset, 
     stages = train(planted, "classify.epochs=0", f"transfer.start={start}", "composition.text=false", "composition.graph=none")
     assert stages.components.names == ("free",)
     assert stages.texts is not None
-    np.testing.assert_allclose(stages.ranker.classifier.rows, stages.texts.orders[order], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(unpacked(stages.ranker.classifier.rows), stages.texts.orders[order], rtol=1e-5, atol=1e-6)
 
 
 def test_free_vectors_can_start_at_random(planted: Dataset, train: Train) -> None:
     settings = ("classify.epochs=0", "transfer.start=random", "composition.text=false", "composition.graph=none")
-    rows = train(planted, *settings).ranker.classifier.rows
+    rows = unpacked(train(planted, *settings).ranker.classifier.rows)
     assert np.abs(rows).max() <= np.sqrt(6 / (12 + 8))
-    assert not np.array_equal(rows, train(planted, *settings, seed=1).ranker.classifier.rows)
+    assert not np.array_equal(rows, unpacked(train(planted, *settings, seed=1).ranker.classifier.rows))
 
 
 def test_ranking_has_a_document_block_of_its_own_that_starts_as_the_identity(planted: Dataset, train: Train) -> None:

@@ -27,6 +27,7 @@ from longtail.recipes import galaxc
 from longtail.recipes.astec import Astec, AstecConfig
 from longtail.recipes.galaxc import VARIANTS, Galaxc, GalaxcConfig, Network, Shortlists, Start
 from longtail.search.index import HnswIndex
+from longtail.search.packed import unpacked
 from longtail.training.graph_objective import SharedCandidates
 from longtail.training.prepare import TrainingSet, prepare
 from longtail.training.run import Run
@@ -268,7 +269,7 @@ def test_given_vectors(planted: Dataset, train: Train) -> None:
 
 def test_classifiers_start_as_the_cosine_to_their_labels(planted: Dataset, train: Train) -> None:
     stages = train(planted, "surrogate.epochs=0", "surrogate.right=3", "surrogate.wrong=-2", "surrogate.attention=none", "shortlist.beta=1")
-    rows, bias = stages.ranker.classifier.rows, stages.ranker.classifier.bias
+    rows, bias = unpacked(stages.ranker.classifier.rows), stages.ranker.classifier.bias
     assert bias is not None
     views = stages.ranker.label_views().search
     cosine = (rows * views).sum(axis=1) / np.linalg.norm(rows, axis=1) / np.linalg.norm(views, axis=1)
@@ -280,7 +281,7 @@ def test_classifiers_start_as_the_cosine_to_their_labels(planted: Dataset, train
     assert scores[stages.data.targets.toarray() > 0].mean() > scores.mean() + 1, "right labels score higher from the start"
     chance = train(planted, "surrogate.epochs=0", "surrogate.start=random", "surrogate.bias=false").ranker.classifier
     assert chance.bias is None
-    assert np.abs(chance.rows).max() <= 0.25
+    assert np.abs(unpacked(chance.rows)).max() <= 0.25
 
 
 def test_attention_learns(planted: Dataset, train: Train) -> None:
@@ -331,7 +332,7 @@ def test_stage_four_leaves_convolutions_and_their_statistics_alone(planted: Data
     assert isinstance(without.ranker.hops, FrozenHops)
     assert isinstance(stages.ranker.hops, FrozenHops)
     np.testing.assert_array_equal(without.ranker.hops.weight, stages.ranker.hops.weight)
-    assert (without.ranker.classifier.rows != stages.ranker.classifier.rows).any()
+    assert (unpacked(without.ranker.classifier.rows) != unpacked(stages.ranker.classifier.rows)).any()
     assert np.any(without.ranker.alphas != stages.ranker.alphas)
 
 

@@ -20,6 +20,7 @@ from longtail.nn.embedding_block import DocumentBlock
 from longtail.nn.encoded import Encoder
 from longtail.nn.row_table import RowTable
 from longtail.nn.token_cnn import TokenCnn
+from longtail.search.packed import unpacked
 from longtail.training.freeze import frozen_classifier, frozen_encoder, frozen_refinement
 from longtail.types import Batch
 
@@ -118,7 +119,7 @@ def test_frozen_classifiers_equal_torch(bias: bool) -> None:
 def test_what_is_frozen_does_not_change_when_training_goes_on() -> None:
     rng = np.random.default_rng(3)
     encoder, classifier, batch = random_encoder("mlp", 10, 4, rng), OneVsAll(5, 4, rng), random_documents(6, 10, rng)
-    frozen, rows = frozen_encoder(encoder), frozen_classifier(classifier).rows
+    frozen, rows = frozen_encoder(encoder), unpacked(frozen_classifier(classifier).rows)
     vectors_before, rows_before = frozen.encode(batch), rows.copy()
     shaken(encoder, rng), shaken(classifier, rng)
     np.testing.assert_array_equal(frozen.encode(batch), vectors_before)

@@ -70,12 +70,13 @@ class ClusterModel:
         rank_labels(labels, (r if self._game is None else self._game.within(labels, r)) * per_label(p**self.cluster_power, labels), top)
 
     def state(self) -> State:
-        arrays = self.classifier.arrays() if self.label_graph is None else {**self.classifier.arrays(), "label_graph": self.label_graph}
+        arrays = {} if self.label_graph is None else {"label_graph": self.label_graph}
         parts: dict[str, Any] = {"encoder": self.encoder, "shortlist_map": self.shortlist_map, "rank_map": self.rank_map, "beam": self.beam}
-        return State({"game_mix": self.game_mix, "game_transpose": self.game_transpose, "cluster_power": self.cluster_power}, arrays, parts)
+        values = {"game_mix": self.game_mix, "game_transpose": self.game_transpose, "cluster_power": self.cluster_power}
+        return self.classifier.state(values, parts, arrays)
 
     @classmethod
     def from_state(cls, state: State) -> ClusterModel:
         parts: Any = state.parts
-        classifier = Classifier.from_arrays(state.arrays)
+        classifier = Classifier.from_state(state)
         return cls(parts["encoder"], parts["shortlist_map"], parts["rank_map"], parts["beam"], classifier, state.arrays.get("label_graph"), **state.values)

@@ -8,6 +8,7 @@ import numpy as np
 
 from longtail.engine.encoders import add_bags
 from longtail.persistence import State
+from longtail.search.packed import Rows, rows_of_state, state_of_rows
 from longtail.types import F32, Batch
 
 
@@ -17,7 +18,7 @@ class FrozenSum:
 
     KIND = "frozen-sum"
 
-    table: F32
+    table: Rows
 
     def encode(self, batch: Batch) -> F32:
         sums = np.zeros((len(batch), self.table.shape[1]), dtype=np.float32)
@@ -25,11 +26,11 @@ class FrozenSum:
         return sums
 
     def state(self) -> State:
-        return State(arrays={"table": self.table})
+        return state_of_rows("table", self.table)
 
     @classmethod
     def from_state(cls, state: State) -> FrozenSum:
-        return cls(state.arrays["table"])
+        return cls(rows_of_state(state, "table"))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import numpy as np
 from longtail.errors import ConfigError
 from longtail.graph.threads import threads_for
 from longtail.persistence import Part, State
+from longtail.search.packed import Rows, rows_of_state, state_of_rows, stored
 from longtail.types import F32, Batch
 
 
@@ -31,7 +32,7 @@ class FrozenBag:
 
     KIND = "frozen-bag"
 
-    table: F32
+    table: Rows
 
     def encode(self, batch: Batch) -> F32:
         sums = np.zeros((len(batch), self.table.shape[1]), dtype=np.float32)
@@ -39,11 +40,11 @@ class FrozenBag:
         return np.maximum(sums, 0, out=sums)
 
     def state(self) -> State:
-        return State(arrays={"table": self.table})
+        return state_of_rows("table", self.table)
 
     @classmethod
     def from_state(cls, state: State) -> FrozenBag:
-        return cls(state.arrays["table"])
+        return cls(rows_of_state(state, "table"))
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ class FrozenMlp:
 
     KIND = "frozen-mlp"
 
-    table: F32
+    table: Rows
     hidden_bias: F32
     weight: F32
     bias: F32
@@ -127,11 +128,12 @@ class FrozenMlp:
         return np.maximum(np.maximum(hidden, 0) @ self.weight.T + self.bias, 0)
 
     def state(self) -> State:
-        return State(arrays={"table": self.table, "hidden_bias": self.hidden_bias, "weight": self.weight, "bias": self.bias})
+        return state_of_rows("table", self.table, {"hidden_bias": self.hidden_bias, "weight": self.weight, "bias": self.bias})
 
     @classmethod
     def from_state(cls, state: State) -> FrozenMlp:
-        return cls(**state.arrays)
+        a = state.arrays
+        return cls(rows_of_state(state, "table"), a["hidden_bias"], a["weight"], a["bias"])
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ class FrozenCnn:
 
     KIND = "frozen-cnn"
 
-    table: F32
+    table: Rows
     filters: tuple[F32, ...]
     filter_biases: tuple[F32, ...]
     weight: F32
@@ -173,19 +175,19 @@ class FrozenCnn:
         return pieces
 
     def state(self) -> State:
-        arrays = {"table": self.table, "weight": self.weight, "bias": self.bias}
+        arrays = {"weight": self.weight, "bias": self.bias}
         for number, (f, b) in enumerate(zip(self.filters, self.filter_biases, strict=True)):
             arrays |= {f"filters{number}": f, f"filter_bias{number}": b}
-        return State({"length": self.length, "chunks": self.chunks, "spans": len(self.filters)}, arrays)
+        return state_of_rows("table", self.table, arrays, {"length": self.length, "chunks": self.chunks, "spans": len(self.filters)})
 
     @classmethod
     def from_state(cls, state: State) -> FrozenCnn:
         a, spans = state.arrays, range(state.values["spans"])
         filters, biases = tuple(a[f"filters{n}"] for n in spans), tuple(a[f"filter_bias{n}"] for n in spans)
-        return cls(a["table"], filters, biases, a["weight"], a["bias"], state.values["length"], state.values["chunks"])
+        return cls(rows_of_state(state, "table"), filters, biases, a["weight"], a["bias"], state.values["length"], state.values["chunks"])
 
 
-def add_bags(batch: Batch, table: F32, sums: F32) -> None:
+def add_bags(batch: Batch, table: Rows, sums: F32) -> None:
     """sums[b] += the weighted sum of the table's rows for the words of document b."""
     from longtail.engine import kernels
 
@@ -193,4 +195,4 @@ def add_bags(batch: Batch, table: F32, sums: F32) -> None:
     if x is None or x.shape[1] != table.shape[0]:
         raise ConfigError(f"this model reads sparse features of its own vocabulary of {table.shape[0]}", "let the bundle's featurizer make the batch")
     with threads_for(len(batch)):
-        kernels.add_bags(x.indptr.astype(np.int64), x.indices.astype(np.int32), x.data.astype(np.float32), table, sums)
+        kernels.add_bags(x.indptr.astype(np.int64), x.indices.astype(np.int32), x.data.astype(np.float32), *stored(table), sums)

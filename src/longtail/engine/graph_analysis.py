@@ -12,7 +12,7 @@ from longtail import metrics
 from longtail.engine.graph_encoders import FrozenHops
 from longtail.engine.joint_graph_model import JointGraphModel
 from longtail.metrics.quantiles import Bins, equal_count
-from longtail.persistence import Part
+from longtail.persistence import Part, State
 from longtail.search.index import ExactIndex
 from longtail.types import I64, Batch, Csr, TopK
 
@@ -70,7 +70,7 @@ def bytes_of_parts(model: JointGraphModel) -> dict[str, int]:
     """What prediction needs, by part. Paper: GalaXC Sec. 5 counts vectors of nodes too, as they are needed to predict."""
     space = model.space
     parts = {
-        "classifiers": sum(a.nbytes for a in model.classifier.arrays().values()),
+        "classifiers": _state_bytes(model.classifier.state({}, {})),
         "attention": 0 if model.alphas is None else model.alphas.nbytes,
         "network": _bytes(model.hops),
         "initial encoder": _bytes(space.encoder),
@@ -83,4 +83,8 @@ def bytes_of_parts(model: JointGraphModel) -> dict[str, int]:
 
 
 def _bytes(part: Part) -> int:
-    return sum(array.nbytes for array in part.state().arrays.values())
+    return _state_bytes(part.state())
+
+
+def _state_bytes(state: State) -> int:
+    return sum(array.nbytes for array in state.arrays.values()) + sum(_bytes(part) for part in state.parts.values() if part is not None)

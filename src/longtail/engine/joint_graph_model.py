@@ -20,6 +20,7 @@ from longtail.graph.fanout import Paths
 from longtail.graph.threads import threads_for
 from longtail.persistence import State
 from longtail.search.index import Index
+from longtail.search.packed import stored
 from longtail.types import F32, I32, Batch, BoolArray, Context, Csr, TopK
 
 # Documents handled at once: bounds the path sums (documents x 2^K x D) and the scores of shortlists.
@@ -92,7 +93,8 @@ class JointGraphModel:
 
         found = np.empty(ids.shape, dtype=np.float32)
         with threads_for(len(ids), each=4):
-            score_views(np.ascontiguousarray(views), self.classifier.rows, self.alphas, np.ascontiguousarray(ids), found)
+            values, scales, _ = stored(self.classifier.rows)
+            score_views(np.ascontiguousarray(views), values, scales, self.alphas, np.ascontiguousarray(ids), found)
         bias = self.classifier.bias
         return found if bias is None else found + np.where(ids >= 0, bias[ids], np.float32(0))
 
@@ -135,14 +137,14 @@ class JointGraphModel:
     # ---- saving ----
 
     def state(self) -> State:
-        arrays = self.classifier.arrays() if self.alphas is None else {**self.classifier.arrays(), "alphas": self.alphas}
+        arrays = {} if self.alphas is None else {"alphas": self.alphas}
         values = {"shortlist_size": self.shortlist_size, "beta": self.beta, "temperature": self.temperature}
-        return State(values, arrays, {"space": self.space, "hops": self.hops, "index": self.index})
+        return self.classifier.state(values, {"space": self.space, "hops": self.hops, "index": self.index}, arrays)
 
     @classmethod
     def from_state(cls, state: State) -> JointGraphModel:
         parts: Any = state.parts
-        classifier = Classifier.from_arrays(state.arrays)
+        classifier = Classifier.from_state(state)
         return cls(parts["space"], parts["hops"], parts["index"], classifier, state.arrays.get("alphas"), **state.values)
 
 

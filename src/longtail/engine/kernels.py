@@ -1,36 +1,44 @@
-"""Kernels of prediction. Floors: a bag reads one row of D floats per word; a shortlist reads one row of D floats per label."""
+"""Kernels of prediction. Floors: a bag reads one row of D numbers per word; a shortlist reads one row of D numbers per label.
+
+Tables come as `longtail.search.packed.Stored`: float32, float16 or int8.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from longtail.compiled import compiled, prange
+from longtail.search.product_kernels import as_float, dot
 from longtail.types import F32, I32, I64
 
 
 @compiled(parallel=True)
-def add_bags(starts: I64, columns: I32, values: F32, table: F32, sums: F32) -> None:
-    """sums[b] += values * table[columns] over the entries of bag b. table: (V, D); sums: (B, D)."""
+def add_bags(starts: I64, columns: I32, values: F32, table: NDArray[Any], scales: F32, places: I32, sums: F32) -> None:
+    """sums[b] += values * table[columns] over the entries of bag b. table, scales, places: (V, D) stored; sums: (B, D)."""
     for unsigned in prange(len(starts) - 1):
         row = np.int64(unsigned)
         for at in range(starts[row], starts[row + 1]):
-            column, value = columns[at], values[at]
+            place = places[columns[at]] if len(places) else columns[at]
+            if place < 0:
+                continue
+            value = values[at] * scales[place] if len(scales) else values[at]
             for d in range(table.shape[1]):
-                sums[row, d] += value * table[column, d]
+                sums[row, d] += value * as_float(table[place, d])
 
 
-@compiled(parallel=True, fastmath=True)
-def score_candidates(vectors: F32, rows: F32, ids: I32, out: F32) -> None:
-    """out[b, c] = vectors[b] . rows[ids[b, c]], 0 at padding. vectors: (B, D); rows: (L, D); ids, out: (B, C).
-
-    fastmath lets the compiler keep several partial sums: the order is fixed at compile time, so results are repeatable.
-    """
+@compiled(parallel=True)
+def score_candidates(vectors: F32, rows: NDArray[Any], scales: F32, ids: I32, out: F32) -> None:
+    """out[b, c] = vectors[b] . rows[ids[b, c]], 0 at padding. vectors: (B, D); rows, scales: (L, D) stored, all of them; ids, out: (B, C)."""
     for unsigned in prange(len(ids)):
         row = np.int64(unsigned)
         for place in range(ids.shape[1]):
             label = ids[row, place]
             total = np.float32(0.0)
             if label >= 0:
-                for d in range(vectors.shape[1]):
-                    total += vectors[row, d] * rows[label, d]
+                total = dot(rows, label, vectors, row)
+                if len(scales):
+                    total *= scales[label]
             out[row, place] = total

@@ -5,6 +5,7 @@ Every class is a `Ranker` and a part; none needs torch.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,14 +14,15 @@ import numpy as np
 from longtail.engine.encoders import FrozenEncoder, Refinement
 from longtail.graph.threads import threads_for
 from longtail.persistence import State
+from longtail.search.packed import Rows, rows_of_state, state_of_rows, stored
 from longtail.types import F32, I32, Batch, Ranker, Shortlister, TopK
 
 
 @dataclass(frozen=True)
 class Classifier:
-    """A linear classifier per label, materialised: score = rows[l] . x + bias[l].  rows: (L, D); bias: (L,) or None."""
+    """A linear classifier per label, materialised: score = rows[l] . x + bias[l].  rows: (L, D), all stored; bias: (L,) or None."""
 
-    rows: F32
+    rows: Rows
     bias: F32 | None = None
 
     def scores(self, vectors: F32, ids: I32) -> F32:
@@ -29,15 +31,18 @@ class Classifier:
 
         found = np.empty(ids.shape, dtype=np.float32)
         with threads_for(len(ids), each=4):
-            score_candidates(np.ascontiguousarray(vectors, dtype=np.float32), self.rows, np.ascontiguousarray(ids), found)
+            values, scales, _ = stored(self.rows)
+            score_candidates(np.ascontiguousarray(vectors, dtype=np.float32), values, scales, np.ascontiguousarray(ids), found)
         return found if self.bias is None else found + np.where(ids >= 0, self.bias[ids], np.float32(0))
 
-    def arrays(self) -> dict[str, Any]:
-        return {"rows": self.rows} if self.bias is None else {"rows": self.rows, "bias": self.bias}
+    def state(self, values: Mapping[str, Any], parts: Mapping[str, Any], arrays: Mapping[str, Any] | None = None) -> State:
+        """The state of the model that it belongs to, with its own arrays in it."""
+        own = state_of_rows("rows", self.rows, {} if self.bias is None else {"bias": self.bias})
+        return State(values, {**own.arrays, **(arrays or {})}, {**own.parts, **parts})
 
     @classmethod
-    def from_arrays(cls, arrays: Any) -> Classifier:
-        return cls(arrays["rows"], arrays.get("bias"))
+    def from_state(cls, state: State) -> Classifier:
+        return cls(rows_of_state(state, "rows"), state.arrays.get("bias"))
 
 
 @dataclass(frozen=True)
@@ -70,12 +75,12 @@ class Model:
     def state(self) -> State:
         values = {"shortlist_size": self.shortlist_size, "alpha": self.alpha, "temperature": self.temperature}
         parts: dict[str, Any] = {"encoder": self.encoder, "refinement": self.refinement, "shortlister": self.shortlister}
-        return State(values, self.classifier.arrays(), parts)
+        return self.classifier.state(values, parts)
 
     @classmethod
     def from_state(cls, state: State) -> Model:
         parts: Any = state.parts
-        return cls(parts["encoder"], parts["refinement"], parts["shortlister"], Classifier.from_arrays(state.arrays), **state.values)
+        return cls(parts["encoder"], parts["refinement"], parts["shortlister"], Classifier.from_state(state), **state.values)
 
 
 @dataclass(frozen=True)
@@ -106,12 +111,12 @@ class Reranked:
 
     def state(self) -> State:
         parts: dict[str, Any] = {"base": self.base, "encoder": self.encoder, "refinement": self.refinement}
-        return State({"depth": self.depth, "beta": self.beta}, self.classifier.arrays(), parts)
+        return self.classifier.state({"depth": self.depth, "beta": self.beta}, parts)
 
     @classmethod
     def from_state(cls, state: State) -> Reranked:
         parts: Any = state.parts
-        return cls(parts["base"], parts["encoder"], parts["refinement"], Classifier.from_arrays(state.arrays), **state.values)
+        return cls(parts["base"], parts["encoder"], parts["refinement"], Classifier.from_state(state), **state.values)
 
 
 @dataclass(frozen=True)

@@ -203,7 +203,7 @@ class SparseText:
     def _token_kind(self) -> int:
         return PIECES if self.config.subwords == "wordpiece" else WORDS
 
-    @property
+    @cached_property
     def _first_weight(self) -> F32:
         return _weights(self.config.weights or (1.0,))[:1]
 
@@ -234,13 +234,11 @@ class SparseText:
         """The blocks of rows that `work` makes of `jobs`, as one CSR array."""
         from scipy.sparse import csr_array
 
-        data, indices, lengths = [np.zeros(0, np.float32)], [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
-        for block_data, block_indices, block_rows in in_order(work, jobs):
-            data.append(block_data)
-            indices.append(block_indices)
-            lengths.append(np.diff(block_rows))
-        indptr = np.cumsum(np.concatenate(lengths))
-        return csr_array((np.concatenate(data), np.concatenate(indices), indptr), shape=(len(indptr) - 1, self.width))
+        pieces = list(in_order(work, jobs))
+        if not pieces:
+            return csr_array((0, self.width), dtype=np.float32)
+        data, indices, rows = pieces[0] if len(pieces) == 1 else _joined(pieces)
+        return csr_array((data, indices, rows), shape=(len(rows) - 1, self.width))
 
     def _token_ids(self, columns: Columns, max_length: int) -> I32:
         from longtail.features import sparse_kernels as kernels
@@ -267,6 +265,12 @@ def _typed(array: Any, dtype: Any) -> Any:
     if array.dtype != dtype or array.ndim != 1:
         raise ValueError(f"an array of {array.dtype} with {array.ndim} dimensions where one of {np.dtype(dtype)} was expected")
     return array
+
+
+def _joined(pieces: Sequence[CsrPieces]) -> CsrPieces:
+    """Blocks of rows one after the other. (A single text is one block, and joining one would cost more than reading it.)"""
+    lengths = [np.zeros(1, np.int64), *(np.diff(rows) for _, _, rows in pieces)]
+    return np.concatenate([data for data, _, _ in pieces]), np.concatenate([indices for _, indices, _ in pieces]), np.cumsum(np.concatenate(lengths))
 
 
 def _emptied(bags: deque[Bags]) -> Iterator[Bags]:

@@ -16,7 +16,11 @@ def threads_for(items: int, each: int = 32) -> Iterator[None]:
     from numba import get_num_threads, set_num_threads
 
     before = get_num_threads()
-    set_num_threads(max(1, min(before, items // each)))
+    wanted = max(1, min(before, items // each))
+    if wanted == before:
+        yield
+        return
+    set_num_threads(wanted)
     try:
         yield
     finally:

@@ -65,6 +65,7 @@ from longtail.search.cluster_beam import ClusterBeam, default_beam
 from longtail.search.game import GameSettings, cluster_graph
 from longtail.search.index import ExactIndex
 from longtail.search.negatives import Negatives, RandomNegatives, ShortlistNegatives, WithRandom, candidates, forbidden_pairs
+from longtail.search.packed import unpacked
 from longtail.search.pagerank import PersonalisedPageRank
 from longtail.training.fit import copy_into, to_array
 from longtail.training.freeze import array, frozen_refinement
@@ -363,7 +364,7 @@ class Eclare(Recipe):
         c, graph, documents = self.config.shortlist, surrogate.graph, Batch(dense=surrogate.vectors)
         clusters = self.clustered(surrogate.vectors, data, graph, run.rng("clusters of II"))
         orders = self.orders(data, graph)
-        texts = FrozenTexts.of(to_tensor(surrogate.encoder.table, run.device), *self.cluster_texts(data, graph, clusters), orders) if orders else None
+        texts = FrozenTexts.of(to_tensor(unpacked(surrogate.encoder.table), run.device), *self.cluster_texts(data, graph, clusters), orders) if orders else None
         heads = self.composed(
             texts, self.free_vectors(texts, self.n_clusters(data), run, "heads start of II"), run.rng("heads of II"), self.cluster_share(data, clusters)
         )
@@ -416,7 +417,7 @@ class Eclare(Recipe):
         orders = self.orders(data, surrogate.graph)
         if not orders:
             return None
-        texts = FrozenTexts.of(to_tensor(surrogate.encoder.table, run.device), label_words(data), surrogate.graph, orders)
+        texts = FrozenTexts.of(to_tensor(unpacked(surrogate.encoder.table), run.device), label_words(data), surrogate.graph, orders)
         return ConvolvedTexts(tuple(array(order) for order in texts.convolved(None)))
 
     # ---- IV ----

@@ -5,9 +5,10 @@ An index that runs elsewhere (on a GPU) is any other object with the same method
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, Self, TypeAlias, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,10 @@ IndexKind: TypeAlias = Literal["auto", "exact", "hnsw"]
 
 # Queries per matrix product, and similarities that one yields (16 MB: they stay near the processor).
 _QUERIES, _SIMILARITIES = 512, 4_194_304
+# Up to so many queries one pass over the items is faster than a matrix product, which packs the items anew for each (docs/cost-model.md).
+FEW_QUERIES = 8
+# Bytes that a thread should have to read before another one is woken: half a millisecond or more, as waking may take as long on a busy machine.
+_BYTES_PER_THREAD = 1 << 24
 # From this many numbers (vectors x dimensions) on, HNSW is faster than exact search in all: see `choose_index`.
 _HNSW_FROM = 45_000_000
 
@@ -76,12 +81,66 @@ class Heaps:
         self.ids, self.scores = np.empty((queries, k), np.int32), np.empty((queries, k), np.float32)
         self.sizes = np.zeros(queries, np.int64)
 
+    @property
+    def arrays(self) -> tuple[I32, F32, I64]:
+        return self.ids, self.scores, self.sizes
+
     def ranked(self) -> TopK:
         from longtail.search.index_kernels import rank
 
         with threads_for(len(self.ids)):
             rank(self.ids, self.scores, self.sizes)
         return TopK(self.ids, self.scores)
+
+
+class Table(NamedTuple):
+    """Vectors to compare with, as kernels take them: (n, D), and scales and offsets (n,), or none of these (see `product_kernels.scan`)."""
+
+    values: NDArray[Any]
+    scales: F32
+    offsets: F32
+
+
+@contextlib.contextmanager
+def in_pieces(work: int, answer: Heaps) -> Iterator[tuple[I32, F32, I64]]:
+    """Heaps (pieces, B, k) for threads that each look at a piece of the items; what they hold in the end goes to the empty `answer`.
+
+    work: bytes to read. The best of all are the best of the pieces' best, so the number of pieces changes nothing.
+    """
+    from numba import get_num_threads
+
+    from longtail.search.product_kernels import gather
+
+    with threads_for(work, each=_BYTES_PER_THREAD):
+        pieces = get_num_threads()
+        if pieces == 1:
+            yield answer.ids[None], answer.scores[None], answer.sizes[None]
+            return
+        shape = (pieces, *answer.ids.shape)
+        ids, scores, sizes = np.empty(shape, np.int32), np.empty(shape, np.float32), np.zeros(shape[:2], np.int64)
+        yield ids, scores, sizes
+        gather(ids, scores, sizes, *answer.arrays)
+
+
+def scan_few(table: Table, queries: F32, lasts: F32, answer: Heaps) -> None:
+    """Compare all items with a few queries (B, D) in one pass. lasts: (B,) what offsets are multiplied with."""
+    from longtail.search.product_kernels import scan
+
+    with in_pieces(table.values.nbytes, answer) as pieces:
+        scan(*table, queries, lasts, *pieces)
+
+
+def best_of_products(queries: F32, n: int, vectors: Callable[[slice], F32], answer: Heaps) -> None:
+    """Compare all n items with many queries, block by block. vectors: gives the vectors of some items."""
+    from longtail.search.index_kernels import keep_best
+
+    items = _SIMILARITIES // max(min(len(queries), _QUERIES), 1)
+    for row in range(0, len(queries), _QUERIES):
+        rows = slice(row, row + _QUERIES)
+        for item in range(0, n, items):
+            similarities = queries[rows] @ vectors(slice(item, item + items)).T
+            with threads_for(len(similarities)):
+                keep_best(similarities, item, answer.ids[rows], answer.scores[rows], answer.sizes[rows])
 
 
 class ExactIndex:
@@ -94,22 +153,18 @@ class ExactIndex:
 
     @classmethod
     def build(cls, vectors: F32, similarity: Similarity = "cosine") -> ExactIndex:
-        return cls(_ready(vectors, similarity), similarity)
+        return cls(ready(vectors, similarity), similarity)
 
     def __len__(self) -> int:
         return len(self.vectors)
 
     def query(self, vectors: F32, k: int) -> TopK:
-        from longtail.search.index_kernels import keep_best
-
-        queries, answer = _ready(vectors, self.similarity), Heaps(len(vectors), k)
-        items = _SIMILARITIES // max(min(len(queries), _QUERIES), 1)
-        for row in range(0, len(queries) if k else 0, _QUERIES):
-            rows = slice(row, row + _QUERIES)
-            for item in range(0, len(self), items):
-                similarities = queries[rows] @ self.vectors[item : item + items].T
-                with threads_for(len(similarities)):
-                    keep_best(similarities, item, answer.ids[rows], answer.scores[rows], answer.sizes[rows])
+        queries, answer = ready(vectors, self.similarity), Heaps(len(vectors), k)
+        if k and 0 < len(queries) <= FEW_QUERIES:
+            none = np.zeros(0, np.float32)
+            scan_few(Table(frozen(self.vectors), frozen(none), frozen(none)), queries, np.zeros(len(queries), np.float32), answer)
+        elif k:
+            best_of_products(queries, len(self), lambda part: self.vectors[part], answer)
         return answer.ranked()
 
     def state(self) -> State:
@@ -137,14 +192,14 @@ class HnswIndex:
     @classmethod
     def build(cls, vectors: F32, settings: HnswSettings = CENTROIDS, similarity: Similarity = "cosine") -> HnswIndex:
         faiss = _faiss()
-        ready = _ready(vectors, similarity)
-        firsts, group_ptr, group_items = _groups(ready)
-        graph = faiss.IndexHNSWFlat(ready.shape[1], settings.neighbours, faiss.METRIC_INNER_PRODUCT)
+        items = ready(vectors, similarity)
+        firsts, group_ptr, group_items = _groups(items)
+        graph = faiss.IndexHNSWFlat(items.shape[1], settings.neighbours, faiss.METRIC_INNER_PRODUCT)
         graph.hnsw.efConstruction = settings.build_effort
         threads = faiss.omp_get_max_threads()
         faiss.omp_set_num_threads(1)
         try:
-            graph.add(ready[firsts])
+            graph.add(items[firsts])
         finally:
             faiss.omp_set_num_threads(threads)
         return cls(graph, group_ptr, group_items, settings.query_effort, similarity)
@@ -155,7 +210,7 @@ class HnswIndex:
     def query(self, vectors: F32, k: int) -> TopK:
         from longtail.search.index_kernels import unfold
 
-        queries, answer = _ready(vectors, self.similarity), Heaps(len(vectors), k)
+        queries, answer = ready(vectors, self.similarity), Heaps(len(vectors), k)
         groups = min(k, self.graph.ntotal)
         if groups and len(queries):
             effort = _faiss().SearchParametersHNSW(efSearch=max(self.query_effort, 2 * groups))
@@ -207,7 +262,7 @@ def build_index(
     return HnswIndex.build(vectors, hnsw, similarity) if kind == "hnsw" else ExactIndex.build(vectors, similarity)
 
 
-def _ready(vectors: NDArray[Any], similarity: Similarity) -> F32:
+def ready(vectors: NDArray[Any], similarity: Similarity) -> F32:
     """Contiguous float32, of unit length for the cosine. Refuses what is not a number: it would poison the order silently."""
     if not np.isfinite([vectors.min(initial=0), vectors.max(initial=0)]).all():
         row = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])

@@ -1,0 +1,102 @@
+"""A trained model with its tables of vectors packed: the same parts, fewer bytes. Needs no torch.
+
+Tables of words, classifiers of labels and vectors of exact indices are packed; what is small beside them, and the links of an
+HNSW graph, stays as it is. The last number of the rows of `IndexedRows` is a bias and is kept whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from longtail.engine.cluster_model import ClusterModel
+from longtail.engine.embedding_map import FrozenSum
+from longtail.engine.encoded_tree import EncodedTree
+from longtail.engine.encoders import FrozenBag, FrozenCnn, FrozenMlp
+from longtail.engine.indexed_rows import IndexedRows
+from longtail.engine.joint_graph_model import JointGraphModel
+from longtail.engine.model import Classifier, Ensemble, Model, Reranked
+from longtail.errors import ConfigError
+from longtail.search.index import ExactIndex
+from longtail.search.packed import PackedIndex, PackedRows, PackedType, Rows
+from longtail.search.shortlist import InstanceVote, LabelIndex, MergedShortlist
+from longtail.types import F32, BoolArray
+
+
+@dataclass(frozen=True)
+class Packer:
+    """dtype: of the packed numbers.  features: how many word vectors are kept, the most useful; 0: all that are not zero.
+
+    influence: (V,) what a word's vector is multiplied with in documents: the root of the mean square, to any scale. None: all alike.
+    """
+
+    dtype: PackedType
+    features: int = 0
+    influence: F32 | None = None
+
+    def ranker(self, model: Any) -> Any:
+        """The model, packed; refuses one that has no tables of vectors."""
+        match model:
+            case IndexedRows():
+                return replace(model, encoder=self.encoder(model.encoder), index=self.index(model.index, last_whole=True))
+            case Model():
+                shortlister = self.shortlister(model.shortlister)
+                return replace(model, encoder=self.encoder(model.encoder), shortlister=shortlister, classifier=self.classifier(model.classifier))
+            case Reranked():
+                base, encoder = self.ranker(model.base), self.encoder(model.encoder)
+                return replace(model, base=base, encoder=encoder, classifier=self.classifier(model.classifier))
+            case Ensemble():
+                return replace(model, members=tuple(self.ranker(member) for member in model.members))
+            case ClusterModel():
+                return replace(model, encoder=self.encoder(model.encoder), classifier=self.classifier(model.classifier))
+            case EncodedTree():
+                return replace(model, encoder=self.encoder(model.encoder))
+            case JointGraphModel():
+                space = replace(model.space, encoder=self.encoder(model.space.encoder))
+                return replace(model, space=space, index=self.index(model.index), classifier=self.classifier(model.classifier))
+            case _:
+                raise ConfigError(
+                    f"a model of the kind '{model.KIND}' has no tables of vectors that could be packed",
+                    "use it as it is; models of direct, astec, eclare and galaxc can be packed",
+                )
+
+    def encoder(self, encoder: Any) -> Any:
+        """Encoders of given vectors have no table and stay as they are."""
+        if isinstance(encoder, FrozenBag | FrozenSum | FrozenMlp | FrozenCnn):
+            return replace(encoder, table=self.rows(encoder.table, self.worth_keeping))
+        return encoder
+
+    def classifier(self, classifier: Classifier) -> Classifier:
+        return replace(classifier, rows=self.rows(classifier.rows))
+
+    def shortlister(self, shortlister: Any) -> Any:
+        match shortlister:
+            case LabelIndex():
+                return LabelIndex(self.index(shortlister.index), shortlister.owners)
+            case InstanceVote():
+                return InstanceVote(self.index(shortlister.index), shortlister.targets, shortlister.neighbours)
+            case MergedShortlist():
+                labels, instances = self.shortlister(shortlister.labels), self.shortlister(shortlister.instances)
+                return MergedShortlist(labels, instances, shortlister.gamma, shortlister.reserved)
+            case _:
+                return shortlister
+
+    def index(self, index: Any, *, last_whole: bool = False) -> Any:
+        return PackedIndex.of(index, self.dtype, last_whole=last_whole) if isinstance(index, ExactIndex) else index
+
+    def rows(self, rows: Rows, keep: Any = None) -> PackedRows:
+        if isinstance(rows, PackedRows):
+            raise ConfigError("the model is packed already", "pack the run or bundle that it was made from")
+        return PackedRows.of(rows, self.dtype, None if keep is None else keep(rows))
+
+    def worth_keeping(self, table: F32) -> BoolArray:
+        """(V,) which vectors of words are kept: none that is zero; the `features` that move documents most."""
+        length = np.sqrt(np.einsum("vd,vd->v", table, table, dtype=np.float32))
+        keep: BoolArray = length > 0
+        if self.features and self.features < np.count_nonzero(keep):
+            weight = length if self.influence is None else length * self.influence
+            keep = np.zeros_like(keep)
+            keep[np.argsort(-weight, kind="stable")[: self.features]] = True
+        return keep

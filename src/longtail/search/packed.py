@@ -1,0 +1,233 @@
+"""Tables of vectors in fewer bytes: float16, or int8 with a scale per row. Prediction is bound by the bytes it reads.
+
+`PackedRows` stands wherever a (n, D) float32 table of a model may stand; `PackedIndex` is exact search over one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.errors import ConfigError
+from longtail.graph.arrays import frozen
+from longtail.graph.threads import threads_for
+from longtail.persistence import State
+from longtail.search.index import FEW_QUERIES, ExactIndex, Heaps, Similarity, Table, best_of_products, in_pieces, ready, scan_few
+from longtail.types import F32, I32, BoolArray, TopK
+
+PackedType: TypeAlias = Literal["float16", "int8"]
+_LARGEST_BYTE, _LARGEST_QUERY_BYTE = 127, 255
+# Candidates of rounded products that are looked at again, beside twice as many as asked for; and how many times the largest
+# error met among them may lie between the last of them and the last answer before a query is asked again, exactly.
+_MORE_CANDIDATES, _SAFETY = 20, 3.0
+_NO_NUMBERS: F32 = frozen(np.zeros(0, np.float32))
+_NO_PLACES: I32 = frozen(np.zeros(0, np.int32))
+
+
+class Stored(NamedTuple):
+    """A table as kernels take it: float16 as its bits; no scales, no places where there are none.
+
+    values: (m, D).  scales: (m,).  places: (n,) the row of `values` that is vector i; -1: the vector is zero.
+    """
+
+    values: NDArray[Any]
+    scales: F32
+    places: I32
+
+
+@dataclass(frozen=True)
+class PackedRows:
+    """n vectors of D numbers.  See `Stored` for the arrays, of which `scales` and `places` may be missing."""
+
+    KIND = "packed-rows"
+
+    values: NDArray[Any]
+    scales: F32 | None = None
+    places: I32 | None = None
+
+    def __post_init__(self) -> None:
+        stored, whole = len(self.values), self.values.dtype == np.int8
+        if self.values.ndim != 2 or self.values.dtype not in (np.float16, np.int8) or whole != (self.scales is not None):
+            raise ValueError(f"packed rows of {self.values.dtype} with {self.values.ndim} dimensions, {'with' if whole else 'without'} scales expected")
+        if self.scales is not None and (self.scales.shape != (stored,) or self.scales.dtype != np.float32):
+            raise ValueError(f"{len(self.scales)} scales of {self.scales.dtype} for {stored} rows")
+        if self.places is not None and (self.places.dtype != np.int32 or self.places.min(initial=-1) < -1 or self.places.max(initial=-1) >= stored):
+            raise ValueError(f"places outside the {stored} rows")
+
+    @classmethod
+    def of(cls, rows: F32, dtype: PackedType, keep: BoolArray | None = None) -> PackedRows:
+        """rows: (n, D).  keep: (n,) which vectors are stored, the others being zero from now on; None: all."""
+        if dtype not in get_args(PackedType):
+            raise ConfigError(f"dtype '{dtype}', expected {' or '.join(get_args(PackedType))}", "float16 halves a model, int8 quarters it")
+        places = None if keep is None or keep.all() else np.where(keep, np.cumsum(keep) - 1, -1).astype(np.int32)
+        rows = np.asarray(rows if places is None else rows[keep], dtype=np.float32)
+        if dtype == "float16":
+            largest = np.abs(rows).max(initial=0)
+            if largest > np.finfo(np.float16).max:
+                raise ConfigError(f"the model holds the number {largest:g}, too large for float16", "pack it as int8")
+            return cls(rows.astype(np.float16), None, places)
+        scales = (np.abs(rows).max(axis=1, initial=0) / _LARGEST_BYTE).astype(np.float32)
+        return cls(np.rint(rows / np.where(scales > 0, scales, np.float32(1))[:, None]).astype(np.int8), scales, places)
+
+    def __len__(self) -> int:
+        return len(self.values) if self.places is None else len(self.places)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self), int(self.values.shape[1])
+
+    @cached_property
+    def stored(self) -> Stored:
+        values = self.values.view(np.uint16) if self.values.dtype == np.float16 else self.values
+        return Stored(frozen(values), _NO_NUMBERS if self.scales is None else frozen(self.scales), _NO_PLACES if self.places is None else frozen(self.places))
+
+    def __getitem__(self, index: Any) -> F32:
+        """Vectors as float32, chosen by a slice or an integer array."""
+        if self.places is not None:
+            places = self.places[index]
+            return np.where((places >= 0)[..., None], self._whole(places), np.float32(0))
+        return self._whole(index)
+
+    def _whole(self, index: Any) -> F32:
+        values = self.values[index].astype(np.float32)
+        return values if self.scales is None else values * self.scales[index][..., None]
+
+    def state(self) -> State:
+        arrays = {"values": self.values, "scales": self.scales, "places": self.places}
+        return State(arrays={name: array for name, array in arrays.items() if array is not None})
+
+    @classmethod
+    def from_state(cls, state: State) -> PackedRows:
+        return cls(**state.arrays)
+
+
+# A table of vectors: plain, or packed.
+Rows: TypeAlias = F32 | PackedRows
+
+
+def stored(rows: Rows) -> Stored:
+    """Any table as kernels take it."""
+    return rows.stored if isinstance(rows, PackedRows) else Stored(frozen(rows), _NO_NUMBERS, _NO_PLACES)
+
+
+def unpacked(rows: Rows) -> F32:
+    """Any table as plain float32."""
+    return rows[:] if isinstance(rows, PackedRows) else rows
+
+
+def state_of_rows(name: str, rows: Rows, arrays: Mapping[str, Any] | None = None, values: Mapping[str, Any] | None = None) -> State:
+    """A table among other arrays; packed, as a part: a longtail that knows no packed rows refuses it, and does not misread it."""
+    if isinstance(rows, PackedRows):
+        return State(values or {}, arrays or {}, {name: rows})
+    return State(values or {}, {**(arrays or {}), name: rows})
+
+
+def rows_of_state(state: State, name: str) -> Rows:
+    packed = state.parts.get(name)
+    if packed is None:
+        return state.arrays[name]
+    if not isinstance(packed, PackedRows):
+        raise ValueError(f"'{name}' is no table of vectors")
+    return packed
+
+
+class PackedIndex:
+    """Compares a query with every item, in packed form. An `Index`.
+
+    rows: (n, D), all stored, of unit length before they were packed if the similarity is the cosine.
+    offsets: (n,) float32 or None, the last number of each vector, kept whole: a classifier's bias is far larger than its
+    weights and would spoil the scale of a row of bytes. Queries then have D + 1 numbers.
+
+    Bytes meet rounded queries first where the machine can multiply bytes; the best of them are looked at again with the queries
+    as they are, and a query whose last answer could have been missed is asked anew. So answers are those of the packed rows.
+    """
+
+    KIND = "packed-index"
+
+    def __init__(self, rows: PackedRows, offsets: F32 | None, similarity: Similarity) -> None:
+        if rows.places is not None or (offsets is not None and offsets.shape != (len(rows),)):
+            raise ValueError("an index needs every row stored, and an offset for each or none")
+        self.rows, self.similarity = rows, similarity
+        self.offsets = None if offsets is None else frozen(offsets)
+
+    @classmethod
+    def of(cls, index: ExactIndex, dtype: PackedType, *, last_whole: bool) -> PackedIndex:
+        """last_whole: the last number of each vector is kept as it is (`offsets`)."""
+        vectors = index.vectors
+        if not last_whole:
+            return cls(PackedRows.of(vectors, dtype), None, index.similarity)
+        return cls(PackedRows.of(vectors[:, :-1], dtype), np.ascontiguousarray(vectors[:, -1]), index.similarity)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def query(self, vectors: F32, k: int) -> TopK:
+        queries, answer = ready(vectors, self.similarity), Heaps(len(vectors), k)
+        if len(queries) and k and len(self):
+            if self._multiplies_bytes(queries):
+                self._through_candidates(queries, answer)
+            elif len(queries) <= FEW_QUERIES:
+                self._scan(queries, answer)
+            else:
+                best_of_products(queries, len(self), self._vectors, answer)
+        return answer.ranked()
+
+    def _vectors(self, part: slice) -> F32:
+        """Vectors as queries meet them: with their last number."""
+        return self.rows[part] if self.offsets is None else np.concatenate([self.rows[part], self.offsets[part, None]], axis=1)
+
+    def _table(self) -> Table:
+        values, scales, _ = self.rows.stored
+        return Table(values, scales, _NO_NUMBERS if self.offsets is None else self.offsets)
+
+    def _scan(self, queries: F32, answer: Heaps) -> None:
+        scan_few(self._table(), *self._split(queries), answer)
+
+    def _split(self, queries: F32) -> tuple[F32, F32]:
+        """(B, D) and what offsets are multiplied with (B,)."""
+        if self.offsets is None:
+            return queries, np.zeros(len(queries), np.float32)
+        return np.ascontiguousarray(queries[:, :-1]), np.ascontiguousarray(queries[:, -1])
+
+    def _multiplies_bytes(self, queries: F32) -> bool:
+        if self.rows.scales is None or queries.min() < 0:
+            return False
+        from longtail.search.byte_kernels import LANE_BYTES, available
+
+        return self.rows.shape[1] % LANE_BYTES == 0 and available()
+
+    def _through_candidates(self, queries: F32, answer: Heaps) -> None:
+        from longtail.search.byte_kernels import TILE, scan_bytes
+        from longtail.search.product_kernels import choose_among
+
+        table, (vectors, lasts) = self._table(), self._split(queries)
+        scales = (vectors.max(axis=1) / _LARGEST_QUERY_BYTE).astype(np.float32)
+        rounded = np.zeros((1 if len(vectors) == 1 else -(-len(vectors) // TILE) * TILE, vectors.shape[1]), dtype=np.uint8)
+        rounded[: len(vectors)] = np.rint(vectors / np.where(scales > 0, scales, np.float32(1))[:, None])
+        candidates = Heaps(len(vectors), min(2 * answer.ids.shape[1] + _MORE_CANDIDATES, len(self)))
+        offsets = np.zeros(len(self), np.float32) if self.offsets is None else self.offsets
+        with in_pieces(table.values.nbytes * max(1, len(queries) // TILE), candidates) as pieces:
+            scan_bytes(table.values, table.scales, offsets, rounded, scales, lasts, *pieces)
+        doubtful = np.zeros(len(queries), dtype=np.bool_)
+        with threads_for(len(queries)):
+            choose_among(*table, vectors, lasts, candidates.ids, candidates.scores, candidates.sizes, _SAFETY, *answer.arrays, doubtful)
+        if doubtful.any():
+            again = Heaps(int(doubtful.sum()), answer.ids.shape[1])
+            self._scan(queries[doubtful], again)
+            answer.ids[doubtful], answer.scores[doubtful], answer.sizes[doubtful] = again.arrays
+
+    def state(self) -> State:
+        arrays = {} if self.offsets is None else {"offsets": self.offsets}
+        return State({"similarity": self.similarity}, arrays, {"rows": self.rows})
+
+    @classmethod
+    def from_state(cls, state: State) -> PackedIndex:
+        rows = state.parts["rows"]
+        if not isinstance(rows, PackedRows):
+            raise ValueError("a packed index needs packed rows")
+        return cls(rows, state.arrays.get("offsets"), state.values["similarity"])
