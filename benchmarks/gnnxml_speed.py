@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -34,7 +33,7 @@ from longtail.features.settings import KeyGraphConfig
 from longtail.graph.label_filter import correlation_graph, low_pass, spread_matrix
 from longtail.pipeline import prepared
 from longtail.search.minibatch import minibatch_kmeans
-from longtail.training.run import Run
+from longtail.training.run import Run, peak_memory
 from longtail.types import F32
 
 DESCRIPTIONS, SENTENCE, SENTENCES, VOCABULARY = 100_000, 13, 5, 50_000
@@ -74,7 +73,7 @@ def timed(work: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
 
 
 def peak_gib() -> float:
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GIB, 2)
+    return round(peak_memory() / GIB, 2)
 
 
 # ---- keyword graphs ----

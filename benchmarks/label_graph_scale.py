@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.record import write_result
 from longtail.graph.label_graph import LabelGraphConfig, label_graph
+from longtail.training.run import peak_memory
 from longtail.types import I64, Csr
 
 SIZES, LARGE = (10_000, 100_000), 1_300_000
@@ -50,7 +50,7 @@ def measured(n_labels: int) -> dict[str, Any]:
     """Seconds to build the graph, and the most memory that the process held, targets included."""
     label_graph(planted_targets(100), LabelGraphConfig(), np.random.default_rng(0))  # compiles or loads the kernels
     targets = planted_targets(n_labels)
-    before = peak_bytes()
+    before = peak_memory()
     started = time.perf_counter()
     graph = label_graph(targets, LabelGraphConfig(), np.random.default_rng(0))
     seconds = time.perf_counter() - started
@@ -59,7 +59,7 @@ def measured(n_labels: int) -> dict[str, Any]:
         "pairs": int(targets.nnz),
         "edges": int(graph.nnz),
         "seconds": round(seconds, 3),
-        "peak_gib": round(peak_bytes() / GIB, 3),
+        "peak_gib": round(peak_memory() / GIB, 3),
         "peak_before_gib": round(before / GIB, 3),
         "dense_would_need_gib": round(4 * n_labels**2 / GIB, 1),
     }
@@ -95,10 +95,6 @@ def planted_targets(n_labels: int) -> Csr:
 def zipf(count: int, n_labels: int, rng: np.random.Generator) -> I64:
     """Labels with a chance of about 1 / number."""
     return np.minimum((float(n_labels) ** rng.random(count)).astype(np.int64), n_labels) - 1
-
-
-def peak_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 if __name__ == "__main__":

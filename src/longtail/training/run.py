@@ -253,7 +253,10 @@ def _leftovers(folder: Path) -> Iterator[Path]:
 
 
 def peak_memory() -> int:
-    """The most bytes that this process held so far, mapped files included; 0 where that is not known."""
+    """The most bytes that this process held so far, mapped files included; 0 where that is not known.
+
+    Not `getrusage`: there a new process begins with the peak of the one that started it.
+    """
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
