@@ -10,7 +10,7 @@ from scipy.sparse import block_diag, csr_array
 
 from longtail.data.dataset import Dataset, Graph, Items
 from longtail.errors import ConfigError
-from longtail.graph.anchor_graph import AnchorGraph, anchor_graphs
+from longtail.graph.anchor_graph import AnchorGraph, Side, anchor_graphs
 from longtail.graph.edges import of_ones
 
 GROUPS, ANCHORS = 4, 4  # groups of items, and anchors of each
@@ -30,9 +30,9 @@ def grouped(each: int = 30, seed: int = 0) -> AnchorGraph:
     return AnchorGraph("g", {"documents": side(2), "labels": side(1)})
 
 
-def crossing(graph: AnchorGraph, side: str) -> int:
+def crossing(graph: AnchorGraph, side: Side) -> int:
     """Edges that lead out of an item's group."""
-    edges = graph.sides[side].tocoo()  # type: ignore[index]  # a str for brevity
+    edges = graph.sides[side].tocoo()
     each = edges.shape[0] // GROUPS
     return int((edges.row // each != edges.col // ANCHORS).sum())
 
@@ -130,14 +130,16 @@ def test_held_out_documents_leave_every_graph_and_preparation_brings_none_back(p
     by_title = Graph("title", Items([f"a{number}" for number in range(n)], {"title": titles}), everything, of_labels)
     held = replace(planted, graphs={"uid": by_uid, "title": by_title}).hold_out(0.25, 3)
     out = held.need_test().documents
-    for graph in held.graphs.values():
+    anchors: dict[str, Items] = {}
+    for name, graph in held.graphs.items():
         assert graph.anchors is not None
         assert graph.documents is not None
+        anchors[name] = graph.anchors
         assert not set(graph.anchors.uids) & set(out.uids)
         assert len(graph.anchors) <= len(held.train)
         assert graph.documents.shape == (len(held.train), len(graph.anchors))
-    left = {title.strip().lower() for title in held.graphs["title"].anchors.fields["title"]}  # type: ignore[union-attr]  # asserted above
+    left = {title.strip().lower() for title in anchors["title"].fields["title"]}
     assert not left & {title.lower() for title in out.fields["title"]}
     for ready in anchor_graphs(held.graphs):
         whole = ready.completed(length=50, restart=0.8, top=5, rng=np.random.default_rng(0))
-        assert whole.n_anchors == len(held.graphs[ready.name].anchors)  # type: ignore[arg-type]  # asserted above
+        assert whole.n_anchors == len(anchors[ready.name])

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from longtail.nn.batches import Bags
 from longtail.nn.full.loss import full_loss
+from longtail.nn.full.pairs import LossKind
 from longtail.nn.full.rows import full_gradients
 from longtail.nn.triplets import triplet_loss
 
@@ -102,15 +103,15 @@ def test_nothing_to_compare_is_no_loss() -> None:
 
 
 @pytest.mark.parametrize("loss", ["bce", "softmax"])
-def test_gradients_flow_through_the_loss_against_all_rows(loss: str) -> None:
+def test_gradients_flow_through_the_loss_against_all_rows(loss: LossKind) -> None:
     rng = np.random.default_rng(0)
     x, rows = (torch.from_numpy(rng.standard_normal((n, 5)).astype(np.float32)) for n in (4, 7))
     targets = Bags(torch.tensor([0, 1, 3, 3, 4]), torch.tensor([2, 0, 5, 6], dtype=torch.int32), torch.ones(4))
     masked = Bags(torch.tensor([0, 1, 1, 1, 1]), torch.tensor([4], dtype=torch.int32), torch.ones(1))
     one, other = x.clone().requires_grad_(), rows.clone().requires_grad_()
-    value = full_loss(one * 2, other, targets, masked=masked, loss=loss)  # type: ignore[arg-type]  # a str for brevity
+    value = full_loss(one * 2, other, targets, masked=masked, loss=loss)
     torch.autograd.backward(3 * value)
-    expected, to_x, to_rows = full_gradients(2 * x, rows, targets, masked=masked, loss=loss, mean_over="documents")  # type: ignore[arg-type]  # as above
+    expected, to_x, to_rows = full_gradients(2 * x, rows, targets, masked=masked, loss=loss, mean_over="documents")
     assert float(value.detach()) == pytest.approx(float(expected))
     assert one.grad is not None
     assert other.grad is not None

@@ -12,10 +12,9 @@
 Every ablation of the paper is a setting: see `VARIANTS`. What the data lacks is replaced, and the run says so: a label without text
 starts from the mean of its documents.
 
-Differs, each by a setting (`PAPER` undoes them; `docs/papers.md` has the numbers, all on validation slices of debian-related and of a
-part of wordnet-related):
+Differs, each by a setting (`PAPER` undoes them; `docs/papers.md` says how sure we are of them):
 - classifiers start as the cosine to their labels' own views, with a bias, and attention with all views alike; the paper starts both at
-  random, and rare labels never recover from that (`surrogate.start`, `attention_spread`). So 10 epochs do in place of 30.
+  random, which rare labels hardly recover from (`surrogate.start`, `attention_spread`). So 10 epochs in place of 30.
 - the similarity that the shortlist was found by has a say in the score, as in Astec (`shortlist.beta`).
 - initial vectors are centred and of unit length (`initial`): sums of sub-word vectors share a large common part.
 - half of the documents of a step do not see their own labels (`surrogate.mask_target_edges`), as new documents will not.
