@@ -18,7 +18,6 @@ from longtail.nn.batches import Bags, DeviceCsr
 from longtail.nn.full import FullRows, LossKind, full_gradients, sweep
 from longtail.nn.full.pairs import Pairs
 from longtail.nn.full.tables import FixedTable, SplitTable, hashed, joined, random_bits, split
-from longtail.nn.losses import full_bce
 from longtail.nn.row_adam import AdamFactors
 
 
@@ -90,15 +89,6 @@ def test_negatives_of_a_document_can_count_less_and_its_pairs_count_in_full() ->
     sweeper = sweep.Sweep(x.device, mean_over="documents", compute=torch.float64)
     _, of_x = sweeper(x.detach(), FixedTable(rows), Pairs.marked(both, None), receive, counts)
     torch.testing.assert_close((of_x, found), wanted, check_dtype=False, rtol=1e-5, atol=1e-9)
-
-
-def test_equals_full_bce() -> None:
-    case = Case(0)
-    x, rows = case.x.requires_grad_(), case.rows.requires_grad_()
-    loss = full_bce(x, rows, case.targets)
-    wanted = loss, *torch.autograd.grad(loss, (x, rows))
-    for ours, theirs in zip(full_gradients(x, rows, case.targets, compute=torch.float64), wanted, strict=True):
-        torch.testing.assert_close(ours, theirs)
 
 
 @both_losses

@@ -12,7 +12,7 @@ from longtail.nn.batches import Bags, DeviceCsr, Documents
 from longtail.nn.blocks import Residual
 from longtail.nn.classifiers import OneVsAll
 from longtail.nn.encoded import Refined, encode_all
-from longtail.nn.losses import full_bce
+from longtail.nn.full.loss import full_loss
 from longtail.nn.restricted import RestrictedTrainer
 from longtail.nn.row_adam import RowAdam
 from longtail.nn.row_table import RowTable
@@ -63,14 +63,14 @@ def test_row_adam_equals_the_cpu() -> None:
     torch.testing.assert_close(on_gpu.table.cpu(), on_cpu.table, rtol=1e-4, atol=1e-4)
 
 
-def test_full_bce_equals_the_cpu() -> None:
+def test_full_loss_equals_the_cpu() -> None:
     rng = np.random.default_rng(0)
     z, rows = (torch.from_numpy(rng.standard_normal(shape, dtype=np.float32)) for shape in ((32, 16), (300, 16)))
     targets = csr_array((rng.random((32, 300)) < 0.02).astype(np.float32))
     index, gradients = np.arange(32), {}
     for device, kind in (("cpu", torch.float32), ("cuda", torch.bfloat16)):
         leaves = [t.detach().to(device).requires_grad_() for t in (z, rows)]
-        loss = full_bce(leaves[0], leaves[1], DeviceCsr(targets, device).rows(index), compute=kind)
+        loss = full_loss(leaves[0], leaves[1], DeviceCsr(targets, device).rows(index), loss="bce", mean_over="entries", compute=kind)
         gradients[device] = [loss.detach().cpu(), *(g.cpu() for g in torch.autograd.grad(loss, leaves))]
     for wanted, got in zip(*gradients.values(), strict=True):
         torch.testing.assert_close(got, wanted, rtol=0.02, atol=0.02 * float(wanted.abs().max()))

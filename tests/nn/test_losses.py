@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from torch import nn
 
-from longtail.nn import losses
 from longtail.nn.batches import DeviceCsr
 from longtail.nn.classifiers import OneVsAll
-from longtail.nn.losses import full_bce, masked_bce
+from longtail.nn.full import sweep
+from longtail.nn.full.loss import full_loss
+from longtail.nn.losses import masked_bce
 
 
 def test_xavier_range_and_zero_bias() -> None:
@@ -54,14 +55,15 @@ def test_masked_bce_is_the_mean_over_real_entries() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6), documents=st.integers(1, 7), labels=st.integers(1, 40), block=st.integers(1, 60))
-def test_full_bce_equals_dense_bce(seed: int, documents: int, labels: int, block: int) -> None:
+def test_loss_over_all_labels_equals_dense_bce(seed: int, documents: int, labels: int, block: int) -> None:
     rng = np.random.default_rng(seed)
     z = torch.from_numpy(rng.standard_normal((documents, 5)) * 3).requires_grad_()
     rows = torch.from_numpy(rng.standard_normal((labels, 5))).requires_grad_()
     targets = (rng.random((documents, labels)) < 0.2) * rng.random((documents, labels))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(losses.BLOCK_SCORES, "cpu", block)
-        ours = full_bce(z, rows, DeviceCsr(csr_array(targets)).rows(np.arange(documents)))
+        patch.setitem(sweep.BLOCK_SCORES, "cpu", block)
+        bags = DeviceCsr(csr_array(targets)).rows(np.arange(documents))
+        ours = full_loss(z, rows, bags, loss="bce", mean_over="entries", compute=torch.float64)
     # values pass through float32 on the way in
     dense = nn.functional.binary_cross_entropy_with_logits(z @ rows.T, torch.from_numpy(targets.astype(np.float32)).double())
     torch.testing.assert_close(ours, dense)

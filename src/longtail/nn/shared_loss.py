@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from longtail.nn.batches import Bags, sent
-from longtail.nn.losses import full_bce
+from longtail.nn.full.loss import full_loss
 from longtail.search.shared_labels import SharedLabels
 
 
@@ -29,7 +29,7 @@ def shared_bce(z_BE: Tensor, rows_UE: Tensor, shared: SharedLabels, *, compute: 
     device = z_BE.device
     starts, places = sent(shared.starts, device), sent(shared.places, device)
     targets = Bags(starts, places, torch.ones(len(places), device=device))
-    loss = full_bce(z_BE, rows_UE, targets, compute=compute)
+    loss = full_loss(z_BE, rows_UE, targets, loss="bce", mean_over="entries", compute=compute or z_BE.dtype)
     if not len(shared.ignored):
         return loss
     pairs = sent(shared.ignored, device)

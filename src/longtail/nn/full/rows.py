@@ -21,7 +21,7 @@ class FullRows:
         rows as exact as float32, moments in bf16 (see `tables`); `rows` is copied.
     compute: type of the products; by default bf16 on a GPU and float32 on a CPU.
     weights: (labels,) factor of the positive part of the loss of every label (inverse propensities), or None.
-    mean_over: "entries": mean over all B x L entries, as `full_bce`; "documents": mean over documents of the sum over labels.
+    mean_over: "entries": mean over all B x L entries; "documents": mean over documents of the sum over labels.
         Adam cares through `epsilon` alone.
     shard: which labels `rows` are when labels are split over processes; targets and weights are then of all labels.
     """
