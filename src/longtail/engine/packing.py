@@ -18,6 +18,8 @@ from longtail.engine.encoders import FrozenBag, FrozenCnn, FrozenMlp
 from longtail.engine.indexed_rows import IndexedRows
 from longtail.engine.joint_graph_model import JointGraphModel
 from longtail.engine.model import Classifier, Ensemble, Model, Reranked
+from longtail.engine.transformer import FrozenTransformer
+from longtail.engine.unit_encoder import FrozenUnit
 from longtail.errors import ConfigError
 from longtail.search.index import ExactIndex
 from longtail.search.packed import PackedIndex, PackedRows, PackedType, Rows
@@ -66,6 +68,10 @@ class Packer:
         """Encoders of given vectors have no table and stay as they are."""
         if isinstance(encoder, FrozenBag | FrozenSum | FrozenMlp | FrozenCnn):
             return replace(encoder, table=self.rows(encoder.table, self.worth_keeping))
+        if isinstance(encoder, FrozenUnit):
+            return replace(encoder, encoder=self.encoder(encoder.encoder))
+        if isinstance(encoder, FrozenTransformer):
+            return encoder.packed(self.dtype)
         return encoder
 
     def classifier(self, classifier: Classifier) -> Classifier:

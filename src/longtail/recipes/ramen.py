@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from longtail.config import section, setting
 from longtail.errors import ConfigError, DataError
-from longtail.features.settings import FeaturesConfig
+from longtail.features.settings import CheckpointFeaturesConfig
 from longtail.graph.anchor_graph import AnchorGraph, anchor_graphs
 from longtail.nn.batches import Documents
 from longtail.recipes.ance import Ance
@@ -64,7 +64,7 @@ class GraphsConfig:
 @dataclass(frozen=True)
 class RamenConfig:
     base: Literal["ance", "ngame", "dexml", "siamese"] = setting("ance", "the method whose encoder is trained with graphs")
-    features: FeaturesConfig = section(FeaturesConfig, "which texts are read, and how they become numbers", subwords="chars")
+    features: CheckpointFeaturesConfig = section(CheckpointFeaturesConfig, "which texts are read, and how they become numbers", subwords="chars")
     encoder: TowerEncoderConfig = section(TowerEncoderConfig, "the base method's, as all up to predict")
     train: TowerTrainConfig = section(TowerTrainConfig, "stage I")
     classify: TowerClassifyConfig = section(TowerClassifyConfig, "stage IV of ngame and siamese")
@@ -159,8 +159,7 @@ class Ramen(Recipe):
         return AnchorSet(ready, Documents(texts, run.device))
 
     def anchor_texts(self, graph: AnchorGraph, data: TrainingSet) -> Batch:
-        """The anchors' titles as features of the documents' vocabulary."""
+        """The anchors' titles as numbers, as documents are read."""
         anchors = data.graphs[graph.name].anchors
         assert anchors is not None, "anchor_graphs gives graphs with anchors only"
-        texts = data.featurizer.batch_of_texts(list(anchors.fields.get("title", [""] * len(anchors))))
-        return Batch(sparse=texts.sparse)
+        return data.featurizer.batch_of_texts(list(anchors.fields.get("title", [""] * len(anchors))))

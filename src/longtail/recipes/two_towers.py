@@ -8,7 +8,7 @@
 The methods (`ance`, `ngame`, `dexml`, `siamese`) are a `Method` each, and share the settings below. `ramen` gives their first stage graphs.
 
 Differs: the papers fine-tune a 66M transformer. Here the encoder is a bag of words, word pairs and character n-grams under a residual block,
-so that everything trains on a CPU in minutes.
+so that everything trains on a CPU in minutes; `features.checkpoint` puts a pretrained transformer in its place (mean of its tokens, unit length).
 Differs: Adam without weight decay; the rate rises in a straight line during the first tenth, then falls to nothing.
 """
 
@@ -22,11 +22,13 @@ import numpy as np
 import torch
 
 from longtail.config import section, setting
+from longtail.engine.checkpoint import read_checkpoint
 from longtail.engine.encoders import FrozenEncoder
 from longtail.engine.indexed_rows import IndexedRows
 from longtail.engine.model import Model
 from longtail.errors import ConfigError, DataError
-from longtail.features.settings import FeaturesConfig
+from longtail.features.checkpoint import checkpoint_folder
+from longtail.features.settings import CheckpointFeaturesConfig
 from longtail.nn.bag_encoder import BagSum
 from longtail.nn.batches import Documents
 from longtail.nn.classifiers import OneVsAll
@@ -35,6 +37,7 @@ from longtail.nn.embedding_block import EmbeddingBlock
 from longtail.nn.encoded import encode_all
 from longtail.nn.restricted import RestrictedTrainer
 from longtail.nn.row_table import RowTable
+from longtail.nn.transformer import Transformer
 from longtail.nn.unit_encoder import UnitEncoder
 from longtail.persistence import State
 from longtail.recipes.base import EnsembleConfig, Recipe
@@ -53,15 +56,18 @@ from longtail.types import F32, Batch, BoolArray
 
 @dataclass(frozen=True)
 class TowerEncoderConfig:
-    width: int = setting(256, "numbers per vector", low=2)
-    dropout: float = setting(0.2, "share of numbers dropped inside the residual block", low=0, high=0.99)
+    """With features.checkpoint the encoder is that transformer, and width and dropout are the checkpoint's."""
+
+    width: int = setting(256, "bag of words: numbers per vector", low=2)
+    dropout: float = setting(0.2, "bag of words: share of numbers dropped inside the residual block", low=0, high=0.99)
+    rate: float = setting(1e-4, "transformer: highest learning rate of Adam, in place of train.rate", low=0)
 
 
 @dataclass(frozen=True)
 class TowerTrainConfig:
     epochs: int = setting(30, "passes over the documents", low=0)
     batch: int = setting(1024, "documents per step; adapts to small and large data, an epoch has 64 to 512 steps", low=1)
-    rate: float = setting(0.002, "highest learning rate of Adam", low=0)
+    rate: float = setting(0.002, "highest learning rate of Adam (bag of words)", low=0)
     margin: float = setting(0.3, "triplets: by how much a document must be nearer to its label than to others", low=0)
     hardest: int = setting(12, "triplets: negatives per document at most, the nearest; 0: all of the batch", low=0)
     temperature: float = setting(0.15, "other losses: what a cosine is divided by", low=1e-3)
@@ -95,7 +101,7 @@ class TowerPredictConfig:
 
 @dataclass(frozen=True)
 class TwoTowersConfig:
-    features: FeaturesConfig = section(FeaturesConfig, "which texts are read, and how they become numbers", subwords="chars")
+    features: CheckpointFeaturesConfig = section(CheckpointFeaturesConfig, "which texts are read, and how they become numbers", subwords="chars")
     encoder: TowerEncoderConfig = section(TowerEncoderConfig, "from a text to a vector")
     train: TowerTrainConfig = section(TowerTrainConfig, "stage I")
     classify: TowerClassifyConfig = section(TowerClassifyConfig, "stage IV of ngame and siamese")
@@ -166,12 +172,15 @@ class TwoTowersRecipe(Recipe):
             encoder, documents, texts, self.task(data), rng_for=run.rng, regularisers=regularisers, heldout=apart, refresh=c.refresh,
             cluster=c.cluster if self.METHOD.clustered else 0, doubled=c.doubled,
         )  # fmt: skip
-        fit_stage(objective, run, "towers", epochs=c.epochs, batch=c.batch, schedule=WarmUp(c.rate, 0.1, 0.0), watch=objective)
+        rate = self.config.encoder.rate if self.config.features.checkpoint else c.rate
+        fit_stage(objective, run, "towers", epochs=c.epochs, batch=c.batch, schedule=WarmUp(rate, 0.1, 0.0), watch=objective)
         return Towers(frozen_encoder(encoder), encode_all(encoder, documents, "search"), encode_all(encoder, texts, "search"))
 
     def new_encoder(self, data: TrainingSet, run: Run) -> UnitEncoder:
         """The same numbers for documents, labels and anchors."""
-        c = self.config.encoder
+        c, checkpoint = self.config.encoder, self.config.features.checkpoint
+        if checkpoint:
+            return UnitEncoder(Transformer(read_checkpoint(checkpoint_folder(checkpoint, f"features.checkpoint={checkpoint}"))))
         table = RowTable.random(data.featurizer.width, c.width, run.rng("encoder"))
         return UnitEncoder(BagSum(table), EmbeddingBlock(c.width, run.rng("block"), dropout=c.dropout))
 
@@ -221,9 +230,9 @@ class TwoTowersRecipe(Recipe):
 
 def label_texts(data: TrainingSet) -> Batch:
     """The texts that the second tower reads."""
-    if data.documents.sparse is None:
+    if data.documents.sparse is None and data.documents.tokens is None:
         raise ConfigError("this recipe reads words, but the data came with dense vectors", "use features.source=text, or the recipe astec")
-    if data.label_texts is None or data.label_texts.sparse is None or not data.label_texts.sparse.nnz:
+    if data.label_texts is None or data.label_texts.is_empty().all():
         raise DataError("this recipe finds labels by their text, but no label has one", "add a title to the labels, or use the recipe astec")
     return data.label_texts
 

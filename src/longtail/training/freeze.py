@@ -22,6 +22,7 @@ from longtail.nn.encoded import Encoder
 from longtail.nn.hop_encoder import GraphEncoder, HopEncoder
 from longtail.nn.message_encoders import GinLayer, MessageEncoder, SageLayer
 from longtail.nn.token_cnn import TokenCnn
+from longtail.nn.transformer import Transformer
 from longtail.nn.unit_encoder import UnitEncoder
 
 
@@ -31,6 +32,8 @@ def frozen_encoder(encoder: Encoder) -> FrozenEncoder:
         return FrozenBag(array(encoder.table.weight))
     if isinstance(encoder, BagSum):
         return FrozenSum(array(encoder.table.weight))
+    if isinstance(encoder, Transformer):
+        return encoder.frozen()
     if isinstance(encoder, UnitEncoder):
         return FrozenUnit(frozen_encoder(encoder.encoder), frozen_refinement(encoder.block))
     if isinstance(encoder, MlpEncoder):

@@ -132,6 +132,8 @@ def prepare(data: Dataset, features: Any) -> TrainingSet:
     has_feature = np.ones(len(documents), dtype=bool)
     if documents.sparse is not None:
         has_feature = np.diff(documents.sparse.indptr) > 0
+    elif documents.tokens is not None:
+        has_feature = ~documents.is_empty()
     rows = np.flatnonzero(has_label & has_feature).astype(np.int64)
     if not len(rows):
         found = f"{len(data.train)} documents, {int(has_label.sum())} with a label, {int(has_feature.sum())} with a feature"

@@ -1,0 +1,100 @@
+"""Texts as the numbers that a pretrained model's own tokenizer gives them. The tokenizer travels with the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from longtail.config import resolve, to_tables
+from longtail.data.dataset import Items
+from longtail.errors import BundleError, ConfigError
+from longtail.features.checkpoint import checkpoint_folder, read_tokenizer
+from longtail.features.settings import CheckpointFeaturesConfig
+from longtail.features.sparse import Columns, document_texts, label_texts
+from longtail.persistence import State, StringTable
+from longtail.types import I32, Batch
+
+_BLOCK = 10_000
+
+
+class Pieces:
+    """A featurizer and a part: ``Batch.tokens`` (B, features.length), with the marks that the model wants at both ends; padded with -1.
+
+    A text without a word has no tokens, not even marks. tokenizer: the JSON text of `tokenizers`.
+    """
+
+    KIND = "pieces"
+
+    def __init__(self, config: CheckpointFeaturesConfig, tokenizer: str) -> None:
+        self.config, self.tokenizer = config, tokenizer
+
+    @classmethod
+    def fit_batches(cls, documents: Items, labels: Items | None, config: CheckpointFeaturesConfig) -> tuple[Pieces, Batch, Batch | None]:
+        """Nothing is learnt: the checkpoint brings its tokenizer."""
+        part = cls(config, read_tokenizer(checkpoint_folder(config.checkpoint, f"features.checkpoint={config.checkpoint}")))
+        return part, part.batch(documents), None if labels is None else part.label_batch(labels)
+
+    @property
+    def width(self) -> int:
+        """Number of different tokens."""
+        return int(self._tokenizer.get_vocab_size())
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        return self.config.fields
+
+    def batch(self, items: Items) -> Batch:
+        return self._batch(document_texts(items, self.config))
+
+    def label_batch(self, labels: Items) -> Batch | None:
+        """Label texts as documents are; None if labels have no text."""
+        return self._batch(label_texts(labels, self.config)) if labels.fields else None
+
+    def batch_of_texts(self, texts: Sequence[str]) -> Batch:
+        return self._batch([texts])
+
+    def state(self) -> State:
+        # Not the checkpoint: what was read of it is here, and a bundle names no folder that it does not need.
+        values = {name: value for name, value in to_tables(self.config).items() if name != "checkpoint"}
+        return State({"config": values}, parts={"tokenizer": StringTable.of([self.tokenizer])})
+
+    @classmethod
+    def from_state(cls, state: State) -> Pieces:
+        tokenizer = state.parts["tokenizer"]
+        if not isinstance(tokenizer, StringTable) or len(tokenizer) != 1:
+            raise ValueError("the tokenizer is no text")
+        try:
+            return cls(resolve(CheckpointFeaturesConfig(), state.values["config"], "saved settings"), tokenizer[0])
+        except ConfigError as problem:
+            raise ValueError(problem.message) from problem
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        from tokenizers import Tokenizer
+
+        try:
+            tokenizer = Tokenizer.from_str(self.tokenizer)
+        except Exception as problem:  # the library raises nothing narrower
+            raise BundleError(f"the tokenizer of the model cannot be read ({problem})", "the bundle was altered; copy it anew") from problem
+        tokenizer.no_padding()
+        tokenizer.enable_truncation(self.config.length)
+        return tokenizer
+
+    def _batch(self, columns: Columns) -> Batch:
+        count = len(columns[0])
+        tokens = np.full((count, self.config.length), -1, dtype=np.int32)
+        for start in range(0, count, _BLOCK):
+            texts = [" ".join(parts) for parts in zip(*(column[start : start + _BLOCK] for column in columns), strict=True)]
+            self._number(texts, tokens[start : start + _BLOCK])
+        return Batch(tokens=tokens)
+
+    def _number(self, texts: Sequence[str], tokens: I32) -> None:
+        marks = int(self._tokenizer.num_special_tokens_to_add(False))
+        # A lone surrogate is no UTF-8, which is what the tokenizer reads.
+        readable = [text.encode("utf-8", "replace").decode() for text in texts]
+        for row, found in zip(tokens, self._tokenizer.encode_batch(readable), strict=True):
+            if len(found.ids) > marks:
+                row[: len(found.ids)] = found.ids

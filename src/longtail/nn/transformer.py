@@ -1,0 +1,99 @@
+"""A transformer over token numbers: BERT's layers, and the mean over the tokens of a text.
+
+Its numbers are named as those of `engine/transformer.py`, its frozen twin, which has the formulas. Our own forward in place of a
+library's: training then needs no `transformers`, in any version.
+
+Shapes: B texts, T tokens, D numbers per vector, H heads.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import gelu, scaled_dot_product_attention
+
+from longtail.engine.checkpoint import Checkpoint
+from longtail.engine.transformer import FrozenTransformer
+from longtail.nn.batches import TensorBatch, sent
+from longtail.nn.encoded import Encoded, Encoder
+from longtail.types import I64
+
+# Texts of like length go through together. More groups pad less, but each costs a pass with its own kernel launches.
+_STEP = 8
+_GROUPS = 4
+_FEWEST = 64
+
+
+class Layer(nn.Module):
+    def __init__(self, width: int, hidden: int, heads: int, epsilon: float, dropout: float, attention_dropout: float) -> None:
+        super().__init__()
+        self.heads, self.attention_dropout = heads, attention_dropout
+        self.inputs, self.outputs = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, hidden), nn.Linear(hidden, width)
+        self.between, self.after = nn.LayerNorm(width, epsilon), nn.LayerNorm(width, epsilon)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x_BTD: Tensor, there_BT: Tensor) -> Tensor:
+        count, length, width = x_BTD.shape
+        q, k, v = self.inputs(x_BTD).view(count, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        mixed = scaled_dot_product_attention(q, k, v, attn_mask=there_BT[:, None, None, :], dropout_p=self.attention_dropout if self.training else 0.0)
+        mixed_BTD = mixed.transpose(1, 2).reshape(count, length, width)
+        x_BTD = self.between(x_BTD + self.dropout(self.outputs(mixed_BTD)))
+        found: Tensor = self.after(x_BTD + self.dropout(self.down(gelu(self.up(x_BTD)))))
+        return found
+
+
+class Transformer(Encoder):
+    """Vectors of either sign. A text without tokens stays zero. Starts from a pretrained checkpoint."""
+
+    def __init__(self, start: Checkpoint) -> None:
+        super().__init__()
+        frozen = start.frozen
+        self.width, self.heads, self.epsilon = frozen.width, frozen.heads, frozen.epsilon
+        shapes = {name: tuple(array.shape) for name, array in frozen.weights.items()}
+        self.words, self.positions = (nn.Parameter(torch.empty(shapes[name])) for name in ("words", "positions"))
+        self.norm, self.dropout = nn.LayerNorm(self.width, self.epsilon), nn.Dropout(start.dropout)
+        hidden = shapes["layers.0.up.weight"][0]
+        self.layers = nn.ModuleList(Layer(self.width, hidden, self.heads, self.epsilon, start.dropout, start.attention_dropout) for _ in range(frozen.layers))
+        self.load_state_dict({name: torch.from_numpy(np.array(array, np.float32)) for name, array in frozen.weights.items()})
+
+    def frozen(self) -> FrozenTransformer:
+        weights = {name: np.ascontiguousarray(tensor.detach().float().cpu().numpy()).copy() for name, tensor in self.state_dict().items()}
+        return FrozenTransformer(weights, self.heads, self.epsilon)
+
+    def forward(self, batch: TensorBatch) -> Encoded:
+        tokens_BT, lengths = batch.need_tokens(), batch.need_lengths()
+        groups = groups_by_length(lengths)
+        found = [tokens_BT.new_zeros((0, self.width), dtype=torch.float32)]
+        found += [self._means(tokens_BT[sent(rows, tokens_BT.device), : int(lengths[rows].max())]) for rows in groups]
+        places = np.concatenate([np.zeros(0, np.int64), *groups])
+        x_BD = torch.zeros((len(lengths), self.width), device=tokens_BT.device).index_copy(0, sent(places, tokens_BT.device), torch.cat(found))
+        return Encoded(x_BD, x_BD)
+
+    def _means(self, tokens_BT: Tensor) -> Tensor:
+        there_BT = tokens_BT >= 0
+        x_BTD = nn.functional.embedding(tokens_BT.clamp(min=0), self.words) + self.positions[: tokens_BT.shape[1]]
+        x_BTD = self.dropout(self.norm(x_BTD))
+        for layer in self.layers:
+            x_BTD = layer(x_BTD, there_BT)
+        kept_BT = there_BT.float()
+        means: Tensor = torch.einsum("btd,bt->bd", x_BTD.float(), kept_BT) / kept_BT.sum(dim=1, keepdim=True)
+        return means
+
+
+def groups_by_length(lengths: I64) -> list[I64]:
+    """Rows of texts of like length, in at most `_GROUPS` groups, none small unless it is the only one. Texts without tokens are in none."""
+    rounded = -(-lengths // _STEP)
+    order = np.argsort(rounded, kind="stable")
+    order = order[np.searchsorted(rounded[order], 1) :]
+    fewest = max(_FEWEST, -(-len(order) // _GROUPS))
+    groups: list[I64] = []
+    start = 0
+    while start < len(order):
+        # At least `fewest`, then on to the end of those of the same rounded length.
+        last = rounded[order[min(start + fewest, len(order)) - 1]]
+        stop = int(np.searchsorted(rounded[order], last, side="right"))
+        groups.append(order[start : len(order) if len(order) - stop < _FEWEST else stop])
+        start += len(groups[-1])
+    return groups
