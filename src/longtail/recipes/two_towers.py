@@ -163,18 +163,21 @@ class TwoTowersRecipe(Recipe):
 
     def towers(self, data: TrainingSet, run: Run, regularisers: Regularisers | None = None, heldout: float = 0.0) -> Towers:
         """The trained encoder. heldout: share of documents kept apart, for regularisers that want to know the loss on them."""
-        c = self.config.train
-        labels = label_texts(data)
-        encoder = self.new_encoder(data, run).to(run.device)
-        documents, texts = Documents(data.documents, run.device), Documents(labels, run.device)
-        apart: BoolArray | None = kept_apart(data.n_documents, heldout, run.rng("documents kept apart")) if heldout else None
-        objective = TwoTowers(
-            encoder, documents, texts, self.task(data), rng_for=run.rng, regularisers=regularisers, heldout=apart, refresh=c.refresh,
-            cluster=c.cluster if self.METHOD.clustered else 0, doubled=c.doubled,
-        )  # fmt: skip
+        c, objective = self.config.train, self.objective(data, run, regularisers, heldout)
         rate = self.config.encoder.rate if self.config.features.checkpoint else c.rate
         fit_stage(objective, run, "towers", epochs=c.epochs, batch=c.batch, schedule=WarmUp(rate, 0.1, 0.0), watch=objective)
-        return Towers(frozen_encoder(encoder), encode_all(encoder, documents, "search"), encode_all(encoder, texts, "search"))
+        vectors = (encode_all(objective.encoder, texts, "search") for texts in (objective.documents, objective.labels))
+        return Towers(frozen_encoder(objective.encoder), *vectors)
+
+    def objective(self, data: TrainingSet, run: Run, regularisers: Regularisers | None = None, heldout: float = 0.0) -> TwoTowers:
+        """What stage I makes small, with a new encoder."""
+        c = self.config.train
+        labels = Documents(label_texts(data), run.device)
+        apart: BoolArray | None = kept_apart(data.n_documents, heldout, run.rng("documents kept apart")) if heldout else None
+        return TwoTowers(
+            self.new_encoder(data, run).to(run.device), Documents(data.documents, run.device), labels, self.task(data), rng_for=run.rng,
+            regularisers=regularisers, heldout=apart, refresh=c.refresh, cluster=c.cluster if self.METHOD.clustered else 0, doubled=c.doubled,
+        )  # fmt: skip
 
     def new_encoder(self, data: TrainingSet, run: Run) -> UnitEncoder:
         """The same numbers for documents, labels and anchors."""
