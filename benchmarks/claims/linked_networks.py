@@ -7,8 +7,9 @@ Documents and labels go through the same layer; scores are cosines. Labels have 
 to the anchors whose vectors are nearest to its own (`linked`), to none (`unlinked`), or to its true ones (`oracle`). The last leaks by
 construction: it is an analysis, never a method.
 
-Paper: RAMEN Sec. 4 (OAK; Table 2, oracle linker; Table 8, what is missed). Differs: OAK itself (Mohan et al., ICML 2024) is not built. It trains encoder, linker and
-attention over metadata together; here the encoder is trained first and stays as it is, and one layer is trained by decoupled softmax.
+Paper: RAMEN Sec. 4 (OAK; Table 2, oracle linker; Table 8, what is missed). Differs: OAK itself (Mohan et al., ICML 2024) is not built. It
+trains encoder, linker and attention over metadata together; here the encoder is trained first and stays
+as it is, and one layer is trained by decoupled softmax.
 """
 
 from __future__ import annotations

@@ -103,6 +103,8 @@ def parser() -> Parser:
     c.add_argument("--diagnose", action="store_true", help="also look inside: bytes by part, seconds by stage, recall of shortlists")
     c.add_argument("--baselines", action="store_true", help="set most frequent labels and TF-IDF nearest neighbours beside it")
     c.add_argument("--transductive", action="store_true", help="let test documents be linked to each other (recipe galaxc); the result says so")
+    c.add_argument("--labels-by-text", action="store_true", help="rank the labels of DATA, also unseen ones, by their texts (recipes ance, dexml, ramen)")
+    c.add_argument("--unlisted", type=int, default=0, metavar="N", help="show N predictions that the truth lacks but graphs reach (reads oracle edges)")
 
     c = command("predict", predict, "the best labels of texts; masks nothing")
     c.add_argument("model", type=Path, metavar="RUN", help="a run or a bundle")
@@ -131,6 +133,7 @@ def parser() -> Parser:
     c.add_argument("b", type=Path, metavar="RUN_B")
     add_data(c)
     c.add_argument("--examples", type=int, default=0, metavar="N", help="show the five best labels of both for N documents on which they differ")
+    c.add_argument("--missed", action="store_true", help="show which labels one misses and the other finds (FN@k), by label frequency")
     c.add_argument("--resamples", type=int, default=1000)
     c.add_argument("--seed", type=int, default=0)
     c.add_argument("--json", type=Path, metavar="FILE")
@@ -159,6 +162,12 @@ def parser() -> Parser:
     add_data(c)
     c.add_argument("out", type=Path, metavar="OUT")
     c.add_argument("--seed", type=int, default=0, help="chooses which half")
+    c = command("zero-shot", data_zero_shot, "cut DATA for zero shot: OUT/train without some labels, OUT/unseen and OUT/generalised to find them in", data)
+    add_data(c)
+    c.add_argument("out", type=Path, metavar="OUT")
+    c.add_argument("--share", type=float, default=0.15, help="of the labels to hold out (default 0.15)")
+    c.add_argument("--transductive-labels", action="store_true", help="leave held-out labels and their edges in training's graphs; report it separately")
+    c.add_argument("--seed", type=int, default=0, help="chooses which labels")
     c = command("synthetic", data_synthetic, "write planted data with a known answer", data)
     c.add_argument("out", type=Path, metavar="DIR")
     c.add_argument("--size", default="tiny", choices=("tiny", "small", "medium"))
@@ -212,6 +221,8 @@ def evaluate(options: argparse.Namespace) -> None:
     from longtail.predictor import Predictor
 
     model, data, show = Predictor.open(options.model), read_data(options), display()
+    if options.labels_by_text:
+        model = model.with_labels(data.labels)
     result = run_evaluation(model, data, show, transductive=options.transductive)
     recipe = result["model"]["recipe"]
     columns: dict[str, Any] = {f"{recipe}, warm": result, f"{recipe}, cold": result["cold"]} if "cold" in result else {recipe: result}
@@ -225,8 +236,29 @@ def evaluate(options: argparse.Namespace) -> None:
 
         result["diagnosis"] = diagnose(model, Yardstick.of(data))
         print(json.dumps(result["diagnosis"], indent=1))
+    if options.unlisted:
+        result["unlisted"] = show_unlisted(options, model, data)
     if options.json:
         write_json_file(options.json, result)
+
+
+def show_unlisted(options: argparse.Namespace, model: Predictor, data: Dataset) -> dict[str, float]:
+    """Prints examples; gives the shares."""
+    from longtail import diagnosis
+    from longtail.data.graph_files import read_oracle
+    from longtail.errors import DataError
+    from longtail.evaluation import Yardstick
+
+    if not data.graphs:
+        raise DataError(f"'{data.name}' has no graphs", "--unlisted looks for labels that a document's anchors reach; use data with graphs")
+    oracles = {name: read_oracle(options.data, name) for name, graph in data.graphs.items() if graph.anchors is not None and graph.labels is not None}
+    yardstick = Yardstick.of(data)
+    shares, pairs = diagnosis.unlisted(model, yardstick, oracles)
+    print("\nlabels that the truth lacks but graphs reach (edges of test documents are read for this analysis alone)")
+    for name, share in shares.items():
+        print(f"{name:<44}{share:>7.2f}%")
+    print(diagnosis.show_unlisted(pairs, yardstick, oracles, options.unlisted))
+    return shares
 
 
 def header(result: dict[str, Any]) -> str:
@@ -316,13 +348,15 @@ def pack(options: argparse.Namespace) -> None:
 
 def compare(options: argparse.Namespace) -> None:
     from longtail.compare import compare as run_comparison
-    from longtail.compare import render
+    from longtail.compare import render, render_missed
 
     if options.resamples < 1:
         raise ConfigError(f"--resamples {options.resamples}, expected a whole number >= 1", "1000 is usual")
     data = read_data(options)
     result = run_comparison(options.a, options.b, data, resamples=options.resamples, seed=options.seed, display=display())
     print(header(result) + "\n" + render(result))
+    if options.missed:
+        print(render_missed(result))
     if options.examples:
         from longtail.diagnosis import side_by_side
         from longtail.predictor import Predictor
@@ -413,6 +447,19 @@ def data_warm_start(options: argparse.Namespace) -> None:
             write(dataset, aside / name, "lf" if dataset.train.documents.vectors is None else "npz")
     print(f"wrote {options.out}: {len(made.cold.need_test()):,} test documents with two or more labels, half of them known")
     print(f"train and evaluate on {options.out}/warm; the control trains on {options.out}/cold (docs/data-formats.md)")
+
+
+def data_zero_shot(options: argparse.Namespace) -> None:
+    from longtail.data.lines import new_folder
+    from longtail.data.protocols import zero_shot
+    from longtail.data.read import write
+
+    made = zero_shot(read_data(options), options.seed, options.share, transductive_labels=options.transductive_labels)
+    with new_folder(options.out) as aside:
+        for name, dataset in (("train", made.train), ("unseen", made.unseen), ("generalised", made.generalised)):
+            write(dataset, aside / name, "lf" if dataset.train.documents.vectors is None else "npz")
+    print(f"wrote {options.out}: {len(made.held_out):,} labels held out, {len(made.unseen.need_test()):,} test documents have one of them")
+    print(f"train on {options.out}/train; longtail evaluate RUN {options.out}/unseen --labels-by-text ranks held-out labels alone, generalised all labels")
 
 
 def data_synthetic(options: argparse.Namespace) -> None:

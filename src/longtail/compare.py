@@ -11,7 +11,10 @@ from longtail import metrics
 from longtail.data.dataset import Dataset
 from longtail.evaluation import Yardstick, predictions
 from longtail.training.progress import Display, SilentDisplay
+from longtail.types import TopK
 
+# Places at which what is missed is counted. Paper: RAMEN Table 8 (DIFF@k).
+MISSED_KS = (5, 10, 20, 50, 100)
 SHOWN = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "R@10", "R@100")
 
 
@@ -42,7 +45,45 @@ def compare(a: Path, b: Path, data: Dataset, *, resamples: int = 1000, seed: int
             metric: [{"bin": name, "n_labels": int(n), **row(parts[metrics.in_bin(metric, name)])} for name, n in zip(bins.names, bins.n_labels, strict=True)]
             for metric in ("P@5", "PSP@5", "FN@5")
         }
+    result["missed"] = missed(yardstick, top_a, top_b, resamples, seed)
     return result
+
+
+def missed(yardstick: Yardstick, top_a: TopK, top_b: TopK, resamples: int, seed: int) -> dict[str, Any]:
+    """FN@k(a) - FN@k(b): labels that a misses and b finds, less the reverse; in all (``complete``) and by bins of equal volume, which sum to it.
+
+    Documents without labels are left out, in both. Negative: a misses less.
+    """
+    bins = metrics.bins_for("equal_volume", yardstick.counts)
+    sides = [
+        (
+            metrics.measure(yardstick.cut(top), yardstick.truth, yardstick.inverse_propensity, (1,), MISSED_KS, skip_empty=True),
+            metrics.measure_bins(yardstick.cut(top), yardstick.truth, yardstick.inverse_propensity, bins, MISSED_KS),
+        )
+        for top in (top_a, top_b)
+    ]
+    whole, parts = (metrics.paired_bootstrap(sides[0][at], sides[1][at], resamples, rng=np.random.default_rng(seed)) for at in range(2))
+    return {
+        f"FN@{k}": {
+            "complete": row(whole[f"FN@{k}"]),
+            "bins": [
+                {"bin": name, "n_labels": int(n), **row(parts[metrics.in_bin(f"FN@{k}", name)])} for name, n in zip(bins.names, bins.n_labels, strict=True)
+            ],
+        }
+        for k in MISSED_KS
+    }
+
+
+def render_missed(result: dict[str, Any]) -> str:
+    """For people: a line per bin, a column per k."""
+    table = result["missed"]
+    first = next(iter(table.values()))["bins"]
+    lines = ["\nlabels missed, A - B, by bins of equal volume (negative: A misses less; * excludes 0)", " " * 26 + "".join(f"{name:>11}" for name in table)]
+    for place, entry in enumerate([*first, None]):
+        shown = [d["bins"][place] if entry is not None else d["complete"] for d in table.values()]
+        name = "complete" if entry is None else f"{entry['bin']} ({entry['n_labels']:,} labels)"
+        lines.append(f"{name:<26}" + "".join(f"{d['difference']:>+9.3f}{' *' if d['excludes_zero'] else '  '}" for d in shown))
+    return "\n".join(lines)
 
 
 def row(difference: metrics.Difference) -> dict[str, Any]:

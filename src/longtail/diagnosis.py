@@ -7,23 +7,26 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from longtail import metrics
-from longtail.data.dataset import Items
+from longtail.data.dataset import Dataset, Items
 from longtail.data.from_texts import binary_csr
 from longtail.engine.cluster_model import ClusterModel
 from longtail.engine.graph_analysis import attention_by_frequency, bytes_of_parts, embedding_recall
 from longtail.engine.joint_graph_model import JointGraphModel
 from longtail.engine.model import Ensemble, Model, Reranked
+from longtail.engine.unit_encoder import FrozenUnit
 from longtail.evaluation import Yardstick, renumbered
+from longtail.graph.anchor_graph import anchor_graphs
 from longtail.predictor import Predictor
 from longtail.search.cluster import label_centroids
 from longtail.search.index import ExactIndex
 from longtail.search.shortlist import InstanceVote, LabelIndex, MergedShortlist
-from longtail.types import F32, Csr, TopK
+from longtail.types import F32, BoolArray, Csr, TopK
 
 SHORTLIST_KS = (10, 50, 100, 300, 500)
 # Documents that the slower analyses look at.
@@ -33,11 +36,15 @@ SAMPLE = 2000
 def diagnose(model: Predictor, yardstick: Yardstick) -> dict[str, Any]:
     """Bytes by part, seconds by stage, and for models with a shortlist its recall and how far training moved it.
 
-    For models that look at a graph: what its parts weigh, which hops labels attend to, and what embeddings recall.
+    For models that look at a graph: what its parts weigh, which hops labels attend to, and what embeddings recall. For dual encoders
+    on data with graphs: how many links to anchors they predict.
     """
     found: dict[str, Any] = {"bytes": bytes_by_part(model), "seconds_by_stage": seconds_by_stage(model)}
     if isinstance(model.bundle.ranker, JointGraphModel):
         found["graph"] = inside_graph(model.bundle.ranker, model, yardstick)
+    encoder = getattr(model.bundle.ranker, "encoder", None)
+    if isinstance(encoder, FrozenUnit):
+        found["link_recall"] = link_recall(encoder, model, yardstick.data)
     inner = first_model(model.bundle.ranker)
     if inner is not None:
         documents = yardstick.data.need_test().documents
@@ -76,6 +83,92 @@ def inside_graph(inner: JointGraphModel, model: Predictor, yardstick: Yardstick)
             for name, ranker in (("with shortlists", inner), ("all labels scored", inner.exhaustive()))
         },
     }
+
+
+def link_recall(encoder: FrozenUnit, model: Predictor, data: Dataset, k: int = 100) -> dict[str, dict[str, float]]:
+    """Share of the anchors of training documents, and of labels, among the k nearest anchors by cosine, in percent: graph -> side -> R@k.
+
+    Paper: RAMEN Table 6. Edges are those of training; anchors are found by their titles alone.
+    """
+    featurizer = model.bundle.featurizer
+    found: dict[str, dict[str, float]] = {}
+    for graph in anchor_graphs(data.graphs):
+        anchors = data.graphs[graph.name].anchors
+        assert anchors is not None, "anchor_graphs gives graphs with anchors only"
+        index = ExactIndex.build(encoder.encode(featurizer.batch_of_texts(list(anchors.fields.get("title", [""] * len(anchors))))))
+        found[graph.name] = {}
+        for side, edges in graph.sides.items():
+            linked = np.flatnonzero(np.diff(edges.indptr))
+            rows = linked[np.linspace(0, len(linked) - 1, min(SAMPLE, len(linked))).astype(np.int64)]
+            items = data.train.documents.rows(rows) if side == "documents" else data.labels.rows(rows)
+            batch = featurizer.batch(items) if side == "documents" else featurizer.label_batch(items)
+            if batch is not None:
+                top = index.query(encoder.encode(batch), min(k, len(anchors)))
+                recall = metrics.measure(top, edges[rows], np.ones(len(anchors)), (1,), (k,), skip_empty=True).values()[f"R@{k}"]
+                found[graph.name][f"{side} R@{k}"] = round(recall, 3)
+    return found
+
+
+def reachable_labels(data: Dataset, oracles: Mapping[str, Csr]) -> Csr:
+    """(N', L) CSR, how many anchors a test document shares with a label.  oracles: graph -> (N', M) edges of test documents, for this analysis only."""
+    from scipy.sparse import csr_array
+
+    found = csr_array((len(data.need_test()), len(data.labels)), dtype=np.float32)
+    for name, edges in oracles.items():
+        of_labels = data.graphs[name].labels
+        if of_labels is not None:
+            found = csr_array(found + csr_array(edges, dtype=np.float32) @ csr_array(of_labels, dtype=np.float32).T)
+    return found
+
+
+def unlisted(model: Predictor, yardstick: Yardstick, oracles: Mapping[str, Csr], k: int = 5) -> tuple[dict[str, float], list[tuple[int, int]]]:
+    """Predictions that the truth does not have but the graph does: shares in percent, and the (document, label) pairs, surest first.
+
+    Of the predictions among the first k: how many share an anchor with their document, for those in the truth and those that are not;
+    beside it the same for labels drawn by their training frequency. Where the truth is incomplete, wrong ones are reached more often than by chance.
+    Paper: RAMEN Sec. 4 (missing labels, Table 13).
+    """
+    documents, truth = yardstick.data.need_test().documents, yardstick.truth
+    top = yardstick.cut(renumbered(model.rank(documents, yardstick.depth), model.bundle.labels.uids, yardstick.data.labels.uids))
+    reach = reachable_labels(yardstick.data, oracles)
+    rows, labels = np.repeat(np.arange(len(documents)), k), top.ids[:, :k].ravel().astype(np.int64)
+    scores = top.scores[:, :k].ravel()
+    real = labels >= 0
+    rows, labels, scores = rows[real], labels[real], scores[real]
+    right, reached = _entries(truth, rows, labels), _entries(reach, rows, labels)
+    chances = yardstick.counts / max(yardstick.counts.sum(), 1)
+    drawn = np.random.default_rng(0).choice(len(chances), size=len(rows), p=chances) if yardstick.counts.any() else labels
+
+    def share(of: BoolArray, among: BoolArray) -> float:
+        return round(100 * float(of[among].mean()), 3) if among.any() else 0.0
+
+    shares = {
+        "reached, of predictions in the truth": share(reached, right),
+        "reached, of predictions not in the truth": share(reached, ~right),
+        "reached, of labels drawn by frequency": share(_entries(reach, rows, drawn), np.ones(len(rows), dtype=np.bool_)),
+    }
+    chosen = np.flatnonzero(reached & ~right)
+    return shares, [(int(rows[at]), int(labels[at])) for at in chosen[np.argsort(-scores[chosen], kind="stable")]]
+
+
+def _entries(matrix: Csr, rows: Any, columns: Any) -> BoolArray:
+    """(n,) whether an entry is there."""
+    return np.asarray(matrix[rows, columns]).ravel() > 0 if len(rows) else np.zeros(0, dtype=np.bool_)
+
+
+def show_unlisted(pairs: Sequence[tuple[int, int]], yardstick: Yardstick, oracles: Mapping[str, Csr], count: int) -> str:
+    """`count` of the pairs with the anchors that document and label share."""
+    data, lines = yardstick.data, []
+    documents = data.need_test().documents
+    for row, label in pairs[:count]:
+        shared = []
+        for name, edges in oracles.items():
+            graph = data.graphs[name]
+            if graph.labels is not None and graph.anchors is not None:
+                both = np.intersect1d(edges[[row]].indices, graph.labels[[label]].indices)
+                shared += [f"{name}: {graph.anchors.name(int(anchor))}" for anchor in both[:3]]
+        lines.append(f"\n{documents.name(row)[:100]}\n  {data.labels.name(label)[:100]}\n    through {'; '.join(shared)}")
+    return "\n".join(lines)
 
 
 def bytes_by_part(model: Predictor) -> dict[str, int]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from longtail.bundle import Bundle, open_bundle
+from longtail.bundle import Bundle, LabelTable, open_bundle
 from longtail.config import nearest
 from longtail.data.dataset import Items
+from longtail.engine.indexed_rows import IndexedRows
+from longtail.engine.unit_encoder import FrozenUnit
 from longtail.errors import ConfigError
 from longtail.types import Batch, Context, ContextRanker, Csr, TopK
 
@@ -35,6 +38,24 @@ class Predictor:
     def open(cls, path: str | Path, *, verify: bool = True) -> Predictor:
         """Open a run or a bundle. ``verify=False`` skips the checksums (sizes are still compared)."""
         return cls(open_bundle(Path(path), verify=verify))
+
+    def with_labels(self, labels: Items) -> Predictor:
+        """The same encoder over exactly these labels, which are found by their texts: also ones that training never saw.
+
+        For models that compare texts with label texts (recipes ance and dexml, and ramen over them); others have learnt each label
+        by itself, and refuse. How often labels were seen is kept.
+        """
+        ranker, texts = self.bundle.ranker, self.bundle.featurizer.label_batch(labels)
+        if not isinstance(ranker, IndexedRows) or not isinstance(ranker.encoder, FrozenUnit):
+            recipe = self.bundle.manifest.get("recipe")
+            raise ConfigError(f"a model of the recipe '{recipe}' knows only the labels of its training", "train ance or dexml, or ramen over one of them")
+        if texts is None:
+            raise ConfigError("labels are to be found by their texts, but have none", "give labels with a title")
+        settings = tomllib.loads((self.bundle.folder / "config.toml").read_text(encoding="utf-8"))
+        over = IndexedRows.by_cosine(ranker.encoder, ranker.encoder.encode(texts), float(settings["predict"]["temperature"]), "auto")
+        counts = dict(zip(self.bundle.labels.uids, self.bundle.labels.counts.tolist(), strict=True))
+        table = LabelTable.of(labels, np.array([counts.get(uid, 0) for uid in labels.uids], dtype=np.int64))
+        return Predictor(replace(self.bundle, labels=table, ranker=over))
 
     def predict(
         self,

@@ -189,6 +189,7 @@ def _without_edges(graph: Graph, removed: NDArray[np.bool_]) -> Graph:
             return None
         left = csr_array(keep @ matrix @ keep if both else keep @ matrix)
         left.eliminate_zeros()
+        left.sort_indices()
         return left
 
     return replace(graph, labels=emptied(graph.labels, both=False), label_label=emptied(graph.label_label, both=True))

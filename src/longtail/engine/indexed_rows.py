@@ -10,7 +10,7 @@ import numpy as np
 from longtail.engine.encoders import FrozenEncoder, Refinement
 from longtail.engine.model import sigmoid
 from longtail.persistence import State
-from longtail.search.index import Index
+from longtail.search.index import Index, IndexKind, build_index
 from longtail.types import F32, Batch, TopK
 
 
@@ -26,6 +26,14 @@ class IndexedRows:
     encoder: FrozenEncoder
     refinement: Refinement | None
     index: Index
+
+    @classmethod
+    def by_cosine(cls, encoder: FrozenEncoder, labels: F32, temperature: float, kind: IndexKind) -> IndexedRows:
+        """score = sigmoid(cosine / temperature).  labels: (L, D), of unit length; one without a vector comes last."""
+        scale = np.float32(1 / temperature)
+        nameless = ~np.any(labels != 0, axis=1, keepdims=True)
+        rows = np.concatenate([labels * scale, np.where(nameless, -scale - 1, 0)], axis=1).astype(np.float32)
+        return cls(encoder, None, build_index(rows, kind, similarity="dot"))
 
     def rank(self, batch: Batch, k: int) -> TopK:
         vectors = self.encoder.encode(batch)

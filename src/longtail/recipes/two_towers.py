@@ -241,8 +241,5 @@ def label_texts(data: TrainingSet) -> Batch:
 
 
 def retriever(towers: Towers, config: TwoTowersConfig) -> IndexedRows:
-    """Dense retrieval: score = sigmoid(cosine / temperature), over all labels that have a text; the others come last."""
-    scale = np.float32(1 / config.predict.temperature)
-    nameless = ~np.any(towers.labels != 0, axis=1, keepdims=True)
-    rows = np.concatenate([towers.labels * scale, np.where(nameless, -scale - 1, 0)], axis=1).astype(np.float32)
-    return IndexedRows(towers.encoder, None, build_index(rows, config.predict.index, similarity="dot"))
+    """Dense retrieval: over all labels that have a text; the others come last."""
+    return IndexedRows.by_cosine(towers.encoder, towers.labels, config.predict.temperature, config.predict.index)
