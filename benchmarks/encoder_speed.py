@@ -112,7 +112,8 @@ def main(arguments: Sequence[str]) -> None:
     ready = prepare(data, recipe.config.features)
     with tempfile.TemporaryDirectory() as folder:
         run = Run(Path(folder), seed=0, device=options.device, display=SilentDisplay())
-        base: TwoTowersRecipe = recipe.base if isinstance(recipe, Ramen) else recipe
+        base: Any = recipe.base if isinstance(recipe, Ramen) else recipe
+        assert isinstance(base, TwoTowersRecipe), "only dual encoders take a checkpoint"
         objective = base.objective(ready, run, recipe.regularisers(ready, run) if isinstance(recipe, Ramen) else None)
         found = measure(objective, adapted_batch(objective.size, recipe.config.train.batch), options.steps)
     for name, value in found.items():

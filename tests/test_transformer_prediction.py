@@ -13,19 +13,21 @@ from tests.checkpoints import write_checkpoint
 
 from longtail.engine.checkpoint import read_checkpoint
 from longtail.errors import MissingExtra
-from longtail.types import Batch
+from longtail.types import F32, Batch
 
 
 def test_encoders_are_compared_with_the_first(tmp_path: Path) -> None:
     checkpoint = read_checkpoint(write_checkpoint(tmp_path / "c", [f"w{n}" for n in range(9)]))
     tokens = np.random.default_rng(0).integers(0, 12, (6, 5)).astype(np.int32)
-    encoders = {
-        "torch": benchmark.by_torch(checkpoint),
-        "numpy": benchmark.by_numpy(checkpoint.frozen),
-        "int8": benchmark.by_numpy(checkpoint.frozen.packed("int8")),
-    }
+    frozen = checkpoint.frozen
+    encoders = {"torch": benchmark.by_torch(checkpoint), "numpy": benchmark.by_numpy(frozen), "int8": benchmark.by_numpy(frozen.packed("int8"))}
     seen: list[Any] = []
-    found = benchmark.measure(encoders, Batch(tokens=tokens), Batch(tokens=tokens[:3]), lambda d, z: seen.append((d.shape, z.shape)) or {"P@1": 1.0})
+
+    def score(documents: F32, labels: F32) -> dict[str, float]:
+        seen.append((documents.shape, labels.shape))
+        return {"P@1": 1.0}
+
+    found = benchmark.measure(encoders, Batch(tokens=tokens), Batch(tokens=tokens[:3]), score)
     assert seen == [((6, 16), (3, 16))] * 3
     assert found["torch"]["largest_difference"] == 0
     assert found["numpy"]["largest_difference"] < 1e-5

@@ -19,9 +19,12 @@ from longtail.config import from_text
 from longtail.data.dataset import Dataset, Graph
 from longtail.data.from_texts import with_digest
 from longtail.data.read import write
+from longtail.engine.embedding_map import FrozenSum
 from longtail.engine.unit_encoder import FrozenUnit
 from longtail.errors import ConfigError, DataError
 from longtail.graph.edges import edge_cosines
+from longtail.graph.ops import unit_rows
+from longtail.persistence import load_part
 from longtail.predictor import Predictor
 from longtail.recipes import two_towers
 from longtail.recipes.ramen import BASES, Ramen, RamenConfig
@@ -31,7 +34,11 @@ from longtail.types import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-SMALL = ("encoder.width=8", "train.epochs=3", "train.refresh=2", "features.subwords=none", "classify.epochs=2", "classify.count=4", "classify.size=5")
+EVERY = (*BASES, "eclare")
+SMALL = (
+    "encoder.width=8", "train.epochs=3", "train.refresh=2", "features.subwords=none", "classify.epochs=2", "classify.count=4", "classify.size=5",
+    "eclare.surrogate.width=8", "eclare.surrogate.epochs=3", "eclare.shortlist.epochs=2", "eclare.classify.epochs=2",
+)  # fmt: skip
 QUICK = ("regularise.warm_up=1", "regularise.every=1", "bandit.block=5")
 
 
@@ -68,14 +75,14 @@ def shapes(bundle: Path) -> dict[str, Any]:
 def pairs(tmp_path_factory: pytest.TempPathFactory, planted_with_graphs: Dataset) -> dict[str, tuple[Path, Path]]:
     """For every base the run of the base and that of RAMEN on it."""
     home = tmp_path_factory.mktemp("ramen")
-    for base in BASES:
+    for base in EVERY:
         api.train(planted_with_graphs, home / base, plain(base), device="cpu")
         api.train(planted_with_graphs, home / f"ramen-{base}", ramen(base, *QUICK), device="cpu")
-    return {base: (home / base, home / f"ramen-{base}") for base in BASES}
+    return {base: (home / base, home / f"ramen-{base}") for base in EVERY}
 
 
 @pytest.mark.claim("R1")
-@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("base", EVERY)
 def test_prediction_is_the_bases_own(base: str, pairs: dict[str, tuple[Path, Path]], planted_with_graphs: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """Same classes, same names and shapes of tensors, same sizes of files, the same calls of the encoder; and no graph."""
     of_base, of_ramen = (run / "bundle" for run in pairs[base])
@@ -88,13 +95,14 @@ def test_prediction_is_the_bases_own(base: str, pairs: dict[str, tuple[Path, Pat
     assert not [name for name, content in files(of_ramen).items() for uid in anchors if uid.encode() in content]
 
     calls: list[int] = []
-    encode = FrozenUnit.encode
+    kind: Any = FrozenSum if base == "eclare" else FrozenUnit
+    encode = kind.encode
 
-    def counted(self: FrozenUnit, batch: Batch) -> Any:
+    def counted(self: Any, batch: Batch) -> Any:
         calls.append(len(batch))
         return encode(self, batch)
 
-    monkeypatch.setattr(FrozenUnit, "encode", counted)
+    monkeypatch.setattr(kind, "encode", counted)
     counts = []
     for run in pairs[base]:
         calls.clear()
@@ -106,7 +114,7 @@ def test_prediction_is_the_bases_own(base: str, pairs: dict[str, tuple[Path, Pat
 
 
 @pytest.mark.claim("R2")
-@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("base", EVERY)
 def test_with_all_weights_zero_it_is_the_base_bit_for_bit(base: str, pairs: dict[str, tuple[Path, Path]], planted_with_graphs: Dataset, tmp_path: Path) -> None:
     """Graphs are completed, pruned and drawn from as ever."""
     run = tmp_path / "run"
@@ -118,9 +126,9 @@ def test_with_all_weights_zero_it_is_the_base_bit_for_bit(base: str, pairs: dict
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("base", EVERY)
 def test_it_trains_on_a_gpu(base: str, pairs: dict[str, tuple[Path, Path]], planted_with_graphs: Dataset, tmp_path: Path) -> None:
-    api.train(planted_with_graphs, tmp_path / "run", ramen(base, *QUICK, "bandit.reward=heldout"), device="cuda")
+    api.train(planted_with_graphs, tmp_path / "run", ramen(base, *QUICK, f"bandit.reward={'task' if base == 'eclare' else 'heldout'}"), device="cuda")
     assert shapes(tmp_path / "run" / "bundle") == shapes(pairs[base][0] / "bundle")
 
 
@@ -169,6 +177,30 @@ def test_items_come_nearer_to_their_anchors(planted_with_graphs: Dataset, tmp_pa
 def test_every_setting_trains(settings: tuple[str, ...], planted_with_graphs: Dataset, tmp_path: Path) -> None:
     predictor = api.train(planted_with_graphs, tmp_path / "run", ramen("ance", *QUICK, *settings), device="cpu")
     assert (predictor.rank(planted_with_graphs.need_test().documents, 1).ids >= 0).all()
+
+
+def test_eclares_token_vectors_come_nearer_to_those_of_anchors(planted_with_graphs: Dataset, tmp_path: Path) -> None:
+    """Labels and their own anchor against labels and the others, by the sums of token vectors that stage I leaves."""
+    found = {}
+    for name, weight in (("base", "0"), ("graphs", "2")):
+        settings = ("bandit.enabled=false", f"bandit.fixed={weight}", "graphs.names=pairs", "graphs.completion=none", "eclare.surrogate.epochs=20")
+        model = api.train(planted_with_graphs, tmp_path / name, ramen("eclare", *settings), device="cpu")
+        encoder: Any = load_part(tmp_path / name / "stages" / "1_surrogate").encoder
+        graph = planted_with_graphs.graphs["pairs"]
+        assert graph.anchors is not None
+        texts = model.bundle.featurizer.label_batch(planted_with_graphs.labels)
+        labels, anchors = (unit_rows(encoder.encode(batch)) for batch in (texts, model.bundle.featurizer.batch_of_texts(list(graph.anchors.fields["title"]))))
+        assert graph.labels is not None
+        cosines, own = labels @ anchors.T, graph.labels.toarray() > 0
+        found[name] = cosines[own].mean() - cosines[~own].mean()
+    assert found["graphs"] > found["base"] + 0.05
+
+
+def test_what_eclare_cannot_do_is_refused() -> None:
+    for settings in ("bandit.reward=heldout", "bandit.fix_task_weight=false", "features.checkpoint=minilm"):
+        with pytest.raises(ConfigError, match="base=eclare"):
+            ramen("eclare", settings)
+    assert ramen("eclare", "bandit.enabled=false", "bandit.reward=heldout")
 
 
 def test_noise_and_shares_and_sides_reach_the_graphs(planted_with_graphs: Dataset) -> None:

@@ -42,7 +42,7 @@ from longtail.engine.cluster_model import ClusterModel
 from longtail.engine.embedding_map import FrozenSum
 from longtail.engine.encoders import Refinement
 from longtail.engine.model import Classifier
-from longtail.errors import ConfigError
+from longtail.errors import ConfigError, DataError
 from longtail.features.settings import FeaturesConfig
 from longtail.graph.arrays import csr
 from longtail.graph.label_graph import LabelGraphConfig, head_labels, label_graph
@@ -67,12 +67,14 @@ from longtail.search.index import ExactIndex
 from longtail.search.negatives import Negatives, RandomNegatives, ShortlistNegatives, WithRandom, candidates, forbidden_pairs
 from longtail.search.packed import unpacked
 from longtail.search.pagerank import PersonalisedPageRank
-from longtail.training.fit import copy_into, to_array
+from longtail.training.fit import Watch, copy_into, to_array
 from longtail.training.freeze import array, frozen_refinement
 from longtail.training.gpu_index import GpuExactIndex
+from longtail.training.graph_terms import GraphTerms
 from longtail.training.label_components import LabelComponents
 from longtail.training.objectives import AllTargets, ComposedCandidates, Objective, trained_state
 from longtail.training.prepare import TrainingSet
+from longtail.training.regularisers import Regularisers
 from longtail.training.run import Run
 from longtail.training.schedules import StepDecay
 from longtail.training.stage_fit import fit_stage
@@ -153,8 +155,9 @@ class ClassifyConfig:
 
 
 @dataclass(frozen=True)
-class EclareConfig:
-    features: FeaturesConfig = section(FeaturesConfig, "which texts are read, and how they become numbers", subwords="chars")
+class EclareStages:
+    """All settings but those that every recipe has."""
+
     graph: LabelGraphConfig = section(LabelGraphConfig, "which labels belong together")
     composition: CompositionConfig = section(CompositionConfig, "what classifiers of clusters and labels are made of")
     surrogate: SurrogateConfig = section(SurrogateConfig, "stage I")
@@ -163,6 +166,11 @@ class EclareConfig:
     classify: ClassifyConfig = section(ClassifyConfig, "stage IV")
     game: GameSettings = section(GameSettings, "scores spread along the label graph", mix=0.5)
     training: TrainingConfig = section(TrainingConfig, "what stages I, II and IV have in common")
+
+
+@dataclass(frozen=True)
+class EclareConfig(EclareStages):
+    features: FeaturesConfig = section(FeaturesConfig, "which texts are read, and how they become numbers", subwords="chars")
     ensemble: EnsembleConfig = section(EnsembleConfig, "several models as one")
 
 
@@ -255,8 +263,11 @@ class Eclare(Recipe):
 
     # ---- I ----
 
-    def surrogate(self, data: TrainingSet, run: Run) -> Surrogate:
-        """Learn token vectors by predicting clusters of labels from text alone. Paper: ECLARE Sec. 3.6, Module I."""
+    def surrogate(self, data: TrainingSet, run: Run, regularisers: Regularisers | None = None) -> Surrogate:
+        """Learn token vectors by predicting clusters of labels from text alone. Paper: ECLARE Sec. 3.6, Module I.
+
+        regularisers: graphs that help to learn them (Paper: RAMEN).
+        """
         c, words = self.config.surrogate, words_of(data)
         graph = self.build_graph(data, run)
         clusters = self.clustered(words, data, graph, run.rng("clusters"))
@@ -266,11 +277,18 @@ class Eclare(Recipe):
         free = None if texts is not None else self.free_start([], self.n_clusters(data), run, "heads start")
         heads = self.composed(texts, free, run.rng("heads"), self.cluster_share(data, clusters))
         encoder = BagSum(table)
-        self.train_heads(Refined(encoder, block), heads, data.documents, data.targets, clusters, run, "surrogate", c.epochs, c.rate)
+        refined = Refined(encoder, block)
+        terms = None if regularisers is None else self.graph_terms(regularisers, refined, data, run)
+        self.train_heads(refined, heads, data.documents, data.targets, clusters, run, "surrogate", c.epochs, c.rate, terms)
         vectors = encode_all(encoder, Documents(data.documents, run.device), "search")
         # Free vectors belong to clusters that stage II will not have, and attention to components that it has more of.
         network = {**saved("block", block), **saved("heads", heads, without=("texts.", "free.", "mix."))}
         return Surrogate(FrozenSum(array(table.weight)), vectors, clusters, graph, network)
+
+    def graph_terms(self, regularisers: Regularisers, encoder: Encoder, data: TrainingSet, run: Run) -> GraphTerms:
+        if data.label_texts is None:
+            raise DataError("graphs of labels need label texts, but no label has one", "add a title to the labels, or train --recipe eclare")
+        return GraphTerms(regularisers, encoder, Documents(data.documents, run.device), Documents(data.label_texts, run.device), data.targets, run.rng)
 
     def build_graph(self, data: TrainingSet, run: Run) -> Csr:
         """(L, L): the label graph that settings and data give, the identity where nothing needs one. Paper: ECLARE Sec. 3.2."""
@@ -347,15 +365,26 @@ class Eclare(Recipe):
         return orders[0 if start == "text" else min(1, len(orders) - 1)].clone()
 
     def train_heads(
-        self, encoder: Encoder, heads: LabelTextGraph, documents: Batch, targets: Csr, clusters: I32, run: Run, name: str, epochs: int, rate: float
+        self,
+        encoder: Encoder,
+        heads: LabelTextGraph,
+        documents: Batch,
+        targets: Csr,
+        clusters: I32,
+        run: Run,
+        name: str,
+        epochs: int,
+        rate: float,
+        terms: GraphTerms | None = None,
     ) -> None:
-        """Binary cross-entropy over all clusters."""
-        objective = AllTargets(encoder, heads, Documents(documents, run.device), DeviceCsr(meta_labels(targets, clusters, heads.labels), run.device))
-        self.fit(objective, run, name, epochs, rate)
+        """Binary cross-entropy over all clusters; terms: graphs beside it."""
+        of_clusters = DeviceCsr(meta_labels(targets, clusters, heads.labels), run.device)
+        sent = Documents(documents, run.device) if terms is None else terms.documents
+        self.fit(AllTargets(encoder, heads, sent, of_clusters, beside=terms), run, name, epochs, rate, terms)
 
-    def fit(self, objective: Objective, run: Run, name: str, epochs: int, rate: float) -> None:
+    def fit(self, objective: Objective, run: Run, name: str, epochs: int, rate: float, watch: Watch | None = None) -> None:
         t = self.config.training
-        fit_stage(objective, run, name, epochs=epochs, batch=t.batch, schedule=StepDecay.every(rate, t.halve_after, epochs))
+        fit_stage(objective, run, name, epochs=epochs, batch=t.batch, schedule=StepDecay.every(rate, t.halve_after, epochs), watch=watch)
 
     # ---- II ----
 

@@ -10,6 +10,9 @@ so is the trained model: same parts, same shapes, no graph.
     warm-up  10 epochs with all edges; then edges between unlike ends are pruned every 5 epochs
     then     the base method's remaining stages, unchanged
 
+ECLARE as the base: its first stage learns token vectors and the document block by predicting clusters; documents, labels and anchors go through that
+encoder, scaled to unit length for the regularisers alone (spec 04, A-04.12). Its vectors have no negative numbers, so pruning at cosine 0 drops nothing.
+
 Differs: see the base (`recipes/two_towers.py`) for the encoder. The paper trains up to 300 epochs; here as long as the base does.
 Differs: words that only anchors have are not features: vocabulary and idf are those of the base. An anchor without a known word is left out.
 """
@@ -17,7 +20,7 @@ Differs: words that only anchors have are not features: vocabulary and idf are t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from longtail.config import section, setting
@@ -28,13 +31,13 @@ from longtail.nn.batches import Documents
 from longtail.recipes.ance import Ance
 from longtail.recipes.base import EnsembleConfig, Recipe
 from longtail.recipes.dexml import Dexml
+from longtail.recipes.eclare import Eclare, EclareConfig, EclareStages
 from longtail.recipes.ngame import Ngame
 from longtail.recipes.siamese import Siamese
 from longtail.recipes.two_towers import (
     TowerClassifyConfig,
     TowerEncoderConfig,
     TowerPredictConfig,
-    Towers,
     TowerTrainConfig,
     TwoTowersConfig,
     TwoTowersRecipe,
@@ -63,9 +66,9 @@ class GraphsConfig:
 
 @dataclass(frozen=True)
 class RamenConfig:
-    base: Literal["ance", "ngame", "dexml", "siamese"] = setting("ance", "the method whose encoder is trained with graphs")
+    base: Literal["ance", "ngame", "dexml", "siamese", "eclare"] = setting("ance", "the method whose encoder is trained with graphs")
     features: CheckpointFeaturesConfig = section(CheckpointFeaturesConfig, "which texts are read, and how they become numbers", subwords="chars")
-    encoder: TowerEncoderConfig = section(TowerEncoderConfig, "the base method's, as all up to predict")
+    encoder: TowerEncoderConfig = section(TowerEncoderConfig, "the base method's, as all up to predict; not read by base=eclare")
     train: TowerTrainConfig = section(TowerTrainConfig, "stage I")
     classify: TowerClassifyConfig = section(TowerClassifyConfig, "stage IV of ngame and siamese")
     predict: TowerPredictConfig = section(TowerPredictConfig, "how it predicts")
@@ -73,9 +76,14 @@ class RamenConfig:
     graphs: GraphsConfig = section(GraphsConfig, "which edges are used")
     regularise: RegulariserConfig = section(RegulariserConfig, "what edges ask of the encoder")
     bandit: BanditConfig = section(BanditConfig, "what each graph weighs")
+    eclare: EclareStages = section(EclareStages, "base=eclare: its settings")
 
     def of_base(self) -> TwoTowersConfig:
         return TwoTowersConfig(self.features, self.encoder, self.train, self.classify, self.predict, self.ensemble)
+
+    def of_eclare(self) -> EclareConfig:
+        stages = {field.name: getattr(self.eclare, field.name) for field in fields(EclareStages)}
+        return EclareConfig(**stages, features=self.features, ensemble=self.ensemble)
 
 
 class Ramen(Recipe):
@@ -86,7 +94,17 @@ class Ramen(Recipe):
 
     def __init__(self, config: RamenConfig) -> None:
         self.config: RamenConfig = config
-        self.base = BASES[config.base](config.of_base())
+        self.base: TwoTowersRecipe | Eclare = Eclare(config.of_eclare()) if config.base == "eclare" else BASES[config.base](config.of_base())
+        if config.base == "eclare":
+            self._check_eclare()
+
+    def _check_eclare(self) -> None:
+        """What ECLARE's first stage cannot do."""
+        c = self.config
+        if c.features.checkpoint:
+            raise ConfigError("base=eclare reads words, not a checkpoint", "leave features.checkpoint empty, or use another base")
+        if c.bandit.enabled and (c.bandit.reward == "heldout" or not c.bandit.fix_task_weight):
+            raise ConfigError("base=eclare keeps no documents apart, and its loss has the weight 1", "use another bandit.reward, and fix_task_weight")
 
     def memory(self, data: TrainingSet) -> int:
         """The base's, completed graphs, and the anchors with their vectors."""
@@ -94,19 +112,21 @@ class Ramen(Recipe):
         edges = sum(3 * 12 * graph.most * sum(side.shape[0] for side in graph.sides.values()) for graph in graphs)
         return self.base.memory(data) + edges + sum(graph.n_anchors * (4 * self.config.encoder.width + 2**10) for graph in graphs)
 
-    def surrogate(self, data: TrainingSet, run: Run) -> Towers:
+    def surrogate(self, data: TrainingSet, run: Run) -> Any:
         """The base's first stage with graphs. Paper: RAMEN Sec. 3."""
+        if isinstance(self.base, Eclare):
+            return self.base.surrogate(data, run, self.regularisers(data, run))
         bandit = self.config.bandit
         heldout = bandit.heldout_share if bandit.enabled and bandit.reward == "heldout" else 0.0
         return self.base.towers(data, run, self.regularisers(data, run), heldout)
 
-    def shortlist(self, data: TrainingSet, surrogate: Towers, run: Run) -> Any:
+    def shortlist(self, data: TrainingSet, surrogate: Any, run: Run) -> Any:
         return self.base.shortlist(data, surrogate, run)
 
-    def transfer(self, data: TrainingSet, surrogate: Towers, shortlister: Any, run: Run) -> None:
-        self.base.transfer(data, surrogate, shortlister, run)
+    def transfer(self, data: TrainingSet, surrogate: Any, shortlister: Any, run: Run) -> Any:
+        return self.base.transfer(data, surrogate, shortlister, run)
 
-    def classify(self, data: TrainingSet, surrogate: Towers, shortlister: Any, model: None, run: Run) -> Any:
+    def classify(self, data: TrainingSet, surrogate: Any, shortlister: Any, model: Any, run: Run) -> Any:
         return self.base.classify(data, surrogate, shortlister, model, run)
 
     # ---- graphs ----

@@ -36,6 +36,20 @@ class Objective(Protocol):
         ...
 
 
+class Beside(Protocol):
+    """A loss that is added to an objective's own."""
+
+    def term(self, rows: I64, x_BD: Tensor, loss: Tensor) -> Tensor:
+        """A scalar to go down.  x_BD: vectors of the documents at `rows`, with their graph; loss: the objective's own, a number."""
+        ...
+
+    def after_step(self) -> None:
+        """Told when the parameters were changed."""
+        ...
+
+    def state(self) -> dict[str, Tensor]: ...
+
+
 class AllTargets:
     """Binary cross-entropy over all targets (clusters, or all labels), in blocks: the mean over all entries, as papers print it.
 
@@ -43,15 +57,22 @@ class AllTargets:
     documents of the sum over targets, without the brake, cost Astec 1.9 points of P@1 on wordnet-related (51.1 for 53.0).
 
     targets: (N, L) CSR rows beside the documents; the classifier has L rows, free or composed, all of which are used in every step.
-    masked: (N, L), pairs that are neither right nor wrong.
+    masked: (N, L), pairs that are neither right nor wrong.  beside: a loss to be added.
     """
 
     def __init__(
-        self, encoder: Encoder, classifier: OneVsAll | LabelTextGraph, documents: Documents, targets: DeviceCsr, masked: DeviceCsr | None = None
+        self,
+        encoder: Encoder,
+        classifier: OneVsAll | LabelTextGraph,
+        documents: Documents,
+        targets: DeviceCsr,
+        masked: DeviceCsr | None = None,
+        beside: Beside | None = None,
     ) -> None:
         if len(documents) != len(targets) or targets.columns != classifier.labels:
             raise ValueError(f"{len(documents)} documents and {classifier.labels} classifiers for targets of shape {len(targets)} x {targets.columns}")
         self.encoder, self.classifier, self.documents, self.targets, self.masked = encoder, classifier, documents, targets, masked
+        self.beside = beside
         self.free = FullRows(classifier.rows) if isinstance(classifier, OneVsAll) else None
         self.model = nn.ModuleDict({"encoder": encoder} if self.free is not None else {"encoder": encoder, "classifier": classifier}).train()
         self.adam = ModelAdam(self.model)
@@ -61,7 +82,8 @@ class AllTargets:
         return len(self.documents)
 
     def step(self, rows: I64, rng: np.random.Generator, rate: float) -> Tensor:
-        x_BD = self.classifier.inputs(training_vectors(self.encoder, self.documents, rows))
+        z_BD = training_vectors(self.encoder, self.documents, rows)
+        x_BD = self.classifier.inputs(z_BD)
         targets, masked = self.targets.rows(rows), None if self.masked is None else self.masked.rows(rows)
         if self.free is not None:
             loss, gradient_BD = self.free.step(x_BD, targets, rate, masked)
@@ -70,15 +92,21 @@ class AllTargets:
             rows_LD = self.classifier.all_rows()
             loss, gradient_BD, gradient_LD = full_gradients(x_BD, rows_LD, targets, masked=masked)
             gradients = [(x_BD, gradient_BD), (rows_LD, gradient_LD)]
+        if self.beside is not None:
+            term = self.beside.term(rows, z_BD, loss)
+            gradients.append((term, torch.ones_like(term)))
         wanted = [(tensor, gradient) for tensor, gradient in gradients if tensor.requires_grad]
         if wanted:
             torch.autograd.backward([tensor for tensor, _ in wanted], [gradient for _, gradient in wanted])
         self.adam.step(rate)
+        if self.beside is not None:
+            self.beside.after_step()
         return loss
 
     def state(self) -> dict[str, Tensor]:
         free = {} if self.free is None else prefixed("classifier", self.free.state())
-        return trained_state(self.model) | prefixed("adam", self.adam.state()) | free
+        beside = {} if self.beside is None else prefixed("beside", self.beside.state())
+        return trained_state(self.model) | prefixed("adam", self.adam.state()) | free | beside
 
 
 class OwnCandidates:

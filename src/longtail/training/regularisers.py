@@ -101,6 +101,11 @@ class Regularisers:
         self._count = torch.zeros((), dtype=torch.int64)
         self._in_batch = False
 
+    @property
+    def steps(self) -> int:
+        """How many were made."""
+        return int(self._count)
+
     # ---- between epochs ----
 
     def begin_epoch(self, epoch: int, encoder: Encoder, documents: Documents, labels: Documents) -> None:
