@@ -8,7 +8,8 @@
     loss                      binary cross-entropy over all labels: on a GPU cheaper than looking for hard negatives
 
 Label texts are training documents as well, of their own label: a label of one document has two. Related labels are neither
-right nor wrong for them. What the data lacks is left out: without label text rows are free vectors.
+right nor wrong for them. Anchors of the data's graphs can be labels as well while it trains (`anchors.weight`). What the data lacks is
+left out: without label text rows are free vectors.
 
 The idea of composed rows is ECLARE's; that all negatives are affordable is a matter of the hardware. The choices were made on
 validation slices: `benchmarks/results/direct_ablation.json`.
@@ -38,6 +39,7 @@ from longtail.recipes.base import EnsembleConfig, Recipe
 from longtail.search.index import IndexKind, build_index
 from longtail.search.smoothing import smoothed_targets
 from longtail.training.all_labels import AllLabels, Truth
+from longtail.training.anchor_columns import AnchorColumns, AnchorsConfig, anchor_columns
 from longtail.training.freeze import array, frozen_encoder, frozen_refinement
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
@@ -95,6 +97,7 @@ class DirectConfig:
     features: FeaturesConfig = section(FeaturesConfig, "which texts are read, and how they become numbers", subwords="chars")
     encoder: EncoderConfig = section(EncoderConfig, "from a text to a vector")
     labels: LabelsConfig = section(LabelsConfig, "what a label's classifier is made of")
+    anchors: AnchorsConfig = section(AnchorsConfig, "graphs of documents and labels with anchors, in training only")
     train: TrainConfig = section(TrainConfig, "how it is trained")
     predict: PredictConfig = section(PredictConfig, "how it predicts")
     ensemble: EnsembleConfig = section(EnsembleConfig, "several models as one")
@@ -114,7 +117,8 @@ class Direct(Recipe):
         width = self.config.encoder.width
         words = data.featurizer.width if data.documents.dense is None else 0
         entries = sum(batch.sparse.nnz for batch in (data.documents, data.label_texts) if batch is not None and batch.sparse is not None)
-        return 4 * width * (3 * words + 8 * data.n_labels) + 3 * 8 * entries + 2**29
+        anchors = sum(len(graph.anchors) for graph in data.graphs.values() if graph.anchors is not None) if self.config.anchors.weight else 0
+        return 4 * width * (3 * words + 8 * (data.n_labels + anchors)) + 3 * 8 * entries + 2**29
 
     def surrogate(self, data: TrainingSet, run: Run) -> None:
         """Module I: E is learnt on the task itself."""
@@ -128,33 +132,33 @@ class Direct(Recipe):
     def classify(self, data: TrainingSet, surrogate: None, shortlister: None, model: None, run: Run) -> IndexedRows:
         """Module IV: encoder and classifiers together, against all labels."""
         c = self.config
-        graph = self.label_graph(data, run)
-        documents, targets, masked = self.examples(data, graph)
+        graph, anchors = self.label_graph(data, run), anchor_columns(data, c.anchors)
+        documents, targets, masked = self.examples(data, graph, anchors)
         encoder = self.new_encoder(data, run).to(run.device)
         block = Residual(encoder.width, run.rng("residual"), dropout=c.encoder.dropout, mode="off").to(run.device) if c.encoder.residual else None
-        texts = self.texts(data, graph, encoder)
+        texts = self.texts(data, graph, anchors, encoder)
         truth = Truth.of(
             targets,
             masked,
             run.device,
-            weights=self.propensity_weights(data, run) if c.train.propensity else None,
+            weights=self.weights(data, anchors, run),
             negatives_count=self.negatives_count(data, len(documents)),
             loss="softmax" if c.train.softmax else "bce",
         )
         objective = AllLabels(
             encoder if block is None else Refined(encoder, block),
             texts,
-            self.trust(data).to(run.device),
+            self.trust(data, anchors).to(run.device),
             first_bias(targets).to(run.device),
             Documents(documents, run.device),
             truth,
-            start=None if texts is not None else random_rows(data.n_labels, encoder.width, run).to(run.device),
+            start=None if texts is not None else random_rows(targets.shape[1], encoder.width, run).to(run.device),
             text_every=c.train.text_every or _TEXT_EVERY[run.device],
             token_dropout=c.encoder.token_dropout,
         )
         epochs, rate = c.train.epochs or default_epochs(len(documents)), c.train.rate or default_rate(len(documents))
         fit_stage(objective, run, "training", epochs=epochs, batch=c.train.batch, schedule=OneCycle(rate, c.train.warm_up))
-        rows = array(objective.final_rows())
+        rows = array(objective.final_rows()[: data.n_labels])
         return IndexedRows(frozen_encoder(encoder), frozen_refinement(block), build_index(rows, c.predict.index, similarity="dot"))
 
     def label_graph(self, data: TrainingSet, run: Run) -> Csr | None:
@@ -166,21 +170,24 @@ class Direct(Recipe):
         graph = label_graph(data.targets, c.labels.graph, run.rng("label graph"), given)
         return graph if graph.nnz > data.n_labels else None
 
-    def examples(self, data: TrainingSet, graph: Csr | None) -> tuple[Batch, Csr, Csr | None]:
-        """Documents, (N, L) targets and masked pairs (None: no such pairs), with the label texts as documents behind."""
-        from scipy.sparse import csr_array, eye_array, vstack
+    def examples(self, data: TrainingSet, graph: Csr | None = None, anchors: AnchorColumns | None = None) -> tuple[Batch, Csr, Csr]:
+        """Documents, (N, L) targets and masked pairs. Label texts are documents behind the others, anchors labels behind the others."""
+        from scipy.sparse import csr_array, eye_array, hstack, vstack
 
-        documents, targets = data.documents, data.targets
-        masked = data.masked_matrix()
-        texts = None if data.label_texts is None else data.label_texts.sparse
+        documents, targets, masked = data.documents, data.targets, data.masked_matrix()
+        if masked is None:
+            masked = csr_array(targets.shape, dtype=np.float32)
         if self.config.train.smoothing and graph is not None:
             targets = smoothed_targets(targets, graph, self.config.train.smoothing)
+        of_labels, unknown = eye_array(data.n_labels, dtype=np.float32, format="csr"), related_labels(data, graph)
+        if anchors is not None:
+            targets, of_labels = hstack([targets, anchors.documents], format="csr"), hstack([of_labels, anchors.labels], format="csr")
+            masked, unknown = hstack([masked, anchors.own_documents], format="csr"), hstack([unknown, anchors.own_labels], format="csr")
+        texts = None if data.label_texts is None else data.label_texts.sparse
         if self.config.labels.documents and texts is not None and documents.sparse is not None:
             named = np.flatnonzero(np.diff(texts.indptr) > 0)
             documents = Batch(sparse=vstack([documents.sparse, texts[named]], format="csr"))
-            targets = vstack([targets, eye_array(data.n_labels, dtype=np.float32, format="csr")[named]], format="csr")
-            unknown = related_labels(data, masked, graph)[named]
-            masked = vstack([csr_array(data.targets.shape, dtype=np.float32) if masked is None else masked, unknown], format="csr")
+            targets, masked = vstack([targets, of_labels[named]], format="csr"), vstack([masked, unknown[named]], format="csr")
         return documents, targets, masked
 
     def negatives_count(self, data: TrainingSet, examples: int) -> F32 | None:
@@ -196,36 +203,56 @@ class Direct(Recipe):
             return DenseEncoder(data.documents.dense.shape[1], run.rng("encoder"), project_to=c.width, dropout=c.dropout)
         return BagEncoder(RowTable.random(data.featurizer.width, c.width, run.rng("encoder"), run.device), dropout=c.dropout)
 
-    def texts(self, data: TrainingSet, graph: Csr | None, encoder: Encoder) -> TextRows | None:
+    def texts(self, data: TrainingSet, graph: Csr | None, anchors: AnchorColumns | None, encoder: Encoder) -> TextRows | None:
+        from scipy.sparse import vstack
+
         c = self.config.labels
         if not c.text or data.label_texts is None or data.label_texts.sparse is None or not isinstance(encoder, BagEncoder):
             return None
-        return TextRows(encoder.table, data.label_texts.sparse, graph if c.neighbours else None, graph_gain=c.neighbour_gain)
+        neighbours = graph if c.neighbours else None
+        if anchors is None:
+            return TextRows(encoder.table, data.label_texts.sparse, neighbours, graph_gain=c.neighbour_gain)
+        texts = vstack([data.label_texts.sparse, anchors.texts], format="csr")
+        if neighbours is not None:
+            neighbours = neighbours.copy()
+            neighbours.resize(texts.shape[0], texts.shape[0])
+        return TextRows(encoder.table, texts, neighbours, graph_gain=c.neighbour_gain)
 
-    def trust(self, data: TrainingSet) -> Tensor:
-        """(L, 1): the share of its free vector that a label uses."""
+    def trust(self, data: TrainingSet, anchors: AnchorColumns | None = None) -> Tensor:
+        """(L, 1): the share of its free vector that a label uses; anchors behind."""
         c = self.config.labels
-        counts = data.label_counts().astype(np.float32)
+        counts = data.label_counts()
+        if anchors is not None:
+            counts = np.concatenate([counts, np.bincount(anchors.documents.indices, minlength=anchors.count)])
         # Where there is no text, the free vector is all there is.
         alone = not c.text or data.label_texts is None
-        share = np.ones_like(counts) if alone or not c.trust else counts / (counts + np.float32(c.trust))
+        share = np.ones(len(counts), np.float32) if alone or not c.trust else (counts / (counts + c.trust)).astype(np.float32)
         return torch.from_numpy(share * np.float32(c.free or alone))[:, None]
 
-    def propensity_weights(self, data: TrainingSet, run: Run) -> Tensor:
-        """(L,), their mean over positives being 1, so that the balance of positives and negatives stays."""
-        constants, counts = constants_for(""), data.label_counts()
-        weights = inverse_propensities(counts, data.n_documents, constants.a, constants.b)
-        return torch.from_numpy((weights / np.average(weights, weights=np.maximum(counts, 1e-9))).astype(np.float32)).to(run.device)
+    def weights(self, data: TrainingSet, anchors: AnchorColumns | None, run: Run) -> Tensor | None:
+        """(L,): what a positive of each label counts, anchors behind; None: all the same."""
+        of_labels = propensity_weights(data) if self.config.train.propensity else np.ones(data.n_labels, np.float32)
+        if anchors is None:
+            return torch.from_numpy(of_labels).to(run.device) if self.config.train.propensity else None
+        of_anchors = np.full(anchors.count, self.config.anchors.weight, np.float32)
+        return torch.from_numpy(np.concatenate([of_labels, of_anchors])).to(run.device)
 
 
-def related_labels(data: TrainingSet, masked: Csr | None, graph: Csr | None) -> Csr:
+def propensity_weights(data: TrainingSet) -> F32:
+    """(L,), their mean over positives being 1, so that the balance of positives and negatives stays."""
+    constants, counts = constants_for(""), data.label_counts()
+    weights = inverse_propensities(counts, data.n_documents, constants.a, constants.b)
+    return (weights / np.average(weights, weights=np.maximum(counts, 1e-9))).astype(np.float32)
+
+
+def related_labels(data: TrainingSet, graph: Csr | None) -> Csr:
     """(L, L) CSR of ones: labels that may well be right for the text of another label; to call them wrong would teach nonsense.
 
     They are its neighbours in the label graph, and the labels of documents that it is paired with as "the same thing".
     """
     from scipy.sparse import csr_array
 
-    related = csr_array((data.n_labels, data.n_labels), dtype=np.float32)
+    related, masked = csr_array((data.n_labels, data.n_labels), dtype=np.float32), data.masked_matrix()
     if graph is not None:
         related = related + graph
     if masked is not None:
