@@ -1,15 +1,15 @@
 """`direct`: every label against every document, no clusters, no shortlist, no negatives to choose. The default recipe.
 
-    v = ReLU(E x)             weighted sum of the vectors of a document's words, word pairs and character 4-grams
+    v = E x                   weighted sum of the vectors of a document's words, word pairs and character 4-grams
     z = v + ReLU(R v)         a residual
     w_l = g (E Z)_l + n_l / (n_l + trust) f_l
                               the label's text in the same vectors, and a free vector f_l that counts the more, the more
                               documents n_l the label has; optionally its neighbours' text in a label graph
     loss                      binary cross-entropy over all labels: on a GPU cheaper than looking for hard negatives
 
-Label texts are training documents as well, of their own label: a label of one document has two. Related labels are neither
-right nor wrong for them. Anchors of the data's graphs can be labels as well while it trains (`anchors.weight`). What the data lacks is
-left out: without label text rows are free vectors.
+While it trains, anchors of the data's graphs are labels as well; none of them is left at prediction. What the data lacks is left out:
+without label text rows are free vectors. Label texts can be training documents of their own label (`labels.documents`): it teaches that
+the text of a label has no other label, which is wrong where labels are documents, too.
 
 The idea of composed rows is ECLARE's; that all negatives are affordable is a matter of the hardware. The choices were made on
 validation slices: `benchmarks/results/direct_ablation.json`.
@@ -28,7 +28,7 @@ from longtail.engine.indexed_rows import IndexedRows
 from longtail.features.settings import FeaturesConfig
 from longtail.graph.label_graph import LabelGraphConfig, label_graph
 from longtail.metrics import constants_for, inverse_propensities
-from longtail.nn.bag_encoder import BagEncoder
+from longtail.nn.bag_encoder import BagEncoder, BagSum
 from longtail.nn.batches import Documents
 from longtail.nn.blocks import Residual
 from longtail.nn.dense_encoder import DenseEncoder
@@ -50,7 +50,7 @@ from longtail.types import F32, Batch, Csr
 # Epochs by the number of examples, where the settings leave it open: more of them need fewer looks at each.
 _EPOCHS_SCALE, _FEWEST_EPOCHS, _MOST_EPOCHS = 7000, 8, 60
 # And the rate: many examples drown the noise of large steps, few are learnt by heart.
-_RATE, _RATE_EXAMPLES, _LOWEST_RATE, _HIGHEST_RATE = 0.002, 100_000, 0.001, 0.005
+_RATE, _RATE_EXAMPLES, _LOWEST_RATE, _HIGHEST_RATE = 0.001, 100_000, 0.0005, 0.0025
 # A look at all label texts costs more than a step.
 _TEXT_EVERY = {"cpu": 8, "cuda": 4}
 
@@ -60,6 +60,7 @@ class EncoderConfig:
     width: int = setting(512, "numbers per document vector", low=2)
     dropout: float = setting(0.5, "share of numbers dropped after each ReLU", low=0, high=0.99)
     token_dropout: float = setting(0.0, "share of a document's features dropped in a step", low=0, high=0.99)
+    signed: bool = setting(True, "v has no ReLU: documents and label texts are sums of the same vectors")
     residual: bool = setting(True, "a residual between v and the classifiers")
 
 
@@ -68,7 +69,7 @@ class LabelsConfig:
     text: bool = setting(True, "label text is part of a label's classifier")
     neighbours: bool = setting(False, "the text of neighbours in the label graph, too")
     neighbour_gain: float = setting(1.0, "what neighbours' text counts at first; it is trained", low=0)
-    documents: bool = setting(True, "label texts are training documents of their own label")
+    documents: bool = setting(False, "label texts are training documents of their own label")
     document_negatives: float = setting(1.0, "how much it counts that a label's text does not have the other labels", low=1e-6, high=1)
     free: bool = setting(True, "a free vector per label is part of its classifier")
     trust: float = setting(1.0, "documents at which a label uses half of its free vector; 0: all of it from the first on", low=0)
@@ -79,7 +80,7 @@ class LabelsConfig:
 class TrainConfig:
     epochs: int = setting(0, "passes over the examples; 0: 7000 / sqrt(examples), at least 8 and at most 60", low=0)
     batch: int = setting(512, "documents per step; adapts to small and large data, an epoch has 64 to 512 steps", low=1)
-    rate: float = setting(0.0, "highest learning rate of Adam; 0: 0.002 sqrt(examples / 100,000), from 0.001 to 0.005", low=0)
+    rate: float = setting(0.0, "highest learning rate of Adam; 0: 0.001 sqrt(examples / 100,000), from 0.0005 to 0.0025", low=0)
     warm_up: float = setting(0.25, "share of the training in which the rate rises", low=0, high=1)
     text_every: int = setting(0, "steps between two looks at the label texts; 0: 4 on a GPU, 8 on a CPU", low=0)
     smoothing: float = setting(0.0, "target of labels that are neighbours of a document's labels; 0: none", low=0, high=1)
@@ -201,13 +202,14 @@ class Direct(Recipe):
         c = self.config.encoder
         if data.documents.dense is not None:
             return DenseEncoder(data.documents.dense.shape[1], run.rng("encoder"), project_to=c.width, dropout=c.dropout)
-        return BagEncoder(RowTable.random(data.featurizer.width, c.width, run.rng("encoder"), run.device), dropout=c.dropout)
+        table = RowTable.random(data.featurizer.width, c.width, run.rng("encoder"), run.device)
+        return BagSum(table, dropout=c.dropout) if c.signed else BagEncoder(table, dropout=c.dropout)
 
     def texts(self, data: TrainingSet, graph: Csr | None, anchors: AnchorColumns | None, encoder: Encoder) -> TextRows | None:
         from scipy.sparse import vstack
 
         c = self.config.labels
-        if not c.text or data.label_texts is None or data.label_texts.sparse is None or not isinstance(encoder, BagEncoder):
+        if not c.text or data.label_texts is None or data.label_texts.sparse is None or not isinstance(encoder, BagEncoder | BagSum):
             return None
         neighbours = graph if c.neighbours else None
         if anchors is None:

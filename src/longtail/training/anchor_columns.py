@@ -21,7 +21,7 @@ from longtail.types import Csr
 
 @dataclass(frozen=True)
 class AnchorsConfig:
-    weight: float = setting(0.0, "how much a link to an anchor counts beside a label of a document; 0: graphs are not used", low=0)
+    weight: float = setting(1.0, "how much a link to an anchor counts beside a label of a document; 0: graphs are not used", low=0)
     fewest: int = setting(2, "links that an anchor must have to be used", low=1)
 
 
