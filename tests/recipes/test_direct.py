@@ -46,7 +46,8 @@ def test_it_learns_and_label_text_helps_rare_labels(data: Dataset, tmp_path: Pat
 @pytest.mark.parametrize(
     "settings",
     [
-        ("labels.free=false",), ("labels.neighbours=true",), ("labels.documents=true",), ("encoder.signed=false",), ("train.softmax=true",), ("encoder.residual=false",),
+        ("labels.free=false",), ("labels.neighbours=true",), ("labels.documents=true",), ("encoder.signed=false",), ("train.softmax=true",),
+        ("encoder.residual=false",),
         ("train.propensity=true", "train.smoothing=0.2", "encoder.token_dropout=0.2"), ("predict.index=hnsw",), ("ensemble.learners=2",),
         ("anchors.weight=0.5",), ("anchors.weight=0.5", "labels.text=false"), ("anchors.weight=0.5", "labels.neighbours=true", "labels.documents=true"),
         ("anchors.weight=0",),
