@@ -1,4 +1,4 @@
-"""``python -m benchmarks.claims run [IDS ...]``, ``list`` and ``table``; from the repository root."""
+"""``python -m benchmarks.claims run [IDS ...]``, ``list``, ``table`` and ``merge FOLDERS ...``; from the repository root."""
 
 from __future__ import annotations
 
@@ -53,6 +53,11 @@ def parser() -> argparse.ArgumentParser:
     table = commands.add_parser("table", help="the verdicts as a Markdown table")
     table.add_argument("--out", type=Path, default=RESULTS, help="folder of the verdicts (default: %(default)s)")
     table.set_defaults(action=print_table)
+
+    merge = commands.add_parser("merge", help="put the verdicts of runs with folders of their own into one folder")
+    merge.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="what was --out of a run")
+    merge.add_argument("--out", type=Path, default=RESULTS, help="folder of the verdicts (default: %(default)s)")
+    merge.set_defaults(action=merge_verdicts)
     return top
 
 
@@ -96,6 +101,11 @@ def list_claims(options: argparse.Namespace, arguments: list[str]) -> int:
 
 def print_table(options: argparse.Namespace, arguments: list[str]) -> int:
     say(results.table(options.out))
+    return COMPLETE
+
+
+def merge_verdicts(options: argparse.Namespace, arguments: list[str]) -> int:
+    say(f"verdicts of {', '.join(results.merge(options.folders, options.out))} are now in {options.out}")
     return COMPLETE
 
 
