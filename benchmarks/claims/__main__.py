@@ -64,8 +64,7 @@ def parser() -> argparse.ArgumentParser:
 def run_claims(options: argparse.Namespace, arguments: list[str]) -> int:
     deadline = None if options.max_minutes is None else time.monotonic() + 60 * options.max_minutes
     workshop = Workshop(options.cache, device=options.device, data=options.data, deadline=deadline, say=say)
-    command = shlex.join(["python", "-m", "benchmarks.claims", *arguments])
-    where = results.provenance(command, workshop.device)
+    where = results.provenance(recorded_command(arguments), workshop.device)
     missing: list[str] = []
     for paper, claims in chosen_claims(options.ids, options.paper).items():
         for claim in claims:
@@ -84,6 +83,17 @@ def run_claims(options: argparse.Namespace, arguments: list[str]) -> int:
     for line in missing:
         say(f"missing: {line}")
     return MISSING if missing else COMPLETE
+
+
+def recorded_command(arguments: Sequence[str]) -> str:
+    """The command without the folders it used: they change no verdict, and their paths are those of one machine."""
+    kept = list(arguments)
+    for option in ("--cache", "--out"):
+        while option in kept:
+            place = kept.index(option)
+            del kept[place : place + 2]
+    kept = [argument for argument in kept if not argument.startswith(("--cache=", "--out="))]
+    return shlex.join(["python", "-m", "benchmarks.claims", *kept])
 
 
 def remaining(claim: Claim, workshop: Workshop, seeds: range) -> str:
