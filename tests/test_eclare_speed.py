@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -30,7 +31,7 @@ class Watched:
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
     watched = Watched({"eclare": 0.003, "astec": 0.002})
-    monkeypatch.setattr(eclare_speed.time, "perf_counter", lambda: watched.now)
+    monkeypatch.setattr(time, "perf_counter", lambda: watched.now)
     return watched
 
 
