@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from benchmarks.claims import papers, results, runner, verdict, workshop
-from benchmarks.claims.__main__ import COMPLETE, MISSING, WRONG, main
+from benchmarks.claims.__main__ import COMPLETE, MISSING, WRONG, main, recorded_command
 from benchmarks.claims.catalogue import CATALOGUE
 from benchmarks.claims.entries import Claim, Control, Level, Probe, Sweep, Value, Variant, difference, values_of
 from benchmarks.claims.measures import Columns, Trained, changed
@@ -610,7 +610,7 @@ def test_run_writes_one_file_per_paper_and_updates_it(
     records = results.read(tmp_path / "test.json")
     assert [record["id"] for record in records] == ["F17", "F17@planted", "F11"], "in the order of the entries"
     assert all(record.keys() == results.KEYS for record in records)
-    assert records[0]["command"].endswith(f"run F17 --cache {cache} --device cpu --out {tmp_path}")
+    assert records[0]["command"] == "python -m benchmarks.claims run F17 --device cpu", "no folders of this machine"
     assert all(len(str(value).partition(".")[2]) <= results.DECIMALS for value in records[0]["all_of"][0]["per_seed"])
     before = records[2]
     assert main(["run", "F17", "--seeds", "2", *common]) == MISSING
@@ -621,6 +621,54 @@ def test_run_writes_one_file_per_paper_and_updates_it(
     table = capsys.readouterr().out.splitlines()
     assert [line.split(" | ")[:2] for line in table[2:]] == [["| F17", "inconclusive"], ["| F17@planted", "pass"], ["| F11", "reported"]]
     assert len({line.count("|") for line in table}) == 1
+
+
+def test_a_recorded_command_names_no_folder() -> None:
+    assert recorded_command(["run", "A6", "--out", "/a", "--seeds", "5", "--cache=/b", "--cache", "c"]) == "python -m benchmarks.claims run A6 --seeds 5"
+
+
+def test_verdicts_of_several_folders_are_merged(paper: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    common = ["--cache", str(cache), "--device", "cpu"]
+    monkeypatch.setenv("LONGTAIL_COMMIT", "abc")
+    first, second, whole = (tmp_path / name for name in ("first", "second", "whole"))
+    main(["run", "F11", *common, "--out", str(first)])
+    main(["run", "F17", *common, "--out", str(second)])
+    main(["run", "F11", *common, "--out", str(whole)])
+    before = results.read(whole / "test.json")
+    monkeypatch.setenv("LONGTAIL_COMMIT", "later")
+    main(["run", "F11", *common, "--out", str(first)])
+    assert main(["merge", str(second), str(first), str(first), "--out", str(whole)]) == COMPLETE, "the same record twice is no conflict"
+    records = results.read(whole / "test.json")
+    assert [record["id"] for record in records] == ["F17", "F11"], "in the order of the entries"
+    assert records == [*results.read(second / "test.json"), *results.read(first / "test.json")]
+    assert (before[0]["commit"], records[1]["commit"]) == ("abc", "later")
+
+
+def test_what_cannot_be_merged_changes_nothing(paper: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LONGTAIL_COMMIT", "abc")
+    first, other, out = (tmp_path / name for name in ("first", "other", "out"))
+    main(["run", "F11", "--cache", str(cache), "--device", "cpu", "--out", str(first)])
+    record = results.read(first / "test.json")[0]
+
+    def other_holds(changes: dict[str, Any], without: str = "") -> None:
+        changed_record = {key: value for key, value in {**record, **changes}.items() if key != without}
+        (other / "test.json").write_text(json.dumps({"format": results.FORMAT, "paper": "test", "verdicts": [changed_record]}))
+
+    other.mkdir()
+    for content, message in (
+        ({"commit": "later"}, "another verdict of F11"),
+        ({"uncommitted_changes": True}, "of code that no commit holds"),
+        ({"surprise": 1}, "lacks entries, or has others"),
+    ):
+        other_holds(content)
+        with pytest.raises(DataError, match=message):
+            results.merge([first, other], out)
+    other_holds({}, without="seeds")
+    with pytest.raises(DataError, match="lacks entries"):
+        results.merge([other], out)
+    with pytest.raises(DataError, match="holds no verdicts"):
+        results.merge([first, tmp_path / "nowhere"], out)
+    assert not out.exists()
 
 
 def test_out_of_time_says_what_is_missing(paper: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

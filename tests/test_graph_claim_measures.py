@@ -171,6 +171,16 @@ def test_dominance_correlates_components_with_frequency(tmp_path: Path) -> None:
     assert len(measured["refinement"].numerator) == 1
 
 
+def test_mean_weights_are_those_of_the_most_frequent_and_the_rarest_bin(tmp_path: Path) -> None:
+    # 20 labels of one document each and four of 20: five bins of 20 pairs, the four in bins of their own.
+    counts = np.array([1] * 20 + [20] * 4, dtype=np.int64)
+    weights = np.array([[0.5, 0.1, 0.4]] * 20 + [[0.0, 0.1, 0.9]] * 4, dtype=np.float32)
+    save_part(LabelComponents(("text", "gale1", "free"), weights, np.ones_like(weights), counts), tmp_path / "analysis" / "label_components")
+    measured = component_dominance(SimpleNamespace(run=tmp_path, seed=0))  # type: ignore[arg-type]  # all that it looks at
+    found = {name.removeprefix("weight of "): column.value for name, column in measured.items() if name.startswith("weight")}
+    assert found == pytest.approx({"refinement in head": 90, "refinement in tail": 40, "text and graph in head": 10, "text and graph in tail": 60})
+
+
 def test_dominance_needs_both_kinds_of_components(tmp_path: Path) -> None:
     save_part(components(np.ones((10, 1)), ("free",)), tmp_path / "analysis" / "label_components")
     with pytest.raises(ConfigError, match="not made of text"):

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.claims run [IDS ...]``, ``list`` and ``table``; from the repository root."""
+"""``python -m benchmarks.claims run [IDS ...]``, ``list``, ``table`` and ``merge FOLDERS ...``; from the repository root."""
 
 from __future__ import annotations
 
@@ -53,14 +53,18 @@ def parser() -> argparse.ArgumentParser:
     table = commands.add_parser("table", help="the verdicts as a Markdown table")
     table.add_argument("--out", type=Path, default=RESULTS, help="folder of the verdicts (default: %(default)s)")
     table.set_defaults(action=print_table)
+
+    merge = commands.add_parser("merge", help="put the verdicts of runs with folders of their own into one folder")
+    merge.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="what was --out of a run")
+    merge.add_argument("--out", type=Path, default=RESULTS, help="folder of the verdicts (default: %(default)s)")
+    merge.set_defaults(action=merge_verdicts)
     return top
 
 
 def run_claims(options: argparse.Namespace, arguments: list[str]) -> int:
     deadline = None if options.max_minutes is None else time.monotonic() + 60 * options.max_minutes
     workshop = Workshop(options.cache, device=options.device, data=options.data, deadline=deadline, say=say)
-    command = shlex.join(["python", "-m", "benchmarks.claims", *arguments])
-    where = results.provenance(command, workshop.device)
+    where = results.provenance(recorded_command(arguments), workshop.device)
     missing: list[str] = []
     for paper, claims in chosen_claims(options.ids, options.paper).items():
         for claim in claims:
@@ -81,6 +85,17 @@ def run_claims(options: argparse.Namespace, arguments: list[str]) -> int:
     return MISSING if missing else COMPLETE
 
 
+def recorded_command(arguments: Sequence[str]) -> str:
+    """The command without the folders it used: they change no verdict, and their paths are those of one machine."""
+    kept = list(arguments)
+    for option in ("--cache", "--out"):
+        while option in kept:
+            place = kept.index(option)
+            del kept[place : place + 2]
+    kept = [argument for argument in kept if not argument.startswith(("--cache=", "--out="))]
+    return shlex.join(["python", "-m", "benchmarks.claims", *kept])
+
+
 def remaining(claim: Claim, workshop: Workshop, seeds: range) -> str:
     needed = {workshop.folder(t.variant, t.data, t.seed): workshop.is_trained(t.variant, t.data, t.seed) for t in runner.trainings(claim, seeds)}
     return f"{sum(not done for done in needed.values())} of {len(needed)} trainings to do"
@@ -96,6 +111,11 @@ def list_claims(options: argparse.Namespace, arguments: list[str]) -> int:
 
 def print_table(options: argparse.Namespace, arguments: list[str]) -> int:
     say(results.table(options.out))
+    return COMPLETE
+
+
+def merge_verdicts(options: argparse.Namespace, arguments: list[str]) -> int:
+    say(f"verdicts of {', '.join(results.merge(options.folders, options.out))} are now in {options.out}")
     return COMPLETE
 
 

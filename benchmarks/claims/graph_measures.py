@@ -113,7 +113,9 @@ def component_dominance(trained: Trained) -> Columns:
     """Spearman's correlation, times 100, of label frequency with how much of a classifier comes from a component: weight x length.
 
     Over five bins of labels with as many training pairs each, for the free vector (``refinement``) and for both text components
-    together; and the mean over shuffled frequencies (``... by chance``). One number per training, so intervals come from seeds alone.
+    together; and the mean over shuffled frequencies (``... by chance``). ``weight of ... in head`` and ``in tail``: the mean weight of
+    a component in the bin of the most frequent and of the rarest labels, in percent. One number per training, so intervals come from
+    seeds alone.
     """
     part: Any = load_part(trained.run / "analysis" / "label_components")
     if not isinstance(part, LabelComponents) or "free" not in part.names or len(part.names) < 2:
@@ -122,9 +124,8 @@ def component_dominance(trained: Trained) -> Columns:
     true = _frequency_correlation(part, part.counts)
     chance = np.mean([_frequency_correlation(part, rng.permutation(part.counts)) for _ in range(SHUFFLES)], axis=0)
     names = ("refinement", "text and graph")
-    return {
-        name: Column(np.array([value]), np.ones(1)) for name, value in zip((*names, *(f"{name} by chance" for name in names)), (*true, *chance), strict=True)
-    }
+    values = dict(zip((*names, *(f"{name} by chance" for name in names)), (*true, *chance), strict=True)) | _mean_weights(part)
+    return {name: Column(np.array([value]), np.ones(1)) for name, value in values.items()}
 
 
 def _frequency_correlation(part: LabelComponents, counts: I64) -> tuple[float, float]:
@@ -135,6 +136,16 @@ def _frequency_correlation(part: LabelComponents, counts: I64) -> tuple[float, f
     filled = bins.n_labels > 0
     free, rest = (strength[:, [(name == "free") is is_free for name in part.names]].sum(axis=1)[filled] for is_free in (True, False))
     return float(spearmanr(bins.mean_frequency[filled], free).statistic), float(spearmanr(bins.mean_frequency[filled], rest).statistic)
+
+
+def _mean_weights(part: LabelComponents) -> dict[str, float]:
+    """Mean weights of the free component and of the others together, in the first and the last bin that has labels."""
+    bins = equal_volume(part.counts)
+    filled = np.flatnonzero(bins.n_labels > 0)
+    free = part.weights[:, part.names.index("free")].astype(np.float64)
+    sides = {"refinement": free, "text and graph": part.weights.sum(axis=1, dtype=np.float64) - free}
+    ends = {"head": filled[0], "tail": filled[-1]}
+    return {f"weight of {name} in {end}": float(values[bins.bin_of_label == place].mean()) for name, values in sides.items() for end, place in ends.items()}
 
 
 # ---- planted labels ----

@@ -46,6 +46,34 @@ def read(path: Path) -> list[dict[str, Any]]:
     return verdicts
 
 
+def merge(folders: Sequence[Path], out: Path) -> list[str]:
+    """Put the verdicts of `folders` (of runs beside each other, each with some of the claims) into `out`; gives the ids of their claims.
+
+    As in a run, they replace what `out` holds of these claims. Nothing is written unless all records are whole and of committed code,
+    and no claim comes twice with different records: which of two verdicts counts is not for a program to say.
+    """
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for folder in folders:
+        paths = {paper: folder / f"{paper}.json" for paper in PAPERS if (folder / f"{paper}.json").exists()}
+        if not paths:
+            raise DataError("the folder holds no verdicts", "give what was --out of a run", file=folder)
+        for paper, path in paths.items():
+            for record in read(path):
+                _refuse_unless_whole(record, path)
+                if found.setdefault(paper, {}).setdefault(record["id"], record) != record:
+                    raise DataError(f"another verdict of {record['id']} than in a folder before it", "leave out one of the two folders", file=path)
+    for paper, records in found.items():
+        update(out / f"{paper}.json", paper, records.values())
+    return [claim for records in found.values() for claim in records]
+
+
+def _refuse_unless_whole(record: Any, path: Path) -> None:
+    if not isinstance(record, dict) or record.keys() != KEYS:
+        raise DataError("a record lacks entries, or has others than a verdict", "run the claim again with this version", file=path)
+    if record["uncommitted_changes"]:
+        raise DataError(f"the verdict of {record['id']} is of code that no commit holds", "commit, and run the claim again", file=path)
+
+
 def table(folder: Path) -> str:
     """All verdicts as a Markdown table."""
     lines = [

@@ -11,10 +11,11 @@ import pytest
 
 from longtail import api
 from longtail.config import from_text
-from longtail.data.dataset import Dataset
+from longtail.data.dataset import Dataset, no_pairs
 from longtail.data.synthetic import SyntheticConfig, synthesise
 from longtail.evaluation import evaluate
 from longtail.recipes.direct import Direct, DirectConfig, default_epochs, default_rate, first_bias, related_labels
+from longtail.training.anchor_columns import AnchorsConfig, anchor_columns
 from longtail.training.prepare import prepare
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -37,16 +38,19 @@ def trained(data: Dataset, folder: Path, *settings: str) -> Any:
 
 def test_it_learns_and_label_text_helps_rare_labels(data: Dataset, tmp_path: Path) -> None:
     whole = trained(data, tmp_path / "whole")
-    alone = trained(data, tmp_path / "alone", "labels.text=false", "labels.documents=false")
-    assert whole["P@1"] > 40
+    alone = trained(data, tmp_path / "alone", "labels.text=false")
+    assert whole["P@1"] > 35
     assert whole["PSP@5"] > alone["PSP@5"] + 3
 
 
 @pytest.mark.parametrize(
     "settings",
     [
-        ("labels.free=false",), ("labels.neighbours=true",), ("labels.documents=false",), ("train.softmax=true",), ("encoder.residual=false",),
+        ("labels.free=false",), ("labels.neighbours=true",), ("labels.documents=true",), ("encoder.signed=false",), ("train.softmax=true",),
+        ("encoder.residual=false",),
         ("train.propensity=true", "train.smoothing=0.2", "encoder.token_dropout=0.2"), ("predict.index=hnsw",), ("ensemble.learners=2",),
+        ("anchors.weight=0.5",), ("anchors.weight=0.5", "labels.text=false"), ("anchors.weight=0.5", "labels.neighbours=true", "labels.documents=true"),
+        ("anchors.weight=0",),
     ],
     ids=" ".join,
 )  # fmt: skip
@@ -61,14 +65,14 @@ def test_data_without_label_text(data: Dataset, tmp_path: Path) -> None:
 
 def test_label_texts_become_documents_of_their_own_label(data: Dataset) -> None:
     ready = prepare(data, recipe().config.features)
-    documents, targets, masked = recipe().examples(ready, None)
+    documents, targets, masked = recipe("labels.documents=true").examples(ready)
     assert ready.label_texts is not None
     assert ready.label_texts.sparse is not None
     with_text = np.flatnonzero(np.diff(ready.label_texts.sparse.indptr) > 0)
     assert len(documents) == targets.shape[0] == ready.n_documents + len(with_text)
     np.testing.assert_array_equal(targets[ready.n_documents :].indices, with_text)
-    assert masked is None or masked.shape == targets.shape
-    assert len(recipe("labels.documents=false").examples(ready, None)[0]) == ready.n_documents
+    assert masked.shape == targets.shape
+    assert len(recipe().examples(ready)[0]) == ready.n_documents
 
 
 def test_related_labels_are_neither_right_nor_wrong_for_a_label_text(data: Dataset) -> None:
@@ -79,16 +83,15 @@ def test_related_labels_are_neither_right_nor_wrong_for_a_label_text(data: Datas
     targets = csr_array(np.array([[0, 1, 0, 0]], np.float32))
     small = replace(ready, targets=targets, masked=np.array([[0, 2]]))
     graph = csr_array(np.array([[2, 1, 0, 0], [3, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]], np.float32))
-    found = related_labels(small, small.masked_matrix(), graph).toarray()
+    found = related_labels(small, graph).toarray()
     np.testing.assert_array_equal(found, [[0, 1, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]])
-    assert related_labels(small, None, None).nnz == 0
+    assert related_labels(replace(small, masked=no_pairs()), None).nnz == 0
 
 
 def test_masked_pairs_reach_the_objective(data: Dataset) -> None:
     ready = prepare(data, recipe().config.features)
     assert len(ready.masked), "the planted data has documents that are labels"
-    masked = recipe().examples(ready, None)[2]
-    assert masked is not None
+    masked = recipe().examples(ready)[2]
     np.testing.assert_array_equal(np.stack(masked[: ready.n_documents].nonzero(), axis=1), ready.masked[np.lexsort((ready.masked[:, 1], ready.masked[:, 0]))])
 
 
@@ -100,6 +103,25 @@ def test_trust_grows_with_the_documents_of_a_label(data: Dataset) -> None:
     assert np.all(recipe("labels.free=false").trust(ready).numpy() == 0)
     # without text there is nothing else to trust
     assert np.all(recipe("labels.free=false").trust(replace(ready, label_texts=None)).numpy() == 1)
+
+
+def test_anchors_are_labels_in_training_and_gone_at_prediction(data: Dataset, tmp_path: Path) -> None:
+    ready = prepare(data, recipe().config.features)
+    anchors = anchor_columns(ready, AnchorsConfig(weight=0.5))
+    assert anchors is not None
+    documented = recipe("labels.documents=true")
+    plain, with_anchors = documented.examples(ready), documented.examples(ready, None, anchors)
+    labels, documents = ready.n_labels, ready.n_documents
+    assert len(with_anchors[0]) == len(plain[0])
+    assert with_anchors[1].shape == with_anchors[2].shape == (len(plain[0]), labels + anchors.count)
+    assert (with_anchors[1][:, :labels] != plain[1]).nnz == (with_anchors[2][:, :labels] != plain[2]).nnz == 0
+    assert (with_anchors[1][:documents, labels:] != anchors.documents).nnz == 0
+    assert with_anchors[1][documents:, labels:].sum() == anchors.labels.sum() > 0
+    trust = recipe("labels.trust=2").trust(ready, anchors)[labels:, 0].numpy()
+    degree = np.asarray(anchors.documents.sum(axis=0)).ravel()
+    np.testing.assert_allclose(trust, degree / (degree + 2), rtol=1e-6)
+    ranker: Any = api.train(data, tmp_path / "run", recipe("anchors.weight=0.5"), device="cpu").bundle.ranker
+    assert ranker.index.vectors.shape[0] == labels
 
 
 def test_no_graph_where_labels_never_occur_together(data: Dataset, tmp_path: Path) -> None:
@@ -117,7 +139,7 @@ def test_no_graph_where_labels_never_occur_together(data: Dataset, tmp_path: Pat
 
 def test_epochs_follow_from_the_number_of_documents() -> None:
     assert [default_epochs(n) for n in (10, 12_394, 80_657, 505_916, 10**8)] == [60, 60, 25, 10, 8]
-    assert [round(default_rate(n), 4) for n in (10, 25_000, 100_000, 400_000, 10**8)] == [0.001, 0.001, 0.002, 0.004, 0.005]
+    assert [round(default_rate(n), 4) for n in (10, 25_000, 100_000, 400_000, 10**8)] == [0.0005, 0.0005, 0.001, 0.002, 0.0025]
 
 
 def test_first_bias_is_the_logit_of_the_average_label(data: Dataset) -> None:

@@ -154,8 +154,9 @@ class Dataset:
     def hold_out(self, share: float, seed: int) -> Dataset:
         """Training documents split by seed: `share` of them become the test side. The real test side is not touched.
 
-        This is how everything is chosen: on a slice of the training data, never on the test split. Pairs whose reverse is left
-        in training are masked, as in test splits of data whose documents are labels: a choice would be made by who copies best.
+        This is how everything is chosen: on a slice of the training data, never on the test split. It is like a test split: pairs
+        whose reverse is left in training are masked (a choice would be made by who copies best), labels that no training document is
+        left of are not asked for (a choice would be made by who guesses them from their text), nor are documents of such labels alone.
         Anchors that are held-out documents leave the graphs, as test documents do when data is read.
         """
         from longtail.data.graph_files import drop_test_anchors
@@ -169,14 +170,16 @@ class Dataset:
                 "use a share between 0 and 1 that leaves documents on both sides, or more data",
             )
         order = np.random.default_rng([seed, 0x7A11]).permutation(n)
-        kept, out = np.sort(order[held:]), np.sort(order[:held])
-        unseen = self.train.documents.rows(out)
+        kept, out = self.train.rows(np.sort(order[held:])), self.train.rows(np.sort(order[:held]))
+        seen = np.bincount(kept.targets.indices, minlength=len(self.labels)) > 0
+        asked = out.targets.multiply(seen[None, :].astype(np.float32)).tocsr()
+        asked.eliminate_zeros()
         slice_of = replace(
             self,
             name=f"{self.name}[held out {share:g}, seed {seed}]",
-            train=self.train.rows(kept),
-            test=self.train.rows(out),
-            graphs={name: drop_test_anchors(graph.document_rows(kept), unseen)[0] for name, graph in self.graphs.items()},
+            train=kept,
+            test=replace(out, targets=asked).rows(np.flatnonzero(np.diff(asked.indptr) > 0)),
+            graphs={name: drop_test_anchors(graph.document_rows(np.sort(order[held:])), out.documents)[0] for name, graph in self.graphs.items()},
         )
         test = slice_of.need_test()
         masked = np.unique(np.concatenate([test.masked, check_reciprocal(slice_of).test]), axis=0)

@@ -30,15 +30,16 @@ class BagEncoder(Encoder):
 
 
 class BagSum(Encoder):
-    """a = sum of weight * vector of each feature, with either sign: what a `DocumentBlock` turns into x. Paper: ECLARE Sec. 3.1."""
+    """a = dropout(sum of weight * vector of each feature), with either sign: what a `DocumentBlock` turns into x. Paper: ECLARE Sec. 3.1."""
 
-    def __init__(self, table: RowTable) -> None:
+    def __init__(self, table: RowTable, *, dropout: float = 0.0) -> None:
         super().__init__()
         self.table = table
+        self.dropout = nn.Dropout(dropout)
         self.width = int(table.weight.shape[1])
 
     def forward(self, batch: TensorBatch) -> Encoded:
-        a_BD: Tensor = self.table(batch.need_sparse())
+        a_BD: Tensor = self.dropout(self.table(batch.need_sparse()))
         return Encoded(a_BD, a_BD)
 
 

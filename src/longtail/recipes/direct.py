@@ -1,14 +1,15 @@
 """`direct`: every label against every document, no clusters, no shortlist, no negatives to choose. The default recipe.
 
-    v = ReLU(E x)             weighted sum of the vectors of a document's words, word pairs and character 4-grams
+    v = E x                   weighted sum of the vectors of a document's words, word pairs and character 4-grams
     z = v + ReLU(R v)         a residual
     w_l = g (E Z)_l + n_l / (n_l + trust) f_l
                               the label's text in the same vectors, and a free vector f_l that counts the more, the more
                               documents n_l the label has; optionally its neighbours' text in a label graph
     loss                      binary cross-entropy over all labels: on a GPU cheaper than looking for hard negatives
 
-Label texts are training documents as well, of their own label: a label of one document has two. Related labels are neither
-right nor wrong for them. What the data lacks is left out: without label text rows are free vectors.
+While it trains, anchors of the data's graphs are labels as well; none of them is left at prediction. What the data lacks is left out:
+without label text rows are free vectors. Label texts can be training documents of their own label (`labels.documents`): it teaches that
+the text of a label has no other label, which is wrong where labels are documents, too.
 
 The idea of composed rows is ECLARE's; that all negatives are affordable is a matter of the hardware. The choices were made on
 validation slices: `benchmarks/results/direct_ablation.json`.
@@ -27,7 +28,7 @@ from longtail.engine.indexed_rows import IndexedRows
 from longtail.features.settings import FeaturesConfig
 from longtail.graph.label_graph import LabelGraphConfig, label_graph
 from longtail.metrics import constants_for, inverse_propensities
-from longtail.nn.bag_encoder import BagEncoder
+from longtail.nn.bag_encoder import BagEncoder, BagSum
 from longtail.nn.batches import Documents
 from longtail.nn.blocks import Residual
 from longtail.nn.dense_encoder import DenseEncoder
@@ -38,6 +39,7 @@ from longtail.recipes.base import EnsembleConfig, Recipe
 from longtail.search.index import IndexKind, build_index
 from longtail.search.smoothing import smoothed_targets
 from longtail.training.all_labels import AllLabels, Truth
+from longtail.training.anchor_columns import AnchorColumns, AnchorsConfig, anchor_columns
 from longtail.training.freeze import array, frozen_encoder, frozen_refinement
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
@@ -48,7 +50,7 @@ from longtail.types import F32, Batch, Csr
 # Epochs by the number of examples, where the settings leave it open: more of them need fewer looks at each.
 _EPOCHS_SCALE, _FEWEST_EPOCHS, _MOST_EPOCHS = 7000, 8, 60
 # And the rate: many examples drown the noise of large steps, few are learnt by heart.
-_RATE, _RATE_EXAMPLES, _LOWEST_RATE, _HIGHEST_RATE = 0.002, 100_000, 0.001, 0.005
+_RATE, _RATE_EXAMPLES, _LOWEST_RATE, _HIGHEST_RATE = 0.001, 100_000, 0.0005, 0.0025
 # A look at all label texts costs more than a step.
 _TEXT_EVERY = {"cpu": 8, "cuda": 4}
 
@@ -58,6 +60,7 @@ class EncoderConfig:
     width: int = setting(512, "numbers per document vector", low=2)
     dropout: float = setting(0.5, "share of numbers dropped after each ReLU", low=0, high=0.99)
     token_dropout: float = setting(0.0, "share of a document's features dropped in a step", low=0, high=0.99)
+    signed: bool = setting(True, "v has no ReLU: documents and label texts are sums of the same vectors")
     residual: bool = setting(True, "a residual between v and the classifiers")
 
 
@@ -66,7 +69,7 @@ class LabelsConfig:
     text: bool = setting(True, "label text is part of a label's classifier")
     neighbours: bool = setting(False, "the text of neighbours in the label graph, too")
     neighbour_gain: float = setting(1.0, "what neighbours' text counts at first; it is trained", low=0)
-    documents: bool = setting(True, "label texts are training documents of their own label")
+    documents: bool = setting(False, "label texts are training documents of their own label")
     document_negatives: float = setting(1.0, "how much it counts that a label's text does not have the other labels", low=1e-6, high=1)
     free: bool = setting(True, "a free vector per label is part of its classifier")
     trust: float = setting(1.0, "documents at which a label uses half of its free vector; 0: all of it from the first on", low=0)
@@ -77,7 +80,7 @@ class LabelsConfig:
 class TrainConfig:
     epochs: int = setting(0, "passes over the examples; 0: 7000 / sqrt(examples), at least 8 and at most 60", low=0)
     batch: int = setting(512, "documents per step; adapts to small and large data, an epoch has 64 to 512 steps", low=1)
-    rate: float = setting(0.0, "highest learning rate of Adam; 0: 0.002 sqrt(examples / 100,000), from 0.001 to 0.005", low=0)
+    rate: float = setting(0.0, "highest learning rate of Adam; 0: 0.001 sqrt(examples / 100,000), from 0.0005 to 0.0025", low=0)
     warm_up: float = setting(0.25, "share of the training in which the rate rises", low=0, high=1)
     text_every: int = setting(0, "steps between two looks at the label texts; 0: 4 on a GPU, 8 on a CPU", low=0)
     smoothing: float = setting(0.0, "target of labels that are neighbours of a document's labels; 0: none", low=0, high=1)
@@ -95,6 +98,7 @@ class DirectConfig:
     features: FeaturesConfig = section(FeaturesConfig, "which texts are read, and how they become numbers", subwords="chars")
     encoder: EncoderConfig = section(EncoderConfig, "from a text to a vector")
     labels: LabelsConfig = section(LabelsConfig, "what a label's classifier is made of")
+    anchors: AnchorsConfig = section(AnchorsConfig, "graphs of documents and labels with anchors, in training only")
     train: TrainConfig = section(TrainConfig, "how it is trained")
     predict: PredictConfig = section(PredictConfig, "how it predicts")
     ensemble: EnsembleConfig = section(EnsembleConfig, "several models as one")
@@ -114,7 +118,8 @@ class Direct(Recipe):
         width = self.config.encoder.width
         words = data.featurizer.width if data.documents.dense is None else 0
         entries = sum(batch.sparse.nnz for batch in (data.documents, data.label_texts) if batch is not None and batch.sparse is not None)
-        return 4 * width * (3 * words + 8 * data.n_labels) + 3 * 8 * entries + 2**29
+        anchors = sum(len(graph.anchors) for graph in data.graphs.values() if graph.anchors is not None) if self.config.anchors.weight else 0
+        return 4 * width * (3 * words + 8 * (data.n_labels + anchors)) + 3 * 8 * entries + 2**29
 
     def surrogate(self, data: TrainingSet, run: Run) -> None:
         """Module I: E is learnt on the task itself."""
@@ -128,33 +133,33 @@ class Direct(Recipe):
     def classify(self, data: TrainingSet, surrogate: None, shortlister: None, model: None, run: Run) -> IndexedRows:
         """Module IV: encoder and classifiers together, against all labels."""
         c = self.config
-        graph = self.label_graph(data, run)
-        documents, targets, masked = self.examples(data, graph)
+        graph, anchors = self.label_graph(data, run), anchor_columns(data, c.anchors)
+        documents, targets, masked = self.examples(data, graph, anchors)
         encoder = self.new_encoder(data, run).to(run.device)
         block = Residual(encoder.width, run.rng("residual"), dropout=c.encoder.dropout, mode="off").to(run.device) if c.encoder.residual else None
-        texts = self.texts(data, graph, encoder)
+        texts = self.texts(data, graph, anchors, encoder)
         truth = Truth.of(
             targets,
             masked,
             run.device,
-            weights=self.propensity_weights(data, run) if c.train.propensity else None,
+            weights=self.weights(data, anchors, run),
             negatives_count=self.negatives_count(data, len(documents)),
             loss="softmax" if c.train.softmax else "bce",
         )
         objective = AllLabels(
             encoder if block is None else Refined(encoder, block),
             texts,
-            self.trust(data).to(run.device),
+            self.trust(data, anchors).to(run.device),
             first_bias(targets).to(run.device),
             Documents(documents, run.device),
             truth,
-            start=None if texts is not None else random_rows(data.n_labels, encoder.width, run).to(run.device),
+            start=None if texts is not None else random_rows(targets.shape[1], encoder.width, run).to(run.device),
             text_every=c.train.text_every or _TEXT_EVERY[run.device],
             token_dropout=c.encoder.token_dropout,
         )
         epochs, rate = c.train.epochs or default_epochs(len(documents)), c.train.rate or default_rate(len(documents))
         fit_stage(objective, run, "training", epochs=epochs, batch=c.train.batch, schedule=OneCycle(rate, c.train.warm_up))
-        rows = array(objective.final_rows())
+        rows = array(objective.final_rows()[: data.n_labels])
         return IndexedRows(frozen_encoder(encoder), frozen_refinement(block), build_index(rows, c.predict.index, similarity="dot"))
 
     def label_graph(self, data: TrainingSet, run: Run) -> Csr | None:
@@ -166,21 +171,24 @@ class Direct(Recipe):
         graph = label_graph(data.targets, c.labels.graph, run.rng("label graph"), given)
         return graph if graph.nnz > data.n_labels else None
 
-    def examples(self, data: TrainingSet, graph: Csr | None) -> tuple[Batch, Csr, Csr | None]:
-        """Documents, (N, L) targets and masked pairs (None: no such pairs), with the label texts as documents behind."""
-        from scipy.sparse import csr_array, eye_array, vstack
+    def examples(self, data: TrainingSet, graph: Csr | None = None, anchors: AnchorColumns | None = None) -> tuple[Batch, Csr, Csr]:
+        """Documents, (N, L) targets and masked pairs. Label texts are documents behind the others, anchors labels behind the others."""
+        from scipy.sparse import csr_array, eye_array, hstack, vstack
 
-        documents, targets = data.documents, data.targets
-        masked = data.masked_matrix()
-        texts = None if data.label_texts is None else data.label_texts.sparse
+        documents, targets, masked = data.documents, data.targets, data.masked_matrix()
+        if masked is None:
+            masked = csr_array(targets.shape, dtype=np.float32)
         if self.config.train.smoothing and graph is not None:
             targets = smoothed_targets(targets, graph, self.config.train.smoothing)
+        of_labels, unknown = eye_array(data.n_labels, dtype=np.float32, format="csr"), related_labels(data, graph)
+        if anchors is not None:
+            targets, of_labels = hstack([targets, anchors.documents], format="csr"), hstack([of_labels, anchors.labels], format="csr")
+            masked, unknown = hstack([masked, anchors.own_documents], format="csr"), hstack([unknown, anchors.own_labels], format="csr")
+        texts = None if data.label_texts is None else data.label_texts.sparse
         if self.config.labels.documents and texts is not None and documents.sparse is not None:
             named = np.flatnonzero(np.diff(texts.indptr) > 0)
             documents = Batch(sparse=vstack([documents.sparse, texts[named]], format="csr"))
-            targets = vstack([targets, eye_array(data.n_labels, dtype=np.float32, format="csr")[named]], format="csr")
-            unknown = related_labels(data, masked, graph)[named]
-            masked = vstack([csr_array(data.targets.shape, dtype=np.float32) if masked is None else masked, unknown], format="csr")
+            targets, masked = vstack([targets, of_labels[named]], format="csr"), vstack([masked, unknown[named]], format="csr")
         return documents, targets, masked
 
     def negatives_count(self, data: TrainingSet, examples: int) -> F32 | None:
@@ -194,38 +202,59 @@ class Direct(Recipe):
         c = self.config.encoder
         if data.documents.dense is not None:
             return DenseEncoder(data.documents.dense.shape[1], run.rng("encoder"), project_to=c.width, dropout=c.dropout)
-        return BagEncoder(RowTable.random(data.featurizer.width, c.width, run.rng("encoder"), run.device), dropout=c.dropout)
+        table = RowTable.random(data.featurizer.width, c.width, run.rng("encoder"), run.device)
+        return BagSum(table, dropout=c.dropout) if c.signed else BagEncoder(table, dropout=c.dropout)
 
-    def texts(self, data: TrainingSet, graph: Csr | None, encoder: Encoder) -> TextRows | None:
+    def texts(self, data: TrainingSet, graph: Csr | None, anchors: AnchorColumns | None, encoder: Encoder) -> TextRows | None:
+        from scipy.sparse import vstack
+
         c = self.config.labels
-        if not c.text or data.label_texts is None or data.label_texts.sparse is None or not isinstance(encoder, BagEncoder):
+        if not c.text or data.label_texts is None or data.label_texts.sparse is None or not isinstance(encoder, BagEncoder | BagSum):
             return None
-        return TextRows(encoder.table, data.label_texts.sparse, graph if c.neighbours else None, graph_gain=c.neighbour_gain)
+        neighbours = graph if c.neighbours else None
+        if anchors is None:
+            return TextRows(encoder.table, data.label_texts.sparse, neighbours, graph_gain=c.neighbour_gain)
+        texts = vstack([data.label_texts.sparse, anchors.texts], format="csr")
+        if neighbours is not None:
+            neighbours = neighbours.copy()
+            neighbours.resize(texts.shape[0], texts.shape[0])
+        return TextRows(encoder.table, texts, neighbours, graph_gain=c.neighbour_gain)
 
-    def trust(self, data: TrainingSet) -> Tensor:
-        """(L, 1): the share of its free vector that a label uses."""
+    def trust(self, data: TrainingSet, anchors: AnchorColumns | None = None) -> Tensor:
+        """(L, 1): the share of its free vector that a label uses; anchors behind."""
         c = self.config.labels
-        counts = data.label_counts().astype(np.float32)
+        counts = data.label_counts()
+        if anchors is not None:
+            counts = np.concatenate([counts, np.bincount(anchors.documents.indices, minlength=anchors.count)])
         # Where there is no text, the free vector is all there is.
         alone = not c.text or data.label_texts is None
-        share = np.ones_like(counts) if alone or not c.trust else counts / (counts + np.float32(c.trust))
+        share = np.ones(len(counts), np.float32) if alone or not c.trust else (counts / (counts + c.trust)).astype(np.float32)
         return torch.from_numpy(share * np.float32(c.free or alone))[:, None]
 
-    def propensity_weights(self, data: TrainingSet, run: Run) -> Tensor:
-        """(L,), their mean over positives being 1, so that the balance of positives and negatives stays."""
-        constants, counts = constants_for(""), data.label_counts()
-        weights = inverse_propensities(counts, data.n_documents, constants.a, constants.b)
-        return torch.from_numpy((weights / np.average(weights, weights=np.maximum(counts, 1e-9))).astype(np.float32)).to(run.device)
+    def weights(self, data: TrainingSet, anchors: AnchorColumns | None, run: Run) -> Tensor | None:
+        """(L,): what a positive of each label counts, anchors behind; None: all the same."""
+        of_labels = propensity_weights(data) if self.config.train.propensity else np.ones(data.n_labels, np.float32)
+        if anchors is None:
+            return torch.from_numpy(of_labels).to(run.device) if self.config.train.propensity else None
+        of_anchors = np.full(anchors.count, self.config.anchors.weight, np.float32)
+        return torch.from_numpy(np.concatenate([of_labels, of_anchors])).to(run.device)
 
 
-def related_labels(data: TrainingSet, masked: Csr | None, graph: Csr | None) -> Csr:
+def propensity_weights(data: TrainingSet) -> F32:
+    """(L,), their mean over positives being 1, so that the balance of positives and negatives stays."""
+    constants, counts = constants_for(""), data.label_counts()
+    weights = inverse_propensities(counts, data.n_documents, constants.a, constants.b)
+    return (weights / np.average(weights, weights=np.maximum(counts, 1e-9))).astype(np.float32)
+
+
+def related_labels(data: TrainingSet, graph: Csr | None) -> Csr:
     """(L, L) CSR of ones: labels that may well be right for the text of another label; to call them wrong would teach nonsense.
 
     They are its neighbours in the label graph, and the labels of documents that it is paired with as "the same thing".
     """
     from scipy.sparse import csr_array
 
-    related = csr_array((data.n_labels, data.n_labels), dtype=np.float32)
+    related, masked = csr_array((data.n_labels, data.n_labels), dtype=np.float32), data.masked_matrix()
     if graph is not None:
         related = related + graph
     if masked is not None:
