@@ -17,7 +17,7 @@ ROOT = Path(longtail.__file__).parent
 # From top to bottom; a room may import rooms above it and itself (docs/architecture.md).
 ROOMS = [
     *("errors", "config", "types", "compiled", "persistence", "metrics", "data", "features", "graph", "search", "engine", "nn", "training"),
-    *("recipes", "pipeline", "bundle", "predictor", "evaluation", "compare", "diagnosis", "packing", "api", "demo", "serve", "report", "cli"),
+    *("recipes", "pipeline", "bundle", "predictor", "evaluation", "compare", "diagnosis", "packing", "export", "api", "demo", "serve", "report", "cli"),
 ]
 
 TORCH_ROOMS = {"nn", "training", "recipes"}

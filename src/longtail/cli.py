@@ -128,6 +128,10 @@ def parser() -> Parser:
     add_data(c, "--data")
     c.add_argument("--json", type=Path, metavar="FILE")
 
+    c = command("export", export, "write the transformer of a model as an ONNX graph with its tokenizer, for other programs")
+    c.add_argument("model", type=Path, metavar="RUN", help="a run or a bundle")
+    c.add_argument("out", type=Path, metavar="OUT", help="the new folder")
+
     c = command("compare", compare, "differences between two models with intervals (paired bootstrap), also by label frequency")
     c.add_argument("a", type=Path, metavar="RUN_A", help="a run, a bundle, or predictions as npz")
     c.add_argument("b", type=Path, metavar="RUN_B")
@@ -344,6 +348,14 @@ def pack(options: argparse.Namespace) -> None:
     print(report.render())
     if options.json:
         write_json_file(options.json, asdict(report))
+
+
+def export(options: argparse.Namespace) -> None:
+    from longtail.export import export as run_export
+    from longtail.predictor import Predictor
+
+    run_export(Predictor.open(options.model), options.out)
+    print(f"wrote {options.out}")
 
 
 def compare(options: argparse.Namespace) -> None:

@@ -181,14 +181,15 @@ def test_dropout_is_the_checkpoints_and_only_in_training(tmp_path: Path) -> None
 
 def test_groups_hold_every_text_with_tokens_once_and_pad_little() -> None:
     lengths = np.random.default_rng(0).integers(0, 65, 1000)
-    groups = groups_by_length(lengths)
-    assert 1 < len(groups) <= 5
+    groups = groups_by_length(lengths, 4000)
+    assert 3 < len(groups) < 9
     np.testing.assert_array_equal(np.sort(np.concatenate(groups)), np.flatnonzero(lengths))
-    assert all(len(rows) >= 64 for rows in groups)
+    assert all(lengths[rows].sum() >= 4000 for rows in groups)
     padded = sum(len(rows) * lengths[rows].max() for rows in groups)
     assert padded < 0.75 * np.count_nonzero(lengths) * lengths.max()
-    assert groups_by_length(np.zeros(3, np.int64)) == []
-    assert [rows.tolist() for rows in groups_by_length(np.array([3, 0, 30]))] == [[0, 2]]
+    assert groups_by_length(np.zeros(3, np.int64), 10) == []
+    assert [rows.tolist() for rows in groups_by_length(np.array([3, 0, 30]), 100)] == [[0, 2]]
+    assert [rows.tolist() for rows in groups_by_length(np.array([30, 3, 2, 31]), 5)] == [[1, 2], [0, 3]]
 
 
 def test_blocks_hold_every_text_with_tokens_once() -> None:

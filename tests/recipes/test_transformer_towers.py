@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 from tests.checkpoints import write_checkpoint
 from tests.conftest import ANIMALS
+from tests.test_cli import fails
 
 from longtail import api
+from longtail.cli import main
 from longtail.data.dataset import Dataset
 from longtail.engine.checkpoint import read_checkpoint
 from longtail.engine.transformer import FrozenTransformer
@@ -82,6 +84,21 @@ def test_it_can_be_packed(dtype: Any, folder: Path, planted: Dataset, tmp_path: 
     assert after < (0.7 if dtype == "float16" else 0.5) * before
     first, second = report.accuracy["P@1"]
     assert abs(first - second) < 10
+
+
+def test_it_can_be_exported(folder: Path, planted: Dataset, tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    predictor = api.train(planted, tmp_path / "run", api.make_recipe("dexml", assignments=settings(folder, "train.epochs=1")), device="cpu")
+    assert main(["export", str(tmp_path / "run"), str(tmp_path / "out")]) == 0
+    assert (tmp_path / "out" / "tokenizer.json").read_text() == read_tokenizer(folder)
+    assert "exists already" in fails(capsys, "export", str(tmp_path / "run"), str(tmp_path / "out"))[0]
+    assert "no transformer" in fails(capsys, "export", str(tiny_run), str(tmp_path / "other"))[0]
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = onnxruntime.InferenceSession(str(tmp_path / "out" / "encoder.onnx"), providers=["CPUExecutionProvider"])
+    batch = predictor.bundle.featurizer.batch_of_texts(["a cat", "the dog noise1"])
+    assert batch.tokens is not None
+    given = {"tokens": np.maximum(batch.tokens, 0).astype(np.int64), "there": (batch.tokens >= 0).astype(np.float32)}
+    encoder = predictor.bundle.ranker.encoder  # type: ignore[attr-defined]  # rankers of two towers have one
+    np.testing.assert_allclose(session.run(["vectors"], given)[0], encoder.encode(batch), atol=1e-5)
 
 
 def test_half_of_the_bytes_give_the_same_checkpoint(folder: Path, tmp_path: Path) -> None:

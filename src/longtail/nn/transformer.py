@@ -19,10 +19,9 @@ from longtail.nn.batches import TensorBatch, sent
 from longtail.nn.encoded import Encoded, Encoder
 from longtail.types import I64
 
-# Texts of like length go through together. More groups pad less, but each costs a pass with its own kernel launches.
+# Texts of like length go through together. More groups pad less, but each is a pass of its own: with fewer tokens a GPU waits for its launches.
 _STEP = 8
-_GROUPS = 4
-_FEWEST = 64
+_FEWEST_TOKENS = {"cpu": 1024, "cuda": 8192}
 
 
 class Layer(nn.Module):
@@ -64,7 +63,7 @@ class Transformer(Encoder):
 
     def forward(self, batch: TensorBatch) -> Encoded:
         tokens_BT, lengths = batch.need_tokens(), batch.need_lengths()
-        groups = groups_by_length(lengths)
+        groups = groups_by_length(lengths, _FEWEST_TOKENS[tokens_BT.device.type])
         found = [tokens_BT.new_zeros((0, self.width), dtype=torch.float32)]
         found += [self._means(tokens_BT[sent(rows, tokens_BT.device), : int(lengths[rows].max())]) for rows in groups]
         places = np.concatenate([np.zeros(0, np.int64), *groups])
@@ -82,18 +81,18 @@ class Transformer(Encoder):
         return means
 
 
-def groups_by_length(lengths: I64) -> list[I64]:
-    """Rows of texts of like length, in at most `_GROUPS` groups, none small unless it is the only one. Texts without tokens are in none."""
+def groups_by_length(lengths: I64, fewest: int) -> list[I64]:
+    """Rows of texts of like length, each group with `fewest` tokens at least unless it is the only one. Texts without tokens are in none."""
     rounded = -(-lengths // _STEP)
     order = np.argsort(rounded, kind="stable")
     order = order[np.searchsorted(rounded[order], 1) :]
-    fewest = max(_FEWEST, -(-len(order) // _GROUPS))
+    tokens, sizes = np.append(0, np.cumsum(lengths[order])), rounded[order]
     groups: list[I64] = []
     start = 0
     while start < len(order):
-        # At least `fewest`, then on to the end of those of the same rounded length.
-        last = rounded[order[min(start + fewest, len(order)) - 1]]
-        stop = int(np.searchsorted(rounded[order], last, side="right"))
-        groups.append(order[start : len(order) if len(order) - stop < _FEWEST else stop])
+        # As many as make `fewest` tokens, then on to the end of those of the same rounded length.
+        enough = min(int(np.searchsorted(tokens, tokens[start] + fewest)), len(order))
+        stop = int(np.searchsorted(sizes, sizes[enough - 1], side="right"))
+        groups.append(order[start : len(order) if tokens[-1] - tokens[stop] < fewest else stop])
         start += len(groups[-1])
     return groups
