@@ -187,6 +187,9 @@ def test_groups_hold_every_text_with_tokens_once_and_pad_little() -> None:
     assert all(lengths[rows].sum() >= 4000 for rows in groups)
     padded = sum(len(rows) * lengths[rows].max() for rows in groups)
     assert padded < 0.75 * np.count_nonzero(lengths) * lengths.max()
+    many = groups_by_length(np.full(5000, 30), 4000)
+    np.testing.assert_array_equal(np.concatenate(many), np.arange(5000))
+    assert all(len(rows) * 30 <= 2**16 for rows in many), "memory is bounded"
     assert groups_by_length(np.zeros(3, np.int64), 10) == []
     assert [rows.tolist() for rows in groups_by_length(np.array([3, 0, 30]), 100)] == [[0, 2]]
     assert [rows.tolist() for rows in groups_by_length(np.array([30, 3, 2, 31]), 5)] == [[1, 2], [0, 3]]

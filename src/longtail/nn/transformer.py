@@ -22,6 +22,8 @@ from longtail.types import I64
 # Texts of like length go through together. More groups pad less, but each is a pass of its own: with fewer tokens a GPU waits for its launches.
 _STEP = 8
 _FEWEST_TOKENS = {"cpu": 1024, "cuda": 8192}
+# Beyond so many there is nothing to gain, and memory to lose.
+_MOST_TOKENS = 1 << 16
 
 
 class Layer(nn.Module):
@@ -76,8 +78,9 @@ class Transformer(Encoder):
         x_BTD = self.dropout(self.norm(x_BTD))
         for layer in self.layers:
             x_BTD = layer(x_BTD, there_BT)
+        # A sum, not a product of matrices: autocast would round that to bf16.
         kept_BT = there_BT.float()
-        means: Tensor = torch.einsum("btd,bt->bd", x_BTD.float(), kept_BT) / kept_BT.sum(dim=1, keepdim=True)
+        means: Tensor = (x_BTD.float() * kept_BT[:, :, None]).sum(dim=1) / kept_BT.sum(dim=1, keepdim=True)
         return means
 
 
@@ -93,6 +96,8 @@ def groups_by_length(lengths: I64, fewest: int) -> list[I64]:
         # As many as make `fewest` tokens, then on to the end of those of the same rounded length.
         enough = min(int(np.searchsorted(tokens, tokens[start] + fewest)), len(order))
         stop = int(np.searchsorted(sizes, sizes[enough - 1], side="right"))
-        groups.append(order[start : len(order) if tokens[-1] - tokens[stop] < fewest else stop])
-        start += len(groups[-1])
+        stop = len(order) if tokens[-1] - tokens[stop] < fewest else stop
+        rows = order[start:stop]
+        groups += np.array_split(rows, -(-len(rows) * int(lengths[rows].max()) // _MOST_TOKENS))
+        start = stop
     return groups
