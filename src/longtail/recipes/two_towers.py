@@ -70,7 +70,8 @@ class TowerTrainConfig:
     rate: float = setting(0.002, "highest learning rate of Adam (bag of words)", low=0)
     margin: float = setting(0.3, "triplets: by how much a document must be nearer to its label than to others", low=0)
     hardest: int = setting(12, "triplets: negatives per document at most, the nearest; 0: all of the batch", low=0)
-    temperature: float = setting(0.15, "other losses: what a cosine is divided by", low=1e-3)
+    # Chosen on slices of training sides (benchmarks/results/tower_temperature.json): best of five for softmax, and for PSP of the logistic loss.
+    temperature: float = setting(0.1, "other losses: what a cosine is divided by", low=1e-3)
     random: int = setting(1000, "labels drawn for a step beside those of its documents; as many as there are labels: all", low=0)
     mined: int = setting(20, "ance: hard negatives per document that are looked up, one of them per step", low=1)
     refresh: int = setting(5, "epochs between two looks for hard negatives or clusters", low=1)
