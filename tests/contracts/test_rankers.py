@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
+from tests.checkpoints import write_checkpoint
+from tests.conftest import ANIMALS
 
 from longtail import api
 from longtail.config import from_text
@@ -45,7 +47,10 @@ SMALL = (
 
 @dataclass(frozen=True)
 class Variant:
-    """A recipe with settings as ``a.b=c``, and how documents come: as text, also with graphs, or as dense or sparse vectors."""
+    """A recipe with settings as ``a.b=c``, and how documents come: as text, also with graphs, or as dense or sparse vectors.
+
+    CHECKPOINT in settings is the folder of a small pretrained transformer.
+    """
 
     recipe: str
     settings: tuple[str, ...]
@@ -149,6 +154,9 @@ VARIANTS = {
     "ramen-ngame": towers("ramen", "base=ngame", "regularise.prune=inbatch", "graphs.completion=none"),
     "ramen-dexml": towers("ramen", "base=dexml", "bandit.reward=heldout", "bandit.block=3"),
     "ramen-siamese": towers("ramen", "base=siamese", "bandit.enabled=false"),
+    "ramen-eclare": towers("ramen", "base=eclare", "eclare.surrogate.width=8", "eclare.surrogate.epochs=2", "eclare.shortlist.beam=1", "bandit.block=3"),
+    "ance-transformer": towers("ance", "features.checkpoint=CHECKPOINT", "features.length=8", "encoder.rate=0.01"),
+    "ramen-transformer": towers("ramen", "base=ngame", "features.checkpoint=CHECKPOINT", "features.length=8", "encoder.rate=0.01"),
 }
 
 
@@ -228,10 +236,14 @@ def train(variant: Variant, data: Dataset, run: Path, seed: int = 0) -> Ranker:
 def workshop(tmp_path_factory: pytest.TempPathFactory, planted: Dataset, planted_with_graphs: Dataset, one_thread: None) -> Callable[[str], Trained]:
     """Trains each variant once."""
     finished: dict[str, Trained] = {}
+    words = [*ANIMALS, "the", "noise", *(f"##{n}" for n in range(50))]
+    checkpoint = write_checkpoint(tmp_path_factory.mktemp("checkpoint") / "small", words, layers=1, dropout=0.1)
 
     def trained(name: str) -> Trained:
         if name not in finished:
-            variant, run = VARIANTS[name], tmp_path_factory.mktemp("rankers") / name
+            run = tmp_path_factory.mktemp("rankers") / name
+            settings = tuple(each.replace("CHECKPOINT", str(checkpoint)) for each in VARIANTS[name].settings)
+            variant = replace(VARIANTS[name], settings=settings)
             plain = {"text": planted, "graphs": planted_with_graphs}
             data = plain.get(variant.documents) or with_vectors(planted, variant.documents)
             finished[name] = Trained(variant, data, run, train(variant, data, run), with_stranger(data.need_test().documents))
@@ -454,7 +466,20 @@ for folder in sys.argv[2:]:
 
 def test_opening_and_predicting_needs_no_torch(workshop: Callable[[str], Trained]) -> None:
     models = [
-        workshop(name) for name in ("ensemble-reranked", "parabel-game", "clusters-game", "mlp", "cnn", "plain-blocks", "eclare", "gnnxml", "ramen", "ngame")
+        workshop(name)
+        for name in (
+            "ensemble-reranked",
+            "parabel-game",
+            "clusters-game",
+            "mlp",
+            "cnn",
+            "plain-blocks",
+            "eclare",
+            "gnnxml",
+            "ramen",
+            "ngame",
+            "ance-transformer",
+        )
     ]
     texts = list(models[0].queries.fields["title"])
     command = [sys.executable, "-c", PREDICT, json.dumps(texts), *(str(model.run) for model in models)]
