@@ -465,22 +465,10 @@ for folder in sys.argv[2:]:
 
 
 def test_opening_and_predicting_needs_no_torch(workshop: Callable[[str], Trained]) -> None:
-    models = [
-        workshop(name)
-        for name in (
-            "ensemble-reranked",
-            "parabel-game",
-            "clusters-game",
-            "mlp",
-            "cnn",
-            "plain-blocks",
-            "eclare",
-            "gnnxml",
-            "ramen",
-            "ngame",
-            "ance-transformer",
-        )
-    ]
+    names = (
+        "ensemble-reranked", "parabel-game", "clusters-game", "mlp", "cnn", "plain-blocks", "eclare", "gnnxml", "ramen", "ngame", "ance-transformer",
+    )  # fmt: skip
+    models = [workshop(name) for name in names]
     texts = list(models[0].queries.fields["title"])
     command = [sys.executable, "-c", PREDICT, json.dumps(texts), *(str(model.run) for model in models)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
