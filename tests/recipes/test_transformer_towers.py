@@ -25,6 +25,7 @@ from longtail.evaluation import evaluate
 from longtail.features.checkpoint import read_tokenizer
 from longtail.features.pieces import Pieces
 from longtail.recipes.ramen import BASES
+from longtail.training.prepare import prepare
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -69,6 +70,12 @@ def test_without_weight_graphs_change_nothing(folder: Path, planted_with_graphs:
     api.train(planted_with_graphs, tmp_path / "ramen", api.make_recipe("ramen", assignments=silent), device="cpu")
     first, second = ((tmp_path / run / "bundle" / "ranker" / "index" / "arrays.safetensors").read_bytes() for run in ("plain", "ramen"))
     assert first == second
+
+
+def test_memory_counts_the_transformer(folder: Path, planted: Dataset) -> None:
+    made, plain = (api.make_recipe("ance", assignments=each) for each in (settings(folder), []))
+    ready = prepare(planted, made.config.features)
+    assert made.memory(ready) - plain.memory(ready) == 12 * (folder / "model.safetensors").stat().st_size
 
 
 def test_data_that_cannot_be_read_is_refused(folder: Path, planted: Dataset, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from longtail.config import section, setting
-from longtail.engine.checkpoint import read_checkpoint
+from longtail.engine.checkpoint import WEIGHTS, read_checkpoint
 from longtail.engine.encoders import FrozenEncoder
 from longtail.engine.indexed_rows import IndexedRows
 from longtail.engine.model import Model
@@ -152,10 +152,14 @@ class TwoTowersRecipe(Recipe):
         self.config: TwoTowersConfig = config
 
     def memory(self, data: TrainingSet) -> int:
-        """Tables with two moments, vectors of documents and labels, classifiers, negatives, and one block of similarities."""
+        """Tables with two moments, vectors of documents and labels, classifiers, negatives, and one block of similarities.
+
+        Of a transformer the weights with gradients and moments; what a step keeps for its backward pass is not counted.
+        """
         c, width = self.config, self.config.encoder.width
         tables = 3 * 4 * width * (data.featurizer.width + (data.n_labels if self.METHOD.classifiers else 0))
-        return tables + 4 * (data.n_documents + data.n_labels) * 2 * width + 4 * data.n_documents * (c.train.mined + c.classify.count) + 2**28
+        vectors = 4 * (data.n_documents + data.n_labels) * 2 * width + 4 * data.n_documents * (c.train.mined + c.classify.count)
+        return tables + vectors + transformer_memory(c.features.checkpoint) + 2**28
 
     # ---- I ----
 
@@ -230,6 +234,15 @@ class TwoTowersRecipe(Recipe):
         fit_stage(objective, run, "classify", epochs=c.epochs, batch=c.batch, schedule=WarmUp(c.rate, 0.1, 0.0))
         shortlister = label_index(towers.labels, partial(build_index, kind=self.config.predict.index))
         return Model(towers.encoder, None, shortlister, frozen_classifier(classifier), c.size, c.alpha, self.config.predict.temperature)
+
+
+def transformer_memory(checkpoint: str) -> int:
+    """Bytes of a transformer in training; 0 without one, or where its file is missing, which is said when it is read."""
+    if not checkpoint:
+        return 0
+    weights = checkpoint_folder(checkpoint, f"features.checkpoint={checkpoint}") / WEIGHTS
+    # In float32, though stored perhaps in float16: as read, trained, frozen, the gradient and two moments.
+    return 6 * 2 * weights.stat().st_size if weights.is_file() else 0
 
 
 def label_texts(data: TrainingSet) -> Batch:
