@@ -73,7 +73,7 @@ def test_without_weight_graphs_change_nothing(folder: Path, planted_with_graphs:
 
 
 def test_memory_counts_the_transformer(folder: Path, planted: Dataset) -> None:
-    made, plain = (api.make_recipe("ance", assignments=each) for each in (settings(folder), []))
+    made, plain = (api.make_recipe("ance", assignments=each) for each in (settings(folder), QUICK))
     ready = prepare(planted, made.config.features)
     assert made.memory(ready) - plain.memory(ready) == 12 * (folder / "model.safetensors").stat().st_size
 
