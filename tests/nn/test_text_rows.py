@@ -49,3 +49,25 @@ def test_only_tokens_of_texts_are_named() -> None:
     rows, texts, _ = case(graph=True)
     assert rows.tokens.tolist() == torch.nonzero(texts.sum(0))[:, 0].tolist()
     assert len(rows.tokens) < 9
+
+
+def test_a_map_turns_texts_and_learns() -> None:
+    """Against torch's own gradients."""
+    rng = np.random.default_rng(0)
+    sparse = csr_array(random_array((6, 9), density=0.4, rng=rng, dtype=np.float32))
+    rows, texts = TextRows(RowTable.random(9, 4, rng), sparse, None, mapped=True), torch.from_numpy(sparse.toarray())
+    assert rows.map is not None
+    torch.testing.assert_close(rows(), texts @ rows.table.weight.detach())
+    with torch.no_grad():
+        rows.map += 0.3 * torch.randn(4, 4, generator=torch.Generator().manual_seed(2))
+        rows.gains.fill_(1.5)
+    wanted = torch.randn(6, 4, generator=torch.Generator().manual_seed(1))
+    table, turn, gain = (tensor.detach().clone().requires_grad_() for tensor in (rows.table.weight, rows.map, rows.gains))
+    expected = gain[0] * texts @ table @ turn
+    expected.backward(wanted)
+    torch.testing.assert_close(rows(), expected.detach())
+    found = torch.zeros(9, 4)
+    found[rows.tokens] = rows.gradient(wanted)
+    torch.testing.assert_close(found, table.grad)
+    torch.testing.assert_close(rows.map.grad, turn.grad)
+    torch.testing.assert_close(rows.gains.grad, gain.grad)

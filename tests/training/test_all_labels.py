@@ -68,7 +68,7 @@ def test_loss_is_that_of_dense_matrices_and_masked_pairs_do_not_count() -> None:
     assert masked.nnz
     for hidden in (None, masked):
         model = objective(masked=hidden)
-        free, table = model.free.rows.clone(), token_vectors(model)
+        free, table = model.rows.free.rows.clone(), token_vectors(model)
         loss = model.step(rows, np.random.default_rng(0), 0.0)
         torch.testing.assert_close(loss, dense_loss(model, rows, free, table, hidden))
 
@@ -80,13 +80,13 @@ COUNTS = np.linspace(0.01, 1, DOCUMENTS).astype(np.float32)
 def test_step_goes_downhill_along_the_dense_gradient(counts: np.ndarray | None) -> None:
     """Adam's first step moves each number by the rate against the sign of its gradient."""
     model, rows = objective(counts=counts), np.arange(DOCUMENTS)
-    free = model.free.rows.clone().requires_grad_()
+    free = model.rows.free.rows.clone().requires_grad_()
     table = token_vectors(model).requires_grad_()
     torch.autograd.backward(dense_loss(model, rows, free, table, counts=counts))
     before = free.detach().clone()
     model.step(rows, np.random.default_rng(0), 1e-3)
     assert free.grad is not None
-    moved, clear = model.free.rows - before, free.grad.abs() > 1e-5
+    moved, clear = model.rows.free.rows - before, free.grad.abs() > 1e-5
     torch.testing.assert_close(moved[clear], -1e-3 * free.grad.sign()[clear], atol=1e-5, rtol=0)
 
 
@@ -109,10 +109,10 @@ def test_texts_are_looked_at_every_few_steps_only() -> None:
 
 def test_without_trust_free_vectors_stay_and_count_nothing() -> None:
     model, rows = objective(trust=0.0), np.arange(DOCUMENTS)
-    before = model.free.rows.clone()
+    before = model.rows.free.rows.clone()
     model.step(rows, np.random.default_rng(0), 0.01)
-    assert torch.equal(model.free.rows[:, :WIDTH], before[:, :WIDTH])
-    assert not torch.equal(model.free.rows[:, WIDTH], before[:, WIDTH])  # biases learn all the same
+    assert torch.equal(model.rows.free.rows[:, :WIDTH], before[:, :WIDTH])
+    assert not torch.equal(model.rows.free.rows[:, WIDTH], before[:, WIDTH])  # biases learn all the same
     assert model.texts is not None
     torch.testing.assert_close(model.final_rows()[:, :WIDTH], model.texts())
 
@@ -132,7 +132,7 @@ def test_state_holds_all_that_steps_change() -> None:
 
 def test_rows_of_free_vectors_alone() -> None:
     model = objective(text=False, trust=1.0)
-    torch.testing.assert_close(model.final_rows(), model.free.rows)
+    torch.testing.assert_close(model.final_rows(), model.rows.free.rows)
     assert "text" not in model.state()
 
 

@@ -13,13 +13,13 @@ from longtail.types import Csr
 
 
 class TextRows(nn.Module):
-    """T = g_0 E Z + g_1 G E Z for all labels, with one trained gain per order.
+    """T = (g_0 E Z + g_1 G E Z) M for all labels, with one trained gain per order and a trained matrix M, at first the identity.
 
     table: token vectors E, (V, D), shared with the encoder of documents.  texts: Z, (L, V) CSR.  graph: G, (L, L) CSR or None.
-    Only tokens that occur in texts are read, and only their gradients exist: `tokens`, ascending.
+    Only tokens that occur in texts are read, and only their gradients exist: `tokens`, ascending.  mapped: whether there is an M.
     """
 
-    def __init__(self, table: RowTable, texts: Csr, graph: Csr | None, *, graph_gain: float = 1.0) -> None:
+    def __init__(self, table: RowTable, texts: Csr, graph: Csr | None, *, graph_gain: float = 1.0, mapped: bool = False) -> None:
         super().__init__()
         self.table = table
         device = table.weight.device
@@ -29,6 +29,7 @@ class TextRows(nn.Module):
         self.sums = Convolution(compact, device)
         self.neighbours = None if graph is None else Convolution(graph, device)
         self.gains = nn.Parameter(torch.tensor([1.0] if graph is None else [1.0, graph_gain], device=device))
+        self.map = nn.Parameter(torch.eye(table.weight.shape[1], device=device)) if mapped else None
         # What the gains multiply, of the last `forward`; a buffer, so that a resumed training has it.
         self.orders: Tensor
         self.register_buffer("orders", torch.zeros(len(self.gains), texts.shape[0], table.weight.shape[1], device=device))
@@ -39,14 +40,18 @@ class TextRows(nn.Module):
         self.orders[0] = self.sums(self.table.weight.index_select(0, self.tokens))
         if self.neighbours is not None:
             self.orders[1] = self.neighbours(self.orders[0])
-        return torch.tensordot(self.gains, self.orders, dims=1)
+        mixed = torch.tensordot(self.gains, self.orders, dims=1)
+        return mixed if self.map is None else mixed @ self.map
 
     @torch.no_grad()
     def gradient(self, gradient_LD: Tensor) -> Tensor:
-        """(tokens, D): what a gradient of the last `forward` means for the vectors of `tokens`; that of the gains is left at them.
+        """(tokens, D): what a gradient of the last `forward` means for the vectors of `tokens`; those of gains and M are left at them.
 
         T is linear in the vectors, so nothing has to be computed forth again before it goes back.
         """
+        if self.map is not None:
+            self.map.grad = torch.tensordot(self.gains, self.orders, dims=1).T @ gradient_LD
+            gradient_LD = gradient_LD @ self.map.T
         self.gains.grad = torch.stack([(gradient_LD * order).sum() for order in self.orders])
         of_own = self.gains[0] * gradient_LD
         if self.neighbours is not None:

@@ -67,6 +67,7 @@ class EncoderConfig:
 @dataclass(frozen=True)
 class LabelsConfig:
     text: bool = setting(True, "label text is part of a label's classifier")
+    map: bool = setting(False, "label texts pass through a matrix that is learnt, so that a text need not mean the same in a label as in a document")
     neighbours: bool = setting(False, "the text of neighbours in the label graph, too")
     neighbour_gain: float = setting(1.0, "what neighbours' text counts at first; it is trained", low=0)
     documents: bool = setting(False, "label texts are training documents of their own label")
@@ -213,12 +214,12 @@ class Direct(Recipe):
             return None
         neighbours = graph if c.neighbours else None
         if anchors is None:
-            return TextRows(encoder.table, data.label_texts.sparse, neighbours, graph_gain=c.neighbour_gain)
+            return TextRows(encoder.table, data.label_texts.sparse, neighbours, graph_gain=c.neighbour_gain, mapped=c.map)
         texts = vstack([data.label_texts.sparse, anchors.texts], format="csr")
         if neighbours is not None:
             neighbours = neighbours.copy()
             neighbours.resize(texts.shape[0], texts.shape[0])
-        return TextRows(encoder.table, texts, neighbours, graph_gain=c.neighbour_gain)
+        return TextRows(encoder.table, texts, neighbours, graph_gain=c.neighbour_gain, mapped=c.map)
 
     def trust(self, data: TrainingSet, anchors: AnchorColumns | None = None) -> Tensor:
         """(L, 1): the share of its free vector that a label uses; anchors behind."""

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from longtail.nn.batches import DeviceCsr, Documents, TensorBatch, sent, to_tensor
 from longtail.nn.encoded import Encoded, Encoder
+from longtail.nn.full.composed import composed_rows
 from longtail.nn.full.pairs import LossKind, Pairs
 from longtail.nn.full.sweep import Receiver, Sweep
-from longtail.nn.full.tables import FixedTable, Float32Table
 from longtail.nn.products import fastest_products
 from longtail.nn.row_adam import AdamFactors
 from longtail.nn.text_rows import TextRows
@@ -83,7 +83,7 @@ class AllLabels:
         compute: torch.dtype | None = None,
     ) -> None:
         labels, width, device = len(trust), encoder.width, documents.device
-        self.encoder, self.texts, self.trust, self.documents, self.truth = encoder, texts, trust, documents, truth
+        self.encoder, self.texts, self.documents, self.truth = encoder, texts, documents, truth
         self.text_every, self.token_dropout = text_every, token_dropout
         self.sweep = Sweep(device, loss=truth.loss, mean_over="documents", compute=compute or fastest_products(device))
         self.model = nn.ModuleDict({"encoder": encoder} if texts is None else {"encoder": encoder, "texts": texts}).train()
@@ -92,10 +92,7 @@ class AllLabels:
         if start is not None:
             free[:, :width] = start
         free[:, width] = bias
-        self.free = Float32Table(free)
-        self._text = None if texts is None else torch.zeros(labels, width, device=device)
-        self._text_gradient = None if texts is None else torch.zeros(labels, width, device=device)
-        self._rows = torch.empty_like(free)
+        self.rows = composed_rows(free, trust, text=texts is not None, compute=self.sweep.compute)
         self._count = torch.zeros((), dtype=torch.int64)
 
     @property
@@ -104,33 +101,27 @@ class AllLabels:
 
     def step(self, rows: I64, rng: np.random.Generator, rate: float) -> Tensor:
         z_BD = self._vectors(rows)
-        if self.texts is not None and self._text is not None and int(self._count) % self.text_every == 0:
-            self._text.copy_(self.texts())
+        if int(self._count) % self.text_every == 0:
+            self._look_at_texts()
         self._count += 1
         x = torch.cat([z_BD.detach(), z_BD.new_ones(len(z_BD), 1)], dim=1)
         truth = self.truth
         pairs = Pairs.marked(truth.pairs.rows(rows), truth.weights)
         counts = None if truth.negatives_count is None else truth.negatives_count[sent(rows, x.device)]
-        loss, gradient_BD = self.sweep(x, FixedTable(self.rows()), pairs, self._learner(rate), counts)
+        loss, gradient_BD = self.sweep(x, self.rows.table(), pairs, self._learner(rate), counts)
         torch.autograd.backward(z_BD, gradient_BD[:, : z_BD.shape[1]])
         self._learn_texts(rate)
         self.adam.step(rate)
         return loss
 
-    def rows(self) -> Tensor:
-        """(L, D + 1): what documents are compared with; the last column is the bias. Changed by the next call."""
-        width, free = self.encoder.width, self.free.rows
-        own = torch.mul(free[:, :width], self.trust, out=self._rows[:, :width])
-        if self._text is not None:
-            own += self._text
-        self._rows[:, width] = free[:, width]
-        return self._rows
-
     def final_rows(self) -> Tensor:
-        """`rows` with the texts as they are now."""
-        if self.texts is not None and self._text is not None:
-            self._text.copy_(self.texts())
-        return self.rows()
+        """(L, D + 1): what documents are compared with, with the texts as they are now; the last column is the bias."""
+        self._look_at_texts()
+        return self.rows.rows()
+
+    def _look_at_texts(self) -> None:
+        if self.texts is not None and self.rows.text is not None:
+            self.rows.text.copy_(self.texts())
 
     def _vectors(self, rows: I64) -> Tensor:
         batch = self.documents.rows(rows)
@@ -139,33 +130,29 @@ class AllLabels:
         return encoded.score.float()
 
     def _learner(self, rate: float) -> Receiver:
-        """Takes the gradient of a block of rows while it is still near the processor: to free vectors now, to texts summed up."""
-        width, count = self.encoder.width, int(self._count)
+        """Takes the gradient of a block of rows while it is still near the processor."""
+        count = int(self._count)
         factors = AdamFactors.of(count, rate, BETAS, EPSILON)
 
         def receive(start: int, labels: int, gradient: Tensor, scale: float) -> None:
-            block = slice(start, start + labels)
-            own = gradient[:labels, : width + 1].float().mul_(scale)
-            if self._text_gradient is not None:
-                self._text_gradient[block] += own[:, :width]
-            own[:, :width] *= self.trust[block]
-            self.free.update(start, labels, own, 1.0, factors, count)
+            self.rows.learn(start, labels, gradient, scale, factors, count)
 
         return receive
 
     def _learn_texts(self, rate: float) -> None:
-        if self.texts is None or self._text_gradient is None or int(self._count) % self.text_every:
+        summed = self.rows.text_gradient
+        if self.texts is None or summed is None or int(self._count) % self.text_every:
             return
-        of_tokens = self.texts.gradient(self._text_gradient)
+        of_tokens = self.texts.gradient(summed)
         # Adam's steps do not grow with the gradient, so fewer of them must be longer. Measured with a look every 8 steps on a
         # slice of the embedded sample, P@1 / PSP@5: 41.8 / 35.9 as they are, 48.1 / 44.7 by the root, 49.9 / 44.3 by 8.
         self.adam.rows_of(self.texts.table).update_rows(self.texts.tokens, of_tokens, rate * self.text_every**0.5)
-        self._text_gradient.zero_()
+        summed.zero_()
 
     def state(self) -> dict[str, Tensor]:
-        state = trained_state(self.model) | prefixed("adam", self.adam.state()) | prefixed("free", self.free.state()) | {"count": self._count}
-        if self._text is not None and self._text_gradient is not None:
-            state |= {"text": self._text, "text_gradient": self._text_gradient}
+        state = trained_state(self.model) | prefixed("adam", self.adam.state()) | prefixed("free", self.rows.free.state()) | {"count": self._count}
+        if self.rows.text is not None and self.rows.text_gradient is not None:
+            state |= {"text": self.rows.text, "text_gradient": self.rows.text_gradient}
         return state
 
 
