@@ -21,6 +21,7 @@ from longtail.engine.packing import Packer
 from longtail.errors import BundleError, ConfigError
 from longtail.packing import bytes_by_part
 from longtail.persistence import KINDS, load_part
+from longtail.search.choice import SearchKind
 from longtail.search.packed import PackedIndex, PackedRows, PackedType
 from longtail.types import Batch
 
@@ -78,7 +79,7 @@ def test_sizes_are_those_of_the_files(run: Path, packed: Path) -> None:
 
 def test_the_manifest_says_what_it_was_made_from(run: Path, packed: Path) -> None:
     before, after = Predictor.open(run).bundle.manifest, Predictor.open(packed).bundle.manifest
-    assert after["packed"] == {"dtype": "int8", "features": 0, "from": before["manifest_sha256"]}
+    assert after["packed"] == {"dtype": "int8", "features": 0, "search": {"kind": "exact"}, "from": before["manifest_sha256"]}
     assert (after["recipe"], after["data"], after["seed"]) == (before["recipe"], before["data"], before["seed"])
     assert (packed / "config.toml").read_bytes() == (run / "bundle" / "config.toml").read_bytes()
 
@@ -151,6 +152,28 @@ def test_refusals(run: Path, packed: Path, tiny_run: Path, tmp_path: Path) -> No
     assert not out.exists()
     with pytest.raises(ConfigError, match="exists already"):
         api.pack(run, packed)
+
+
+@pytest.mark.parametrize("kind", ["sketch", "tree", "hnsw"])
+def test_labels_can_be_searched_in_other_ways(run: Path, packed: Path, planted: Dataset, tmp_path: Path, kind: SearchKind) -> None:
+    """Of twelve labels every way looks at all."""
+    report = api.pack(run, tmp_path / "out", index=kind, data=planted)
+    model, documents = Predictor.open(tmp_path / "out"), planted.need_test().documents
+    assert model.bundle.manifest["packed"]["search"]["kind"] == kind
+    assert {"exact", kind} == {one["kind"] for one in report.search["tried"]}
+    assert "<- taken" in report.render()
+    found, expected = model.rank(documents, 5), Predictor.open(packed).rank(documents, 5)
+    np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
+    assert np.mean(found.ids == expected.ids) > 0.95, "equal scores may change places"
+
+
+def test_a_model_that_does_not_look_at_all_labels_has_no_choice(planted: Dataset, tmp_path: Path) -> None:
+    small = {"surrogate": {"width": 16, "epochs": 1}, "classify": {"epochs": 1}}
+    api.train(planted, tmp_path / "run", "astec", settings=small, device="cpu")
+    with pytest.raises(ConfigError, match="does not compare documents with all labels"):
+        api.pack(tmp_path / "run", tmp_path / "out", index="tree")
+    assert not (tmp_path / "out").exists()
+    assert not api.pack(tmp_path / "run", tmp_path / "out").search
 
 
 def test_a_longtail_that_knows_no_packed_rows_says_so(packed: Path) -> None:
