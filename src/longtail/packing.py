@@ -88,14 +88,20 @@ def with_index(bundle: Bundle, ranker: Any, kind: SearchKind, data: Dataset | No
         if kind not in ("auto", "exact"):
             raise ConfigError(f"--index {kind}: this model does not compare documents with all labels", "leave --index out; models of direct have the choice")
         return ranker, None
-    rng = np.random.default_rng(0x5EA)
-    if data is None:
-        names = bundle.labels.names.take(np.sort(rng.permutation(len(bundle.labels))[:QUERIES]))
-        batch = bundle.featurizer.batch_of_texts(names)
-    else:
-        batch = bundle.featurizer.batch(data.train.documents.rows(np.sort(rng.permutation(len(data.train))[:QUERIES])))
-    choice = choose(ranker.index, ranker.queries(batch), kind)
+    choice = choose(ranker.index, word_queries(bundle, ranker) if data is None else document_queries(bundle, ranker, data), kind)
     return replace(ranker, index=choice.index), choice
+
+
+def word_queries(bundle: Bundle, ranker: IndexedRows) -> F32:
+    """What label names ask the index, as if they were documents: a bundle holds no others."""
+    chosen = np.sort(np.random.default_rng(0x5EA).permutation(len(bundle.labels))[:QUERIES])
+    return ranker.queries(bundle.featurizer.batch_of_texts(bundle.labels.names.take(chosen)))
+
+
+def document_queries(bundle: Bundle, ranker: IndexedRows, data: Dataset) -> F32:
+    """What training documents ask the index."""
+    chosen = np.sort(np.random.default_rng(0x5EA).permutation(len(data.train))[:QUERIES])
+    return ranker.queries(bundle.featurizer.batch(data.train.documents.rows(chosen)))
 
 
 def word_influence(bundle: Bundle) -> F32 | None:

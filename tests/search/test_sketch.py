@@ -60,9 +60,11 @@ def test_few_candidates_find_most(leaves: int) -> None:
     items = items @ np.diag(1 / (1 + np.arange(256, dtype=np.float32) / 8))  # rows of trained models point into few directions
     exact = packed(items.astype(np.float32), last_whole=False)
     index = SketchIndex.build(exact, leaves=leaves, rng=np.random.default_rng(0))
-    found = [recall(index.tuned(more=100, effort=effort).query(queries, 50), exact.query(queries, 50)) for effort in (300, 3000)]
-    assert found[1] > 0.95
-    assert leaves == 0 or found[0] < found[1] - 0.02, "looking at fewer rows finds less, or nothing was left out"
+    true = exact.query(queries, 50)
+    assert recall(index.tuned(more=100, effort=3000).query(queries, 50), true) > 0.95
+    # Asking for one, and looking at two leaves or so: those of the best of fifty.
+    hasty = index.tuned(more=0, effort=1).query(queries, 1)
+    assert leaves == 0 or 0.3 < np.mean(hasty.ids[:, 0] == true.ids[:, 0]) < 0.98, "looking at few rows finds less, or nothing was left out"
 
 
 def test_a_wider_sketch_finds_more() -> None:

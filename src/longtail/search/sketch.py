@@ -19,7 +19,7 @@ from longtail.graph.arrays import frozen
 from longtail.graph.threads import threads_for
 from longtail.persistence import State
 from longtail.search.index import Heaps, Similarity, ready
-from longtail.search.minibatch import minibatch_kmeans, nearest_centres
+from longtail.search.minibatch import first_centres, nearest_centres
 from longtail.search.packed import PackedIndex, PackedRows, as_bytes
 from longtail.types import F32, I32, I64, TopK
 
@@ -30,7 +30,7 @@ _BLOCK, _SAMPLE = 1 << 16, 1 << 18
 # Rows that tell beforehand how good a candidate must be.
 _SCOUTS = 1024
 # Rows per leaf and centre that k-means looks at, and its rounds: leaves need not be perfect.
-_ROWS_PER_CENTRE, _ROUNDS = 64, 20
+_ROWS_PER_CENTRE, _ROUNDS = 64, 8
 _NO_PLACES: I32 = frozen(np.zeros(0, np.int32))
 _NO_LEAVES: I64 = frozen(np.zeros(1, np.int64))
 
@@ -86,7 +86,8 @@ class SketchIndex:
             raise ValueError("the items behind the rows do not fit")
         self.whole, self.basis, self.heads, self.centres = whole, basis, heads, centres
         self.leaf_ptr, self.numbers, self.more, self.effort = frozen(leaf_ptr), frozen(numbers), more, effort
-        self._scouts = heads.every(max(1, len(heads) // _SCOUTS))
+        looked_at = heads if centres is None else centres
+        self._scouts = looked_at.every(max(1, len(looked_at) // _SCOUTS))
 
     @classmethod
     def build(cls, whole: PackedIndex, *, width: int = WIDTH, leaves: int = 0, rng: np.random.Generator | None = None) -> SketchIndex:
@@ -147,36 +148,34 @@ class SketchIndex:
             top.ids[short], top.scores[short] = np.take_along_axis(ids, order, axis=1), np.take_along_axis(exact.scores, order, axis=1)
 
     def _candidates(self, heads: F32, lasts: F32, keep: int) -> Heaps:
-        """Pools with the `keep` best rows at least, by heads (B, width) of queries."""
-        shifts = np.maximum(-heads.min(axis=1), 0).astype(np.float32)
-        rounded, scales = as_bytes(heads + shifts[:, None])
-        if self.centres is None:
-            return self._of_all((rounded, scales, lasts, shifts), keep)
-        from longtail.search.sketch_kernels import collect_from_leaves
-
-        effort, pool = max(self.effort, 2 * keep), Heaps(len(heads), 2 * keep)
-        # Twice as many leaves as hold so many rows on average: some of the best may be small.
-        room = Heaps(len(heads), min(self.leaves, 8 + 2 * effort * self.leaves // len(self)))
-        with threads_for(len(heads), each=8):
-            collect_from_leaves(
-                *self.heads.arrays, *self.centres.arrays, self.leaf_ptr, rounded, scales, lasts, shifts, effort, room.ids, room.scores, *pool.arrays
-            )
-        return pool
-
-    def _of_all(self, queries: tuple[NDArray[np.uint8], F32, F32, F32], keep: int) -> Heaps:
+        """Pools with about the `keep` best rows or more, by heads (B, width) of queries."""
         from numba import get_num_threads
 
-        from longtail.search.sketch_kernels import collect_all, promising
+        from longtail.search.sketch_kernels import collect_all, collect_from_leaves
 
-        documents = len(queries[1])
-        pool, thresholds = Heaps(documents, 3 * keep), np.empty(documents, np.float32)
-        # A few more than expected: what a sample says is uncertain by the root of what is counted.
-        expected = keep * len(self._scouts) / len(self)
-        best = Heaps(documents, min(len(self._scouts), math.ceil(expected + 2 * expected**0.5) + 1))
-        with threads_for(documents, each=8):
+        shifts = np.maximum(-heads.min(axis=1), 0).astype(np.float32)
+        rounded, scales = as_bytes(heads + shifts[:, None])
+        queries = rounded, scales, lasts, shifts
+        with threads_for(len(heads), each=8):
+            if self.centres is None:
+                pool = Heaps(len(heads), 3 * keep)
+                collect_all(*self.heads.arrays, *queries, self._thresholds(queries, keep, len(self)), get_num_threads(), *pool.arrays)
+                return pool
+            wanted = min(self.leaves, math.ceil(max(self.effort, 2 * keep) * self.leaves / len(self)))
+            pool, room = Heaps(len(heads), 2 * keep), Heaps(len(heads), 2 * wanted + 8)
+            thresholds = self._thresholds(queries, wanted, self.leaves)
+            collect_from_leaves(*self.heads.arrays, *self.centres.arrays, self.leaf_ptr, *queries, thresholds, room.ids, room.scores, *pool.arrays)
+            return pool
+
+    def _thresholds(self, queries: tuple[NDArray[np.uint8], F32, F32, F32], wanted: int, n: int) -> F32:
+        """(B,) what about `wanted` of n rows (or centres) beat, by what the scouts say; a few more, as that is uncertain."""
+        from longtail.search.sketch_kernels import promising
+
+        thresholds, expected = np.full(len(queries[1]), np.float32(-3.0e38)), wanted * len(self._scouts) / n
+        if wanted < n:
+            best = Heaps(len(thresholds), min(len(self._scouts), math.ceil(expected + 2 * expected**0.5) + 1))
             promising(*self._scouts.arrays, *queries, best.ids, best.scores, thresholds)
-            collect_all(*self.heads.arrays, *queries, thresholds, get_num_threads(), *pool.arrays)
-        return pool
+        return thresholds
 
     def state(self) -> State:
         arrays = {"basis": self.basis, **_saved("head", self.heads)}
@@ -221,11 +220,15 @@ def _clustered(rows: F32, clusters: int, rng: np.random.Generator) -> I32:
     sample = rows
     if len(rows) > _ROWS_PER_CENTRE * clusters:
         sample = rows[np.sort(rng.choice(len(rows), _ROWS_PER_CENTRE * clusters, replace=False))]
-    owners = minibatch_kmeans(sample, clusters, rng, batch=min(10_000, 16 * clusters), rounds=_ROUNDS)
-    if sample is not rows:
-        order = np.argsort(owners, kind="stable")
-        bounds = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=clusters))])
-        owners, _ = nearest_centres(rows, _means(sample[order], bounds))
+    centres = first_centres(sample, clusters, rng)
+    for _ in range(_ROUNDS):
+        owners = _numbered(nearest_centres(sample, centres)[0])
+        centres = _means(sample[np.argsort(owners, kind="stable")], np.concatenate([[0], np.cumsum(np.bincount(owners))]))
+    return _numbered(nearest_centres(rows, centres)[0])
+
+
+def _numbered(owners: I32) -> I32:
+    """Without the numbers of centres that are nobody's nearest."""
     return np.unique(owners, return_inverse=True)[1].astype(np.int32)
 
 

@@ -1,7 +1,7 @@
 """Candidates by their first numbers, as bytes: of all rows, or of the leaves whose centres are best; and a whole look at them.
 
 Candidates are many, and their order does not matter; a heap of them would cost more than the products. So they are put down in a pool
-as they come, if they beat a threshold. Where all rows are looked at, a thousand of them tell the threshold beforehand (`promising`).
+as they come, if they beat a threshold. Of all rows, or of the centres of leaves, a thousand tell the threshold beforehand (`promising`).
 A pool that is full is cut to its better half, the worst of which is the threshold from then on.
 """
 
@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.compiled import compiled, prange
-from longtail.graph.ranking_kernels import offer, settle
-from longtail.search.byte_kernels import BLOCK, COLUMN, LOWEST, TILE, products, scaled
+from longtail.graph.ranking_kernels import offer
+from longtail.search.byte_kernels import BLOCK, COLUMN, LOWEST, TILE, fetch_rows, products, scaled
 from longtail.search.product_kernels import product
 from longtail.types import F32, I32, I64
 
@@ -115,27 +115,43 @@ def collect_all(
                         sizes[query], thresholds[query] = _collect(values, first, count, ids[query], scores[query], sizes[query], threshold)
 
 
+@compiled()
+def _promising_leaves(
+    centres: NDArray[np.int8], scales: F32, offsets: F32, totals: F32, query: NDArray[np.uint8], scale: np.float32, last: np.float32, shift: np.float32,
+    threshold: np.float32, sums: I32, values: F32, leaves: I32, leaf_scores: F32,
+) -> int:  # fmt: skip
+    """The leaves whose centres beat the threshold, in their order; returns how many."""
+    size = 0
+    for first in range(0, len(centres), BLOCK):
+        count = min(BLOCK, len(centres) - first)
+        products(centres, first, count, query, 0, sums)
+        if scaled(sums[0], scale, scales, last, offsets, shift, totals, first, count, threshold, values):
+            size, threshold = _collect(values, first, count, leaves, leaf_scores, size, threshold)
+    return size
+
+
 @compiled(parallel=True)
 def collect_from_leaves(
     rows: NDArray[np.int8], scales: F32, offsets: F32, totals: F32,
     centres: NDArray[np.int8], centre_scales: F32, centre_offsets: F32, centre_totals: F32, leaf_ptr: I64,
-    queries: NDArray[np.uint8], query_scales: F32, lasts: F32, shifts: F32, effort: int,
+    queries: NDArray[np.uint8], query_scales: F32, lasts: F32, shifts: F32, thresholds: F32,
     leaves: I32, leaf_scores: F32, ids: I32, scores: F32, sizes: I64,
 ) -> None:  # fmt: skip
-    """As `collect_all`, among the rows of the best leaves: leaf after leaf until `effort` rows were seen.
+    """As `collect_all`, among the rows of the leaves whose centres beat the thresholds (B,).
 
-    leaf_ptr: (leaves + 1,) the rows of each.  leaves, leaf_scores: (B, m) room for the best leaves.
+    leaf_ptr: (leaves + 1,) the rows of each.  leaves, leaf_scores: (B, m) room for the leaves.
     """
     for unsigned in prange(len(ids)):
         b = np.int64(unsigned)
         query, sums, values = queries[b : b + 1], np.empty((TILE, BLOCK), np.int32), np.empty(BLOCK, np.float32)
         scale, last, shift = query_scales[b], lasts[b], shifts[b]
-        found = _best_rows(centres, centre_scales, centre_offsets, centre_totals, query, scale, last, shift, sums, values, leaves[b], leaf_scores[b])
-        settle(leaves[b], leaf_scores[b], found)
-        size, seen, threshold = 0, 0, LOWEST
+        found = _promising_leaves(
+            centres, centre_scales, centre_offsets, centre_totals, query, scale, last, shift, thresholds[b], sums, values, leaves[b], leaf_scores[b]
+        )
+        size, threshold = 0, LOWEST
         for place in range(found):
-            if seen >= effort:
-                break
+            if place + 1 < found:
+                fetch_rows(rows, leaf_ptr[leaves[b, place + 1]], leaf_ptr[leaves[b, place + 1] + 1])
             start, end = leaf_ptr[leaves[b, place]], leaf_ptr[leaves[b, place] + 1]
             for first in range(start, end, BLOCK):
                 count = min(BLOCK, end - first)
@@ -143,7 +159,6 @@ def collect_from_leaves(
                 products(rows, first, min((count + COLUMN - 1) // COLUMN * COLUMN, len(rows) - first), query, 0, sums)
                 if scaled(sums[0], scale, scales, last, offsets, shift, totals, first, count, threshold, values):
                     size, threshold = _collect(values, first, count, ids[b], scores[b], size, threshold)
-            seen += end - start
         sizes[b] = size
 
 
