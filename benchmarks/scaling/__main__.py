@@ -93,9 +93,9 @@ def measured(labels: int, width: int, work: Path | None) -> dict[str, Any]:
         written = time.perf_counter()
         answers = asked(bundle, texts, Path(folder) / "log")
         size = sum(path.stat().st_size for path in bundle.rglob("*") if path.is_file())
-    taken = choice.taken or choice.tried[0]
-    seconds = {"making rows": made - started, "measuring and building": chosen - made, "writing the bundle": written - chosen, "building": taken.seconds}
-    return {"taken": {**taken.about(), **answers}, "bytes": size, "seconds": seconds, "search": tried(choice)}
+    building = 0.0 if choice.taken is None else choice.taken.seconds
+    seconds = {"making rows": made - started, "measuring and building": chosen - made, "writing the bundle": written - chosen, "building": building}
+    return {"taken": {**choice.about(), **answers}, "bytes": size, "seconds": seconds, "search": tried(choice)}
 
 
 def tried(choice: Choice) -> list[dict[str, Any]]:

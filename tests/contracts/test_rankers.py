@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.claims.all_labels import exhaustive
 from scipy.sparse import csr_array
 
 from longtail import api
@@ -406,6 +407,16 @@ def test_a_label_outside_the_shortlist_is_never_predicted(model: Trained) -> Non
             assert not found, "nothing can be said of a document without a known word"
         elif not isinstance(ranker, NearestDocuments):
             assert found == labels, "every label of the shortlist comes before any other"
+
+
+@pytest.mark.parametrize("name", ["astec", "eclare", "galaxc", "gnnxml", "ensemble-reranked", "direct"])
+def test_without_its_shortlist_a_model_scores_all_labels(workshop: Callable[[str], Trained], name: str) -> None:
+    """What claim X3 compares with; labels inside the shortlist keep their scores."""
+    model = workshop(name)
+    whole = exhaustive(model.bundle.ranker).rank(model.batch, model.n_labels)
+    known = ~model.batch.is_empty()
+    assert (whole.ids[known] >= 0).all(axis=1).mean() > 0.9
+    assert np.mean(whole.scores[:, 0] >= model.rank(1).scores[:, 0] - 1e-6) > 0.9
 
 
 # ---- packed ----

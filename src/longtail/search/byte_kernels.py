@@ -28,7 +28,6 @@ LANE_BYTES, TILE, COLUMN = 64, 4, 16
 # Rows that stay in the second-level cache while all queries pass: 128 kB at 512 dimensions.
 BLOCK = 256
 LOWEST = np.float32(-3.0e38)  # what any score beats
-_FETCH = "llvm.prefetch.p0"
 _INSTRUCTION = "llvm.x86.avx512.vpdpbusd.512"
 
 
@@ -97,30 +96,6 @@ def _tile_code(high: int, wide: int, context: Any, builder: Any, signature: Any,
         target = builder.gep(out_data, [builder.add(builder.mul(i64(q), out_width), arguments[5])])
         builder.store(of_query, builder.bitcast(target, of_query.type.as_pointer())).align = 4
     return context.get_dummy_value()
-
-
-def _fetch_of(typing_context: Any, rows: Any, place: Any) -> Any:
-    """fetch(rows, place): ask for the 64 bytes around byte `place` of a table, and go on without waiting."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        i32, byte_pointer = ir.IntType(32), ir.IntType(8).as_pointer()
-        data = builder.bitcast(context.make_array(signature.args[0])(context, builder, arguments[0]).data, byte_pointer)
-        kind = ir.FunctionType(ir.VoidType(), [byte_pointer, i32, i32, i32])
-        fetch = builder.module.globals.get(_FETCH) or ir.Function(builder.module, kind, _FETCH)
-        builder.call(fetch, [builder.gep(data, [arguments[1]]), i32(0), i32(2), i32(1)])  # to read, into the second cache, data
-        return context.get_dummy_value()
-
-    return types.void(rows, types.int64), code
-
-
-_fetch: Any = intrinsic(_fetch_of)
-
-
-@compiled()
-def fetch_rows(rows: NDArray[np.int8], start: int, end: int) -> None:
-    """Ask for rows that will be needed soon: pages apart from each other, they come too late if nobody does."""
-    for place in range(start * rows.shape[1], end * rows.shape[1], 64):
-        _fetch(rows, place)
 
 
 @compiled()

@@ -28,8 +28,9 @@ _CLEARLY = 1.2
 SMALL = 1 << 20
 # Queries that recall is measured with; queries asked one by one, in a batch, and in how many turns, for times.
 QUERIES, _SINGLES, _BATCH, _TURNS = 500, 100, 256, 5
-# From so many rows on a tree is tried, with so many rows per leaf; up to so many an HNSW graph, whose building takes a millisecond per row.
-_TREE_FROM, _LEAF, _HNSW_UP_TO = 50_000, 64, 50_000
+# From so many rows on a tree is tried, with so many rows per leaf; up to so many an HNSW graph: it takes a millisecond per row to build, and
+# where it was measured (7,683 and 100,000 rows) three and twelve times as long as exact search over bytes to ask.
+_TREE_FROM, _LEAF, _HNSW_UP_TO = 50_000, 64, 20_000
 
 
 @dataclass(frozen=True)

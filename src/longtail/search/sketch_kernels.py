@@ -14,9 +14,13 @@ from numpy.typing import NDArray
 
 from longtail.compiled import compiled, prange
 from longtail.graph.ranking_kernels import offer
-from longtail.search.byte_kernels import BLOCK, COLUMN, LOWEST, TILE, fetch_rows, products, scaled
+from longtail.search.byte_kernels import BLOCK, COLUMN, LOWEST, TILE, products, scaled
+from longtail.search.fetch_kernels import fetch_rows
 from longtail.search.product_kernels import product
 from longtail.types import F32, I32, I64
+
+# How many candidates before its turn a row is asked for.
+_AHEAD = 4
 
 
 @compiled()
@@ -176,7 +180,10 @@ def score_again(
         size, k = 0, ids.shape[1]
         if pool_sizes[b] > keep:
             better_half(pool_ids[b], pool_scores[b], pool_sizes[b], keep)
-        for place in range(min(keep, pool_sizes[b])):
+        looked_at = min(keep, pool_sizes[b])
+        for place in range(looked_at):
+            if place + _AHEAD < looked_at:
+                fetch_rows(values, pool_ids[b, place + _AHEAD], pool_ids[b, place + _AHEAD] + 1)
             row = pool_ids[b, place]
             value = product(values, scales, offsets, row, queries, lasts, b)
             if size < k or value >= scores[b, 0]:
