@@ -56,5 +56,7 @@ def exhaustive(ranker: Any) -> Any:
 
 
 def every_cluster(beam: ClusterBeam) -> ClusterBeam:
-    mix = {"game_mix": beam.game_mix, "game_transpose": beam.game_transpose}
-    return ClusterBeam(beam.heads, beam.clusters, beam.graph, beam=beam.n_clusters, **mix, make_index=lambda heads: ExactIndex(heads, "dot"))
+    return ClusterBeam(
+        beam.heads, beam.clusters, beam.graph, beam=beam.n_clusters, game_mix=beam.game_mix, game_transpose=beam.game_transpose,
+        make_index=lambda heads: ExactIndex(heads, "dot"),
+    )  # fmt: skip
