@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from scipy.sparse import csr_array
 from longtail import Predictor, api
 from longtail.cli import main
 from longtail.data.dataset import Dataset
+from longtail.data.from_texts import with_digest
 from longtail.engine.encoders import FrozenBag
 from longtail.engine.indexed_rows import IndexedRows
 from longtail.engine.packing import Packer
@@ -174,6 +176,22 @@ def test_a_model_that_does_not_look_at_all_labels_has_no_choice(planted: Dataset
         api.pack(tmp_path / "run", tmp_path / "out", index="tree")
     assert not (tmp_path / "out").exists()
     assert not api.pack(tmp_path / "run", tmp_path / "out").search
+
+
+def test_a_model_of_given_vectors_is_measured_with_documents_or_stays_exact(planted: Dataset, tmp_path: Path) -> None:
+    vectors = np.random.default_rng(0).random((len(planted.train) + len(planted.need_test()), 6), dtype=np.float32)
+    train, test = planted.train, planted.need_test()
+    given = replace(
+        planted,
+        train=replace(train, documents=replace(train.documents, vectors=vectors[: len(train)])),
+        test=replace(test, documents=replace(test.documents, vectors=vectors[len(train) :])),
+    )
+    small = {"encoder": {"width": 64}, "train": {"epochs": 1}, "features": {"source": "vectors"}}
+    api.train(with_digest(given), tmp_path / "run", "direct", settings=small, device="cpu")
+    assert "give some with --data" in api.pack(tmp_path / "run", tmp_path / "exact").render()
+    with pytest.raises(ConfigError, match="reads no text"):
+        api.pack(tmp_path / "run", tmp_path / "out", index="sketch")
+    assert api.pack(tmp_path / "run", tmp_path / "out", index="sketch", data=given).search["taken"]["kind"] == "sketch"
 
 
 def test_a_longtail_that_knows_no_packed_rows_says_so(packed: Path) -> None:

@@ -17,6 +17,7 @@ import shlex
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,7 @@ def measured(labels: int, width: int, work: Path | None) -> dict[str, Any]:
     started = time.perf_counter()
     exact = planted_index(labels, width)
     made = time.perf_counter()
-    choice = choose(exact, planted_documents(exact, QUERIES))
+    choice = choose(exact, partial(planted_documents, exact, QUERIES))
     chosen = time.perf_counter()
     print(f"{labels:,} labels\n{choice.render()}", file=sys.stderr, flush=True)
     del exact
@@ -179,9 +180,9 @@ def like(path: Path) -> dict[str, Any]:
     if not isinstance(ranker, IndexedRows) or not isinstance(ranker.index, ExactIndex | PackedIndex):
         raise SystemExit(f"error: {path}: not a model of direct that is searched exactly")
     index = ranker.index if isinstance(ranker.index, PackedIndex) else PackedIndex.of(ranker.index, "int8", last_whole=True)
-    trained = {kind: tried(choose(index, word_queries(model.bundle, ranker), kind))[1:] for kind in ("sketch", "tree")}
+    trained = {kind: tried(choose(index, partial(word_queries, model.bundle, ranker), kind))[1:] for kind in ("sketch", "tree")}
     planted_rows = planted_index(*index.rows.shape)
-    planted = {kind: tried(choose(planted_rows, planted_documents(planted_rows, QUERIES), kind))[1:] for kind in ("sketch", "tree")}
+    planted = {kind: tried(choose(planted_rows, partial(planted_documents, planted_rows, QUERIES), kind))[1:] for kind in ("sketch", "tree")}
     return {"labels": len(index), "width": index.rows.shape[1], "trained": trained, "planted": planted}
 
 

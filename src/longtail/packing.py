@@ -88,7 +88,13 @@ def with_index(bundle: Bundle, ranker: Any, kind: SearchKind, data: Dataset | No
         if kind not in ("auto", "exact"):
             raise ConfigError(f"--index {kind}: this model does not compare documents with all labels", "leave --index out; models of direct have the choice")
         return ranker, None
-    choice = choose(ranker.index, word_queries(bundle, ranker) if data is None else document_queries(bundle, ranker, data), kind)
+    index = ranker.index
+    if data is None and not bundle.featurizer.fields and kind != "exact":
+        # Trained on given vectors, it cannot read label names, and there is nothing else to ask it.
+        if kind != "auto":
+            raise ConfigError(f"--index {kind}: what it finds is measured with documents, and this model reads no text", "give documents with --data")
+        return ranker, Choice(index, "exact", notes=("search: exact; others are measured with documents: give some with --data",))
+    choice = choose(index, lambda: word_queries(bundle, ranker) if data is None else document_queries(bundle, ranker, data), kind)
     return replace(ranker, index=choice.index), choice
 
 

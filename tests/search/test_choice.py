@@ -28,6 +28,10 @@ def exact() -> PackedIndex:
     return PackedIndex.of(ExactIndex(rows(), "dot"), "int8", last_whole=True)
 
 
+def never() -> F32:
+    raise AssertionError("nothing is measured, so nothing is asked")
+
+
 def numbers(kind: str, recall: float, single: float, batch: float) -> Measured:
     return Measured(kind, {}, recall, recall, single, batch, 0.0, 0)
 
@@ -50,7 +54,7 @@ def test_the_fastest_that_finds_enough_and_is_clearly_faster_wins() -> None:
 @pytest.mark.parametrize(("kind", "made"), [("exact", PackedIndex), ("sketch", SketchIndex), ("tree", SketchIndex), ("hnsw", HnswIndex)])
 def test_what_is_asked_for_is_made(exact: PackedIndex, kind: SearchKind, made: type) -> None:
     queries = rows(60, seed=1)
-    found = choose(exact, queries, kind)
+    found = choose(exact, lambda: queries, kind)
     assert found.kind == kind
     assert isinstance(found.index, made)
     if kind != "exact":
@@ -63,7 +67,7 @@ def test_what_is_asked_for_is_made(exact: PackedIndex, kind: SearchKind, made: t
 
 
 def test_small_tables_stay_exact_unmeasured(exact: PackedIndex) -> None:
-    found = choose(exact, rows(5, seed=1))
+    found = choose(exact, never)
     assert found.kind == "exact"
     assert found.taken is None
     assert "too few" in found.render()
@@ -72,12 +76,12 @@ def test_small_tables_stay_exact_unmeasured(exact: PackedIndex) -> None:
 def test_what_is_not_tried_has_a_reason(exact: PackedIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "SMALL", 0)
     monkeypatch.setitem(sys.modules, "faiss", None)
-    found = choose(exact, rows(60, seed=1))
+    found = choose(exact, lambda: rows(60, seed=1))
     assert [one.kind for one in found.tried][:2] == ["exact", "sketch"]
     assert "hnsw: not tried, an HNSW index needs the package 'faiss-cpu'" in found.render()
     assert "tree: not tried, 800 rows" in found.render()
     with pytest.raises(MissingExtra):
-        choose(exact, rows(5, seed=1), "hnsw")
+        choose(exact, lambda: rows(5, seed=1), "hnsw")
 
 
 def test_the_search_for_settings_stops_at_the_first_that_do(exact: PackedIndex) -> None:
@@ -97,4 +101,4 @@ def test_the_search_for_settings_stops_at_the_first_that_do(exact: PackedIndex) 
 def test_an_unknown_kind(exact: PackedIndex) -> None:
     untyped: Any = "magic"
     with pytest.raises(ConfigError, match="magic"):
-        choose(exact, rows(5, seed=1), untyped)
+        choose(exact, never, untyped)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class _Threads:
     """A context; no generator, as a single query enters half a dozen of them."""
@@ -14,7 +16,8 @@ class _Threads:
     def __enter__(self) -> None:
         import numba
 
-        if numba.config.NUMBA_NUM_THREADS == 1:
+        config: Any = numba.config
+        if config.NUMBA_NUM_THREADS == 1:
             return
         before = numba.get_num_threads()
         if self.wanted < before:

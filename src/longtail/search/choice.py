@@ -148,15 +148,18 @@ def timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def choose(exact: PackedIndex, queries: F32, kind: SearchKind = "auto", *, seed: int = 0) -> Choice:
-    """An index over the rows of `exact`, of the kind asked for, or the fastest. queries: (Q, D) or (Q, D + 1), such as documents give."""
+def choose(exact: PackedIndex, queries: Callable[[], F32], kind: SearchKind = "auto", *, seed: int = 0) -> Choice:
+    """An index over the rows of `exact`, of the kind asked for, or the fastest.
+
+    queries: gives (Q, D) or (Q, D + 1), such as documents ask; called only where something is to be measured.
+    """
     if kind not in get_args(SearchKind):
         raise ConfigError(f"index '{kind}', expected {', '.join(get_args(SearchKind))}", "auto measures and takes the fastest")
     if kind == "exact":
         return Choice(exact, "exact")
     if kind == "auto" and exact.rows.values.nbytes < SMALL:
         return Choice(exact, "exact", notes=(f"search: exact; {len(exact):,} rows of {exact.rows.shape[1]} numbers are too few for another to win",))
-    trial = _Trial(exact, queries)
+    trial = _Trial(exact, queries())
     tried = [Tried("exact", exact, {}, 0.0, exact.rows.values.nbytes)]
     notes: list[str] = []
     for name in ("sketch", "tree", "hnsw") if kind == "auto" else (kind,):
