@@ -196,7 +196,7 @@ def _not_worth_trying(name: str, exact: PackedIndex) -> str:
     if name == "tree" and (rows < _TREE_FROM or width < WIDTH):
         return f"{rows:,} rows of {width} numbers; it begins to pay at {_TREE_FROM:,} of {WIDTH}"
     if name == "hnsw" and rows > _HNSW_UP_TO:
-        return f"building it over {rows:,} rows would take about {rows / 60_000:.0f} minutes; --index hnsw builds it"
+        return f"building it over {rows:,} rows takes about {rows / 1000:,.0f} seconds; --index hnsw does it"
     return ""
 
 
@@ -221,7 +221,7 @@ def _try_tree(trial: _Trial, rng: np.random.Generator) -> list[Tried]:
 
     effort, candidates = 2000, (20, 100, 400)
     while effort <= rows // 2 and not trial.finds_enough(built.tuned(more=candidates[-1], effort=effort)):
-        effort += effort // 2
+        effort += effort // 6
     # The rows being enough, fewer candidates may be.
     index, settings = trial.first_good((built.tuned(more=more, effort=effort), {"leaves": built.leaves, "effort": effort, "more": more}) for more in candidates)
     return [Tried("tree", index, settings, seconds, trial.exact.rows.values.nbytes + built.heads.values.nbytes)]
