@@ -27,6 +27,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # `benchmarks` is found also when this file is run as a script
 
+from benchmarks.race.serving import peak_mb
 from benchmarks.record import write_result
 from longtail.data.inputs import read_documents
 from longtail.engine.encoders import FrozenBag, ResidualMap
@@ -98,7 +99,7 @@ def measure(bundle: Path, source: str, documents: int, batches: int) -> dict[str
     model.predict(texts[0], K)
     first = time.perf_counter()
     model.predict(texts[:BATCH], K)
-    memory = resident_mb()  # before the plain path unpacks its tables
+    memory = peak_mb()  # before the plain path unpacks its tables
     plain = plain_path(model)
     single = take_turns([[text] for text in texts[:documents]], model, plain)
     batch = take_turns([texts[start : start + BATCH] for start in range(documents, len(texts), BATCH)], model, plain)
@@ -115,12 +116,6 @@ def measure(bundle: Path, source: str, documents: int, batches: int) -> dict[str
         f"stages_batch_of_{BATCH}_ms": stages(model, [texts[documents : documents + BATCH]] * 3),
         "floor": floor(model),
     }
-
-
-def resident_mb() -> float:
-    """Of this process alone: `getrusage` would tell the peak of the one that started it, if that was larger."""
-    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
 
 
 def texts_for(model: Predictor, source: str, count: int) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,14 @@ from scipy.sparse import csr_array
 from longtail import Predictor, api
 from longtail.cli import main
 from longtail.data.dataset import Dataset
+from longtail.data.from_texts import with_digest
 from longtail.engine.encoders import FrozenBag
 from longtail.engine.indexed_rows import IndexedRows
 from longtail.engine.packing import Packer
 from longtail.errors import BundleError, ConfigError
 from longtail.packing import bytes_by_part
 from longtail.persistence import KINDS, load_part
+from longtail.search.choice import SearchKind
 from longtail.search.packed import PackedIndex, PackedRows, PackedType
 from longtail.types import Batch
 
@@ -78,7 +81,7 @@ def test_sizes_are_those_of_the_files(run: Path, packed: Path) -> None:
 
 def test_the_manifest_says_what_it_was_made_from(run: Path, packed: Path) -> None:
     before, after = Predictor.open(run).bundle.manifest, Predictor.open(packed).bundle.manifest
-    assert after["packed"] == {"dtype": "int8", "features": 0, "from": before["manifest_sha256"]}
+    assert after["packed"] == {"dtype": "int8", "features": 0, "search": {"kind": "exact"}, "from": before["manifest_sha256"]}
     assert (after["recipe"], after["data"], after["seed"]) == (before["recipe"], before["data"], before["seed"])
     assert (packed / "config.toml").read_bytes() == (run / "bundle" / "config.toml").read_bytes()
 
@@ -108,7 +111,7 @@ def test_only_the_most_useful_words_are_kept(run: Path, tmp_path: Path) -> None:
     kept = table.places >= 0
     assert kept.sum() == len(table.values) == 30
     featurizer: Any = Predictor.open(run).bundle.featurizer
-    weight = np.linalg.norm(whole.encoder.table, axis=1) * featurizer.idf * np.exp(-featurizer.idf / 2)
+    weight = np.linalg.norm(whole.encoder.table, axis=1) * featurizer.idf * np.exp(-featurizer.idf / 4)
     assert weight[kept].min() >= weight[~kept].max()
     assert not table[:][~kept].any()
 
@@ -151,6 +154,44 @@ def test_refusals(run: Path, packed: Path, tiny_run: Path, tmp_path: Path) -> No
     assert not out.exists()
     with pytest.raises(ConfigError, match="exists already"):
         api.pack(run, packed)
+
+
+@pytest.mark.parametrize("kind", ["sketch", "tree", "hnsw"])
+def test_labels_can_be_searched_in_other_ways(run: Path, packed: Path, planted: Dataset, tmp_path: Path, kind: SearchKind) -> None:
+    """Of twelve labels every way looks at all."""
+    report = api.pack(run, tmp_path / "out", index=kind, data=planted)
+    model, documents = Predictor.open(tmp_path / "out"), planted.need_test().documents
+    assert model.bundle.manifest["packed"]["search"]["kind"] == kind
+    assert {"exact", kind} == {one["kind"] for one in report.search["tried"]}
+    assert "<- taken" in report.render()
+    found, expected = model.rank(documents, 5), Predictor.open(packed).rank(documents, 5)
+    np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
+    assert np.mean(found.ids == expected.ids) > 0.95, "equal scores may change places"
+
+
+def test_a_model_that_does_not_look_at_all_labels_has_no_choice(planted: Dataset, tmp_path: Path) -> None:
+    small = {"surrogate": {"width": 16, "epochs": 1}, "classify": {"epochs": 1}}
+    api.train(planted, tmp_path / "run", "astec", settings=small, device="cpu")
+    with pytest.raises(ConfigError, match="does not compare documents with all labels"):
+        api.pack(tmp_path / "run", tmp_path / "out", index="tree")
+    assert not (tmp_path / "out").exists()
+    assert not api.pack(tmp_path / "run", tmp_path / "out").search
+
+
+def test_a_model_of_given_vectors_is_measured_with_documents_or_stays_exact(planted: Dataset, tmp_path: Path) -> None:
+    vectors = np.random.default_rng(0).random((len(planted.train) + len(planted.need_test()), 6), dtype=np.float32)
+    train, test = planted.train, planted.need_test()
+    given = replace(
+        planted,
+        train=replace(train, documents=replace(train.documents, vectors=vectors[: len(train)])),
+        test=replace(test, documents=replace(test.documents, vectors=vectors[len(train) :])),
+    )
+    small = {"encoder": {"width": 64}, "train": {"epochs": 1}, "features": {"source": "vectors"}}
+    api.train(with_digest(given), tmp_path / "run", "direct", settings=small, device="cpu")
+    assert "give some with --data" in api.pack(tmp_path / "run", tmp_path / "exact").render()
+    with pytest.raises(ConfigError, match="reads no text"):
+        api.pack(tmp_path / "run", tmp_path / "out", index="sketch")
+    assert api.pack(tmp_path / "run", tmp_path / "out", index="sketch", data=given).search["taken"]["kind"] == "sketch"
 
 
 def test_a_longtail_that_knows_no_packed_rows_says_so(packed: Path) -> None:

@@ -20,6 +20,7 @@ from longtail.persistence import written_aside
 from longtail.predictor import Predictor
 from longtail.recipes import DEFAULT, recipe_class
 from longtail.recipes.base import Recipe
+from longtail.search.choice import SearchKind
 from longtail.search.packed import PackedType
 from longtail.training.progress import Display, SilentDisplay
 from longtail.training.run import Run
@@ -87,7 +88,10 @@ def evaluate(model: Predictor | str | Path, data: Dataset | str | Path, display:
     return _evaluate(opened, data if isinstance(data, Dataset) else read(Path(data)), display, transductive=transductive)
 
 
-def pack(model: str | Path, out: str | Path, dtype: PackedType = "int8", *, features: int = 0, data: Dataset | str | Path | None = None) -> PackReport:
+def pack(
+    model: str | Path, out: str | Path, dtype: PackedType = "int8", *, features: int = 0, index: SearchKind = "auto",
+    data: Dataset | str | Path | None = None,
+) -> PackReport:  # fmt: skip
     """Write the model of a run or bundle to a smaller bundle `out`; see `longtail.packing.pack`."""
     dataset = data if data is None or isinstance(data, Dataset) else read(Path(data))
-    return _pack(Path(model), Path(out), dtype, features=features, data=dataset)
+    return _pack(Path(model), Path(out), dtype, features=features, index=index, data=dataset)

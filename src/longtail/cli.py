@@ -125,6 +125,9 @@ def parser() -> Parser:
     c.add_argument("out", type=Path, metavar="OUT", help="the new bundle")
     c.add_argument("--dtype", default="int8", choices=("float16", "int8"), help="numbers of the tables (default int8, with a scale per row)")
     c.add_argument("--features", type=int, default=0, metavar="N", help="keep the vectors of N words only, the most useful (default: all)")
+    c.add_argument(
+        "--index", default="auto", choices=("auto", "exact", "sketch", "tree", "hnsw"), help="how labels are searched (default: the fastest, measured here)"
+    )
     add_data(c, "--data")
     c.add_argument("--json", type=Path, metavar="FILE")
 
@@ -344,7 +347,8 @@ def pack(options: argparse.Namespace) -> None:
 
     from longtail.packing import pack as run_packing
 
-    report = run_packing(options.model, options.out, options.dtype, features=options.features, data=read_data(options) if options.data else None)
+    data = read_data(options) if options.data else None
+    report = run_packing(options.model, options.out, options.dtype, features=options.features, index=options.index, data=data)
     print(report.render())
     if options.json:
         write_json_file(options.json, asdict(report))

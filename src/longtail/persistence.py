@@ -65,6 +65,7 @@ KINDS: Mapping[str, str] = {
     "exact-index": "longtail.search.index:ExactIndex",
     "packed-rows": "longtail.search.packed:PackedRows",
     "packed-index": "longtail.search.packed:PackedIndex",
+    "sketch-index": "longtail.search.sketch:SketchIndex",
     "hnsw-index": "longtail.search.index:HnswIndex",
     "label-index": "longtail.search.shortlist:LabelIndex",
     "instance-vote": "longtail.search.shortlist:InstanceVote",

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.claims.all_labels import exhaustive
 from scipy.sparse import csr_array
 from tests.checkpoints import write_checkpoint
 from tests.conftest import ANIMALS
@@ -29,13 +30,14 @@ from longtail.engine.keygraph_model import KeygraphModel
 from longtail.engine.model import Ensemble, Model, Reranked
 from longtail.errors import ConfigError
 from longtail.features.given import is_sparse
-from longtail.persistence import load_part, save_part
+from longtail.persistence import State, load_part, save_part
 from longtail.predictor import Predictor
 from longtail.recipes import RECIPES, recipe_class
 from longtail.recipes.base import Recipe
 from longtail.recipes.galaxc import PAPER
+from longtail.search.index import ExactIndex
 from longtail.search.nearest import NearestDocuments
-from longtail.search.packed import PackedType
+from longtail.search.packed import PackedIndex, PackedRows, PackedType
 from longtail.types import Batch, Ranker, TopK
 
 # Shortlists of 5 of the 12 labels, and a re-ranker that looks at 3 of them: every cut is met.
@@ -420,6 +422,16 @@ def test_a_label_outside_the_shortlist_is_never_predicted(model: Trained) -> Non
             assert found == labels, "every label of the shortlist comes before any other"
 
 
+@pytest.mark.parametrize("name", ["astec", "eclare", "galaxc", "gnnxml", "ensemble-reranked", "direct"])
+def test_without_its_shortlist_a_model_scores_all_labels(workshop: Callable[[str], Trained], name: str) -> None:
+    """What claim X3 compares with; labels inside the shortlist keep their scores."""
+    model = workshop(name)
+    whole = exhaustive(model.bundle.ranker).rank(model.batch, model.n_labels)
+    known = ~model.batch.is_empty()
+    assert (whole.ids[known] >= 0).all(axis=1).mean() > 0.9
+    assert np.mean(whole.scores[:, 0] >= model.rank(1).scores[:, 0] - 1e-6) > 0.9
+
+
 # ---- packed ----
 
 # Kinds of models that are no tables of vectors.
@@ -447,6 +459,31 @@ def test_a_packed_model_says_nearly_the_same(model: Trained, tmp_path: Path, dty
         given = dict(zip(ids.tolist(), scores.tolist(), strict=True))
         differences += [abs(given.get(label, np.inf) - score) for label, score in zip(expected_ids.tolist(), expected.tolist(), strict=True) if label >= 0]
     assert np.quantile(differences, 0.7) <= tolerance
+
+
+def in_floats(part: Any) -> Any:
+    """The same model with packed tables written out as float32."""
+    if isinstance(part, PackedIndex):
+        return ExactIndex(part.vectors(), part.similarity)
+    if part is None or not hasattr(part, "state"):
+        return part
+    state = part.state()
+    tables = {name: nested[:] for name, nested in state.parts.items() if isinstance(nested, PackedRows)}
+    parts = {name: in_floats(nested) for name, nested in state.parts.items() if name not in tables}
+    return type(part).from_state(State(state.values, {**state.arrays, **tables}, parts))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+@pytest.mark.parametrize("name", ["direct", "astec", "eclare", "galaxc", "ensemble-reranked"])
+def test_packed_tables_are_scored_as_the_numbers_they_hold(workshop: Callable[[str], Trained], tmp_path: Path, name: str, dtype: PackedType) -> None:
+    model = workshop(name)
+    api.pack(model.run, tmp_path / "packed", dtype)
+    packed = Predictor.open(tmp_path / "packed").bundle.ranker
+    found, expected = packed.rank(model.batch, model.n_labels), in_floats(packed).rank(model.batch, model.n_labels)
+    for ids, scores, expected_ids, expected_scores in zip(found.ids, found.scores, expected.ids, expected.scores, strict=True):
+        given = dict(zip(ids.tolist(), scores.tolist(), strict=True))
+        assert given.keys() == set(expected_ids.tolist())
+        np.testing.assert_allclose([given[label] for label in expected_ids.tolist()], expected_scores, rtol=0, atol=1e-5)
 
 
 # ---- no torch ----

@@ -157,7 +157,9 @@ def test_products_of_bytes_are_whole_numbers_without_error(asked: int, room: int
     rows[0], queries[0] = -128, 255
     n, ones = len(rows), np.ones(len(rows), np.float32)
     ids, scores, sizes = np.empty((1, asked, n), np.int32), np.empty((1, asked, n), np.float32), np.zeros((1, asked), np.int64)
-    byte_kernels.scan_bytes(rows, ones, ones, queries, np.ones(room, np.float32), np.full(asked, 2, np.float32), ids, scores, sizes)
+    byte_kernels.scan_bytes(
+        rows, ones, ones, ones, queries, np.ones(room, np.float32), np.full(asked, 2, np.float32), np.zeros(asked, np.float32), ids, scores, sizes
+    )
     expected = queries[:asked].astype(np.int64) @ rows.astype(np.int64).T + 2
     assert (sizes == n).all()
     for query in range(asked):

@@ -36,13 +36,18 @@ class IndexedRows:
         return cls(encoder, None, build_index(rows, kind, similarity="dot"))
 
     def rank(self, batch: Batch, k: int) -> TopK:
-        vectors = self.encoder.encode(batch)
-        if self.refinement is not None:
-            vectors = self.refinement.apply(vectors)
-        found = self.index.query(with_one(vectors), min(k, len(self.index)))
+        found = self.index.query(self.queries(batch), min(k, len(self.index)))
+        empty, scores = batch.is_empty(), sigmoid(found.scores)
+        if not empty.any() and (found.ids[:, -1:] >= 0).all():
+            return TopK(found.ids, scores)
         # Of a document without a known word nothing can be said; any order would be made up.
-        ids = np.where(batch.is_empty()[:, None], TopK.PAD, found.ids).astype(np.int32)
-        return TopK(ids, np.where(ids >= 0, sigmoid(found.scores), -np.inf).astype(np.float32))
+        ids = np.where(empty[:, None], TopK.PAD, found.ids).astype(np.int32)
+        return TopK(ids, np.where(ids >= 0, scores, -np.inf).astype(np.float32))
+
+    def queries(self, batch: Batch) -> F32:
+        """(B, D + 1): what documents ask the index."""
+        vectors = self.encoder.encode(batch)
+        return with_one(vectors if self.refinement is None else self.refinement.apply(vectors))
 
     def state(self) -> State:
         parts: dict[str, Any] = {"encoder": self.encoder, "refinement": self.refinement, "index": self.index}

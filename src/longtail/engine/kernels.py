@@ -11,8 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.compiled import compiled, prange
+from longtail.search.fetch_kernels import fetch_rows
 from longtail.search.product_kernels import as_float, dot
 from longtail.types import F32, I32, I64
+
+# How many labels before its turn a row is asked for.
+_AHEAD = 4
 
 
 @compiled(parallel=True)
@@ -20,6 +24,10 @@ def add_bags(starts: I64, columns: I32, values: F32, table: NDArray[Any], scales
     """sums[b] += values * table[columns] over the entries of bag b. table, scales, places: (V, D) stored; sums: (B, D)."""
     for unsigned in prange(len(starts) - 1):
         row = np.int64(unsigned)
+        for at in range(starts[row], starts[row + 1]):
+            place = places[columns[at]] if len(places) else columns[at]
+            if place >= 0:
+                fetch_rows(table, place, place + 1)
         for at in range(starts[row], starts[row + 1]):
             place = places[columns[at]] if len(places) else columns[at]
             if place < 0:
@@ -35,6 +43,8 @@ def score_candidates(vectors: F32, rows: NDArray[Any], scales: F32, ids: I32, ou
     for unsigned in prange(len(ids)):
         row = np.int64(unsigned)
         for place in range(ids.shape[1]):
+            if place + _AHEAD < ids.shape[1] and ids[row, place + _AHEAD] >= 0:
+                fetch_rows(rows, ids[row, place + _AHEAD], ids[row, place + _AHEAD] + 1)
             label = ids[row, place]
             total = np.float32(0.0)
             if label >= 0:

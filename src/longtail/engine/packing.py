@@ -31,7 +31,7 @@ from longtail.types import F32, BoolArray
 class Packer:
     """dtype: of the packed numbers.  features: how many word vectors are kept, the most useful; 0: all that are not zero.
 
-    influence: (V,) what a word's vector is multiplied with in documents: the root of the mean square, to any scale. None: all alike.
+    influence: (V,) how much a word's vector matters beside its length, to any scale. None: all alike.
     """
 
     dtype: PackedType

@@ -136,6 +136,16 @@ def rows_of_state(state: State, name: str) -> Rows:
     return packed
 
 
+def as_bytes(queries: F32) -> tuple[NDArray[np.uint8], F32]:
+    """Queries (B, D) without negative numbers as bytes, and the scale of each. (B rounded up to whole tiles of `byte_kernels`, or 1; D) and (B,)."""
+    from longtail.search.byte_kernels import TILE
+
+    scales = (queries.max(axis=1) / _LARGEST_QUERY_BYTE).astype(np.float32)
+    rounded = np.zeros((1 if len(queries) == 1 else -(-len(queries) // TILE) * TILE, queries.shape[1]), dtype=np.uint8)
+    rounded[: len(queries)] = np.rint(queries / np.where(scales > 0, scales, np.float32(1))[:, None])
+    return rounded, scales
+
+
 class PackedIndex:
     """Compares a query with every item, in packed form. An `Index`.
 
@@ -174,21 +184,22 @@ class PackedIndex:
             elif len(queries) <= FEW_QUERIES:
                 self._scan(queries, answer)
             else:
-                best_of_products(queries, len(self), self._vectors, answer)
+                best_of_products(queries, len(self), self.vectors, answer)
         return answer.ranked()
 
-    def _vectors(self, part: slice) -> F32:
+    def vectors(self, part: slice = slice(None)) -> F32:
         """Vectors as queries meet them: with their last number."""
         return self.rows[part] if self.offsets is None else np.concatenate([self.rows[part], self.offsets[part, None]], axis=1)
 
-    def _table(self) -> Table:
+    def table(self) -> Table:
+        """The rows as kernels take them."""
         values, scales, _ = self.rows.stored
         return Table(values, scales, _NO_NUMBERS if self.offsets is None else self.offsets)
 
     def _scan(self, queries: F32, answer: Heaps) -> None:
-        scan_few(self._table(), *self._split(queries), answer)
+        scan_few(self.table(), *self.split(queries), answer)
 
-    def _split(self, queries: F32) -> tuple[F32, F32]:
+    def split(self, queries: F32) -> tuple[F32, F32]:
         """(B, D) and what offsets are multiplied with (B,)."""
         if self.offsets is None:
             return queries, np.zeros(len(queries), np.float32)
@@ -205,14 +216,13 @@ class PackedIndex:
         from longtail.search.byte_kernels import TILE, scan_bytes
         from longtail.search.product_kernels import choose_among
 
-        table, (vectors, lasts) = self._table(), self._split(queries)
-        scales = (vectors.max(axis=1) / _LARGEST_QUERY_BYTE).astype(np.float32)
-        rounded = np.zeros((1 if len(vectors) == 1 else -(-len(vectors) // TILE) * TILE, vectors.shape[1]), dtype=np.uint8)
-        rounded[: len(vectors)] = np.rint(vectors / np.where(scales > 0, scales, np.float32(1))[:, None])
+        table, (vectors, lasts) = self.table(), self.split(queries)
+        rounded, scales = as_bytes(vectors)
         candidates = Heaps(len(vectors), min(2 * answer.ids.shape[1] + _MORE_CANDIDATES, len(self)))
         offsets = np.zeros(len(self), np.float32) if self.offsets is None else self.offsets
         with in_pieces(table.values.nbytes * max(1, len(queries) // TILE), candidates) as pieces:
-            scan_bytes(table.values, table.scales, offsets, rounded, scales, lasts, *pieces)
+            # Nothing is shifted, so any numbers do as the sums of rows.
+            scan_bytes(table.values, table.scales, offsets, table.scales, rounded, scales, lasts, np.zeros(len(queries), np.float32), *pieces)
         doubtful = np.zeros(len(queries), dtype=np.bool_)
         with threads_for(len(queries)):
             choose_among(*table, vectors, lasts, candidates.ids, candidates.scores, candidates.sizes, _SAFETY, *answer.arrays, doubtful)

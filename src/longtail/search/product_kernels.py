@@ -47,7 +47,8 @@ def dot(values: NDArray[Any], row: Any, queries: F32, query: Any) -> np.float32:
 
 
 @compiled()
-def _product(values: NDArray[Any], scales: F32, offsets: F32, row: Any, queries: F32, lasts: F32, query: Any) -> Any:
+def product(values: NDArray[Any], scales: F32, offsets: F32, row: Any, queries: F32, lasts: F32, query: Any) -> Any:
+    """A row's product with a query, with its scale and offset where there are some; see `scan`."""
     value = np.float32(dot(values, row, queries, query))
     if len(scales):
         value *= scales[row]
@@ -66,7 +67,7 @@ def scan(values: NDArray[Any], scales: F32, offsets: F32, queries: F32, lasts: F
         piece = np.int64(unsigned)
         for row in range(piece * step, min(n, (piece + 1) * step)):
             for query in range(len(queries)):
-                value = _product(values, scales, offsets, row, queries, lasts, query)
+                value = product(values, scales, offsets, row, queries, lasts, query)
                 # An equal one comes later, has a higher number and stays out.
                 if sizes[piece, query] < k or value > scores[piece, query, 0]:
                     sizes[piece, query] = offer(ids[piece, query], scores[piece, query], sizes[piece, query], row, value)
@@ -99,7 +100,7 @@ def choose_among(
         size, largest_error = 0, np.float32(0.0)
         for place in range(near_sizes[query]):
             row = near_ids[query, place]
-            value = _product(values, scales, offsets, row, queries, lasts, query)
+            value = product(values, scales, offsets, row, queries, lasts, query)
             largest_error = max(largest_error, abs(value - near_scores[query, place]))
             size = offer(ids[query], scores[query], size, row, value)
         sizes[query] = size

@@ -1,0 +1,32 @@
+"""A peer for tests of the race: every document gets the most frequent labels; it counts how often it was trained."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+class Popular:
+    NEEDS = ("numpy",)
+
+    def train(self, texts: list[str], targets: Any, folder: Path, threads: int) -> None:
+        assert len(texts) == targets.shape[0]
+        counts = np.asarray(targets.sum(axis=0)).ravel()
+        (folder / "model.json").write_text(json.dumps(counts.tolist()))
+        print("noise on standard output")
+
+    def open(self, folder: Path, threads: int) -> None:
+        self.counts = np.array(json.loads((folder / "model.json").read_text()))
+
+    def rank(self, texts: list[str], k: int) -> list[list[tuple[int, float]]]:
+        print("more noise")
+        order = np.argsort(-self.counts, kind="stable")[:k]
+        return [[(int(label), float(self.counts[label])) for label in order] for _ in texts]
+
+
+class Broken(Popular):
+    def train(self, texts: list[str], targets: Any, folder: Path, threads: int) -> None:
+        raise RuntimeError("this peer always fails")
