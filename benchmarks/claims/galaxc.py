@@ -105,7 +105,9 @@ WARM_BEATS_COLD = Claim(
     controls=(
         Control("whose labels they are: those of other documents are told", Difference(Value("galaxc", "shuffled P@1", warm_ranking), Value("galaxc", "P@1"))),
     ),
-    note="By probes: trained on and asked with known labels, less trained and asked without. Then the same trained model, asked with and without them.",
+    note="By probes: trained on and asked with known labels, less trained and asked without. Then the same trained model, asked with and without them. "
+    "Known labels take the place of the nearest nodes (spec 03 section 6): documents here are told one label, which fills all four places and "
+    "counts four times beside the document's own vector once, so that little is left of its text (see the control).",
 )
 
 ATTENTION_GAIN = Claim(
