@@ -1,4 +1,4 @@
-"""How the label graph grows with the number of labels (claim E16): ``python benchmarks/label_graph_scale.py --out FILE [--large]``.
+"""How the label graph grows with the number of labels (claim E16): ``python -m benchmarks.label_graph_scale --out FILE [--large]``.
 
 Planted targets in the proportions of LF-AmazonTitles-131K (2.25 documents per label, 2.3 labels per document, a long tail), walked by
 the default settings. Every size runs in a process of its own, so that its peak memory is its own; kernels are compiled before.
@@ -43,7 +43,8 @@ def main() -> None:
     numbers = {"sizes": found, **verdict(found)}
     print(json.dumps(numbers, indent=1))
     if options.out:
-        write_result(options.out, "label_graph_scale", numbers, " ".join(["python", *sys.argv]), seed=0)
+        command = f"python -m benchmarks.label_graph_scale{' --large' if options.large else ''}"
+        write_result(options.out, "label_graph_scale", numbers, command, seed=0)
 
 
 def measured(n_labels: int) -> dict[str, Any]:

@@ -624,7 +624,10 @@ def test_run_writes_one_file_per_paper_and_updates_it(
 
 
 def test_a_recorded_command_names_no_folder() -> None:
-    assert recorded_command(["run", "A6", "--out", "/a", "--seeds", "5", "--cache=/b", "--cache", "c"]) == "python -m benchmarks.claims run A6 --seeds 5"
+    assert (
+        recorded_command(["run", "A6", "--out", "/a", "--seeds", "5", "--cache=/b", "--cache", "c", "--max-minutes", "3"])
+        == "python -m benchmarks.claims run A6 --seeds 5"
+    )
 
 
 def test_verdicts_of_several_folders_are_merged(paper: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,13 +86,14 @@ def run_claims(options: argparse.Namespace, arguments: list[str]) -> int:
 
 
 def recorded_command(arguments: Sequence[str]) -> str:
-    """The command without the folders it used: they change no verdict, and their paths are those of one machine."""
+    """The command without what changes no verdict: the folders it used, whose paths are those of one machine, and its limit of time."""
     kept = list(arguments)
-    for option in ("--cache", "--out"):
+    without = ("--cache", "--out", "--max-minutes")
+    for option in without:
         while option in kept:
             place = kept.index(option)
             del kept[place : place + 2]
-    kept = [argument for argument in kept if not argument.startswith(("--cache=", "--out="))]
+    kept = [argument for argument in kept if not argument.startswith(tuple(f"{option}=" for option in without))]
     return shlex.join(["python", "-m", "benchmarks.claims", *kept])
 
 

@@ -67,16 +67,16 @@ def _difference(a: Column, b: Column) -> Column:
 # ---- initial vectors ----
 
 
-def recall_and_precision(workshop: Workshop, *, variants: Mapping[str, Variant], data: DataSpec) -> Measured:
+def recall_and_precision(workshop: Workshop, *, variants: Mapping[str, Variant], data: DataSpec, seeds: int = SEEDS) -> Measured:
     """Spearman's correlation, over variants, of the recall of initial vectors with the final P@1; one number per seed, in percent."""
     table = {
         name: [
             (_column(workshop, variant, data, seed, embedding_recalls, "initial").value, _column(workshop, variant, data, seed, ranking, "P@1").value)
-            for seed in range(SEEDS)
+            for seed in range(seeds)
         ]
         for name, variant in variants.items()
     }
-    found = [spearman([row[seed][0] for row in table.values()], [row[seed][1] for row in table.values()]) for seed in range(SEEDS)]
+    found = [spearman([row[seed][0] for row in table.values()], [row[seed][1] for row in table.values()]) for seed in range(seeds)]
     return over_seeds([100 * each for each in found]), {name: {"recall": [r for r, _ in row], "P@1": [p for _, p in row]} for name, row in table.items()}
 
 

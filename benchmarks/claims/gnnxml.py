@@ -158,7 +158,9 @@ CLAIMS: tuple[Claim, ...] = (
             Control(
                 "the clusters: one for every label",
                 Difference(Value("alone", "frequent clusters", frequent_shares), Value("alone", "frequent labels", frequent_shares)),
-                variants={"alone": LEAN.changed("clusters.count=1000", "matcher.epochs=1")},
+                variants={"alone": LEAN.changed(*VARIANTS["random"], f"clusters.count={WORLD['labels']}", "matcher.epochs=1")},
+                # Nothing goes unrecorded: a label without a training document would have no cluster.
+                data=Crafted(long_text_world, {**WORLD, "missing_rate": 0.0}),
             ),
         ),
         shown=(),
