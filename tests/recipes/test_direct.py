@@ -139,7 +139,8 @@ def test_no_graph_where_labels_never_occur_together(data: Dataset, tmp_path: Pat
 
 def test_epochs_follow_from_the_number_of_documents() -> None:
     assert [default_epochs(n) for n in (10, 12_394, 80_657, 505_916, 10**8)] == [60, 60, 25, 10, 8]
-    assert [round(default_rate(n), 4) for n in (10, 25_000, 100_000, 400_000, 10**8)] == [0.0005, 0.0005, 0.001, 0.002, 0.0025]
+    assert [round(default_rate(n, 10**6), 4) for n in (10, 25_000, 100_000, 400_000, 10**8)] == [0.0005, 0.0005, 0.001, 0.002, 0.0025]
+    assert [default_rate(25_000, steps) for steps in (10, 1000, 10_000)] == [0.004, 0.002, 0.0005], "a short training takes longer steps"
 
 
 def test_first_bias_is_the_logit_of_the_average_label(data: Dataset) -> None:

@@ -44,13 +44,15 @@ from longtail.training.freeze import array, frozen_encoder, frozen_refinement
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
 from longtail.training.schedules import OneCycle
-from longtail.training.stage_fit import fit_stage
+from longtail.training.stage_fit import adapted_batch, fit_stage
 from longtail.types import F32, Batch, Csr
 
 # Epochs by the number of examples, where the settings leave it open: more of them need fewer looks at each.
 _EPOCHS_SCALE, _FEWEST_EPOCHS, _MOST_EPOCHS = 7000, 8, 60
-# And the rate: many examples drown the noise of large steps, few are learnt by heart.
+# And the rate: many examples drown the noise of large steps, few are learnt by heart. A short training must take longer steps: on a slice of
+# the embedded sample 975 steps of at most 0.0005 gave P@1 / PSP@5 53.5 / 56.6, of 0.002 58.2 / 66.7.
 _RATE, _RATE_EXAMPLES, _LOWEST_RATE, _HIGHEST_RATE = 0.001, 100_000, 0.0005, 0.0025
+_LEAST_WAY, _HIGHEST_SHORT_RATE = 2.0, 0.004
 # A look at all label texts costs more than a step.
 _TEXT_EVERY = {"cpu": 8, "cuda": 4}
 
@@ -81,7 +83,9 @@ class LabelsConfig:
 class TrainConfig:
     epochs: int = setting(0, "passes over the examples; 0: 7000 / sqrt(examples), at least 8 and at most 60", low=0)
     batch: int = setting(512, "documents per step; adapts to small and large data, an epoch has 64 to 512 steps", low=1)
-    rate: float = setting(0.0, "highest learning rate of Adam; 0: 0.001 sqrt(examples / 100,000), from 0.0005 to 0.0025", low=0)
+    rate: float = setting(
+        0.0, "highest learning rate of Adam; 0: 0.001 sqrt(examples / 100,000), from 0.0005 to 0.0025, and at least 2 / steps (0.004 at most)", low=0
+    )
     warm_up: float = setting(0.25, "share of the training in which the rate rises", low=0, high=1)
     text_every: int = setting(0, "steps between two looks at the label texts; 0: 4 on a GPU, 8 on a CPU", low=0)
     smoothing: float = setting(0.0, "target of labels that are neighbours of a document's labels; 0: none", low=0, high=1)
@@ -159,7 +163,9 @@ class Direct(Recipe):
             text_every=c.train.text_every or _TEXT_EVERY[run.device],
             token_dropout=c.encoder.token_dropout,
         )
-        epochs, rate = c.train.epochs or default_epochs(len(documents)), c.train.rate or default_rate(len(documents))
+        epochs = c.train.epochs or default_epochs(len(documents))
+        steps = epochs * -(-len(documents) // adapted_batch(len(documents), c.train.batch))
+        rate = c.train.rate or default_rate(len(documents), steps)
         fit_stage(objective, run, "training", epochs=epochs, batch=c.train.batch, schedule=OneCycle(rate, c.train.warm_up))
         rows = array(objective.final_rows()[: data.n_labels])
         return IndexedRows(frozen_encoder(encoder), frozen_refinement(block), build_index(rows, c.predict.index, similarity="dot"))
@@ -272,8 +278,9 @@ def default_epochs(examples: int) -> int:
     return int(np.clip(round(_EPOCHS_SCALE / np.sqrt(examples)), _FEWEST_EPOCHS, _MOST_EPOCHS))
 
 
-def default_rate(examples: int) -> float:
-    return float(np.clip(_RATE * np.sqrt(examples / _RATE_EXAMPLES), _LOWEST_RATE, _HIGHEST_RATE))
+def default_rate(examples: int, steps: int) -> float:
+    by_examples = float(np.clip(_RATE * np.sqrt(examples / _RATE_EXAMPLES), _LOWEST_RATE, _HIGHEST_RATE))
+    return max(by_examples, min(_LEAST_WAY / steps, _HIGHEST_SHORT_RATE))
 
 
 def first_bias(targets: Csr) -> Tensor:
