@@ -159,11 +159,16 @@ def components(lengths: Any, names: tuple[str, ...] = ("text", "gale1", "free"))
     return LabelComponents(names, np.ones_like(lengths, dtype=np.float32), np.asarray(lengths, dtype=np.float32), counts.astype(np.int64))
 
 
+def trained_in(folder: Path) -> Any:
+    """All that the measure looks at."""
+    return SimpleNamespace(run=folder, seed=0)
+
+
 def test_dominance_correlates_components_with_frequency(tmp_path: Path) -> None:
     rise = np.arange(1.0, 41.0)
     # Text falls faster than the neighbours' text rises, so that both together fall.
     save_part(components(np.stack([100 - 2 * rise, rise, rise], axis=1)), tmp_path / "analysis" / "label_components")
-    measured = component_dominance(SimpleNamespace(run=tmp_path, seed=0))  # type: ignore[arg-type]  # all that it looks at
+    measured = component_dominance(trained_in(tmp_path))
     assert measured["refinement"].value == pytest.approx(100)
     assert measured["text and graph"].value == pytest.approx(-100)
     assert abs(measured["refinement by chance"].value) < 12
@@ -176,7 +181,7 @@ def test_mean_weights_are_those_of_the_most_frequent_and_the_rarest_bin(tmp_path
     counts = np.array([1] * 20 + [20] * 4, dtype=np.int64)
     weights = np.array([[0.5, 0.1, 0.4]] * 20 + [[0.0, 0.1, 0.9]] * 4, dtype=np.float32)
     save_part(LabelComponents(("text", "gale1", "free"), weights, np.ones_like(weights), counts), tmp_path / "analysis" / "label_components")
-    measured = component_dominance(SimpleNamespace(run=tmp_path, seed=0))  # type: ignore[arg-type]  # all that it looks at
+    measured = component_dominance(trained_in(tmp_path))
     found = {name.removeprefix("weight of "): column.value for name, column in measured.items() if name.startswith("weight")}
     assert found == pytest.approx({"refinement in head": 90, "refinement in tail": 40, "text and graph in head": 10, "text and graph in tail": 60})
 
@@ -184,7 +189,7 @@ def test_mean_weights_are_those_of_the_most_frequent_and_the_rarest_bin(tmp_path
 def test_dominance_needs_both_kinds_of_components(tmp_path: Path) -> None:
     save_part(components(np.ones((10, 1)), ("free",)), tmp_path / "analysis" / "label_components")
     with pytest.raises(ConfigError, match="not made of text"):
-        component_dominance(SimpleNamespace(run=tmp_path, seed=0))  # type: ignore[arg-type]  # all that it looks at
+        component_dominance(trained_in(tmp_path))
 
 
 # ---- planted labels ----

@@ -108,8 +108,8 @@ def test_wrong_shares_are_refused(world: Path, tmp_path: Path, capsys: pytest.Ca
 def test_links_are_recalled_by_an_encoder_that_knows_the_words(planted_with_graphs: Dataset, tmp_path: Path) -> None:
     recipe = api.make_recipe("dexml", assignments=["encoder.width=32", "train.epochs=8", "train.rate=0.02", "features.pairs=false"])
     model = api.train(planted_with_graphs, tmp_path / "run", recipe, device="cpu")
-    encoder: Any = model.bundle.ranker.encoder  # type: ignore[attr-defined]  # rankers of two towers have one
-    found = link_recall(encoder, model, planted_with_graphs, k=2)
+    ranker: Any = model.bundle.ranker
+    found = link_recall(ranker.encoder, model, planted_with_graphs, k=2)
     assert found["pairs"].keys() == {"documents R@2", "labels R@2"}
     assert found["noise"].keys() == {"documents R@2"}
     # Each label has one of six anchors, whose name has its own word; two drawn at random would find a third.

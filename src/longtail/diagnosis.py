@@ -95,7 +95,7 @@ def link_recall(encoder: FrozenUnit, model: Predictor, data: Dataset, k: int = 1
     for graph in anchor_graphs(data.graphs):
         anchors = data.graphs[graph.name].anchors
         assert anchors is not None, "anchor_graphs gives graphs with anchors only"
-        index = ExactIndex.build(encoder.encode(featurizer.batch_of_texts(list(anchors.fields.get("title", [""] * len(anchors))))))
+        index = ExactIndex.build(encoder.encode(featurizer.batch_of_texts(anchors.titles())))
         found[graph.name] = {}
         for side, edges in graph.sides.items():
             linked = np.flatnonzero(np.diff(edges.indptr))

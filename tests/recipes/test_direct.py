@@ -14,9 +14,10 @@ from longtail.config import from_text
 from longtail.data.dataset import Dataset, no_pairs
 from longtail.data.synthetic import SyntheticConfig, synthesise
 from longtail.evaluation import evaluate
-from longtail.recipes.direct import Direct, DirectConfig, default_epochs, default_rate, first_bias, related_labels
+from longtail.recipes.direct import Direct, DirectConfig, default_epochs, default_rate, first_bias, propensity_weights, related_labels
 from longtail.training.anchor_columns import AnchorsConfig, anchor_columns
 from longtail.training.prepare import prepare
+from longtail.training.run import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -117,24 +118,39 @@ def test_anchors_are_labels_in_training_and_gone_at_prediction(data: Dataset, tm
     assert (with_anchors[1][:, :labels] != plain[1]).nnz == (with_anchors[2][:, :labels] != plain[2]).nnz == 0
     assert (with_anchors[1][:documents, labels:] != anchors.documents).nnz == 0
     assert with_anchors[1][documents:, labels:].sum() == anchors.labels.sum() > 0
+    twins = replace(anchors, own_documents=anchors.documents, own_labels=anchors.labels)
+    hidden = documented.examples(ready, None, twins)[2]
+    assert (hidden[:documents, labels:] != anchors.documents).nnz == 0
+    assert hidden[documents:, labels:].sum() == anchors.labels.sum()
     trust = recipe("labels.trust=2").trust(ready, anchors)[labels:, 0].numpy()
     degree = np.asarray(anchors.documents.sum(axis=0)).ravel()
     np.testing.assert_allclose(trust, degree / (degree + 2), rtol=1e-6)
+    with Run.open(tmp_path / "weights", {}, seed=0, device="cpu") as run:
+        weights = recipe("anchors.weight=0.5").weights(ready, anchors, run)
+        assert recipe().weights(ready, None, run) is None
+        propensity = recipe("anchors.weight=0.5", "train.propensity=true").weights(ready, anchors, run)
+    assert weights is not None
+    np.testing.assert_array_equal(weights.numpy(), [1.0] * labels + [0.5] * anchors.count)
+    assert propensity is not None
+    np.testing.assert_allclose(propensity.numpy(), [*propensity_weights(ready), *[0.5] * anchors.count], rtol=1e-6)
     ranker: Any = api.train(data, tmp_path / "run", recipe("anchors.weight=0.5"), device="cpu").bundle.ranker
     assert ranker.index.vectors.shape[0] == labels
 
 
 def test_no_graph_where_labels_never_occur_together(data: Dataset, tmp_path: Path) -> None:
-    from longtail.training.run import Run
-
     ready = prepare(data, recipe().config.features)
     single = ready.targets.copy()
     first = single.indptr[:-1]
     lonely = type(single)((np.ones(len(first), np.float32), single.indices[first], np.arange(len(first) + 1)), shape=single.shape)
     with Run.open(tmp_path / "run", {}, seed=0, device="cpu") as run:
-        assert recipe().label_graph(replace(ready, targets=lonely), run) is None
-        assert recipe("labels.graph.head_documents=1000").label_graph(ready, run) is not None
-        assert recipe().label_graph(replace(ready, label_texts=None), run) is None
+        no_heads = "labels.graph.head_documents=1000"
+        near = recipe("labels.neighbours=true", no_heads)
+        assert near.label_graph(replace(ready, targets=lonely), run) is None
+        assert near.label_graph(ready, run) is not None
+        assert near.label_graph(replace(ready, label_texts=None), run) is None
+        assert recipe("labels.documents=true", no_heads).label_graph(ready, run) is not None
+        assert recipe("train.smoothing=0.1", no_heads).label_graph(replace(ready, label_texts=None), run) is not None
+        assert recipe(no_heads).label_graph(ready, run) is None, "nothing asks for it"
 
 
 def test_epochs_follow_from_the_number_of_documents() -> None:

@@ -50,7 +50,8 @@ def test_every_base_and_ramen_over_it_take_a_transformer(base: str, folder: Path
     # not at their differences, hardly gets out of it. A pretrained one has no such cone.
     assert evaluate(predictor, planted_with_graphs)["P@1"] > (10 if base == "siamese" else 60)
     assert isinstance(predictor.bundle.featurizer, Pieces)
-    encoder = predictor.bundle.ranker.encoder  # type: ignore[attr-defined]  # rankers of two towers have one
+    ranker: Any = predictor.bundle.ranker
+    encoder = ranker.encoder
     assert isinstance(encoder, FrozenUnit)
     assert isinstance(encoder.encoder, FrozenTransformer)
     with_graphs = api.make_recipe("ramen", assignments=settings(folder, f"base={base}", "bandit.block=5", "regularise.warm_up=1", "train.epochs=2"))
@@ -104,7 +105,8 @@ def test_it_can_be_exported(folder: Path, planted: Dataset, tiny_run: Path, tmp_
     batch = predictor.bundle.featurizer.batch_of_texts(["a cat", "the dog noise1"])
     assert batch.tokens is not None
     given = {"tokens": np.maximum(batch.tokens, 0).astype(np.int64), "there": (batch.tokens >= 0).astype(np.float32)}
-    encoder = predictor.bundle.ranker.encoder  # type: ignore[attr-defined]  # rankers of two towers have one
+    ranker: Any = predictor.bundle.ranker
+    encoder = ranker.encoder
     np.testing.assert_allclose(session.run(["vectors"], given)[0], encoder.encode(batch), atol=1e-5)
 
 

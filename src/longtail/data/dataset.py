@@ -47,6 +47,10 @@ class Items:
         titles = self.fields.get("title")
         return (titles[index] if titles is not None else "") or self.uids[index]
 
+    def titles(self) -> list[str]:
+        """All titles, "" where there is none."""
+        return list(self.fields.get("title", [""] * len(self)))
+
     def rows(self, index: I64) -> Items:
         """The items at `index`, in that order."""
         chosen = index.tolist()

@@ -136,7 +136,7 @@ def drop_test_anchors(graph: Graph, test: Items) -> tuple[Graph, int]:
 def _kept_anchors(anchors: Items, test: Items) -> I64:
     uids, titles = set(test.uids), set(map(normalised, test.fields.get("title", ())))
     titles.discard("")
-    names = anchors.fields.get("title") or [""] * len(anchors)
+    names = anchors.titles()
     kept = [number for number, (uid, name) in enumerate(zip(anchors.uids, names, strict=True)) if uid not in uids and normalised(name) not in titles]
     return np.array(kept, dtype=np.int64)
 

@@ -120,7 +120,7 @@ class Direct(Recipe):
 
     def memory(self, data: TrainingSet) -> int:
         """Tables with two moments, the vectors of label texts' words as they are looked at, composed rows with their gradients, the
-        features, and one block of scores. Measured on a CPU: 4,037 MiB on wordnet-related (3,993 by this), 1,806 on debian-related (1,779)."""
+        features, and one block of scores. Measured on a CPU: 4,037 MiB on wordnet-related (3,993 by this), 1,806 on debian-related (1,773)."""
         width = self.config.encoder.width
         words = data.featurizer.width if data.documents.dense is None else 0
         entries = sum(batch.sparse.nnz for batch in (data.documents, data.label_texts) if batch is not None and batch.sparse is not None)
@@ -171,9 +171,9 @@ class Direct(Recipe):
         return IndexedRows(frozen_encoder(encoder), frozen_refinement(block), build_index(rows, c.predict.index, similarity="dot"))
 
     def label_graph(self, data: TrainingSet, run: Run) -> Csr | None:
-        """Which labels belong together; None where nothing asks, or where no label has a neighbour."""
+        """Which labels belong together; None where nothing asks (walks over many labels take a while), or where no label has a neighbour."""
         c = self.config
-        if data.label_texts is None and not c.train.smoothing:
+        if not c.train.smoothing and (data.label_texts is None or not (c.labels.neighbours or c.labels.documents)):
             return None
         given = [graph.label_label for graph in data.graphs.values() if graph.label_label is not None]
         graph = label_graph(data.targets, c.labels.graph, run.rng("label graph"), given)
@@ -188,12 +188,13 @@ class Direct(Recipe):
             masked = csr_array(targets.shape, dtype=np.float32)
         if self.config.train.smoothing and graph is not None:
             targets = smoothed_targets(targets, graph, self.config.train.smoothing)
-        of_labels, unknown = eye_array(data.n_labels, dtype=np.float32, format="csr"), related_labels(data, graph)
         if anchors is not None:
-            targets, of_labels = hstack([targets, anchors.documents], format="csr"), hstack([of_labels, anchors.labels], format="csr")
-            masked, unknown = hstack([masked, anchors.own_documents], format="csr"), hstack([unknown, anchors.own_labels], format="csr")
+            targets, masked = hstack([targets, anchors.documents], format="csr"), hstack([masked, anchors.own_documents], format="csr")
         texts = None if data.label_texts is None else data.label_texts.sparse
         if self.config.labels.documents and texts is not None and documents.sparse is not None:
+            of_labels, unknown = eye_array(data.n_labels, dtype=np.float32, format="csr"), related_labels(data, graph)
+            if anchors is not None:
+                of_labels, unknown = hstack([of_labels, anchors.labels], format="csr"), hstack([unknown, anchors.own_labels], format="csr")
             named = np.flatnonzero(np.diff(texts.indptr) > 0)
             documents = Batch(sparse=vstack([documents.sparse, texts[named]], format="csr"))
             targets, masked = vstack([targets, of_labels[named]], format="csr"), vstack([masked, unknown[named]], format="csr")

@@ -182,4 +182,4 @@ class Ramen(Recipe):
         """The anchors' titles as numbers, as documents are read."""
         anchors = data.graphs[graph.name].anchors
         assert anchors is not None, "anchor_graphs gives graphs with anchors only"
-        return data.featurizer.batch_of_texts(list(anchors.fields.get("title", [""] * len(anchors))))
+        return data.featurizer.batch_of_texts(anchors.titles())

@@ -55,7 +55,7 @@ def anchor_columns(data: TrainingSet, config: AnchorsConfig) -> AnchorColumns | 
     for graph in anchor_graphs(data.graphs):
         anchors = data.graphs[graph.name].anchors
         assert anchors is not None, "anchor_graphs gives graphs with anchors only"
-        words: Csr = data.featurizer.batch_of_texts(list(anchors.fields.get("title", [""] * len(anchors)))).sparse
+        words: Csr = data.featurizer.batch_of_texts(anchors.titles()).sparse
         items: dict[Side, int] = {"documents": data.n_documents, "labels": data.n_labels}
         links = [graph.sides.get(side, csr_array((rows, len(anchors)), dtype=np.float32)) for side, rows in items.items()]
         degree = sum(np.bincount(side.indices, minlength=len(anchors)) for side in links)
@@ -77,7 +77,7 @@ def anchor_columns(data: TrainingSet, config: AnchorsConfig) -> AnchorColumns | 
 
 
 def same_texts(left: Csr, right: Csr) -> Csr:
-    """(rows of left, rows of right) CSR of ones where both have the same features in the same shares; rows without one have no twin."""
+    """(rows of left, rows of right) CSR of ones where both have the same features, how often each does not matter; rows without one have no twin."""
     from scipy.sparse import csr_array
 
     by_features: dict[bytes, list[int]] = {}

@@ -84,7 +84,7 @@ class TrainingSet:
                     arrays[f"graph{number}:{side}"] = getattr(graph, side)
             if graph.anchors is not None:
                 parts[f"graph{number}_uids"] = StringTable.of(graph.anchors.uids)
-                parts[f"graph{number}_titles"] = StringTable.of(graph.anchors.fields.get("title", [""] * len(graph.anchors)))
+                parts[f"graph{number}_titles"] = StringTable.of(graph.anchors.titles())
         values = {"label_fields": list(self.labels.fields), "graphs": list(self.graphs), "dropped": dict(self.dropped)}
         return State(values, arrays, parts)
 
