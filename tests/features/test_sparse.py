@@ -79,6 +79,7 @@ def naive_tf_idf(documents: Items, labels: Items | None, config: SparseTextConfi
         for feature in bag.keys() & kept:
             tf = bag[feature]
             idf = math.log((1 + len(documents)) / (1 + in_documents[feature])) + 1 if config.idf else 1.0
+            idf *= in_all[feature] / (in_all[feature] + config.damping)
             values[feature] = (1 + math.log(tf) if config.sublinear and tf > 1 else tf) * idf
         length = math.sqrt(sum(v * v for v in values.values()))
         return {feature: value / length for feature, value in values.items()}
@@ -124,6 +125,7 @@ CONFIGS = st.builds(
     min_count_rest=st.integers(1, 3),
     sublinear=st.booleans(),
     idf=st.booleans(),
+    damping=st.sampled_from([0.0, 3.0]),
 ).filter(lambda c: c.words or c.pairs or c.subwords == "chars")
 
 

@@ -190,7 +190,19 @@ def test_gradients_are_summed_by_row_in_slots_that_repeat_the_last_one(seed: int
     named, sums = summed_by_row(bags, gradient)
     different = sorted(set(bags.ids.tolist()))
     assert named.tolist() == different + [different[-1]] * (len(bags.ids) - len(different))
-    torch.testing.assert_close(sums, (as_matrix(bags, rows).T @ gradient)[named])
+    torch.testing.assert_close(sums[: len(different)], (as_matrix(bags, rows).T @ gradient)[named[: len(different)]])
+    assert not sums[len(different) :].any()
+
+
+def test_repetitions_of_the_last_row_count_for_nothing() -> None:
+    start, gradient = torch.ones(5, 2), torch.tensor([[1.0, -2.0], [3.0, 0.5], [0.0, 0.0], [9.0, 9.0]])
+    repeated, plain = RowAdam(start.clone(), reference=True), RowAdam(start.clone(), reference=True)
+    for _ in range(2):
+        repeated.update_rows(torch.tensor([1, 4, 4, 4]), gradient, 0.1)
+        plain.update_rows(torch.tensor([1, 4]), gradient[:2], 0.1)
+    assert torch.equal(repeated.table, plain.table)
+    assert torch.equal(repeated.second, plain.second)
+    assert not torch.equal(plain.table[4], start[4])
 
 
 def test_named_rows() -> None:

@@ -72,3 +72,19 @@ def test_a_map_turns_texts_and_learns() -> None:
         assert ours is not None
         assert theirs is not None
         torch.testing.assert_close(ours, theirs)
+
+
+def test_products_with_the_map_in_bf16_are_close() -> None:
+    rng = np.random.default_rng(0)
+    sparse = csr_array(random_array((20, 30), density=0.4, rng=rng, dtype=np.float32))
+    table = RowTable.random(30, 16, rng)
+    exact, rounded = (TextRows(table, sparse, None, mapped=True, compute=kind) for kind in (torch.float32, torch.bfloat16))
+    assert exact.map is not None
+    assert rounded.map is not None
+    wanted = torch.randn(20, 16, generator=torch.Generator().manual_seed(1))
+    for ours, theirs in ((rounded(), exact()), (rounded.gradient(wanted), exact.gradient(wanted)), (rounded.map.grad, exact.map.grad)):
+        assert ours is not None
+        assert theirs is not None
+        assert ours.dtype == torch.float32
+        torch.testing.assert_close(ours, theirs, rtol=0.02, atol=0.02 * float(theirs.abs().max()))
+        assert not torch.equal(ours, theirs)

@@ -26,6 +26,7 @@ class SparseTextConfig:
     max_features: int = setting(0, "keep only so many features, the most frequent; 0: all", low=0)
     sublinear: bool = setting(True, "a word that occurs tf times counts 1 + ln(tf), not tf")
     idf: bool = setting(True, "rare words weigh more: ln((1 + documents) / (1 + documents with the word)) + 1")
+    damping: float = setting(0.0, "rare features weigh less: times n / (n + this), n the documents and label texts they are in", low=0)
     max_tokens: int = setting(0, "also give so many token numbers per text in reading order, for encoders that read sequences; 0: none", low=0)
 
 

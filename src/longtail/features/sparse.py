@@ -2,7 +2,7 @@
 
 Documents and label texts share one vocabulary. Features are chosen by the number of training documents and label texts they
 occur in (label text is known before any document is tagged); idf = ln((1 + N) / (1 + df)) + 1 counts training documents only.
-A row is tf * idf, scaled to unit length. Words that were never seen are dropped, so a row may be empty.
+A row is tf * idf (damped for rare features, where `damping` asks), scaled to unit length. Words that were never seen are dropped, so a row may be empty.
 
 Numba is imported by the functions that run kernels, not on top: opening a model must not wait for it.
 """
@@ -91,6 +91,7 @@ class SparseText:
                 "read other fields (features.fields), or lower features.min_count and features.min_count_rest",
             )
         idf = np.log((1 + len(documents)) / (1.0 + counted.documents)) + 1 if config.idf else np.ones(len(counted.keys))
+        idf = idf * (counted.total / (counted.total + config.damping))
         return cls(config, counted.keys, idf.astype(np.float32), counted.spellings, runs, pieces), bags
 
     # ---- use ----

@@ -1,6 +1,9 @@
-"""Matrices as tensor cores like them."""
+"""Matrices as tensor cores like them, and what else depends on the processor."""
 
 from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor, nn
@@ -25,3 +28,9 @@ def fastest_products(device: torch.device) -> torch.dtype:
     """
     native = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
     return torch.bfloat16 if device.type == "cuda" or (native is not None and native()) else torch.float32
+
+
+@cache
+def has_triton() -> bool:
+    """Whether kernels for a GPU can be compiled here."""
+    return find_spec("triton") is not None

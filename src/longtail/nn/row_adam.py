@@ -11,15 +11,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from longtail.nn.batches import Bags
+from longtail.nn.products import has_triton
 from longtail.nn.row_table import bag_sums
 
 
 def summed_by_row(bags: Bags, gradient_BD: Tensor) -> tuple[Tensor, Tensor]:
     """The different rows that bags name, ascending, and for each the sum of weight * gradient over the bags that name it.
 
-    Both in as many slots as there are entries, (P,) and (P, D), the slots beyond the last row repeating it: how many rows there
-    are stays on the GPU, which to ask would stop in every step. Sums are over entries sorted by row, not by atomic additions, so
-    that a GPU does not wait where many bags share a frequent word, and the result is the same every time.
+    Both in as many slots as there are entries, (P,) and (P, D), the slots beyond the last row repeating it, with sums of zero: how
+    many rows there are stays on the GPU, which to ask would stop in every step. Sums are over entries sorted by row, not by atomic
+    additions, so that a GPU does not wait where many bags share a frequent word, and the result is the same every time.
     """
     order = bags.ids.argsort(stable=True)
     found = bags.ids[order].long()
@@ -29,7 +30,7 @@ def summed_by_row(bags: Bags, gradient_BD: Tensor) -> tuple[Tensor, Tensor]:
     sizes = torch.zeros(len(found) + 1, dtype=torch.int64, device=found.device).index_add_(0, slot + 1, torch.ones_like(slot))
     by_row = Bags(sizes.cumsum(0), bags.owners[order].int(), bags.weights[order])
     filled = torch.arange(len(found), device=found.device).minimum(slot[-1])
-    return torch.zeros_like(found).scatter_(0, slot, found)[filled], bag_sums(gradient_BD, by_row)[filled]
+    return torch.zeros_like(found).scatter_(0, slot, found)[filled], bag_sums(gradient_BD, by_row)
 
 
 class AdamFactors(NamedTuple):
@@ -60,7 +61,8 @@ class RowAdam:
     of, and move, rows without gradient, at the cost of a pass over the whole table.
 
     table: (R, D) tensor, updated in place. `first` and `second` are its moments, `count` the steps so far; the three
-    are the state to save. On a CPU compiled kernels do the work; elsewhere, and for `reference=True` (the oracle), torch.
+    are the state to save. On a CPU compiled kernels do the work, on a GPU a Triton kernel; without Triton, and for
+    `reference=True` (the oracle), torch.
     """
 
     def __init__(self, table: Tensor, *, betas: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-8, reference: bool = False) -> None:
@@ -70,6 +72,7 @@ class RowAdam:
         self.second = torch.zeros_like(self.table)
         self.count = torch.zeros((), dtype=torch.int64)
         self.by_kernel = self.table.device.type == "cpu" and not reference
+        self.by_triton = self.table.is_cuda and not reference and self.table.dtype == torch.float32 and has_triton()
         self._slots = np.zeros(len(self.table), dtype=np.int32) if self.by_kernel else None
         self._marks: Tensor | None = None
 
@@ -134,17 +137,28 @@ class RowAdam:
 
     @torch.no_grad()
     def update_rows(self, rows: Tensor, gradient_UD: Tensor, rate: float) -> None:
-        """A step on `rows` (U,) int64 with their gradients (U, D). On a CPU, by kernel, rows must differ; else a row that occurs
-        twice must have the same gradient, which then counts once."""
+        """A step on `rows` (U,) int64 with their gradients (U, D). Rows must differ; but for kernels of a CPU they may be followed by
+        repetitions of the last, whose gradients count for nothing."""
+        gradient_UD = gradient_UD.to(self.table.dtype)
+        factors = self.factors(rate)
         if self.by_kernel:
             from longtail.nn.row_kernels import adam_rows
 
-            gradient = gradient_UD.to(self.table.dtype).contiguous().numpy()
-            adam_rows(self.table.numpy(), self.first.numpy(), self.second.numpy(), rows.numpy(), gradient, self.factors(rate))
-            return
-        keep_first, add_first, keep_second, add_second, corrected, spread, epsilon = self.factors(rate).tolist()
-        first = self.first[rows].mul_(keep_first).add_(gradient_UD, alpha=add_first)
-        second = self.second[rows].mul_(keep_second).addcmul_(gradient_UD, gradient_UD, value=add_second)
+            adam_rows(self.table.numpy(), self.first.numpy(), self.second.numpy(), rows.numpy(), gradient_UD.contiguous().numpy(), factors)
+        elif self.by_triton:
+            from longtail.nn import row_triton
+
+            row_triton.adam_rows(self.table, self.first, self.second, rows, gradient_UD, AdamFactors(*factors.tolist()))
+        else:
+            self._update_by_torch(rows, gradient_UD, AdamFactors(*factors.tolist()))
+
+    def _update_by_torch(self, rows: Tensor, gradient_UD: Tensor, factors: AdamFactors) -> None:
+        if len(rows) > 1:
+            # A repetition gets the gradient of what it repeats: then it does not matter which of them is written last.
+            last = (rows[1:] != rows[:-1]).sum()
+            gradient_UD = gradient_UD[torch.arange(len(rows), device=rows.device).minimum(last)]
+        first = self.first[rows].mul_(factors.keep_first).add_(gradient_UD, alpha=factors.add_first)
+        second = self.second[rows].mul_(factors.keep_second).addcmul_(gradient_UD, gradient_UD, value=factors.add_second)
         self.first.index_copy_(0, rows, first)
         self.second.index_copy_(0, rows, second)
-        self.table.index_copy_(0, rows, self.table[rows].addcdiv_(first, second.sqrt_().mul_(spread).add_(epsilon), value=-corrected))
+        self.table.index_copy_(0, rows, self.table[rows].addcdiv_(first, second.sqrt_().mul_(factors.spread).add_(factors.epsilon), value=-factors.rate))

@@ -17,11 +17,14 @@ class TextRows(nn.Module):
 
     table: token vectors E, (V, D), shared with the encoder of documents.  texts: Z, (L, V) CSR.  graph: G, (L, L) CSR or None.
     Only tokens that occur in texts are read, and only their gradients exist: `tokens`, ascending.  mapped: whether there is an M.
+    compute: type of the products with M; they are as large as those of a step.
     """
 
-    def __init__(self, table: RowTable, texts: Csr, graph: Csr | None, *, graph_gain: float = 1.0, mapped: bool = False) -> None:
+    def __init__(
+        self, table: RowTable, texts: Csr, graph: Csr | None, *, graph_gain: float = 1.0, mapped: bool = False, compute: torch.dtype = torch.float32
+    ) -> None:
         super().__init__()
-        self.table = table
+        self.table, self.compute = table, compute
         device = table.weight.device
         used, places = np.unique(texts.indices, return_inverse=True)
         self.tokens = sent(used.astype(np.int64), device)
@@ -40,8 +43,7 @@ class TextRows(nn.Module):
         self.orders[0] = self.sums(self.table.weight.index_select(0, self.tokens))
         if self.neighbours is not None:
             self.orders[1] = self.neighbours(self.orders[0])
-        mixed = torch.tensordot(self.gains, self.orders, dims=1)
-        return mixed if self.map is None else mixed @ self.map
+        return self._mixed() if self.map is None else self._product(self._mixed(), self.map)
 
     @torch.no_grad()
     def gradient(self, gradient_LD: Tensor) -> Tensor:
@@ -50,10 +52,17 @@ class TextRows(nn.Module):
         T is linear in the vectors, so nothing has to be computed forth again before it goes back.
         """
         if self.map is not None:
-            self.map.grad = torch.tensordot(self.gains, self.orders, dims=1).T @ gradient_LD
-            gradient_LD = gradient_LD @ self.map.T
+            self.map.grad = self._product(self._mixed().T, gradient_LD)
+            gradient_LD = self._product(gradient_LD, self.map.T)
         self.gains.grad = torch.stack([(gradient_LD * order).sum() for order in self.orders])
         of_own = self.gains[0] * gradient_LD
         if self.neighbours is not None:
             of_own += self.gains[1] * self.neighbours.back(gradient_LD)
         return self.sums.back(of_own)
+
+    def _mixed(self) -> Tensor:
+        mixed = self.gains[0] * self.orders[0]
+        return mixed if self.neighbours is None else mixed.add_(self.gains[1] * self.orders[1])
+
+    def _product(self, left: Tensor, right: Tensor) -> Tensor:
+        return (left.to(self.compute) @ right.to(self.compute)).float()

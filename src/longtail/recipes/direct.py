@@ -1,10 +1,11 @@
 """`direct`: every label against every document, no clusters, no shortlist, no negatives to choose. The default recipe.
 
-    v = E x                   weighted sum of the vectors of a document's words, word pairs and character 4-grams
+    v = E x                   weighted sum of the vectors of a document's words, word pairs and character 4-grams; those that
+                              occur in few texts weigh less, as they are learnt by heart
     z = v + ReLU(R v)         a residual
-    w_l = g (E Z)_l + n_l / (n_l + trust) f_l
-                              the label's text in the same vectors, and a free vector f_l that counts the more, the more
-                              documents n_l the label has; optionally its neighbours' text in a label graph
+    w_l = g (E Z)_l M + n_l / (n_l + trust) f_l
+                              the label's text in the same vectors, turned by a matrix M, and a free vector f_l that counts the
+                              more, the more documents n_l the label has; optionally its neighbours' text in a label graph
     loss                      binary cross-entropy over all labels: on a GPU cheaper than looking for hard negatives
 
 While it trains, anchors of the data's graphs are labels as well; none of them is left at prediction. What the data lacks is left out:
@@ -33,6 +34,7 @@ from longtail.nn.batches import Documents
 from longtail.nn.blocks import Residual
 from longtail.nn.dense_encoder import DenseEncoder
 from longtail.nn.encoded import Encoder, Refined
+from longtail.nn.products import fastest_products
 from longtail.nn.row_table import RowTable
 from longtail.nn.text_rows import TextRows
 from longtail.recipes.base import EnsembleConfig, Recipe
@@ -69,7 +71,7 @@ class EncoderConfig:
 @dataclass(frozen=True)
 class LabelsConfig:
     text: bool = setting(True, "label text is part of a label's classifier")
-    map: bool = setting(False, "label texts pass through a matrix that is learnt, so that a text need not mean the same in a label as in a document")
+    map: bool = setting(True, "label texts pass through a matrix that is learnt, so that a text need not mean the same in a label as in a document")
     neighbours: bool = setting(False, "the text of neighbours in the label graph, too")
     neighbour_gain: float = setting(1.0, "what neighbours' text counts at first; it is trained", low=0)
     documents: bool = setting(False, "label texts are training documents of their own label")
@@ -100,7 +102,7 @@ class PredictConfig:
 
 @dataclass(frozen=True)
 class DirectConfig:
-    features: FeaturesConfig = section(FeaturesConfig, "which texts are read, and how they become numbers", subwords="chars")
+    features: FeaturesConfig = section(FeaturesConfig, "which texts are read, and how they become numbers", subwords="chars", damping=3.0)
     encoder: EncoderConfig = section(EncoderConfig, "from a text to a vector")
     labels: LabelsConfig = section(LabelsConfig, "what a label's classifier is made of")
     anchors: AnchorsConfig = section(AnchorsConfig, "graphs of documents and labels with anchors, in training only")
@@ -220,14 +222,14 @@ class Direct(Recipe):
         c = self.config.labels
         if not c.text or data.label_texts is None or data.label_texts.sparse is None or not isinstance(encoder, BagEncoder | BagSum):
             return None
-        neighbours = graph if c.neighbours else None
-        if anchors is None:
-            return TextRows(encoder.table, data.label_texts.sparse, neighbours, graph_gain=c.neighbour_gain, mapped=c.map)
-        texts = vstack([data.label_texts.sparse, anchors.texts], format="csr")
-        if neighbours is not None:
-            neighbours = neighbours.copy()
-            neighbours.resize(texts.shape[0], texts.shape[0])
-        return TextRows(encoder.table, texts, neighbours, graph_gain=c.neighbour_gain, mapped=c.map)
+        texts, neighbours = data.label_texts.sparse, graph if c.neighbours else None
+        if anchors is not None:
+            texts = vstack([texts, anchors.texts], format="csr")
+            if neighbours is not None:
+                neighbours = neighbours.copy()
+                neighbours.resize(texts.shape[0], texts.shape[0])
+        compute = fastest_products(encoder.table.weight.device)
+        return TextRows(encoder.table, texts, neighbours, graph_gain=c.neighbour_gain, mapped=c.map, compute=compute)
 
     def trust(self, data: TrainingSet, anchors: AnchorColumns | None = None) -> Tensor:
         """(L, 1): the share of its free vector that a label uses; anchors behind."""

@@ -8,13 +8,12 @@ average. The random bits are a hash of the number's position and the count of st
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.util import find_spec
 from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from longtail.nn.products import has_triton
 from longtail.nn.row_adam import AdamFactors
 
 Precision = Literal["float32", "bfloat16"]
@@ -53,11 +52,6 @@ class Table(ReadTable, Protocol):
     def state(self) -> dict[str, Tensor]:
         """Live tensors: everything that updates change."""
         ...
-
-
-@cache
-def has_triton() -> bool:
-    return find_spec("triton") is not None
 
 
 def padded(matrix: Tensor, dtype: torch.dtype, rows_multiple: int = 8) -> Tensor:
