@@ -31,7 +31,8 @@ from longtail.nn.full import sweep as sweeps
 from longtail.nn.full.loss import full_loss
 from longtail.nn.full.pairs import Pairs
 from longtail.nn.full.sweep import add_product
-from longtail.nn.full.tables import SplitTable, has_triton, padded
+from longtail.nn.full.tables import SplitTable, padded
+from longtail.nn.products import has_triton
 from longtail.nn.row_adam import AdamFactors
 
 RATE = 1e-3

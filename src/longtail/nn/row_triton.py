@@ -5,6 +5,9 @@ torch needs 14 kernels, three of which scatter rows; on wordnet-related they too
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -14,7 +17,11 @@ from longtail.nn.row_adam import AdamFactors
 _MOST_COLUMNS = 1024
 
 
-@triton.jit
+def _kernel(function: Callable[..., Any]) -> Any:
+    return triton.jit(function)
+
+
+@_kernel
 def _adam_rows(
     table: tl.tensor,
     first: tl.tensor,
