@@ -251,7 +251,7 @@ def test_sizes_adapt_to_the_data(planted: Dataset) -> None:
     many = prepared(Dataset.from_texts([f"word{i}" for i in range(4000)], [[f"l{i % 2000}"] for i in range(4000)]))
     assert recipe().n_clusters(many) == 256
     assert recipe("surrogate.clusters=64").n_clusters(many) == 64
-    assert recipe("shortlist.beam=0").beam_size(many) == 16, "2,000 labels in 256 clusters: 120 labels need 16"
+    assert recipe("shortlist.beam=0").beam_size(many) == 62, "2,000 labels in 256 clusters: 480 labels need 62"
 
 
 # ---- III and IV ----

@@ -23,8 +23,8 @@ dot_index: IndexBuilder = partial(ExactIndex.build, similarity="dot")
 
 
 def default_beam(n_clusters: int, n_labels: int) -> int:
-    """Clusters to look into so that about 120 labels come, and at least 10. Paper: ECLARE Sec. 4 has 30 of 2^15 for 131K labels."""
-    return max(10, math.ceil(120 * n_clusters / max(n_labels, 1)))
+    """Clusters to look into so that about 480 labels come, and at least 10. Paper: ECLARE Sec. 4 has 120 for 131K labels, 498 for 1.3M."""
+    return max(10, math.ceil(480 * n_clusters / max(n_labels, 1)))
 
 
 class ClusterBeam:
