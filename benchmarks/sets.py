@@ -35,7 +35,7 @@ from longtail.types import TopK
 SHAPE_131K = SyntheticConfig(documents=294_805, test_documents=10_000, labels=131_073, topics=1000, graph_coverage=0.0, missing_rate=0.2)
 # A vocabulary of words, as the published set has (40,000), and the paper's width.
 WORDS = ["features.subwords=none", "features.pairs=false"]
-SETTINGS_131K = {"astec": [*WORDS, "surrogate.width=300"], "direct": [*WORDS, "encoder.width=300", "train.epochs=30"]}
+SETTINGS_131K = {"astec": [*WORDS, "surrogate.width=300"], "direct": [*WORDS, "encoder.width=300", "train.epochs=30", "train.batch=1024"]}
 
 KEPT_LABELS = 10  # of every test document: all that is compared, in a file that can travel (yso-finna-en: 7 MB)
 
