@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from longtail.errors import BundleError, RunError
-from longtail.persistence import KINDS, State, StringTable, load_part, map_arrays, read_json, save_part, write_arrays, written_aside
+from longtail.persistence import KINDS, State, StringTable, load_part, map_arrays, read_json, save_part, saved_again, write_arrays, written_aside
 
 
 class Everything:
@@ -219,3 +220,21 @@ def test_strings_are_taken_by_their_numbers() -> None:
     table = StringTable.of(words)
     assert table.take(np.array([4, 0, 0, 2, 1, 3], np.int32)) == [words[n] for n in (4, 0, 0, 2, 1, 3)]
     assert table.take(np.zeros(0, np.int32)) == []
+
+
+def test_a_part_that_is_saved_again_shares_its_files(tmp_path: Path) -> None:
+    save_part(StringTable.of(["a", "bc"]), tmp_path / "first")
+    saved_again(tmp_path / "first", tmp_path / "second")
+    again = load_part(tmp_path / "second")
+    assert list(again) == ["a", "bc"]
+    assert (tmp_path / "second" / "arrays.safetensors").samefile(tmp_path / "first" / "arrays.safetensors")
+
+
+def test_a_part_is_copied_where_there_are_no_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(source: str, target: str) -> None:
+        raise PermissionError(1, "no hard links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    save_part(StringTable.of(["a", "bc"]), tmp_path / "first")
+    saved_again(tmp_path / "first", tmp_path / "second")
+    assert list(load_part(tmp_path / "second")) == ["a", "bc"]

@@ -24,7 +24,7 @@ from longtail import __version__
 from longtail.data.dataset import Items
 from longtail.errors import BundleError
 from longtail.features.base import Featurizer
-from longtail.persistence import Part, State, StringTable, load_part, read_json, save_part, write_json, written_aside
+from longtail.persistence import Part, State, StringTable, load_part, read_json, save_part, saved_again, write_json, written_aside
 from longtail.types import I64, Ranker
 
 FORMAT = 1
@@ -68,14 +68,20 @@ class Bundle:
     ranker: Ranker
 
 
-def write_bundle(folder: Path, *, about: Mapping[str, Any], config: str, labels: LabelTable, featurizer: Part, ranker: Part) -> None:
-    """Write a bundle, which must not exist yet, aside and put it in place in one step. `about`: recipe, seed and data."""
+def write_bundle(folder: Path, *, about: Mapping[str, Any], config: str, labels: LabelTable, featurizer: Part, ranker: Part | Path) -> None:
+    """Write a bundle, which must not exist yet, aside and put it in place in one step.
+
+    about: recipe, seed and data.  ranker: a path where it is saved already, e.g. as the last stage of a run.
+    """
     with written_aside(folder) as aside:
         aside.mkdir()
         (aside / "config.toml").write_text(config, encoding="utf-8")
         save_part(labels, aside / "labels")
         save_part(featurizer, aside / "featurizer")
-        save_part(ranker, aside / "ranker")
+        if isinstance(ranker, Path):
+            saved_again(ranker, aside / "ranker")
+        else:
+            save_part(ranker, aside / "ranker")
         paths = sorted(path for path in aside.rglob("*") if path.is_file())
         files = {path.relative_to(aside).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in paths}
         head = {"format": FORMAT, "longtail": __version__, "n_labels": len(labels), **about, "files": files}

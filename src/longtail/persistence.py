@@ -202,6 +202,22 @@ def save_part(part: Part | None, folder: Path) -> None:
     )
 
 
+def saved_again(source: Path, folder: Path) -> None:
+    """Give `folder` what `save_part` wrote to `source`, without writing it twice where the file system has hard links.
+
+    Nothing of a part is ever changed in place, so the two can share their files.
+    """
+    shutil.copytree(source, folder, copy_function=_link_or_copy)
+
+
+def _link_or_copy(source: str, target: str) -> str:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+    return target
+
+
 def load_part(folder: Path, kinds: Mapping[str, str] = KINDS) -> Any:
     """Load what `save_part` wrote; arrays are memory-mapped and read-only."""
     head = read_json(folder / "part.json")

@@ -45,6 +45,7 @@ class Run:
         self.folder, self.seed, self.requested_device, self.display = folder, seed, device, display
         self._lock: int | None = None
         self._stage = ""
+        self._last: Path | None = None
 
     @classmethod
     def open(
@@ -111,7 +112,14 @@ class Run:
         else:
             self.display.say(f"stage {name}: finished before, loaded")
         loaded: Result = load_part(folder)
+        self._last = folder
         return loaded
+
+    @property
+    def last_stage(self) -> Path:
+        """Where the stage lies that was made or loaded last."""
+        assert self._last is not None, "a run has stages"
+        return self._last
 
     def leave(self, name: str, part: Part) -> None:
         """Save something for analyses under RUN/analysis; what an interrupted stage left there before is replaced."""
