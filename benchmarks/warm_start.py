@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.differences import SHOWN, kept
 from benchmarks.record import write_result
 from benchmarks.sets import KEPT_LABELS, search_on_gpu
 from longtail import api, metrics
@@ -31,11 +32,9 @@ from longtail.data.read import read
 from longtail.evaluation import Yardstick, context_of_test, rank_test
 from longtail.persistence import read_json, write_json
 from longtail.training.progress import PlainDisplay
-from longtail.types import TopK
 
 ARMS = ("cold", "warm")
 NOT_TOLD = "warm, not told"
-SHOWN = ("P@1", "P@5", "PSP@1", "PSP@5", "R@10")
 DIFFERENCES = (("warm", "cold"), ("warm", NOT_TOLD), (NOT_TOLD, "cold"))
 
 
@@ -101,11 +100,6 @@ def differences(cold: Dataset, folder: Path) -> dict[str, Any]:
         }
         for a, b in DIFFERENCES
     }
-
-
-def kept(path: Path) -> TopK:
-    with np.load(path, allow_pickle=False) as found:
-        return TopK(found["ids"], found["scores"])
 
 
 if __name__ == "__main__":
