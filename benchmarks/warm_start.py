@@ -12,6 +12,7 @@ in DIR is not trained again, so two processes can train one arm each. As soon as
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 import tempfile
@@ -47,6 +48,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seed", type=int, default=0, help="of the trainings; what is revealed is always chosen with seed 0")
     parser.add_argument("--predictions", type=Path, required=True)
+    parser.add_argument("--runs", type=Path, help="keep the runs here: what was interrupted goes on")
     parser.add_argument("--gpu-search", action="store_true", help="test documents are searched on the GPU: the same answers, sooner")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
@@ -67,9 +69,9 @@ def measure(arm: str, data: Dataset, options: argparse.Namespace) -> None:
     """Train one arm, keep what it predicts and what that is worth; the file of numbers is written last."""
     recipe = api.make_recipe(options.recipe, assignments=options.set)
     yardstick, display = Yardstick.of(data), PlainDisplay(seconds=60)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() if options.runs is None else contextlib.nullcontext(options.runs) as folder:
         started = time.monotonic()
-        model = api.train(data, Path(folder) / "run", recipe, device=options.device, seed=options.seed, display=display)
+        model = api.train(data, Path(folder) / f"{options.data.name}-{arm}", recipe, device=options.device, seed=options.seed, display=display)
         seconds = time.monotonic() - started
         if options.gpu_search:
             search_on_gpu(model.bundle.ranker)
