@@ -3,7 +3,7 @@
 ``python -m benchmarks.peers DATA --peers ../shared/peers --peer-python PEER_VENV/bin/python [--recipe astec | --predictions astec=FILE] [--out FILE]``
 
 Peers get TF-IDF rows of words and of word pairs (both are tried where --features says so), made by longtail from the same
-titles; masked pairs are removed from everybody's predictions and from the truth. Differences come with intervals.
+titles (or --fields); masked pairs are removed from everybody's predictions and from the truth. Differences come with intervals.
 --predictions: what `benchmarks.sets --predictions` kept of a model that was trained on a GPU machine; everybody is then ranked by
 20 labels, so there is no R@100.
 """
@@ -42,6 +42,7 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--peers", type=Path, required=True, help="folder with run_peer.py")
     parser.add_argument("--peer-python", required=True, help="the interpreter of the peers' own environment")
+    parser.add_argument("--fields", default="title", help="of documents, that peers read")
     parser.add_argument("--names", default="omikuji_bonsai,pecos_xrlinear")
     parser.add_argument("--recipe", action="append", default=[])
     parser.add_argument("--predictions", action="append", default=[], help="NAME=FILE in place of training a recipe here")
@@ -89,7 +90,9 @@ def peer(name: str, data: Dataset, yardstick: Yardstick, options: argparse.Names
     """Train and predict in the peer's own environment; it sees training rows with masked pairs removed, and test rows."""
     files = {part: folder / f"{part}.npz" for part in ("train_x", "train_y", "test_x", name)}
     if not files["train_x"].exists():
-        featurizer, documents, _ = make_featurizer(data.train.documents, None, FeaturesConfig(pairs=False, sublinear=True))
+        featurizer, documents, _ = make_featurizer(
+            data.train.documents, None, FeaturesConfig(fields=tuple(options.fields.split(",")), pairs=False, sublinear=True)
+        )
         targets = drop_masked_targets(data.train.targets, data.train.masked)
         sparse: Any = documents.sparse
         rows = np.flatnonzero((np.diff(sparse.indptr) > 0) & (np.diff(targets.indptr) > 0))

@@ -1,6 +1,6 @@
 """A recipe (Astec unless told) with its defaults on whole data sets, trained on train and measured on test.
 
-``python -m benchmarks.sets FOLDER... --out FILE [--device auto] [--seed 0] [--set a.b=c] [--recipe astec] [--predictions DIR]``
+``python -m benchmarks.sets FOLDER... --out FILE [--device auto] [--seed 0] [--set a.b=c] [--recipe astec] [--predictions DIR] [--runs DIR]``
 
 FOLDER: a data set, or ``shape-131k`` for planted data of the shape of LF-AmazonTitles-131K (294,805 documents, 131,073 labels).
 Absolute times mean something on the GPU only. --predictions: keep what was predicted for test documents, as FOLDER's name.npz,
@@ -10,6 +10,7 @@ so that `benchmarks.peers` can compare a model of the GPU machine with systems t
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import resource
 import tempfile
@@ -35,7 +36,11 @@ from longtail.types import TopK
 SHAPE_131K = SyntheticConfig(documents=294_805, test_documents=10_000, labels=131_073, topics=1000, graph_coverage=0.0, missing_rate=0.2)
 # A vocabulary of words, as the published set has (40,000), and the paper's width.
 WORDS = ["features.subwords=none", "features.pairs=false"]
-SETTINGS_131K = {"astec": [*WORDS, "surrogate.width=300"], "direct": [*WORDS, "encoder.width=300", "train.epochs=30", "train.batch=1024"]}
+SETTINGS_131K = {
+    "astec": [*WORDS, "surrogate.width=300"],
+    "galaxc": [*WORDS, "astec.width=300"],
+    "direct": [*WORDS, "encoder.width=300", "train.epochs=30", "train.batch=1024"],
+}
 
 KEPT_LABELS = 10  # of every test document: all that is compared, in a file that can travel (yso-finna-en: 7 MB)
 
@@ -49,6 +54,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--recipe", default="astec")
     parser.add_argument("--predictions", type=Path)
+    parser.add_argument("--runs", type=Path, help="keep the run here: what was interrupted goes on ('training' is then the time of the last piece)")
     parser.add_argument("--no-baselines", action="store_true", help="measure the recipe alone")
     parser.add_argument("--gpu-search", action="store_true", help="test documents are searched on the GPU; 'predicting' is then not the time of a user")
     options = parser.parse_args()
@@ -73,8 +79,8 @@ def main() -> None:
 def measured(data: Dataset, assignments: list[str], options: argparse.Namespace, *, compare: bool) -> tuple[dict[str, Any], TopK]:
     name, device, seed = options.recipe, options.device, options.seed
     recipe = api.make_recipe(name, assignments=assignments)
-    with tempfile.TemporaryDirectory() as folder:
-        run = Path(folder) / "run"
+    with tempfile.TemporaryDirectory() if options.runs is None else contextlib.nullcontext(options.runs) as folder:
+        run = Path(folder) / f"{name}-{data.name}-{seed}"
         started = time.monotonic()
         with GpuWatch() as watch:
             model = api.train(data, run, recipe, device=device, seed=seed, display=PlainDisplay(seconds=30))
@@ -88,6 +94,7 @@ def measured(data: Dataset, assignments: list[str], options: argparse.Namespace,
         top = rank_test(model, yardstick, PlainDisplay(seconds=60))
         predicting = time.monotonic() - started
     columns = {f"{name} (single model)": yardstick.score(top)}
+    top = yardstick.cut(top)  # what is kept of it are answers, without masked pairs
     if compare:
         columns |= {name: yardstick.score(found) for name, found in baselines(data, yardstick).items()}
     numbers = {

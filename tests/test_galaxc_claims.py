@@ -13,10 +13,11 @@ from benchmarks.claims.galaxc_probes import attention_time, gain_beyond_text, ov
 from benchmarks.claims.measures import Trained, ranking
 from benchmarks.claims.model_measures import batch_to_rank
 from benchmarks.claims.verdict import Column
-from benchmarks.claims.warm_world import cold_world, warm_world
+from benchmarks.claims.warm_world import ToldFolder, cold_world, warm_world
 from benchmarks.claims.worlds import World
 
 from longtail import api
+from longtail.data.read import write
 from longtail.data.synthetic import SyntheticConfig, synthesise
 from longtail.engine.graph_analysis import attention, embedding_recall, hop_norms
 from longtail.errors import ConfigError
@@ -42,7 +43,8 @@ def linked(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Traine
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Trained:
-    return trained_on(World.of(warm_world(0, **KNOBS, graph_coverage=0.0)), tmp_path_factory.mktemp("told"))
+    # Linked to known labels alone, so that even a model this small depends on whose labels they are.
+    return trained_on(World.of(warm_world(0, **KNOBS, graph_coverage=0.0)), tmp_path_factory.mktemp("told"), "hops.given=instead")
 
 
 # ---- measures ----
@@ -105,6 +107,17 @@ def test_warm_and_cold_worlds_have_the_same_hidden_labels() -> None:
     np.testing.assert_array_equal(warm.known, cold.known)
 
 
+def test_arms_of_a_real_folder(tmp_path: Path) -> None:
+    """What is revealed does not depend on the seed of a training; the arms differ in training and in identity alone."""
+    write(synthesise(SyntheticConfig(**KNOBS, graph_coverage=0.0), 0).dataset, tmp_path / "real", "lf")
+    warm, cold = ToldFolder("real", "warm"), ToldFolder("real", "cold")
+    one, again, control = (arm.world(seed, tmp_path).dataset for arm, seed in ((warm, 0), (warm, 1), (cold, 0)))
+    assert one.digest == again.digest != control.digest
+    assert len(one.train) > len(control.train)
+    np.testing.assert_array_equal(one.need_test().targets.toarray(), control.need_test().targets.toarray())
+    assert warm.identity(0, tmp_path) == warm.identity(1, tmp_path) != cold.identity(0, tmp_path)
+
+
 # ---- probes ----
 
 
@@ -121,6 +134,12 @@ class Shelf:
         return self.times[variant]
 
 
+class Arm(str):
+    """In place of a description of data."""
+
+    shared = False
+
+
 def column(value: float) -> Column:
     return Column(np.full(50, value / 100), np.ones(50))
 
@@ -130,7 +149,7 @@ def test_gains_are_differences_of_differences(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(galaxc_probes, "ranking", lambda trained: {"P@1": column(without[trained[:2]])})
     monkeypatch.setattr(galaxc_probes, "warm_ranking", lambda trained: {"P@1": column(40.0), "shuffled P@1": column(25.0)})
     shelf: Any = Shelf()
-    names: dict[str, Any] = {"variant": "galaxc", "warm": "warm", "cold": "cold", "metric": "P@1"}
+    names: dict[str, Any] = {"variant": "galaxc", "warm": Arm("warm"), "cold": Arm("cold"), "metric": "P@1"}
     assert warm_gain(shelf, **names)[0].value == pytest.approx(10)
     names["text"] = "astec"
     found, numbers = gain_beyond_text(shelf, **names)

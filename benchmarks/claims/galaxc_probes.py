@@ -39,7 +39,7 @@ def warm_gain(workshop: Workshop, *, variant: Variant, warm: DataSpec, cold: Dat
     """Trained on and asked with known labels, less trained and asked without them; the same documents and hidden labels."""
     pairs = [(_column(workshop, variant, warm, seed, warm_ranking, metric), _column(workshop, variant, cold, seed, ranking, metric)) for seed in range(SEEDS)]
     numbers = {"warm": [a.value for a, _ in pairs], "cold": [b.value for _, b in pairs]}
-    return estimate([a for a, _ in pairs], [b for _, b in pairs], shared=False, key=f"warm gain {metric}"), numbers
+    return estimate([a for a, _ in pairs], [b for _, b in pairs], shared=warm.shared, key=f"warm gain {metric}"), numbers
 
 
 def gain_beyond_text(workshop: Workshop, *, variant: Variant, text: Variant, warm: DataSpec, cold: DataSpec, metric: str, shuffled: bool = False) -> Measured:

@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from longtail.engine.embedding_map import FrozenSum
 from longtail.engine.graph_analysis import attention, attention_by_frequency, bytes_of_parts, embedding_recall, hop_norms
 from longtail.engine.graph_encoders import FrozenHops, FrozenMessages
-from longtail.engine.graph_space import Anchors, GraphSpace, Shape, preferred
+from longtail.engine.graph_space import Anchors, GraphSpace, Shape, balanced, preferred
 from longtail.engine.joint_graph_model import JointGraphModel, listed, node_views
 from longtail.engine.model import Classifier, sigmoid
 from longtail.errors import ConfigError
@@ -213,8 +213,38 @@ def test_nodes_that_have_nothing_in_common_are_no_neighbours() -> None:
     np.testing.assert_allclose(views, HOPS.transformed(alone.astype(np.float32)), rtol=1e-5, atol=1e-6)
 
 
-def test_known_labels_take_the_place_of_the_nearest_nodes() -> None:
+def test_known_labels_stand_beside_the_nearest_nodes_and_count_as_much() -> None:
+    """Two known labels beside four nodes: each label twice. So too for nodes of the same anchor; a document without either has its nearest nodes alone."""
     made = space(anchors=ANCHORS)
+    vectors = made.initial(BATCH)[:3]
+    known, anchors = matrix([[2, 5], [], []], LABELS), matrix([[0], [0], []], 2)
+    near, given = made.nearest(vectors).ids, made.given(3, Context(known, anchors))
+    links = [sorted(node for node in row if node >= 0) for row in made.linked(vectors, Context(known, anchors)).tolist()]
+    assert links[0] == sorted([2, 2, 5, 5, *near[0].tolist()])
+    assert links[1] == sorted([*np.resize(given[1][given[1] >= 0], 4).tolist(), *near[1].tolist()])
+    assert links[2] == sorted(near[2].tolist())
+    # What the labels add is the mean of both sides, scaled to the fan-out.
+    sums = made.paths.of_linked(vectors[:1], made.linked(vectors, Context(known, anchors))[:1], 0)[0, 1]
+    both = (made.vectors[[2, 5]].mean(axis=0) + made.vectors[near[0]].mean(axis=0)) / 2
+    np.testing.assert_allclose(sums, 4 * both, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ([7], [1, 2, 3, 4], [7, 1, 7, 2, 7, 3, 7, 4]),
+        ([5, 6, 7], [1, 2, -1], [5, 1, 6, 2, 7, 1]),
+        ([-1], [1, 2], [1, 2]),
+        ([3, 4], [-1], [3, 4]),
+        ([-1], [-1], [-1]),
+    ],
+)
+def test_both_sides_in_turn(first: list[int], second: list[int], expected: list[int]) -> None:
+    assert balanced(np.array([first], np.int32), np.array([second], np.int32)).tolist() == [expected]
+
+
+def test_known_labels_can_take_the_place_of_the_nearest_nodes_as_in_the_paper() -> None:
+    made = space(anchors=ANCHORS, beside=False)
     vectors = made.initial(BATCH)
     known, anchors = matrix([[2, 5], [], []], LABELS), matrix([[0], [0], []], 2)
     links = made.linked(vectors[:3], Context(known, anchors))
@@ -292,8 +322,13 @@ def test_a_document_is_not_linked_to_itself() -> None:
         cosine = unit_rows(np.concatenate([made.vectors, vectors])) @ unit_rows(vectors[[row]])[0]
         cosine[n + row] = -1
         np.testing.assert_allclose(np.sort(cosine[own]), np.sort(cosine)[-4:], rtol=1e-4)
-    known = made.with_documents(vectors, Context(matrix([[row % LABELS] for row in range(14)], LABELS), together=True)).graph
+    context = Context(matrix([[row % LABELS] for row in range(14)], LABELS), together=True)
+    known = replace(made, beside=False).with_documents(vectors, context).graph
     assert known.neighbours[known.starts[n] :].tolist() == [row % LABELS for row in range(14)]
+    both = made.with_documents(vectors, context).graph
+    for row in range(14):
+        own, alone = (of.neighbours[of.starts[n + row] : of.starts[n + row + 1]].tolist() for of in (both, graph))
+        assert sorted(own) == sorted([row % LABELS] * 4 + alone)
 
 
 # ---- analyses ----

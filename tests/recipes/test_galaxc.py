@@ -366,9 +366,10 @@ def test_new_documents_are_linked_by_anchors(planted: Dataset, tmp_path: Path) -
     ranker: Any = model.bundle.ranker
     assert next(iter(ranker.anchor_uids)) == f"topic-{planted.labels.uids[0]}"
     texts = ["noise1 noise2", "noise1 noise2", "noise1 noise2"]
-    found = model.predict(texts, k=3, anchors=[["topic-id-owl"], ["never heard of"], []])
-    assert "id-owl" in [p.label for p in found[0]]
-    alone = model.predict("noise1 noise2", k=3)[0]
+    found = model.predict(texts, k=12, anchors=[["topic-id-owl"], ["never heard of"], []])
+    alone = model.predict("noise1 noise2", k=12)[0]
+    owl_found, owl_alone = ({p.label: p.score for p in listed}["id-owl"] for listed in (found[0], alone))
+    assert owl_found > owl_alone, "owls are neighbours now"
     for same in found[1:]:  # up to the last bit: products of one row and of three may round differently
         assert [p.label for p in same] == [p.label for p in alone], "an anchor that training did not know links to nothing"
         assert [p.score for p in same] == pytest.approx([p.score for p in alone], rel=1e-5)

@@ -67,6 +67,8 @@ class GraphSpace:
     encoder, shape: give a document's initial vector.  vectors: (n, D), of nodes.
     linker: over these vectors. It finds the `links` nearest nodes of a document; those with a cosine of 0 or less are no neighbours.
     test_identity: a document with the vector of a label takes that label's neighbours for its own (released code).
+    beside: links that are given (known labels, anchors) count as much as the nearest nodes. Otherwise they take their place, as in the
+    paper: then a document of one known label is four times this label, and little is left of its text.
     """
 
     KIND = "graph-space"
@@ -80,6 +82,7 @@ class GraphSpace:
     shape: Shape = Shape()
     test_identity: bool = False
     anchors: Anchors | None = None
+    beside: bool = True
     paths: Paths = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -92,10 +95,13 @@ class GraphSpace:
     # ---- links ----
 
     def linked(self, vectors: F32, context: Context) -> I32:
-        """(B, m) the nodes that documents are linked to, -1 where there are fewer: known labels, else nodes with the same anchors, else the nearest."""
-        given = self.given(len(vectors), context)
+        """(B, m) the nodes that documents are linked to, -1 where there are fewer: known labels, else nodes with the same anchors; the nearest."""
         near = self.nearest(vectors).ids
-        return preferred(given, self._with_twins(vectors, near) if self.test_identity else near)
+        return self.joined(self.given(len(vectors), context), self._with_twins(vectors, near) if self.test_identity else near)
+
+    def joined(self, given: I32, near: I32) -> I32:
+        """Given links beside the nearest nodes, or in their place."""
+        return balanced(given, near) if self.beside else preferred(given, near)
 
     def given(self, documents: int, context: Context) -> I32:
         """(B, m) links by known labels or, where there are none, by anchors; -1 where there is neither."""
@@ -149,7 +155,7 @@ class GraphSpace:
         among = np.where(itself | (others.ids < 0) | (others.scores <= 0), TopK.PAD, others.ids + n).astype(np.int32)
         lengths = np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
         scores = np.concatenate([nearest.scores / lengths, others.scores], axis=1)
-        links = preferred(self.given(len(vectors), context), best(np.concatenate([nearest.ids, among], axis=1), scores, self.links).ids)
+        links = self.joined(self.given(len(vectors), context), best(np.concatenate([nearest.ids, among], axis=1), scores, self.links).ids)
         return Paths(self.graph.with_nodes(links), np.concatenate([self.vectors, vectors]), self.fanout)
 
     # ---- saving ----
@@ -157,7 +163,7 @@ class GraphSpace:
     def state(self) -> State:
         f = self.fanout
         values = {"links": self.links, "unit": self.shape.unit, "test_identity": self.test_identity, "sizes": list(f.sizes)}
-        values |= {"pad": f.pad, "mean": f.mean, "full": f.full}
+        values |= {"pad": f.pad, "mean": f.mean, "full": f.full, "beside": self.beside}
         # An exact linker only compares with the vectors, which are saved anyway.
         linker: Any = None if isinstance(self.linker, ExactIndex) and self.shape.unit else self.linker
         arrays = {"vectors": self.vectors} if self.shape.centre is None else {"vectors": self.vectors, "centre": self.shape.centre}
@@ -170,7 +176,7 @@ class GraphSpace:
         fanout = Fanout(tuple(v["sizes"]), v["pad"], v["mean"], v["full"])
         linker = parts["linker"] if parts["linker"] is not None else ExactIndex(vectors, "cosine")
         shape = Shape(v["unit"], state.arrays.get("centre"))
-        return cls(parts["encoder"], parts["graph"], vectors, linker, fanout, v["links"], shape, v["test_identity"], parts["anchors"])
+        return cls(parts["encoder"], parts["graph"], vectors, linker, fanout, v["links"], shape, v["test_identity"], parts["anchors"], v.get("beside", False))
 
 
 def rows_of(labels: Csr) -> I32:
@@ -189,3 +195,21 @@ def preferred(first: I32, otherwise: I32) -> I32:
         return np.pad(links, ((0, 0), (0, width - links.shape[1])), constant_values=TopK.PAD)
 
     return np.where(np.any(first >= 0, axis=1)[:, None], wide(first), wide(otherwise)).astype(np.int32)
+
+
+def balanced(first: I32, second: I32) -> I32:
+    """Both sides of every row in turn, each repeated to as many as the longer one has, so that they count the same; then -1.
+
+    Nodes of the graph itself sample windows of such rows: in turn, every window of two or more holds both sides.
+    """
+    counts = [(side >= 0).sum(axis=1, keepdims=True) for side in (first, second)]
+    place = np.arange(max(first.shape[1], second.shape[1]))
+    wanted = np.maximum(*counts)
+    rows = [
+        np.where((place < wanted) & (count > 0), np.take_along_axis(side, place % np.maximum(count, 1), axis=1), np.int32(TopK.PAD))
+        for side, count in zip((first, second), counts, strict=True)
+    ]
+    found = np.stack(rows, axis=2).reshape(len(first), -1)
+    order = np.argsort(found < 0, axis=1, kind="stable")
+    width = max(int((found >= 0).sum(axis=1).max(initial=0)), 1)
+    return np.take_along_axis(found, order, axis=1)[:, :width].astype(np.int32)

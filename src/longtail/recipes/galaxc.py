@@ -6,7 +6,7 @@
     II     the mean view of every label is indexed; labels near to a training document are its hard negatives
     III    convolutions and their transformations are frozen
     IV     classifiers and attention are trained on, against hard negatives (`classify.epochs`; none by default, as in the paper)
-    then   a new document is linked to the four nearest nodes, or to the labels that are known of it; its mean view gives the
+    then   a new document is linked to the four nearest nodes, and to the labels that are known of it; its mean view gives the
            shortlist, its views and each label's attention the score
 
 Every ablation of the paper is a setting: see `VARIANTS`. What the data lacks is replaced, and the run says so: a label without text
@@ -18,6 +18,7 @@ Differs, each by a setting (`PAPER` undoes them; `docs/papers.md` says how sure 
 - the similarity that the shortlist was found by has a say in the score, as in Astec (`shortlist.beta`).
 - initial vectors are centred and of unit length (`initial`): sums of sub-word vectors share a large common part.
 - half of the documents of a step do not see their own labels (`surrogate.mask_target_edges`), as new documents will not.
+- known labels (warm start) and nodes of the same metadata link a new document beside its nearest nodes, not instead of these (`hops.given`).
 - width 512, as Astec's, in place of 300.
 """
 
@@ -83,6 +84,7 @@ PAPER = (
     "surrogate.epochs=30",
     "surrogate.halve_at=6,11,16,21,26,29",
     "shortlist.beta=1",
+    "hops.given=instead",
 )
 # Settings of the variants in the paper's Tables 1, 7, 8 and 10, and of those that the text speaks of.
 VARIANTS: Mapping[str, tuple[str, ...]] = {
@@ -140,6 +142,9 @@ class HopsConfig:
     pre_relu: bool = setting(True, "a ReLU between convolution and transformation")
     dropout: float = setting(0.5, "share of numbers dropped after each ReLU", low=0, high=0.99)
     links: int = setting(4, "nodes that a new document is linked to", low=1)
+    given: Literal["beside", "instead"] = setting(
+        "beside", "links by known labels or anchors: beside the nearest nodes, counting as much as these, or instead of them (the paper)"
+    )
 
 
 @dataclass(frozen=True)
@@ -302,7 +307,7 @@ class Galaxc(Recipe):
         graph = joint_graph(data.targets, nodes, run.rng("joint graph"), extra=self.auxiliary_edges(data, anchors, len(vectors), run), limited=limited)
         linker = self.build_index(vectors, DOCUMENTS, run)
         fanout = self.fanout(full=c.hops.predict == "full")
-        space = GraphSpace(encoder, graph, vectors, linker, fanout, c.hops.links, shape, c.graph.identity == "train+test", anchors)
+        space = GraphSpace(encoder, graph, vectors, linker, fanout, c.hops.links, shape, c.graph.identity == "train+test", anchors, c.hops.given == "beside")
         return Start(space, space.nearest(vectors[nodes], exclude=nodes.astype(np.int64)).ids if c.surrogate.mask_target_edges > 0 else None)
 
     def check(self, device: str) -> None:
