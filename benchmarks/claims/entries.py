@@ -9,7 +9,7 @@
     )
 
 Kinds of checks: `Difference` of two values, `Level` of one value, `Sweep` (the best of several values), `Probe` (a number
-measured by a function that trains nothing). A claim without checks is reported, not judged.
+measured by a function of its own). A claim without checks is reported, not judged.
 """
 
 from __future__ import annotations
@@ -116,12 +116,16 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Probe:
-    """A number that a function measures without training, against a bound. What else it found is recorded too."""
+    """A number that a function measures, against a bound. What else it found is recorded too.
+
+    needs: (variant, data, seed) of the trainings that the function asks for, where it does: workers make them beforehand.
+    """
 
     name: str
     measure: Callable[[Workshop], tuple[Estimate, Mapping[str, Any]]]
     bound: float
     rule: Rule = "above"
+    needs: tuple[tuple[Variant, DataSpec, int], ...] = ()
 
 
 Check: TypeAlias = Difference | Level | Sweep | Probe
