@@ -179,6 +179,11 @@ def difference(a: str, b: str, metric: str, margin: float = 0.0, rule: Rule = "a
     return Difference(Value(a, metric, by), Value(b, metric, by), margin, rule)
 
 
+def over_seeds(seeds: int, *trained: tuple[Variant, DataSpec]) -> tuple[tuple[Variant, DataSpec, int], ...]:
+    """What a probe `needs`: each variant on its data, seed after seed from 0."""
+    return tuple((variant, data, seed) for seed in range(seeds) for variant, data in trained)
+
+
 def values_of(check: Check) -> tuple[Value, ...]:
     """What must be measured for a check."""
     if isinstance(check, Difference):
