@@ -94,12 +94,19 @@ GAIN = Claim(
 )  # fmt: skip
 
 
+# wordnet-related has 80,657 documents: half of the epochs, so that 24 trainings fit into a few minutes of a GPU. Bases and RAMEN alike.
+SHORTENED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "wordnet-related": {"base": ("train.epochs=15",), "ramen": ("train.epochs=15", "regularise.warm_up=5")},
+}
+
+
 def on_real_data(claim: Claim, name: str) -> Claim:
     """A claim with the recipe's defaults on a real data set; the planted world holds the control, and ECLARE, which takes longer to train."""
 
     def defaults(variant: Variant) -> Variant:
         assert isinstance(variant.settings, tuple)
-        return Variant(variant.recipe, tuple(each for each in variant.settings if each.startswith("base=")))
+        shorter = SHORTENED.get(name, {}).get("ramen" if variant.recipe == LEAN.recipe else "base", ())
+        return Variant(variant.recipe, (*(each for each in variant.settings if each.startswith("base=")), *shorter))
 
     def here(checks: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(check for check in checks if check.b.variant != ECLARE.recipe)
@@ -107,7 +114,7 @@ def on_real_data(claim: Claim, name: str) -> Claim:
     variants = {key: defaults(variant) for key, variant in claim.variants.items() if ECLARE.recipe not in key}
     return replace(
         claim, id=f"{claim.id}@{name}", variants=variants, data=Folder(name), controls=(), all_of=here(claim.all_of), also=here(claim.also),
-        note=f"Control, and ECLARE as a base: see {claim.id}.",
+        note=f"Control, and ECLARE as a base: see {claim.id}." + (" 15 epochs, with a warm-up of 5, in place of 30 and 10." if name in SHORTENED else ""),
     )  # fmt: skip
 
 
