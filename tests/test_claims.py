@@ -665,6 +665,14 @@ def test_out_of_time_says_what_is_missing(paper: str, tmp_path: Path, capsys: py
     assert not (tmp_path / "out").exists()
 
 
+def test_claims_are_named_with_or_without_their_data(paper: str) -> None:
+    assert {name: [claim.id for claim in papers.chosen_claims([name], None)["test"]] for name in ("F17", "F17@", "F17@planted")} == {
+        "F17": ["F17", "F17@planted"],
+        "F17@": ["F17"],
+        "F17@planted": ["F17@planted"],
+    }
+
+
 def test_list_and_mistakes(paper: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == COMPLETE
     assert capsys.readouterr().out.count("\n") == 3

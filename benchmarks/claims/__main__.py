@@ -66,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
 
 def trainings_options(command: argparse.ArgumentParser) -> None:
     """Options that say what is trained, and where; `worker_options` hands them on."""
-    command.add_argument("ids", nargs="*", metavar="ID", help="claims, e.g. A6 or A6@debian-related; all by default")
+    command.add_argument("ids", nargs="*", metavar="ID", help="claims, e.g. A6 (all of it), A6@ (on planted data) or A6@debian-related; all by default")
     command.add_argument("--paper", choices=list(PAPERS), help="only claims of this paper")
     command.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
     command.add_argument("--max-minutes", type=float, help="begin no training after so many minutes; 0 judges only what is trained")

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from benchmarks.claims import runner
 from benchmarks.claims.entries import Claim
 from benchmarks.claims.workshop import OutOfTime, Workshop
-from longtail.errors import RunTaken
+from longtail.errors import LongtailError, RunTaken
 
 PROGRAM: tuple[str, ...] = (sys.executable, "-m", "benchmarks.claims")
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -100,8 +100,9 @@ def _made(claim: Claim, training: runner.Training, workshop: Workshop, failed: l
         return False
     except OutOfTime:
         raise
-    except Exception:
+    except Exception as problem:
         failed.append(training)
-        workshop.say(f"  failed: '{training.name}' of {claim.id} with seed {training.seed}\n{traceback.format_exc()}")
+        why = str(problem) if isinstance(problem, LongtailError) else traceback.format_exc()
+        workshop.say(f"  failed: '{training.name}' of {claim.id} with seed {training.seed}: {why}")
         return False
     return True
