@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from benchmarks.claims import papers, results, runner, workers
-from benchmarks.claims.__main__ import COMPLETE, MISSING, WRONG, main
+from benchmarks.claims.__main__ import COMPLETE, MISSING, WRONG, main, parser, workers_of
 from benchmarks.claims.entries import Probe
 from benchmarks.claims.verdict import Estimate
 from benchmarks.claims.workshop import OutOfTime, Workshop
@@ -85,11 +85,16 @@ def test_workers_get_the_options_and_their_threads(monkeypatch: pytest.MonkeyPat
         assert not crew.is_at_work
     assert [command for command, _ in started] == [[sys.executable, "-m", "benchmarks.claims", "train", "A6", "A8", "--device=cuda", "--max-minutes=3.0"]] * 3
     assert {env[name] for _, env in started for name in workers.THREAD_VARIABLES} == {"2"}
-    with workers.at_work(1, 2, options, ["A6"]):
-        assert len(started) == 3, "one process does everything itself"
 
 
-@pytest.mark.parametrize("options", [["--workers", "0"], ["--threads", "2"], ["--workers", "2", "--threads", "0"]])
+@pytest.mark.parametrize(
+    ("options", "count"), [([], 0), (["--workers", "1"], 0), (["--workers", "3"], 3), (["--threads", "2"], 1), (["--workers", "1", "--threads", "1"], 1)]
+)
+def test_one_process_does_everything_itself(options: list[str], count: int) -> None:
+    assert workers_of(parser().parse_args(["run", *options])) == count
+
+
+@pytest.mark.parametrize("options", [["--workers", "0"], ["--workers", "2", "--threads", "0"]])
 def test_numbers_that_mean_nothing_are_refused(paper: str, options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "F17", "--device", "cpu", *options]) == WRONG
     assert "hint:" in capsys.readouterr().err

@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
     trainings_options(run)
     run.add_argument("--out", type=Path, default=RESULTS, help="folder of the verdicts, one JSON file per paper (default: %(default)s)")
     run.add_argument("--workers", type=int, default=1, help="processes that train at the same time (default: %(default)s, this one)")
-    run.add_argument("--threads", type=int, help="of each worker, where there are several (default: 1)")
+    run.add_argument("--threads", type=int, help="of each worker (default: 1); one worker with threads of its own is a process of its own")
     run.set_defaults(action=run_claims)
 
     train = commands.add_parser("train", help="train what the claims need and judge nothing; several such processes can share a cache")
@@ -92,13 +92,13 @@ def workshop_of(options: argparse.Namespace) -> Workshop:
 
 
 def run_claims(options: argparse.Namespace, arguments: list[str]) -> int:
-    threads = threads_of_workers(options)
+    count = workers_of(options)
     workshop = workshop_of(options)
     where = results.provenance(recorded_command(arguments), workshop.device)
     missing: list[str] = []
     chosen = pairs(options)
-    with workers.at_work(options.workers, threads, worker_options(options), options.ids) as crew:
-        for paper, claim in chosen if options.workers == 1 else workers.in_order(chosen):
+    with workers.at_work(count, options.threads or 1, worker_options(options), options.ids) as crew:
+        for paper, claim in workers.in_order(chosen) if count else chosen:
             say(f"{claim.id}: {claim.sentence}")
             seeds = runner.seeds_of(claim, options.seeds, options.first_seed)
             try:
@@ -111,20 +111,17 @@ def run_claims(options: argparse.Namespace, arguments: list[str]) -> int:
             else:
                 results.update(options.out / f"{paper}.json", paper, [{**record, **where}])
                 say(results.summary(record))
-    say(f"{workshop.trainings_made} trainings made{' beside those of workers' if options.workers > 1 else ''}; verdicts in {options.out}")
+    say(f"{workshop.trainings_made} trainings made{' beside those of workers' if count else ''}; verdicts in {options.out}")
     for line in missing:
         say(f"missing: {line}")
     return MISSING if missing else COMPLETE
 
 
-def threads_of_workers(options: argparse.Namespace) -> int:
+def workers_of(options: argparse.Namespace) -> int:
+    """How many processes to start: none where one does everything. Its threads cannot be chosen any more; those of a process to come can."""
     if options.workers < 1 or (options.threads is not None and options.threads < 1):
         raise ConfigError(f"--workers {options.workers} --threads {options.threads}: expected 1 or more", "leave them out for one process")
-    if options.workers == 1 and options.threads is not None:
-        raise ConfigError(
-            "--threads is of workers, and there is one process", "give --workers, or set OMP_NUM_THREADS and NUMBA_NUM_THREADS before the command"
-        )
-    return options.threads or 1
+    return 0 if options.workers == 1 and options.threads is None else int(options.workers)
 
 
 def train_claims(options: argparse.Namespace, arguments: list[str]) -> int:

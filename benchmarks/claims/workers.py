@@ -56,11 +56,11 @@ class Crew:
 
 @contextmanager
 def at_work(count: int, threads: int, options: Mapping[str, object], ids: Sequence[str]) -> Iterator[Crew]:
-    """`count` processes of ``train IDS --option=value ...``; those still at work at the end are stopped. Nobody for a count of 1."""
+    """`count` processes of ``train IDS --option=value ...``; those still at work at the end are stopped."""
     given = [f"{name}={value}" for name, value in options.items() if value is not None]
     environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(threads))}
     command = [*PROGRAM, "train", *ids, *given]
-    crew = Crew([subprocess.Popen(command, env=environment) for _ in range(count)] if count > 1 else ())
+    crew = Crew([subprocess.Popen(command, env=environment) for _ in range(count)])
     try:
         yield crew
     finally:
