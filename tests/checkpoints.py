@@ -24,9 +24,14 @@ def write_checkpoint(
     dropout: float = 0.0,
     prefix: str = "",
     dtype: Any = np.float32,
+    common: float = 1.0,
     seed: int = 0,
 ) -> Path:
-    """A folder of config.json, vocab.txt and model.safetensors. Every array is random, so that a mistaken name or shape shows."""
+    """A folder of config.json, vocab.txt and model.safetensors. Every array is random, so that a mistaken name or shape shows.
+
+    common: how large the numbers are that all texts share (positions, biases). As large as the rest, they put all texts into one narrow
+    cone; small, texts differ from the start, as those of a pretrained model do.
+    """
     folder.mkdir(parents=True)
     vocabulary = [*SPECIAL, *words]
     (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
@@ -43,7 +48,8 @@ def write_checkpoint(
     arrays: dict[str, Any] = {}
 
     def add(name: str, *shape: int, center: float = 0.0) -> None:
-        arrays[prefix + name] = (center + 0.3 * rng.standard_normal(shape)).astype(dtype)
+        shared = len(shape) == 1 or "position" in name or "token_type" in name
+        arrays[prefix + name] = (center + 0.3 * (common if shared else 1.0) * rng.standard_normal(shape)).astype(dtype)
 
     def linear(name: str, rows: int, columns: int) -> None:
         add(f"{name}.weight", rows, columns)

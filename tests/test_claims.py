@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import sys
-import types
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +19,7 @@ from benchmarks.claims.measures import Columns, Trained, changed
 from benchmarks.claims.verdict import Column, Estimate, best_elsewhere, combine, estimate, judge, power, slope
 from benchmarks.claims.workshop import OutOfTime, Workshop, recipe_of
 from benchmarks.claims.worlds import Crafted, DataSpec, Folder, Planted
+from tests.small_claims import BLIND, READS, SEES, SILENT, SMALL_WORLD, WORLD, as_a_paper
 
 import longtail
 from longtail import api
@@ -284,21 +283,6 @@ def test_the_slope_of_a_power_law() -> None:
 
 
 # ---- from a claim to a verdict ----
-
-SMALL_WORLD: dict[str, Any] = {"documents": 300, "test_documents": 200, "labels": 100, "topics": 5, "graph_coverage": 0.0, "share_documents_are_labels": 0.0}
-WORLD = Planted("tiny", SMALL_WORLD, truth="complete")
-SILENT = Planted("tiny", {**SMALL_WORLD, "text_informativeness": 0.0, "zipf": 0.0}, truth="complete")
-SEES, BLIND = Variant("tiny"), Variant("tiny", ("features.max_features=1",))
-READS = Claim(
-    id="F17",
-    section="none",
-    sentence="Reading texts helps.",
-    variants={"sees": SEES, "blind": BLIND},
-    data=WORLD,
-    all_of=(difference("sees", "blind", "P@1"),),
-    controls=(Control("text", difference("sees", "blind", "P@1", 5.0), data=SILENT),),
-    shown=("P@1",),
-)
 
 
 @pytest.fixture(scope="module")
@@ -587,10 +571,8 @@ def test_a_crafted_world_is_named_by_its_maker(shop: Workshop, planted: Dataset)
 @pytest.fixture
 def paper(monkeypatch: pytest.MonkeyPatch) -> str:
     """A paper with two claims: one on planted, one on real data."""
-    module = types.ModuleType("claims_of_a_test_paper")
-    module.CLAIMS = (READS, replace(READS, id="F17@planted", data=Folder("planted"), controls=()), replace(READS, id="F11", all_of=()))  # type: ignore[attr-defined]  # a module made by hand
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(papers, "PAPERS", {"test": module.__name__})
+    claims = (READS, replace(READS, id="F17@planted", data=Folder("planted"), controls=()), replace(READS, id="F11", all_of=()))
+    monkeypatch.setattr(papers, "PAPERS", as_a_paper(*claims))
     monkeypatch.setattr(results, "PAPERS", papers.PAPERS)
     return "test"
 
@@ -681,6 +663,14 @@ def test_out_of_time_says_what_is_missing(paper: str, tmp_path: Path, capsys: py
     assert "missing: F17: out of time before training 'sees' with seed 0" in printed
     assert "; 12 of 12 trainings to do" in printed
     assert not (tmp_path / "out").exists()
+
+
+def test_claims_are_named_with_or_without_their_data(paper: str) -> None:
+    assert {name: [claim.id for claim in papers.chosen_claims([name], None)["test"]] for name in ("F17", "F17@", "F17@planted")} == {
+        "F17": ["F17", "F17@planted"],
+        "F17@": ["F17"],
+        "F17@planted": ["F17@planted"],
+    }
 
 
 def test_list_and_mistakes(paper: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,8 @@
-"""``python -m benchmarks.claims run [IDS ...]``, ``list``, ``table`` and ``merge FOLDERS ...``; from the repository root."""
+"""``python -m benchmarks.claims run [IDS ...]``, ``list``, ``table`` and ``merge FOLDERS ...``; from the repository root.
+
+run A6 A8 --device cpu --workers 4 --threads 1    four processes train, each with one thread; this one judges (see `workers`)
+train A6 A8 --device cpu                          one such worker by itself: what `run` with the same --cache finds finished it does not train
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.claims import results, runner
+from benchmarks.claims import results, runner, workers
 from benchmarks.claims.entries import Claim
 from benchmarks.claims.papers import PAPERS, chosen_claims
 from benchmarks.claims.workshop import OutOfTime, Workshop
-from longtail.errors import LongtailError
+from longtail.errors import ConfigError, LongtailError
 
 RESULTS = Path("benchmarks/results/claims")
 CACHE = Path("runs/claims")
@@ -35,16 +39,15 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(required=True)
 
     run = commands.add_parser("run", help="train what is needed and write verdicts; the same command goes on where it was interrupted")
-    run.add_argument("ids", nargs="*", metavar="ID", help="claims, e.g. A6 or A6@debian-related; all by default")
-    run.add_argument("--paper", choices=list(PAPERS), help="only claims of this paper")
-    run.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
-    run.add_argument("--max-minutes", type=float, help="begin no training after so many minutes; 0 judges only what is trained")
-    run.add_argument("--data", type=Path, help="folder that holds the real data sets")
+    trainings_options(run)
     run.add_argument("--out", type=Path, default=RESULTS, help="folder of the verdicts, one JSON file per paper (default: %(default)s)")
-    run.add_argument("--cache", type=Path, default=CACHE, help="folder of the trainings (default: %(default)s)")
-    run.add_argument("--seeds", type=int, help="other than what the claims say; fewer than 3 never give a verdict")
-    run.add_argument("--first-seed", type=int, default=0, help="to repeat a claim with fresh seeds (default: %(default)s)")
+    run.add_argument("--workers", type=int, default=1, help="processes that train at the same time (default: %(default)s, this one)")
+    run.add_argument("--threads", type=int, help="of each worker (default: 1); one worker with threads of its own is a process of its own")
     run.set_defaults(action=run_claims)
+
+    train = commands.add_parser("train", help="train what the claims need and judge nothing; several such processes can share a cache")
+    trainings_options(train)
+    train.set_defaults(action=train_claims)
 
     listing = commands.add_parser("list", help="the claims that have an entry")
     listing.add_argument("--paper", choices=list(PAPERS))
@@ -61,28 +64,70 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def run_claims(options: argparse.Namespace, arguments: list[str]) -> int:
+def trainings_options(command: argparse.ArgumentParser) -> None:
+    """Options that say what is trained, and where; `worker_options` hands them on."""
+    command.add_argument("ids", nargs="*", metavar="ID", help="claims, e.g. A6 (all of it), A6@ (on planted data) or A6@debian-related; all by default")
+    command.add_argument("--paper", choices=list(PAPERS), help="only claims of this paper")
+    command.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
+    command.add_argument("--max-minutes", type=float, help="begin no training after so many minutes; 0 judges only what is trained")
+    command.add_argument("--data", type=Path, help="folder that holds the real data sets")
+    command.add_argument("--cache", type=Path, default=CACHE, help="folder of the trainings (default: %(default)s)")
+    command.add_argument("--seeds", type=int, help="other than what the claims say; fewer than 3 never give a verdict")
+    command.add_argument("--first-seed", type=int, default=0, help="to repeat a claim with fresh seeds (default: %(default)s)")
+
+
+def worker_options(options: argparse.Namespace) -> dict[str, object]:
+    names = ("paper", "device", "max_minutes", "data", "cache", "seeds", "first_seed")
+    return {f"--{name.replace('_', '-')}": getattr(options, name) for name in names}
+
+
+def pairs(options: argparse.Namespace) -> list[tuple[str, Claim]]:
+    """(paper, claim)"""
+    return [(paper, claim) for paper, claims in chosen_claims(options.ids, options.paper).items() for claim in claims]
+
+
+def workshop_of(options: argparse.Namespace) -> Workshop:
     deadline = None if options.max_minutes is None else time.monotonic() + 60 * options.max_minutes
-    workshop = Workshop(options.cache, device=options.device, data=options.data, deadline=deadline, say=say)
+    return Workshop(options.cache, device=options.device, data=options.data, deadline=deadline, say=say)
+
+
+def run_claims(options: argparse.Namespace, arguments: list[str]) -> int:
+    count = workers_of(options)
+    workshop = workshop_of(options)
     where = results.provenance(recorded_command(arguments), workshop.device)
     missing: list[str] = []
-    for paper, claims in chosen_claims(options.ids, options.paper).items():
-        for claim in claims:
+    chosen = pairs(options)
+    with workers.at_work(count, options.threads or 1, worker_options(options), options.ids) as crew:
+        for paper, claim in workers.in_order(chosen) if count else chosen:
             say(f"{claim.id}: {claim.sentence}")
+            seeds = runner.seeds_of(claim, options.seeds, options.first_seed)
             try:
+                crew.wait_for(claim, workshop, seeds)
                 record = runner.decide(claim, workshop, options.seeds, options.first_seed)
             except OutOfTime as stop:
-                seeds = runner.seeds_of(claim, options.seeds, options.first_seed)
                 missing.append(f"{claim.id}: out of time before {stop}; {remaining(claim, workshop, seeds)}")
             except LongtailError as problem:
                 missing.append(f"{claim.id}: {problem.message}")
             else:
                 results.update(options.out / f"{paper}.json", paper, [{**record, **where}])
                 say(results.summary(record))
-    say(f"{workshop.trainings_made} trainings made; verdicts in {options.out}")
+    say(f"{workshop.trainings_made} trainings made{' beside those of workers' if count else ''}; verdicts in {options.out}")
     for line in missing:
         say(f"missing: {line}")
     return MISSING if missing else COMPLETE
+
+
+def workers_of(options: argparse.Namespace) -> int:
+    """How many processes to start: none where one does everything. Its threads cannot be chosen any more; those of a process to come can."""
+    if options.workers < 1 or (options.threads is not None and options.threads < 1):
+        raise ConfigError(f"--workers {options.workers} --threads {options.threads}: expected 1 or more", "leave them out for one process")
+    return 0 if options.workers == 1 and options.threads is None else int(options.workers)
+
+
+def train_claims(options: argparse.Namespace, arguments: list[str]) -> int:
+    workshop = workshop_of(options)
+    failed = workers.train_all([claim for _, claim in workers.in_order(pairs(options))], workshop, options.seeds, options.first_seed)
+    return MISSING if failed or workshop.is_over else COMPLETE
 
 
 def recorded_command(arguments: Sequence[str]) -> str:

@@ -9,7 +9,7 @@
     )
 
 Kinds of checks: `Difference` of two values, `Level` of one value, `Sweep` (the best of several values), `Probe` (a number
-measured by a function that trains nothing). A claim without checks is reported, not judged.
+measured by a function of its own). A claim without checks is reported, not judged.
 """
 
 from __future__ import annotations
@@ -116,12 +116,16 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Probe:
-    """A number that a function measures without training, against a bound. What else it found is recorded too."""
+    """A number that a function measures, against a bound. What else it found is recorded too.
+
+    needs: (variant, data, seed) of the trainings that the function asks for, where it does: workers make them beforehand.
+    """
 
     name: str
     measure: Callable[[Workshop], tuple[Estimate, Mapping[str, Any]]]
     bound: float
     rule: Rule = "above"
+    needs: tuple[tuple[Variant, DataSpec, int], ...] = ()
 
 
 Check: TypeAlias = Difference | Level | Sweep | Probe
@@ -173,6 +177,11 @@ class Claim:
 def difference(a: str, b: str, metric: str, margin: float = 0.0, rule: Rule = "above", by: MeasureFunction = ranking) -> Difference:
     """metric(a) - metric(b), two variants measured alike."""
     return Difference(Value(a, metric, by), Value(b, metric, by), margin, rule)
+
+
+def over_seeds(seeds: int, *trained: tuple[Variant, DataSpec]) -> tuple[tuple[Variant, DataSpec, int], ...]:
+    """What a probe `needs`: each variant on its data, seed after seed from 0."""
+    return tuple((variant, data, seed) for seed in range(seeds) for variant, data in trained)
 
 
 def values_of(check: Check) -> tuple[Value, ...]:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from benchmarks.claims.entries import Check, Claim, Control, Difference, Level, Probe, Sweep, Value, Variant, values_of
-from benchmarks.claims.measures import Columns, MeasureFunction
+from benchmarks.claims.measures import Columns, MeasureFunction, ranking
 from benchmarks.claims.verdict import FEWEST_SEEDS, Column, Estimate, Outcome, best_elsewhere, combine, estimate, judge, power
 from benchmarks.claims.workshop import Workshop, describe, recipe_of
 from benchmarks.claims.worlds import DataSpec
@@ -165,6 +165,29 @@ def trainings(claim: Claim, seeds: range) -> list[Training]:
         names = dict.fromkeys(value.variant for value in values_of(control.check))
         needed += [Training(f"{name}, control", variants[name], data, seed) for seed in seeds for name in names if data is not None]
     return needed
+
+
+def trainings_and_those_of_probes(claim: Claim, seeds: range) -> list[Training]:
+    """All that can be trained before the claim is judged."""
+    return [*trainings(claim, seeds), *(Training(f"for {probe.name}", *needed) for probe in _probes(claim) for needed in probe.needs)]
+
+
+def has_probes(claim: Claim) -> bool:
+    return bool(_probes(claim))
+
+
+def is_ranked(claim: Claim) -> bool:
+    """Whether its models' rankings of all test documents are looked at."""
+    asked = [value for check in _checks(claim) for value in values_of(check)]
+    return bool(claim.shown) or any(value.by is ranking for value in asked)
+
+
+def _checks(claim: Claim) -> list[Check]:
+    return [*claim.all_of, *claim.any_of, *(control.check for control in claim.controls)]
+
+
+def _probes(claim: Claim) -> list[Probe]:
+    return [check for check in _checks(claim) if isinstance(check, Probe)]
 
 
 def concluded(claim: Claim, all_of: Sequence[Checked], any_of: Sequence[Checked], controls: Sequence[ControlState], seeds: int) -> tuple[Verdict, str]:

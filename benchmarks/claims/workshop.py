@@ -1,4 +1,4 @@
-"""Trainings, each made once: a cache of run folders named by everything that determines the result.
+"""Trainings, each made once: a cache of run folders named by everything that determines the result. Processes can share it (`workers`).
 
 CACHE/<key>/identity.json     recipe, resolved settings, seed, data, device, hash of the sources
 CACHE/<key>/run/              an ordinary run folder: an interrupted training resumes
@@ -26,11 +26,12 @@ from benchmarks.claims.worlds import DataSpec, World, module_hash
 from longtail import api
 from longtail.bundle import MANIFEST
 from longtail.config import to_tables
-from longtail.errors import ConfigError
+from longtail.errors import ConfigError, RunTaken
 from longtail.persistence import read_json, write_json
 from longtail.recipes.base import Recipe
 
 WORLDS_KEPT = 6
+LOOK_AGAIN = 0.5  # seconds, while another process trains
 
 
 class OutOfTime(Exception):
@@ -68,23 +69,37 @@ class Workshop:
 
     # ---- trainings ----
 
-    def trained(self, variant: Variant, spec: DataSpec, seed: int, name: str = "") -> Trained:
-        """The variant trained on this data with this seed: from the cache, or trained now. name: what to call it while it trains."""
+    def trained(self, variant: Variant, spec: DataSpec, seed: int, name: str = "", *, wait: bool = True) -> Trained:
+        """The variant trained on this data with this seed: from the cache, or trained now. name: what to call it while it trains.
+
+        wait: for another process that trains just this; else `RunTaken` is raised.
+        """
         folder = self.folder(variant, spec, seed)
-        if not _is_finished(folder):
-            self._train(variant, spec, seed, folder, name or describe(variant))
+        while not self.is_finished(folder):
+            try:
+                self._train(variant, spec, seed, folder, name or describe(variant))
+            except RunTaken:
+                if not wait:
+                    raise
+                time.sleep(LOOK_AGAIN)
         return Trained(folder, self.world(spec, seed), seed, variant.at_prediction)
 
     def _train(self, variant: Variant, spec: DataSpec, seed: int, folder: Path, name: str) -> None:
         self.check_time(f"training '{name}' with seed {seed}")
-        started = time.monotonic()
+        dataset, started = self.world(spec, seed).dataset, time.monotonic()
+        if self.is_finished(folder):  # by another process, in the meantime
+            return
         write_json(folder / "identity.json", self.identity(variant, spec, seed))
-        api.train(self.world(spec, seed).dataset, folder / "run", recipe_of(variant), seed=seed, device=self.device)
+        api.train(dataset, folder / "run", recipe_of(variant), seed=seed, device=self.device)
         self.trainings_made += 1
         self.say(f"  trained '{name}' with seed {seed}: {time.monotonic() - started:.1f} s")
 
     def is_trained(self, variant: Variant, spec: DataSpec, seed: int) -> bool:
-        return _is_finished(self.folder(variant, spec, seed))
+        return self.is_finished(self.folder(variant, spec, seed))
+
+    @staticmethod
+    def is_finished(folder: Path) -> bool:
+        return (folder / "run" / "bundle" / MANIFEST).exists()
 
     def folder(self, variant: Variant, spec: DataSpec, seed: int) -> Path:
         return self.cache_folder / _digest(self.identity(variant, spec, seed))[:20]
@@ -169,10 +184,6 @@ def source_hash() -> str:
     for path in sorted(root.rglob("*.py")):
         digest.update(f"{path.relative_to(root).as_posix()}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()
-
-
-def _is_finished(folder: Path) -> bool:
-    return (folder / "run" / "bundle" / MANIFEST).exists()
 
 
 def _digest(value: Any) -> str:

@@ -43,6 +43,10 @@ class RunError(LongtailError):
     """A run folder cannot be used as asked (it belongs to another command, is locked, or the disk is full)."""
 
 
+class RunTaken(RunError):
+    """Another process is training in the run folder at this moment."""
+
+
 class MissingExtra(LongtailError):
     """A dependency is needed and not installed; `extra` brings it, or where that is empty its own name does."""
 

@@ -27,6 +27,7 @@ from longtail.graph.ops import unit_rows
 from longtail.persistence import load_part
 from longtail.predictor import Predictor
 from longtail.recipes import two_towers
+from longtail.recipes.direct import DirectConfig
 from longtail.recipes.ramen import BASES, Ramen, RamenConfig
 from longtail.training.prepare import prepare
 from longtail.training.two_towers import kept_apart
@@ -34,10 +35,12 @@ from longtail.types import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-EVERY = (*BASES, "eclare")
+OVER_TARGETS = ("eclare", "direct")
+EVERY = (*BASES, *OVER_TARGETS)
 SMALL = (
     "encoder.width=8", "train.epochs=3", "train.refresh=2", "features.subwords=none", "classify.epochs=2", "classify.count=4", "classify.size=5",
     "eclare.surrogate.width=8", "eclare.surrogate.epochs=3", "eclare.shortlist.epochs=2", "eclare.classify.epochs=2",
+    "direct.encoder.width=8", "direct.train.epochs=3",
 )  # fmt: skip
 QUICK = ("regularise.warm_up=1", "regularise.every=1", "bandit.block=5")
 
@@ -95,7 +98,7 @@ def test_prediction_is_the_bases_own(base: str, pairs: dict[str, tuple[Path, Pat
     assert not [name for name, content in files(of_ramen).items() for uid in anchors if uid.encode() in content]
 
     calls: list[int] = []
-    kind: Any = FrozenSum if base == "eclare" else FrozenUnit
+    kind: Any = FrozenSum if base in OVER_TARGETS else FrozenUnit
     encode = kind.encode
 
     def counted(self: Any, batch: Batch) -> Any:
@@ -128,7 +131,7 @@ def test_with_all_weights_zero_it_is_the_base_bit_for_bit(base: str, pairs: dict
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("base", EVERY)
 def test_it_trains_on_a_gpu(base: str, pairs: dict[str, tuple[Path, Path]], planted_with_graphs: Dataset, tmp_path: Path) -> None:
-    api.train(planted_with_graphs, tmp_path / "run", ramen(base, *QUICK, f"bandit.reward={'task' if base == 'eclare' else 'heldout'}"), device="cuda")
+    api.train(planted_with_graphs, tmp_path / "run", ramen(base, *QUICK, f"bandit.reward={'task' if base in OVER_TARGETS else 'heldout'}"), device="cuda")
     assert shapes(tmp_path / "run" / "bundle") == shapes(pairs[base][0] / "bundle")
 
 
@@ -179,13 +182,15 @@ def test_every_setting_trains(settings: tuple[str, ...], planted_with_graphs: Da
     assert (predictor.rank(planted_with_graphs.need_test().documents, 1).ids >= 0).all()
 
 
-def test_eclares_token_vectors_come_nearer_to_those_of_anchors(planted_with_graphs: Dataset, tmp_path: Path) -> None:
-    """Labels and their own anchor against labels and the others, by the sums of token vectors that stage I leaves."""
+@pytest.mark.parametrize("base", OVER_TARGETS)
+def test_token_vectors_come_nearer_to_those_of_anchors(base: str, planted_with_graphs: Dataset, tmp_path: Path) -> None:
+    """Labels and their own anchor against labels and the others, by the sums of token vectors that training leaves."""
     found = {}
     for name, weight in (("base", "0"), ("graphs", "2")):
-        settings = ("bandit.enabled=false", f"bandit.fixed={weight}", "graphs.names=pairs", "graphs.completion=none", "eclare.surrogate.epochs=20")
-        model = api.train(planted_with_graphs, tmp_path / name, ramen("eclare", *settings), device="cpu")
-        encoder: Any = load_part(tmp_path / name / "stages" / "1_surrogate").encoder
+        settings = ("bandit.enabled=false", f"bandit.fixed={weight}", "graphs.names=pairs", "graphs.completion=none")
+        model = api.train(planted_with_graphs, tmp_path / name, ramen(base, *settings, "eclare.surrogate.epochs=20", "direct.train.epochs=20"), device="cpu")
+        ranker: Any = model.bundle.ranker
+        encoder = ranker.encoder if base == "direct" else load_part(tmp_path / name / "stages" / "1_surrogate").encoder
         graph = planted_with_graphs.graphs["pairs"]
         assert graph.anchors is not None
         texts = model.bundle.featurizer.label_batch(planted_with_graphs.labels)
@@ -196,11 +201,20 @@ def test_eclares_token_vectors_come_nearer_to_those_of_anchors(planted_with_grap
     assert found["graphs"] > found["base"] + 0.05
 
 
-def test_what_eclare_cannot_do_is_refused() -> None:
+@pytest.mark.parametrize("base", OVER_TARGETS)
+def test_what_a_loss_over_targets_cannot_do_is_refused(base: str) -> None:
     for settings in ("bandit.reward=heldout", "bandit.fix_task_weight=false", "features.checkpoint=minilm"):
-        with pytest.raises(ConfigError, match="base=eclare"):
-            ramen("eclare", settings)
-    assert ramen("eclare", "bandit.enabled=false", "bandit.reward=heldout")
+        with pytest.raises(ConfigError, match=f"base={base}"):
+            ramen(base, settings)
+    assert ramen(base, "bandit.enabled=false", "bandit.reward=heldout")
+    with pytest.raises(ConfigError, match="have no edges"):
+        ramen("direct", "direct.labels.documents=true")
+
+
+def test_direct_is_its_own_recipe_but_that_graphs_are_regularisers_alone() -> None:
+    made, own = RamenConfig(base="direct").of_direct(), DirectConfig()
+    assert replace(made, features=own.features, anchors=own.anchors) == own
+    assert not made.anchors.weight
 
 
 def test_noise_and_shares_and_sides_reach_the_graphs(planted_with_graphs: Dataset) -> None:

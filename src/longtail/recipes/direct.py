@@ -43,7 +43,9 @@ from longtail.search.smoothing import smoothed_targets
 from longtail.training.all_labels import AllLabels, Truth
 from longtail.training.anchor_columns import AnchorColumns, AnchorsConfig, anchor_columns
 from longtail.training.freeze import array, frozen_encoder, frozen_refinement
+from longtail.training.graph_terms import graph_terms
 from longtail.training.prepare import TrainingSet
+from longtail.training.regularisers import Regularisers
 from longtail.training.run import Run
 from longtail.training.schedules import OneCycle
 from longtail.training.stage_fit import adapted_batch, fit_stage
@@ -138,8 +140,10 @@ class Direct(Recipe):
     def transfer(self, data: TrainingSet, surrogate: None, shortlister: None, run: Run) -> None:
         """Module III: nothing to transfer."""
 
-    def classify(self, data: TrainingSet, surrogate: None, shortlister: None, model: None, run: Run) -> IndexedRows:
-        """Module IV: encoder and classifiers together, against all labels."""
+    def classify(
+        self, data: TrainingSet, surrogate: None, shortlister: None, model: None, run: Run, regularisers: Regularisers | None = None
+    ) -> IndexedRows:  # fmt: skip
+        """Module IV: encoder and classifiers together, against all labels. regularisers: graphs that help (Paper: RAMEN)."""
         c = self.config
         graph, anchors = self.label_graph(data, run), anchor_columns(data, c.anchors)
         documents, targets, masked = self.examples(data, graph, anchors)
@@ -154,8 +158,10 @@ class Direct(Recipe):
             negatives_count=self.negatives_count(data, len(documents)),
             loss="softmax" if c.train.softmax else "bce",
         )
+        refined = encoder if block is None else Refined(encoder, block)
+        terms = None if regularisers is None else graph_terms(regularisers, refined, data, run)
         objective = AllLabels(
-            encoder if block is None else Refined(encoder, block),
+            refined,
             texts,
             self.trust(data, anchors).to(run.device),
             first_bias(targets).to(run.device),
@@ -164,11 +170,12 @@ class Direct(Recipe):
             start=None if texts is not None else random_rows(targets.shape[1], encoder.width, run).to(run.device),
             text_every=c.train.text_every or _TEXT_EVERY[run.device],
             token_dropout=c.encoder.token_dropout,
+            beside=terms,
         )
         epochs = c.train.epochs or default_epochs(len(documents))
         steps = epochs * -(-len(documents) // adapted_batch(len(documents), c.train.batch))
         rate = c.train.rate or default_rate(len(documents), steps)
-        fit_stage(objective, run, "training", epochs=epochs, batch=c.train.batch, schedule=OneCycle(rate, c.train.warm_up))
+        fit_stage(objective, run, "training", epochs=epochs, batch=c.train.batch, schedule=OneCycle(rate, c.train.warm_up), watch=terms)
         rows = array(objective.final_rows()[: data.n_labels])
         return IndexedRows(frozen_encoder(encoder), frozen_refinement(block), build_index(rows, c.predict.index, similarity="dot"))
 

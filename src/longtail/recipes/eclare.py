@@ -45,7 +45,7 @@ from longtail.engine.cluster_model import ClusterModel
 from longtail.engine.embedding_map import FrozenSum
 from longtail.engine.encoders import Refinement
 from longtail.engine.model import Classifier
-from longtail.errors import ConfigError, DataError
+from longtail.errors import ConfigError
 from longtail.features.settings import FeaturesConfig
 from longtail.graph.arrays import csr
 from longtail.graph.label_graph import LabelGraphConfig, head_labels, label_graph
@@ -73,7 +73,7 @@ from longtail.search.pagerank import PersonalisedPageRank
 from longtail.training.fit import Watch, copy_into, to_array
 from longtail.training.freeze import array, frozen_refinement
 from longtail.training.gpu_index import GpuExactIndex
-from longtail.training.graph_terms import GraphTerms
+from longtail.training.graph_terms import GraphTerms, graph_terms
 from longtail.training.label_components import LabelComponents
 from longtail.training.objectives import AllTargets, ComposedCandidates, Objective, trained_state
 from longtail.training.prepare import TrainingSet
@@ -281,17 +281,12 @@ class Eclare(Recipe):
         heads = self.composed(texts, free, run.rng("heads"), self.cluster_share(data, clusters))
         encoder = BagSum(table)
         refined = Refined(encoder, block)
-        terms = None if regularisers is None else self.graph_terms(regularisers, refined, data, run)
+        terms = None if regularisers is None else graph_terms(regularisers, refined, data, run)
         self.train_heads(refined, heads, data.documents, data.targets, clusters, run, "surrogate", c.epochs, c.rate, terms)
         vectors = encode_all(encoder, Documents(data.documents, run.device), "search")
         # Free vectors belong to clusters that stage II will not have, and attention to components that it has more of.
         network = {**saved("block", block), **saved("heads", heads, without=("texts.", "free.", "mix."))}
         return Surrogate(FrozenSum(array(table.weight)), vectors, clusters, graph, network)
-
-    def graph_terms(self, regularisers: Regularisers, encoder: Encoder, data: TrainingSet, run: Run) -> GraphTerms:
-        if data.label_texts is None:
-            raise DataError("graphs of labels need label texts, but no label has one", "add a title to the labels, or train --recipe eclare")
-        return GraphTerms(regularisers, encoder, Documents(data.documents, run.device), Documents(data.label_texts, run.device), data.targets, run.rng)
 
     def build_graph(self, data: TrainingSet, run: Run) -> Csr:
         """(L, L): the label graph that settings and data give, the identity where nothing needs one. Paper: ECLARE Sec. 3.2."""

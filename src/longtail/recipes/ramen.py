@@ -10,6 +10,9 @@ so is the trained model: same parts, same shapes, no graph.
     warm-up  10 epochs with all edges; then edges between unlike ends are pruned every 5 epochs
     then     the base method's remaining stages, unchanged
 
+`direct` as the base: documents, label texts and anchors go through its encoder (words and residual), scaled to unit length for the regularisers alone;
+its own way with graphs, anchors as labels, is then off (`direct.anchors.weight`).
+
 ECLARE as the base: its first stage learns token vectors and the document block by predicting clusters; documents, labels and anchors go through that
 encoder, scaled to unit length for the regularisers alone (spec 04, A-04.12). Its vectors have no negative numbers, so pruning at cosine 0 drops nothing.
 
@@ -31,6 +34,7 @@ from longtail.nn.batches import Documents
 from longtail.recipes.ance import Ance
 from longtail.recipes.base import EnsembleConfig, Recipe
 from longtail.recipes.dexml import Dexml
+from longtail.recipes.direct import Direct, DirectConfig, EncoderConfig, LabelsConfig, PredictConfig, TrainConfig
 from longtail.recipes.eclare import Eclare, EclareConfig, EclareStages
 from longtail.recipes.ngame import Ngame
 from longtail.recipes.siamese import Siamese
@@ -42,12 +46,14 @@ from longtail.recipes.two_towers import (
     TwoTowersConfig,
     TwoTowersRecipe,
 )
+from longtail.training.anchor_columns import AnchorsConfig
 from longtail.training.bandit import BanditConfig, WeightBandit
 from longtail.training.prepare import TrainingSet
 from longtail.training.regularisers import AnchorSet, RegulariserConfig, Regularisers, term_names
 from longtail.training.run import Run
 from longtail.types import Batch
 
+# Dual encoders; `base_of` knows the others.
 BASES: Mapping[str, type[TwoTowersRecipe]] = {cls.NAME: cls for cls in (Ance, Ngame, Dexml, Siamese)}
 
 
@@ -65,10 +71,21 @@ class GraphsConfig:
 
 
 @dataclass(frozen=True)
+class DirectStages:
+    """Settings of `direct`. Graphs are regularisers here, so anchors are not labels as well unless asked for."""
+
+    encoder: EncoderConfig = section(EncoderConfig, "from a text to a vector")
+    labels: LabelsConfig = section(LabelsConfig, "what a label's classifier is made of")
+    anchors: AnchorsConfig = section(AnchorsConfig, "anchors as labels while it trains, beside the regularisers", weight=0.0)
+    train: TrainConfig = section(TrainConfig, "how it is trained")
+    predict: PredictConfig = section(PredictConfig, "how it predicts")
+
+
+@dataclass(frozen=True)
 class RamenConfig:
-    base: Literal["ance", "ngame", "dexml", "siamese", "eclare"] = setting("ance", "the method whose encoder is trained with graphs")
+    base: Literal["ance", "ngame", "dexml", "siamese", "eclare", "direct"] = setting("ance", "the method whose encoder is trained with graphs")
     features: CheckpointFeaturesConfig = section(CheckpointFeaturesConfig, "which texts are read, and how they become numbers", subwords="chars")
-    encoder: TowerEncoderConfig = section(TowerEncoderConfig, "the base method's, as all up to predict; not read by base=eclare")
+    encoder: TowerEncoderConfig = section(TowerEncoderConfig, "the base method's, as all up to predict; not read by base=eclare and base=direct")
     train: TowerTrainConfig = section(TowerTrainConfig, "stage I")
     classify: TowerClassifyConfig = section(TowerClassifyConfig, "stage IV of ngame and siamese")
     predict: TowerPredictConfig = section(TowerPredictConfig, "how it predicts")
@@ -77,6 +94,7 @@ class RamenConfig:
     regularise: RegulariserConfig = section(RegulariserConfig, "what edges ask of the encoder")
     bandit: BanditConfig = section(BanditConfig, "what each graph weighs")
     eclare: EclareStages = section(EclareStages, "base=eclare: its settings")
+    direct: DirectStages = section(DirectStages, "base=direct: its settings")
 
     def of_base(self) -> TwoTowersConfig:
         return TwoTowersConfig(self.features, self.encoder, self.train, self.classify, self.predict, self.ensemble)
@@ -85,26 +103,38 @@ class RamenConfig:
         stages = {field.name: getattr(self.eclare, field.name) for field in fields(EclareStages)}
         return EclareConfig(**stages, features=self.features, ensemble=self.ensemble)
 
+    def of_direct(self) -> DirectConfig:
+        stages = {field.name: getattr(self.direct, field.name) for field in fields(DirectStages)}
+        return DirectConfig(**stages, features=self.features, ensemble=self.ensemble)
+
+
+def base_of(config: RamenConfig) -> TwoTowersRecipe | Eclare | Direct:
+    if config.base == Eclare.NAME:
+        return Eclare(config.of_eclare())
+    return Direct(config.of_direct()) if config.base == Direct.NAME else BASES[config.base](config.of_base())
+
 
 class Ramen(Recipe):
-    """The base method, but that its first stage is given regularisers."""
+    """The base method, but that the stage which trains its encoder is given regularisers."""
 
     NAME = "ramen"
     CONFIG = RamenConfig
 
     def __init__(self, config: RamenConfig) -> None:
         self.config: RamenConfig = config
-        self.base: TwoTowersRecipe | Eclare = Eclare(config.of_eclare()) if config.base == "eclare" else BASES[config.base](config.of_base())
-        if config.base == "eclare":
-            self._check_eclare()
+        self.base: TwoTowersRecipe | Eclare | Direct = base_of(config)
+        if not isinstance(self.base, TwoTowersRecipe):
+            self._check_other_base()
 
-    def _check_eclare(self) -> None:
-        """What ECLARE's first stage cannot do."""
+    def _check_other_base(self) -> None:
+        """What ECLARE and `direct` cannot do, whose loss is over targets."""
         c = self.config
         if c.features.checkpoint:
-            raise ConfigError("base=eclare reads words, not a checkpoint", "leave features.checkpoint empty, or use another base")
+            raise ConfigError(f"base={c.base} reads words, not a checkpoint", "leave features.checkpoint empty, or use another base")
         if c.bandit.enabled and (c.bandit.reward == "heldout" or not c.bandit.fix_task_weight):
-            raise ConfigError("base=eclare keeps no documents apart, and its loss has the weight 1", "use another bandit.reward, and fix_task_weight")
+            raise ConfigError(f"base={c.base} keeps no documents apart, and its loss has the weight 1", "use another bandit.reward, and fix_task_weight")
+        if c.base == Direct.NAME and c.direct.labels.documents:
+            raise ConfigError("base=direct with label texts as documents: these have no edges", "leave direct.labels.documents false")
 
     def memory(self, data: TrainingSet) -> int:
         """The base's, completed graphs, and the anchors with their vectors."""
@@ -113,7 +143,9 @@ class Ramen(Recipe):
         return self.base.memory(data) + edges + sum(graph.n_anchors * (4 * self.config.encoder.width + 2**10) for graph in graphs)
 
     def surrogate(self, data: TrainingSet, run: Run) -> Any:
-        """The base's first stage with graphs. Paper: RAMEN Sec. 3."""
+        """The base's first stage with graphs. Paper: RAMEN Sec. 3. `direct` trains its encoder in the last stage."""
+        if isinstance(self.base, Direct):
+            return self.base.surrogate(data, run)
         if isinstance(self.base, Eclare):
             return self.base.surrogate(data, run, self.regularisers(data, run))
         bandit = self.config.bandit
@@ -127,6 +159,8 @@ class Ramen(Recipe):
         return self.base.transfer(data, surrogate, shortlister, run)
 
     def classify(self, data: TrainingSet, surrogate: Any, shortlister: Any, model: Any, run: Run) -> Any:
+        if isinstance(self.base, Direct):
+            return self.base.classify(data, surrogate, shortlister, model, run, self.regularisers(data, run))
         return self.base.classify(data, surrogate, shortlister, model, run)
 
     # ---- graphs ----

@@ -17,7 +17,7 @@ from longtail.nn.full.sweep import Receiver, Sweep
 from longtail.nn.products import fastest_products
 from longtail.nn.row_adam import AdamFactors
 from longtail.nn.text_rows import TextRows
-from longtail.training.objectives import prefixed, trained_state
+from longtail.training.objectives import Beside, prefixed, trained_state
 from longtail.training.optimisers import ModelAdam
 from longtail.types import F32, I64, Csr
 
@@ -65,7 +65,7 @@ class AllLabels:
     trust: (L, 1), how much of its free vector a label uses: of a label of few documents little is known beyond its text.
     text_every: steps between two looks at the texts. In between, rows use what the last look gave, and the gradient to texts
         is summed up; on a CPU a look costs more than a step.
-    compute: type of the products with all labels; by default what is fastest here.
+    compute: type of the products with all labels; by default what is fastest here.  beside: a loss to be added.
     """
 
     def __init__(
@@ -81,7 +81,9 @@ class AllLabels:
         text_every: int = 1,
         token_dropout: float = 0.0,
         compute: torch.dtype | None = None,
+        beside: Beside | None = None,
     ) -> None:
+        self.beside = beside
         labels, width, device = len(trust), encoder.width, documents.device
         self.encoder, self.texts, self.documents, self.truth = encoder, texts, documents, truth
         self.text_every, self.token_dropout = text_every, token_dropout
@@ -109,9 +111,15 @@ class AllLabels:
         pairs = Pairs.marked(truth.pairs.rows(rows), truth.weights)
         counts = None if truth.negatives_count is None else truth.negatives_count[sent(rows, x.device)]
         loss, gradient_BD = self.sweep(x, self.rows.table(), pairs, self._learner(rate), counts)
-        torch.autograd.backward(z_BD, gradient_BD[:, : z_BD.shape[1]])
+        gradients = [(z_BD, gradient_BD[:, : z_BD.shape[1]])]
+        if self.beside is not None:
+            term = self.beside.term(rows, z_BD, loss)
+            gradients += [(term, torch.ones_like(term))] if term.requires_grad else []
+        torch.autograd.backward([tensor for tensor, _ in gradients], [gradient for _, gradient in gradients])
         self._learn_texts(rate)
         self.adam.step(rate)
+        if self.beside is not None:
+            self.beside.after_step()
         return loss
 
     def final_rows(self) -> Tensor:
@@ -153,7 +161,7 @@ class AllLabels:
         state = trained_state(self.model) | prefixed("adam", self.adam.state()) | prefixed("free", self.rows.free.state()) | {"count": self._count}
         if self.rows.text is not None and self.rows.text_gradient is not None:
             state |= {"text": self.rows.text, "text_gradient": self.rows.text_gradient}
-        return state
+        return state if self.beside is None else state | prefixed("beside", self.beside.state())
 
 
 def thinned(batch: TensorBatch, share: float) -> TensorBatch:

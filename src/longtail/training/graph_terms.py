@@ -1,4 +1,4 @@
-"""Graphs beside a loss over targets: for methods that do not compare documents with label texts while they train their encoder (ECLARE)."""
+"""Graphs beside a loss over targets: for methods that do not compare documents with label texts while they train their encoder (ECLARE, `direct`)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ import numpy as np
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from longtail.errors import DataError
 from longtail.graph.anchor_graph import Side
 from longtail.graph.edges import drawn
 from longtail.nn.batches import Documents
 from longtail.nn.encoded import Encoder
 from longtail.nn.unit_encoder import UnitEncoder
 from longtail.training.objectives import prefixed
+from longtail.training.prepare import TrainingSet
 from longtail.training.regularisers import BatchVectors, Regularisers, anchor_vectors
+from longtail.training.run import Run
 from longtail.types import I64, Csr
 
 
@@ -62,6 +65,13 @@ class GraphTerms:
 
     def state(self) -> dict[str, Tensor]:
         return prefixed("regularisers", self.regularisers.state())
+
+
+def graph_terms(regularisers: Regularisers, encoder: Encoder, data: TrainingSet, run: Run) -> GraphTerms:
+    """The terms of a recipe's training: its documents, its label texts and one label of each document."""
+    if data.label_texts is None:
+        raise DataError("graphs train the encoder with label texts, but no label has one", "add a title to the labels, or train the base method alone")
+    return GraphTerms(regularisers, encoder, Documents(data.documents, run.device), Documents(data.label_texts, run.device), data.targets, run.rng)
 
 
 def _no_heldout() -> float:

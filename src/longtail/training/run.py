@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.config import differences
-from longtail.errors import ConfigError, RunError
+from longtail.errors import ConfigError, RunError, RunTaken
 from longtail.persistence import Part, load_part, map_arrays, no_room_is_an_error, read_json, save_part, write_arrays, write_json, written_aside
 from longtail.training.progress import Display, SilentDisplay, Task
 
@@ -198,7 +198,7 @@ class Run:
         except OSError:
             os.close(self._lock)
             self._lock = None
-            raise RunError(f"{self.folder}: another process is training here", "wait for it, or choose another --out") from None
+            raise RunTaken(f"{self.folder}: another process is training here", "wait for it, or choose another --out") from None
 
     def close(self) -> None:
         if self._lock is not None:
