@@ -54,7 +54,7 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     help_model = "a trained model of ours, in place of training it; beside a bundle may lie its training.json"
     parser.add_argument("--models", "--model", type=named_model, action="append", default=[], metavar="NAME=RUN_OR_BUNDLE", help=help_model)
     parser.add_argument("--set", action="append", default=[], metavar="a.b=c", help="a setting of our recipes that are trained here")
-    parser.add_argument("--packed", default="int8", choices=("int8", "float16", "none"), help="also our models as `longtail pack` writes them")
+    parser.add_argument("--packed", default="int8", choices=("int8", "int4", "float16", "none"), help="also our models as `longtail pack` writes them")
     parser.add_argument("--peers", default=PEERS, help=f"peers (default {PEERS}); module:Class for another")
     parser.add_argument("--peer-python", default=sys.executable, metavar="PYTHON", help="the interpreter of the peers' own environment (default: this one)")
     parser.add_argument("--fields", default="title", help="text fields that everybody reads (default title)")
