@@ -116,14 +116,24 @@ def test_only_the_most_useful_words_are_kept(run: Path, tmp_path: Path) -> None:
     assert not table[:][~kept].any()
 
 
-@pytest.mark.parametrize("dtype", ["float16", "int8"])
+@pytest.mark.parametrize("dtype", ["float16", "int8", "int4"])
 def test_bags_of_packed_words_are_those_of_what_the_table_holds(dtype: PackedType) -> None:
     rng = np.random.default_rng(0)
     keep = rng.random(40) < 0.6
-    table = PackedRows.of(rng.standard_normal((40, 9)).astype(np.float32), dtype, keep)
+    table = PackedRows.of(rng.standard_normal((40, 10)).astype(np.float32), dtype, keep)
     x = csr_array(np.where(rng.random((7, 40)) < 0.3, rng.random((7, 40)), 0).astype(np.float32))
     encoded = FrozenBag(table).encode(Batch(sparse=x))
     np.testing.assert_allclose(encoded, np.maximum(x.toarray() @ table[:], 0), atol=1e-5)
+
+
+def test_words_of_four_bits_leave_labels_at_eight(run: Path, packed: Path, tmp_path: Path) -> None:
+    api.pack(run, tmp_path / "small", "int4", index="exact")
+    small, bytes_ = ranker_of(tmp_path / "small"), ranker_of(packed)
+    assert small.encoder.table.values.dtype == np.uint8
+    assert 2 * small.encoder.table.values.nbytes == bytes_.encoder.table.values.nbytes
+    np.testing.assert_array_equal(small.index.rows.values, bytes_.index.rows.values)
+    asked = ["owl", "a barn owl at night"]
+    assert [row[0].label for row in Predictor.open(tmp_path / "small").predict(asked)] == [row[0].label for row in Predictor.open(run).predict(asked)]
 
 
 def test_vectors_of_zeros_are_dropped() -> None:

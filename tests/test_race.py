@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ from benchmarks.race.__main__ import main
 from benchmarks.race.contestants import Course, write_inputs
 from benchmarks.race.peer_systems import SYSTEMS, Opened, SparseKnn
 from benchmarks.race.table import SHOWN
+from benchmarks.race.training_record import diary_record, trained_in_words, training_record, write_record
 from scipy.sparse import csr_matrix
 
 from longtail import api
 from longtail.data.dataset import Dataset
+from longtail.errors import RunError
 from longtail.evaluation import Yardstick, baselines
 
 PEER = "tests.fake_peer:Popular"
@@ -42,6 +45,7 @@ def test_everybody_is_measured_in_every_way(result: tuple[Path, list[str]]) -> N
     assert found.keys() == {"direct", "direct, int8", PEER}
     for one in found.values():
         assert {"training_seconds", "training_peak_mb", "bytes"} <= one.keys()
+        assert one["trained_here"]
         for threads in {1, len(os.sched_getaffinity(0))}:
             speed = one[f"threads_{threads}"]
             assert 0 < speed["single_p50_ms"] <= speed["single_p99_ms"]
@@ -135,3 +139,35 @@ def test_sparse_neighbours_are_those_of_a_plain_product(tmp_path: Path) -> None:
 
 def test_every_peer_says_what_it_needs() -> None:
     assert all(made().NEEDS for made in SYSTEMS.values())
+
+
+def test_a_model_from_elsewhere_comes_with_its_record(planted_folder: Path, tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(tiny_run / "bundle", tmp_path / "model" / "bundle")
+    monkeypatch.setenv("LONGTAIL_COMMIT", "0123456789abcdef")
+    write_record(tiny_run, tmp_path / "model")
+    options = ["--recipes", "", "--model", f"far={tmp_path / 'model'}", "--packed", "none", "--peers", "", "--singles", "2", "--batches", "1"]
+    assert main([str(planted_folder), *options, "--work", str(tmp_path / "work"), "--out", str(tmp_path / "race.json")]) == 0
+    (one,) = contestants(tmp_path).values()
+    assert one["trained_here"] is False
+    assert one["training_seconds"] == diary_record(tiny_run)["training_seconds"]
+    assert one["trained_on"]["commit"] == "0123456789abcdef"
+    table = (tmp_path / "race.md").read_text()
+    assert "far: trained on" in table
+    assert "commit 0123456789ab; its training was not measured here" in table
+
+
+def test_a_bundle_alone_says_nothing_of_its_training(tiny_run: Path) -> None:
+    assert training_record(tiny_run / "bundle") == {}
+    assert "not written down" in trained_in_words({})
+
+
+def test_a_record_needs_a_run(tiny_run: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"no metrics\.jsonl"):
+        write_record(tiny_run / "bundle", tmp_path)
+
+
+@pytest.mark.parametrize("given", ["direct", "=runs/x", "direct="])
+def test_a_model_needs_a_name_and_a_place(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--model", given])
+    assert "expected NAME=RUN_OR_BUNDLE" in capsys.readouterr().err

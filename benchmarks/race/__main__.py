@@ -1,12 +1,13 @@
 """The race: our recipes and the peers on the same data in one run, from raw text to named labels.
 
     python -m benchmarks.race [DATA] --peer-python PEER_VENV/bin/python
-    python -m benchmarks.race ../shared/data/debian-related --peer-python PEER_VENV/bin/python --models direct=RUN --models eclare=RUN2
+    python -m benchmarks.race ../shared/data/debian-related --peer-python PEER_VENV/bin/python --model direct=RUN --model eclare=FOLDER
 
 DATA: a data set (default: the embedded sample). Trains what is not trained yet: models are kept under --work, so the same command
 resumes, and measures again. Then all take turns at predicting, on one thread and on all: a busy machine slows all. Everybody ranks 10
 labels with the default beam; making features of the text counts. Accuracy comes with paired bootstrap intervals against our first
-recipe. A peer that is not installed is skipped, and said so (`peer_systems` says how to install them).
+recipe. A peer that is not installed is skipped, and said so (`peer_systems` says how to install them). --model: one that was trained before or
+elsewhere, e.g. on a GPU machine; the table says so, and what is known of its training (`training_record` writes it down there).
 Writes benchmarks/results/race_DATA.json and .md, unless --out names another place.
 """
 
@@ -50,9 +51,10 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.race", description="Our recipes and the peers on the same data in one run.")
     parser.add_argument("data", nargs="?", default="", help="a data set (default: the embedded sample)")
     parser.add_argument("--recipes", default=RECIPES, help=f"ours to train, the first is compared with (default {RECIPES})")
-    parser.add_argument("--models", action="append", default=[], metavar="NAME=RUN_OR_BUNDLE", help="a trained model of ours, in place of training it")
+    help_model = "a trained model of ours, in place of training it; beside a bundle may lie its training.json"
+    parser.add_argument("--models", "--model", type=named_model, action="append", default=[], metavar="NAME=RUN_OR_BUNDLE", help=help_model)
     parser.add_argument("--set", action="append", default=[], metavar="a.b=c", help="a setting of our recipes that are trained here")
-    parser.add_argument("--packed", default="int8", choices=("int8", "float16", "none"), help="also our models as `longtail pack` writes them")
+    parser.add_argument("--packed", default="int8", choices=("int8", "int4", "float16", "none"), help="also our models as `longtail pack` writes them")
     parser.add_argument("--peers", default=PEERS, help=f"peers (default {PEERS}); module:Class for another")
     parser.add_argument("--peer-python", default=sys.executable, metavar="PYTHON", help="the interpreter of the peers' own environment (default: this one)")
     parser.add_argument("--fields", default="title", help="text fields that everybody reads (default title)")
@@ -63,6 +65,13 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, help="the result (default benchmarks/results/race_DATA.json; the table beside it)")
     parser.add_argument("--note", default="", help="a sentence for the result, e.g. what else ran on the machine")
     return parser.parse_args(arguments)
+
+
+def named_model(item: str) -> tuple[str, Path]:
+    name, equals, path = item.partition("=")
+    if not (name and equals and path):
+        raise argparse.ArgumentTypeError(f"'{item}', expected NAME=RUN_OR_BUNDLE, e.g. direct=runs/books")
+    return name, Path(path)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -88,7 +97,7 @@ def run(options: argparse.Namespace) -> None:
 def command_of(options: argparse.Namespace) -> str:
     """As typed, with names in place of this machine's folders."""
     words = ["python", "-m", "benchmarks.race", *([os.path.relpath(options.data, ROOT)] if options.data else [])]
-    words += [word for item in options.models for word in ("--models", f"{item.split('=', 1)[0]}=RUN")]
+    words += [word for name, _ in options.models for word in ("--model", f"{name}=RUN")]
     words += [word for item in options.set for word in ("--set", item)]
     for name, default in (("recipes", RECIPES), ("peers", PEERS), ("packed", "int8"), ("fields", "title"), ("test", 0), ("singles", 300), ("batches", 5)):
         value = getattr(options, name)
@@ -106,11 +115,11 @@ def fewer(data: Dataset, documents: int) -> Dataset:
 
 def ours(options: argparse.Namespace, course: Course) -> list[Contestant]:
     """Each of our models, trained, and packed after it."""
-    given = dict(item.split("=", 1) for item in options.models)
+    given = dict(options.models)
     names = [*given, *(name for name in options.recipes.split(",") if name and name not in given)]
     found: list[Contestant] = []
     for name in names:
-        whole = Ours(name, course, Path(given[name])) if name in given else Ours.of_recipe(name, course, options.set)
+        whole = Ours(name, course, given[name]) if name in given else Ours.of_recipe(name, course, options.set)
         say(f"{name}: {whole.folder}")
         whole.prepare()
         found.append(whole)

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TextIO
 
 import numpy as np
 
+from benchmarks.race.training_record import training_record
 from benchmarks.record import ROOT
 from longtail.bundle import find_bundle
 from longtail.data.dataset import Dataset
@@ -81,7 +82,7 @@ class Contestant(Protocol):
 
 @dataclass(frozen=True)
 class Ours:
-    """A run or bundle of longtail. recipe: trained into `folder` where it is not there yet; empty: it must be there."""
+    """A run or bundle of longtail. recipe: trained into `folder` where it is not there yet; empty: it was trained before or elsewhere."""
 
     name: str
     course: Course
@@ -103,9 +104,14 @@ class Ours:
         if fields != self.course.fields:
             raise ConfigError(f"{self.folder}: this model reads the fields {', '.join(fields)}, the race {', '.join(self.course.fields)}", "say --fields")
 
+    @property
+    def trained_here(self) -> bool:
+        return bool(self.recipe)
+
     def about(self) -> dict[str, Any]:
         return {
             **training_record(self.folder),
+            "trained_here": self.trained_here,
             "bytes": sum(bytes_by_part(self.folder).values()),
             "recipe": Predictor.open(self.folder).bundle.manifest.get("recipe"),
         }
@@ -132,6 +138,10 @@ class Packed(Ours):
     def prepare(self) -> None:
         if not self.folder.exists():
             print(pack(self.whole.folder, self.folder, self.dtype).render(), file=sys.stderr)
+
+    @property
+    def trained_here(self) -> bool:
+        return bool(self.whole.trained_here)
 
     def about(self) -> dict[str, Any]:
         return {**super().about(), **training_record(self.whole.folder)}
@@ -174,7 +184,10 @@ class PeerContestant:
             aside.mkdir(parents=True)
             told = json.loads(run_child(self._command("train", aside, self.course.threads), self.course.threads, self.course.log(self.name)).splitlines()[-1])
             size = sum(path.stat().st_size for path in aside.rglob("*") if path.is_file())
-            write_json(aside / DONE, {"training_seconds": told["seconds"], "training_peak_mb": told["peak_mb"], "bytes": size, "versions": self.versions})
+            write_json(
+                aside / DONE,
+                {"training_seconds": told["seconds"], "training_peak_mb": told["peak_mb"], "bytes": size, "versions": self.versions, "trained_here": True},
+            )
 
     def about(self) -> dict[str, Any]:
         return dict(read_json(self.folder / DONE))
@@ -210,20 +223,6 @@ def write_inputs(course: Course, folder: Path) -> None:
         write_json(aside / "train.json", [texts[row] for row in rows.tolist()])
         write_json(aside / "labels.json", [course.data.labels.name(number) for number in range(len(course.data.labels))])
         np.savez(aside / "targets.npz", indices=kept.indices.astype(np.int32), indptr=kept.indptr.astype(np.int32), shape=np.array(kept.shape))
-
-
-def training_record(folder: Path) -> dict[str, Any]:
-    """Seconds and peak of memory of a training, from the run's own diary; nothing where only a bundle is left."""
-    diary = folder / "metrics.jsonl"
-    if not diary.exists():
-        return {}
-    events = [json.loads(line) for line in diary.read_text(encoding="utf-8").splitlines()]
-    # A stage inside another names it: its time is in that of the outer one.
-    stages = [event for event in events if event["event"] == "stage" and not event["stage"]]
-    return {
-        "training_seconds": sum(event["seconds"] for event in stages),
-        "training_peak_mb": max((event["peak_memory"] for event in stages), default=0) / 2**20,
-    }
 
 
 # ---- processes ----

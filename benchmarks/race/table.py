@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from benchmarks.race.training_record import trained_in_words
+
 SHOWN = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "R@10", "R@100")
 
 
@@ -47,14 +49,29 @@ def cost_table(contestants: Mapping[str, Mapping[str, Any]], cores: int) -> list
     columns = ["", "training s", "training peak MB", "model MB"]
     columns += [f"{what}, {plural[n]}" for n in threads for what in ("ms alone p50", "p99", "ms in batches")]
     columns += ["peak MB", "open s", "first answer s"]
-    lines = ["Predictions from raw text to 10 named labels, alternating. Opening includes imports.", "", *_head(columns)]
+    lines = ["Predictions from raw text to 10 named labels, alternating. Opening includes imports.", *not_trained_here(contestants), "", *_head(columns)]
     for name, one in ordered(contestants):
         each = [one[f"threads_{n}"] for n in threads]
-        cells = [_number(one.get("training_seconds"), 0), _number(one.get("training_peak_mb"), 0), f"{one['bytes'] / 1e6:.1f}"]
+        training = [_number(one.get(key), 0) for key in ("training_seconds", "training_peak_mb")]
+        cells = [*(training if here(one) else [f"({cell})" for cell in training]), f"{one['bytes'] / 1e6:.1f}"]
         cells += [f"{part[key]:.3f}" for part in each for key in ("single_p50_ms", "single_p99_ms", "batch_ms")]
         cells += [f"{each[0]['peak_mb']:.0f}", f"{each[0]['open_seconds']:.2f}", f"{each[0]['first_answer_seconds']:.2f}"]
         lines.append(_line([name, *cells]))
     return lines
+
+
+def not_trained_here(contestants: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """A sentence for each model whose training is no measurement of this race."""
+    return [
+        f"{name}: trained {trained_in_words(dict(one))}; its training was not measured here (in brackets: what its own diary says)."
+        for name, one in ordered(contestants)
+        if not here(one)
+    ]
+
+
+def here(one: Mapping[str, Any]) -> bool:
+    """Results of earlier races do not say it, and had trained all that they raced with on the same machine."""
+    return bool(one.get("trained_here", True))
 
 
 def ordered(contestants: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any]]]:

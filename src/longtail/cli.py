@@ -123,7 +123,8 @@ def parser() -> Parser:
     c = command("pack", pack, "write a model with its tables in float16 or int8: a quarter of the bytes, and faster to search")
     c.add_argument("model", type=Path, metavar="RUN", help="a run or a bundle")
     c.add_argument("out", type=Path, metavar="OUT", help="the new bundle")
-    c.add_argument("--dtype", default="int8", choices=("float16", "int8"), help="numbers of the tables (default int8, with a scale per row)")
+    help_dtype = "numbers of the tables (default int8, with a scale per row; int4: those of words in half as many bytes, those of labels int8)"
+    c.add_argument("--dtype", default="int8", choices=("float16", "int8", "int4"), help=help_dtype)
     c.add_argument("--features", type=int, default=0, metavar="N", help="keep the vectors of N words only, the most useful (default: all)")
     c.add_argument(
         "--index", default="auto", choices=("auto", "exact", "sketch", "tree", "hnsw"), help="how labels are searched (default: the fastest, measured here)"

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba.core.errors import TypingError
 
+from longtail.engine.model import Classifier
 from longtail.errors import ConfigError
 from longtail.persistence import load_part, save_part
 from longtail.search import byte_kernels
@@ -64,7 +66,7 @@ def test_zero_rows_stay_zero_and_stored() -> None:
     assert len(made.values) == 3
 
 
-@pytest.mark.parametrize("dtype", BOTH)
+@pytest.mark.parametrize("dtype", [*BOTH, "int4"])
 def test_what_is_not_kept_is_zero_and_takes_no_room(dtype: PackedType) -> None:
     rows = vectors(6, 4)
     keep = np.array([True, False, True, True, False, True])
@@ -75,9 +77,9 @@ def test_what_is_not_kept_is_zero_and_takes_no_room(dtype: PackedType) -> None:
     np.testing.assert_array_equal(made[np.array([[5, 1], [0, 4]])], made[:][np.array([[5, 1], [0, 4]])])
 
 
-@pytest.mark.parametrize("dtype", BOTH)
+@pytest.mark.parametrize("dtype", [*BOTH, "int4"])
 def test_rows_are_saved_as_a_part_of_their_own(dtype: PackedType, tmp_path: Path) -> None:
-    made = PackedRows.of(vectors(5, 3), dtype, np.array([True, True, False, True, True]))
+    made = PackedRows.of(vectors(5, 4), dtype, np.array([True, True, False, True, True]))
     save_part(made, tmp_path / "rows")
     loaded = load_part(tmp_path / "rows")
     np.testing.assert_array_equal(loaded[:], made[:])
@@ -92,9 +94,32 @@ def test_rows_are_saved_as_a_part_of_their_own(dtype: PackedType, tmp_path: Path
 def test_numbers_too_large_for_float16_and_unknown_types_are_refused() -> None:
     with pytest.raises(ConfigError, match="too large for float16"):
         PackedRows.of(np.full((1, 2), 1e6, np.float32), "float16")
-    untyped: Any = "int4"
-    with pytest.raises(ConfigError, match="int4"):
+    untyped: Any = "int2"
+    with pytest.raises(ConfigError, match="int2"):
         PackedRows.of(vectors(1, 2), untyped)
+
+
+def test_four_bits_hold_two_numbers_in_a_byte_and_cut_what_is_far_out() -> None:
+    rows = vectors(50, 256)
+    made = PackedRows.of(rows, "int4")
+    assert made.values.shape == (50, 128)
+    assert made.shape == rows.shape
+    largest = np.abs(rows).max(axis=1, keepdims=True)
+    inside = np.abs(rows) <= 0.75 * largest
+    assert np.all(np.abs(made[:] - rows)[inside] <= (0.75 * largest / 14 * 1.001 + np.zeros_like(rows))[inside])
+    np.testing.assert_allclose(np.abs(made[:]).max(axis=1), 0.75 * largest[:, 0], rtol=1e-5)
+    error = {dtype: float(np.square(PackedRows.of(rows, dtype)[:] - rows).mean()) for dtype in ("int4", "int8")}
+    assert error["int8"] < error["int4"] < 0.02, "of numbers whose squares are 1 on average"
+
+
+def test_four_bits_are_for_words_alone() -> None:
+    made = PackedRows.of(vectors(3, 4), "int4")
+    with pytest.raises(ValueError, match="words alone"):
+        PackedIndex(made, None, "dot")
+    with pytest.raises(TypingError, match="words alone"):
+        Classifier(made).scores(vectors(1, 4), np.zeros((1, 2), np.int32))
+    with pytest.raises(ConfigError, match="two to a byte"):
+        PackedRows.of(vectors(3, 5), "int4")
 
 
 GARBAGE: dict[str, tuple[Any, ...]] = {

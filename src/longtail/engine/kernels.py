@@ -1,6 +1,6 @@
 """Kernels of prediction. Floors: a bag reads one row of D numbers per word; a shortlist reads one row of D numbers per label.
 
-Tables come as `longtail.search.packed.Stored`: float32, float16 or int8.
+Tables come as `longtail.search.packed.Stored`: float32, float16, int8 or, of words, int4.
 """
 
 from __future__ import annotations
@@ -8,15 +8,40 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba import types
+from numba.extending import overload
 from numpy.typing import NDArray
 
 from longtail.compiled import compiled, prange
 from longtail.search.fetch_kernels import fetch_rows
+from longtail.search.packed import NIBBLE_SHIFT
 from longtail.search.product_kernels import as_float, dot
 from longtail.types import F32, I32, I64
 
 # How many labels before its turn a row is asked for.
 _AHEAD = 4
+_NIBBLE_SHIFT = np.int32(NIBBLE_SHIFT)
+
+
+def add_row(table: Any, place: Any, factor: Any, sums: Any, row: Any) -> None:
+    """sums[row] += factor * table[place]. Only kernels can call it."""
+    raise NotImplementedError
+
+
+@overload(add_row)
+def _add_row(table: Any, place: Any, factor: Any, sums: Any, row: Any) -> Any:
+    def of_nibbles(table: Any, place: Any, factor: Any, sums: Any, row: Any) -> None:
+        half = table.shape[1]
+        for d in range(half):
+            sums[row, d] += factor * np.float32(np.int32(table[place, d] & 15) - _NIBBLE_SHIFT)
+        for d in range(half):
+            sums[row, half + d] += factor * np.float32(np.int32(table[place, d] >> 4) - _NIBBLE_SHIFT)
+
+    def of_numbers(table: Any, place: Any, factor: Any, sums: Any, row: Any) -> None:
+        for d in range(table.shape[1]):
+            sums[row, d] += factor * as_float(table[place, d])
+
+    return of_nibbles if table.dtype == types.uint8 else of_numbers
 
 
 @compiled(parallel=True)
@@ -32,9 +57,7 @@ def add_bags(starts: I64, columns: I32, values: F32, table: NDArray[Any], scales
             place = places[columns[at]] if len(places) else columns[at]
             if place < 0:
                 continue
-            value = values[at] * scales[place] if len(scales) else values[at]
-            for d in range(table.shape[1]):
-                sums[row, d] += value * as_float(table[place, d])
+            add_row(table, place, values[at] * scales[place] if len(scales) else values[at], sums, row)
 
 
 @compiled(parallel=True)

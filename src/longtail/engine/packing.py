@@ -29,7 +29,9 @@ from longtail.types import F32, BoolArray
 
 @dataclass(frozen=True)
 class Packer:
-    """dtype: of the packed numbers.  features: how many word vectors are kept, the most useful; 0: all that are not zero.
+    """dtype: of the packed numbers; int4 is for vectors of words, of which a document has many, and those of labels are then int8.
+
+    features: how many word vectors are kept, the most useful; 0: all that are not zero.
 
     influence: (V,) how much a word's vector matters beside its length, to any scale. None: all alike.
     """
@@ -37,6 +39,10 @@ class Packer:
     dtype: PackedType
     features: int = 0
     influence: F32 | None = None
+
+    @property
+    def label_dtype(self) -> PackedType:
+        return "int8" if self.dtype == "int4" else self.dtype
 
     def ranker(self, model: Any) -> Any:
         """The model, packed; refuses one that has no tables of vectors."""
@@ -67,15 +73,15 @@ class Packer:
     def encoder(self, encoder: Any) -> Any:
         """Encoders of given vectors have no table and stay as they are."""
         if isinstance(encoder, FrozenBag | FrozenSum | FrozenMlp | FrozenCnn):
-            return replace(encoder, table=self.rows(encoder.table, self.worth_keeping))
+            return replace(encoder, table=self.rows(encoder.table, self.dtype, self.worth_keeping))
         if isinstance(encoder, FrozenUnit):
             return replace(encoder, encoder=self.encoder(encoder.encoder))
         if isinstance(encoder, FrozenTransformer):
-            return encoder.packed(self.dtype)
+            return encoder.packed(self.label_dtype)
         return encoder
 
     def classifier(self, classifier: Classifier) -> Classifier:
-        return replace(classifier, rows=self.rows(classifier.rows))
+        return replace(classifier, rows=self.rows(classifier.rows, self.label_dtype))
 
     def shortlister(self, shortlister: Any) -> Any:
         match shortlister:
@@ -90,12 +96,12 @@ class Packer:
                 return shortlister
 
     def index(self, index: Any, *, last_whole: bool = False) -> Any:
-        return PackedIndex.of(index, self.dtype, last_whole=last_whole) if isinstance(index, ExactIndex) else index
+        return PackedIndex.of(index, self.label_dtype, last_whole=last_whole) if isinstance(index, ExactIndex) else index
 
-    def rows(self, rows: Rows, keep: Any = None) -> PackedRows:
+    def rows(self, rows: Rows, dtype: PackedType, keep: Any = None) -> PackedRows:
         if isinstance(rows, PackedRows):
             raise ConfigError("the model is packed already", "pack the run or bundle that it was made from")
-        return PackedRows.of(rows, self.dtype, None if keep is None else keep(rows))
+        return PackedRows.of(rows, dtype, None if keep is None else keep(rows))
 
     def worth_keeping(self, table: F32) -> BoolArray:
         """(V,) which vectors of words are kept: none that is zero; the `features` that move documents most."""

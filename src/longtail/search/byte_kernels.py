@@ -28,7 +28,7 @@ LANE_BYTES, TILE, COLUMN = 64, 4, 16
 # Rows that stay in the second-level cache while all queries pass: 128 kB at 512 dimensions.
 BLOCK = 256
 LOWEST = np.float32(-3.0e38)  # what any score beats
-_INSTRUCTION = "llvm.x86.avx512.vpdpbusd.512"
+MULTIPLY_ADD = "llvm.x86.avx512.vpdpbusd.512"
 
 
 @cache
@@ -70,7 +70,7 @@ def _tile_code(high: int, wide: int, context: Any, builder: Any, signature: Any,
         return loaded
 
     row_starts, query_starts = starts(rows, arguments[1], high), starts(queries, arguments[3], wide)
-    multiply_add = builder.module.globals.get(_INSTRUCTION) or ir.Function(builder.module, ir.FunctionType(lanes, [lanes] * 3), _INSTRUCTION)
+    multiply_add = builder.module.globals.get(MULTIPLY_ADD) or ir.Function(builder.module, ir.FunctionType(lanes, [lanes] * 3), MULTIPLY_ADD)
     before, loop, after = builder.block, builder.append_basic_block("lanes"), builder.append_basic_block("sums")
     builder.branch(loop)
     builder.position_at_end(loop)

@@ -209,7 +209,7 @@ def _try_sketch(trial: _Trial, rng: np.random.Generator) -> list[Tried]:
             built = SketchIndex.build(trial.exact, width=width)
             seconds = time.perf_counter() - started
             index, settings = trial.first_good((built.tuned(more=more), {"width": width, "more": more}) for more in (20, 50, 100, 200, 400, 800))
-            found.append(Tried("sketch", index, settings, seconds, trial.exact.rows.values.nbytes + built.heads.values.nbytes))
+            found.append(Tried("sketch", index, settings, seconds, trial.exact.rows.values.nbytes + built.heads.woven.nbytes))
     return found
 
 
@@ -224,7 +224,7 @@ def _try_tree(trial: _Trial, rng: np.random.Generator) -> list[Tried]:
         effort += effort // 6
     # The rows being enough, fewer candidates may be.
     index, settings = trial.first_good((built.tuned(more=more, effort=effort), {"leaves": built.leaves, "effort": effort, "more": more}) for more in candidates)
-    return [Tried("tree", index, settings, seconds, trial.exact.rows.values.nbytes + built.heads.values.nbytes)]
+    return [Tried("tree", index, settings, seconds, trial.exact.rows.values.nbytes + built.heads.woven.nbytes)]
 
 
 def _try_hnsw(trial: _Trial, rng: np.random.Generator) -> list[Tried]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numba import types
+from numba.core.errors import TypingError
 from numba.extending import overload
 from numpy.typing import NDArray
 
@@ -34,6 +35,8 @@ def _as_float(value: Any) -> Any:
     def of_other(value: Any) -> Any:
         return np.float32(value)
 
+    if value == types.uint8:
+        raise TypingError("tables of 4 bits are for words alone")
     return of_half if value == types.uint16 else of_other
 
 

@@ -21,6 +21,7 @@ from longtail.persistence import State
 from longtail.search.index import Heaps, Similarity, ready
 from longtail.search.minibatch import first_centres, nearest_centres
 from longtail.search.packed import PackedIndex, PackedRows, as_bytes
+from longtail.search.woven import GROUP, LANES, unwoven, weave
 from longtail.types import F32, I32, I64, TopK
 
 # Numbers of the first step, or a multiple of them: what one machine instruction multiplies (`byte_kernels.LANE_BYTES`).
@@ -37,30 +38,52 @@ _NO_LEAVES: I64 = frozen(np.zeros(1, np.int64))
 
 @dataclass(frozen=True)
 class Heads:
-    """A table of the first step, as kernels take it: bytes (n, width), scales, offsets and sums of the numbers of each row (n,)."""
+    """A table of the first step, as kernels take it: n rows of bytes, woven, and of each its scale, offset and sum.
 
-    values: NDArray[np.int8]
+    Filled up to a multiple of GROUP rows; an offset that is no number (NaN) beats nothing, so those that fill up are never found.
+    """
+
+    n: int
+    woven: NDArray[np.int8]
     scales: F32
     offsets: F32
     totals: F32
 
+    def __post_init__(self) -> None:
+        filled = -(-self.n // GROUP) * GROUP
+        if self.woven.dtype != np.int8 or self.woven.ndim != 2 or len(self.woven) * LANES != filled or self.woven.shape[1] % (LANES * WIDTH):
+            raise ValueError(f"woven rows of shape {self.woven.shape} for {self.n} items")
+        if any(array.shape != (filled,) or array.dtype != np.float32 for array in (self.scales, self.offsets, self.totals)):
+            raise ValueError(f"scales, offsets or totals do not fit {self.n} items")
+
     @classmethod
     def of(cls, heads: F32, offsets: F32 | None) -> Heads:
-        packed = PackedRows.of(heads, "int8")
-        values, scales, _ = packed.stored
-        totals = frozen(values.sum(axis=1, dtype=np.int32).astype(np.float32) * scales)
-        return cls(values, scales, frozen(np.zeros(len(heads), np.float32) if offsets is None else offsets), totals)
+        values, scales, _ = PackedRows.of(heads, "int8").stored
+        return cls.of_bytes(values, scales, np.zeros(len(heads), np.float32) if offsets is None else offsets)
+
+    @classmethod
+    def of_bytes(cls, values: NDArray[np.int8], scales: F32, offsets: F32) -> Heads:
+        """values: (n, width), not woven yet."""
+        n, more = len(values), -len(values) % GROUP
+        totals = values.sum(axis=1, dtype=np.int32).astype(np.float32) * scales
+        filled = (np.pad(scales, (0, more)), np.pad(offsets, (0, more), constant_values=np.nan), np.pad(totals, (0, more)))
+        return cls(n, frozen(weave(values)), *(frozen(array) for array in filled))
 
     @property
     def arrays(self) -> tuple[NDArray[np.int8], F32, F32, F32]:
-        return self.values, self.scales, self.offsets, self.totals
+        return self.woven, self.scales, self.offsets, self.totals
 
     def every(self, step: int) -> Heads:
         """Every so many-th row."""
-        return Heads(*(frozen(array[::step]) for array in self.arrays))
+        rows = np.arange(0, self.n, step)
+        return Heads.of_bytes(unwoven(self.woven, rows), self.scales[rows], self.offsets[rows])
+
+    @property
+    def width(self) -> int:
+        return self.woven.shape[1] // LANES
 
     def __len__(self) -> int:
-        return len(self.values)
+        return self.n
 
 
 class SketchIndex:
@@ -78,7 +101,7 @@ class SketchIndex:
         self, whole: PackedIndex, basis: F32, heads: Heads, centres: Heads | None = None, leaf_ptr: I64 = _NO_LEAVES, numbers: I32 = _NO_PLACES, *,
         more: int = 200, effort: int = 0,
     ) -> None:  # fmt: skip
-        if len(heads) != len(whole) or basis.shape != (heads.values.shape[1], whole.rows.shape[1]) or basis.shape[0] % WIDTH:
+        if len(heads) != len(whole) or basis.shape != (heads.width, whole.rows.shape[1]) or basis.shape[0] % WIDTH:
             raise ValueError(f"{len(heads)} heads and a basis of shape {basis.shape} for {whole.rows.shape} rows")
         if (centres is not None) != (len(leaf_ptr) > 1) or (centres is not None and (len(centres) != len(leaf_ptr) - 1 or leaf_ptr[-1] != len(whole))):
             raise ValueError("leaves and their centres do not fit")
@@ -181,8 +204,6 @@ class SketchIndex:
         arrays = {"basis": self.basis, **_saved("head", self.heads)}
         if self.centres is not None:
             arrays |= {"leaf_ptr": self.leaf_ptr, "numbers": self.numbers, **_saved("centre", self.centres)}
-        # The offsets of the rows are kept by `whole`.
-        arrays.pop("head_offsets")
         return State({"more": self.more, "effort": self.effort}, arrays, {"whole": self.whole})
 
     @classmethod
@@ -190,12 +211,14 @@ class SketchIndex:
         arrays, whole = dict(state.arrays), state.parts["whole"]
         if not isinstance(whole, PackedIndex):
             raise ValueError("a sketch needs packed rows")
-        offsets = np.zeros(len(whole), np.float32) if whole.offsets is None else whole.offsets
-        heads = _loaded("head", {**arrays, "head_offsets": offsets})
+        if "head_woven" not in arrays:
+            raise ValueError("the sketch was written by an earlier longtail: pack the model again")
+        heads = _loaded("head", len(whole), arrays)
         more, effort = int(state.values["more"]), int(state.values["effort"])
         if "leaf_ptr" not in arrays:
             return cls(whole, arrays["basis"], heads, more=more)
-        return cls(whole, arrays["basis"], heads, _loaded("centre", arrays), arrays["leaf_ptr"], arrays["numbers"], more=more, effort=effort)
+        centres = _loaded("centre", len(arrays["leaf_ptr"]) - 1, arrays)
+        return cls(whole, arrays["basis"], heads, centres, arrays["leaf_ptr"], arrays["numbers"], more=more, effort=effort)
 
 
 def two_level_clusters(rows: F32, clusters: int, rng: np.random.Generator) -> I32:
@@ -262,11 +285,8 @@ def _reordered(index: PackedIndex, order: I32) -> PackedIndex:
 
 
 def _saved(name: str, heads: Heads) -> dict[str, Any]:
-    return {f"{name}_values": heads.values, f"{name}_scales": heads.scales, f"{name}_offsets": heads.offsets, f"{name}_totals": heads.totals}
+    return {f"{name}_woven": heads.woven, f"{name}_scales": heads.scales, f"{name}_offsets": heads.offsets, f"{name}_totals": heads.totals}
 
 
-def _loaded(name: str, arrays: Any) -> Heads:
-    values, *numbers = (arrays[f"{name}_{part}"] for part in ("values", "scales", "offsets", "totals"))
-    if values.dtype != np.int8 or any(array.shape != (len(values),) or array.dtype != np.float32 for array in numbers):
-        raise ValueError(f"the arrays of '{name}' do not fit together")
-    return Heads(frozen(values), *(frozen(array) for array in numbers))
+def _loaded(name: str, n: int, arrays: Any) -> Heads:
+    return Heads(n, *(frozen(arrays[f"{name}_{part}"]) for part in ("woven", "scales", "offsets", "totals")))

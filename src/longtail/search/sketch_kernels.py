@@ -14,13 +14,17 @@ from numpy.typing import NDArray
 
 from longtail.compiled import compiled, prange
 from longtail.graph.ranking_kernels import offer
-from longtail.search.byte_kernels import BLOCK, COLUMN, LOWEST, TILE, products, scaled
+from longtail.search.byte_kernels import LOWEST, TILE
 from longtail.search.fetch_kernels import fetch_rows
 from longtail.search.product_kernels import product
+from longtail.search.woven import LANES
+from longtail.search.woven_kernels import BLOCKS, look, lowest
 from longtail.types import F32, I32, I64
 
 # How many candidates before its turn a row is asked for.
 _AHEAD = 4
+# Rows that stay near while all queries pass: 64 kB at 128 numbers.
+BLOCK = 512
 
 
 @compiled()
@@ -50,34 +54,32 @@ def better_half(ids: I32, scores: F32, size: int, keep: int) -> np.float32:
 
 
 @compiled()
-def _collect(values: F32, first: int, count: int, ids: I32, scores: F32, size: int, threshold: np.float32) -> tuple[int, np.float32]:
-    """Put down what beats the threshold. ids, scores: the pool, whose better half is kept when it is full."""
-    room = len(ids)
-    for i in range(count):
-        if values[i] > threshold:
-            ids[size], scores[size] = first + i, values[i]
-            size += 1
-            if size == room:
-                size = room // 2
-                threshold = better_half(ids, scores, room, size)
+def _put_down(values: F32, words: NDArray[np.uint64], q: int, first: int, begin: int, end: int, ids: I32, scores: F32, pool: int, size: int,
+    threshold: np.float32) -> tuple[int, np.float32]:  # fmt: skip
+    """Put down those of the rows begin..end that a bit in words[q] is set for; values[q] and words[q] begin with row `first`.
+
+    ids[pool], scores[pool]: the pool, whose better half is kept when it is full; the worst of it is the threshold from then on.
+    """
+    room = ids.shape[1]
+    for word in range((end - first + 63) // 64):
+        bits = words[q, word]
+        while bits:
+            at = 64 * word + np.int64(lowest(bits))
+            bits &= bits - np.uint64(1)
+            if begin <= first + at < end and values[q, at] > threshold:
+                ids[pool, size], scores[pool, size] = first + at, values[q, at]
+                size += 1
+                if size == room:
+                    size = room // 2
+                    threshold = better_half(ids[pool], scores[pool], room, size)
     return size, threshold
 
 
 @compiled()
-def _best_rows(
-    rows: NDArray[np.int8], scales: F32, offsets: F32, totals: F32, query: NDArray[np.uint8], scale: np.float32, last: np.float32, shift: np.float32,
-    sums: I32, values: F32, ids: I32, scores: F32,
-) -> int:  # fmt: skip
-    """The best k rows of one query, as a heap; returns how many."""
-    size, k = 0, len(ids)
-    for first in range(0, len(rows), BLOCK):
-        count = min(BLOCK, len(rows) - first)
-        products(rows, first, count, query, 0, sums)
-        if scaled(sums[0], scale, scales, last, offsets, shift, totals, first, count, scores[0] if size == k else LOWEST, values):
-            for i in range(count):
-                if size < k or values[i] > scores[0]:
-                    size = offer(ids, scores, size, first + i, values[i])
-    return size
+def _room() -> Any:
+    """For what `look` tells of a block of rows: values, bits, and these in words of 64."""
+    bits = np.zeros((TILE, BLOCK // LANES), np.uint16)
+    return np.empty((TILE, BLOCK), np.float32), bits, bits.view(np.uint64)
 
 
 @compiled(parallel=True)
@@ -86,11 +88,24 @@ def promising(
     best: I32, best_scores: F32, thresholds: F32,
 ) -> None:  # fmt: skip
     """thresholds[b]: the k-th best score among a few rows, evenly taken. best, best_scores: (B, k) room. The rest: as in `collect_all`."""
-    for unsigned in prange(len(thresholds)):
-        b = np.int64(unsigned)
-        sums, values = np.empty((TILE, BLOCK), np.int32), np.empty(BLOCK, np.float32)
-        found = _best_rows(scouts, scales, offsets, totals, queries[b : b + 1], query_scales[b], lasts[b], shifts[b], sums, values, best[b], best_scores[b])
-        thresholds[b] = best_scores[b, 0] if found == best.shape[1] else LOWEST
+    k, documents = best.shape[1], len(thresholds)
+    for unsigned in prange((documents + TILE - 1) // TILE):
+        tile = np.int64(unsigned) * TILE
+        values, bits, _ = _room()
+        sizes = np.zeros(TILE, np.int64)
+        for first in range(0, len(scales), BLOCK):
+            blocks = min(BLOCK, len(scales) - first) // LANES
+            look(scouts, first // LANES, blocks, queries, tile, query_scales, lasts, shifts, thresholds, scales, offsets, totals, values, bits)
+            for query in range(tile, min(tile + TILE, documents)):
+                size = sizes[query - tile]
+                for i in range(blocks * LANES):
+                    value = values[query - tile, i]
+                    # What fills the last block has no value.
+                    if value > LOWEST and (size < k or value > best_scores[query, 0]):
+                        size = offer(best[query], best_scores[query], size, first + i, value)
+                sizes[query - tile] = size
+        for query in range(tile, min(tile + TILE, documents)):
+            thresholds[query] = best_scores[query, 0] if sizes[query - tile] == k else LOWEST
 
 
 @compiled(parallel=True)
@@ -100,38 +115,25 @@ def collect_all(
 ) -> None:  # fmt: skip
     """Pools (B, m) with the rows that beat the threshold of each query (the better half of them, where they are too many).
 
-    Tables and queries: as in `byte_kernels.scan_bytes`.  thresholds: (B,), changed.
+    Tables and queries: as in `woven_kernels.plain_look`.  thresholds: (B,), changed.
     """
-    n, documents = len(rows), len(ids)
+    n, documents = len(scales), len(ids)
     tiles = (documents + TILE - 1) // TILE
     for unsigned in prange(workers):
         worker = np.int64(unsigned)
         begin = worker * tiles // workers * TILE
         end: Any = min(documents, (worker + 1) * tiles // workers * TILE)
-        sums, values = np.empty((TILE, BLOCK), np.int32), np.empty(BLOCK, np.float32)
+        values, bits, words = _room()
         for first in range(0, n, BLOCK):
-            count = min(BLOCK, n - first)
+            stop = min(first + BLOCK, n)
             for tile in range(begin, end, TILE):
-                products(rows, first, count, queries, tile, sums)
+                look(
+                    rows, first // LANES, (stop - first) // LANES, queries, tile, query_scales, lasts, shifts, thresholds, scales, offsets, totals, values, bits
+                )
                 for query in range(tile, min(tile + TILE, end)):
-                    scale, last, shift, threshold = query_scales[query], lasts[query], shifts[query], thresholds[query]
-                    if scaled(sums[query - tile], scale, scales, last, offsets, shift, totals, first, count, threshold, values):
-                        sizes[query], thresholds[query] = _collect(values, first, count, ids[query], scores[query], sizes[query], threshold)
-
-
-@compiled()
-def _promising_leaves(
-    centres: NDArray[np.int8], scales: F32, offsets: F32, totals: F32, query: NDArray[np.uint8], scale: np.float32, last: np.float32, shift: np.float32,
-    threshold: np.float32, sums: I32, values: F32, leaves: I32, leaf_scores: F32,
-) -> int:  # fmt: skip
-    """The leaves whose centres beat the threshold, in their order; returns how many."""
-    size = 0
-    for first in range(0, len(centres), BLOCK):
-        count = min(BLOCK, len(centres) - first)
-        products(centres, first, count, query, 0, sums)
-        if scaled(sums[0], scale, scales, last, offsets, shift, totals, first, count, threshold, values):
-            size, threshold = _collect(values, first, count, leaves, leaf_scores, size, threshold)
-    return size
+                    sizes[query], thresholds[query] = _put_down(
+                        values, words, query - tile, first, first, stop, ids, scores, query, sizes[query], thresholds[query]
+                    )  # fmt: skip
 
 
 @compiled(parallel=True)
@@ -147,22 +149,28 @@ def collect_from_leaves(
     """
     for unsigned in prange(len(ids)):
         b = np.int64(unsigned)
-        query, sums, values = queries[b : b + 1], np.empty((TILE, BLOCK), np.int32), np.empty(BLOCK, np.float32)
-        scale, last, shift = query_scales[b], lasts[b], shifts[b]
-        found = _promising_leaves(
-            centres, centre_scales, centre_offsets, centre_totals, query, scale, last, shift, thresholds[b], sums, values, leaves[b], leaf_scores[b]
-        )
-        size, threshold = 0, LOWEST
+        own = slice(b, b + 1)
+        query, scale, last, shift, threshold = queries[own], query_scales[own], lasts[own], shifts[own], thresholds[own]
+        values, bits, words = _room()
+        found = 0
+        for first in range(0, len(centre_scales), BLOCK):
+            stop = min(first + BLOCK, len(centre_scales))
+            look(
+                centres, first // LANES, (stop - first) // LANES, query, 0, scale, last, shift, threshold, centre_scales, centre_offsets, centre_totals,
+                values, bits,
+            )  # fmt: skip
+            found, threshold[0] = _put_down(values, words, 0, first, first, min(stop, len(leaf_ptr) - 1), leaves, leaf_scores, b, found, threshold[0])
+        size, threshold[0] = 0, LOWEST
         for place in range(found):
             if place + 1 < found:
-                fetch_rows(rows, leaf_ptr[leaves[b, place + 1]], leaf_ptr[leaves[b, place + 1] + 1])
+                fetch_rows(rows, leaf_ptr[leaves[b, place + 1]] // LANES, (leaf_ptr[leaves[b, place + 1] + 1] + LANES - 1) // LANES)
             start, end = leaf_ptr[leaves[b, place]], leaf_ptr[leaves[b, place] + 1]
-            for first in range(start, end, BLOCK):
-                count = min(BLOCK, end - first)
-                # Whole columns where there are rows: those after the end are multiplied, and not looked at.
-                products(rows, first, min((count + COLUMN - 1) // COLUMN * COLUMN, len(rows) - first), query, 0, sums)
-                if scaled(sums[0], scale, scales, last, offsets, shift, totals, first, count, threshold, values):
-                    size, threshold = _collect(values, first, count, ids[b], scores[b], size, threshold)
+            for first in range(start // LANES * LANES, end, BLOCK):
+                stop = min(first + BLOCK, end)
+                blocks = (stop - first + LANES - 1) // LANES
+                look(rows, first // LANES, blocks, query, 0, scale, last, shift, threshold, scales, offsets, totals, values, bits)
+                bits[0, blocks : (blocks + BLOCKS - 1) // BLOCKS * BLOCKS] = 0  # of what was looked at before
+                size, threshold[0] = _put_down(values, words, 0, first, start, stop, ids, scores, b, size, threshold[0])
         sizes[b] = size
 
 

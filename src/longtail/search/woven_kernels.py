@@ -1,0 +1,184 @@
+"""Products of byte rows that were woven for it (`longtail.search.woven`), their values, and which of them beat a threshold, in one go.
+
+A row as it is leaves its sum spread over sixteen lanes; adding these up takes longer than the products where rows are short. Of woven
+rows each lane is a row, and its sum is there when the last numbers are. Four blocks of rows meet four queries, or a single one, whose sums
+become values while they are in registers: what beats a query's threshold is told by a bit per row, so rows that nobody wants cost nothing
+after that. Queries are bytes, too (`longtail.search.packed.as_bytes`).
+
+Elsewhere than on processors with AVX-512 VNNI plain loops do the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from longtail.compiled import compiled
+from longtail.search.byte_kernels import LANE_BYTES, MULTIPLY_ADD, TILE, available
+from longtail.search.woven import LANES, TOGETHER
+from longtail.types import F32
+
+# Blocks that are multiplied at once, and blocks whose bits a word of 64 holds.
+BLOCKS = 4
+_FUSED = ("contract",)  # a product and what it is added to may be one instruction
+_I16, _I32, _I64, _F32 = ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
+_INTEGERS, _FLOATS = ir.VectorType(_I32, LANES), ir.VectorType(_F32, LANES)
+
+
+def _tile_of(high: int, wide: int) -> Any:
+    """tile(...): what `plain_look` does, of `high` blocks of rows and `wide` queries."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _Tile(high, wide, context, builder, signature, arguments).write()
+        return context.get_dummy_value()
+
+    def tile(
+        typing_context: Any, rows: Any, block: Any, queries: Any, query: Any, query_scales: Any, lasts: Any, shifts: Any, thresholds: Any, scales: Any,
+        offsets: Any, totals: Any, values: Any, bits: Any, place: Any,
+    ) -> Any:  # fmt: skip
+        whole = types.int64
+        return types.void(rows, whole, queries, whole, query_scales, lasts, shifts, thresholds, scales, offsets, totals, values, bits, whole), code
+
+    return intrinsic(tile)
+
+
+class _Tile:
+    """Writes the machine code of one tile."""
+
+    def __init__(self, high: int, wide: int, context: Any, builder: Any, signature: Any, arguments: Any) -> None:
+        self.high, self.wide, self.builder = high, wide, builder
+        arrays = {n: context.make_array(signature.args[n])(context, builder, arguments[n]) for n in (0, 2, *range(4, 13))}
+        self.rows, self.queries, self.values, self.bits = arrays[0], arrays[2], arrays[11], arrays[12]
+        self.of_query, self.of_row = [arrays[n] for n in range(4, 8)], [arrays[n] for n in range(8, 11)]
+        self.block, self.query, self.place = arguments[1], arguments[3], arguments[13]
+
+    def write(self) -> None:
+        sums = self._sums()
+        builder = self.builder
+        weights = [self._weights_of(q) for q in range(self.wide)]
+        for r in range(self.high):
+            row = builder.mul(builder.add(self.block, _I64(r)), _I64(LANES))
+            scales, offsets, totals = (self._vector(array.data, row, _FLOATS) for array in self.of_row)
+            for q, (scale, last, shift, threshold) in enumerate(weights):
+                product = builder.fmul(builder.sitofp(sums[self.high * q + r], _FLOATS), builder.fmul(scale, scales), flags=_FUSED)
+                taken = builder.fsub(builder.fmul(last, offsets), builder.fmul(shift, totals, flags=_FUSED), flags=_FUSED)
+                value = builder.fadd(product, taken, flags=_FUSED)
+                block = builder.add(self.place, _I64(r))
+                self._store(self.values, q, builder.mul(block, _I64(LANES)), value, _F32)
+                self._store(self.bits, q, block, builder.bitcast(builder.fcmp_ordered(">", value, threshold), _I16), _I16)
+
+    def _sums(self) -> list[Any]:
+        builder = self.builder
+        block_bytes = builder.extract_value(self.rows.shape, 1)
+        steps, query_bytes = builder.udiv(block_bytes, _I64(LANE_BYTES)), builder.udiv(block_bytes, _I64(LANES))
+        blocks, queries = self._starts(self.rows, self.block, self.high, block_bytes), self._starts(self.queries, self.query, self.wide, query_bytes)
+        kind = ir.FunctionType(_INTEGERS, [_INTEGERS] * 3)
+        multiply_add = builder.module.globals.get(MULTIPLY_ADD) or ir.Function(builder.module, kind, MULTIPLY_ADD)
+        before, loop, after = builder.block, builder.append_basic_block("steps"), builder.append_basic_block("values")
+        builder.branch(loop)
+        builder.position_at_end(loop)
+        step, totals = builder.phi(_I64), [builder.phi(_INTEGERS) for _ in range(self.high * self.wide)]
+        rows = [self._vector(start, builder.mul(step, _I64(LANE_BYTES)), _INTEGERS) for start in blocks]
+        numbers = [self._in_all_lanes(self._vector(start, builder.mul(step, _I64(TOGETHER)), _I32), _INTEGERS) for start in queries]
+        sums = [builder.call(multiply_add, [totals[self.high * q + r], numbers[q], rows[r]]) for q in range(self.wide) for r in range(self.high)]
+        following = builder.add(step, _I64(1))
+        step.add_incoming(_I64(0), before)
+        step.add_incoming(following, loop)
+        for total, value in zip(totals, sums, strict=True):
+            total.add_incoming(ir.Constant(_INTEGERS, [0] * LANES), before)
+            total.add_incoming(value, loop)
+        builder.cbranch(builder.icmp_signed("<", following, steps), loop, after)
+        builder.position_at_end(after)
+        return sums
+
+    def _weights_of(self, q: int) -> list[Any]:
+        """Queries come in whole tiles, what belongs to them does not: beyond the last it is that of the last."""
+        builder = self.builder
+        number, last = builder.add(self.query, _I64(q)), builder.sub(builder.extract_value(self.of_query[0].shape, 0), _I64(1))
+        number = builder.select(builder.icmp_signed("<", number, last), number, last)
+        return [self._in_all_lanes(builder.load(builder.gep(array.data, [number])), _FLOATS) for array in self.of_query]
+
+    def _starts(self, array: Any, first: Any, count: int, size: Any) -> list[Any]:
+        data = self.builder.bitcast(array.data, ir.IntType(8).as_pointer())
+        return [self.builder.gep(data, [self.builder.mul(self.builder.add(first, _I64(n)), size)]) for n in range(count)]
+
+    def _vector(self, data: Any, place: Any, kind: Any) -> Any:
+        found = self.builder.load(self.builder.bitcast(self.builder.gep(data, [place]), kind.as_pointer()))
+        found.align = 1
+        return found
+
+    def _store(self, array: Any, q: int, place: Any, value: Any, element: Any) -> None:
+        builder = self.builder
+        data, width = builder.bitcast(array.data, element.as_pointer()), builder.extract_value(array.shape, 1)
+        target = builder.gep(data, [builder.add(builder.mul(_I64(q), width), place)])
+        builder.store(value, builder.bitcast(target, value.type.as_pointer())).align = 2
+
+    def _in_all_lanes(self, value: Any, kind: Any) -> Any:
+        first = self.builder.insert_element(ir.Constant(kind, ir.Undefined), value, _I32(0))
+        return self.builder.shuffle_vector(first, first, ir.Constant(_INTEGERS, [0] * LANES))
+
+
+_four_by_four, _one_by_four, _four_by_one, _one_by_one = (_tile_of(high, wide) for high, wide in ((BLOCKS, TILE), (1, TILE), (BLOCKS, 1), (1, 1)))
+
+
+@compiled()
+def _fast_look(
+    rows: NDArray[np.int8], first: int, blocks: int, queries: NDArray[np.uint8], query: int, query_scales: F32, lasts: F32, shifts: F32, thresholds: F32,
+    scales: F32, offsets: F32, totals: F32, values: F32, bits: NDArray[np.uint16],
+) -> None:  # fmt: skip
+    alone = len(queries) == 1
+    tiled = blocks // BLOCKS * BLOCKS
+    for b in range(0, tiled, BLOCKS):
+        if alone:
+            _four_by_one(rows, first + b, queries, query, query_scales, lasts, shifts, thresholds, scales, offsets, totals, values, bits, b)
+        else:
+            _four_by_four(rows, first + b, queries, query, query_scales, lasts, shifts, thresholds, scales, offsets, totals, values, bits, b)
+    for b in range(tiled, blocks):
+        if alone:
+            _one_by_one(rows, first + b, queries, query, query_scales, lasts, shifts, thresholds, scales, offsets, totals, values, bits, b)
+        else:
+            _one_by_four(rows, first + b, queries, query, query_scales, lasts, shifts, thresholds, scales, offsets, totals, values, bits, b)
+
+
+@compiled()
+def plain_look(
+    rows: NDArray[np.int8], first: int, blocks: int, queries: NDArray[np.uint8], query: int, query_scales: F32, lasts: F32, shifts: F32, thresholds: F32,
+    scales: F32, offsets: F32, totals: F32, values: F32, bits: NDArray[np.uint16],
+) -> None:  # fmt: skip
+    """values[q, i]: of row i of the `blocks` blocks from `first` on and of query + q, for four queries or the only one; bits[q, i // 16] have a bit set
+    for each value that beats the query's threshold.
+
+    A value is the product of the bytes times the scales of both, less what was shifted (shift times the row's total), plus the row's offset
+    times the query's `last`. rows: woven; scales, offsets, totals: as many as rows with those that fill the last block.
+    """
+    for q in range(1 if len(queries) == 1 else TILE):
+        known = min(query + q, len(query_scales) - 1)
+        for i in range(blocks * LANES):
+            row, total = first * LANES + i, np.int32(0)
+            for d in range(queries.shape[1]):
+                woven = d // TOGETHER * LANE_BYTES + row % LANES * TOGETHER + d % TOGETHER
+                total = np.int32(total + np.int32(rows[row // LANES, woven]) * np.int32(queries[query + q, d]))
+            product = np.float32(total) * (query_scales[known] * scales[row])
+            values[q, i] = product + (lasts[known] * offsets[row] - shifts[known] * totals[row])
+            before = bits[q, i // LANES] if i % LANES else np.uint16(0)
+            bits[q, i // LANES] = before | np.uint16(int(values[q, i] > thresholds[known]) << (i % LANES))
+
+
+look = _fast_look if available() else plain_look
+
+
+def _lowest_of(typing_context: Any, bits: Any) -> Any:
+    """lowest(bits): the number of the lowest bit that is set; there is one."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.uint64(types.uint64), code
+
+
+lowest: Any = intrinsic(_lowest_of)
