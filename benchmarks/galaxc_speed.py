@@ -1,9 +1,9 @@
 """What GalaXC costs, as ratios: attention in training, and a cold prediction beside Astec's. And the memory of a large batch.
 
-``python -m benchmarks.galaxc_speed [--data DIR] [--width 512] [--epochs 3] [--out FILE]``
+``python -m benchmarks.galaxc_speed [--part ratios|memory|all] [--data DIR] [--width 512] [--epochs 3] [--out FILE]``
 
 Data: a folder that `longtail train` reads, else a planted world. Trainings have few epochs: their ratio does not depend on the number.
-Everything runs on one thread; predictions are timed as the median of some runs after one to warm up.
+Ratios are of one thread; predictions are timed as the median of some runs after one to warm up. Memory, asked for alone, is that of all threads.
 """
 
 from __future__ import annotations
@@ -40,16 +40,18 @@ LARGE = 100_000
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--part", default="all", choices=["ratios", "memory", "all"])
     parser.add_argument("--data", type=Path)
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    if any(os.environ.get(name) != value for name, value in ONE_THREAD.items()):
+    if options.part != "memory" and any(os.environ.get(name) != value for name, value in ONE_THREAD.items()):
         sys.exit(subprocess.run([sys.executable, "-m", "benchmarks.galaxc_speed", *sys.argv[1:]], env={**os.environ, **ONE_THREAD}).returncode)
     data = planted() if options.data is None else read(options.data)
-    numbers = measured(data, options.width, options.epochs, options.device)
+    parts = {"ratios": ratios, "memory": largest}
+    numbers = {name: value for part, work in parts.items() if options.part in (part, "all") for name, value in work(data, options).items()}
     print(json.dumps(numbers, indent=1))
     if options.out:
         command = "python -m benchmarks.galaxc_speed " + " ".join(sys.argv[1:])
@@ -60,26 +62,36 @@ def planted() -> Dataset:
     return synthesise(SyntheticConfig(documents=12_000, test_documents=3_000, labels=7_500, topics=100, graph_coverage=0.0), 0).dataset
 
 
-def measured(data: Dataset, width: int, epochs: int, device: str) -> dict[str, Any]:
-    # As many epochs of each stage as the defaults have, in proportion: the share of Astec's stage I in the whole stays what it is.
-    short = [f"astec.width={width}", f"astec.epochs={2 * epochs}", f"surrogate.epochs={epochs}"]
+def settings(options: argparse.Namespace) -> list[str]:
+    """As many epochs of each stage as the defaults have, in proportion: the share of Astec's stage I in the whole stays what it is."""
+    return [f"astec.width={options.width}", f"astec.epochs={2 * options.epochs}", f"surrogate.epochs={options.epochs}"]
+
+
+def ratios(data: Dataset, options: argparse.Namespace) -> dict[str, Any]:
+    """Attention / none in training, and GalaXC / Astec in prediction."""
+    short, device, epochs = settings(options), options.device, options.epochs
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         train(synthesise("tiny", 0).dataset, home / "warm-up", "galaxc", [*short, "astec.width=64"], device)
         watches = {kind: Watch(time.process_time if device == "cpu" else time.perf_counter) for kind in ("none", "label")}
         models = {kind: train(data, home / kind, "galaxc", [*short, f"surrogate.attention={kind}"], device, watch) for kind, watch in watches.items()}
-        astec = train(data, home / "astec", "astec", [f"surrogate.width={width}", f"surrogate.epochs={epochs}", f"classify.epochs={epochs}"], device)
+        astec = train(data, home / "astec", "astec", [f"surrogate.width={options.width}", f"surrogate.epochs={epochs}", f"classify.epochs={epochs}"], device)
         whole = {kind: round(watch.seconds["surrogate"] + watch.seconds["graph"], 2) for kind, watch in watches.items()}
         documents = data.need_test().documents
         times = {size: {name: per_document(model, documents, size) for name, model in (("galaxc", models["label"]), ("astec", astec))} for size in (1, 256)}
-        return {
-            "training: attention / none": round(whole["label"] / whole["none"], 3),
-            "training over the graph alone: attention / none": round(watches["label"].seconds["graph"] / watches["none"].seconds["graph"], 3),
-            "processor seconds of training": whole,
-            **{f"cold prediction, batch {size}: galaxc / astec": round(row["galaxc"] / row["astec"], 2) for size, row in times.items()},
-            "milliseconds per document": {f"batch {size}": {name: round(1000 * each, 3) for name, each in row.items()} for size, row in times.items()},
-            f"memory of {LARGE:,} predictions (MB)": round(memory(models["label"], documents) / 2**20),
-        }
+    return {
+        "training: attention / none": round(whole["label"] / whole["none"], 3),
+        "training over the graph alone: attention / none": round(watches["label"].seconds["graph"] / watches["none"].seconds["graph"], 3),
+        "processor seconds of training" if device == "cpu" else "seconds of training": whole,
+        **{f"cold prediction, batch {size}: galaxc / astec": round(row["galaxc"] / row["astec"], 2) for size, row in times.items()},
+        "milliseconds per document": {f"batch {size}": {name: round(1000 * each, 3) for name, each in row.items()} for size, row in times.items()},
+    }
+
+
+def largest(data: Dataset, options: argparse.Namespace) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        model = train(data, Path(folder) / "run", "galaxc", settings(options), options.device)
+        return {f"memory of {LARGE:,} predictions (MB)": round(memory(model, data.need_test().documents) / 2**20)}
 
 
 class Watch(SilentDisplay):

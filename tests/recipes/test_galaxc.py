@@ -21,6 +21,7 @@ from longtail.engine.graph_encoders import FrozenHops, FrozenMessages
 from longtail.engine.joint_graph_model import JointGraphModel
 from longtail.errors import BundleError, ConfigError
 from longtail.evaluation import evaluate
+from longtail.graph.ops import unit_rows
 from longtail.persistence import load_part
 from longtail.predictor import Predictor
 from longtail.recipes import galaxc
@@ -267,11 +268,19 @@ def test_given_vectors(planted: Dataset, train: Train) -> None:
 # ---- classifiers ----
 
 
+def test_link_prediction_compares_what_classifiers_read(planted: Dataset, train: Train) -> None:
+    """Labels of the head without classifiers are their mean view, though shortlists go by convolved vectors."""
+    ranker = train(planted, "surrogate.head=links", "surrogate.epochs=1").ranker
+    views = ranker.label_views()
+    np.testing.assert_allclose(unpacked(ranker.classifier.rows), unit_rows(views.score.mean(axis=1)), rtol=1e-5, atol=1e-6)
+    assert not np.allclose(unit_rows(views.search), unit_rows(views.score.mean(axis=1)), atol=0.01)
+
+
 def test_classifiers_start_as_the_cosine_to_their_labels(planted: Dataset, train: Train) -> None:
     stages = train(planted, "surrogate.epochs=0", "surrogate.right=3", "surrogate.wrong=-2", "surrogate.attention=none", "shortlist.beta=1")
     rows, bias = unpacked(stages.ranker.classifier.rows), stages.ranker.classifier.bias
     assert bias is not None
-    views = stages.ranker.label_views().search
+    views = stages.ranker.label_views().score.mean(axis=1)
     cosine = (rows * views).sum(axis=1) / np.linalg.norm(rows, axis=1) / np.linalg.norm(views, axis=1)
     assert cosine.min() > 0.8, "other samples of neighbours than in training, the same direction"
     assert np.ptp(bias) == 0

@@ -16,6 +16,7 @@ Differs, each by a setting (`PAPER` undoes them; `docs/papers.md` says how sure 
 - classifiers start as the cosine to their labels' own views, with a bias, and attention with all views alike; the paper starts both at
   random, which rare labels hardly recover from (`surrogate.start`, `attention_spread`). So 10 epochs in place of 30.
 - the similarity that the shortlist was found by has a say in the score, as in Astec (`shortlist.beta`).
+- it is that of convolved vectors, each hop of unit length (`shortlist.space`, `shortlist.balanced`); the paper averages transformed views.
 - initial vectors are centred and of unit length (`initial`): sums of sub-word vectors share a large common part.
 - half of the documents of a step do not see their own labels (`surrogate.mask_target_edges`), as new documents will not.
 - known labels (warm start) and nodes of the same metadata link a new document beside its nearest nodes, not instead of these (`hops.given`).
@@ -84,6 +85,8 @@ PAPER = (
     "surrogate.epochs=30",
     "surrogate.halve_at=6,11,16,21,26,29",
     "shortlist.beta=1",
+    "shortlist.space=transformed",
+    "shortlist.balanced=false",
     "hops.given=instead",
 )
 # Settings of the variants in the paper's Tables 1, 7, 8 and 10, and of those that the text speaks of.
@@ -168,8 +171,10 @@ class SurrogateConfig:
 @dataclass(frozen=True)
 class ShortlistConfig:
     size: int = setting(500, "labels per document", low=1)
-    space: Averaged = setting("transformed", "what is averaged over hops: transformed views (the paper) or convolved vectors (its released code)")
-    balanced: bool = setting(False, "scale every hop to unit length before the mean")
+    space: Averaged = setting(
+        "convolved", "hops.encoder=galaxc: what is averaged over hops for the search: transformed views (the paper) or convolved vectors (its released code)"
+    )
+    balanced: bool = setting(True, "hops.encoder=galaxc: scale every hop to unit length before the mean; sums over wide neighbourhoods are longer")
     index: IndexKind = setting("auto", "how vectors are searched; auto: by their number")
     beta: float = setting(0.5, "weight of the classifier beside the similarity in the final score (the paper: 1)", low=0, high=1)
     temperature: float = setting(1.0, "the similarity is divided by this before its sigmoid", low=1e-3)
@@ -319,8 +324,8 @@ class Galaxc(Recipe):
             raise ConfigError("surrogate.mask_target_edges hides edges from samples, but hops.sampling=full takes all of them", "use hops.sampling=random")
         if c.hops.encoder != "galaxc" and "full" in (c.hops.sampling, c.hops.predict):
             raise ConfigError(f"hops.encoder={c.hops.encoder} reads samples of neighbours, not all of them", "use hops.sampling=random and hops.predict=fixed")
-        if c.hops.encoder != "galaxc" and (c.hops.mean or c.shortlist.space == "convolved"):
-            raise ConfigError(f"hops.mean and shortlist.space=convolved are about hops.encoder=galaxc, not {c.hops.encoder}", "leave both at their defaults")
+        if c.hops.encoder != "galaxc" and c.hops.mean:
+            raise ConfigError(f"hops.mean is about hops.encoder=galaxc, not {c.hops.encoder}", "leave it at its default")
         if c.surrogate.head == "links" and c.classify.epochs:
             raise ConfigError("surrogate.head=links has no classifiers that stage IV could train", "use classify.epochs=0")
         if c.surrogate.start == "labels" and c.surrogate.wrong >= c.surrogate.right:
@@ -518,7 +523,8 @@ class Galaxc(Recipe):
 
     def frozen_head(self, head: SharedHead, start: Start, shortlists: Shortlists) -> tuple[Classifier, F32 | None]:
         if isinstance(head, LinkHead):
-            labels = node_views(shortlists.hops, start.space.paths, np.arange(head.labels, dtype=np.int32)).search
+            # What the head was trained on is the mean of what classifiers read, whatever the shortlist is looked up by.
+            labels = node_views(shortlists.hops, start.space.paths, np.arange(head.labels, dtype=np.int32)).score.mean(axis=1)
             return Classifier(unit_rows(labels)), None
         assert isinstance(head, LabelAttention)
         weights = array(head.weights.weight)
