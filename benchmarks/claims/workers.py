@@ -6,6 +6,7 @@ Workers take seeds, deadline and device from the same options as `run`. Each has
 
 The process that started them trains nothing while they are at work. It judges a claim as soon as its trainings are there, but claims with
 probes when all workers have ended, because probes may measure time. What workers left undone (one died, a training failed) it makes itself, or says why not.
+Workers whose starter was killed go on; a new `run` waits for what they train at the time, and finds the rest finished.
 """
 
 from __future__ import annotations
