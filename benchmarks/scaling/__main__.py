@@ -1,12 +1,12 @@
 """How prediction grows with the number of labels: planted models, packed and indexed as `longtail pack` does it, then asked from raw text.
 
     python -m benchmarks.scaling [--sizes 10000,100000,1000000] [--large] [--out benchmarks/results/scaling.json]
-    python -m benchmarks.scaling --sizes "" --like BUNDLE
+    python -m benchmarks.scaling --sizes "" --like RUN --data DATA
 
 For every size: what each way of searching finds and costs (planted documents; `longtail.search.choice`), then a bundle with the one that
 was taken, opened by a process of its own on one thread: opening, memory, milliseconds from raw text to named labels. --large: also ten
 million labels (14 GB of memory, 4 GB of disk). --like: recall on the rows of a trained bundle of `direct`, beside planted ones of the
-same shape. Writes a plot beside the result.
+same number. What planted rows are like was taken from a model of yso-finna-en (`shape`). Writes a plot beside the result.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from benchmarks.race.contestants import Child
 from benchmarks.record import write_result
 from benchmarks.scaling.plot import log_log
 from benchmarks.scaling.rows import planted_documents, planted_index
+from benchmarks.scaling.shape import in_main_directions, trained
 from longtail.bundle import LabelTable, write_bundle
 from longtail.data.dataset import Items
 from longtail.data.read import read
@@ -35,12 +36,11 @@ from longtail.engine.encoders import FrozenBag, ResidualMap
 from longtail.engine.indexed_rows import IndexedRows
 from longtail.features.settings import SparseTextConfig
 from longtail.features.sparse import SparseText
-from longtail.packing import word_queries
 from longtail.persistence import written_aside
-from longtail.predictor import Predictor
-from longtail.search.choice import QUERIES, Choice, choose
+from longtail.search.choice import QUERIES, Choice, SearchKind, choose
 from longtail.search.index import ExactIndex, Index
 from longtail.search.packed import PackedIndex, PackedRows
+from longtail.types import F32
 
 SIZES, LARGE = "10000,100000,1000000", 10_000_000
 SINGLES, BATCH, BATCHES, K = 300, 512, 5, 10
@@ -55,10 +55,15 @@ def main(arguments: list[str] | None = None) -> int:
     for labels in sizes:
         numbers[str(labels)] = measured(labels, options.width, options.work)
         print(json.dumps({labels: numbers[str(labels)]["taken"]}), flush=True)
-    result = {"sizes": numbers, **(growth(numbers) if len(sizes) > 1 else {}), **({"like": like(options.like)} if options.like else {})}
+    result = {
+        "sizes": numbers,
+        **(growth(numbers) if len(sizes) > 1 else {}),
+        **({"like": like(options.like, options.data, options.width)} if options.like else {}),
+    }
     print(json.dumps({name: value for name, value in result.items() if name != "sizes"}, indent=1))
     if options.out:
-        command = shlex.join(["python", "-m", "benchmarks.scaling", "--sizes", options.sizes, *(["--large"] if options.large else [])])
+        like_command = ["--like", "RUN", *(["--data", "DATA"] if options.data else [])] if options.like else []
+        command = shlex.join(["python", "-m", "benchmarks.scaling", "--sizes", options.sizes, *(["--large"] if options.large else []), *like_command])
         write_result(options.out, "scaling", result, command, seed=0, config={"width": options.width, "k": K, "batch": BATCH, "queries": QUERIES})
         if len(sizes) > 1:
             with written_aside(options.out.with_suffix(".svg")) as aside:
@@ -71,7 +76,8 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--sizes", default=SIZES, help=f"numbers of labels (default {SIZES})")
     parser.add_argument("--large", action="store_true", help=f"also {LARGE:,} labels")
     parser.add_argument("--width", type=int, default=128, help="numbers per row (default 128)")
-    parser.add_argument("--like", type=Path, metavar="BUNDLE", help="check recall on the rows of a trained bundle of direct, too")
+    parser.add_argument("--like", type=Path, metavar="RUN", help="check recall on the rows of a trained model of direct, too")
+    parser.add_argument("--data", type=Path, help="with --like: whose test documents ask (default: label names)")
     parser.add_argument("--work", type=Path, default=None, help="where bundles are written for the time of the measurement (default: a temporary folder)")
     parser.add_argument("--out", type=Path, help="write the result here (JSON; a plot beside it)")
     return parser.parse_args(arguments)
@@ -173,17 +179,28 @@ def plot(numbers: dict[str, Any]) -> str:
 # ---- beside a trained model ----
 
 
-def like(path: Path) -> dict[str, Any]:
-    """What each way of searching finds on trained rows, asked with documents made of label names, and on planted ones of the same shape."""
-    model = Predictor.open(path)
-    ranker = model.bundle.ranker
-    if not isinstance(ranker, IndexedRows) or not isinstance(ranker.index, ExactIndex | PackedIndex):
-        raise SystemExit(f"error: {path}: not a model of direct that is searched exactly")
-    index = ranker.index if isinstance(ranker.index, PackedIndex) else PackedIndex.of(ranker.index, "int8", last_whole=True)
-    trained = {kind: tried(choose(index, partial(word_queries, model.bundle, ranker), kind))[1:] for kind in ("sketch", "tree")}
-    planted_rows = planted_index(*index.rows.shape)
-    planted = {kind: tried(choose(planted_rows, partial(planted_documents, planted_rows, QUERIES), kind))[1:] for kind in ("sketch", "tree")}
-    return {"labels": len(index), "width": index.rows.shape[1], "trained": trained, "planted": planted}
+def like(path: Path, data: Path | None, width: int) -> dict[str, Any]:
+    """What each way of searching finds on trained rows, whole and in their main directions, and on as many planted ones of that width."""
+    rows, queries = trained(path, data)
+    narrow_rows, narrow_queries = in_main_directions(rows, queries, width)
+    planted = planted_index(len(rows), width)
+    return {
+        "labels": len(rows),
+        f"trained, {rows.shape[1] - 1} numbers": searched(packed(rows), queries),
+        f"trained, {width} main directions": searched(packed(narrow_rows), narrow_queries),
+        f"planted, {width} numbers": searched(planted, planted_documents(planted, QUERIES)),
+    }
+
+
+def packed(rows: F32) -> PackedIndex:
+    return PackedIndex.of(ExactIndex.build(rows, "dot"), "int8", last_whole=True)
+
+
+def searched(index: PackedIndex, queries: F32) -> dict[str, Any]:
+    """exact, sketches and a tree, each with what it finds."""
+    kinds: tuple[SearchKind, ...] = ("sketch", "tree")
+    found = {kind: tried(choose(index, lambda: queries, kind)) for kind in kinds}
+    return {"exact": found["sketch"][:1], **{kind: numbers[1:] for kind, numbers in found.items()}}
 
 
 if __name__ == "__main__":

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice, repeat
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,8 +20,7 @@ from longtail.errors import ConfigError
 from longtail.types import Batch, Context, ContextRanker, Csr, TopK
 
 
-@dataclass(frozen=True)
-class Prediction:
+class Prediction(NamedTuple):
     """One label of one document."""
 
     label: str
@@ -141,7 +141,9 @@ class Predictor:
         """Label numbers as ids and names."""
         labels, real = self.bundle.labels, top.ids != TopK.PAD
         found = top.ids[real]
-        every = map(Prediction, labels.uids.take(found), labels.names.take(found), top.scores[real].tolist())
+        # Made by `tuple` itself: ten of them per document take a third of the time that way.
+        fields = zip(labels.uids.take(found), labels.names.take(found), top.scores[real].tolist(), strict=True)
+        every: Iterator[Prediction] = map(tuple.__new__, repeat(Prediction), fields)
         return [list(islice(every, count)) for count in real.sum(axis=1).tolist()]
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from longtail.engine.encoders import add_bags
+from longtail.graph.arrays import frozen
 from longtail.persistence import State
+from longtail.search.matrix import product
 from longtail.search.packed import Rows, rows_of_state, state_of_rows
 from longtail.types import F32, Batch
 
@@ -47,10 +50,14 @@ class EmbeddingMap:
     relu: bool = True
 
     def apply(self, vectors: F32) -> F32:
-        out = np.maximum(vectors, 0) @ self.weight.T
+        out = product(np.maximum(vectors, 0), self._turned)
         out *= np.float32(self.lam)
         out += vectors
         return np.maximum(out, 0, out=out) if self.relu else out
+
+    @cached_property
+    def _turned(self) -> F32:
+        return frozen(self.weight.T)
 
     def state(self) -> State:
         return State({"lam": self.lam, "relu": self.relu}, {"weight": self.weight})

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
 from longtail.errors import ConfigError
+from longtail.graph.arrays import frozen
 from longtail.graph.threads import threads_for
 from longtail.persistence import Part, State
+from longtail.search.matrix import product, with_residual
 from longtail.search.packed import Rows, rows_of_state, state_of_rows, stored
 from longtail.types import F32, Batch
 
@@ -59,7 +62,11 @@ class ResidualMap:
     weight: F32
 
     def apply(self, vectors: F32) -> F32:
-        return vectors + np.maximum(vectors @ self.weight.T, 0)
+        return with_residual(vectors, self._turned)
+
+    @cached_property
+    def _turned(self) -> F32:
+        return frozen(self.weight.T)
 
     def state(self) -> State:
         return State(arrays={"weight": self.weight})
@@ -78,7 +85,11 @@ class FullMap:
     weight: F32
 
     def apply(self, vectors: F32) -> F32:
-        return np.maximum(vectors @ self.weight.T, 0)
+        return np.maximum(product(vectors, self._turned), 0)
+
+    @cached_property
+    def _turned(self) -> F32:
+        return frozen(self.weight.T)
 
     def state(self) -> State:
         return State(arrays={"weight": self.weight})

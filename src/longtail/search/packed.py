@@ -209,7 +209,7 @@ class PackedIndex:
     def query(self, vectors: F32, k: int) -> TopK:
         queries, answer = ready(vectors, self.similarity), Heaps(len(vectors), k)
         if len(queries) and k and len(self):
-            if self._multiplies_bytes(queries):
+            if self._multiplies_bytes():
                 self._through_candidates(queries, answer)
             elif len(queries) <= FEW_QUERIES:
                 self._scan(queries, answer)
@@ -235,24 +235,30 @@ class PackedIndex:
             return queries, np.zeros(len(queries), np.float32)
         return np.ascontiguousarray(queries[:, :-1]), np.ascontiguousarray(queries[:, -1])
 
-    def _multiplies_bytes(self, queries: F32) -> bool:
-        if self.rows.scales is None or queries.min() < 0:
+    def _multiplies_bytes(self) -> bool:
+        if self.rows.scales is None:
             return False
         from longtail.search.byte_kernels import LANE_BYTES, available
 
         return self.rows.shape[1] % LANE_BYTES == 0 and available()
+
+    @cached_property
+    def _totals(self) -> F32:
+        """(n,) the sum of the numbers of each row: what takes back a shift of queries."""
+        values, scales, _ = self.rows.stored
+        return frozen(values.sum(axis=1, dtype=np.int32).astype(np.float32) * scales)
 
     def _through_candidates(self, queries: F32, answer: Heaps) -> None:
         from longtail.search.byte_kernels import TILE, scan_bytes
         from longtail.search.product_kernels import choose_among
 
         table, (vectors, lasts) = self.table(), self.split(queries)
-        rounded, scales = as_bytes(vectors)
+        shifts = np.maximum(-vectors.min(axis=1), 0).astype(np.float32)
+        rounded, scales = as_bytes(vectors + shifts[:, None])
         candidates = Heaps(len(vectors), min(2 * answer.ids.shape[1] + _MORE_CANDIDATES, len(self)))
         offsets = np.zeros(len(self), np.float32) if self.offsets is None else self.offsets
         with in_pieces(table.values.nbytes * max(1, len(queries) // TILE), candidates) as pieces:
-            # Nothing is shifted, so any numbers do as the sums of rows.
-            scan_bytes(table.values, table.scales, offsets, table.scales, rounded, scales, lasts, np.zeros(len(queries), np.float32), *pieces)
+            scan_bytes(table.values, table.scales, offsets, self._totals, rounded, scales, lasts, shifts, *pieces)
         doubtful = np.zeros(len(queries), dtype=np.bool_)
         with threads_for(len(queries)):
             choose_among(*table, vectors, lasts, candidates.ids, candidates.scores, candidates.sizes, _SAFETY, *answer.arrays, doubtful)

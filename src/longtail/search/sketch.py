@@ -19,6 +19,7 @@ from longtail.graph.arrays import frozen
 from longtail.graph.threads import threads_for
 from longtail.persistence import State
 from longtail.search.index import Heaps, Similarity, ready
+from longtail.search.matrix import product
 from longtail.search.minibatch import first_centres, nearest_centres
 from longtail.search.packed import PackedIndex, PackedRows, as_bytes
 from longtail.search.woven import GROUP, LANES, unwoven, weave
@@ -109,6 +110,7 @@ class SketchIndex:
             raise ValueError("the items behind the rows do not fit")
         self.whole, self.basis, self.heads, self.centres = whole, basis, heads, centres
         self.leaf_ptr, self.numbers, self.more, self.effort = frozen(leaf_ptr), frozen(numbers), more, effort
+        self._turned_basis = frozen(basis.T)
         looked_at = heads if centres is None else centres
         self._scouts = looked_at.every(max(1, len(looked_at) // _SCOUTS))
 
@@ -154,7 +156,7 @@ class SketchIndex:
 
         keep = min(2 * k + self.more, len(self))
         whole, lasts = self.whole.split(queries)
-        pool = self._candidates(whole @ self.basis.T, lasts, keep)
+        pool = self._candidates(product(whole, self._turned_basis), lasts, keep)
         with threads_for(len(queries)):
             score_again(*self.whole.table(), whole, lasts, *pool.arrays, keep, self.numbers, *answer.arrays)
         top = answer.ranked()

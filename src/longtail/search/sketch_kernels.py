@@ -54,7 +54,7 @@ def better_half(ids: I32, scores: F32, size: int, keep: int) -> np.float32:
 
 
 @compiled()
-def _put_down(values: F32, words: NDArray[np.uint64], q: int, first: int, begin: int, end: int, ids: I32, scores: F32, pool: int, size: int,
+def _put_down(values: F32, words: NDArray[np.uint64], q: int, first: int, begin: int, end: int, ids: I32, scores: F32, pool: Any, size: int,
     threshold: np.float32) -> tuple[int, np.float32]:  # fmt: skip
     """Put down those of the rows begin..end that a bit in words[q] is set for; values[q] and words[q] begin with row `first`.
 
@@ -90,13 +90,14 @@ def promising(
     """thresholds[b]: the k-th best score among a few rows, evenly taken. best, best_scores: (B, k) room. The rest: as in `collect_all`."""
     k, documents = best.shape[1], len(thresholds)
     for unsigned in prange((documents + TILE - 1) // TILE):
-        tile = np.int64(unsigned) * TILE
+        tile: Any = np.int64(unsigned) * TILE
+        end: Any = min(tile + TILE, documents)
         values, bits, _ = _room()
         sizes = np.zeros(TILE, np.int64)
         for first in range(0, len(scales), BLOCK):
             blocks = min(BLOCK, len(scales) - first) // LANES
             look(scouts, first // LANES, blocks, queries, tile, query_scales, lasts, shifts, thresholds, scales, offsets, totals, values, bits)
-            for query in range(tile, min(tile + TILE, documents)):
+            for query in range(tile, end):
                 size = sizes[query - tile]
                 for i in range(blocks * LANES):
                     value = values[query - tile, i]
@@ -104,7 +105,7 @@ def promising(
                     if value > LOWEST and (size < k or value > best_scores[query, 0]):
                         size = offer(best[query], best_scores[query], size, first + i, value)
                 sizes[query - tile] = size
-        for query in range(tile, min(tile + TILE, documents)):
+        for query in range(tile, end):
             thresholds[query] = best_scores[query, 0] if sizes[query - tile] == k else LOWEST
 
 

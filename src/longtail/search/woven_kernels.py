@@ -20,14 +20,13 @@ from numpy.typing import NDArray
 
 from longtail.compiled import compiled
 from longtail.search.byte_kernels import LANE_BYTES, MULTIPLY_ADD, TILE, available
+from longtail.search.tile_code import F32 as FLOAT
+from longtail.search.tile_code import FLOATS, FUSED, I16, I32, I64, INTEGERS, TileCode
 from longtail.search.woven import LANES, TOGETHER
 from longtail.types import F32
 
 # Blocks that are multiplied at once, and blocks whose bits a word of 64 holds.
 BLOCKS = 4
-_FUSED = ("contract",)  # a product and what it is added to may be one instruction
-_I16, _I32, _I64, _F32 = ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
-_INTEGERS, _FLOATS = ir.VectorType(_I32, LANES), ir.VectorType(_F32, LANES)
 
 
 def _tile_of(high: int, wide: int) -> Any:
@@ -47,80 +46,52 @@ def _tile_of(high: int, wide: int) -> Any:
     return intrinsic(tile)
 
 
-class _Tile:
+class _Tile(TileCode):
     """Writes the machine code of one tile."""
 
     def __init__(self, high: int, wide: int, context: Any, builder: Any, signature: Any, arguments: Any) -> None:
-        self.high, self.wide, self.builder = high, wide, builder
+        super().__init__(builder)
+        self.high, self.wide = high, wide
         arrays = {n: context.make_array(signature.args[n])(context, builder, arguments[n]) for n in (0, 2, *range(4, 13))}
         self.rows, self.queries, self.values, self.bits = arrays[0], arrays[2], arrays[11], arrays[12]
         self.of_query, self.of_row = [arrays[n] for n in range(4, 8)], [arrays[n] for n in range(8, 11)]
         self.block, self.query, self.place = arguments[1], arguments[3], arguments[13]
 
     def write(self) -> None:
-        sums = self._sums()
-        builder = self.builder
+        sums, builder = self._sums(), self.builder
         weights = [self._weights_of(q) for q in range(self.wide)]
         for r in range(self.high):
-            row = builder.mul(builder.add(self.block, _I64(r)), _I64(LANES))
-            scales, offsets, totals = (self._vector(array.data, row, _FLOATS) for array in self.of_row)
+            row = builder.mul(builder.add(self.block, I64(r)), I64(LANES))
+            scales, offsets, totals = (self.loaded(array.data, row, FLOATS) for array in self.of_row)
             for q, (scale, last, shift, threshold) in enumerate(weights):
-                product = builder.fmul(builder.sitofp(sums[self.high * q + r], _FLOATS), builder.fmul(scale, scales), flags=_FUSED)
-                taken = builder.fsub(builder.fmul(last, offsets), builder.fmul(shift, totals, flags=_FUSED), flags=_FUSED)
-                value = builder.fadd(product, taken, flags=_FUSED)
-                block = builder.add(self.place, _I64(r))
-                self._store(self.values, q, builder.mul(block, _I64(LANES)), value, _F32)
-                self._store(self.bits, q, block, builder.bitcast(builder.fcmp_ordered(">", value, threshold), _I16), _I16)
+                product = builder.fmul(builder.sitofp(sums[self.high * q + r], FLOATS), builder.fmul(scale, scales), flags=FUSED)
+                beside = builder.fsub(builder.fmul(last, offsets), builder.fmul(shift, totals, flags=FUSED), flags=FUSED)
+                value = builder.fadd(product, beside, flags=FUSED)
+                block = builder.add(self.place, I64(r))
+                self.store(self.values, I64(q), builder.mul(block, I64(LANES)), value, FLOAT)
+                self.store(self.bits, I64(q), block, builder.bitcast(builder.fcmp_ordered(">", value, threshold), I16), I16)
 
     def _sums(self) -> list[Any]:
         builder = self.builder
         block_bytes = builder.extract_value(self.rows.shape, 1)
-        steps, query_bytes = builder.udiv(block_bytes, _I64(LANE_BYTES)), builder.udiv(block_bytes, _I64(LANES))
-        blocks, queries = self._starts(self.rows, self.block, self.high, block_bytes), self._starts(self.queries, self.query, self.wide, query_bytes)
-        kind = ir.FunctionType(_INTEGERS, [_INTEGERS] * 3)
+        steps, query_bytes = builder.udiv(block_bytes, I64(LANE_BYTES)), builder.udiv(block_bytes, I64(LANES))
+        blocks, queries = self.starts(self.rows, self.block, self.high, block_bytes), self.starts(self.queries, self.query, self.wide, query_bytes)
+        kind = ir.FunctionType(INTEGERS, [INTEGERS] * 3)
         multiply_add = builder.module.globals.get(MULTIPLY_ADD) or ir.Function(builder.module, kind, MULTIPLY_ADD)
-        before, loop, after = builder.block, builder.append_basic_block("steps"), builder.append_basic_block("values")
-        builder.branch(loop)
-        builder.position_at_end(loop)
-        step, totals = builder.phi(_I64), [builder.phi(_INTEGERS) for _ in range(self.high * self.wide)]
-        rows = [self._vector(start, builder.mul(step, _I64(LANE_BYTES)), _INTEGERS) for start in blocks]
-        numbers = [self._in_all_lanes(self._vector(start, builder.mul(step, _I64(TOGETHER)), _I32), _INTEGERS) for start in queries]
-        sums = [builder.call(multiply_add, [totals[self.high * q + r], numbers[q], rows[r]]) for q in range(self.wide) for r in range(self.high)]
-        following = builder.add(step, _I64(1))
-        step.add_incoming(_I64(0), before)
-        step.add_incoming(following, loop)
-        for total, value in zip(totals, sums, strict=True):
-            total.add_incoming(ir.Constant(_INTEGERS, [0] * LANES), before)
-            total.add_incoming(value, loop)
-        builder.cbranch(builder.icmp_signed("<", following, steps), loop, after)
-        builder.position_at_end(after)
-        return sums
+
+        def step(number: Any, sums: list[Any]) -> list[Any]:
+            rows = [self.loaded(start, builder.mul(number, I64(LANE_BYTES)), INTEGERS) for start in blocks]
+            numbers = [self.in_all_lanes(self.loaded(start, builder.mul(number, I64(TOGETHER)), I32), INTEGERS) for start in queries]
+            return [builder.call(multiply_add, [sums[self.high * q + r], numbers[q], rows[r]]) for q in range(self.wide) for r in range(self.high)]
+
+        return self.summed(steps, self.high * self.wide, INTEGERS, step)
 
     def _weights_of(self, q: int) -> list[Any]:
         """Queries come in whole tiles, what belongs to them does not: beyond the last it is that of the last."""
         builder = self.builder
-        number, last = builder.add(self.query, _I64(q)), builder.sub(builder.extract_value(self.of_query[0].shape, 0), _I64(1))
+        number, last = builder.add(self.query, I64(q)), builder.sub(builder.extract_value(self.of_query[0].shape, 0), I64(1))
         number = builder.select(builder.icmp_signed("<", number, last), number, last)
-        return [self._in_all_lanes(builder.load(builder.gep(array.data, [number])), _FLOATS) for array in self.of_query]
-
-    def _starts(self, array: Any, first: Any, count: int, size: Any) -> list[Any]:
-        data = self.builder.bitcast(array.data, ir.IntType(8).as_pointer())
-        return [self.builder.gep(data, [self.builder.mul(self.builder.add(first, _I64(n)), size)]) for n in range(count)]
-
-    def _vector(self, data: Any, place: Any, kind: Any) -> Any:
-        found = self.builder.load(self.builder.bitcast(self.builder.gep(data, [place]), kind.as_pointer()))
-        found.align = 1
-        return found
-
-    def _store(self, array: Any, q: int, place: Any, value: Any, element: Any) -> None:
-        builder = self.builder
-        data, width = builder.bitcast(array.data, element.as_pointer()), builder.extract_value(array.shape, 1)
-        target = builder.gep(data, [builder.add(builder.mul(_I64(q), width), place)])
-        builder.store(value, builder.bitcast(target, value.type.as_pointer())).align = 2
-
-    def _in_all_lanes(self, value: Any, kind: Any) -> Any:
-        first = self.builder.insert_element(ir.Constant(kind, ir.Undefined), value, _I32(0))
-        return self.builder.shuffle_vector(first, first, ir.Constant(_INTEGERS, [0] * LANES))
+        return [self.in_all_lanes(builder.load(builder.gep(array.data, [number])), FLOATS) for array in self.of_query]
 
 
 _four_by_four, _one_by_four, _four_by_one, _one_by_one = (_tile_of(high, wide) for high, wide in ((BLOCKS, TILE), (1, TILE), (BLOCKS, 1), (1, 1)))

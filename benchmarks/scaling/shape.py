@@ -1,0 +1,148 @@
+"""How the rows of a trained model lie, and the numbers with which planted rows lie alike.
+
+    python -m benchmarks.scaling.shape RUN [--data DATA] [--width 128] [--out FILE]
+
+RUN: a run or bundle of `direct` that compares all labels exactly. Its rows and what documents ask (test titles of DATA, else label names) are
+looked at in their main directions, as many as --width; `rows.Likeness` is then chosen so that planted rows of the same number have the same
+shape: how much their first directions hold, how near the neighbours of a row are, and how far the best labels of a document stand out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.record import write_result
+from benchmarks.scaling.rows import YSO, Likeness, planted_documents, planted_index
+from longtail.data.read import read
+from longtail.engine.indexed_rows import IndexedRows
+from longtail.packing import word_queries
+from longtail.predictor import Predictor
+from longtail.search.index import ExactIndex
+from longtail.types import F32
+
+# Rows and documents that are looked at; neighbours and labels in whose places they are compared.
+LOOKED_AT, PLACES = 400, (1, 10, 100, 1000)
+# What a likeness may be: steps that are tried one after the other until none is better.
+STEPS = {"fading": (0.7, 1.4), "share": (0.8, 1.25), "last_share": (0.85, 1.15), "noise": (0.85, 1.15)}
+DIRECTIONS = (0.125, 0.25, 0.5)
+
+
+def shape_of(rows: F32, queries: F32) -> dict[str, float]:
+    """rows: (L, D + 1), the last number a bias.  queries: (Q, D + 1).  All numbers are free of scale.
+
+    directions: share of the squares, mean taken off, in so large a share of the main directions.  cosine: of a row with the one in that place among its
+    neighbours.  best: by how many standard deviations the label in that place stands above the mean score of a document.
+    """
+    weights = rows[:, :-1]
+    squares = np.linalg.eigvalsh(np.cov(weights[:: max(1, len(weights) // 8000)], rowvar=False))[::-1]
+    found = {f"directions {part:g}": float(squares[: int(part * len(squares))].sum() / squares.sum()) for part in DIRECTIONS}
+    units = weights / np.maximum(np.linalg.norm(weights, axis=1, keepdims=True), 1e-9)
+    chosen = np.random.default_rng(0).choice(len(rows), min(LOOKED_AT, len(rows)), replace=False)
+    # The nearest is the row itself.
+    cosines = -np.sort(-(units[chosen] @ units.T), axis=1)[:, 1:]
+    scores = queries[:LOOKED_AT] @ rows.T
+    above = (-np.sort(-scores, axis=1) - scores.mean(axis=1, keepdims=True)) / scores.std(axis=1, keepdims=True)
+    for place in (place for place in PLACES if place < len(rows)):
+        found |= {f"cosine {place}": float(cosines[:, place - 1].mean()), f"best {place}": float(above[:, place - 1].mean())}
+    return found
+
+
+def in_main_directions(rows: F32, queries: F32, width: int) -> tuple[F32, F32]:
+    """The same, turned into the `width` directions in which rows differ most and the mean: what a narrower model would have to do with."""
+    weights = rows[:, :-1]
+    mean = weights.mean(axis=0)
+    directions = np.linalg.eigh(np.cov(weights, rowvar=False))[1][:, ::-1][:, : width - 1]
+    basis, _ = np.linalg.qr(np.concatenate([mean[:, None], directions], axis=1))
+
+    def turned(vectors: F32) -> F32:
+        return np.concatenate([vectors[:, :-1] @ basis, vectors[:, -1:]], axis=1).astype(np.float32)
+
+    return turned(rows), turned(queries)
+
+
+def sizes_of(rows: F32) -> dict[str, float]:
+    """What can be read off: lengths, biases, and how much of their length rows have in common."""
+    lengths, biases = np.linalg.norm(rows[:, :-1], axis=1), rows[:, -1]
+    return {
+        "length": float(lengths.mean()),
+        "length_spread": float(lengths.std() / lengths.mean()),
+        "bias": float(biases.mean()),
+        "bias_spread": float(abs(biases.std() / biases.mean())),
+        "common": float(np.linalg.norm(rows[:, :-1].mean(axis=0)) / lengths.mean()),
+    }
+
+
+def planted_shape(labels: int, width: int, like: Likeness) -> dict[str, float]:
+    index = planted_index(labels, width, like=like)
+    return shape_of(index.vectors(), planted_documents(index, LOOKED_AT, like=like))
+
+
+def distance(one: dict[str, float], other: dict[str, float]) -> float:
+    """Of two shapes: root of the mean square of differences; scores, which are some units apart, count a tenth."""
+    return float(np.sqrt(np.mean([((one[name] - other[name]) * (0.1 if name.startswith("best") else 1)) ** 2 for name in one])))
+
+
+def neighbours(like: Likeness) -> Iterator[Likeness]:
+    for name, factors in STEPS.items():
+        for factor in factors:
+            yield replace(like, **{name: min(getattr(like, name) * factor, 0.95) if "share" in name else getattr(like, name) * factor})
+
+
+def fitted(target: dict[str, float], labels: int, width: int, start: Likeness, rounds: int = 12) -> tuple[Likeness, float]:
+    """The likeness whose planted rows come nearest to the target, by steps of one number at a time."""
+    best, nearest = start, distance(target, planted_shape(labels, width, start))
+    for _ in range(rounds):
+        tried = [(distance(target, planted_shape(labels, width, like)), like) for like in neighbours(best)]
+        value, like = min(tried, key=lambda pair: pair[0])
+        if value >= nearest:
+            break
+        best, nearest = like, value
+    return best, nearest
+
+
+def trained(path: Path, data: Path | None) -> tuple[F32, F32]:
+    """Rows of a bundle, and what documents ask."""
+    model = Predictor.open(path)
+    ranker = model.bundle.ranker
+    if not isinstance(ranker, IndexedRows) or not isinstance(ranker.index, ExactIndex):
+        raise SystemExit(f"error: {path}: not a model of direct that is searched exactly, as training leaves it")
+    if data is None:
+        return ranker.index.vectors, word_queries(model.bundle, ranker)
+    documents = read(data).need_test().documents
+    chosen = np.sort(np.random.default_rng(0).permutation(len(documents))[:LOOKED_AT])
+    return ranker.index.vectors, ranker.queries(model.bundle.featurizer.batch(documents.rows(chosen)))
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.scaling.shape", description="How the rows of a trained model lie.")
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run or bundle of direct")
+    parser.add_argument("--data", type=Path, help="whose test documents ask (default: label names)")
+    parser.add_argument("--width", type=int, default=128, help="main directions (default 128)")
+    parser.add_argument("--out", type=Path, help="write the result here (JSON)")
+    options = parser.parse_args(arguments)
+    rows, queries = trained(options.run, options.data)
+    own_sizes = sizes_of(rows)
+    rows, queries = in_main_directions(rows, queries, min(options.width, rows.shape[1] - 1))
+    width = rows.shape[1] - 1
+    target = shape_of(rows, queries)
+    like, error = fitted(target, len(rows), width, replace(YSO, **{**own_sizes, "common": sizes_of(rows)["common"]}))
+    result: dict[str, Any] = {
+        "labels": len(rows), "width": width, "likeness": asdict(like), "distance": error,
+        "trained": target, "planted": planted_shape(len(rows), width, like),
+    }  # fmt: skip
+    print(json.dumps(result, indent=1))
+    if options.out:
+        command = shlex.join(["python", "-m", "benchmarks.scaling.shape", "RUN", *(["--data", "DATA"] if options.data else []), "--width", str(options.width)])
+        write_result(options.out, "scaling_shape", result, command, seed=0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""Many rows times one matrix: by our own kernels where there are many rows, by BLAS where there are few."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from longtail.graph.threads import threads_for
+from longtail.types import F32
+
+# From so many rows on, and for columns in multiples of so many (`matrix_kernels.COLUMNS`), our own kernels are as fast as BLAS.
+_MANY, _COLUMNS = 16, 32
+
+
+def product(rows: F32, matrix: F32) -> F32:
+    """(B, E): rows (B, D) @ matrix (D, E), contiguous."""
+    if not _ours(rows, matrix):
+        return rows @ matrix
+    from numba import get_num_threads
+
+    from longtail.search.matrix_kernels import multiply
+
+    found = np.empty((len(rows), matrix.shape[1]), np.float32)
+    with threads_for(len(rows)):
+        multiply(np.ascontiguousarray(rows), matrix, found, get_num_threads())
+    return found
+
+
+def with_residual(rows: F32, matrix: F32) -> F32:
+    """(B, D): rows + ReLU(rows @ matrix), matrix (D, D), contiguous."""
+    if not _ours(rows, matrix):
+        return rows + np.maximum(rows @ matrix, 0)
+    from numba import get_num_threads
+
+    from longtail.search.matrix_kernels import add_residual
+
+    found = np.empty(rows.shape, np.float32)
+    with threads_for(len(rows)):
+        add_residual(np.ascontiguousarray(rows), matrix, found, get_num_threads())
+    return found
+
+
+def _ours(rows: F32, matrix: F32) -> bool:
+    return len(rows) >= _MANY and matrix.shape[1] % _COLUMNS == 0 and rows.dtype == matrix.dtype == np.float32
