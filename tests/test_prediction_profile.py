@@ -6,8 +6,9 @@ from benchmarks.prediction_profile import shares
 
 SAMPLES = """main (a.py:1);asked (a.py:2);search (b.py:7) 6
 main (a.py:1);import (c.py:1) 50
-asked (a.py:2);x (d.py:1);search (b.py:7) 3
-asked (a.py:2) 1
+main (a.py:1);asked (a.py:2);x (d.py:1);search (b.py:7) 3
+main (a.py:1);asked (a.py:2) 1
+main (a.py:1);masked (e.py:2) 7
 """
 
 

@@ -40,6 +40,7 @@ def test_a_shape_knows_directions_neighbours_and_scores() -> None:
     assert found["cosine 1"] == pytest.approx(1, abs=1e-5), "the twin of each"
     assert found["cosine 1"] > found["cosine 10"] > found["cosine 1000"]
     scores = queries @ rows.T
+    assert 0.2 < found["in leaves"] <= 1
     assert found["best 1"] == pytest.approx(((scores.max(axis=1) - scores.mean(axis=1)) / scores.std(axis=1)).mean(), rel=1e-4)
 
 
