@@ -46,7 +46,7 @@ class Likeness:
 
 # `python -m benchmarks.scaling.shape RUN` of a `direct` run on yso-finna-en (benchmarks/results/scaling_shape.json).
 YSO = Likeness(
-    share=0.12, last_share=0.307, fading=107.6, common=0.584, noise=1.574, length=5.864, length_spread=0.141, bias=-9.309, bias_spread=0.0105
+    share=0.188, last_share=0.261, fading=411.6, common=0.584, noise=1.338, length=5.864, length_spread=0.141, bias=-9.309, bias_spread=0.0105
 )  # fmt: skip
 
 
@@ -101,10 +101,11 @@ def planted_documents(index: PackedIndex, documents: int, seed: int = 0, like: L
     rng = np.random.default_rng([seed, 0xD0C])
     width = index.rows.shape[1]
     rotation, directions = main_directions(np.random.default_rng([seed, len(index), width]), width, like)
+    off = directions**2 / np.linalg.norm(directions**2)
     found = np.ones((documents, width + 1), np.float32)
     for number in range(documents):
         near = rng.integers(len(index)) + rng.integers(3 * LABELS_PER_TOPIC, size=rng.integers(1, 4))
         mean = index.rows[np.minimum(near, len(index) - 1)].mean(axis=0)
-        found[number, :-1] = mean / np.linalg.norm(mean) + (like.noise * rng.standard_normal(width) * directions) @ rotation
+        found[number, :-1] = mean / np.linalg.norm(mean) + (like.noise * rng.standard_normal(width) * off) @ rotation
     found[:, :-1] *= like.length / np.linalg.norm(found[:, :-1], axis=1, keepdims=True)
     return found
