@@ -60,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
         **(growth(numbers) if len(sizes) > 1 else {}),
         **({"like": like(options.like, options.data, options.width)} if options.like else {}),
     }
-    print(json.dumps({name: value for name, value in result.items() if name != "sizes"}, indent=1))
+    print(json.dumps({name: value for name, value in result.items() if name not in ("sizes", "note")}, indent=1))
     if options.out:
         like_command = ["--like", "RUN", *(["--data", "DATA"] if options.data else [])] if options.like else []
         command = shlex.join(["python", "-m", "benchmarks.scaling", "--sizes", options.sizes, *(["--large"] if options.large else []), *like_command])
@@ -80,6 +80,7 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--data", type=Path, help="with --like: whose test documents ask (default: label names)")
     parser.add_argument("--work", type=Path, default=None, help="where bundles are written for the time of the measurement (default: a temporary folder)")
     parser.add_argument("--out", type=Path, help="write the result here (JSON; a plot beside it)")
+    parser.add_argument("--note", default="", help="a sentence for the result, e.g. what else ran on the machine")
     return parser.parse_args(arguments)
 
 

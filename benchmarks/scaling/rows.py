@@ -46,16 +46,14 @@ class Likeness:
 
 # `python -m benchmarks.scaling.shape RUN` of a `direct` run on yso-finna-en (benchmarks/results/scaling_shape.json).
 YSO = Likeness(
-    share=0.12, last_share=0.307, fading=107.6, common=0.584, noise=1.574, length=5.864, length_spread=0.141, bias=-9.309, bias_spread=0.0105
+    share=0.188, last_share=0.261, fading=411.6, common=0.584, noise=1.338, length=5.864, length_spread=0.141, bias=-9.309, bias_spread=0.0105
 )  # fmt: skip
 
 
 def planted_rows(labels: int, width: int, seed: int = 0, like: Likeness = YSO) -> Iterator[F32]:
     """Blocks of (.., width + 1) float32: rows with their bias. Labels of a topic stand side by side."""
     rng = np.random.default_rng([seed, labels, width])
-    rotation = np.linalg.qr(rng.standard_normal((width, width)))[0].astype(np.float32)
-    directions = (1 / (1 + np.arange(width) / like.fading)).astype(np.float32)
-    directions *= np.float32(1 / np.linalg.norm(directions))
+    rotation, directions = main_directions(rng, width, like)
     within = np.sqrt(directions) / np.linalg.norm(np.sqrt(directions))  # flatter, of the same length
     depth = max(1, round(math.log(max(labels / LABELS_PER_TOPIC, BRANCHES), BRANCHES)))
     paths = topics_of(labels, depth, rng)
@@ -71,6 +69,13 @@ def planted_rows(labels: int, width: int, seed: int = 0, like: Likeness = YSO) -
         mixed += np.float32(left**0.5) * rng.standard_normal((count, width), dtype=np.float32) * within
         mixed *= (like.length * rng.normal(1, like.length_spread, (count, 1)) / np.linalg.norm(mixed, axis=1, keepdims=True)).astype(np.float32)
         yield np.concatenate([mixed @ rotation, like.bias * rng.normal(1, like.bias_spread, (count, 1))], axis=1).astype(np.float32)
+
+
+def main_directions(rng: np.random.Generator, width: int, like: Likeness) -> tuple[F32, F32]:
+    """A rotation (width, width), and how much rows differ in each of its directions (width,), of unit length."""
+    rotation = np.linalg.qr(rng.standard_normal((width, width)))[0].astype(np.float32)
+    directions = (1 / (1 + np.arange(width) / like.fading)).astype(np.float32)
+    return rotation, directions / np.linalg.norm(directions)
 
 
 def topics_of(labels: int, depth: int, rng: np.random.Generator) -> list[I64]:
@@ -92,13 +97,15 @@ def planted_index(labels: int, width: int, dtype: PackedType = "int8", seed: int
 
 
 def planted_documents(index: PackedIndex, documents: int, seed: int = 0, like: Likeness = YSO) -> F32:
-    """(documents, width + 1) float32, the last number 1: each near one to three neighbouring labels."""
+    """(documents, width + 1) float32, the last number 1: each near one to three neighbouring labels, and off them mostly in the main directions of rows."""
     rng = np.random.default_rng([seed, 0xD0C])
     width = index.rows.shape[1]
+    rotation, directions = main_directions(np.random.default_rng([seed, len(index), width]), width, like)
+    off = directions**2 / np.linalg.norm(directions**2)
     found = np.ones((documents, width + 1), np.float32)
     for number in range(documents):
         near = rng.integers(len(index)) + rng.integers(3 * LABELS_PER_TOPIC, size=rng.integers(1, 4))
         mean = index.rows[np.minimum(near, len(index) - 1)].mean(axis=0)
-        found[number, :-1] = mean / np.linalg.norm(mean) + like.noise * rng.standard_normal(width) / np.sqrt(width)
+        found[number, :-1] = mean / np.linalg.norm(mean) + (like.noise * rng.standard_normal(width) * off) @ rotation
     found[:, :-1] *= like.length / np.linalg.norm(found[:, :-1], axis=1, keepdims=True)
     return found

@@ -26,6 +26,7 @@ from longtail.engine.indexed_rows import IndexedRows
 from longtail.packing import word_queries
 from longtail.predictor import Predictor
 from longtail.search.index import ExactIndex
+from longtail.search.sketch import two_level_clusters
 from longtail.types import F32
 
 # Rows and documents that are looked at; neighbours and labels in whose places they are compared.
@@ -39,20 +40,40 @@ def shape_of(rows: F32, queries: F32) -> dict[str, float]:
     """rows: (L, D + 1), the last number a bias.  queries: (Q, D + 1).  All numbers are free of scale.
 
     directions: share of the squares, mean taken off, in so large a share of the main directions.  cosine: of a row with the one in that place among its
-    neighbours.  best: by how many standard deviations the label in that place stands above the mean score of a document.
+    neighbours.  best: by how many standard deviations the label in that place stands above the mean score of a document.  in leaves: `in_leaves`.
     """
     weights = rows[:, :-1]
     squares = np.linalg.eigvalsh(np.cov(weights[:: max(1, len(weights) // 8000)], rowvar=False))[::-1]
     found = {f"directions {part:g}": float(squares[: int(part * len(squares))].sum() / squares.sum()) for part in DIRECTIONS}
     units = weights / np.maximum(np.linalg.norm(weights, axis=1, keepdims=True), 1e-9)
     chosen = np.random.default_rng(0).choice(len(rows), min(LOOKED_AT, len(rows)), replace=False)
+    places = [place for place in PLACES if place < len(rows)]
     # The nearest is the row itself.
-    cosines = -np.sort(-(units[chosen] @ units.T), axis=1)[:, 1:]
+    cosines = in_places(units[chosen] @ units.T, [place + 1 for place in places])
     scores = queries[:LOOKED_AT] @ rows.T
-    above = (-np.sort(-scores, axis=1) - scores.mean(axis=1, keepdims=True)) / scores.std(axis=1, keepdims=True)
-    for place in (place for place in PLACES if place < len(rows)):
-        found |= {f"cosine {place}": float(cosines[:, place - 1].mean()), f"best {place}": float(above[:, place - 1].mean())}
-    return found
+    above = (in_places(scores, places) - scores.mean(axis=1, keepdims=True)) / scores.std(axis=1, keepdims=True)
+    for n, place in enumerate(places):
+        found |= {f"cosine {place}": float(cosines[:, n].mean()), f"best {place}": float(above[:, n].mean())}
+    return {**found, "in leaves": in_leaves(weights, rows[:, -1], queries[:LOOKED_AT], scores)}
+
+
+def in_places(values: F32, places: list[int]) -> F32:
+    """(n, places): the highest, the 10th highest, ... of each row."""
+    return -np.partition(-values, [place - 1 for place in places], axis=1)[:, [place - 1 for place in places]]
+
+
+def in_leaves(weights: F32, biases: F32, queries: F32, scores: F32) -> float:
+    """Which share of the 100 best labels lies in the fifth of all leaves, 64 rows each, whose centres are best: what a tree finds."""
+    owners = two_level_clusters(np.ascontiguousarray(weights), max(2, len(weights) // 64), np.random.default_rng(0))
+    sizes = np.bincount(owners)
+    centres = np.stack([np.bincount(owners, column, len(sizes)) for column in (*weights.T, biases)], axis=1) / sizes[:, None]
+    reach = queries @ centres.T.astype(np.float32)
+    order = np.argsort(-reach, axis=1)
+    wanted = (np.cumsum(sizes[order], axis=1) <= len(weights) / 5) | (np.arange(len(sizes)) == 0)
+    looked_into = np.zeros(reach.shape, bool)
+    np.put_along_axis(looked_into, order, wanted, axis=1)
+    best = np.argpartition(-scores, min(100, scores.shape[1] - 1), axis=1)[:, :100]
+    return float(np.take_along_axis(looked_into, owners[best], axis=1).mean())
 
 
 def in_main_directions(rows: F32, queries: F32, width: int) -> tuple[F32, F32]:
@@ -86,8 +107,9 @@ def planted_shape(labels: int, width: int, like: Likeness) -> dict[str, float]:
 
 
 def distance(one: dict[str, float], other: dict[str, float]) -> float:
-    """Of two shapes: root of the mean square of differences; scores, which are some units apart, count a tenth."""
-    return float(np.sqrt(np.mean([((one[name] - other[name]) * (0.1 if name.startswith("best") else 1)) ** 2 for name in one])))
+    """Of two shapes: root of the mean square of differences; scores, which are some units apart, count a tenth, what leaves hold three times."""
+    weights = {name: 0.1 if name.startswith("best") else 3.0 if name == "in leaves" else 1.0 for name in one}
+    return float(np.sqrt(np.mean([((one[name] - other[name]) * weights[name]) ** 2 for name in one])))
 
 
 def neighbours(like: Likeness) -> Iterator[Likeness]:

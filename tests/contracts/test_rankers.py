@@ -473,7 +473,7 @@ def in_floats(part: Any) -> Any:
     return type(part).from_state(State(state.values, {**state.arrays, **tables}, parts))
 
 
-@pytest.mark.parametrize("dtype", ["float16", "int8"])
+@pytest.mark.parametrize("dtype", ["float16", "int8", "int4"])
 @pytest.mark.parametrize("name", ["direct", "astec", "eclare", "galaxc", "ensemble-reranked"])
 def test_packed_tables_are_scored_as_the_numbers_they_hold(workshop: Callable[[str], Trained], tmp_path: Path, name: str, dtype: PackedType) -> None:
     model = workshop(name)

@@ -152,16 +152,28 @@ class SketchIndex:
         queries, answer = ready(vectors, self.similarity), Heaps(len(vectors), k)
         if not len(queries) or not k or not len(self):
             return answer.ranked()
-        from longtail.search.sketch_kernels import score_again
-
         keep = min(2 * k + self.more, len(self))
         whole, lasts = self.whole.split(queries)
         pool = self._candidates(product(whole, self._turned_basis), lasts, keep)
-        with threads_for(len(queries)):
-            score_again(*self.whole.table(), whole, lasts, *pool.arrays, keep, self.numbers, *answer.arrays)
+        self._look_again(whole, lasts, pool, keep, answer)
         top = answer.ranked()
         self._fill_up(queries, np.flatnonzero(pool.sizes < min(k, len(self))), top)
         return top
+
+    def _look_again(self, queries: F32, lasts: F32, pool: Heaps, keep: int, answer: Heaps) -> None:
+        """The best of the `keep` best candidates by their whole products.
+
+        Row by row, for all queries together: candidates lie anywhere in the table, and are read from its beginning to its end.
+        """
+        from numba import get_num_threads
+
+        from longtail.search.sketch_kernels import best_of_pools, by_row, cut, score_whole
+
+        with threads_for(len(queries)):
+            cut(*pool.arrays, keep)
+            order = by_row(pool.ids, pool.sizes, len(self))
+            score_whole(*self.whole.table(), queries, lasts, pool.ids, order, get_num_threads(), pool.scores)
+            best_of_pools(*pool.arrays, self.numbers, *answer.arrays)
 
     def _fill_up(self, queries: F32, short: I64, top: TopK) -> None:
         """Compare queries for which too few candidates were found with every row."""

@@ -16,7 +16,7 @@ from longtail.compiled import compiled, prange
 from longtail.graph.ranking_kernels import offer
 from longtail.search.byte_kernels import LOWEST, TILE
 from longtail.search.fetch_kernels import fetch_rows
-from longtail.search.product_kernels import product
+from longtail.search.product_kernels import as_float
 from longtail.search.woven import LANES
 from longtail.search.woven_kernels import BLOCKS, look, lowest
 from longtail.types import F32, I32, I64
@@ -25,6 +25,9 @@ from longtail.types import F32, I32, I64
 _AHEAD = 4
 # Rows that stay near while all queries pass: 64 kB at 128 numbers.
 BLOCK = 512
+# At most so many groups of rows that candidates are sorted into: their counts stay in the second cache.
+_BUCKETS = 1 << 15
+_LOWER = (1 << 32) - 1
 
 
 @compiled()
@@ -176,25 +179,65 @@ def collect_from_leaves(
 
 
 @compiled(parallel=True)
-def score_again(
-    values: NDArray[Any], scales: F32, offsets: F32, queries: F32, lasts: F32, pool_ids: I32, pool_scores: F32, pool_sizes: I64, keep: int, numbers: I32,
-    ids: I32, scores: F32, sizes: I64,
-) -> None:  # fmt: skip
-    """Of the `keep` best of each pool (B, m) the best k by their whole products, as heaps (B, k) of what the rows stand for.
-
-    values, scales, offsets, queries, lasts: as in `product_kernels.scan`.  numbers: (n,) what each row stands for, or none: itself.
-    """
-    for unsigned in prange(len(queries)):
+def cut(pool_ids: I32, pool_scores: F32, pool_sizes: I64, keep: int) -> None:
+    """The `keep` best of each pool (B, m) come first, and are all that is left of it."""
+    for unsigned in prange(len(pool_sizes)):
         b = np.int64(unsigned)
-        size, k = 0, ids.shape[1]
         if pool_sizes[b] > keep:
             better_half(pool_ids[b], pool_scores[b], pool_sizes[b], keep)
-        looked_at = min(keep, pool_sizes[b])
-        for place in range(looked_at):
-            if place + _AHEAD < looked_at:
-                fetch_rows(values, pool_ids[b, place + _AHEAD], pool_ids[b, place + _AHEAD] + 1)
-            row = pool_ids[b, place]
-            value = product(values, scales, offsets, row, queries, lasts, b)
+            pool_sizes[b] = keep
+
+
+@compiled()
+def by_row(pool_ids: I32, pool_sizes: I64, n: int) -> I64:
+    """All candidates (b in the upper half of a number, the place in pool b in the lower), by their rows of n; rows that share a bucket as they come."""
+    shift, buckets = 0, min(_BUCKETS, pool_sizes.sum())
+    while n >> shift > buckets:
+        shift += 1
+    starts = np.zeros((n >> shift) + 2, np.int64)
+    for b in range(len(pool_sizes)):
+        for place in range(pool_sizes[b]):
+            starts[(pool_ids[b, place] >> shift) + 1] += 1
+    for bucket in range(1, len(starts)):
+        starts[bucket] += starts[bucket - 1]
+    order = np.empty(starts[-1], np.int64)
+    for b in range(len(pool_sizes)):
+        for place in range(pool_sizes[b]):
+            bucket = pool_ids[b, place] >> shift
+            order[starts[bucket]] = np.int64(b) << 32 | place
+            starts[bucket] += 1
+    return order
+
+
+@compiled(parallel=True, fastmath=True)
+def score_whole(
+    values: NDArray[Any], scales: F32, offsets: F32, queries: F32, lasts: F32, pool_ids: I32, order: I64, workers: int, pool_scores: F32
+) -> None:  # fmt: skip
+    """Whole products of the candidates in `order`: what `product_kernels.product` gives, whose arrays take as long to hand over as a row to multiply."""
+    for unsigned in prange(workers):
+        worker = np.int64(unsigned)
+        begin, end = worker * len(order) // workers, (worker + 1) * len(order) // workers
+        for at in range(begin, end):
+            if at + _AHEAD < end:
+                soon = pool_ids[order[at + _AHEAD] >> 32, order[at + _AHEAD] & _LOWER]
+                fetch_rows(values, soon, soon + 1)
+            b, place = order[at] >> 32, order[at] & _LOWER
+            row, total = pool_ids[b, place], np.float32(0.0)
+            for d in range(queries.shape[1]):
+                total += as_float(values[row, d]) * queries[b, d]
+            if len(scales):
+                total *= scales[row]
+            pool_scores[b, place] = total + offsets[row] * lasts[b] if len(offsets) else total
+
+
+@compiled(parallel=True)
+def best_of_pools(pool_ids: I32, pool_scores: F32, pool_sizes: I64, numbers: I32, ids: I32, scores: F32, sizes: I64) -> None:
+    """The best k of each pool (B, m), as heaps (B, k) of what the rows stand for. numbers: (n,) what each row stands for, or none: itself."""
+    for unsigned in prange(len(pool_sizes)):
+        b = np.int64(unsigned)
+        size, k = 0, ids.shape[1]
+        for place in range(pool_sizes[b]):
+            row, value = pool_ids[b, place], pool_scores[b, place]
             if size < k or value >= scores[b, 0]:
                 size = offer(ids[b], scores[b], size, numbers[row] if len(numbers) else row, value)
         sizes[b] = size
