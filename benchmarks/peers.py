@@ -3,9 +3,13 @@
 ``python -m benchmarks.peers DATA --peers ../shared/peers --peer-python PEER_VENV/bin/python [--recipe astec | --predictions astec=FILE] [--out FILE]``
 
 Peers get TF-IDF rows of words and of word pairs (both are tried where --features says so), made by longtail from the same
+<<<<<<< HEAD
 titles (or --fields); masked pairs are removed from everybody's predictions and from the truth. Differences come with intervals.
 It compares accuracy on equal features, with the scripts of ../shared/peers; `benchmarks.race` gives every system raw text, has adapters of its own, and
 measures time and memory as well.
+=======
+titles; masked pairs are removed from everybody's predictions and from the truth. Differences come with intervals.
+>>>>>>> gnn
 --predictions: what `benchmarks.sets --predictions` kept of a model that was trained on a GPU machine; everybody is then ranked by
 as many labels as were kept, so there is no R@100.
 """
@@ -44,7 +48,7 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--peers", type=Path, required=True, help="folder with run_peer.py")
     parser.add_argument("--peer-python", required=True, help="the interpreter of the peers' own environment")
-    parser.add_argument("--fields", default="title", help="of documents, that peers read")
+    parser.add_argument("--fields", default="title", help="of documents, that peers read in place of titles")
     parser.add_argument("--names", default="omikuji_bonsai,pecos_xrlinear")
     parser.add_argument("--recipe", action="append", default=[])
     parser.add_argument("--predictions", action="append", default=[], help="NAME=FILE in place of training a recipe here")

@@ -98,7 +98,9 @@ class MatcherConfig:
 class RankerConfig:
     reads: RankerReads = setting("tfidf", "features: TF-IDF rows, the matcher's vectors, or both")
     graph_weight: float = setting(1.0, "length of the matcher's vector beside the TF-IDF row's of 1", low=0)
-    mistakes: int = setting(5, "clusters that the matcher finds first for a document: it is a negative of their labels too; 0: none", low=0)
+    mistakes: int = setting(
+        15, "clusters that the matcher finds first for a document: it is a negative of their labels too; best as many as are looked into; 0: none", low=0
+    )
     beam: int = setting(0, "clusters that are looked into; 0: log2 of the number of labels", low=0)
     linear: LinearConfig = section(LinearConfig, "the logistic regressions", loss="logistic", cost=100.0, prune=0.1)
 
