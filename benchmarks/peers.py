@@ -3,13 +3,9 @@
 ``python -m benchmarks.peers DATA --peers ../shared/peers --peer-python PEER_VENV/bin/python [--recipe astec | --predictions astec=FILE] [--out FILE]``
 
 Peers get TF-IDF rows of words and of word pairs (both are tried where --features says so), made by longtail from the same
-<<<<<<< HEAD
 titles (or --fields); masked pairs are removed from everybody's predictions and from the truth. Differences come with intervals.
 It compares accuracy on equal features, with the scripts of ../shared/peers; `benchmarks.race` gives every system raw text, has adapters of its own, and
 measures time and memory as well.
-=======
-titles; masked pairs are removed from everybody's predictions and from the truth. Differences come with intervals.
->>>>>>> gnn
 --predictions: what `benchmarks.sets --predictions` kept of a model that was trained on a GPU machine; everybody is then ranked by
 as many labels as were kept, so there is no R@100.
 """
