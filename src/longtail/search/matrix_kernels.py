@@ -1,7 +1,7 @@
 """Products of many rows with one matrix in our own threads, and the residual map in the same pass.
 
-BLAS is as fast on one thread. On several it has threads of its own, which go on waiting in a loop after each product and keep those of the next
-kernel from the processor: a batch of documents took longer on two threads than on one.
+BLAS is as fast on one thread. On several it has threads of its own beside those of the kernels before and after; a batch of documents then took
+longer on two threads than on one.
 
 Eight rows meet 32 columns in registers. Sums of a row do not depend on the other rows. Any machine compiles it; AVX-512 is what it was written for.
 """
