@@ -63,4 +63,4 @@ def test_both_methods_are_compared_with_shortlists_of_one_size(monkeypatch: pyte
     monkeypatch.setattr(eclare_speed, "compared", looked_at)
     found = eclare_speed.measured(eclare_speed.planted(300), width=16)
     assert found == {"labels": 300, "shortlist": sizes["eclare"]}
-    assert 100 <= sizes["eclare"] == sizes["astec"] <= 200
+    assert 300 <= sizes["eclare"] == sizes["astec"] <= 330, "all clusters are looked into, of 4 or 5 labels each"
