@@ -201,7 +201,9 @@ class SketchIndex:
             wanted = min(self.leaves, math.ceil(max(self.effort, 2 * keep) * self.leaves / len(self)))
             pool, room = Heaps(len(heads), 2 * keep), Heaps(len(heads), 2 * wanted + 8)
             thresholds = self._thresholds(queries, wanted, self.leaves)
-            collect_from_leaves(*self.heads.arrays, *self.centres.arrays, self.leaf_ptr, *queries, thresholds, room.ids, room.scores, *pool.arrays)
+            collect_from_leaves(
+                *self.heads.arrays, *self.centres.arrays, self.leaf_ptr, *queries, thresholds, get_num_threads(), room.ids, room.scores, *pool.arrays
+            )
             return pool
 
     def _thresholds(self, queries: tuple[NDArray[np.uint8], F32, F32, F32], wanted: int, n: int) -> F32:

@@ -145,37 +145,39 @@ def collect_from_leaves(
     rows: NDArray[np.int8], scales: F32, offsets: F32, totals: F32,
     centres: NDArray[np.int8], centre_scales: F32, centre_offsets: F32, centre_totals: F32, leaf_ptr: I64,
     queries: NDArray[np.uint8], query_scales: F32, lasts: F32, shifts: F32, thresholds: F32,
-    leaves: I32, leaf_scores: F32, ids: I32, scores: F32, sizes: I64,
+    workers: int, leaves: I32, leaf_scores: F32, ids: I32, scores: F32, sizes: I64,
 ) -> None:  # fmt: skip
     """As `collect_all`, among the rows of the leaves whose centres beat the thresholds (B,).
 
     leaf_ptr: (leaves + 1,) the rows of each.  leaves, leaf_scores: (B, m) room for the leaves.
     """
-    for unsigned in prange(len(ids)):
-        b = np.int64(unsigned)
-        own = slice(b, b + 1)
-        query, scale, last, shift, threshold = queries[own], query_scales[own], lasts[own], shifts[own], thresholds[own]
+    for unsigned in prange(workers):
+        worker = np.int64(unsigned)
         values, bits, words = _room()
-        found = 0
-        for first in range(0, len(centre_scales), BLOCK):
-            stop = min(first + BLOCK, len(centre_scales))
-            look(
-                centres, first // LANES, (stop - first) // LANES, query, 0, scale, last, shift, threshold, centre_scales, centre_offsets, centre_totals,
-                values, bits,
-            )  # fmt: skip
-            found, threshold[0] = _put_down(values, words, 0, first, first, min(stop, len(leaf_ptr) - 1), leaves, leaf_scores, b, found, threshold[0])
-        size, threshold[0] = 0, LOWEST
-        for place in range(found):
-            if place + 1 < found:
-                fetch_rows(rows, leaf_ptr[leaves[b, place + 1]] // LANES, (leaf_ptr[leaves[b, place + 1] + 1] + LANES - 1) // LANES)
-            start, end = leaf_ptr[leaves[b, place]], leaf_ptr[leaves[b, place] + 1]
-            for first in range(start // LANES * LANES, end, BLOCK):
-                stop = min(first + BLOCK, end)
-                blocks = (stop - first + LANES - 1) // LANES
-                look(rows, first // LANES, blocks, query, 0, scale, last, shift, threshold, scales, offsets, totals, values, bits)
-                bits[0, blocks : (blocks + BLOCKS - 1) // BLOCKS * BLOCKS] = 0  # of what was looked at before
-                size, threshold[0] = _put_down(values, words, 0, first, start, stop, ids, scores, b, size, threshold[0])
-        sizes[b] = size
+        for b in range(worker, len(ids), workers):
+            bits[:] = 0
+            own = slice(b, b + 1)
+            query, scale, last, shift, threshold = queries[own], query_scales[own], lasts[own], shifts[own], thresholds[own]
+            found = 0
+            for first in range(0, len(centre_scales), BLOCK):
+                stop = min(first + BLOCK, len(centre_scales))
+                look(
+                    centres, first // LANES, (stop - first) // LANES, query, 0, scale, last, shift, threshold, centre_scales, centre_offsets, centre_totals,
+                    values, bits,
+                )  # fmt: skip
+                found, threshold[0] = _put_down(values, words, 0, first, first, min(stop, len(leaf_ptr) - 1), leaves, leaf_scores, b, found, threshold[0])
+            size, threshold[0] = 0, LOWEST
+            for place in range(found):
+                if place + 1 < found:
+                    fetch_rows(rows, leaf_ptr[leaves[b, place + 1]] // LANES, (leaf_ptr[leaves[b, place + 1] + 1] + LANES - 1) // LANES)
+                start, end = leaf_ptr[leaves[b, place]], leaf_ptr[leaves[b, place] + 1]
+                for first in range(start // LANES * LANES, end, BLOCK):
+                    stop = min(first + BLOCK, end)
+                    blocks = (stop - first + LANES - 1) // LANES
+                    look(rows, first // LANES, blocks, query, 0, scale, last, shift, threshold, scales, offsets, totals, values, bits)
+                    bits[0, blocks : (blocks + BLOCKS - 1) // BLOCKS * BLOCKS] = 0  # of what was looked at before
+                    size, threshold[0] = _put_down(values, words, 0, first, start, stop, ids, scores, b, size, threshold[0])
+            sizes[b] = size
 
 
 @compiled(parallel=True)
