@@ -32,6 +32,12 @@ def test_a_run_and_its_bundle_are_the_same_model(tiny_run: Path) -> None:
     assert Predictor.open(tiny_run, verify=False).predict(["owl"]) == Predictor.open(tiny_run).predict(["owl"])
 
 
+def test_a_bundle_shares_the_files_of_its_last_stage(tiny_run: Path) -> None:
+    shared = [path for path in (tiny_run / "bundle" / "ranker").rglob("*") if path.is_file()]
+    assert shared
+    assert all(path.samefile(tiny_run / "stages" / "4_classify" / path.relative_to(tiny_run / "bundle" / "ranker")) for path in shared)
+
+
 def test_training_twice_gives_equal_bytes(planted_folder: Path, tiny_run: Path, tmp_path: Path) -> None:
     from longtail import api
 

@@ -188,10 +188,11 @@ def test_a_claim_is_judged_when_its_trainings_are_there(tmp_path: Path, monkeypa
             self.polls += 1
             return 0 if self.polls > 3 else None
 
-    shop, process, waits = Workshop(tmp_path, device="cpu"), Process(), list[float]()
+    process: Any = Process()  # a process as far as it is looked at
+    shop, waits = Workshop(tmp_path, device="cpu"), list[float]()
     monkeypatch.setattr("time.sleep", waits.append)
     monkeypatch.setattr(Workshop, "is_finished", staticmethod(lambda folder: of != "missing"))
     claim = replace(READS, all_of=(Probe("P", lambda workshop: (Estimate(1.0, 1.0, 1.0), {}), 0.0),)) if of == "probe" else READS
-    workers.Crew([process]).wait_for(claim, shop, range(3))  # type: ignore[list-item]  # a process as far as it is looked at
+    workers.Crew([process]).wait_for(claim, shop, range(3))
     assert bool(waits) == waited
     assert process.polls == (4 if waited else 1), "it waits until workers have ended"

@@ -151,6 +151,7 @@ def parser() -> Parser:
     c.add_argument("recipe", metavar="RECIPE")
     c = command("demo", demo, "train on the embedded sample, show numbers beside baselines, and answer five questions")
     c.add_argument("--out", type=Path, default=Path("runs/demo"), metavar="RUN")
+    c.add_argument("--restart", action="store_true", help="throw away what lies in RUN and begin anew, e.g. after an update")
 
     data = commands.add_parser("data", help="look at, check and convert data").add_subparsers(metavar="WHAT", required=True)
     c = command("sample", data_sample, "write the embedded sample (a reverse dictionary from WordNet) to DIR", data)
@@ -401,7 +402,7 @@ def config(options: argparse.Namespace) -> None:
 def demo(options: argparse.Namespace) -> None:
     from longtail.demo import run_demo
 
-    run_demo(options.out, display())
+    run_demo(options.out, display(), restart=options.restart)
 
 
 # ---- data ----

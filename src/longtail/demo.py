@@ -24,13 +24,13 @@ QUESTIONS = (
 SETTINGS = ["encoder.width=256", "train.epochs=15"]
 
 
-def run_demo(out: Path, display: Display) -> None:
+def run_demo(out: Path, display: Display, *, restart: bool = False) -> None:
     """Everything on the CPU; the numbers are measured here and now."""
     started = time.monotonic()
     data = read(sample_folder())
     sizes = f"{len(data.train):,} definitions to learn from, {len(data.need_test()):,} to be tested on, {len(data.labels):,} concepts"
     print(f"A reverse dictionary from WordNet: {sizes}.")
-    model = api.train(data, out, api.make_recipe(DEFAULT, assignments=SETTINGS), device="cpu", display=display)
+    model = api.train(data, out, api.make_recipe(DEFAULT, assignments=SETTINGS), device="cpu", restart=restart, display=display)
     yardstick = Yardstick.of(data)
     columns = {DEFAULT: yardstick.score(rank_test(model, yardstick, display))}
     columns |= {name: yardstick.score(top) for name, top in baselines(data, yardstick).items()}

@@ -13,29 +13,22 @@ _MANY, _COLUMNS = 16, 32
 
 def product(rows: F32, matrix: F32) -> F32:
     """(B, E): rows (B, D) @ matrix (D, E), contiguous."""
-    if not _ours(rows, matrix):
-        return rows @ matrix
+    return _by_kernel(rows, matrix, residual=False) if _ours(rows, matrix) else rows @ matrix
+
+
+def with_residual(rows: F32, matrix: F32) -> F32:
+    """(B, D): rows + ReLU(rows @ matrix), matrix (D, D), contiguous."""
+    return _by_kernel(rows, matrix, residual=True) if _ours(rows, matrix) else rows + np.maximum(rows @ matrix, 0)
+
+
+def _by_kernel(rows: F32, matrix: F32, *, residual: bool) -> F32:
     from numba import get_num_threads
 
     from longtail.search.matrix_kernels import multiply
 
     found = np.empty((len(rows), matrix.shape[1]), np.float32)
     with threads_for(len(rows)):
-        multiply(np.ascontiguousarray(rows), matrix, found, get_num_threads())
-    return found
-
-
-def with_residual(rows: F32, matrix: F32) -> F32:
-    """(B, D): rows + ReLU(rows @ matrix), matrix (D, D), contiguous."""
-    if not _ours(rows, matrix):
-        return rows + np.maximum(rows @ matrix, 0)
-    from numba import get_num_threads
-
-    from longtail.search.matrix_kernels import add_residual
-
-    found = np.empty(rows.shape, np.float32)
-    with threads_for(len(rows)):
-        add_residual(np.ascontiguousarray(rows), matrix, found, get_num_threads())
+        multiply(np.ascontiguousarray(rows), matrix, found, residual, get_num_threads())
     return found
 
 

@@ -1,7 +1,6 @@
 """Products of many rows with one matrix in our own threads, and the residual map in the same pass.
 
-BLAS is as fast on one thread. On several it has threads of its own beside those of the kernels before and after; a batch of documents then took
-longer on two threads than on one.
+BLAS is as fast on one thread. On several it has threads of its own beside those of the kernels before and after.
 
 Eight rows meet 32 columns in registers. Sums of a row do not depend on the other rows. Any machine compiles it; AVX-512 is what it was written for.
 """
@@ -76,28 +75,23 @@ _eight, _one, _eight_residual, _one_residual = (_tile_of(wide, residual) for res
 
 
 @compiled(parallel=True)
-def multiply(rows: F32, matrix: F32, out: F32, workers: int) -> None:
-    """out (B, E) = rows (B, D) @ matrix (D, E), E a multiple of COLUMNS. Each worker takes its share of the rows."""
+def multiply(rows: F32, matrix: F32, out: F32, residual: bool, workers: int) -> None:
+    """out (B, E) = rows (B, D) @ matrix (D, E), E a multiple of COLUMNS; residual: rows + max(that, 0), where E = D.
+
+    Each worker takes its share of the rows.
+    """
     for unsigned in prange(workers):
         worker = np.int64(unsigned)
         begin, end = worker * len(rows) // workers, (worker + 1) * len(rows) // workers
         tiled = begin + (end - begin) // ROWS * ROWS
         for column in range(0, matrix.shape[1], COLUMNS):
             for row in range(begin, tiled, ROWS):
-                _eight(matrix, column, rows, row, out)
+                if residual:
+                    _eight_residual(matrix, column, rows, row, out)
+                else:
+                    _eight(matrix, column, rows, row, out)
             for row in range(tiled, end):
-                _one(matrix, column, rows, row, out)
-
-
-@compiled(parallel=True)
-def add_residual(rows: F32, matrix: F32, out: F32, workers: int) -> None:
-    """out (B, D) = rows + max(rows @ matrix, 0), matrix (D, D); as in `multiply`."""
-    for unsigned in prange(workers):
-        worker = np.int64(unsigned)
-        begin, end = worker * len(rows) // workers, (worker + 1) * len(rows) // workers
-        tiled = begin + (end - begin) // ROWS * ROWS
-        for column in range(0, matrix.shape[1], COLUMNS):
-            for row in range(begin, tiled, ROWS):
-                _eight_residual(matrix, column, rows, row, out)
-            for row in range(tiled, end):
-                _one_residual(matrix, column, rows, row, out)
+                if residual:
+                    _one_residual(matrix, column, rows, row, out)
+                else:
+                    _one(matrix, column, rows, row, out)
