@@ -205,6 +205,14 @@ def test_smooth_is_the_product_with_the_graph() -> None:
     assert np.allclose(np.linalg.norm(pruned.toarray(), axis=1), 1)
 
 
+def test_smoothing_in_blocks_of_rows_is_smoothing_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, graph = sparse_rows(23, 40, 0, share=0.3), sparse_rows(23, 23, 1, share=0.3)
+    at_once = smooth(rows, graph, keep=4).toarray()
+    monkeypatch.setattr("longtail.search.cluster._SMOOTHED_ROWS", 5)
+    assert np.array_equal(smooth(rows, graph, keep=4).toarray(), at_once)
+
+
+
 def test_meta_labels() -> None:
     y = csr_array(np.array([[1, 1, 0, 0], [0, 1, 0, 1], [0, 0, 0, 0]], dtype=np.float32))
     targets = meta_labels(y, np.array([1, 1, 0, 2], dtype=np.int32), 4)

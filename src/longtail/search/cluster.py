@@ -22,6 +22,7 @@ from longtail.types import F32, I32, Csr
 _TOLERANCE = 1e-4
 _MAX_ROUNDS = 50
 _TASKS_PER_THREAD = 4
+_SMOOTHED_ROWS = 2048  # summed up at a time
 
 
 def label_centroids(x: Csr | F32, y: Csr) -> Any:
@@ -37,11 +38,16 @@ def smooth(centroids: Csr | F32, correlation: Csr, *, keep: int | None = None) -
 
     correlation: (L, L) CSR, e.g. a random-walk graph with its diagonal ensured and rows scaled to sum one.
     keep: of sparse rows, only the largest entries of each, before and after. A few frequent labels make the rows long (1,500
-    words on average on wordnet-related); 128 words clustered as well as all of them, in a tenth of the time.
+    words on average on wordnet-related); 128 words clustered as well as all of them, in a tenth of the time. Rows are pruned block by
+    block: all sums at once would take as many numbers as labels x neighbours x `keep`.
     """
     if keep is None or isinstance(centroids, np.ndarray):
         return unit_rows(correlation @ centroids)
-    return unit_rows(prune_rows(correlation @ prune_rows(centroids, keep), keep))
+    from scipy.sparse import vstack
+
+    short = prune_rows(centroids, keep)
+    blocks = range(0, max(correlation.shape[0], 1), _SMOOTHED_ROWS)
+    return unit_rows(vstack([prune_rows((correlation[first : first + _SMOOTHED_ROWS] @ short).tocsr(), keep) for first in blocks], format="csr"))
 
 
 def cluster_count(n_labels: int, *, labels_per_cluster: int = 4, at_most: int = 2**16) -> int:
