@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -255,6 +256,26 @@ def test_sizes_adapt_to_the_data(planted: Dataset) -> None:
 
 
 # ---- III and IV ----
+
+
+@pytest.mark.parametrize(
+    ("documents", "device", "settings", "batch", "factor"),
+    [
+        (80_657, "cuda", [], 255, 1.0),
+        (80_657, "cpu", [], 1024, (1024 / 255) ** 0.5),
+        (80_657, "cpu", ["training.batch=100"], 100, 1.0),
+        (12_394, "cpu", [], 1024, 1.0),  # `fit_stage` makes either batch one of 193 documents
+    ],
+)
+def test_a_cpu_takes_larger_batches_with_higher_rates(
+    documents: int, device: str, settings: list[str], batch: int, factor: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(eclare, "fit_stage", lambda objective, run, name, **options: asked.update(options))
+    recipe: Any = api.make_recipe("eclare", assignments=settings)
+    recipe.fit(SimpleNamespace(size=documents), SimpleNamespace(device=device), "classify", 10, 0.002)
+    assert asked["batch"] == batch
+    assert asked["schedule"].peak == pytest.approx(0.002 * factor)
 
 
 def test_stage_three_convolves_label_texts(planted: Dataset, train: Train) -> None:
