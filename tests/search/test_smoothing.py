@@ -67,7 +67,7 @@ def test_completion_equals_naive_loops(seed: int, most: float, neighbours: int) 
 
 def test_a_twin_of_a_document_gives_it_half_of_the_most() -> None:
     soft = completed_targets(matrix([[1, 0], [0, 1], [1, 0]]), matrix([[1, 0], [2, 0], [0, 1]]), 0.6, neighbours=5).toarray()
-    np.testing.assert_allclose(soft, [[1, 0.3], [0.3, 1], [1, 0]], rtol=1e-6)
+    np.testing.assert_allclose(soft, [[1.0, 0.3], [0.3, 1.0], [1.0, 0.0]], rtol=1e-6)
 
 
 def test_a_masked_pair_is_not_completed() -> None:
