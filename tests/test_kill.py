@@ -20,7 +20,7 @@ SLOW = Path(__file__).with_name("slow_recipe.py")
 # Settings that make a recipe small enough to be trained several times in a test. A new recipe must be listed here.
 SMALL: dict[str, list[str]] = {
     "tiny": [],
-    "direct": ["encoder.width=16", "train.epochs=12", "train.text_every=3", "ensemble.learners=2"],
+    "direct": ["encoder.width=16", "train.epochs=12", "train.text_every=3", "train.averaging=0.7", "train.completion=0.3", "ensemble.learners=2"],
     "astec": ["surrogate.width=16", "surrogate.epochs=6", "classify.epochs=6", "reranker.enabled=true", "reranker.epochs=4", "ensemble.learners=2"],
     "galaxc": ["astec.width=16", "astec.epochs=6", "surrogate.epochs=6", "surrogate.random=6", "surrogate.mask_target_edges=0.5", "classify.epochs=4"],
     "gnnxml": ["matcher.width=16", "matcher.epochs=10", "matcher.validation=0.2", "matcher.fewest=0.3", "clusters.count=4", "ensemble.learners=2"],

@@ -8,16 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import eye_array
 
 from longtail import api
 from longtail.config import from_text
 from longtail.data.dataset import Dataset, no_pairs
 from longtail.data.synthetic import SyntheticConfig, synthesise
+from longtail.errors import ConfigError
 from longtail.evaluation import evaluate
 from longtail.recipes.direct import Direct, DirectConfig, default_epochs, default_rate, first_bias, propensity_weights, related_labels
 from longtail.training.anchor_columns import AnchorsConfig, anchor_columns
 from longtail.training.prepare import prepare
 from longtail.training.run import Run
+from longtail.types import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -52,6 +55,7 @@ def test_it_learns_and_label_text_helps_rare_labels(data: Dataset, tmp_path: Pat
         ("encoder.residual=false",),
         ("train.propensity=true", "train.smoothing=0.2", "encoder.token_dropout=0.2"), ("predict.index=hnsw",), ("ensemble.learners=2",),
         ("anchors.weight=0.5",), ("anchors.weight=0.5", "labels.text=false"), ("anchors.weight=0.5", "labels.neighbours=true", "labels.documents=true"),
+        ("train.completion=0.3", "train.averaging=0.3"), ("train.completion=0.2", "train.smoothing=0.1", "train.softmax=true", "labels.documents=true"),
         ("anchors.weight=0",), ("labels.map=false", "features.damping=0"),
     ],
     ids=" ".join,
@@ -95,6 +99,78 @@ def test_masked_pairs_reach_the_objective(data: Dataset) -> None:
     assert len(ready.masked), "the planted data has documents that are labels"
     masked = recipe().examples(ready)[2]
     np.testing.assert_array_equal(np.stack(masked[: ready.n_documents].nonzero(), axis=1), ready.masked[np.lexsort((ready.masked[:, 1], ready.masked[:, 0]))])
+
+
+def test_completion_adds_targets_but_none_to_masked_pairs(data: Dataset) -> None:
+    ready = prepare(data, recipe().config.features)
+    # Every pair that document 5 would get is masked, as the reverse of a known pair is.
+    free = recipe("train.completion=0.4").examples(ready)[1][[5]]
+    extra = free.indices[free.data < 1]
+    assert len(extra)
+    masked = replace(ready, masked=np.concatenate([ready.masked, np.stack([np.full(len(extra), 5), extra], axis=1)]))
+    _, targets, hidden = recipe("train.completion=0.4").examples(masked)
+    assert targets.multiply(hidden).nnz == 0
+    assert (targets[[5]] != ready.targets[[5]]).nnz == 0
+    assert targets.nnz > ready.targets.nnz
+    assert targets.max() == 1
+    given = ready.targets.astype(bool)
+    assert (targets.multiply(given) != ready.targets).nnz == 0
+    assert (targets - targets.multiply(given)).max() <= 0.4 + 1e-6
+    # With both, a label has the higher target.
+    graph = eye_array(ready.n_labels, dtype=np.float32, format="csr") + ready.targets.T @ ready.targets
+    smoothed = recipe("train.smoothing=0.1").examples(masked, graph)[1]
+    both = recipe("train.smoothing=0.1", "train.completion=0.4").examples(masked, graph)[1]
+    np.testing.assert_array_equal(both.toarray(), np.maximum(smoothed.toarray(), targets.toarray()))
+    more = recipe("train.completion=0.4", "train.completion_neighbours=50").examples(masked)[1]
+    assert (more != targets).nnz > 0
+
+
+def test_completion_and_vectors_need_words(data: Dataset, tmp_path: Path) -> None:
+    ready = prepare(data, recipe().config.features)
+    dense = replace(ready, documents=Batch(dense=np.ones((ready.n_documents, 3), np.float32)))
+    with pytest.raises(ConfigError, match=r"train\.completion"):
+        recipe("train.completion=0.4").examples(dense)
+    no_words = prepare(data, recipe("features.words=false", "features.pairs=true").config.features)
+    with Run.open(tmp_path / "run", {}, seed=0, device="cpu") as run:
+        for other in (dense, no_words):
+            with pytest.raises(ConfigError, match=r"encoder\.vectors"):
+                recipe("encoder.vectors=words.vec").new_encoder(other, run)
+
+
+@pytest.mark.parametrize("dim", [5, 16, 40])
+def test_known_words_begin_with_their_vectors_and_others_as_before(dim: int, data: Dataset, tmp_path: Path) -> None:
+    ready = prepare(data, recipe("features.pairs=true").config.features)
+    features: Any = ready.featurizer
+    known = list(features.word_range)[::3]
+    vectors = np.random.default_rng(0).standard_normal((len(known), dim)).astype(np.float32) * 7
+    lines = [f"{features.token(row)} {' '.join(f'{x:.6g}' for x in vector)}" for row, vector in zip(known, vectors, strict=True)]
+    (tmp_path / "words.vec").write_text(f"{len(lines)} {dim}\n" + "\n".join(reversed(lines)) + "\n")
+    with Run.open(tmp_path / "run", {}, seed=0, device="cpu") as run:
+        plain: Any = recipe().new_encoder(ready, run)
+        begun: Any = recipe(f"encoder.vectors={tmp_path / 'words.vec'}").new_encoder(ready, run)
+        others = np.setdiff1d(np.arange(features.width), known)
+        table = begun.table.weight.detach().numpy()
+        np.testing.assert_array_equal(table[others], plain.table.weight.detach().numpy()[others])
+        np.testing.assert_allclose(np.linalg.norm(table[known], axis=1), 1, rtol=1e-5)
+        cosines = vectors @ vectors.T / np.outer(*[np.linalg.norm(vectors, axis=1)] * 2)
+        if dim <= 16:
+            np.testing.assert_allclose(table[known] @ table[known].T, cosines, atol=1e-4)
+        else:
+            assert np.corrcoef((table[known] @ table[known].T).ravel(), cosines.ravel())[0, 1] > 0.5
+        assert run.folder.joinpath("metrics.jsonl").read_text().count(f'"found": {len(known)}') == 1
+
+
+def test_vectors_train(data: Dataset, tmp_path: Path) -> None:
+    words: Any = prepare(data, recipe().config.features).featurizer
+    vectors = np.random.default_rng(0).standard_normal((words.width, 16)).tolist()
+    (tmp_path / "words.vec").write_text("\n".join(" ".join([words.token(row), *map(str, vectors[row])]) for row in words.word_range))
+    assert trained(data, tmp_path / "run", f"encoder.vectors={tmp_path / 'words.vec'}")["P@1"] > 20
+
+
+def test_an_average_takes_memory(data: Dataset) -> None:
+    ready = prepare(data, recipe().config.features)
+    more = recipe("train.averaging=0.2", "anchors.weight=0").memory(ready) - recipe("anchors.weight=0").memory(ready)
+    assert more == 4 * 16 * (ready.featurizer.width + ready.n_labels)
 
 
 def test_trust_grows_with_the_documents_of_a_label(data: Dataset) -> None:

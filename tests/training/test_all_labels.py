@@ -13,6 +13,7 @@ from longtail.nn.batches import Documents
 from longtail.nn.row_table import RowTable
 from longtail.nn.text_rows import TextRows
 from longtail.training.all_labels import AllLabels, Truth, thinned
+from longtail.training.averaging import Averaged
 from longtail.types import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -128,6 +129,22 @@ def test_state_holds_all_that_steps_change() -> None:
     for _ in range(4):
         assert torch.equal(first.step(rows, np.random.default_rng(0), 0.01), second.step(rows, np.random.default_rng(0), 0.01))
     assert torch.equal(first.final_rows(), second.final_rows())
+
+
+def test_averaged_weights_make_the_final_rows() -> None:
+    """Rows are composed of the averages of token vectors, gains and free vectors, whatever the last look at texts gave."""
+    model, rows, snapshots = objective(text_every=3), np.arange(DOCUMENTS), []
+    averaged = Averaged(model, model.weights(), steps=10, share=0.4)
+    for _ in range(10):
+        averaged.step(rows, np.random.default_rng(0), 0.05)
+        snapshots.append({name: weight.clone() for name, weight in model.weights().items()})
+    averaged.finish()
+    expected = objective(text_every=3)
+    for name, weight in expected.weights().items():
+        weight.copy_(torch.stack([snapshot[name] for snapshot in snapshots[-4:]]).mean(0))
+    torch.testing.assert_close(model.final_rows(), expected.final_rows(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(token_vectors(model), token_vectors(expected), rtol=1e-5, atol=1e-5)
+    assert set(model.weights()) == {"encoder.table.weight", "texts.gains", "free"}
 
 
 def test_rows_of_free_vectors_alone() -> None:

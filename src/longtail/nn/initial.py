@@ -8,6 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from longtail.graph.ops import unit_rows
+from longtail.types import F32
+
 
 def uniform(shape: tuple[int, ...], limit: float, rng: np.random.Generator) -> Tensor:
     """float32 in (-limit, limit)."""
@@ -33,3 +36,10 @@ def xavier_convolution(inputs: int, outputs: int, span: int, rng: np.random.Gene
     layer.weight = nn.Parameter(uniform((outputs, inputs, span), math.sqrt(6 / (span * (inputs + outputs))), rng))
     layer.bias = nn.Parameter(torch.zeros(outputs))
     return layer
+
+
+def at_width(vectors: F32, width: int, rng: np.random.Generator) -> F32:
+    """(n, D) vectors as (n, width), of unit length: by a random map with orthonormal rows, which keeps all cosines, or if width < D by a random projection."""
+    basis, _ = np.linalg.qr(rng.standard_normal((max(vectors.shape[1], width), min(vectors.shape[1], width))))
+    mapped: F32 = unit_rows(vectors @ (basis.T if width >= vectors.shape[1] else basis).astype(np.float32))
+    return mapped

@@ -12,6 +12,9 @@ While it trains, anchors of the data's graphs are labels as well; none of them i
 without label text rows are free vectors. Label texts can be training documents of their own label (`labels.documents`): it teaches that
 the text of a label has no other label, which is wrong where labels are documents, too.
 
+Options that are off: labels that are probably missing can be softer targets, by a label graph (`train.smoothing`) or by the documents nearest to
+one (`train.completion`); words can begin with pretrained vectors (`encoder.vectors`); the model can be an average of weights (`train.averaging`).
+
 The idea of composed rows is ECLARE's; that all negatives are affordable is a matter of the hardware. The choices were made on
 validation slices: `benchmarks/results/direct_ablation.json`.
 """
@@ -19,6 +22,7 @@ validation slices: `benchmarks/results/direct_ablation.json`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -26,22 +30,27 @@ from torch import Tensor
 
 from longtail.config import section, setting
 from longtail.engine.indexed_rows import IndexedRows
+from longtail.errors import ConfigError
 from longtail.features.settings import FeaturesConfig
+from longtail.features.sparse import SparseText
+from longtail.features.word_vectors import read_word_vectors
 from longtail.graph.label_graph import LabelGraphConfig, label_graph
 from longtail.metrics import constants_for, inverse_propensities
 from longtail.nn.bag_encoder import BagEncoder, BagSum
-from longtail.nn.batches import Documents
+from longtail.nn.batches import Documents, to_tensor
 from longtail.nn.blocks import Residual
 from longtail.nn.dense_encoder import DenseEncoder
 from longtail.nn.encoded import Encoder, Refined
+from longtail.nn.initial import at_width
 from longtail.nn.products import fastest_products
 from longtail.nn.row_table import RowTable
 from longtail.nn.text_rows import TextRows
 from longtail.recipes.base import EnsembleConfig, Recipe
 from longtail.search.index import IndexKind, build_index
-from longtail.search.smoothing import smoothed_targets
+from longtail.search.smoothing import completed_targets, smoothed_targets
 from longtail.training.all_labels import AllLabels, Truth
 from longtail.training.anchor_columns import AnchorColumns, AnchorsConfig, anchor_columns
+from longtail.training.averaging import Averaged
 from longtail.training.freeze import array, frozen_encoder, frozen_refinement
 from longtail.training.graph_terms import graph_terms
 from longtail.training.prepare import TrainingSet
@@ -68,6 +77,7 @@ class EncoderConfig:
     token_dropout: float = setting(0.0, "share of a document's features dropped in a step", low=0, high=0.99)
     signed: bool = setting(True, "v has no ReLU: documents and label texts are sums of the same vectors")
     residual: bool = setting(True, "a residual between v and the classifiers")
+    vectors: str = setting("", "a file of word vectors (word2vec's or fastText's text format) that words begin with; empty: all begin at random")
 
 
 @dataclass(frozen=True)
@@ -93,6 +103,9 @@ class TrainConfig:
     warm_up: float = setting(0.25, "share of the training in which the rate rises", low=0, high=1)
     text_every: int = setting(0, "steps between two looks at the label texts; 0: 4 on a GPU, 8 on a CPU", low=0)
     smoothing: float = setting(0.0, "target of labels that are neighbours of a document's labels; 0: none", low=0, high=1)
+    completion: float = setting(0.0, "highest target of labels that a document lacks and the documents nearest to it have; 0: none", low=0, high=1)
+    completion_neighbours: int = setting(10, "completion: how many of the nearest documents vote", low=1, high=1000)
+    averaging: float = setting(0.0, "the model is the average of its weights over this last share of the steps; 0: those of the last step", low=0, high=1)
     propensity: bool = setting(False, "positives of rare labels weigh more, by their inverse propensity")
     softmax: bool = setting(False, "decoupled softmax in place of binary cross-entropy")
 
@@ -123,13 +136,14 @@ class Direct(Recipe):
         self.config: DirectConfig = config
 
     def memory(self, data: TrainingSet) -> int:
-        """Tables with two moments, the vectors of label texts' words as they are looked at, composed rows with their gradients, the
+        """Tables with two moments (and an average), the vectors of label texts' words as they are looked at, composed rows with their gradients, the
         features, and one block of scores. Measured on a CPU: 4,037 MiB on wordnet-related (3,993 by this), 1,806 on debian-related (1,773)."""
         width = self.config.encoder.width
         words = data.featurizer.width if data.documents.dense is None else 0
         entries = sum(batch.sparse.nnz for batch in (data.documents, data.label_texts) if batch is not None and batch.sparse is not None)
         anchors = sum(len(graph.anchors) for graph in data.graphs.values() if graph.anchors is not None) if self.config.anchors.weight else 0
-        return 4 * width * (4 * words + 8 * (data.n_labels + anchors)) + 3 * 8 * entries + 2**29
+        average = 1 if self.config.train.averaging else 0
+        return 4 * width * ((4 + average) * words + (8 + average) * (data.n_labels + anchors)) + 3 * 8 * entries + 2**29
 
     def surrogate(self, data: TrainingSet, run: Run) -> None:
         """Module I: E is learnt on the task itself."""
@@ -175,7 +189,10 @@ class Direct(Recipe):
         epochs = c.train.epochs or default_epochs(len(documents))
         steps = epochs * -(-len(documents) // adapted_batch(len(documents), c.train.batch))
         rate = c.train.rate or default_rate(len(documents), steps)
-        fit_stage(objective, run, "training", epochs=epochs, batch=c.train.batch, schedule=OneCycle(rate, c.train.warm_up), watch=terms)
+        averaged = Averaged(objective, objective.weights(), steps=steps, share=c.train.averaging) if c.train.averaging else None
+        fit_stage(averaged or objective, run, "training", epochs=epochs, batch=c.train.batch, schedule=OneCycle(rate, c.train.warm_up), watch=terms)
+        if averaged is not None:
+            averaged.finish()
         rows = array(objective.final_rows()[: data.n_labels])
         return IndexedRows(frozen_encoder(encoder), frozen_refinement(block), build_index(rows, c.predict.index, similarity="dot"))
 
@@ -197,6 +214,8 @@ class Direct(Recipe):
             masked = csr_array(targets.shape, dtype=np.float32)
         if self.config.train.smoothing and graph is not None:
             targets = smoothed_targets(targets, graph, self.config.train.smoothing)
+        if self.config.train.completion:
+            targets = targets.maximum(self.completed(data, masked))
         if anchors is not None:
             targets, masked = hstack([targets, anchors.documents], format="csr"), hstack([masked, anchors.own_documents], format="csr")
         texts = None if data.label_texts is None else data.label_texts.sparse
@@ -209,6 +228,12 @@ class Direct(Recipe):
             targets, masked = vstack([targets, of_labels[named]], format="csr"), vstack([masked, unknown[named]], format="csr")
         return documents, targets, masked
 
+    def completed(self, data: TrainingSet, masked: Csr) -> Csr:
+        c = self.config.train
+        if data.documents.sparse is None:
+            raise ConfigError("train.completion compares the words of documents, but these came as dense vectors", "leave train.completion at 0")
+        return completed_targets(data.targets, data.documents.sparse, c.completion, neighbours=c.completion_neighbours, masked=masked)
+
     def negatives_count(self, data: TrainingSet, examples: int) -> F32 | None:
         """(examples,): label texts come behind the documents; what other labels they have is not known."""
         share = self.config.labels.document_negatives
@@ -218,9 +243,15 @@ class Direct(Recipe):
 
     def new_encoder(self, data: TrainingSet, run: Run) -> Encoder:
         c = self.config.encoder
+        words = word_rows(data) if c.vectors else {}
         if data.documents.dense is not None:
             return DenseEncoder(data.documents.dense.shape[1], run.rng("encoder"), project_to=c.width, dropout=c.dropout)
         table = RowTable.random(data.featurizer.width, c.width, run.rng("encoder"), run.device)
+        if c.vectors:
+            rows, vectors = read_word_vectors(Path(c.vectors), words)
+            with torch.no_grad():
+                table.weight[to_tensor(rows, run.device)] = to_tensor(at_width(vectors, c.width, run.rng("vectors")), run.device)
+            run.log("vectors", words=len(words), found=len(rows), dim=vectors.shape[1])
         return BagSum(table, dropout=c.dropout) if c.signed else BagEncoder(table, dropout=c.dropout)
 
     def texts(self, data: TrainingSet, graph: Csr | None, anchors: AnchorColumns | None, encoder: Encoder) -> TextRows | None:
@@ -256,6 +287,14 @@ class Direct(Recipe):
             return torch.from_numpy(of_labels).to(run.device) if self.config.train.propensity else None
         of_anchors = np.full(anchors.count, self.config.anchors.weight, np.float32)
         return torch.from_numpy(np.concatenate([of_labels, of_anchors])).to(run.device)
+
+
+def word_rows(data: TrainingSet) -> dict[str, int]:
+    """Words of the vocabulary and their rows in the table of features, for `encoder.vectors`."""
+    features = data.featurizer
+    if data.documents.sparse is None or not isinstance(features, SparseText) or not features.word_range:
+        raise ConfigError("encoder.vectors are of words, but words are no features here", "leave encoder.vectors empty, or set features.words=true")
+    return {features.token(row): row for row in features.word_range}
 
 
 def propensity_weights(data: TrainingSet) -> F32:

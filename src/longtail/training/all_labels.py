@@ -127,6 +127,11 @@ class AllLabels:
         self._look_at_texts()
         return self.rows.rows()
 
+    def weights(self) -> dict[str, Tensor]:
+        """Live tensors: what is learnt, without what the optimisers remember."""
+        learnt = {name: p.detach() for name, p in self.model.named_parameters() if p.requires_grad}
+        return learnt | {"free": self.rows.free.rows}
+
     def _look_at_texts(self) -> None:
         if self.texts is not None and self.rows.text is not None:
             self.rows.text.copy_(self.texts())
