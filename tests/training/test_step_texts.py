@@ -51,8 +51,7 @@ def test_a_transformer_gets_all_texts_in_one_call(tmp_path: Path) -> None:
         torch.testing.assert_close(vectors, alone, atol=1e-5, rtol=0)
     # The gradient of the weights, too: nothing is lost between the sets.
     names = dict(encoder.named_parameters())
-    together = torch.autograd.grad(sum((n + 1) * v[:, 0].sum() for n, v in enumerate(found)), names.values())  # type: ignore[arg-type]  # a sum of tensors
-    apart = torch.autograd.grad(sum((n + 1) * v[:, 0].sum() for n, v in enumerate(expected)), names.values())  # type: ignore[arg-type]  # a sum of tensors
+    together, apart = (torch.autograd.grad([(n + 1) * v[:, 0].sum() for n, v in enumerate(sets)], list(names.values())) for sets in (found, expected))
     for name, one, other in zip(names, together, apart, strict=True):
         torch.testing.assert_close(one, other, atol=1e-3, rtol=1e-3, msg=name)
 
