@@ -4,6 +4,8 @@
 
 Training is whole steps: documents, labels, anchors, losses, Adam. Bare is forward and backward of the same module on
 the very batches that these steps sent through it, with nothing around; and the same with Adam. Both in the same precision (bf16 on a GPU).
+Steps follow each other without a wait, as they do in training: what the CPU prepares while a GPU is at work costs nothing. A block of
+training steps and the same block of the bare encoder take turns; their ratio is the median over blocks, so that a machine that is shared slows both.
 What happens between epochs (negatives and clusters are looked up, edges pruned) is not counted. Texts per second count every text once that
 is encoded in a step.
 """
@@ -11,11 +13,11 @@ is encoded in a step.
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from benchmarks.record import write_result
 from longtail import api
 from longtail.data.read import read
 from longtail.nn.batches import TensorBatch
+from longtail.nn.encoded import Encoder
 from longtail.recipes.ramen import Ramen
 from longtail.recipes.two_towers import TwoTowersRecipe
 from longtail.training.optimisers import ModelAdam
@@ -35,26 +38,24 @@ from longtail.training.run import Run
 from longtail.training.stage_fit import adapted_batch
 from longtail.training.two_towers import TwoTowers
 
-WARM_UP = 3
+# Steps before the clock runs: memory is found, kernels are loaded.
+WARM_UP = 10
+BLOCKS = 3
 
 
 def measure(objective: TwoTowers, batch: int, steps: int, rate: float = 1e-5) -> dict[str, Any]:
-    """Seconds per step (medians) and texts per second: in training, of the bare encoder, and of it with Adam."""
+    """Seconds per step and texts per second: in training, of the bare encoder, and of it with Adam. steps: of each block."""
     device = objective.documents.device
     objective.begins(0, 1)
     rng = np.random.default_rng(0)
     order = objective.order(rng)
     sent: list[list[TensorBatch]] = []
-    hook = objective.encoder.register_forward_pre_hook(lambda _, inputs: sent[-1].append(inputs[0]))
+    adam = ModelAdam(objective.encoder)
 
     def train(step: int) -> None:
         sent.append([])
         rows = np.take(order, np.arange(step * batch, (step + 1) * batch), mode="wrap")
         objective.step(rows, rng, rate)
-
-    in_training = timed(train, steps, device)
-    hook.remove()
-    adam = ModelAdam(objective.encoder)
 
     def bare(step: int, with_adam: bool) -> None:
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
@@ -65,31 +66,47 @@ def measure(objective: TwoTowers, batch: int, steps: int, rate: float = 1e-5) ->
         else:
             objective.encoder.zero_grad(set_to_none=True)
 
-    alone = timed(lambda step: bare(step, False), steps, device)
-    with_adam = timed(lambda step: bare(step, True), steps, device)
-    lengths = [lengths for step in sent[WARM_UP:] for texts in step for lengths in texts.need_lengths().tolist()]
-    texts = len(lengths) / steps
+    def seconds_of(block: range) -> tuple[float, float, float]:
+        with watched(objective.encoder, lambda texts: sent[-1].append(texts)):
+            in_training = seconds(train, block, device)
+        return in_training, seconds(lambda step: bare(step, False), block, device), seconds(lambda step: bare(step, True), block, device)
+
+    seconds_of(range(WARM_UP))
+    blocks = np.array([seconds_of(range(WARM_UP + number * steps, WARM_UP + (number + 1) * steps)) for number in range(BLOCKS)])
+    lengths = [length for step in sent[WARM_UP:] for texts in step for length in texts.need_lengths().tolist()]
+    texts = len(lengths) / len(blocks) / steps
+    by_name = dict(zip(("training", "bare", "bare_with_adam"), np.median(blocks, axis=0).tolist(), strict=True))
     return {
         "documents_per_step": batch,
         "texts_per_step": texts,
+        "calls_per_step": float(np.mean([len(step) for step in sent[WARM_UP:]])),
         "mean_tokens": float(np.mean(lengths)),
-        "seconds_per_step": {"training": in_training, "bare": alone, "bare_with_adam": with_adam},
-        "texts_per_second": {"training": texts / in_training, "bare": texts / alone, "bare_with_adam": texts / with_adam},
-        "share_of_bare": alone / in_training,
-        "share_of_bare_with_adam": with_adam / in_training,
+        "seconds_per_step": by_name,
+        "texts_per_second": {name: texts / value for name, value in by_name.items()},
+        "share_of_bare": float(np.median(blocks[:, 1] / blocks[:, 0])),
+        "share_of_bare_with_adam": float(np.median(blocks[:, 2] / blocks[:, 0])),
+        "share_of_bare_by_block": (blocks[:, 1] / blocks[:, 0]).tolist(),
     }
 
 
-def timed(step: Callable[[int], None], steps: int, device: torch.device) -> float:
-    """The median of seconds per step, after some that do not count."""
-    seconds = []
-    for number in range(WARM_UP + steps):
-        wait(device)
-        started = time.perf_counter()
+@contextmanager
+def watched(encoder: Encoder, told: Callable[[TensorBatch], None]) -> Iterator[None]:
+    """Tell of every batch that goes through."""
+    hook = encoder.register_forward_pre_hook(lambda _, inputs: told(inputs[0]))
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def seconds(step: Callable[[int], None], block: range, device: torch.device) -> float:
+    """Per step, over a block of them."""
+    wait(device)
+    started = time.perf_counter()
+    for number in block:
         step(number)
-        wait(device)
-        seconds.append(time.perf_counter() - started)
-    return statistics.median(seconds[WARM_UP:])
+    wait(device)
+    return (time.perf_counter() - started) / len(block)
 
 
 def wait(device: torch.device) -> None:
@@ -119,7 +136,14 @@ def main(arguments: Sequence[str]) -> None:
     for name, value in found.items():
         print(f"{name:<26}{value}")
     if options.json:
-        config = {"recipe": options.recipe, "set": options.set, "checkpoint": Path(options.checkpoint).name, "device": run.device, "steps": options.steps}
+        config = {
+            "recipe": options.recipe,
+            "set": options.set,
+            "checkpoint": Path(options.checkpoint).name,
+            "device": run.device,
+            "steps": options.steps,
+            "blocks": BLOCKS,
+        }
         command = f"python -m benchmarks.encoder_speed {data.name} --recipe {options.recipe} {' '.join(f'--set {each}' for each in options.set)}"
         write_result(options.json, "encoder_speed", found, command, data.digest, 0, config)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,9 @@ from longtail.nn.batches import Documents
 from longtail.nn.encoded import encode_all
 from longtail.nn.transformer import Transformer
 from longtail.training.objectives import training_vectors
+from longtail.training.prepare import prepare
+from longtail.training.progress import SilentDisplay
+from longtail.training.run import Run
 from longtail.types import Batch
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -51,6 +55,30 @@ def test_vectors_are_those_of_the_frozen_twin(checkpoint: Checkpoint, monkeypatc
     rounded = training_vectors(encoder.eval(), Documents(batch, "cuda"), np.arange(700)).detach().cpu().numpy()
     np.testing.assert_allclose(rounded, expected, atol=0.15)
     assert not rounded[batch.is_empty()].any()
+
+
+def test_attention_needs_no_plan_for_a_new_number_of_texts(checkpoint: Checkpoint) -> None:
+    encoder = Transformer(checkpoint).cuda()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        torch.autograd.backward(training_vectors(encoder, Documents(texts(300), "cuda"), np.arange(300)).sum())
+    names = {event.key for event in profile.key_averages()}
+    assert any("scaled_dot_product" in name for name in names)
+    assert not any("cudnn_attention" in name for name in names)
+
+
+def test_steps_do_not_wait_for_the_gpu(folder: Path, planted_with_graphs: Dataset, tmp_path: Path) -> None:
+    recipe: Any = api.make_recipe("ramen", assignments=[f"features.checkpoint={folder}", "features.length=10"])
+    ready = prepare(planted_with_graphs, recipe.config.features)
+    run = Run(tmp_path, seed=0, device="cuda", display=SilentDisplay())
+    objective = recipe.base.objective(ready, run, recipe.regularisers(ready, run))
+    objective.begins(0, 1)
+    rng = np.random.default_rng(0)
+    objective.step(np.arange(objective.size), rng, 1e-4)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        objective.step(np.arange(objective.size), rng, 1e-4)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.mark.parametrize("recipe", ["ance", "ramen"])

@@ -66,7 +66,7 @@ def test_every_base_and_ramen_over_it_take_a_transformer(base: str, folder: Path
 
 @pytest.mark.claim("R2")
 def test_without_weight_graphs_change_nothing(folder: Path, planted_with_graphs: Dataset, tmp_path: Path) -> None:
-    """Dropout has a stream of its own for anchors: bit for bit the base's model."""
+    """No anchor goes through the encoder, and so dropout is the base's: bit for bit the base's model."""
     short = ("train.epochs=2", "train.refresh=1")
     api.train(planted_with_graphs, tmp_path / "plain", api.make_recipe("ance", assignments=settings(folder, *short)), device="cpu")
     silent = settings(folder, *short, "base=ance", "bandit.enabled=false", "bandit.fixed=0", "regularise.warm_up=1")

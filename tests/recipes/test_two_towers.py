@@ -203,13 +203,13 @@ def test_documents_kept_apart_are_not_trained_on(ready: TrainingSet) -> None:
     found = objective(ready, heldout=held)
     assert found.size == int((~held).sum())
     seen: list[int] = []
-    inner = found._task
+    inner = found._pool
 
     def spy(rows: Any, rng: Any) -> Any:
         seen.extend(rows.tolist())
         return inner(rows, rng)
 
-    found._task = spy  # type: ignore[method-assign]  # to see what is trained on
+    found._pool = spy  # type: ignore[method-assign]  # to see what is trained on
     found.step(np.arange(found.size), np.random.default_rng(0), 0.01)
     assert set(seen) == set(np.flatnonzero(~held).tolist())
     seen.clear()

@@ -18,6 +18,7 @@ from longtail.nn.unit_encoder import UnitEncoder
 from longtail.training import regularisers as module
 from longtail.training.bandit import BanditConfig, WeightBandit
 from longtail.training.regularisers import AnchorSet, BatchVectors, RegulariserConfig, Regularisers, term_names
+from longtail.training.step_texts import vectors_together
 from longtail.types import Batch
 
 WIDTH = 6
@@ -48,6 +49,12 @@ def unit(rng: np.random.Generator, n: int) -> Any:
 ENCODER = UnitEncoder(GivenVectors(WIDTH))
 
 
+def losses_of(found: Regularisers, encoder: Any, vectors: BatchVectors, wanted: Any) -> list[Any]:
+    """Every R of a step where `wanted` terms have the weight 1, the others 0."""
+    step = found.draw({side: numbers for side, (numbers, _) in vectors.items.items()}, np.append(1.0, wanted))
+    return list(found.losses(vectors, step, vectors_together(encoder, found.texts(step))))
+
+
 @pytest.mark.claim("R5")
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.floats(0, 0.6))
@@ -64,20 +71,20 @@ def test_negatives_are_never_edges_and_items_without_anchors_take_no_part(seed: 
     vectors = BatchVectors({"documents": (rows, torch.from_numpy(unit(rng, 8))), "labels": (labels, torch.from_numpy(unit(rng, 4)))})
     seen: list[Any] = []
     pools: list[Any] = []
-    anchor_vectors = module.anchor_vectors
+    texts = found.texts
 
     def spy(similarity: Any, positive: Any, negative: Any, **_: Any) -> Any:
         seen.append((positive.numpy(), negative.numpy()))
         return similarity.sum() * 0
 
-    def recorded(encoder: Any, texts: Any, pool: Any, seed: int) -> Any:
-        pools.append(pool)
-        return anchor_vectors(encoder, texts, pool, seed)
+    def recorded(step: Any) -> Any:
+        pools.extend(part.pool for part in step.sets)
+        return texts(step)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "triplet_loss", spy)
-        patch.setattr(module, "anchor_vectors", recorded)
-        losses = found.losses(ENCODER, vectors, np.ones(2, bool))
+        patch.setattr(found, "texts", recorded)
+        losses = losses_of(found, ENCODER, vectors, np.ones(2, bool))
     current: dict[str, Any] = {side: found.sets[0].current[side].toarray() > 0 for side in graph.sides}
     whole: dict[str, Any] = {side: edges.toarray() for side, edges in graph.sides.items()}
     for (name, numbers), loss in zip((("documents", rows), ("labels", labels)), losses, strict=True):
@@ -100,7 +107,7 @@ def test_the_negatives_of_a_known_batch() -> None:
     found.sets[0].kept["documents"].copy_(torch.tensor([1, 0, 1], dtype=torch.uint8))
     found.sets[0].begin_epoch(np.random.default_rng(0))
     x = torch.nn.functional.normalize(torch.tensor([[0.0, 1, 0, 0, 0, 0], [1.0, 1, 0, 0, 0, 0], [1.0, 0, 0, 0, 0, 0]]), dim=1)
-    (loss,) = found.losses(ENCODER, BatchVectors({"documents": (np.arange(3), x)}), np.ones(1, bool))
+    (loss,) = losses_of(found, ENCODER, BatchVectors({"documents": (np.arange(3), x)}), np.ones(1, bool))
     # Item 0 has no negative in the pool {0, 1}; item 1 has anchor 0, as near as its own: a violation of 0.5; item 2 is not counted.
     assert loss is not None
     assert float(loss) == pytest.approx(0.5 / 2)
@@ -137,7 +144,7 @@ def test_pruning_in_the_batch_masks_positives_that_are_unlike() -> None:
 
     def loss(epoch: int) -> float:
         found.begin_epoch(epoch, encoder, nothing, nothing)
-        (value,) = found.losses(encoder, BatchVectors({"documents": (np.arange(2), x)}), np.ones(1, bool))
+        (value,) = losses_of(found, encoder, BatchVectors({"documents": (np.arange(2), x)}), np.ones(1, bool))
         assert value is not None
         return float(value)
 
@@ -152,14 +159,14 @@ def test_a_term_of_weight_zero_is_not_computed_and_changes_no_other_stream() -> 
     vectors = BatchVectors({"documents": (np.arange(10), torch.from_numpy(unit(rng, 10))), "labels": (np.arange(5), torch.from_numpy(unit(rng, 5)))})
     found, _ = made(graphs, texts)
     before = torch.get_rng_state()
-    whole = found.losses(ENCODER, vectors, np.array([True, True, True, True]))
-    part = found.losses(ENCODER, vectors, np.array([False, False, True, True]))
+    whole = losses_of(found, ENCODER, vectors, np.array([True, True, True, True]))
+    part = losses_of(found, ENCODER, vectors, np.array([False, False, True, True]))
     assert torch.equal(before, torch.get_rng_state())
     assert part[:2] == [None, None]
     assert [float(a) for a in whole[2:] if a is not None] == [float(b) for b in part[2:] if b is not None]
     off, _ = made(graphs, texts, fixed=0.0)
     task = torch.tensor(1.25, requires_grad=True)
-    assert float(off.objective(task, ENCODER, vectors).detach()) == 1.25
+    assert float(off.objective_of(task, ENCODER, vectors).detach()) == 1.25
 
 
 @pytest.mark.parametrize("reward", ["objective", "task", "heldout"])
@@ -170,7 +177,7 @@ def test_a_block_ends_with_a_log_line_and_a_lesson(reward: str) -> None:
     vectors = BatchVectors({"documents": (np.arange(10), torch.from_numpy(unit(rng, 10)))})
     totals = []
     for task in (1.0, 2.0, 3.0, 5.0):
-        totals.append(float(found.objective(torch.tensor(task), ENCODER, vectors)))
+        totals.append(float(found.objective_of(torch.tensor(task), ENCODER, vectors)))
         found.end_step(lambda: 7.0)
     (event, first), (_, second) = logged
     assert event == "bandit"
@@ -193,7 +200,7 @@ def test_it_goes_on_from_its_state() -> None:
     def steps(found: Regularisers, numbers: range) -> list[float]:
         values = []
         for number in numbers:
-            values.append(float(found.objective(torch.tensor(float(number)), ENCODER, vectors)))
+            values.append(float(found.objective_of(torch.tensor(float(number)), ENCODER, vectors)))
             found.end_step(lambda: 0.0)
         return values
 
@@ -210,7 +217,7 @@ def test_only_the_hardest_negatives_count() -> None:
     vectors = BatchVectors({"documents": (np.arange(10), torch.from_numpy(unit(rng, 10)))})
     values = []
     for hardest in (0, 1):
-        (loss,) = made([graph], [texts], RegulariserConfig(hardest=hardest))[0].losses(ENCODER, vectors, np.ones(1, bool))
+        (loss,) = losses_of(made([graph], [texts], RegulariserConfig(hardest=hardest))[0], ENCODER, vectors, np.ones(1, bool))
         assert loss is not None
         values.append(float(loss))
     assert values[1] > values[0], "the mean over the hardest violation is larger than over all"
@@ -225,7 +232,7 @@ def test_dropout_of_anchors_has_a_stream_of_its_own() -> None:
     values = []
     for seed in (1, 2):
         torch.manual_seed(seed)
-        (loss,) = found.losses(encoder, vectors, np.ones(1, bool))
+        (loss,) = losses_of(found, encoder, vectors, np.ones(1, bool))
         assert loss is not None
         values.append(float(loss))
     assert values[0] == values[1]

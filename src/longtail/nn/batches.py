@@ -6,6 +6,7 @@ once and then gives out rows, so that an epoch on a GPU copies nothing but row p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from longtail.types import I64, Batch, Csr
 
@@ -65,6 +66,14 @@ class TensorBatch:
     dense: Tensor | None = None
     tokens: Tensor | None = None
     lengths: I64 | None = None
+
+    @staticmethod
+    def joined(batches: Sequence[TensorBatch]) -> TensorBatch:
+        """The token sequences of all, in order."""
+        tokens = [batch.need_tokens() for batch in batches]
+        width = max(each.shape[1] for each in tokens)
+        padded = [each if each.shape[1] == width else nn.functional.pad(each, (0, width - each.shape[1]), value=-1) for each in tokens]
+        return TensorBatch(tokens=torch.cat(padded), lengths=np.concatenate([batch.need_lengths() for batch in batches]))
 
     def need_sparse(self) -> Bags:
         assert self.sparse is not None, "the encoder reads sparse features, the batch has none"

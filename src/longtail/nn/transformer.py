@@ -8,9 +8,12 @@ Shapes: B texts, T tokens, D numbers per vector, H heads.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import gelu, scaled_dot_product_attention
 
 from longtail.engine.checkpoint import Checkpoint
@@ -22,6 +25,8 @@ from longtail.types import I64
 # Texts of like length go through together. More groups pad less, but each is a pass of its own: with fewer tokens a GPU waits for its launches.
 _STEP = 8
 _FEWEST_TOKENS = {"cpu": 1024, "cuda": 8192}
+# Texts per pass and tokens per text are multiples of these. No two steps have as many texts: a GPU would look for kernels and memory in each.
+_MULTIPLES = {"cpu": (1, 1), "cuda": (64, 8)}
 # Beyond so many there is nothing to gain, and memory to lose.
 _MOST_TOKENS = 1 << 16
 
@@ -35,10 +40,10 @@ class Layer(nn.Module):
         self.between, self.after = nn.LayerNorm(width, epsilon), nn.LayerNorm(width, epsilon)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x_BTD: Tensor, there_BT: Tensor) -> Tensor:
+    def forward(self, x_BTD: Tensor, mask_B11T: Tensor) -> Tensor:
         count, length, width = x_BTD.shape
         q, k, v = self.inputs(x_BTD).view(count, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
-        mixed = scaled_dot_product_attention(q, k, v, attn_mask=there_BT[:, None, None, :], dropout_p=self.attention_dropout if self.training else 0.0)
+        mixed = scaled_dot_product_attention(q, k, v, attn_mask=mask_B11T, dropout_p=self.attention_dropout if self.training else 0.0)
         mixed_BTD = mixed.transpose(1, 2).reshape(count, length, width)
         x_BTD = self.between(x_BTD + self.dropout(self.outputs(mixed_BTD)))
         found: Tensor = self.after(x_BTD + self.dropout(self.down(gelu(self.up(x_BTD)))))
@@ -47,6 +52,8 @@ class Layer(nn.Module):
 
 class Transformer(Encoder):
     """Vectors of either sign. A text without tokens stays zero. Starts from a pretrained checkpoint."""
+
+    together = True
 
     def __init__(self, start: Checkpoint) -> None:
         super().__init__()
@@ -65,23 +72,49 @@ class Transformer(Encoder):
 
     def forward(self, batch: TensorBatch) -> Encoded:
         tokens_BT, lengths = batch.need_tokens(), batch.need_lengths()
-        groups = groups_by_length(lengths, _FEWEST_TOKENS[tokens_BT.device.type])
+        device = tokens_BT.device
+        groups = groups_by_length(lengths, _FEWEST_TOKENS[device.type])
         found = [tokens_BT.new_zeros((0, self.width), dtype=torch.float32)]
-        found += [self._means(tokens_BT[sent(rows, tokens_BT.device), : int(lengths[rows].max())]) for rows in groups]
+        with attention_kernels(device):
+            for rows in groups:
+                padded, width = even_sizes(rows, int(lengths[rows].max()), device)
+                found.append(self._means(tokens_BT[sent(padded, device), :width])[: len(rows)])
         places = np.concatenate([np.zeros(0, np.int64), *groups])
-        x_BD = torch.zeros((len(lengths), self.width), device=tokens_BT.device).index_copy(0, sent(places, tokens_BT.device), torch.cat(found))
+        x_BD = torch.zeros((len(lengths), self.width), device=device).index_copy(0, sent(places, device), torch.cat(found))
         return Encoded(x_BD, x_BD)
 
     def _means(self, tokens_BT: Tensor) -> Tensor:
         there_BT = tokens_BT >= 0
         x_BTD = nn.functional.embedding(tokens_BT.clamp(min=0), self.words) + self.positions[: tokens_BT.shape[1]]
         x_BTD = self.dropout(self.norm(x_BTD))
+        mask_B11T = attention_mask(there_BT)
         for layer in self.layers:
-            x_BTD = layer(x_BTD, there_BT)
+            x_BTD = layer(x_BTD, mask_B11T)
         # A sum, not a product of matrices: autocast would round that to bf16.
         kept_BT = there_BT.float()
         means: Tensor = (x_BTD.float() * kept_BT[:, :, None]).sum(dim=1) / kept_BT.sum(dim=1, keepdim=True)
         return means
+
+
+def attention_mask(there_BT: Tensor) -> Tensor:
+    """(B, 1, 1, T), what is added to scores: 0 or -inf, in the type of the products. Of truth values each layer would make one anew."""
+    kind = there_BT.device.type
+    mask_BT = torch.where(there_BT, 0.0, -torch.inf).to(torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float32)
+    return mask_BT[:, None, None, :]
+
+
+def attention_kernels(device: torch.device) -> AbstractContextManager[None]:
+    """On a GPU: not those of cuDNN. torch prefers them on Hopper, but they plan for tens of milliseconds for each new number of texts."""
+    if device.type == "cpu":
+        return nullcontext()
+    kernels: AbstractContextManager[None] = sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
+    return kernels
+
+
+def even_sizes(rows: I64, longest: int, device: torch.device) -> tuple[I64, int]:
+    """Rows with the last one repeated, and tokens per text, both up to a multiple of `_MULTIPLES`. A repeated text is real: nothing of it is NaN."""
+    texts, tokens = _MULTIPLES[device.type]
+    return np.pad(rows, (0, -len(rows) % texts), mode="edge"), -(-longest // tokens) * tokens
 
 
 def groups_by_length(lengths: I64, fewest: int) -> list[I64]:

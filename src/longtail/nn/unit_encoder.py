@@ -14,7 +14,7 @@ class UnitEncoder(Encoder):
     def __init__(self, encoder: Encoder, block: nn.Module | None = None) -> None:
         super().__init__()
         self.encoder, self.block = encoder, block
-        self.width = encoder.width
+        self.width, self.together = encoder.width, encoder.together
 
     def forward(self, batch: TensorBatch) -> Encoded:
         encoded: Encoded = self.encoder(batch)

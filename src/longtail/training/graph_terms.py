@@ -16,8 +16,9 @@ from longtail.nn.encoded import Encoder
 from longtail.nn.unit_encoder import UnitEncoder
 from longtail.training.objectives import prefixed
 from longtail.training.prepare import TrainingSet
-from longtail.training.regularisers import BatchVectors, Regularisers, anchor_vectors
+from longtail.training.regularisers import BatchVectors, Regularisers
 from longtail.training.run import Run
+from longtail.training.step_texts import Wanted, vectors_together
 from longtail.types import I64, Csr
 
 
@@ -55,10 +56,10 @@ class GraphTerms:
             rng = self._rng_for("labels of regularisers", self.regularisers.steps)
             chosen = np.unique(drawn(self.targets, rows, rng))
             chosen = chosen[chosen >= 0]
-            items["labels"] = chosen, anchor_vectors(self.encoder, self.labels, chosen, int(rng.integers(2**63 - 1)))
+            items["labels"] = chosen, vectors_together(self.encoder, [Wanted(self.labels, chosen, int(rng.integers(2**63 - 1)))])[0]
         elif "labels" in self._sides:
             items["labels"] = np.zeros(0, np.int64), x_BD.new_zeros((0, x_BD.shape[1]))
-        return self.regularisers.objective(loss.detach().float(), self.encoder, BatchVectors(items))
+        return self.regularisers.objective_of(loss.detach().float(), self.encoder, BatchVectors(items))
 
     def after_step(self) -> None:
         self.regularisers.end_step(_no_heldout)

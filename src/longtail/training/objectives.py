@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from longtail.nn.batches import DeviceCsr, Documents
+from longtail.nn.batches import DeviceCsr, Documents, TensorBatch
 from longtail.nn.classifiers import OneVsAll
 from longtail.nn.encoded import Encoded, Encoder
 from longtail.nn.full import FullRows, full_gradients
@@ -181,8 +181,13 @@ class ComposedCandidates:
 
 def training_vectors(encoder: Encoder, documents: Documents, rows: I64) -> Tensor:
     """(B, D) float32 vectors that classifiers read; products inside in bf16 on a GPU."""
-    with torch.autocast(documents.device.type, dtype=torch.bfloat16, enabled=documents.device.type == "cuda"):
-        encoded: Encoded = encoder(documents.rows(rows))
+    return batch_vectors(encoder, documents.rows(rows), documents.device)
+
+
+def batch_vectors(encoder: Encoder, batch: TensorBatch, device: torch.device) -> Tensor:
+    """`training_vectors` of a batch on this device."""
+    with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
+        encoded: Encoded = encoder(batch)
     return encoded.score.float()
 
 

@@ -5,14 +5,15 @@
 Paper: RAMEN Sec. 3. The encoder is all that is changed: nothing here is part of a trained model.
 
 Everything random here comes from generators of its own, and a term of weight 0 is not computed: with all weights 0 a training
-is that of the base method, bit for bit.
+is that of the base method, bit for bit. (Dropout of anchors shares the base's stream where all texts go through a transformer in one call; with all
+weights 0 no anchor does.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -24,8 +25,9 @@ from longtail.graph.edges import capped, drawn, edge_cosines, linked, selected
 from longtail.nn.batches import Documents, sent
 from longtail.nn.encoded import Encoder, encode_all
 from longtail.nn.triplets import triplet_loss
-from longtail.training.bandit import WeightBandit
-from longtail.training.objectives import prefixed, training_vectors
+from longtail.training.bandit import F64, WeightBandit
+from longtail.training.objectives import prefixed
+from longtail.training.step_texts import Wanted, vectors_together
 from longtail.types import F32, I64
 
 # Shares of pruned edges beyond which pruning does not do what it is for.
@@ -49,6 +51,28 @@ class BatchVectors:
     """The unit vectors of one step by side, with the numbers of the items they belong to."""
 
     items: dict[Side, tuple[I64, Tensor]]
+
+
+@dataclass(frozen=True)
+class DrawnAnchors:
+    """What a step needs of one set.
+
+    positives: per side (B,) the anchor that was drawn for each item, -1 for none.  asked: sides whose term is wanted.
+    pool: (U,) different anchors of these sides, ascending.  seed: of their dropout.
+    """
+
+    positives: dict[Side, I64]
+    asked: list[Side]
+    pool: I64
+    seed: int
+
+
+@dataclass(frozen=True)
+class DrawnStep:
+    """The anchors of a step, by set; and what the task and every term weigh in it."""
+
+    weights: F64
+    sets: list[DrawnAnchors]
 
 
 class AnchorSet:
@@ -130,34 +154,48 @@ class Regularisers:
 
     # ---- in a step ----
 
-    def objective(self, task: Tensor, encoder: Encoder, vectors: BatchVectors) -> Tensor:
-        """J of a step: a scalar that gradients flow through."""
-        weights = self.bandit.tried()
-        total = task * float(weights[0])
-        losses = self.losses(encoder, vectors, weights[1:] > 0)
-        for weight, loss in zip(weights[1:], losses, strict=True):
+    def draw(self, items: dict[Side, I64], weights: F64 | None = None) -> DrawnStep:
+        """Anchors for the items of a step, given by number.  weights: of the task and all terms; None: those of the block at work."""
+        weights = self.bandit.tried() if weights is None else weights
+        rng, terms = self._rng_for("anchors", int(self._count)), iter(weights[1:])
+        return DrawnStep(weights, [self._draw(anchors, items, [side for side in anchors.graph.sides if next(terms) > 0], rng) for anchors in self.sets])
+
+    def _draw(self, anchors: AnchorSet, items: dict[Side, I64], asked: list[Side], rng: np.random.Generator) -> DrawnAnchors:
+        # Drawn whether wanted or not: a weight does not change what other terms get.
+        positives = {side: drawn(anchors.current[side], items[side], rng) for side in anchors.graph.sides}
+        seed = int(rng.integers(2**63 - 1))
+        pool = np.unique(np.concatenate([np.zeros(0, np.int64), *(positives[side] for side in asked)]))
+        return DrawnAnchors(positives, asked, pool[pool >= 0], seed)
+
+    def texts(self, step: DrawnStep) -> list[Wanted]:
+        """The anchors whose vectors `objective` needs, a part for each set that has any."""
+        return [Wanted(anchors.texts, part.pool, part.seed) for anchors, part in zip(self.sets, step.sets, strict=True) if len(part.pool)]
+
+    def objective(self, task: Tensor, vectors: BatchVectors, step: DrawnStep, of_anchors: Sequence[Tensor]) -> Tensor:
+        """J of a step: a scalar that gradients flow through.  of_anchors: the vectors of `texts`."""
+        total = task * float(step.weights[0])
+        losses = self.losses(vectors, step, of_anchors)
+        for weight, loss in zip(step.weights[1:], losses, strict=True):
             if loss is not None:
                 total = total + float(weight) * loss
-        values = [total, task, *(loss if loss is not None else torch.zeros_like(task) for loss in losses)]
-        self._sums += torch.stack([value.detach().double() for value in values])
+        nothing = torch.zeros_like(task)
+        self._sums += torch.stack([total, task, *(nothing if loss is None else loss for loss in losses)]).detach().double()
         return total
 
-    def losses(self, encoder: Encoder, vectors: BatchVectors, wanted: Any) -> list[Tensor | None]:
+    def objective_of(self, task: Tensor, encoder: Encoder, vectors: BatchVectors) -> Tensor:
+        """`objective` where items have their vectors already: anchors are drawn and encoded here."""
+        step = self.draw({side: numbers for side, (numbers, _) in vectors.items.items()})
+        return self.objective(task, vectors, step, vectors_together(encoder, self.texts(step)))
+
+    def losses(self, vectors: BatchVectors, step: DrawnStep, of_anchors: Sequence[Tensor]) -> list[Tensor | None]:
         """R of every term, in the order of `terms`; None where it is not wanted, or no item of the batch has an anchor."""
-        rng = self._rng_for("anchors", int(self._count))
         found: list[Tensor | None] = []
-        places = iter(range(len(self.terms)))
-        for anchors in self.sets:
-            # Drawn whether wanted or not: a weight does not change what other terms get.
-            positives = {side: drawn(anchors.current[side], vectors.items[side][0], rng) for side in anchors.graph.sides}
-            seed = int(rng.integers(2**63 - 1))
-            asked = [side for side in anchors.graph.sides if wanted[next(places)]]
-            pool = np.unique(np.concatenate([np.zeros(0, np.int64), *(positives[side] for side in asked)]))
-            pool = pool[pool >= 0]
-            of_anchors = anchor_vectors(encoder, anchors.texts, pool, seed) if len(pool) else None
+        encoded = iter(of_anchors)
+        for anchors, part in zip(self.sets, step.sets, strict=True):
+            z_UD = next(encoded) if len(part.pool) else None
             for side in anchors.graph.sides:
-                use = of_anchors is not None and side in asked and bool((positives[side] >= 0).any())
-                found.append(self._term(anchors, side, vectors, positives[side], pool, of_anchors) if use and of_anchors is not None else None)
+                use = z_UD is not None and side in part.asked and bool((part.positives[side] >= 0).any())
+                found.append(self._term(anchors, side, vectors, part.positives[side], part.pool, z_UD) if use and z_UD is not None else None)
         return found
 
     def _term(self, anchors: AnchorSet, side: Side, vectors: BatchVectors, positives: I64, pool: I64, of_anchors: Tensor) -> Tensor:
@@ -195,14 +233,6 @@ class Regularisers:
         kept = {f"kept.{place}.{side}": self.sets[place].kept[side] for place, side in self.terms}
         bandit = prefixed("bandit", {name: torch.from_numpy(array) for name, array in self.bandit.arrays.items()})
         return kept | bandit | {"sums": self._sums, "count": self._count}
-
-
-def anchor_vectors(encoder: Encoder, texts: Documents, pool: I64, seed: int) -> Tensor:
-    """(U, D) of the anchors in `pool`, with dropout from a stream of its own."""
-    device = texts.device
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
-        return training_vectors(encoder, texts, pool)
 
 
 def term_names(graphs: Sequence[AnchorGraph]) -> list[str]:

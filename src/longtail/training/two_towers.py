@@ -20,9 +20,10 @@ from longtail.search.label_pools import LabelPool, label_pool
 from longtail.search.negatives import ShortlistNegatives
 from longtail.search.shortlist import LabelIndex
 from longtail.training.gpu_index import GpuExactIndex
-from longtail.training.objectives import prefixed, trained_state, training_vectors
+from longtail.training.objectives import prefixed, trained_state
 from longtail.training.optimisers import ModelAdam
 from longtail.training.regularisers import BatchVectors, Regularisers
+from longtail.training.step_texts import Wanted, vectors_together
 from longtail.types import F32, I64, BoolArray, Csr
 
 PairLoss: TypeAlias = Literal["triplet", "softmax", "logistic"]
@@ -116,21 +117,29 @@ class TwoTowers:
     # ---- in a step ----
 
     def step(self, rows: I64, rng: np.random.Generator, rate: float) -> Tensor:
-        task, vectors = self._task(self._trained[rows], rng)
-        total = task if self.regularisers is None else self.regularisers.objective(task, self.encoder, vectors)
+        total = self._objective(self._trained[rows], rng)
         torch.autograd.backward(total)
         self.adam.step(rate)
         if self.regularisers is not None:
             self.regularisers.end_step(self.heldout_loss)
         return total.detach()
 
-    def _task(self, rows: I64, rng: np.random.Generator) -> tuple[Tensor, BatchVectors]:
-        pool = label_pool(rows, self.task.targets, self.task.forbidden, rng, self._others(rows, rng))
-        x_BD = training_vectors(self.encoder, self.documents, rows)
-        z_UD = training_vectors(self.encoder, self.labels, pool.labels)
+    def _objective(self, rows: I64, rng: np.random.Generator) -> Tensor:
+        """The loss of the task, with that of graphs."""
+        pool = self._pool(rows, rng)
+        texts = [Wanted(self.documents, rows), Wanted(self.labels, pool.labels)]
+        if self.regularisers is None:
+            x_BD, z_UD = vectors_together(self.encoder, texts)
+            return pair_loss(x_BD, z_UD, pool, self.task)
         chosen = pool.chosen
+        step = self.regularisers.draw({"documents": rows, "labels": pool.labels[chosen]})
+        x_BD, z_UD, *of_anchors = vectors_together(self.encoder, [*texts, *self.regularisers.texts(step)])
         of_labels = z_UD.index_select(0, sent(chosen, z_UD.device))
-        return pair_loss(x_BD, z_UD, pool, self.task), BatchVectors({"documents": (rows, x_BD), "labels": (pool.labels[chosen], of_labels)})
+        vectors = BatchVectors({"documents": (rows, x_BD), "labels": (pool.labels[chosen], of_labels)})
+        return self.regularisers.objective(pair_loss(x_BD, z_UD, pool, self.task), vectors, step, of_anchors)
+
+    def _pool(self, rows: I64, rng: np.random.Generator) -> LabelPool:
+        return label_pool(rows, self.task.targets, self.task.forbidden, rng, self._others(rows, rng))
 
     def _others(self, rows: I64, rng: np.random.Generator) -> I64 | None:
         """Labels beside those that were chosen for the documents of a step."""
@@ -151,7 +160,9 @@ class TwoTowers:
         """The loss of the task on documents kept apart, always against the same labels."""
         self.encoder.eval()
         try:
-            return float(self._task(self._heldout, self._rng_for("labels of documents kept apart", 0))[0])
+            pool = self._pool(self._heldout, self._rng_for("labels of documents kept apart", 0))
+            x_BD, z_UD = vectors_together(self.encoder, [Wanted(self.documents, self._heldout), Wanted(self.labels, pool.labels)])
+            return float(pair_loss(x_BD, z_UD, pool, self.task))
         finally:
             self.encoder.train()
 
