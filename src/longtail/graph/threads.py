@@ -54,9 +54,10 @@ def on_threads(work: Callable[[Piece], Result], pieces: Sequence[Piece]) -> list
     """
     import numba
 
+    layers: Any = numba
     threads = min(len(pieces), numba.get_num_threads())
     # The one layer of numba's that ends the process when two threads call kernels at once.
-    if threads < 2 or numba.threading_layer() == "workqueue":
+    if threads < 2 or layers.threading_layer() == "workqueue":
         return list(map(work, pieces))
     waiting, results = deque(enumerate(pieces)), {}
 
