@@ -41,7 +41,9 @@ def numbers(seed: int, *shape: int) -> F32:
 
 
 def direct() -> IndexedRows:
-    return IndexedRows(FrozenBag(numbers(0, WORDS, WIDTH)), ResidualMap(numbers(1, WIDTH, WIDTH) / 16), ExactIndex(numbers(2, LABELS, WIDTH + 1), "dot"))
+    return IndexedRows(
+        FrozenBag(numbers(0, WORDS, WIDTH)), ResidualMap(numbers(1, WIDTH, WIDTH) / np.float32(16)), ExactIndex(numbers(2, LABELS, WIDTH + 1), "dot")
+    )
 
 
 def eclare() -> ClusterModel:
@@ -51,8 +53,8 @@ def eclare() -> ClusterModel:
         return csr_array((rng.random((n, n)) * (rng.random((n, n)) < 0.03) + np.eye(n)).astype(np.float32))
 
     beam = ClusterBeam(numbers(3, 120, WIDTH + 1), rng.integers(0, 120, LABELS).astype(np.int32), edges(120), beam=15, game_mix=0.5)
-    maps = [EmbeddingMap(numbers(seed, WIDTH, WIDTH) / 16) for seed in (6, 7)]
-    return ClusterModel(FrozenSum(numbers(0, WORDS, WIDTH)), *maps, beam, Classifier(numbers(4, LABELS, WIDTH)), edges(LABELS), game_mix=0.5)
+    first, second = (EmbeddingMap(numbers(seed, WIDTH, WIDTH) / np.float32(16)) for seed in (6, 7))
+    return ClusterModel(FrozenSum(numbers(0, WORDS, WIDTH)), first, second, beam, Classifier(numbers(4, LABELS, WIDTH)), edges(LABELS), game_mix=0.5)
 
 
 def sketched(model: IndexedRows) -> IndexedRows:
@@ -125,7 +127,8 @@ class Watched:
     """A ranker that notes how it was asked."""
 
     def __init__(self, ranker: Any) -> None:
-        self.ranker, self.asked = ranker, []
+        self.ranker = ranker
+        self.asked: list[tuple[int, int]] = []
 
     def rank(self, batch: Batch, k: int) -> TopK:
         self.asked.append((len(batch), numba.get_num_threads()))
@@ -175,7 +178,7 @@ def test_a_batch_is_split_over_threads_where_documents_stand_alone(texts: list[s
         pytest.skip("one processor")
     watched = Watched(model.bundle.ranker)
     monkeypatch.setattr("longtail.predictor.stands_alone", lambda ranker: alone)
-    model = Predictor(replace(model.bundle, ranker=watched))  # type: ignore[arg-type]  # a ranker that is never saved
+    model = Predictor(replace(model.bundle, ranker=watched))
     numba.set_num_threads(2)
     try:
         model.predict(texts, 3)
