@@ -57,15 +57,15 @@ def eclare() -> ClusterModel:
     return ClusterModel(FrozenSum(numbers(0, WORDS, WIDTH)), first, second, beam, Classifier(numbers(4, LABELS, WIDTH)), edges(LABELS), game_mix=0.5)
 
 
-def sketched(model: IndexedRows) -> IndexedRows:
+def sketched(model: IndexedRows, leaves: int = 0) -> IndexedRows:
     assert isinstance(model.index, PackedIndex)
-    return replace(model, index=SketchIndex.build(model.index).tuned(more=30))
+    return replace(model, index=SketchIndex.build(model.index, leaves=leaves, rng=np.random.default_rng(0)).tuned(more=30, effort=200))
 
 
 def models() -> dict[str, Any]:
     """Every packed model that is to be cut."""
     exact, clusters = Packer("int8").ranker(direct()), Packer("int4").ranker(eclare())
-    return {"exact": exact, "sketch": sketched(exact), "eclare": clusters, "ensemble": Ensemble((exact, clusters), depth=20)}
+    return {"exact": exact, "sketch": sketched(exact), "tree": sketched(exact, 25), "eclare": clusters, "ensemble": Ensemble((exact, clusters), depth=20)}
 
 
 MODELS = list(models())
