@@ -5,19 +5,27 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice, repeat
+from itertools import chain, islice, repeat
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from longtail.bundle import Bundle, LabelTable, open_bundle
 from longtail.config import nearest
 from longtail.data.dataset import Items
 from longtail.engine.indexed_rows import IndexedRows
+from longtail.engine.pieces import cut, stands_alone
 from longtail.engine.unit_encoder import FrozenUnit
 from longtail.errors import ConfigError
-from longtail.types import Batch, Context, ContextRanker, Csr, TopK
+from longtail.graph.threads import on_threads
+from longtail.persistence import StringTable
+from longtail.types import I64, Batch, Context, ContextRanker, Csr, TopK
+
+Answer = TypeVar("Answer")
+# Up to so many labels, each that was found is kept as a string: making it anew takes ten times as long. More would take too much memory.
+_KEPT = 1 << 17
 
 
 class Prediction(NamedTuple):
@@ -33,6 +41,7 @@ class Predictor:
 
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle
+        self._uids, self._names = _strings(bundle.labels.uids), _strings(bundle.labels.names)
 
     @classmethod
     def open(cls, path: str | Path, *, verify: bool = True) -> Predictor:
@@ -81,7 +90,12 @@ class Predictor:
         if not texts:
             return []
         context = self.context(len(texts), known_labels, anchors)
-        return self.named(self._ranked(self.bundle.featurizer.batch_of_texts(list(texts)), k, context))
+
+        def answered(part: slice) -> list[list[Prediction]]:
+            batch = self.bundle.featurizer.batch_of_texts(list(texts[part]))
+            return self.named(self._ranked(batch, k, context))
+
+        return list(chain.from_iterable(self._in_pieces(answered, len(texts), context)))
 
     def context(
         self, documents: int, known_labels: Sequence[Sequence[str]] | None = None, anchors: Sequence[Sequence[str]] | None = None, *, together: bool = False
@@ -105,6 +119,14 @@ class Predictor:
             raise ConfigError(f"{what}: a model of the recipe '{recipe}' reads text alone", "train with --recipe galaxc, or do without")
         return ranker
 
+    def _in_pieces(self, work: Callable[[slice], Answer], documents: int, context: Context | None) -> list[Answer]:
+        """`work` on all documents: on pieces of them, on all threads, where that changes no answer."""
+        if context is not None or not stands_alone(self.bundle.ranker):
+            return [work(slice(0, documents))]
+        import numba
+
+        return on_threads(work, cut(documents, numba.get_num_threads()))
+
     def _ranked(self, batch: Batch, k: int, context: Context | None) -> TopK:
         if context is None:
             return self.bundle.ranker.rank(batch, k)
@@ -123,8 +145,13 @@ class Predictor:
         scores = np.full((len(documents), width), -np.inf, dtype=np.float32)
         for start in range(0, len(documents), block):
             rows = np.arange(start, min(start + block, len(documents)), dtype=np.int64)
-            top = self._ranked(self.bundle.featurizer.batch(documents.rows(rows)), width, None if context is None else context.rows(rows))
-            ids[rows, : top.k], scores[rows, : top.k] = top.ids, top.scores
+            known = None if context is None else context.rows(rows)
+
+            def ranked(part: slice, rows: I64 = rows, known: Context | None = known) -> None:
+                top = self._ranked(self.bundle.featurizer.batch(documents.rows(rows[part])), width, known)
+                ids[rows[part], : top.k], scores[rows[part], : top.k] = top.ids, top.scores
+
+            self._in_pieces(ranked, len(rows), known)
             on_block(len(rows))
         return TopK(ids, scores)
 
@@ -139,12 +166,31 @@ class Predictor:
 
     def named(self, top: TopK) -> list[list[Prediction]]:
         """Label numbers as ids and names."""
-        labels, real = self.bundle.labels, top.ids != TopK.PAD
+        real = top.ids != TopK.PAD
         found = top.ids[real]
         # Made by `tuple` itself: ten of them per document take a third of the time that way.
-        fields = zip(labels.uids.take(found), labels.names.take(found), top.scores[real].tolist(), strict=True)
+        fields = zip(self._uids.take(found), self._names.take(found), top.scores[real].tolist(), strict=True)
         every: Iterator[Prediction] = map(tuple.__new__, repeat(Prediction), fields)
         return [list(islice(every, count)) for count in real.sum(axis=1).tolist()]
+
+
+class _Kept:
+    """Strings of a table that were asked for are kept."""
+
+    def __init__(self, table: StringTable) -> None:
+        self.table, self.known = table, np.full(len(table), None, dtype=object)
+
+    def take(self, numbers: NDArray[np.integer[Any]]) -> list[str]:
+        found: list[str] = self.known[numbers].tolist()
+        if None in found:
+            new = np.unique(numbers[[string is None for string in found]])
+            self.known[new] = self.table.take(new)
+            found = self.known[numbers].tolist()
+        return found
+
+
+def _strings(table: StringTable) -> _Kept | StringTable:
+    return _Kept(table) if len(table) <= _KEPT else table
 
 
 class _Known(dict[str, int]):

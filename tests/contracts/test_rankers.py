@@ -35,6 +35,7 @@ from longtail.predictor import Predictor
 from longtail.recipes import RECIPES, recipe_class
 from longtail.recipes.base import Recipe
 from longtail.recipes.galaxc import PAPER
+from longtail.search.cluster_beam import ClusterBeam
 from longtail.search.index import ExactIndex
 from longtail.search.nearest import NearestDocuments
 from longtail.search.packed import PackedIndex, PackedRows, PackedType
@@ -465,6 +466,10 @@ def in_floats(part: Any) -> Any:
     """The same model with packed tables written out as float32."""
     if isinstance(part, PackedIndex):
         return ExactIndex(part.vectors(), part.similarity)
+    if isinstance(part, ClusterBeam):
+        assert isinstance(part.heads, PackedIndex), "classifiers of clusters are packed too"
+        mix, transpose = part.game_mix, part.game_transpose
+        return ClusterBeam(part.heads.vectors(), part.clusters, part.graph, beam=part.beam, game_mix=mix, game_transpose=transpose)
     if part is None or not hasattr(part, "state"):
         return part
     state = part.state()

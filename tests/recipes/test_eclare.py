@@ -164,6 +164,7 @@ def test_stage_one_learns_its_targets(planted: Dataset, train: Train) -> None:
     """A document's own clusters score above the others, which a head or a target in the wrong place would undo."""
     stages = train(planted, "surrogate.width=32", "surrogate.epochs=12", "shortlist.epochs=3", "classify.epochs=0")
     beam = stages.shortlists.beam
+    assert isinstance(beam.heads, np.ndarray)
     scores = stages.shortlists.document_map.apply(stages.surrogate.vectors) @ beam.heads[:, :-1].T + beam.heads[:, -1]
     own = np.zeros(scores.shape, dtype=bool)
     for document, label in zip(*stages.data.targets.nonzero(), strict=True):

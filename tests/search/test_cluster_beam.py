@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from longtail.errors import BundleError, ConfigError, DataError
-from longtail.persistence import load_part, map_arrays, save_part, write_arrays
+from longtail.persistence import State, load_part, map_arrays, save_part, write_arrays
 from longtail.search.cluster_beam import ClusterBeam, default_beam
 from longtail.search.negatives import ShortlistNegatives, forbidden_pairs
+from longtail.search.packed import PackedIndex, PackedType
 from longtail.types import F32
 
 
@@ -31,6 +32,7 @@ def random_beam(rng: np.random.Generator, *, graph: bool = True, n_clusters: int
 
 def naive_select(beam: ClusterBeam, x: F32) -> dict[int, float]:
     """Cluster -> p of one document, as the paper says it."""
+    assert isinstance(beam.heads, np.ndarray)
     raw = beam.heads.astype(float) @ x
     best = sorted(range(len(raw)), key=lambda m: (-raw[m], m))[: beam.beam]
     p = np.zeros(len(raw))
@@ -154,3 +156,51 @@ def test_refuses_what_cannot_be() -> None:
 @pytest.mark.parametrize(("n_clusters", "n_labels", "expected"), [(2**15, 131_073, 120), (4096, 28_881, 69), (4, 12, 160), (1, 131_073, 10)])
 def test_default_beam_gives_about_480_labels(n_clusters: int, n_labels: int, expected: int) -> None:
     assert default_beam(n_clusters, n_labels) == expected
+
+
+# ---- packed ----
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("queries", [1, 20])
+@pytest.mark.parametrize("width", [5, 64])
+def test_packed_heads_select_as_the_numbers_they_hold(dtype: PackedType, bias: bool, queries: int, width: int) -> None:
+    """Width 64: through products of bytes, where the machine has them."""
+    rng = np.random.default_rng(3)
+    heads, clusters, x = numbers(rng, 90, width + bias), rng.integers(0, 90, 200).astype(np.int32), numbers(rng, queries, width)
+    if bias:
+        heads[:, -1] *= 10
+    graph = csr_array((np.eye(90) + (rng.random((90, 90)) < 0.05)).astype(np.float32))
+    beam = ClusterBeam(heads, clusters, graph, beam=12, game_mix=0.5, game_transpose=True)
+    packed = beam.packed(dtype, width=width)
+    assert isinstance(packed.heads, PackedIndex)
+    assert packed.heads.rows.values.dtype == dtype
+    assert packed.heads.rows.shape == (90, width), "the bias is no part of the rows"
+    if bias:
+        np.testing.assert_array_equal(packed.heads.offsets, heads[:, -1])
+    plain = ClusterBeam(packed.heads.vectors(), clusters, graph, beam=12, game_mix=0.5, game_transpose=True)
+    (found, p), (expected, wanted) = packed.select(x), plain.select(x)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_allclose(p, wanted, rtol=1e-5)
+    assert np.mean(found == beam.select(x)[0]) > 0.8
+
+
+def test_packed_heads_are_saved_and_not_packed_again(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    packed, x = random_beam(rng, beam=3).packed("int8", width=5), numbers(rng, 4, 5)
+    save_part(packed, tmp_path / "beam")
+    loaded = load_part(tmp_path / "beam")
+    assert isinstance(loaded, ClusterBeam)
+    assert isinstance(loaded.heads, PackedIndex)
+    for found, expected in zip(loaded.select(x), packed.select(x), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    with pytest.raises(ConfigError, match="packed already"):
+        loaded.packed("int8", width=5)
+
+
+def test_heads_that_are_something_else_are_refused() -> None:
+    beam = random_beam(np.random.default_rng(0), beam=2)
+    state = beam.packed("int8", width=5).state()
+    with pytest.raises(ValueError, match="no packed index"):
+        ClusterBeam.from_state(State(state.values, state.arrays, {"heads": beam}))

@@ -66,7 +66,11 @@ def test_within_a_list_only_its_own_nodes_give_and_get(seed: int, mix: float, tr
     rng = np.random.default_rng(seed)
     nodes, places = int(rng.integers(1, 12)), int(rng.integers(0, 12))
     graph, (ids, scores, dense) = random_graph(rng, nodes), random_finds(rng, 7, nodes, places)
-    found = Game(graph, mix, transpose).within(ids, scores)
+    game = Game(graph, mix, transpose)
+    found = game.within(ids, scores)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("longtail.search.game._TABLE", 0)
+        np.testing.assert_array_equal(game.within(ids, scores), found, err_msg="through a hash table per row, as in large graphs")
     wanted = expected_rows(dense, graph.toarray().astype(float), mix, transpose)
     assert found.shape == ids.shape
     np.testing.assert_allclose(found, np.where(ids >= 0, np.take_along_axis(wanted, np.maximum(ids, 0).astype(np.int64), axis=1), 0), atol=1e-6)

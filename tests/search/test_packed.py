@@ -181,14 +181,33 @@ def test_products_of_bytes_are_whole_numbers_without_error(asked: int, room: int
     rows, queries = rng.integers(-128, 128, (1 + 4 * 130, 192), dtype=np.int8), rng.integers(0, 256, (room, 192), dtype=np.uint8)
     rows[0], queries[0] = -128, 255
     n, ones = len(rows), np.ones(len(rows), np.float32)
-    ids, scores, sizes = np.empty((1, asked, n), np.int32), np.empty((1, asked, n), np.float32), np.zeros((1, asked), np.int64)
+    ids, scores, sizes = np.empty((1, asked, 2 * n), np.int32), np.empty((1, asked, 2 * n), np.float32), np.zeros((1, asked), np.int64)
     byte_kernels.scan_bytes(
         rows, ones, ones, ones, queries, np.ones(room, np.float32), np.full(asked, 2, np.float32), np.zeros(asked, np.float32), ids, scores, sizes
     )
     expected = queries[:asked].astype(np.int64) @ rows.astype(np.int64).T + 2
     assert (sizes == n).all()
     for query in range(asked):
-        np.testing.assert_array_equal(scores[0, query], expected[query, ids[0, query]])
+        np.testing.assert_array_equal(np.sort(ids[0, query, :n]), np.arange(n))
+        np.testing.assert_array_equal(scores[0, query, :n], expected[query, ids[0, query, :n]])
+
+
+@pytest.mark.parametrize("pieces", [1, 3])
+@pytest.mark.parametrize("keep", [1, 7, 150, 300])
+def test_pools_of_bytes_hold_the_best_rows_of_each_piece(pieces: int, keep: int) -> None:
+    rng = np.random.default_rng(0)
+    rows, queries = rng.integers(-128, 128, (700, 64), dtype=np.int8), rng.integers(0, 256, (8, 64), dtype=np.uint8)
+    ones, some = np.ones(len(rows), np.float32), np.ones(5, np.float32)
+    ids, scores, sizes = np.empty((pieces, 5, 2 * keep), np.int32), np.empty((pieces, 5, 2 * keep), np.float32), np.zeros((pieces, 5), np.int64)
+    byte_kernels.scan_bytes(rows, ones, ones, ones, queries, np.ones(8, np.float32), some, some * 0, ids, scores, sizes)
+    products = queries[:5].astype(np.int64) @ rows.astype(np.int64).T + 1
+    step = -(-len(rows) // pieces)
+    for piece, query in np.ndindex(pieces, 5):
+        here = products[query, piece * step : (piece + 1) * step]
+        size = min(keep, len(here))
+        assert sizes[piece, query] == size
+        np.testing.assert_array_equal(np.sort(scores[piece, query, :size]), np.sort(here)[-size:])
+        np.testing.assert_array_equal(scores[piece, query, :size], products[query, ids[piece, query, :size]])
 
 
 @pytest.mark.skipif(not byte_kernels.available(), reason="the machine cannot multiply bytes")

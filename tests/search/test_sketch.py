@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longtail.errors import ConfigError
+from longtail.graph import ranking_kernels
 from longtail.persistence import State, load_part, save_part
-from longtail.search import byte_kernels, sketch_kernels, woven_kernels
+from longtail.search import byte_kernels, woven_kernels
 from longtail.search.index import ExactIndex
 from longtail.search.packed import PackedIndex, PackedType, as_bytes
 from longtail.search.sketch import Heads, SketchIndex, two_level_clusters
@@ -169,7 +170,7 @@ def test_the_better_half_is_that_of_sorting(numbers: list[int], data: st.DataObj
     scores, ids = np.array(numbers, np.float32), np.arange(len(numbers), dtype=np.int32)
     keep = data.draw(st.integers(1, len(numbers)))
     original = scores.copy()
-    lowest = sketch_kernels.better_half(ids, scores, len(scores), keep)
+    lowest = ranking_kernels.better_half(ids, scores, len(scores), keep)
     np.testing.assert_array_equal(np.sort(scores[:keep]), np.sort(original)[-keep:])
     assert lowest == scores[:keep].min()
     np.testing.assert_array_equal(original[ids], scores)

@@ -1,6 +1,6 @@
 """A trained model with its tables of vectors packed: the same parts, fewer bytes. Needs no torch.
 
-Tables of words, classifiers of labels and vectors of exact indices are packed; what is small beside them, and the links of an
+Tables of words, classifiers of labels and of clusters, and vectors of exact indices are packed; what is small beside them, and the links of an
 HNSW graph, stays as it is. The last number of the rows of `IndexedRows` is a bias and is kept whole.
 """
 
@@ -21,6 +21,7 @@ from longtail.engine.model import Classifier, Ensemble, Model, Reranked
 from longtail.engine.transformer import FrozenTransformer
 from longtail.engine.unit_encoder import FrozenUnit
 from longtail.errors import ConfigError
+from longtail.search.cluster_beam import ClusterBeam
 from longtail.search.index import ExactIndex
 from longtail.search.packed import PackedIndex, PackedRows, PackedType, Rows
 from longtail.search.shortlist import InstanceVote, LabelIndex, MergedShortlist
@@ -50,7 +51,7 @@ class Packer:
             case IndexedRows():
                 return replace(model, encoder=self.encoder(model.encoder), index=self.index(model.index, last_whole=True))
             case Model():
-                shortlister = self.shortlister(model.shortlister)
+                shortlister = self.shortlister(model.shortlister, model.classifier.rows.shape[1])
                 return replace(model, encoder=self.encoder(model.encoder), shortlister=shortlister, classifier=self.classifier(model.classifier))
             case Reranked():
                 base, encoder = self.ranker(model.base), self.encoder(model.encoder)
@@ -58,7 +59,8 @@ class Packer:
             case Ensemble():
                 return replace(model, members=tuple(self.ranker(member) for member in model.members))
             case ClusterModel():
-                return replace(model, encoder=self.encoder(model.encoder), classifier=self.classifier(model.classifier))
+                beam = model.beam.packed(self.label_dtype, width=model.classifier.rows.shape[1])
+                return replace(model, encoder=self.encoder(model.encoder), beam=beam, classifier=self.classifier(model.classifier))
             case EncodedTree():
                 return replace(model, encoder=self.encoder(model.encoder))
             case JointGraphModel():
@@ -83,14 +85,17 @@ class Packer:
     def classifier(self, classifier: Classifier) -> Classifier:
         return replace(classifier, rows=self.rows(classifier.rows, self.label_dtype))
 
-    def shortlister(self, shortlister: Any) -> Any:
+    def shortlister(self, shortlister: Any, width: int) -> Any:
+        """width: numbers of the vectors that it is asked with."""
         match shortlister:
+            case ClusterBeam():
+                return shortlister.packed(self.label_dtype, width=width)
             case LabelIndex():
                 return LabelIndex(self.index(shortlister.index), shortlister.owners)
             case InstanceVote():
                 return InstanceVote(self.index(shortlister.index), shortlister.targets, shortlister.neighbours)
             case MergedShortlist():
-                labels, instances = self.shortlister(shortlister.labels), self.shortlister(shortlister.instances)
+                labels, instances = self.shortlister(shortlister.labels, width), self.shortlister(shortlister.instances, width)
                 return MergedShortlist(labels, instances, shortlister.gamma, shortlister.reserved)
             case _:
                 return shortlister

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from longtail.compiled import compiled
 from longtail.types import F32, I32
 
@@ -54,3 +56,29 @@ def settle(ids: I32, scores: F32, size: int) -> None:
         last_id, last_score = ids[size], scores[size]
         ids[size], scores[size] = ids[0], scores[0]
         _sink(ids, scores, size, last_id, last_score)
+
+
+@compiled()
+def better_half(ids: I32, scores: F32, size: int, keep: int) -> np.float32:
+    """Bring the `keep` highest of the first `size` scores to the front, with their ids, in any order; returns the lowest of them."""
+    low, high = 0, size - 1
+    while low < high:
+        pivot = scores[(low + high) // 2]
+        i, j = low, high
+        while i <= j:
+            while scores[i] > pivot:
+                i += 1
+            while scores[j] < pivot:
+                j -= 1
+            if i <= j:
+                scores[i], scores[j] = scores[j], scores[i]
+                ids[i], ids[j] = ids[j], ids[i]
+                i += 1
+                j -= 1
+        if keep - 1 <= j:
+            high = j
+        elif keep - 1 >= i:
+            low = i
+        else:
+            break
+    return scores[keep - 1]

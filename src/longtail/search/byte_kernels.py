@@ -20,7 +20,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from longtail.compiled import compiled, prange
-from longtail.graph.ranking_kernels import offer
+from longtail.graph.ranking_kernels import better_half
 from longtail.types import F32, I32, I64
 
 # Bytes of one instruction; rows and queries of a tile; rows of a tile of a single query.
@@ -163,29 +163,37 @@ def scan_bytes(
     rows: NDArray[np.int8], scales: F32, offsets: F32, totals: F32, queries: NDArray[np.uint8], query_scales: F32, lasts: F32, shifts: F32,
     ids: I32, scores: F32, sizes: I64,
 ) -> None:  # fmt: skip
-    """As `product_kernels.scan`, of rounded queries: rows and queries have a scale each, and every row an offset.
+    """The best rows of rounded queries, in any order: rows and queries have a scale each, and every row an offset.
 
-    queries: (B rounded up to whole tiles, or 1; D); ids, scores: (pieces, B, k).
+    queries: (B rounded up to whole tiles, or 1; D).  ids, scores: (pieces, B, 2 keep), room for pools, which hold the `keep` best rows of each
+    piece in the end (a heap of hundreds would cost more than the products); sizes: (pieces, B), zero at first.
     shifts: (B,) what was added to the numbers of each query, so that none is negative; totals: (n,) the sums of the rows, which
     take it back.
     """
-    pieces, n, documents, k = ids.shape[0], len(rows), ids.shape[1], ids.shape[2]
+    pieces, n, documents, room = ids.shape[0], len(rows), ids.shape[1], ids.shape[2]
     step = (n + pieces - 1) // pieces
     for unsigned in prange(pieces):
         piece = np.int64(unsigned)
-        sums, values = np.empty((TILE, BLOCK), np.int32), np.empty(BLOCK, np.float32)
+        sums, values, thresholds = np.empty((TILE, BLOCK), np.int32), np.empty(BLOCK, np.float32), np.full(documents, LOWEST)
         end = min(n, (piece + 1) * step)
         for first in range(piece * step, end, BLOCK):
             count = min(BLOCK, end - first)
             for tile in range(0, documents, TILE):
                 products(rows, first, count, queries, tile, sums)
                 for query in range(tile, min(tile + TILE, documents)):
-                    size = sizes[piece, query]
-                    threshold = scores[piece, query, 0] if size == k else LOWEST
+                    size, threshold = sizes[piece, query], thresholds[query]
                     scale, last, shift = query_scales[query], lasts[query], shifts[query]
                     if not scaled(sums[query - tile], scale, scales, last, offsets, shift, totals, first, count, threshold, values):
                         continue
                     for i in range(count):
-                        if size < k or values[i] > scores[piece, query, 0]:
-                            size = offer(ids[piece, query], scores[piece, query], size, first + i, values[i])
-                    sizes[piece, query] = size
+                        if values[i] > threshold:
+                            ids[piece, query, size], scores[piece, query, size] = first + i, values[i]
+                            size += 1
+                            if size == room:
+                                size = room // 2
+                                threshold = better_half(ids[piece, query], scores[piece, query], room, size)
+                    sizes[piece, query], thresholds[query] = size, threshold
+        for query in range(documents):
+            if sizes[piece, query] > room // 2:
+                better_half(ids[piece, query], scores[piece, query], sizes[piece, query], room // 2)
+                sizes[piece, query] = room // 2

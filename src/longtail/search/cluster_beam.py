@@ -16,6 +16,7 @@ from longtail.graph.arrays import frozen
 from longtail.persistence import State
 from longtail.search.game import Game, per_label, rank_labels
 from longtail.search.index import ExactIndex, IndexBuilder
+from longtail.search.packed import PackedIndex, PackedType
 from longtail.types import F32, I32, I64, Csr, TopK
 
 # Exact: all clusters are scored, in blocks. A GPU index comes in here too.
@@ -30,15 +31,16 @@ def default_beam(n_clusters: int, n_labels: int) -> int:
 class ClusterBeam:
     """The best clusters of a document, by sigmoid(h . x), after GAME if there is a graph. A shortlister and a part.
 
-    heads: (K, D) float32, or (K, D + 1) with a bias as the last number. clusters: (L,) int32, the cluster of each label, -1 for a label that is never found.
+    heads: (K, D) float32, or (K, D + 1) with a bias as the last number; or packed, the biases being its offsets.
+    clusters: (L,) int32, the cluster of each label, -1 for a label that is never found.
     graph: (K, K) CSR of `cluster_graph`, or None for no GAME. beam: clusters per document, before and after GAME.
-    make_index: how the heads are searched; saved, it is exact search.
+    make_index: how plain heads are searched; saved, it is exact search.
     """
 
     KIND = "cluster-beam"
 
     def __init__(
-        self, heads: F32, clusters: I32, graph: Csr | None = None, *, beam: int, game_mix: float = 1.0, game_transpose: bool = False,
+        self, heads: F32 | PackedIndex, clusters: I32, graph: Csr | None = None, *, beam: int, game_mix: float = 1.0, game_transpose: bool = False,
         make_index: IndexBuilder = dot_index,
     ) -> None:  # fmt: skip
         if beam < 1:
@@ -49,9 +51,23 @@ class ClusterBeam:
             raise ValueError(f"a graph of shape {graph.shape} over {len(heads)} clusters")
         self.heads, self.clusters, self.graph, self.beam = heads, frozen(clusters), graph, beam
         self.game_mix, self.game_transpose = game_mix, game_transpose
-        self._index = make_index(heads)
+        self.index = heads if isinstance(heads, PackedIndex) else make_index(heads)
         self._game = None if graph is None else Game(graph, game_mix, game_transpose)
         self._members = _members(clusters, len(heads))
+
+    def packed(self, dtype: PackedType, *, width: int) -> ClusterBeam:
+        """The same clusters with their heads in `dtype`.  width: D; a bias, where there is one, is kept whole."""
+        if isinstance(self.heads, PackedIndex):
+            raise ConfigError("the model is packed already", "pack the run or bundle that it was made from")
+        heads = PackedIndex.of(ExactIndex.build(self.heads, "dot"), dtype, last_whole=self.heads.shape[1] > width)
+        return ClusterBeam(heads, self.clusters, self.graph, beam=self.beam, game_mix=self.game_mix, game_transpose=self.game_transpose)
+
+    @property
+    def _width(self) -> int:
+        """Numbers of a head, its bias included."""
+        if isinstance(self.heads, PackedIndex):
+            return self.heads.rows.shape[1] + (self.heads.offsets is not None)
+        return self.heads.shape[1]
 
     @property
     def n_clusters(self) -> int:
@@ -67,10 +83,10 @@ class ClusterBeam:
         from scipy.special import expit
 
         beam = min(self.beam, self.n_clusters)
-        if self.heads.shape[1] > x_BD.shape[1]:
+        if self._width > x_BD.shape[1]:
             x_BD = np.concatenate([x_BD, np.ones((len(x_BD), 1), np.float32)], axis=1)
         # Chosen by the raw score: clusters whose sigmoid rounds to 1 keep their order.
-        found = self._index.query(x_BD, beam)
+        found = self.index.query(x_BD, beam)
         p = expit(found.scores)
         if self._game is None:
             return found.ids, p
@@ -97,13 +113,23 @@ class ClusterBeam:
 
     def state(self) -> State:
         values = {"beam": self.beam, "game_mix": self.game_mix, "game_transpose": self.game_transpose}
-        arrays: dict[str, Any] = {"heads": self.heads, "clusters": self.clusters}
-        return State(values, arrays if self.graph is None else {**arrays, "graph": self.graph})
+        arrays: dict[str, Any] = {"clusters": self.clusters} if self.graph is None else {"clusters": self.clusters, "graph": self.graph}
+        if isinstance(self.heads, PackedIndex):
+            return State(values, arrays, {"heads": self.heads})
+        return State(values, {"heads": self.heads, **arrays})
 
     @classmethod
     def from_state(cls, state: State) -> ClusterBeam:
-        arrays = state.arrays
-        return cls(arrays["heads"], arrays["clusters"], arrays.get("graph"), **state.values, make_index=lambda heads: ExactIndex(heads, "dot"))
+        arrays, packed = state.arrays, state.parts.get("heads")
+        if packed is not None and not isinstance(packed, PackedIndex):
+            raise ValueError("the heads of clusters are no packed index")
+        return cls(
+            arrays["heads"] if packed is None else packed,
+            arrays["clusters"],
+            arrays.get("graph"),
+            **state.values,
+            make_index=lambda heads: ExactIndex(heads, "dot"),
+        )
 
 
 def _members(clusters: I32, n_clusters: int) -> I32:

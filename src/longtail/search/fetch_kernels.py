@@ -39,3 +39,9 @@ def fetch_rows(rows: NDArray[Any], start: int, end: int) -> None:
     width = rows.shape[1] * rows.itemsize
     for place in range(np.int64(start) * width, np.int64(end) * width, _LINE):
         _fetch(rows, place)
+
+
+@compiled()
+def fetch_entry(array: NDArray[Any], place: int) -> None:
+    """Ask for what stands around one entry of a contiguous array."""
+    _fetch(array, np.int64(place) * array.itemsize)

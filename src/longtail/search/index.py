@@ -102,10 +102,11 @@ class Table(NamedTuple):
 
 
 @contextlib.contextmanager
-def in_pieces(work: int, answer: Heaps) -> Iterator[tuple[I32, F32, I64]]:
+def in_pieces(work: int, answer: Heaps, *, pools: bool = False) -> Iterator[tuple[I32, F32, I64]]:
     """Heaps (pieces, B, k) for threads that each look at a piece of the items; what they hold in the end goes to the empty `answer`.
 
-    work: bytes to read. The best of all are the best of the pieces' best, so the number of pieces changes nothing.
+    work: bytes to read.  pools: (pieces, B, 2 k) in place of heaps, with the k best of each in any order in the end.
+    The best of all are the best of the pieces' best, so the number of pieces changes nothing.
     """
     from numba import get_num_threads
 
@@ -113,10 +114,10 @@ def in_pieces(work: int, answer: Heaps) -> Iterator[tuple[I32, F32, I64]]:
 
     with threads_for(work, each=_BYTES_PER_THREAD):
         pieces = get_num_threads()
-        if pieces == 1:
+        if pieces == 1 and not pools:
             yield answer.ids[None], answer.scores[None], answer.sizes[None]
             return
-        shape = (pieces, *answer.ids.shape)
+        shape = (pieces, len(answer.ids), answer.ids.shape[1] * (2 if pools else 1))
         ids, scores, sizes = np.empty(shape, np.int32), np.empty(shape, np.float32), np.zeros(shape[:2], np.int64)
         yield ids, scores, sizes
         gather(ids, scores, sizes, *answer.arrays)

@@ -32,5 +32,10 @@ def _by_kernel(rows: F32, matrix: F32, *, residual: bool) -> F32:
     return found
 
 
+def ours_for_many(matrix: F32) -> bool:
+    """Whether our own kernels multiply many rows (16 or more) with a square matrix, or its transpose."""
+    return matrix.shape[1] % _COLUMNS == 0 and matrix.dtype == np.float32
+
+
 def _ours(rows: F32, matrix: F32) -> bool:
-    return len(rows) >= _MANY and matrix.shape[1] % _COLUMNS == 0 and rows.dtype == matrix.dtype == np.float32
+    return len(rows) >= _MANY and rows.dtype == np.float32 and ours_for_many(matrix)

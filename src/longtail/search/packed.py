@@ -209,7 +209,7 @@ class PackedIndex:
     def query(self, vectors: F32, k: int) -> TopK:
         queries, answer = ready(vectors, self.similarity), Heaps(len(vectors), k)
         if len(queries) and k and len(self):
-            if self._multiplies_bytes():
+            if self.multiplies_bytes():
                 self._through_candidates(queries, answer)
             elif len(queries) <= FEW_QUERIES:
                 self._scan(queries, answer)
@@ -235,7 +235,8 @@ class PackedIndex:
             return queries, np.zeros(len(queries), np.float32)
         return np.ascontiguousarray(queries[:, :-1]), np.ascontiguousarray(queries[:, -1])
 
-    def _multiplies_bytes(self) -> bool:
+    def multiplies_bytes(self) -> bool:
+        """Whether queries are answered by products of bytes; else many of them go through BLAS."""
         if self.rows.scales is None:
             return False
         from longtail.search.byte_kernels import LANE_BYTES, available
@@ -257,7 +258,7 @@ class PackedIndex:
         rounded, scales = as_bytes(vectors + shifts[:, None])
         candidates = Heaps(len(vectors), min(2 * answer.ids.shape[1] + _MORE_CANDIDATES, len(self)))
         offsets = np.zeros(len(self), np.float32) if self.offsets is None else self.offsets
-        with in_pieces(table.values.nbytes * max(1, len(queries) // TILE), candidates) as pieces:
+        with in_pieces(table.values.nbytes * max(1, len(queries) // TILE), candidates, pools=True) as pieces:
             scan_bytes(table.values, table.scales, offsets, self._totals, rounded, scales, lasts, shifts, *pieces)
         doubtful = np.zeros(len(queries), dtype=np.bool_)
         with threads_for(len(queries)):

@@ -95,7 +95,8 @@ def choose_among(
     """Of heaps of candidates (B, m), found by scores that are nearly right, the best k by their products, as heaps (B, k).
 
     A query is doubtful if a row that is no candidate might belong to the best: if its nearly right score, at most that of the
-    worst candidate, comes nearer to the worst answer than `safety` times the largest error among the candidates.
+    worst candidate, comes as near to the worst answer as `safety` times the largest error among the candidates, or nearer. (Equal ones
+    count: which of them are candidates is left open, and the answer is the one of the lowest number.)
     """
     n, m, k = len(values), near_ids.shape[1], ids.shape[1]
     for unsigned in prange(len(queries)):
@@ -107,4 +108,4 @@ def choose_among(
             largest_error = max(largest_error, abs(value - near_scores[query, place]))
             size = offer(ids[query], scores[query], size, row, value)
         sizes[query] = size
-        doubtful[query] = m < n and (size < k or near_scores[query, 0] + safety * largest_error > scores[query, 0])
+        doubtful[query] = m < n and (size < k or near_scores[query, 0] + safety * largest_error >= scores[query, 0])

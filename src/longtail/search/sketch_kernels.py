@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.compiled import compiled, prange
-from longtail.graph.ranking_kernels import offer
+from longtail.graph.ranking_kernels import better_half, offer
 from longtail.search.byte_kernels import LOWEST, TILE
 from longtail.search.fetch_kernels import fetch_rows
 from longtail.search.product_kernels import as_float
@@ -28,32 +28,6 @@ BLOCK = 512
 # At most so many groups of rows that candidates are sorted into: their counts stay in the second cache.
 _BUCKETS = 1 << 15
 _LOWER = (1 << 32) - 1
-
-
-@compiled()
-def better_half(ids: I32, scores: F32, size: int, keep: int) -> np.float32:
-    """Bring the `keep` highest of the first `size` scores to the front, with their ids, in any order; returns the lowest of them."""
-    low, high = 0, size - 1
-    while low < high:
-        pivot = scores[(low + high) // 2]
-        i, j = low, high
-        while i <= j:
-            while scores[i] > pivot:
-                i += 1
-            while scores[j] < pivot:
-                j -= 1
-            if i <= j:
-                scores[i], scores[j] = scores[j], scores[i]
-                ids[i], ids[j] = ids[j], ids[i]
-                i += 1
-                j -= 1
-        if keep - 1 <= j:
-            high = j
-        elif keep - 1 >= i:
-            low = i
-        else:
-            break
-    return scores[keep - 1]
 
 
 @compiled()
