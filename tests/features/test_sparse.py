@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,16 @@ def test_features_are_those_of_a_naive_count(texts: list[str], more: list[str], 
         assert_close(as_rows(part, label_rows), expected_labels)
     assert_same(rows, SparseText.fit(documents, labels, config).transform(documents))
     assert_same(rows, part.transform_texts(texts))
+    for shares in (part.document_shares, SparseText.from_state(part.state()).document_shares):
+        assert shares is not None
+        assert np.allclose(shares, [(1 + sum((part.kind(c), part.token(c)) in row for row in expected)) / (1 + len(texts)) for c in range(part.width)])
+
+
+def test_a_damped_vocabulary_that_was_saved_without_shares_says_that_it_does_not_know() -> None:
+    part = SparseText.fit(items("owl", "owl eats"), None, SparseTextConfig(damping=3.0, min_count=1))
+    state = part.state()
+    kept = {name: array for name, array in state.arrays.items() if name != "shares"}
+    assert SparseText.from_state(replace(state, arrays=kept)).document_shares is None
 
 
 @settings(max_examples=40, deadline=None)

@@ -212,7 +212,6 @@ def test_smoothing_in_blocks_of_rows_is_smoothing_at_once(monkeypatch: pytest.Mo
     assert np.array_equal(smooth(rows, graph, keep=4).toarray(), at_once)
 
 
-
 def test_meta_labels() -> None:
     y = csr_array(np.array([[1, 1, 0, 0], [0, 1, 0, 1], [0, 0, 0, 0]], dtype=np.float32))
     targets = meta_labels(y, np.array([1, 1, 0, 2], dtype=np.int32), 4)

@@ -39,11 +39,17 @@ class SparseText:
 
     KIND = "sparse-text"
 
-    def __init__(self, config: SparseTextConfig, keys: U64, idf: F32, tokens: StringTable, runs: tuple[I32, U8], pieces: StringTable) -> None:
-        """keys: (V,) increasing.  idf: (V,).  tokens: V spellings.  runs: see `characters.class_runs`.  pieces: empty without WordPiece."""
-        if not len(keys) == len(idf) == len(tokens):
-            raise ValueError(f"{len(keys)} keys, {len(idf)} weights and {len(tokens)} spellings of features")
+    def __init__(
+        self, config: SparseTextConfig, keys: U64, idf: F32, tokens: StringTable, runs: tuple[I32, U8], pieces: StringTable, shares: F32 | None = None
+    ) -> None:
+        """keys: (V,) increasing.  idf: (V,), damped.  tokens: V spellings.  runs: see `characters.class_runs`.  pieces: empty without WordPiece.
+
+        shares: (V,) of the training documents that a feature is in; None where the idf tells (`document_shares`).
+        """
+        if not len(keys) == len(idf) == len(tokens) or (shares is not None and len(shares) != len(keys)):
+            raise ValueError(f"{len(keys)} keys, {len(idf)} weights and {len(tokens)} spellings of features, or shares of other features")
         self.config, self.idf, self.tokens, self.pieces = config, frozen(idf), tokens, pieces
+        self._shares = None if shares is None else frozen(shares)
         self._runs = runs
         self._classes = class_table(*runs)
         self._features = key_table(keys)
@@ -92,7 +98,8 @@ class SparseText:
             )
         idf = np.log((1 + len(documents)) / (1.0 + counted.documents)) + 1 if config.idf else np.ones(len(counted.keys))
         idf = idf * (counted.total / (counted.total + config.damping))
-        return cls(config, counted.keys, idf.astype(np.float32), counted.spellings, runs, pieces), bags
+        told = None if _tells_shares(config) else ((1.0 + counted.documents) / (1 + len(documents))).astype(np.float32)
+        return cls(config, counted.keys, idf.astype(np.float32), counted.spellings, runs, pieces, told), bags
 
     # ---- use ----
 
@@ -100,6 +107,13 @@ class SparseText:
     def width(self) -> int:
         """Number of features (V)."""
         return len(self.idf)
+
+    @property
+    def document_shares(self) -> F32 | None:
+        """(V,) the share of training documents that each feature is in, to a scale. None for a vocabulary that was saved when nobody asked."""
+        if self._shares is None and _tells_shares(self.config):
+            return np.exp(1 - self.idf)
+        return self._shares
 
     def transform(self, items: Items, side: Side = "documents") -> Csr:
         """(n, V) CSR float32, sorted indices, rows of unit length or empty."""
@@ -172,7 +186,8 @@ class SparseText:
         starts, classes = self._runs
         return State(
             values={"config": to_tables(self.config)},
-            arrays={"keys": self._features.keys, "idf": self.idf, "class_starts": starts, "classes": classes},
+            arrays={"keys": self._features.keys, "idf": self.idf, "class_starts": starts, "classes": classes}
+            | ({} if self._shares is None else {"shares": self._shares}),
             parts={"tokens": self.tokens, "pieces": self.pieces},
         )
 
@@ -187,7 +202,8 @@ class SparseText:
         if not isinstance(tokens, StringTable) or not isinstance(pieces, StringTable):
             raise ValueError("tokens or pieces are no table of strings")
         arrays = {name: _typed(state.arrays[name], dtype) for name, dtype in _DTYPES.items()}
-        return cls(config, arrays["keys"], arrays["idf"], tokens, (arrays["class_starts"], arrays["classes"]), pieces)
+        shares = _typed(state.arrays["shares"], np.float32) if "shares" in state.arrays else None
+        return cls(config, arrays["keys"], arrays["idf"], tokens, (arrays["class_starts"], arrays["classes"]), pieces, shares)
 
     # ---- inside ----
 
@@ -260,6 +276,11 @@ class SparseText:
 
 
 _DTYPES: dict[str, Any] = {"keys": np.uint64, "idf": np.float32, "class_starts": np.int32, "classes": np.uint8}
+
+
+def _tells_shares(config: SparseTextConfig) -> bool:
+    """Whether idf = 1 - ln(share): damped, it rises and falls again with the share."""
+    return config.idf and not config.damping
 
 
 def _typed(array: Any, dtype: Any) -> Any:
