@@ -60,7 +60,7 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--fields", default="title", help="text fields that everybody reads (default title)")
     parser.add_argument("--test", type=int, default=0, metavar="N", help="only so many test documents, drawn by a fixed seed (default: all)")
     parser.add_argument("--singles", type=int, default=300, help="documents asked one by one (default 300)")
-    parser.add_argument("--batches", type=int, default=5, help="batches of 512 documents (default 5)")
+    parser.add_argument("--batches", type=int, default=20, help="batches of 512 documents (default 20), four in turn")
     parser.add_argument("--work", type=Path, default=Path("runs/race"), help="keeps what is trained (default runs/race)")
     parser.add_argument("--out", type=Path, help="the result (default benchmarks/results/race_DATA.json; the table beside it)")
     parser.add_argument("--note", default="", help="a sentence for the result, e.g. what else ran on the machine")
@@ -99,7 +99,7 @@ def command_of(options: argparse.Namespace) -> str:
     words = ["python", "-m", "benchmarks.race", *([os.path.relpath(options.data, ROOT)] if options.data else [])]
     words += [word for name, _ in options.models for word in ("--model", f"{name}=RUN")]
     words += [word for item in options.set for word in ("--set", item)]
-    for name, default in (("recipes", RECIPES), ("peers", PEERS), ("packed", "int8"), ("fields", "title"), ("test", 0), ("singles", 300), ("batches", 5)):
+    for name, default in (("recipes", RECIPES), ("peers", PEERS), ("packed", "int8"), ("fields", "title"), ("test", 0), ("singles", 300), ("batches", 20)):
         value = getattr(options, name)
         words += [f"--{name}", str(value)] if value != default else []
     return shlex.join([*words, "--peer-python", "PEER_VENV/bin/python"])
