@@ -59,7 +59,10 @@ class Heads:
 
     @classmethod
     def of(cls, heads: F32, offsets: F32 | None) -> Heads:
-        values, scales, _ = PackedRows.of(heads, "int8").stored
+        values, scales = np.empty(heads.shape, np.int8), np.empty(len(heads), np.float32)
+        for start in range(0, len(heads), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            values[part], scales[part], _ = PackedRows.of(heads[part], "int8").stored
         return cls.of_bytes(values, scales, np.zeros(len(heads), np.float32) if offsets is None else offsets)
 
     @classmethod
@@ -120,18 +123,19 @@ class SketchIndex:
         if whole.rows.shape[1] < width:
             raise ConfigError(f"rows of {whole.rows.shape[1]} numbers have no sketch of {width}", "use the exact index")
         basis, mean = _rotation(whole.rows, width)
-        heads = _heads(whole.rows, basis, mean)
         if not leaves:
-            return cls(whole, basis, Heads.of(heads, whole.offsets))
+            return cls(whole, basis, Heads.of(_heads(whole.rows, basis, mean), whole.offsets))
         if rng is None:
             raise ValueError("k-means needs a generator")
-        owners = two_level_clusters(heads, leaves, rng)
+        owners = two_level_clusters(_heads(whole.rows, basis, mean), leaves, rng)
         numbers = np.argsort(owners, kind="stable").astype(np.int32)
         leaf_ptr = np.zeros(int(owners.max()) + 2, np.int64)
         np.cumsum(np.bincount(owners), out=leaf_ptr[1:])
         ordered = _reordered(whole, numbers)
-        centres = Heads.of(_means(heads[numbers], leaf_ptr), None if ordered.offsets is None else _means(ordered.offsets[:, None], leaf_ptr)[:, 0])
-        return cls(ordered, basis, Heads.of(heads[numbers], ordered.offsets), centres, leaf_ptr, numbers)
+        # Made anew: of ten million rows, heads in one order take 5 GB, and both orders would be there at the same time.
+        heads = _heads(ordered.rows, basis, mean)
+        centres = Heads.of(_means(heads, leaf_ptr), None if ordered.offsets is None else _means(ordered.offsets[:, None], leaf_ptr)[:, 0])
+        return cls(ordered, basis, Heads.of(heads, ordered.offsets), centres, leaf_ptr, numbers)
 
     def tuned(self, *, more: int, effort: int = 0) -> SketchIndex:
         """The same index, looking at more or fewer rows."""
