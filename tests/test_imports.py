@@ -77,3 +77,9 @@ def test_idle_threads_do_not_spin_unless_the_user_says_so() -> None:
         environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"} | ({"OMP_WAIT_POLICY": given} if given else {})
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
         assert done.stdout.strip() == expected
+
+
+def test_test_files_have_names_of_their_own() -> None:
+    """pytest imports them by their names: of two alike in different folders it collects one, and only where both are collected."""
+    names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
+    assert sorted(set(names)) == sorted(names)
