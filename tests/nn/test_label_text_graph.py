@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -296,3 +297,21 @@ def test_convolution_is_a_product_with_gradients(seed: int, rows: int, columns: 
     np.testing.assert_allclose(product.detach().numpy(), graph.toarray() @ values.detach().numpy(), rtol=1e-4, atol=1e-5)
     (gradient,) = torch.autograd.grad((product * probe).sum(), values)
     np.testing.assert_allclose(gradient.numpy(), graph.toarray().T @ probe.numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_training_multiplies_as_the_processor_likes_and_what_is_kept_is_exact(monkeypatch: pytest.MonkeyPatch, kind: torch.dtype) -> None:
+    """Rows that prediction reads are float32 products everywhere; in training bf16 rounds them, within its eight bits."""
+    world = World()
+    classifier = shaken(LabelTextGraph(world.frozen(2), world.free, np.random.default_rng(0), dropout=0.0))
+
+    def rows(products: torch.dtype, *, training: bool) -> Tensor:
+        monkeypatch.setattr("longtail.nn.label_text_graph.fastest_products", lambda _: products)
+        # A copy: a step of training moves what is known of spectral norms.
+        return copy.deepcopy(classifier).train(training).all_rows()
+
+    assert torch.equal(rows(kind, training=False), rows(torch.float32, training=False))
+    trained, full = rows(kind, training=True), rows(torch.float32, training=True)
+    assert trained.dtype == torch.float32
+    assert torch.allclose(trained, full, rtol=0.05, atol=0.05)
+    assert torch.equal(trained, full) == (kind == torch.float32)

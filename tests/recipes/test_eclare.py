@@ -263,9 +263,11 @@ def test_sizes_adapt_to_the_data(planted: Dataset) -> None:
     ("documents", "device", "settings", "batch", "factor"),
     [
         (80_657, "cuda", [], 255, 1.0),
-        (80_657, "cpu", [], 1024, (1024 / 255) ** 0.5),
+        (80_657, "cpu", [], 8192, (1260 / 255) ** 0.5),  # `fit_stage` makes it 64 steps of 1,260 documents
+        (505_919, "cpu", [], 8192, (7904 / 988) ** 0.5),  # of 7,904 in place of 988
+        (10_000_000, "cpu", [], 8192, (19531 / 1020) ** 0.5),
         (80_657, "cpu", ["training.batch=100"], 100, 1.0),
-        (12_394, "cpu", [], 1024, 1.0),  # `fit_stage` makes either batch one of 193 documents
+        (12_394, "cpu", [], 8192, 1.0),  # `fit_stage` makes either batch one of 193 documents
     ],
 )
 def test_a_cpu_takes_larger_batches_with_higher_rates(

@@ -344,3 +344,18 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
     features, targets = planted()
     with pytest.raises(ValueError, match="12"):
         AllTargets(encoder(), OneVsAll(LABELS + 1, WIDTH, np.random.default_rng(2)), Documents(Batch(features)), DeviceCsr(targets))
+
+
+@pytest.mark.parametrize("make", [all_targets, composed_targets])
+def test_products_with_all_targets_are_of_the_type_that_is_fastest_here(make: Callable[[], AllTargets], monkeypatch: pytest.MonkeyPatch) -> None:
+    def losses(kind: torch.dtype) -> list[float]:
+        monkeypatch.setattr("longtail.training.objectives.fastest_products", lambda _: kind)
+        monkeypatch.setattr("longtail.nn.label_text_graph.fastest_products", lambda _: torch.float32)
+        torch.manual_seed(0)
+        objective = make()
+        assert objective.compute == kind
+        return [float(objective.step(np.arange(32), np.random.default_rng(0), 0.01)) for _ in range(3)]
+
+    exact, rounded = losses(torch.float32), losses(torch.bfloat16)
+    assert exact != rounded
+    assert exact == pytest.approx(rounded, rel=0.02)

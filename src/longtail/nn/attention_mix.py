@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from longtail.nn.blocks import BoundedMatrix
+from longtail.nn.dropout import ByteDropout
 from longtail.nn.initial import xavier_matrix
 
 MixMode = Literal["attention", "shared", "sum", "mean"]
@@ -29,7 +30,7 @@ class AttentionMix(nn.Module):
     ) -> None:
         super().__init__()
         self.components, self.width, self.mode, self.sigmoid = components, width, mode, sigmoid
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = ByteDropout(dropout)
         if mode == "attention":
             self.transform = BoundedMatrix(xavier_matrix(width, width, rng), rng, mode="normalise")
             self.attend = BoundedMatrix(xavier_matrix(components, components * width, rng), rng, mode="normalise")

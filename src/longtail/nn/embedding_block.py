@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from longtail.nn.blocks import BoundedMatrix
+from longtail.nn.dropout import ByteDropout
 
 
 class EmbeddingBlock(BoundedMatrix):
@@ -20,7 +21,7 @@ class EmbeddingBlock(BoundedMatrix):
         super().__init__(torch.eye(width), rng, mode="normalise")
         self.scale = nn.Parameter(torch.ones(1))
         self.clamp_scale = clamp_scale
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = ByteDropout(dropout)
 
     def effective_scale(self) -> Tensor:
         return self.scale.clamp(-1, 1) if self.clamp_scale else self.scale
@@ -35,7 +36,7 @@ class DocumentBlock(nn.Module):
     def __init__(self, width: int, rng: np.random.Generator, *, dropout: float = 0.2, clamp_scale: bool = False) -> None:
         super().__init__()
         self.block = EmbeddingBlock(width, rng, dropout=dropout, clamp_scale=clamp_scale)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = ByteDropout(dropout)
 
     def forward(self, a_BD: Tensor) -> Tensor:
         x_BD: Tensor = self.dropout(torch.relu(self.block(a_BD)))

@@ -14,6 +14,7 @@ from longtail.nn.batches import Bags, sent
 from longtail.nn.embedding_block import EmbeddingBlock
 from longtail.nn.initial import xavier_matrix
 from longtail.nn.label_texts import LabelTexts
+from longtail.nn.products import fastest_products
 from longtail.nn.row_table import RowTable
 from longtail.types import F32, I32
 
@@ -85,13 +86,13 @@ class LabelTextGraph(nn.Module):
 
     def composed(self, labels: I32 | None) -> tuple[Tensor, Tensor, list[Tensor]]:
         """Rows, weights of the components (U, J), and the J components (U, D). None: all labels."""
-        on_gpu = self.device.type == "cuda"
-        # Sums stay in float32: only products of the blocks and the attention are in bf16 on a GPU.
+        # Sums stay in float32: only products of the blocks and the attention are in bf16, and only while training.
+        in_bf16 = self.training and fastest_products(self.device) == torch.bfloat16
         orders, own = [] if self.texts is None else self.texts.convolved(labels), self._free_rows(labels)
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=on_gpu):
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=in_bf16):
             parts = self._components(orders, own)
             rows, weights = self.mix(parts)
-        rows = rows.float() if on_gpu else rows
+        rows = rows.float() if in_bf16 else rows
         if self.bias is not None:
             bias = self.bias.expand(len(rows), 1)
             rows = torch.cat([rows, bias if own is None else bias + own[:, self.width :]], dim=1)

@@ -9,11 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from longtail.nn.allocation import keep_large_blocks
 from longtail.nn.batches import DeviceCsr, Documents, TensorBatch
 from longtail.nn.classifiers import OneVsAll
 from longtail.nn.encoded import Encoded, Encoder
 from longtail.nn.full import FullRows, full_gradients
 from longtail.nn.label_text_graph import LabelTextGraph
+from longtail.nn.products import fastest_products
 from longtail.nn.restricted import CandidateLoss, RestrictedTrainer
 from longtail.training.optimisers import ModelAdam
 from longtail.types import I64, Candidates
@@ -73,7 +75,8 @@ class AllTargets:
             raise ValueError(f"{len(documents)} documents and {classifier.labels} classifiers for targets of shape {len(targets)} x {targets.columns}")
         self.encoder, self.classifier, self.documents, self.targets, self.masked = encoder, classifier, documents, targets, masked
         self.beside = beside
-        self.free = FullRows(classifier.rows) if isinstance(classifier, OneVsAll) else None
+        self.compute = fastest_products(documents.device)
+        self.free = FullRows(classifier.rows, compute=self.compute) if isinstance(classifier, OneVsAll) else None
         self.model = nn.ModuleDict({"encoder": encoder} if self.free is not None else {"encoder": encoder, "classifier": classifier}).train()
         self.adam = ModelAdam(self.model)
 
@@ -90,7 +93,7 @@ class AllTargets:
             gradients = [(x_BD, gradient_BD)]
         else:
             rows_LD = self.classifier.all_rows()
-            loss, gradient_BD, gradient_LD = full_gradients(x_BD, rows_LD, targets, masked=masked)
+            loss, gradient_BD, gradient_LD = full_gradients(x_BD, rows_LD, targets, masked=masked, compute=self.compute)
             gradients = [(x_BD, gradient_BD), (rows_LD, gradient_LD)]
         if self.beside is not None:
             term = self.beside.term(rows, z_BD, loss)
@@ -156,6 +159,8 @@ class ComposedCandidates:
         documents: Documents,
         candidates: Callable[[I64, np.random.Generator], Candidates],
     ) -> None:
+        if documents.device.type == "cpu":
+            keep_large_blocks()
         self.encoder, self.classifier, self.documents, self.candidates = encoder, classifier, documents, candidates
         self.model = nn.ModuleDict({"encoder": encoder, "classifier": classifier}).train()
         self.adam = ModelAdam(self.model)
