@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from longtail.nn.allocation import keep_large_blocks
+
 PROGRAM = """
 import resource, sys
 import torch
@@ -36,11 +38,9 @@ def test_freed_blocks_serve_the_next_tensor() -> None:
 
 
 def test_elsewhere_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    from longtail.nn import allocation
-
     def refuse(name: object) -> None:
         raise AssertionError("no library is asked")
 
-    monkeypatch.setattr(allocation.sys, "platform", "darwin")
-    monkeypatch.setattr(allocation.ctypes, "CDLL", refuse)
-    allocation.keep_large_blocks()
+    monkeypatch.setattr("longtail.nn.allocation.sys.platform", "darwin")
+    monkeypatch.setattr("longtail.nn.allocation.ctypes.CDLL", refuse)
+    keep_large_blocks()
