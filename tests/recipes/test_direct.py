@@ -221,13 +221,13 @@ def test_no_graph_where_labels_never_occur_together(data: Dataset, tmp_path: Pat
     lonely = type(single)((np.ones(len(first), np.float32), single.indices[first], np.arange(len(first) + 1)), shape=single.shape)
     with Run.open(tmp_path / "run", {}, seed=0, device="cpu") as run:
         no_heads = "labels.graph.head_documents=1000"
-        near = recipe("labels.neighbours=true", "train.smoothing=0", no_heads)
+        near = recipe("labels.neighbours=true", no_heads)
         assert near.label_graph(replace(ready, targets=lonely), run) is None
         assert near.label_graph(ready, run) is not None
         assert near.label_graph(replace(ready, label_texts=None), run) is None
-        assert recipe("labels.documents=true", "train.smoothing=0", no_heads).label_graph(ready, run) is not None
-        assert recipe(no_heads).label_graph(replace(ready, label_texts=None), run) is not None, "soft targets need no text"
-        assert recipe("train.smoothing=0", no_heads).label_graph(ready, run) is None, "nothing asks for it"
+        assert recipe("labels.documents=true", no_heads).label_graph(ready, run) is not None
+        assert recipe("train.smoothing=0.1", no_heads).label_graph(replace(ready, label_texts=None), run) is not None
+        assert recipe(no_heads).label_graph(ready, run) is None, "nothing asks for it"
 
 
 def test_epochs_follow_from_the_number_of_documents() -> None:

@@ -12,9 +12,8 @@ While it trains, anchors of the data's graphs are labels as well; none of them i
 without label text rows are free vectors. Label texts can be training documents of their own label (`labels.documents`): it teaches that
 the text of a label has no other label, which is wrong where labels are documents, too.
 
-Labels that are probably missing are soft targets: neighbours, in a graph of random walks through documents, of the labels that a document has
-(`train.smoothing`). Options that are off: soft targets by the documents nearest to one (`train.completion`); words can begin with pretrained
-vectors (`encoder.vectors`); the model can be an average of weights (`train.averaging`).
+Options that are off: labels that are probably missing can be softer targets, by a label graph (`train.smoothing`) or by the documents nearest to
+one (`train.completion`); words can begin with pretrained vectors (`encoder.vectors`); the model can be an average of weights (`train.averaging`).
 
 The idea of composed rows is ECLARE's; that all negatives are affordable is a matter of the hardware. The choices were made on
 validation slices: `benchmarks/results/direct_ablation.json`.
@@ -103,7 +102,7 @@ class TrainConfig:
     )
     warm_up: float = setting(0.25, "share of the training in which the rate rises", low=0, high=1)
     text_every: int = setting(0, "steps between two looks at the label texts; 0: 4 on a GPU, 8 on a CPU", low=0)
-    smoothing: float = setting(0.3, "target of labels that are neighbours of a document's labels; 0: none", low=0, high=1)
+    smoothing: float = setting(0.0, "target of labels that are neighbours of a document's labels; 0: none", low=0, high=1)
     completion: float = setting(0.0, "highest target of labels that a document lacks and the documents nearest to it have; 0: none", low=0, high=1)
     completion_neighbours: int = setting(10, "completion: how many of the nearest documents vote", low=1, high=1000)
     averaging: float = setting(0.0, "the model is the average of its weights over this last share of the steps; 0: those of the last step", low=0, high=1)
