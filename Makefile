@@ -6,16 +6,21 @@ PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint const
 # Kernels are compiled once and kept; pytest-xdist uses the cores there are.
 JOBS ?= auto
 
-.PHONY: demo test lint format clean help
+.PHONY: demo test race lint format clean help
 help:
 	@echo "make demo   train on the embedded sample and ask it questions"
 	@echo "make test   lint, types and all tests"
+	@echo "make race   longtail and its peers on one data set, e.g. DATA=../shared/data/debian-related (default: the embedded sample)"
 
 demo: $(VENV)/.train
 	$(BIN)/longtail demo --out runs/demo
 
 test: $(VENV)/.dev lint
 	$(BIN)/pytest -n $(JOBS)
+
+# Peers live in an environment of their own. OPTIONS: see python -m benchmarks.race --help
+race: $(VENV)/.train $(VENV)-peers/.done
+	$(BIN)/python -m benchmarks.race $(DATA) --peer-python $(VENV)-peers/bin/python $(OPTIONS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -41,5 +46,11 @@ $(VENV)/.dev: $(VENV)/.python pyproject.toml constraints.txt
 	@$(PIP) --editable '.[dev]'
 	@touch $@ $(VENV)/.train
 
+$(VENV)-peers/.done: benchmarks/race/peers.txt
+	@echo "installing the peers (once; some minutes)"
+	@$(PYTHON) -m venv $(VENV)-peers
+	@$(VENV)-peers/bin/pip --disable-pip-version-check install --quiet --requirement $<
+	@touch $@
+
 clean:
-	rm -rf $(VENV) runs build .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(VENV)-peers runs build .mypy_cache .ruff_cache .pytest_cache

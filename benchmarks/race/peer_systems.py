@@ -7,7 +7,7 @@
 NAME: one of `SYSTEMS`, or ``module:Class`` of another with the methods of `Peer`. Each has the settings that its authors recommend or
 ship, and its default beam. TF-IDF is PECOS's own for PECOS, scikit-learn's for the others, which bring none.
 
-    pip install "numpy<2" "scipy<1.14" scikit-learn omikuji napkinxc libpecos
+`make race` installs what peers.txt names.
 """
 
 from __future__ import annotations
