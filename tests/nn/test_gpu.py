@@ -21,7 +21,7 @@ from longtail.training.objectives import AllTargets, OwnCandidates
 from longtail.training.schedules import OneCycle
 from longtail.types import I64, Batch, Candidates
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 LABELS = 40
 
 

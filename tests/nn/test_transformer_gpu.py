@@ -25,7 +25,7 @@ from longtail.training.progress import SilentDisplay
 from longtail.training.run import Run
 from longtail.types import Batch
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
 
 @pytest.fixture(scope="module")

@@ -128,6 +128,7 @@ def test_with_all_weights_zero_it_is_the_base_bit_for_bit(base: str, pairs: dict
     assert files(run / "bundle" / "ranker") == files(pairs[base][0] / "bundle" / "ranker")
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("base", EVERY)
 def test_it_trains_on_a_gpu(base: str, pairs: dict[str, tuple[Path, Path]], planted_with_graphs: Dataset, tmp_path: Path) -> None:
