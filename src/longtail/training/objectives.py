@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from longtail.nn.allocation import keep_large_blocks
 from longtail.nn.batches import DeviceCsr, Documents, TensorBatch
 from longtail.nn.classifiers import OneVsAll
 from longtail.nn.encoded import Encoded, Encoder
@@ -159,8 +158,6 @@ class ComposedCandidates:
         documents: Documents,
         candidates: Callable[[I64, np.random.Generator], Candidates],
     ) -> None:
-        if documents.device.type == "cpu":
-            keep_large_blocks()
         self.encoder, self.classifier, self.documents, self.candidates = encoder, classifier, documents, candidates
         self.model = nn.ModuleDict({"encoder": encoder, "classifier": classifier}).train()
         self.adam = ModelAdam(self.model)
