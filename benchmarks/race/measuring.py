@@ -73,6 +73,8 @@ def on_threads(contestants: Sequence[Contestant], course: Course, plan: Plan, th
 
     with contextlib.ExitStack() as stack:
         children = [stack.enter_context(Child(one.name, one.command(threads), threads, course.log(one.name))) for one in contestants]
+        for child in children:
+            child.ask(do="memory")  # it has started: nobody opens a model while others load Python
         opened = [child.ask(do="open")["seconds"] for child in children]
         first = [child.ask(do="singles", texts=drawn(0, 1), k=plan.k)["ms"][0] for child in children]
         for child in children:
