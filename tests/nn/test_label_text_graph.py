@@ -20,6 +20,7 @@ from longtail.nn.label_text_graph import GraphPart, LabelTextGraph, component_na
 from longtail.nn.label_texts import FrozenTexts, LabelTexts, TrainedTexts
 from longtail.nn.row_table import RowTable
 from longtail.training.optimisers import ModelAdam
+from longtail.types import I32
 
 LABELS, WORDS, WIDTH = 11, 17, 6
 
@@ -315,3 +316,50 @@ def test_training_multiplies_as_the_processor_likes_and_what_is_kept_is_exact(mo
     assert trained.dtype == torch.float32
     assert torch.allclose(trained, full, rtol=0.05, atol=0.05)
     assert torch.equal(trained, full) == (kind == torch.float32)
+
+
+def test_rows_of_a_step_on_a_cpu_are_composed_in_blocks_and_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values and gradients, and what is known of spectral norms: one step of the power iteration however many blocks."""
+    monkeypatch.setattr("longtail.nn.label_text_graph.fastest_products", lambda _: torch.float32)
+    world = World(labels=23)
+    start = shaken(LabelTextGraph(world.frozen(2), world.free, np.random.default_rng(0), dropout=0.0, bias=-1.0)).train()
+    labels = np.delete(np.arange(23, dtype=np.int32), [4, 9])
+
+    def stepped(block: int) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor], Tensor]:
+        monkeypatch.setattr("longtail.nn.label_text_graph._STEP_BLOCK", block)
+        classifier = copy.deepcopy(start)
+        rows = classifier.rows(labels)
+        torch.autograd.backward((rows * torch.linspace(0.1, 2.0, rows.numel()).view(rows.shape)).sum())
+        assert classifier.free is not None
+        found = classifier.free.take_gradient()
+        assert found is not None
+        order = found[0].ids.argsort()  # a backward pass comes to the blocks in any order
+        np.testing.assert_array_equal(found[0].ids[order].numpy(), labels)
+        gradients = {name: parameter.grad for name, parameter in classifier.named_parameters() if parameter.grad is not None}
+        return rows.detach(), gradients, dict(classifier.named_buffers()), found[1][order]
+
+    whole, pieces = stepped(4096), stepped(8)
+    torch.testing.assert_close(pieces[0], whole[0])
+    assert pieces[1].keys() == whole[1].keys()
+    assert any(name.startswith("mix.") for name in whole[1])
+    for of_whole, of_pieces in zip(whole[1:3], pieces[1:3], strict=True):
+        for name, value in of_whole.items():
+            torch.testing.assert_close(of_pieces[name], value)
+    torch.testing.assert_close(pieces[3], whole[3])
+
+
+def test_blocks_are_for_steps_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("longtail.nn.label_text_graph._STEP_BLOCK", 4)
+    world = World()
+    sizes: list[int] = []
+    classifier = LabelTextGraph(world.frozen(2), world.free, np.random.default_rng(0))
+    composed = classifier.composed
+
+    def watched(labels: I32) -> Any:
+        sizes.append(len(labels))
+        return composed(labels)
+
+    monkeypatch.setattr(classifier, "composed", watched)
+    classifier.train().rows(np.arange(10, dtype=np.int32))
+    classifier.eval().rows(np.arange(10, dtype=np.int32))
+    assert sizes == [4, 4, 2, 10]

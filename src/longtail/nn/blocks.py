@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 import numpy as np
@@ -71,10 +73,22 @@ class BoundedMatrix(nn.Module):
         self.weight = nn.Parameter(weight)
         self.spectral = SpectralBound(self.weight.detach(), rng, bound=bound, mode=mode)
         self._frozen: tuple[Tensor, Tensor] | None = None
+        self._held: Tensor | None = None
 
     def bounded(self) -> Tensor:
         """The matrix as a forward pass uses it."""
+        if self._held is not None:
+            return self._held
         return self.spectral(self.weight) if self.training else self.frozen_weight()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Inside, all forward passes use the same matrix: pieces of one batch are then one step of the power iteration."""
+        self._held = self.bounded()
+        try:
+            yield
+        finally:
+            self._held = None
 
     def frozen_weight(self) -> Tensor:
         """The bounded matrix for prediction, its norm exact. Computed once per value of the parameter."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Literal
 
 import numpy as np
@@ -11,9 +12,10 @@ from torch import Tensor, nn
 
 from longtail.nn.attention_mix import AttentionMix, MixMode
 from longtail.nn.batches import Bags, sent
+from longtail.nn.blocks import BoundedMatrix
 from longtail.nn.embedding_block import EmbeddingBlock
 from longtail.nn.initial import xavier_matrix
-from longtail.nn.label_texts import LabelTexts
+from longtail.nn.label_texts import LabelTexts, TrainedTexts
 from longtail.nn.products import fastest_products
 from longtail.nn.row_table import RowTable
 from longtail.types import F32, I32
@@ -22,6 +24,9 @@ GraphPart = Literal["gale", "gcn", "lightgcn", "none"]
 
 # Rows composed at a time when all are: a block of activations stays small beside the rows.
 _BLOCK = 16_384
+# The same in a step on a CPU. Tensors of these (8 MB of 512 numbers) use memory again that was just freed; those of all labels come from the system,
+# which clears every page of them, in every step anew.
+_STEP_BLOCK = 4096
 
 
 class LabelTextGraph(nn.Module):
@@ -78,7 +83,13 @@ class LabelTextGraph(nn.Module):
 
     def rows(self, labels: I32) -> Tensor:
         """(U, D), (U, D + 1) with `bias`: the composed rows of different `labels`, with gradients to all that is trained."""
-        return self.composed(labels)[0]
+        in_blocks = self.training and self.device.type == "cpu" and len(labels) > _STEP_BLOCK and not isinstance(self.texts, TrainedTexts)
+        if not in_blocks:
+            return self.composed(labels)[0]
+        with ExitStack() as stack:
+            for matrix in (module for module in self.modules() if isinstance(module, BoundedMatrix)):
+                stack.enter_context(matrix.held())
+            return torch.cat([self.composed(labels[start : start + _STEP_BLOCK])[0] for start in range(0, len(labels), _STEP_BLOCK)])
 
     def all_rows(self) -> Tensor:
         """As `rows`, for all labels."""
