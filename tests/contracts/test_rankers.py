@@ -443,7 +443,7 @@ def packable(ranker: Any) -> bool:
     return all(packable(member) for member in ranker.members) if isinstance(ranker, Ensemble) else not isinstance(ranker, UNPACKABLE)
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 2e-3), ("int8", 3e-2)])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 5e-4), ("int8", 1e-2)])
 def test_a_packed_model_says_nearly_the_same(model: Trained, tmp_path: Path, dtype: PackedType, tolerance: float) -> None:
     out = tmp_path / "packed"
     if not packable(model.bundle.ranker):
@@ -459,7 +459,7 @@ def test_a_packed_model_says_nearly_the_same(model: Trained, tmp_path: Path, dty
     for ids, scores, expected_ids, expected in zip(packed.ids[:-1], packed.scores[:-1], whole.ids[:-1], whole.scores[:-1], strict=True):
         given = dict(zip(ids.tolist(), scores.tolist(), strict=True))
         differences += [abs(given.get(label, np.inf) - score) for label, score in zip(expected_ids.tolist(), expected.tolist(), strict=True) if label >= 0]
-    assert np.quantile(differences, 0.7) <= tolerance
+    assert np.quantile(differences, 0.6) <= tolerance
 
 
 def in_floats(part: Any) -> Any:
