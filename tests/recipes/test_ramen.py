@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,11 @@ def shapes(bundle: Path) -> dict[str, Any]:
     return found
 
 
+def sizes(contents: dict[str, bytes]) -> dict[str, int]:
+    """Bytes of every file; a trained number inside JSON counts as one, however many digits it has."""
+    return {name: len(re.sub(rb"-?\d+\.\d+(e-?\d+)?", b"0", content) if name.endswith(".json") else content) for name, content in contents.items()}
+
+
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory, planted_with_graphs: Dataset) -> dict[str, tuple[Path, Path]]:
     """For every base the run of the base and that of RAMEN on it."""
@@ -91,7 +97,7 @@ def test_prediction_is_the_bases_own(base: str, pairs: dict[str, tuple[Path, Pat
     of_base, of_ramen = (run / "bundle" for run in pairs[base])
     assert shapes(of_base) == shapes(of_ramen)
     first, second = (files(bundle / "ranker") for bundle in (of_base, of_ramen))
-    assert {name: len(content) for name, content in first.items()} == {name: len(content) for name, content in second.items()}
+    assert sizes(first) == sizes(second)
     assert first != second, "graphs changed the encoder"
     assert files(of_base / "featurizer") == files(of_ramen / "featurizer")
     anchors = [uid for graph in planted_with_graphs.graphs.values() if graph.anchors is not None for uid in graph.anchors.uids]
