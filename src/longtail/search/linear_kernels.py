@@ -160,36 +160,25 @@ def _logistic(
 
     A dual variable is cost * sigmoid(logit), so it stays inside (0, cost) by itself and nothing is lost near either end. At
     the solution logit = -margin. On entry w = sum of dual * sign * x.
-
-    A document that needs no change is left out until the others are solved; in the end all are looked at.
-    A round is as many looks at documents as there are.
     """
     bias, cost, close = objective.bias, objective.cost, 0.1 * objective.tolerance
     order = np.flatnonzero(signs)
-    n = len(order)
-    active, counter, visits = n, 0, 0
-    while visits < objective.rounds * n:
-        counter = _shuffle(order, active, key, counter)
-        largest, at, all_seen = 0.0, 0, active == n
-        while at < active:
-            i = order[at]
+    counter, used = 0, 0
+    while used < objective.rounds:
+        counter = _shuffle(order, len(order), key, counter)
+        largest = 0.0
+        for i in order:
             margin = signs[i] * _dot(indptr, indices, data, tail, place[i], w, bias)
             gradient = abs(logits[i] + margin)
             largest = max(largest, gradient)
-            visits += 1
             if gradient > close:
                 moved = _new_logit(logits[i], margin, squares[i] * cost, close)
                 _add(indptr, indices, data, tail, place[i], cost * (_sigmoid(moved) - _sigmoid(logits[i])) * signs[i], w, bias)
                 logits[i] = moved
-                at += 1
-            else:
-                active -= 1
-                order[at], order[active] = order[active], order[at]
+        used += 1
         if largest <= objective.tolerance:
-            if all_seen:
-                break
-            active = n
-    return -(-visits // max(n, 1))
+            break
+    return used
 
 
 @compiled()
