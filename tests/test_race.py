@@ -6,10 +6,12 @@ import json
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.race import measuring
 from benchmarks.race.__main__ import main
 from benchmarks.race.contestants import Course, write_inputs
 from benchmarks.race.peer_systems import SYSTEMS, Opened, SparseKnn
@@ -171,3 +173,30 @@ def test_a_model_needs_a_name_and_a_place(given: str, capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit):
         main(["--model", given])
     assert "expected NAME=RUN_OR_BUNDLE" in capsys.readouterr().err
+
+
+def test_models_are_opened_when_all_processes_have_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Who is opened first must not pay for others that still load Python."""
+    asked: list[tuple[str, str]] = []
+
+    class Watched:
+        def __init__(self, name: str, command: list[str], threads: int, log: Path) -> None:
+            self.name = name
+
+        def ask(self, **request: Any) -> dict[str, Any]:
+            asked.append((self.name, request["do"]))
+            return {"seconds": 0.1, "ms": [1.0] * len(request["texts"]) if request["do"] == "singles" else 1.0, "peak_mb": 1.0}
+
+        def __enter__(self) -> Watched:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr(measuring, "Child", Watched)
+    runners: Any = [SimpleNamespace(name=name, command=lambda threads: []) for name in ("ours", "theirs")]
+    course: Any = SimpleNamespace(texts=["a", "b"], log=lambda name: tmp_path / name)
+    found = measuring.on_threads(runners, course, measuring.Plan(singles=2, batches=1), 1)
+    first_open = next(place for place, (_, do) in enumerate(asked) if do == "open")
+    assert {name for name, _ in asked[:first_open]} == {"ours", "theirs"}
+    assert found["theirs"]["open_seconds"] == 0.1

@@ -112,7 +112,8 @@ VARIANTS = {
     "clusters": astec("shortlist.structures=clusters"),
     "clusters-game": astec("shortlist.structures=clusters", "reranker.enabled=true", *GAME),
     "mlp": astec("surrogate.encoder=mlp"),
-    "cnn": astec("surrogate.encoder=cnn", "features.max_tokens=6"),
+    # Trained for longer: after two epochs its shortlists hang by a thread, and rounding of any kind changes a third of them.
+    "cnn": astec("surrogate.encoder=cnn", "features.max_tokens=6", "surrogate.epochs=10", "classify.epochs=6"),
     "dense": astec(documents="dense"),
     "sparse-vectors": astec(documents="sparse"),
     "hnsw": astec("shortlist.index=hnsw"),
@@ -459,7 +460,7 @@ def test_a_packed_model_says_nearly_the_same(model: Trained, tmp_path: Path, dty
     for ids, scores, expected_ids, expected in zip(packed.ids[:-1], packed.scores[:-1], whole.ids[:-1], whole.scores[:-1], strict=True):
         given = dict(zip(ids.tolist(), scores.tolist(), strict=True))
         differences += [abs(given.get(label, np.inf) - score) for label, score in zip(expected_ids.tolist(), expected.tolist(), strict=True) if label >= 0]
-    assert np.quantile(differences, 0.6) <= tolerance
+    assert np.quantile(differences, 0.7) <= tolerance
 
 
 def in_floats(part: Any) -> Any:

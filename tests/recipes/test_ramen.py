@@ -75,9 +75,10 @@ def shapes(bundle: Path) -> dict[str, Any]:
     return found
 
 
-def sizes(contents: dict[str, bytes]) -> dict[str, int]:
-    """Bytes of every file; a trained number inside JSON counts as one, however many digits it has."""
-    return {name: len(re.sub(rb"-?\d+\.\d+(e-?\d+)?", b"0", content) if name.endswith(".json") else content) for name, content in contents.items()}
+def outlines(contents: dict[str, bytes]) -> dict[str, bytes | int]:
+    """Of JSON its text, but for the digits of trained numbers (a number can have one digit more than another); of other files their bytes."""
+    number = rb"-?\d+\.\d+(e-?\d+)?"
+    return {name: re.sub(number, b"0.0", content) if name.endswith(".json") else len(content) for name, content in contents.items()}
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +98,7 @@ def test_prediction_is_the_bases_own(base: str, pairs: dict[str, tuple[Path, Pat
     of_base, of_ramen = (run / "bundle" for run in pairs[base])
     assert shapes(of_base) == shapes(of_ramen)
     first, second = (files(bundle / "ranker") for bundle in (of_base, of_ramen))
-    assert sizes(first) == sizes(second)
+    assert outlines(first) == outlines(second)
     assert first != second, "graphs changed the encoder"
     assert files(of_base / "featurizer") == files(of_ramen / "featurizer")
     anchors = [uid for graph in planted_with_graphs.graphs.values() if graph.anchors is not None for uid in graph.anchors.uids]
