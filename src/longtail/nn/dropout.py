@@ -1,4 +1,4 @@
-"""Dropout for matrices as large as all labels: on a CPU torch draws a random number per entry, on one thread, which took a quarter of a step of ECLARE."""
+"""Dropout for matrices as large as all labels: on a CPU torch draws a random number per entry, on one thread."""
 
 from __future__ import annotations
 
