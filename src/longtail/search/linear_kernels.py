@@ -435,7 +435,7 @@ def solve_sparse(
         while at < len(job) and problems.group_of[job[at]] == group:
             count = _together(job, at, problems.group_of, objective.logistic)
             signs, w, used = np.empty((len(members), count)), np.zeros((width + 1, count)), np.zeros(count, dtype=np.int32)
-            guessed = None if start is None else np.zeros((len(members), count))
+            guessed: Any = None if start is None else np.zeros((len(members), count))
             for k in range(count):
                 problem = job[at + k]
                 if not _mark(members, problem, problems, signs[:, k]):
@@ -493,7 +493,7 @@ def solve_dense(
                 if start is not None:
                     w[:width, k] = start[problem]
                     w[width, k] = start_bias[problem] / objective.bias if objective.bias > 0.0 else 0.0
-            guessed = None if start is None else np.zeros((len(members), count))
+            guessed: Any = None if start is None else np.zeros((len(members), count))
             _solve(None, None, data, None, place, signs, squares, alone, objective, key_of(seed, job[at]), guessed, w, used)
             for k in range(count):
                 problem = job[at + k]
