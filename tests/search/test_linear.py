@@ -189,6 +189,37 @@ def test_a_warm_start_saves_rounds_and_a_bad_one_does_no_harm(loss: Loss, as_den
     np.testing.assert_allclose(dense(mended.weights), dense(cold.weights), atol=1e-3)
 
 
+@pytest.mark.parametrize("loss", LOSSES)
+def test_features_of_a_single_document_get_what_they_would_get_among_others(loss: Loss) -> None:
+    """Sparse rows are solved without the features that one document of a group alone has; dense rows are solved with all of them."""
+    x, positives, groups = planted(12, width=400)
+    few = csr_array(x.multiply(np.random.default_rng(0).random(x.shape) < 0.05))  # one or two documents each
+    singles = [(few.toarray()[rows > 0] != 0).sum(axis=0) == 1 for rows in groups.toarray()]
+    assert min(map(np.sum, singles)) > 50
+    sparse = fit_linear(few, positives, groups, GROUP_OF, exact(loss), np.random.default_rng(0))
+    whole = fit_linear(few.toarray(), positives, groups, GROUP_OF, exact(loss), np.random.default_rng(0))
+    np.testing.assert_allclose(dense(sparse.weights), whole.weights, atol=1e-5)
+    assert all(np.abs(dense(sparse.weights)[problem, singles[group]]).max() > 0.01 for problem, group in enumerate(GROUP_OF))
+    warm = fit_linear(few, positives, groups, GROUP_OF, exact(loss), np.random.default_rng(1), start=sparse)
+    assert np.all(warm.rounds * 3 < sparse.rounds), "what is known of such features is part of the start"
+    np.testing.assert_allclose(dense(warm.weights), dense(sparse.weights), atol=1e-5)
+
+
+@pytest.mark.parametrize("as_dense", [False, True])
+def test_problems_that_are_solved_side_by_side_do_not_see_each_other(as_dense: bool) -> None:
+    """More of one group than are solved at once, of different difficulty: each as if it were alone."""
+    rng = np.random.default_rng(13)
+    x = rng.standard_normal((60, 6)).astype(np.float32)
+    positives = pattern(rng.random((37, 60)) < np.linspace(0.0, 0.5, 37)[:, None])
+    documents, one_group = x if as_dense else csr_array(x), pattern(np.ones((1, 60)))
+    together = fit_linear(documents, positives, one_group, np.zeros(37), exact("logistic"), np.random.default_rng(0))
+    assert len(set(together.rounds.tolist())) > 3, "those that are solved stop, the others go on"
+    for problem in range(37):
+        alone = fit_linear(documents, positives[[problem]], one_group, np.zeros(1), exact("logistic"), np.random.default_rng(0))
+        np.testing.assert_allclose(dense(together.weights)[problem], dense(alone.weights)[0], atol=1e-5)
+        assert together.bias[problem] == pytest.approx(alone.bias[0], abs=1e-5)
+
+
 @pytest.mark.parametrize("as_dense", [False, True])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_groups_of_nothing_and_of_one_kind(loss: Loss, as_dense: bool) -> None:
