@@ -25,7 +25,7 @@ from longtail.data.read import read
 from longtail.data.synthetic import synthesise
 from longtail.training.progress import SilentDisplay, Task
 
-VARIANTS = {"label text, turned by a matrix": (), "label text": ("labels.map=false",), "free vectors alone": ("labels.text=false",)}
+VARIANTS = {"label text, turned by a matrix": ("labels.map=on",), "label text": ("labels.map=off",), "free vectors alone": ("labels.text=false",)}
 PLAIN = "free vectors alone"
 
 

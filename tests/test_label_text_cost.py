@@ -11,7 +11,7 @@ from longtail.data.synthetic import SyntheticConfig, synthesise
 
 def test_variants_take_away_the_matrix_and_then_the_text() -> None:
     configs = [api.make_recipe("direct", assignments=list(settings)).config.labels for settings in label_text_cost.VARIANTS.values()]
-    assert [(labels.text, labels.text and labels.map) for labels in configs] == [(True, True), (True, False), (False, False)]
+    assert [(labels.text, labels.text and labels.map) for labels in configs] == [(True, "on"), (True, "off"), (False, False)]
 
 
 def test_only_steps_are_timed() -> None:

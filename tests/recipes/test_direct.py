@@ -16,6 +16,8 @@ from longtail.data.dataset import Dataset, no_pairs
 from longtail.data.synthetic import SyntheticConfig, synthesise
 from longtail.errors import ConfigError
 from longtail.evaluation import evaluate
+from longtail.nn.bag_encoder import BagSum
+from longtail.recipes import direct
 from longtail.recipes.direct import Direct, DirectConfig, default_epochs, default_rate, first_bias, propensity_weights, related_labels
 from longtail.training.anchor_columns import AnchorsConfig, anchor_columns
 from longtail.training.prepare import prepare
@@ -24,7 +26,7 @@ from longtail.types import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-SMALL = ("encoder.width=16", "train.epochs=10", "train.rate=0.02", "features.subwords=none", "features.pairs=false")
+SMALL = ("encoder.width=64", "train.epochs=10", "train.rate=0.02", "features.subwords=none", "features.pairs=false")
 
 
 def recipe(*settings: str) -> Direct:
@@ -51,17 +53,41 @@ def test_it_learns_and_label_text_helps_rare_labels(data: Dataset, tmp_path: Pat
 @pytest.mark.parametrize(
     "settings",
     [
-        ("labels.free=false",), ("labels.neighbours=true",), ("labels.documents=true",), ("encoder.signed=false",), ("train.softmax=true",),
+        ("labels.free=false",), ("labels.neighbours=true",), ("labels.documents=true",), ("encoder.signed=on",), ("train.softmax=true",),
         ("encoder.residual=false",),
         ("train.propensity=true", "train.smoothing=0.2", "encoder.token_dropout=0.2"), ("predict.index=hnsw",), ("ensemble.learners=2",),
         ("anchors.weight=0.5",), ("anchors.weight=0.5", "labels.text=false"), ("anchors.weight=0.5", "labels.neighbours=true", "labels.documents=true"),
         ("train.completion=0.3", "train.averaging=0.3"), ("train.completion=0.2", "train.smoothing=0.1", "train.softmax=true", "labels.documents=true"),
-        ("anchors.weight=0",), ("labels.map=false", "features.damping=0"),
+        ("anchors.weight=0",), ("labels.map=on", "features.damping=0"), ("labels.map=on", "encoder.signed=on", "labels.neighbours=true"),
     ],
     ids=" ".join,
 )  # fmt: skip
 def test_every_setting_trains(settings: tuple[str, ...], data: Dataset, tmp_path: Path) -> None:
     assert trained(data, tmp_path / "run", *settings)["P@1"] > 20
+
+
+def test_what_needs_many_pairs_is_learnt_from_many(data: Dataset, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The matrix for label texts, and vectors with either sign: by default with enough pairs of a document and a label, else where asked for."""
+    ready = prepare(data, recipe().config.features)
+
+    def made(*settings: str) -> tuple[bool, bool]:
+        with Run.open(tmp_path / f"run{len(list(tmp_path.iterdir()))}", {}, device="cpu") as run:
+            chosen = recipe(*settings)
+            encoder = chosen.new_encoder(ready, run)
+            texts = chosen.texts(ready, None, None, encoder)
+        assert texts is not None
+        return isinstance(encoder, BagSum), texts.map is not None
+
+    assert ready.targets.nnz < direct._MANY_PAIRS
+    assert made() == (False, False)
+    assert made("encoder.signed=on") == (True, False)
+    assert made("labels.map=on") == (False, True)
+    monkeypatch.setattr(direct, "_MANY_PAIRS", ready.targets.nnz)
+    assert made() == (True, True)
+    assert made("encoder.signed=off") == (False, True)
+    assert made("labels.map=off") == (True, False)
+    monkeypatch.setattr(direct, "_MANY_PAIRS", ready.targets.nnz + 1)
+    assert made() == (False, False)
 
 
 def test_data_without_label_text(data: Dataset, tmp_path: Path) -> None:
@@ -170,7 +196,7 @@ def test_vectors_train(data: Dataset, tmp_path: Path) -> None:
 def test_an_average_takes_memory(data: Dataset) -> None:
     ready = prepare(data, recipe().config.features)
     more = recipe("train.averaging=0.2", "anchors.weight=0").memory(ready) - recipe("anchors.weight=0").memory(ready)
-    assert more == 4 * 16 * (ready.featurizer.width + ready.n_labels)
+    assert more == 4 * 64 * (ready.featurizer.width + ready.n_labels)
 
 
 def test_trust_grows_with_the_documents_of_a_label(data: Dataset) -> None:

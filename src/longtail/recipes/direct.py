@@ -6,6 +6,7 @@
     w_l = g (E Z)_l M + n_l / (n_l + trust) f_l
                               the label's text in the same vectors, turned by a matrix M, and a free vector f_l that counts the
                               more, the more documents n_l the label has; optionally its neighbours' text in a label graph
+                              (few pairs of a document and a label: no M, and v = ReLU(E x), which have less to learn)
     loss                      binary cross-entropy over all labels: on a GPU cheaper than looking for hard negatives
 
 While it trains, anchors of the data's graphs are labels as well; none of them is left at prediction. What the data lacks is left out:
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -66,8 +68,14 @@ _EPOCHS_SCALE, _FEWEST_EPOCHS, _MOST_EPOCHS = 7000, 8, 60
 # the embedded sample 975 steps of at most 0.0005 gave P@1 / PSP@5 53.5 / 56.6, of 0.002 58.2 / 66.7.
 _RATE, _RATE_EXAMPLES, _LOWEST_RATE, _HIGHEST_RATE = 0.001, 100_000, 0.0005, 0.0025
 _LEAST_WAY, _HIGHEST_SHORT_RATE = 2.0, 0.004
+# From so many pairs of a document and a label on, the matrix M and a v with either sign are learnt well enough to pay. On validation slices
+# (`direct_ablation.json`, rounds 15 and 16) they do with 35,000 pairs and more of real text, and cost with 6,000 to 17,000, of real text as of planted.
+_MANY_PAIRS = 32_768
 # A look at all label texts costs more than a step.
 _TEXT_EVERY = {"cpu": 8, "cuda": 4}
+
+
+WhereManyPairs = Literal["auto", "on", "off"]
 
 
 @dataclass(frozen=True)
@@ -75,7 +83,9 @@ class EncoderConfig:
     width: int = setting(512, "numbers per document vector", low=2)
     dropout: float = setting(0.5, "share of numbers dropped after each ReLU", low=0, high=0.99)
     token_dropout: float = setting(0.0, "share of a document's features dropped in a step", low=0, high=0.99)
-    signed: bool = setting(True, "v has no ReLU: documents and label texts are sums of the same vectors")
+    signed: WhereManyPairs = setting(
+        "auto", "v has no ReLU: documents and label texts are sums of the same vectors; auto: with 32,768 or more pairs of a document and a label"
+    )
     residual: bool = setting(True, "a residual between v and the classifiers")
     vectors: str = setting("", "a file of word vectors (word2vec's or fastText's text format) that words begin with; empty: all begin at random")
 
@@ -83,7 +93,9 @@ class EncoderConfig:
 @dataclass(frozen=True)
 class LabelsConfig:
     text: bool = setting(True, "label text is part of a label's classifier")
-    map: bool = setting(True, "label texts pass through a matrix that is learnt, so that a text need not mean the same in a label as in a document")
+    map: WhereManyPairs = setting(
+        "auto", "label texts pass through a matrix that is learnt, so that a text need not mean the same in a label as in a document; auto: as encoder.signed"
+    )
     neighbours: bool = setting(False, "the text of neighbours in the label graph, too")
     neighbour_gain: float = setting(1.0, "what neighbours' text counts at first; it is trained", low=0)
     documents: bool = setting(False, "label texts are training documents of their own label")
@@ -252,7 +264,7 @@ class Direct(Recipe):
             with torch.no_grad():
                 table.weight[to_tensor(rows, run.device)] = to_tensor(at_width(vectors, c.width, run.rng("vectors")), run.device)
             run.log("vectors", words=len(words), found=len(rows), dim=vectors.shape[1])
-        return BagSum(table, dropout=c.dropout) if c.signed else BagEncoder(table, dropout=c.dropout)
+        return BagSum(table, dropout=c.dropout) if is_on(c.signed, data) else BagEncoder(table, dropout=c.dropout)
 
     def texts(self, data: TrainingSet, graph: Csr | None, anchors: AnchorColumns | None, encoder: Encoder) -> TextRows | None:
         from scipy.sparse import vstack
@@ -267,7 +279,7 @@ class Direct(Recipe):
                 neighbours = neighbours.copy()
                 neighbours.resize(texts.shape[0], texts.shape[0])
         compute = fastest_products(encoder.table.weight.device)
-        return TextRows(encoder.table, texts, neighbours, graph_gain=c.neighbour_gain, mapped=c.map, compute=compute)
+        return TextRows(encoder.table, texts, neighbours, graph_gain=c.neighbour_gain, mapped=is_on(c.map, data), compute=compute)
 
     def trust(self, data: TrainingSet, anchors: AnchorColumns | None = None) -> Tensor:
         """(L, 1): the share of its free vector that a label uses; anchors behind."""
@@ -287,6 +299,10 @@ class Direct(Recipe):
             return torch.from_numpy(of_labels).to(run.device) if self.config.train.propensity else None
         of_anchors = np.full(anchors.count, self.config.anchors.weight, np.float32)
         return torch.from_numpy(np.concatenate([of_labels, of_anchors])).to(run.device)
+
+
+def is_on(choice: WhereManyPairs, data: TrainingSet) -> bool:
+    return choice == "on" or (choice == "auto" and data.targets.nnz >= _MANY_PAIRS)
 
 
 def word_rows(data: TrainingSet) -> dict[str, int]:
