@@ -1,9 +1,9 @@
 """Variants of a recipe on validation slices: what a choice was made by. Test documents are never looked at.
 
-``python -m benchmarks.ablation VARIANTS.json DATA... --recipe direct --out FILE [--device auto] [--seeds 1] [--max-minutes 4]``
+``python -m benchmarks.ablation VARIANTS.json DATA... --recipe direct --out FILE [--device auto] [--seeds 1] [--max-minutes 4] [--labels 3000]``
 
 VARIANTS.json: ``{"name": ["section.setting=value", ...], ...}``; the first is what the others are compared with. A tenth of the
-training documents is held out, the same for all.
+training documents is held out, the same for all. --labels makes data small: so many labels, drawn at random, and 12,000 at most of their documents.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ import json
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from benchmarks.record import write_result
 from longtail import api
@@ -24,6 +27,7 @@ from longtail.evaluation import Yardstick, rank_test
 from longtail.training.progress import SilentDisplay
 
 HELD_OUT = 0.1
+MOST_DOCUMENTS = 12_000  # of the labels that --labels draws
 SHOWN = ("P@1", "P@5", "PSP@1", "PSP@5", "R@10", "R@100")
 
 
@@ -34,6 +38,7 @@ def main() -> None:
     parser.add_argument("--recipe", default="direct")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--labels", type=int, help="only so many, drawn at random, and documents that have one of them")
     parser.add_argument("--max-minutes", type=float, default=600.0)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
@@ -41,7 +46,8 @@ def main() -> None:
     deadline = time.monotonic() + 60 * options.max_minutes
     results: dict[str, Any] = {}
     for path in options.data:
-        data = read(path).hold_out(HELD_OUT, 0)
+        whole = read(path)
+        data = (whole if options.labels is None else of_some_labels(whole, options.labels)).hold_out(HELD_OUT, 0)
         yardstick = Yardstick.of(data)
         found: dict[str, Any] = {}
         results[path.name] = {**yardstick.about(), "variants": found}
@@ -55,6 +61,30 @@ def main() -> None:
                 if options.out:
                     command = "python -m benchmarks.ablation " + " ".join(sys.argv[1:])
                     write_result(options.out, "ablation", {"held_out": HELD_OUT, "settings": variants, **results}, command, seed=seed)
+
+
+def of_some_labels(data: Dataset, labels: int, documents: int = MOST_DOCUMENTS) -> Dataset:
+    """Labels drawn at random, and the training documents that have one of them, or so many of those."""
+    rng = np.random.default_rng(7)
+    kept = np.sort(rng.choice(len(data.labels), labels, replace=False))
+    place = np.full(len(data.labels), -1)
+    place[kept] = np.arange(labels)
+    targets = data.train.targets.tocsc()[:, kept].tocsr()
+    rows = np.flatnonzero(np.diff(targets.indptr) > 0)
+    if len(rows) > documents:
+        rows = np.sort(rng.choice(rows, documents, replace=False))
+    split = data.train.rows(rows)
+    masked = split.masked[place[split.masked[:, 1]] >= 0]
+    graphs = {
+        name: replace(
+            graph.document_rows(rows),
+            labels=None if graph.labels is None else graph.labels[kept],
+            label_label=None if graph.label_label is None else graph.label_label[kept].tocsc()[:, kept].tocsr(),
+        )
+        for name, graph in data.graphs.items()
+    }
+    train = replace(split, targets=targets[rows], masked=np.stack([masked[:, 0], place[masked[:, 1]]], axis=1))
+    return replace(data, name=f"{data.name}[{labels} labels]", labels=data.labels.rows(kept), train=train, graphs=graphs, test=None)
 
 
 def measured(data: Dataset, yardstick: Yardstick, recipe: str, settings: list[str], device: str, seed: int) -> dict[str, float]:
