@@ -21,6 +21,7 @@ from longtail.data.dataset import Dataset, Graph
 from longtail.data.from_texts import with_digest
 from longtail.data.read import write
 from longtail.engine.embedding_map import FrozenSum
+from longtail.engine.encoders import FrozenBag
 from longtail.engine.unit_encoder import FrozenUnit
 from longtail.errors import ConfigError, DataError
 from longtail.graph.edges import edge_cosines
@@ -105,7 +106,7 @@ def test_prediction_is_the_bases_own(base: str, pairs: dict[str, tuple[Path, Pat
     assert not [name for name, content in files(of_ramen).items() for uid in anchors if uid.encode() in content]
 
     calls: list[int] = []
-    kind: Any = FrozenSum if base in OVER_TARGETS else FrozenUnit
+    kind: Any = {"eclare": FrozenSum, "direct": FrozenBag}.get(base, FrozenUnit)
     encode = kind.encode
 
     def counted(self: Any, batch: Batch) -> Any:
