@@ -56,7 +56,7 @@ def main() -> None:
     found = {part: _in_own_process(part, options) for part in (PARTS if options.part == "all" else [options.part])}
     print(json.dumps(found, indent=1))
     if options.out:
-        write_result(options.out, "gnnxml_speed", found, " ".join(["python", *sys.argv]), seed=0)
+        write_result(options.out, "gnnxml_speed", found, " ".join(["python -m benchmarks.gnnxml_speed", *sys.argv[1:]]), seed=0)
 
 
 def _in_own_process(part: str, options: argparse.Namespace) -> dict[str, Any]:

@@ -302,6 +302,7 @@ class Direct(Recipe):
 
 
 def is_on(choice: WhereManyPairs, data: TrainingSet) -> bool:
+    """A part that has much to learn: as asked for, else where there is enough to learn it from."""
     return choice == "on" or (choice == "auto" and data.targets.nnz >= _MANY_PAIRS)
 
 

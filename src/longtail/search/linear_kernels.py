@@ -69,7 +69,7 @@ def _add(indptr: Any, indices: Any, data: F32, tail: Any, row: int, factor: floa
 
 @compiled(fastmath=True)
 def _dots(indptr: Any, indices: Any, data: F32, tail: Any, row: int, w: F64, bias: float, out: F64) -> None:
-    """out[k] = row . w[:, k]"""
+    """out[k] = row . w[:, k]. With one problem `_dot` is faster: its sum stays in a register."""
     width = len(w) - 1
     for k in range(len(out)):
         out[k] = bias * w[width, k]
