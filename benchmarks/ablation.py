@@ -1,9 +1,11 @@
 """Variants of a recipe on validation slices: what a choice was made by. Test documents are never looked at.
 
-``python -m benchmarks.ablation VARIANTS.json DATA... --recipe direct --out FILE [--device auto] [--seeds 1] [--max-minutes 4] [--labels 3000]``
+``python -m benchmarks.ablation VARIANTS.json DATA... --recipe direct --out FILE [--device auto] [--seeds 1]
+[--max-minutes 4] [--labels 3000]``
 
-VARIANTS.json: ``{"name": ["section.setting=value", ...], ...}``; the first is what the others are compared with. A tenth of the
-training documents is held out, the same for all. --labels makes data small: so many labels, drawn at random, and 12,000 at most of their documents.
+VARIANTS.json: ``{"name": ["section.setting=value", ...], ...}``; the first is what the others are compared with. A
+tenth of the training documents is held out, the same for all. --labels makes data small: so many labels, drawn at
+random, and 12,000 at most of their documents.
 """
 
 from __future__ import annotations
@@ -56,11 +58,19 @@ def main() -> None:
                 if time.monotonic() > deadline:
                     print(f"out of time before {path.name} {name}", flush=True)
                     continue
-                found.setdefault(name, []).append(measured(data, yardstick, options.recipe, settings, options.device, seed))
+                found.setdefault(name, []).append(
+                    measured(data, yardstick, options.recipe, settings, options.device, seed)
+                )
                 print(f"{path.name:<16} {name:<30} {json.dumps(found[name][-1])}", flush=True)
                 if options.out:
                     command = "python -m benchmarks.ablation " + " ".join(sys.argv[1:])
-                    write_result(options.out, "ablation", {"held_out": HELD_OUT, "settings": variants, **results}, command, seed=seed)
+                    write_result(
+                        options.out,
+                        "ablation",
+                        {"held_out": HELD_OUT, "settings": variants, **results},
+                        command,
+                        seed=seed,
+                    )
 
 
 def of_some_labels(data: Dataset, labels: int, documents: int = MOST_DOCUMENTS) -> Dataset:
@@ -84,13 +94,19 @@ def of_some_labels(data: Dataset, labels: int, documents: int = MOST_DOCUMENTS) 
         for name, graph in data.graphs.items()
     }
     train = replace(split, targets=targets[rows], masked=np.stack([masked[:, 0], place[masked[:, 1]]], axis=1))
-    return replace(data, name=f"{data.name}[{labels} labels]", labels=data.labels.rows(kept), train=train, graphs=graphs, test=None)
+    return replace(
+        data, name=f"{data.name}[{labels} labels]", labels=data.labels.rows(kept), train=train, graphs=graphs, test=None
+    )
 
 
-def measured(data: Dataset, yardstick: Yardstick, recipe: str, settings: list[str], device: str, seed: int) -> dict[str, float]:
+def measured(
+    data: Dataset, yardstick: Yardstick, recipe: str, settings: list[str], device: str, seed: int
+) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         started = time.monotonic()
-        model = api.train(data, Path(folder) / "run", api.make_recipe(recipe, assignments=settings), device=device, seed=seed)
+        model = api.train(
+            data, Path(folder) / "run", api.make_recipe(recipe, assignments=settings), device=device, seed=seed
+        )
         seconds = time.monotonic() - started
         scores = yardstick.score(rank_test(model, yardstick, SilentDisplay()))
     return {metric: round(scores[metric], 2) for metric in SHOWN} | {"seconds": round(seconds, 1)}

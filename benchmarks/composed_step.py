@@ -1,9 +1,11 @@
-"""What a step of ECLARE's stage IV costs on a CPU, and what makes it cheaper: products in bf16, dropout by bytes, more documents per step.
+"""What a step of ECLARE's stage IV costs on a CPU, and what makes it cheaper: products in bf16, dropout by bytes,
+more documents per step.
 
 ``python -m benchmarks.composed_step [--labels 24764] [--width 512] [--shortlist 480] [--out FILE]``
 
-Random texts, documents and shortlists of the given size: time does not depend on what they say. All ways take turns, so that a busy machine
-slows all. The floor of the products is told beside them: five of D x D per composed row, forwards and twice backwards.
+Random texts, documents and shortlists of the given size: time does not depend on what they say. All ways take turns,
+so that a busy machine slows all. The floor of the products is told beside them: five of D x D per composed row,
+forwards and twice backwards.
 """
 
 from __future__ import annotations
@@ -49,12 +51,22 @@ def main() -> None:
     numbers = measured(options.labels, options.width, options.shortlist)
     print(json.dumps(numbers, indent=1))
     if options.out:
-        write_result(options.out, "composed_step", numbers, "python -m benchmarks.composed_step " + " ".join(sys.argv[1:]), seed=0)
+        write_result(
+            options.out,
+            "composed_step",
+            numbers,
+            "python -m benchmarks.composed_step " + " ".join(sys.argv[1:]),
+            seed=0,
+        )
 
 
 def measured(labels: int, width: int, shortlist: int) -> dict[str, Any]:
     step = Steps(labels, width, shortlist)
-    ways: dict[str, Callable[[], Any]] = {"as it is": no_change, "products in float32": in_float32, "torch's dropout": torch_dropout}
+    ways: dict[str, Callable[[], Any]] = {
+        "as it is": no_change,
+        "products in float32": in_float32,
+        "torch's dropout": torch_dropout,
+    }
     seconds: dict[str, list[float]] = {}
     for _ in range(TURNS):
         for documents in DOCUMENTS:
@@ -71,9 +83,14 @@ def measured(labels: int, width: int, shortlist: int) -> dict[str, Any]:
         "products": str(fastest_products(torch.device("cpu"))),
         "threads": torch.get_num_threads(),
         "gflop of products per composed row set": round(labels * width * width * 2 * 5 * 3 / 1e9, 1),
-        "time of a step over that of the largest as it is": {name: round(value / usual, 3) for name, value in middle.items()},
+        "time of a step over that of the largest as it is": {
+            name: round(value / usual, 3) for name, value in middle.items()
+        },
         "time per document over that of the largest as it is": {
-            f"{documents} documents": round(middle[f"{documents} documents, as it is"] / documents * max(DOCUMENTS) / usual, 2) for documents in DOCUMENTS
+            f"{documents} documents": round(
+                middle[f"{documents} documents, as it is"] / documents * max(DOCUMENTS) / usual, 2
+            )
+            for documents in DOCUMENTS
         },
     }
 
@@ -83,7 +100,9 @@ class Steps:
 
     def __init__(self, labels: int, width: int, shortlist: int) -> None:
         rng = np.random.default_rng(0)
-        texts = FrozenTexts([torch.from_numpy(rng.standard_normal((labels, width), dtype=np.float32)) for _ in range(2)])
+        texts = FrozenTexts(
+            [torch.from_numpy(rng.standard_normal((labels, width), dtype=np.float32)) for _ in range(2)]
+        )
         classifier = LabelTextGraph(texts, torch.zeros(labels, width), rng, bias=-5.0)
         vectors = rng.standard_normal((max(DOCUMENTS), width), dtype=np.float32)
         encoder = Refined(GivenVectors(width), DocumentBlock(width, rng))

@@ -1,6 +1,8 @@
-"""Models beside each other by what `benchmarks.sets --predictions` kept of them: differences with intervals over test documents.
+"""Models beside each other by what `benchmarks.sets --predictions` kept of them: differences with intervals over test
+documents.
 
-``python -m benchmarks.differences DATA NAME=FILE NAME=FILE ... [--out FILE]``: every other model is compared with the last one named.
+``python -m benchmarks.differences DATA NAME=FILE NAME=FILE ... [--out FILE]``: every other model is compared with the
+last one named.
 """
 
 from __future__ import annotations
@@ -29,21 +31,34 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     data = read(options.data)
     yardstick = Yardstick.of(data)
-    measured = {name: yardstick.measure(kept(Path(path))) for name, path in (model.split("=", 1) for model in options.models)}
+    measured = {
+        name: yardstick.measure(kept(Path(path))) for name, path in (model.split("=", 1) for model in options.models)
+    }
     *others, last = measured
     differences = {
         f"{name} - {last}": {
             metric: vars(found)
-            for metric, found in metrics.paired_bootstrap(measured[name], measured[last], rng=np.random.default_rng(0)).items()
+            for metric, found in metrics.paired_bootstrap(
+                measured[name], measured[last], rng=np.random.default_rng(0)
+            ).items()
             if metric in SHOWN
         }
         for name in others
     }
-    scores = {name: {metric: value for metric, value in found.values().items() if metric in SHOWN} for name, found in measured.items()}
+    scores = {
+        name: {metric: value for metric, value in found.values().items() if metric in SHOWN}
+        for name, found in measured.items()
+    }
     print(json.dumps({"models": scores, "differences": differences}, indent=1))
     if options.out:
         command = "python -m benchmarks.differences " + " ".join(sys.argv[1:] if arguments is None else arguments)
-        write_result(options.out, "differences", {**yardstick.about(), "models": scores, "differences": differences}, command, data.digest)
+        write_result(
+            options.out,
+            "differences",
+            {**yardstick.about(), "models": scores, "differences": differences},
+            command,
+            data.digest,
+        )
 
 
 def kept(path: Path) -> TopK:

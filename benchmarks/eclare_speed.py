@@ -1,9 +1,11 @@
-"""How long ECLARE takes to predict for a document, beside Astec with a shortlist of the same size (issue: at most 1.5 times as long).
+"""How long ECLARE takes to predict for a document, beside Astec with a shortlist of the same size (issue: at most 1.5
+times as long).
 
 ``python -m benchmarks.eclare_speed [--labels 6000] [--width 512] [--out FILE]``
 
-A planted world of titles. Trainings have one epoch a stage: time does not depend on how good the rows are. From raw text to labels, on
-one thread. Both models take turns, a document after a document or a batch after a batch, so that a busy machine slows both.
+A planted world of titles. Trainings have one epoch a stage: time does not depend on how good the rows are. From raw
+text to labels, on one thread. Both models take turns, a document after a document or a batch after a batch, so that a
+busy machine slows both.
 """
 
 from __future__ import annotations
@@ -40,7 +42,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if any(os.environ.get(name) != value for name, value in ONE_THREAD.items()):
-        sys.exit(subprocess.run([sys.executable, "-m", "benchmarks.eclare_speed", *sys.argv[1:]], env={**os.environ, **ONE_THREAD}).returncode)
+        sys.exit(
+            subprocess.run(
+                [sys.executable, "-m", "benchmarks.eclare_speed", *sys.argv[1:]], env={**os.environ, **ONE_THREAD}
+            ).returncode
+        )
     data = planted(options.labels)
     numbers = measured(data, options.width)
     print(json.dumps(numbers, indent=1))
@@ -50,7 +56,12 @@ def main() -> None:
 
 
 def planted(labels: int) -> Dataset:
-    return synthesise(SyntheticConfig(documents=4 * labels, test_documents=labels, labels=labels, topics=labels // 50, graph_coverage=0.0), 0).dataset
+    return synthesise(
+        SyntheticConfig(
+            documents=4 * labels, test_documents=labels, labels=labels, topics=labels // 50, graph_coverage=0.0
+        ),
+        0,
+    ).dataset
 
 
 def measured(data: Dataset, width: int) -> dict[str, Any]:
@@ -60,8 +71,14 @@ def measured(data: Dataset, width: int) -> dict[str, Any]:
         eclare = train(data, Path(folder) / "eclare", "eclare", [*common, "shortlist.epochs=1"], "cpu")
         ranker: Any = eclare.bundle.ranker
         size = int(ranker.shortlist_size)
-        astec = train(data, Path(folder) / "astec", "astec", [*common, f"shortlist.size={size}", f"classify.count={size}"], "cpu")
-        return {"labels": len(data.labels), "shortlist": size, **compared({"eclare": eclare, "astec": astec}, data.need_test().documents)}
+        astec = train(
+            data, Path(folder) / "astec", "astec", [*common, f"shortlist.size={size}", f"classify.count={size}"], "cpu"
+        )
+        return {
+            "labels": len(data.labels),
+            "shortlist": size,
+            **compared({"eclare": eclare, "astec": astec}, data.need_test().documents),
+        }
 
 
 def compared(models: Mapping[str, Predictor], documents: Items) -> dict[str, Any]:
@@ -73,13 +90,18 @@ def compared(models: Mapping[str, Predictor], documents: Items) -> dict[str, Any
         found[f"{at_once} at once"] = {
             "eclare / astec": round(medians["eclare"] / medians["astec"], 3),
             "milliseconds per document": {name: round(1000 * median, 4) for name, median in medians.items()},
-            "quartiles": {name: [round(1000 * q, 4) for q in np.quantile(each, [0.25, 0.75]).tolist()] for name, each in times.items()},
+            "quartiles": {
+                name: [round(1000 * q, 4) for q in np.quantile(each, [0.25, 0.75]).tolist()]
+                for name, each in times.items()
+            },
         }
     return found
 
 
 def in_turns(models: Mapping[str, Predictor], documents: Items, at_once: int, turns: int) -> dict[str, list[float]]:
-    """Seconds per document of every turn; each model is asked about the same documents, after one turn that does not count."""
+    """Seconds per document of every turn; each model is asked about the same documents, after one turn that does not
+    count.
+    """
     times: dict[str, list[float]] = {name: [] for name in models}
     for turn in range(turns + 1):
         chosen = documents.rows((turn * at_once + np.arange(at_once)) % len(documents))

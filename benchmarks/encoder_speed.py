@@ -3,11 +3,12 @@
     python -m benchmarks.encoder_speed DATA --checkpoint minilm --recipe ramen --set base=ance --device cuda --json FILE
 
 Training is whole steps: documents, labels, anchors, losses, Adam. Bare is forward and backward of the same module on
-the very batches that these steps sent through it, with nothing around; and the same with Adam. Both in the same precision (bf16 on a GPU).
-Steps follow each other without a wait, as they do in training: what the CPU prepares while a GPU is at work costs nothing. A block of
-training steps and the same block of the bare encoder take turns; their ratio is the median over blocks, so that a machine that is shared slows both.
-What happens between epochs (negatives and clusters are looked up, edges pruned) is not counted. Texts per second count every text once that
-is encoded in a step.
+the very batches that these steps sent through it, with nothing around; and the same with Adam. Both in the same
+precision (bf16 on a GPU). Steps follow each other without a wait, as they do in training: what the CPU prepares while
+a GPU is at work costs nothing. A block of training steps and the same block of the bare encoder take turns; their
+ratio is the median over blocks, so that a machine that is shared slows both. What happens between epochs (negatives
+and clusters are looked up, edges pruned) is not counted. Texts per second count every text once that is encoded in a
+step.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ BLOCKS = 3
 
 
 def measure(objective: TwoTowers, batch: int, steps: int, rate: float = 1e-5) -> dict[str, Any]:
-    """Seconds per step and texts per second: in training, of the bare encoder, and of it with Adam. steps: of each block."""
+    """Seconds per step and texts per second: in training, of the bare encoder, and of it with Adam. steps: of each
+    block.
+    """
     device = objective.documents.device
     objective.begins(0, 1)
     rng = np.random.default_rng(0)
@@ -69,10 +72,16 @@ def measure(objective: TwoTowers, batch: int, steps: int, rate: float = 1e-5) ->
     def seconds_of(block: range) -> tuple[float, float, float]:
         with watched(objective.encoder, lambda texts: sent[-1].append(texts)):
             in_training = seconds(train, block, device)
-        return in_training, seconds(lambda step: bare(step, False), block, device), seconds(lambda step: bare(step, True), block, device)
+        return (
+            in_training,
+            seconds(lambda step: bare(step, False), block, device),
+            seconds(lambda step: bare(step, True), block, device),
+        )
 
     seconds_of(range(WARM_UP))
-    blocks = np.array([seconds_of(range(WARM_UP + number * steps, WARM_UP + (number + 1) * steps)) for number in range(BLOCKS)])
+    blocks = np.array(
+        [seconds_of(range(WARM_UP + number * steps, WARM_UP + (number + 1) * steps)) for number in range(BLOCKS)]
+    )
     lengths = [length for step in sent[WARM_UP:] for texts in step for length in texts.need_lengths().tolist()]
     texts = len(lengths) / len(blocks) / steps
     by_name = dict(zip(("training", "bare", "bare_with_adam"), np.median(blocks, axis=0).tolist(), strict=True))
@@ -124,7 +133,9 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
-    recipe: Any = api.make_recipe(options.recipe, assignments=[f"features.checkpoint={options.checkpoint}", *options.set])
+    recipe: Any = api.make_recipe(
+        options.recipe, assignments=[f"features.checkpoint={options.checkpoint}", *options.set]
+    )
     data = read(options.data, test=False)
     ready = prepare(data, recipe.config.features)
     with tempfile.TemporaryDirectory() as folder:
@@ -144,7 +155,10 @@ def main(arguments: Sequence[str]) -> None:
             "steps": options.steps,
             "blocks": BLOCKS,
         }
-        command = f"python -m benchmarks.encoder_speed {data.name} --recipe {options.recipe} {' '.join(f'--set {each}' for each in options.set)}"
+        command = (
+            f"python -m benchmarks.encoder_speed {data.name} --recipe {options.recipe} "
+            f"{' '.join(f'--set {each}' for each in options.set)}"
+        )
         write_result(options.json, "encoder_speed", found, command, data.digest, 0, config)
 
 

@@ -4,8 +4,8 @@ Issue 2 asks for at most 1.5x of the latter and under 2 GB on yso-finna-en (505,
 
     python benchmarks/features_speed.py DATA --out benchmarks/results/features_speed.json
 
-Every measurement runs in a process of its own, which tells its peak memory and leaves nothing behind; the two sides take
-turns. Training the tokenizer beforehand and compiling kernels (once per machine, told apart) are not counted.
+Every measurement runs in a process of its own, which tells its peak memory and leaves nothing behind; the two sides
+take turns. Training the tokenizer beforehand and compiling kernels (once per machine, told apart) are not counted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # `benchmarks` is found also when this file is run as a script
+sys.path.insert(
+    0, str(Path(__file__).resolve().parents[1])
+)  # `benchmarks` is found also when this file is run as a script
 
 from benchmarks.record import write_result
 
@@ -46,12 +48,17 @@ def main() -> int:
         child(options.data, "train-tokenizer", tokenizer)
         compiling = child(options.data, "compile", "", NUMBA_CACHE_DIR=f"{folder}/numba")
         child(options.data, "compile", "")
-        rounds = [(child(options.data, "plain", tokenizer), child(options.data, "ours", "words_pairs")) for _ in range(options.repeats)]
+        rounds = [
+            (child(options.data, "plain", tokenizer), child(options.data, "ours", "words_pairs"))
+            for _ in range(options.repeats)
+        ]
         variants = {name: child(options.data, "ours", name) for name in VARIANTS if name != "words_pairs"}
     plain, ours = (middle([pair[side] for pair in rounds]) for side in (0, 1))
     numbers = {
         "ratio": statistics.median(o["seconds"] / p["seconds"] for p, o in rounds),
-        "ratio_of_processor_seconds": statistics.median(o["processor_seconds"] / p["processor_seconds"] for p, o in rounds),
+        "ratio_of_processor_seconds": statistics.median(
+            o["processor_seconds"] / p["processor_seconds"] for p, o in rounds
+        ),
         "peak_memory_mb": max(o["peak_memory_mb"] for _, o in rounds),
         "ours": ours,
         "plain": plain,
@@ -60,7 +67,14 @@ def main() -> int:
     }
     print(json.dumps(numbers, indent=1))
     if options.out:
-        write_result(options.out, "features_speed", numbers, shlex.join(["python", *sys.argv]), data_hash=ours["digest"], config={"repeats": options.repeats})
+        write_result(
+            options.out,
+            "features_speed",
+            numbers,
+            shlex.join(["python", *sys.argv]),
+            data_hash=ours["digest"],
+            config={"repeats": options.repeats},
+        )
     met = numbers["ratio"] <= MOST_TIMES and numbers["peak_memory_mb"] < MOST_MEMORY_MB
     print(f"target of {MOST_TIMES}x and {MOST_MEMORY_MB} MB {'met' if met else 'MISSED'}", file=sys.stderr)
     return 0 if met else 1
@@ -85,7 +99,10 @@ def child(data: Path, step: str, given: str, **environment: str) -> dict[str, An
 
 def middle(rounds: list[dict[str, Any]]) -> dict[str, Any]:
     """The median of every number; what is no number is the same in all rounds."""
-    return {name: statistics.median(r[name] for r in rounds) if isinstance(value, float) else value for name, value in rounds[0].items()}
+    return {
+        name: statistics.median(r[name] for r in rounds) if isinstance(value, float) else value
+        for name, value in rounds[0].items()
+    }
 
 
 def measured(*steps: tuple[str, Callable[[], Any]]) -> dict[str, Any]:
@@ -122,7 +139,13 @@ def ours(data: Path, variant: str) -> dict[str, Any]:
 
     numbers = measured(("read", read_all), ("features", build))
     featurizer, documents, _ = kept["features"]
-    return {**numbers, "titles": len(documents), "features": featurizer.width, "entries": int(documents.sparse.nnz), "digest": kept["data"].digest}
+    return {
+        **numbers,
+        "titles": len(documents),
+        "features": featurizer.width,
+        "entries": int(documents.sparse.nnz),
+        "digest": kept["data"].digest,
+    }
 
 
 def plain(data: Path, tokenizer_file: str) -> dict[str, Any]:
@@ -138,7 +161,10 @@ def plain(data: Path, tokenizer_file: str) -> dict[str, Any]:
     def encode() -> None:
         titles = kept["titles"]
         kept["ids"] = [
-            [encoded.ids for encoded in tokenizer.encode_batch(titles[start : start + ENCODED_AT_ONCE], add_special_tokens=False)]
+            [
+                encoded.ids
+                for encoded in tokenizer.encode_batch(titles[start : start + ENCODED_AT_ONCE], add_special_tokens=False)
+            ]
             for start in range(0, len(titles), ENCODED_AT_ONCE)
         ]
 
@@ -167,10 +193,18 @@ def compile_kernels(data: Path, given: str) -> dict[str, Any]:
     from longtail.features.settings import FeaturesConfig
 
     few = Items(["a", "b"], {"title": ["one small title", "one more"]})
-    return measured(("first", lambda: make_featurizer(few, few, FeaturesConfig())), ("second", lambda: make_featurizer(few, few, FeaturesConfig())))
+    return measured(
+        ("first", lambda: make_featurizer(few, few, FeaturesConfig())),
+        ("second", lambda: make_featurizer(few, few, FeaturesConfig())),
+    )
 
 
-STEPS: dict[str, Callable[[Path, str], dict[str, Any]]] = {"ours": ours, "plain": plain, "train-tokenizer": train_tokenizer, "compile": compile_kernels}
+STEPS: dict[str, Callable[[Path, str], dict[str, Any]]] = {
+    "ours": ours,
+    "plain": plain,
+    "train-tokenizer": train_tokenizer,
+    "compile": compile_kernels,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,13 +1,14 @@
-"""The all-negatives engine (`longtail.nn.full`): is every kernel right, and how far is it from the machine's two floors?
+"""The all-negatives engine (`longtail.nn.full`): is every kernel right, and how far is it from the machine's two
+floors?
 
     python -m benchmarks.full_engine --out benchmarks/results/full_engine.json [--quick]
 
-On a GPU: every kernel against dense float64 on random shapes; tiles, products and the update alone; whole steps, with and
-without the update, at the shapes of LF-AmazonTitles-131K and -1.3M; peak memory of 1.3M x 512 and 10M x 256.
-On a CPU: whole steps at small shapes, against its own gradients with torch's fused Adam.
+On a GPU: every kernel against dense float64 on random shapes; tiles, products and the update alone; whole steps, with
+and without the update, at the shapes of LF-AmazonTitles-131K and -1.3M; peak memory of 1.3M x 512 and 10M x 256. On a
+CPU: whole steps at small shapes, against its own gradients with torch's fused Adam.
 
-Floors of a step, from ceilings measured in the same run (a large copy, a large bf16 product): its three products, and the
-bytes of the update (8 per number in and out, and a bf16 gradient).
+Floors of a step, from ceilings measured in the same run (a large copy, a large bf16 product): its three products, and
+the bytes of the update (8 per number in and out, and a bf16 gradient).
 """
 
 from __future__ import annotations
@@ -47,10 +48,14 @@ def batch_of(documents: int, labels: int, width: int, per_document: int, device:
 
 
 def rows_of(labels: int, width: int, device: str, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.randn((labels, width), generator=torch.Generator(device).manual_seed(2), device=device, dtype=dtype).mul_(0.05)
+    return torch.randn(
+        (labels, width), generator=torch.Generator(device).manual_seed(2), device=device, dtype=dtype
+    ).mul_(0.05)
 
 
-def step_numbers(ms: float, documents: int, labels: int, width: int, limits: dict[str, float], *, update: bool) -> dict[str, Any]:
+def step_numbers(
+    ms: float, documents: int, labels: int, width: int, limits: dict[str, float], *, update: bool
+) -> dict[str, Any]:
     """Times and rates of a step, and how many times each floor it takes."""
     flops, moved = 6 * documents * labels * width, 18 * labels * width if update else 0
     numbers = {
@@ -68,22 +73,33 @@ def gpu_tiles(watch: Watch, documents: int, labels: int, width: int) -> dict[str
     """The first product with its sigmoid: every cut of the fused kernel, cuBLAS alone, and what would follow it."""
     from longtail.nn.full import triton_kernels as kernels
 
-    x, rows = (padded(t, torch.bfloat16, 128) for t in (batch_of(documents, labels, width, 1, "cuda")[0], rows_of(labels, width, "cuda")))
+    x, rows = (
+        padded(t, torch.bfloat16, 128)
+        for t in (batch_of(documents, labels, width, 1, "cuda")[0], rows_of(labels, width, "cuda"))
+    )
     slopes = torch.empty((len(x), len(rows)), dtype=torch.bfloat16, device="cuda")
     found: dict[str, Any] = {}
     wanted = (x.float() @ rows[:512].float().T).sigmoid()
     for name, tiles in kernels.TILES.items():
         slopes.fill_(torch.nan)
         ms = watch.try_ms(partial(kernels.bce_slopes, x, rows, slopes, documents, labels, tiles))
-        found[f"fused {name}"] = {"ms": ms, "error": float((slopes[:, :512] - wanted).norm() / wanted.norm()), "all written": bool(slopes.isfinite().all())}
+        found[f"fused {name}"] = {
+            "ms": ms,
+            "error": float((slopes[:, :512] - wanted).norm() / wanted.norm()),
+            "all written": bool(slopes.isfinite().all()),
+        }
     found["product alone"] = watch.try_ms(lambda: torch.mm(x, rows.T, out=slopes))
     found["in place after it"] = watch.try_ms(lambda: kernels.bce_in_place(slopes.fill_(-3), documents, labels))
     found["fill, part of the above"] = watch.try_ms(lambda: slopes.fill_(-3))
-    found["torch after it"] = watch.try_ms(lambda: (torch.nn.functional.softplus(slopes).sum(dtype=torch.float32), slopes.sigmoid_()))
+    found["torch after it"] = watch.try_ms(
+        lambda: (torch.nn.functional.softplus(slopes).sum(dtype=torch.float32), slopes.sigmoid_())
+    )
     if documents == 1024:  # compiling takes long: once
         compiled: Any = torch.compile(sigmoid_and_loss)
         found["torch.compile after it"] = watch.try_ms(lambda: compiled(slopes))
-    found["softmax fused"] = watch.try_ms(lambda: kernels.softmax_slopes(x, rows, slopes, x[:documents, 0].float(), x[:documents, 1].float()))
+    found["softmax fused"] = watch.try_ms(
+        lambda: kernels.softmax_slopes(x, rows, slopes, x[:documents, 0].float(), x[:documents, 1].float())
+    )
     found["log-sum-exp fused"] = watch.try_ms(lambda: kernels.log_sum_exp(x, rows, documents, labels))
     return found
 
@@ -119,13 +135,17 @@ def gpu_update(watch: Watch, labels: int, width: int, limits: dict[str, float]) 
     return {"ms": ms, "gb_s": round(speed), "of_copy": round(speed / limits["copy_gb_s"], 3)}
 
 
-def whole_step(watch: Watch, shape: tuple[int, int, int], variant: Variant, limits: dict[str, float], **options: Any) -> dict[str, Any]:
+def whole_step(
+    watch: Watch, shape: tuple[int, int, int], variant: Variant, limits: dict[str, float], **options: Any
+) -> dict[str, Any]:
     """A step with and without the update of the rows, and the memory it takes."""
     documents, labels, width = shape
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     x, bags = batch_of(documents, labels, width, 22 if labels > 10**6 else 5, "cuda")
-    full = FullRows(rows_of(labels, width, "cuda"), precision="bfloat16", variant=variant, mean_over="documents", **options)
+    full = FullRows(
+        rows_of(labels, width, "cuda"), precision="bfloat16", variant=variant, mean_over="documents", **options
+    )
     found: dict[str, Any] = {}
     ms = watch.try_ms(lambda: full.step(x, bags, RATE))
     found["with update"] = ms if isinstance(ms, str) else step_numbers(ms, *shape, limits, update=True)
@@ -147,7 +167,12 @@ def gpu_memory(labels: int, width: int) -> dict[str, Any]:
     loss = float(full.step(x, bags, RATE)[0])
     seconds = time.perf_counter() - start
     moved = float((full.table.block(labels - 8, 8, torch.float32) - before).abs().max())
-    return {"peak_gb": round(torch.cuda.max_memory_allocated() / 1e9, 2), "loss": loss, "moved": moved, "s": round(seconds, 2)}
+    return {
+        "peak_gb": round(torch.cuda.max_memory_allocated() / 1e9, 2),
+        "loss": loss,
+        "moved": moved,
+        "s": round(seconds, 2),
+    }
 
 
 def on_gpu(quick: bool) -> dict[str, Any]:
@@ -162,7 +187,10 @@ def on_gpu(quick: bool) -> dict[str, Any]:
     for documents, labels in ((1024, 131_072), (4096, 65_536)):
         if triton:
             found[f"tiles {documents} x {labels} x 300"] = gpu_tiles(watch, documents, labels, 300)
-            print_table(f"first product and sigmoid, {documents} x {labels} x 300, ms", found[f"tiles {documents} x {labels} x 300"])
+            print_table(
+                f"first product and sigmoid, {documents} x {labels} x 300, ms",
+                found[f"tiles {documents} x {labels} x 300"],
+            )
         found[f"products {documents} x {labels}"] = gpu_products(watch, documents, labels)
         sweeps.PARTS.update(defaults[1])
         print_table(f"products, {documents} x {labels}, ms", found[f"products {documents} x {labels}"])
@@ -189,7 +217,10 @@ def on_gpu(quick: bool) -> dict[str, Any]:
     steps[f"(1024, 131073, 300) {best} softmax"] = whole_step(watch, (1024, 131_073, 300), best, limits, loss="softmax")
     steps[f"(1024, 131073, 300) {best} float32 rows"] = float32_step(watch, (1024, 131_073, 300), best, limits)
     found["steps"] = steps
-    print_table("steps: ms with update, without, times both floors, seconds per epoch, peak GB", {name: short(step) for name, step in steps.items()})
+    print_table(
+        "steps: ms with update, without, times both floors, seconds per epoch, peak GB",
+        {name: short(step) for name, step in steps.items()},
+    )
     found["memory 1305265 x 512"] = gpu_memory(1_305_265, 512)
     found["memory 10000000 x 256"] = gpu_memory(10_000_000, 256)
     print({name: value for name, value in found.items() if name.startswith(("memory", "update"))})
@@ -205,7 +236,9 @@ def short(step: dict[str, Any]) -> str:
     return f"{full['ms']:9.3f} {without} {full['over_both_floors']:6.2f} {full.get('epoch_s')} {step.get('peak_gb')}"
 
 
-def float32_step(watch: Watch, shape: tuple[int, int, int], variant: Variant, limits: dict[str, float]) -> dict[str, Any]:
+def float32_step(
+    watch: Watch, shape: tuple[int, int, int], variant: Variant, limits: dict[str, float]
+) -> dict[str, Any]:
     documents, labels, width = shape
     x, bags = batch_of(documents, labels, width, 5, "cuda")
     full = FullRows(rows_of(labels, width, "cuda"), precision="float32", variant=variant, mean_over="documents")

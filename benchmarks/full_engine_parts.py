@@ -72,7 +72,9 @@ def random_bags(documents: int, labels: int, per_document: int, device: str, see
     stretch = labels // per_document
     ids = np.arange(per_document) * stretch + rng.integers(0, stretch, (documents, per_document))
     starts = np.arange(0, documents * per_document + 1, per_document)
-    return DeviceCsr(csr_array((np.ones(ids.size, np.float32), ids.ravel(), starts), shape=(documents, labels)), device).rows(np.arange(documents))
+    return DeviceCsr(
+        csr_array((np.ones(ids.size, np.float32), ids.ravel(), starts), shape=(documents, labels)), device
+    ).rows(np.arange(documents))
 
 
 def dense_loss(x: Tensor, rows: Tensor, targets: Tensor, masked: Tensor, weights: Tensor, loss: LossKind) -> Tensor:
@@ -89,12 +91,17 @@ def checked(device: str, variants: Sequence[Variant]) -> dict[str, Any]:
     """‖got − wanted‖ / ‖wanted‖ of loss and gradients against float64: torch in float32, and every variant in bf16."""
     found: dict[str, Any] = {}
     losses: tuple[LossKind, ...] = ("bce", "softmax")
-    ways: list[tuple[Variant, torch.dtype]] = [("torch", torch.float32), *((variant, torch.bfloat16) for variant in variants)]
+    ways: list[tuple[Variant, torch.dtype]] = [
+        ("torch", torch.float32),
+        *((variant, torch.bfloat16) for variant in variants),
+    ]
     for shape in ((300, 5_000, 100), (700, 20_011, 300), (129, 4_097, 512)):
         for loss in losses:
             problem = Problem(*shape, loss, device)
             for variant, compute in ways:
-                found[f"{shape} {loss} {variant} {str(compute).removeprefix('torch.')}"] = problem.errors(variant, compute)
+                found[f"{shape} {loss} {variant} {str(compute).removeprefix('torch.')}"] = problem.errors(
+                    variant, compute
+                )
     return found
 
 
@@ -104,18 +111,36 @@ class Problem:
     def __init__(self, documents: int, labels: int, width: int, loss: LossKind, device: str) -> None:
         rng = np.random.default_rng(documents)
         # Exact in bf16, so that what is measured is the arithmetic.
-        self.x, self.rows = (torch.from_numpy(rng.standard_normal((n, width)) / width**0.25).to(device).bfloat16().double() for n in (documents, labels))
+        self.x, self.rows = (
+            torch.from_numpy(rng.standard_normal((n, width)) / width**0.25).to(device).bfloat16().double()
+            for n in (documents, labels)
+        )
         positive = rng.random((documents, labels)) < 4 / labels
         hidden = (rng.random((documents, labels)) < 2 / labels) & ~positive
         self.weights = torch.from_numpy(1 + 3 * rng.random(labels)).to(device)
-        self.targets, self.masked = (DeviceCsr(csr_array(a.astype(np.float32)), device).rows(np.arange(documents)) for a in (positive, hidden))
+        self.targets, self.masked = (
+            DeviceCsr(csr_array(a.astype(np.float32)), device).rows(np.arange(documents)) for a in (positive, hidden)
+        )
         self.loss: LossKind = loss
         x, rows = self.x.clone().requires_grad_(), self.rows.clone().requires_grad_()
-        dense = dense_loss(x, rows, torch.from_numpy(positive.astype(float)).to(device), torch.from_numpy(hidden).to(device), self.weights, loss)
+        dense = dense_loss(
+            x,
+            rows,
+            torch.from_numpy(positive.astype(float)).to(device),
+            torch.from_numpy(hidden).to(device),
+            self.weights,
+            loss,
+        )
         self.wanted = dense.detach(), *torch.autograd.grad(dense, (x, rows))
 
     def errors(self, variant: Variant, compute: torch.dtype) -> list[str] | str:
-        options: dict[str, Any] = {"loss": self.loss, "compute": compute, "variant": variant, "weights": self.weights.float(), "masked": self.masked}
+        options: dict[str, Any] = {
+            "loss": self.loss,
+            "compute": compute,
+            "variant": variant,
+            "weights": self.weights.float(),
+            "masked": self.masked,
+        }
         try:
             got = full_gradients(self.x.float(), self.rows.float(), self.targets, **options)
         except Exception as error:  # tell, and try the others

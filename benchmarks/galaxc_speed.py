@@ -1,9 +1,11 @@
-"""What GalaXC costs, as ratios: attention in training, and a cold prediction beside Astec's. And the memory of a large batch.
+"""What GalaXC costs, as ratios: attention in training, and a cold prediction beside Astec's. And the memory of a
+large batch.
 
 ``python -m benchmarks.galaxc_speed [--part ratios|memory|all] [--data DIR] [--width 512] [--epochs 3] [--out FILE]``
 
-Data: a folder that `longtail train` reads, else a planted world. Trainings have few epochs: their ratio does not depend on the number.
-Ratios are of one thread; predictions are timed as the median of some runs after one to warm up. Memory, asked for alone, is that of all threads.
+Data: a folder that `longtail train` reads, else a planted world. Trainings have few epochs: their ratio does not
+depend on the number. Ratios are of one thread; predictions are timed as the median of some runs after one to warm up.
+Memory, asked for alone, is that of all threads.
 """
 
 from __future__ import annotations
@@ -48,10 +50,19 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if options.part != "memory" and any(os.environ.get(name) != value for name, value in ONE_THREAD.items()):
-        sys.exit(subprocess.run([sys.executable, "-m", "benchmarks.galaxc_speed", *sys.argv[1:]], env={**os.environ, **ONE_THREAD}).returncode)
+        sys.exit(
+            subprocess.run(
+                [sys.executable, "-m", "benchmarks.galaxc_speed", *sys.argv[1:]], env={**os.environ, **ONE_THREAD}
+            ).returncode
+        )
     data = planted() if options.data is None else read(options.data)
     parts = {"ratios": ratios, "memory": largest}
-    numbers = {name: value for part, work in parts.items() if options.part in (part, "all") for name, value in work(data, options).items()}
+    numbers = {
+        name: value
+        for part, work in parts.items()
+        if options.part in (part, "all")
+        for name, value in work(data, options).items()
+    }
     print(json.dumps(numbers, indent=1))
     if options.out:
         command = "python -m benchmarks.galaxc_speed " + " ".join(sys.argv[1:])
@@ -59,11 +70,15 @@ def main() -> None:
 
 
 def planted() -> Dataset:
-    return synthesise(SyntheticConfig(documents=12_000, test_documents=3_000, labels=7_500, topics=100, graph_coverage=0.0), 0).dataset
+    return synthesise(
+        SyntheticConfig(documents=12_000, test_documents=3_000, labels=7_500, topics=100, graph_coverage=0.0), 0
+    ).dataset
 
 
 def settings(options: argparse.Namespace) -> list[str]:
-    """As many epochs of each stage as the defaults have, in proportion: the share of Astec's stage I in the whole stays what it is."""
+    """As many epochs of each stage as the defaults have, in proportion: the share of Astec's stage I in the whole
+    stays what it is.
+    """
     return [f"astec.width={options.width}", f"astec.epochs={2 * options.epochs}", f"surrogate.epochs={options.epochs}"]
 
 
@@ -73,18 +88,42 @@ def ratios(data: Dataset, options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         train(synthesise("tiny", 0).dataset, home / "warm-up", "galaxc", [*short, "astec.width=64"], device)
-        watches = {kind: Watch(time.process_time if device == "cpu" else time.perf_counter) for kind in ("none", "label")}
-        models = {kind: train(data, home / kind, "galaxc", [*short, f"surrogate.attention={kind}"], device, watch) for kind, watch in watches.items()}
-        astec = train(data, home / "astec", "astec", [f"surrogate.width={options.width}", f"surrogate.epochs={epochs}", f"classify.epochs={epochs}"], device)
+        watches = {
+            kind: Watch(time.process_time if device == "cpu" else time.perf_counter) for kind in ("none", "label")
+        }
+        models = {
+            kind: train(data, home / kind, "galaxc", [*short, f"surrogate.attention={kind}"], device, watch)
+            for kind, watch in watches.items()
+        }
+        astec = train(
+            data,
+            home / "astec",
+            "astec",
+            [f"surrogate.width={options.width}", f"surrogate.epochs={epochs}", f"classify.epochs={epochs}"],
+            device,
+        )
         whole = {kind: round(watch.seconds["surrogate"] + watch.seconds["graph"], 2) for kind, watch in watches.items()}
         documents = data.need_test().documents
-        times = {size: {name: per_document(model, documents, size) for name, model in (("galaxc", models["label"]), ("astec", astec))} for size in (1, 256)}
+        times = {
+            size: {
+                name: per_document(model, documents, size)
+                for name, model in (("galaxc", models["label"]), ("astec", astec))
+            }
+            for size in (1, 256)
+        }
     return {
         "training: attention / none": round(whole["label"] / whole["none"], 3),
-        "training over the graph alone: attention / none": round(watches["label"].seconds["graph"] / watches["none"].seconds["graph"], 3),
+        "training over the graph alone: attention / none": round(
+            watches["label"].seconds["graph"] / watches["none"].seconds["graph"], 3
+        ),
         "processor seconds of training" if device == "cpu" else "seconds of training": whole,
-        **{f"cold prediction, batch {size}: galaxc / astec": round(row["galaxc"] / row["astec"], 2) for size, row in times.items()},
-        "milliseconds per document": {f"batch {size}": {name: round(1000 * each, 3) for name, each in row.items()} for size, row in times.items()},
+        **{
+            f"cold prediction, batch {size}: galaxc / astec": round(row["galaxc"] / row["astec"], 2)
+            for size, row in times.items()
+        },
+        "milliseconds per document": {
+            f"batch {size}": {name: round(1000 * each, 3) for name, each in row.items()} for size, row in times.items()
+        },
     }
 
 
@@ -109,7 +148,9 @@ class Watch(SilentDisplay):
         self.seconds[title] = self.clock() - started
 
 
-def train(data: Dataset, out: Path, recipe: str, settings: list[str], device: str, watch: Watch | None = None) -> Predictor:
+def train(
+    data: Dataset, out: Path, recipe: str, settings: list[str], device: str, watch: Watch | None = None
+) -> Predictor:
     return api.train(data, out, api.make_recipe(recipe, assignments=settings), device=device, display=watch)
 
 
@@ -126,7 +167,9 @@ def per_document(model: Predictor, documents: Items, size: int) -> float:
 
 
 def memory(model: Predictor, documents: Items) -> int:
-    """Bytes that the process holds more, at most, while a large batch is ranked, beyond its answers and the mapped model."""
+    """Bytes that the process holds more, at most, while a large batch is ranked, beyond its answers and the mapped
+    model.
+    """
     rows = np.resize(np.arange(len(documents)), LARGE)
     many, peak = documents.rows(rows), 0
     model.rank(documents.rows(np.arange(64)), 100)

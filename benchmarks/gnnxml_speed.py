@@ -1,11 +1,14 @@
-"""How fast GNN-XML's own parts are: ``python benchmarks/gnnxml_speed.py keygraphs|clusters|rankers|all --out FILE [--scale S] [--data DIR]``.
+"""How fast GNN-XML's own parts are: ``python benchmarks/gnnxml_speed.py keygraphs|clusters|rankers|all --out FILE
+[--scale S] [--data DIR]``.
 
-keygraphs  graphs of 100,000 planted descriptions of 65 words, sentence vectors excluded; wanted: under 3 minutes on 2 cores
-clusters   500,000 planted labels of 300 numbers, filtered and clustered into 8,333; wanted: under 10 minutes and 4 GB
-rankers    all classifiers of debian-related (title and content), after a short training of the matcher; wanted: under 60 s
+keygraphs  graphs of 100,000 planted descriptions of 65 words, sentence vectors excluded; wanted: under 3 minutes on 2
+cores clusters   500,000 planted labels of 300 numbers, filtered and clustered into 8,333; wanted: under 10 minutes
+and 4 GB rankers    all classifiers of debian-related (title and content), after a short training of the matcher;
+wanted: under 60 s
 
-Every part runs in a process of its own, so that its peak memory is its own; kernels are compiled before. Seconds are of the wall and of
-all processors together: on a machine that others use too, the second number tells more. --scale makes planted data smaller.
+Every part runs in a process of its own, so that its peak memory is its own; kernels are compiled before. Seconds are
+of the wall and of all processors together: on a machine that others use too, the second number tells more. --scale
+makes planted data smaller.
 """
 
 from __future__ import annotations
@@ -56,7 +59,9 @@ def main() -> None:
     found = {part: _in_own_process(part, options) for part in (PARTS if options.part == "all" else [options.part])}
     print(json.dumps(found, indent=1))
     if options.out:
-        write_result(options.out, "gnnxml_speed", found, " ".join(["python -m benchmarks.gnnxml_speed", *sys.argv[1:]]), seed=0)
+        write_result(
+            options.out, "gnnxml_speed", found, " ".join(["python -m benchmarks.gnnxml_speed", *sys.argv[1:]]), seed=0
+        )
 
 
 def _in_own_process(part: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -69,7 +74,10 @@ def timed(work: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
     """What the work gives, with seconds of the wall and of all processors."""
     wall, processors = time.perf_counter(), time.process_time()
     result = work()
-    return result, {"seconds": round(time.perf_counter() - wall, 2), "processor_seconds": round(time.process_time() - processors, 2)}
+    return result, {
+        "seconds": round(time.perf_counter() - wall, 2),
+        "processor_seconds": round(time.process_time() - processors, 2),
+    }
 
 
 def peak_gib() -> float:
@@ -116,15 +124,23 @@ def clusters(options: argparse.Namespace) -> dict[str, Any]:
     targets = planted_targets(n_labels)
     features = [label_features(n_labels)]
     spread, graph_time = timed(lambda: spread_matrix(correlation_graph(targets)))
-    filtered, filter_time = timed(lambda: low_pass(features.pop(), spread, ORDER))  # nobody else holds what was filtered
+    filtered, filter_time = timed(
+        lambda: low_pass(features.pop(), spread, ORDER)
+    )  # nobody else holds what was filtered
     owners, cluster_time = timed(lambda: minibatch_kmeans(filtered, count, rng))
     sizes = np.bincount(owners, minlength=count)
     return {
-        "labels": n_labels, "clusters": count, "edges": int(spread.nnz), "largest_cluster": int(sizes.max()), "empty_clusters": int((sizes == 0).sum()),
-        "graph": graph_time, "filter": filter_time, "k_means": cluster_time,
+        "labels": n_labels,
+        "clusters": count,
+        "edges": int(spread.nnz),
+        "largest_cluster": int(sizes.max()),
+        "empty_clusters": int((sizes == 0).sum()),
+        "graph": graph_time,
+        "filter": filter_time,
+        "k_means": cluster_time,
         "seconds": round(sum(t["seconds"] for t in (graph_time, filter_time, cluster_time)), 2),
         "peak_gib": peak_gib(),
-    }  # fmt: skip
+    }
 
 
 def label_features(n_labels: int) -> F32:
@@ -152,10 +168,20 @@ def rankers(options: argparse.Namespace) -> dict[str, Any]:
         matcher = run.stage("2_shortlist", lambda: recipe.shortlist(data, clusters, run))
         model, spent = timed(lambda: recipe.classify(data, clusters, matcher, None, run))
     weights = model.state().parts["rankers"]
-    return {"labels": len(weights.labels), "documents": data.n_documents, "clusters": weights.n_clusters, **spent, "peak_gib": peak_gib()}
+    return {
+        "labels": len(weights.labels),
+        "documents": data.n_documents,
+        "clusters": weights.n_clusters,
+        **spent,
+        "peak_gib": peak_gib(),
+    }
 
 
-PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {"keygraphs": keygraphs, "clusters": clusters, "rankers": rankers}
+PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
+    "keygraphs": keygraphs,
+    "clusters": clusters,
+    "rankers": rankers,
+}
 
 if __name__ == "__main__":
     main()

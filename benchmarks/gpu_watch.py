@@ -21,13 +21,17 @@ class GpuWatch:
             self._process = subprocess.Popen(COMMAND, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._process is not None:
             self._process.terminate()
             self.samples = parsed(self._process.communicate()[0])
 
     def report(self) -> dict[str, float]:
-        """Per cent of the time that some kernel ran: over all, and from the first to the last sample with any; peak memory in MB."""
+        """Per cent of the time that some kernel ran: over all, and from the first to the last sample with any; peak
+        memory in MB.
+        """
         busy = [use for use, _ in self.samples]
         if not any(busy):
             return {}
@@ -44,4 +48,8 @@ class GpuWatch:
 def parsed(text: str) -> list[tuple[int, int]]:
     """(utilisation, memory) per line; a line that was cut off is left out."""
     fields = [line.split(",") for line in text.splitlines()]
-    return [(int(a), int(b)) for a, b in (pair for pair in fields if len(pair) == 2) if a.strip().isdigit() and b.strip().isdigit()]
+    return [
+        (int(a), int(b))
+        for a, b in (pair for pair in fields if len(pair) == 2)
+        if a.strip().isdigit() and b.strip().isdigit()
+    ]

@@ -39,7 +39,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         model = api.train(data, run, "tiny")
-        numbers: dict[str, Any] = {**against_sklearn(model, data, options.documents, options.rounds), **start_times(run, options.rounds)}
+        numbers: dict[str, Any] = {
+            **against_sklearn(model, data, options.documents, options.rounds),
+            **start_times(run, options.rounds),
+        }
     print(json.dumps(numbers, indent=1))
     if options.out:
         write_result(options.out, "ground_floor", numbers, " ".join(["python", *sys.argv]), data_hash=data.digest)
@@ -70,7 +73,8 @@ def against_sklearn(model: Predictor, data: Any, documents: int, rounds: int) ->
     return {
         "documents": len(rows),
         "tiny_over_sklearn_product": round(a / b, 3),
-        "what": "tiny: neighbours, vote and top 5; scikit-learn: the sparse product of the same rows alone; one thread each",
+        "what": "tiny: neighbours, vote and top 5; scikit-learn: the sparse product of the same rows alone; one "
+        "thread each",
         "target": "at most 1",
     }
 
@@ -80,11 +84,16 @@ def start_times(run: Path, rounds: int) -> dict[str, Any]:
 
     def fresh(code: str, before: str = "pass") -> float:
         timed = f"import time; {before}; t = time.perf_counter(); {code}; print(time.perf_counter() - t)"
-        return statistics.median(float(subprocess.run([sys.executable, "-c", timed], capture_output=True, text=True, check=True).stdout) for _ in range(rounds))
+        return statistics.median(
+            float(subprocess.run([sys.executable, "-c", timed], capture_output=True, text=True, check=True).stdout)
+            for _ in range(rounds)
+        )
 
     return {
         "import_s": round(fresh("import longtail"), 4),
-        "open_bundle_s": round(fresh(f"longtail.Predictor.open({str(run)!r})", before="import longtail; longtail.Predictor"), 4),
+        "open_bundle_s": round(
+            fresh(f"longtail.Predictor.open({str(run)!r})", before="import longtail; longtail.Predictor"), 4
+        ),
         "targets_s": {"import_s": 0.3, "open_bundle_s": 0.5},
     }
 

@@ -1,7 +1,9 @@
-"""How the label graph grows with the number of labels (claim E16): ``python -m benchmarks.label_graph_scale --out FILE [--large]``.
+"""How the label graph grows with the number of labels (claim E16): ``python -m benchmarks.label_graph_scale --out
+FILE [--large]``.
 
-Planted targets in the proportions of LF-AmazonTitles-131K (2.25 documents per label, 2.3 labels per document, a long tail), walked by
-the default settings. Every size runs in a process of its own, so that its peak memory is its own; kernels are compiled before.
+Planted targets in the proportions of LF-AmazonTitles-131K (2.25 documents per label, 2.3 labels per document, a long
+tail), walked by the default settings. Every size runs in a process of its own, so that its peak memory is its own;
+kernels are compiled before.
 """
 
 from __future__ import annotations
@@ -39,7 +41,14 @@ def main() -> None:
         print(json.dumps(measured(options.one)))
         return
     sizes = (*SIZES, LARGE) if options.large else SIZES
-    found = [json.loads(subprocess.run([sys.executable, __file__, "--one", str(n)], capture_output=True, text=True, check=True).stdout) for n in sizes]
+    found = [
+        json.loads(
+            subprocess.run(
+                [sys.executable, __file__, "--one", str(n)], capture_output=True, text=True, check=True
+            ).stdout
+        )
+        for n in sizes
+    ]
     numbers = {"sizes": found, **verdict(found)}
     print(json.dumps(numbers, indent=1))
     if options.out:

@@ -1,4 +1,5 @@
-"""What label text costs in a training of `direct`: steps with it, without the matrix that turns it, and without it, in turns.
+"""What label text costs in a training of `direct`: steps with it, without the matrix that turns it, and without it,
+in turns.
 
 ``python -m benchmarks.label_text_cost DATA [--device auto] [--rounds 3] [--set a.b=c] [--out FILE]``
 DATA: a data set, or ``shape-131k`` (see `benchmarks.sets`).
@@ -25,7 +26,11 @@ from longtail.data.read import read
 from longtail.data.synthetic import synthesise
 from longtail.training.progress import SilentDisplay, Task
 
-VARIANTS = {"label text, turned by a matrix": ("labels.map=on",), "label text": ("labels.map=off",), "free vectors alone": ("labels.text=false",)}
+VARIANTS = {
+    "label text, turned by a matrix": ("labels.map=on",),
+    "label text": ("labels.map=off",),
+    "free vectors alone": ("labels.text=false",),
+}
 PLAIN = "free vectors alone"
 
 
@@ -63,20 +68,30 @@ def main() -> None:
     print(json.dumps(numbers, indent=1))
     if options.out:
         write_result(
-            options.out, "label_text_cost", {"data": data.name, **numbers}, "python -m benchmarks.label_text_cost " + " ".join(sys.argv[1:]), data.digest
+            options.out,
+            "label_text_cost",
+            {"data": data.name, **numbers},
+            "python -m benchmarks.label_text_cost " + " ".join(sys.argv[1:]),
+            data.digest,
         )
 
 
 def step_time(data: Dataset, settings: list[str], device: str) -> float:
     watch = Stopwatch()
     with tempfile.TemporaryDirectory() as folder:
-        api.train(data, Path(folder) / "run", api.make_recipe("direct", assignments=settings), device=device, display=watch)
+        api.train(
+            data, Path(folder) / "run", api.make_recipe("direct", assignments=settings), device=device, display=watch
+        )
     return watch.milliseconds_per_step
 
 
 def summary(found: dict[str, list[float]]) -> dict[str, Any]:
     """Ratios of the same round, so that a machine that is busy now and then does not decide."""
-    ratios = {name: statistics.median(a / b for a, b in zip(times, found[PLAIN], strict=True)) for name, times in found.items() if name != PLAIN}
+    ratios = {
+        name: statistics.median(a / b for a, b in zip(times, found[PLAIN], strict=True))
+        for name, times in found.items()
+        if name != PLAIN
+    }
     return {
         "milliseconds per step, fastest round": {name: round(min(times), 2) for name, times in found.items()},
         "times the step of free vectors alone, median round": {name: round(ratio, 2) for name, ratio in ratios.items()},

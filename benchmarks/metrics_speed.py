@@ -21,7 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # `benchmarks` is found also when this file is run as a script
+sys.path.insert(
+    0, str(Path(__file__).resolve().parents[1])
+)  # `benchmarks` is found also when this file is run as a script
 
 from benchmarks.record import write_result
 from longtail import metrics
@@ -50,7 +52,12 @@ def main() -> int:
     if options.out:
         size = {name: getattr(options, name) for name in ("documents", "labels", "predictions", "repeats", "resamples")}
         write_result(
-            options.out, "metrics_speed", numbers, shlex.join(["python", "benchmarks/metrics_speed.py", *sys.argv[1:]]), seed=options.seed, config=size
+            options.out,
+            "metrics_speed",
+            numbers,
+            shlex.join(["python", "benchmarks/metrics_speed.py", *sys.argv[1:]]),
+            seed=options.seed,
+            config=size,
         )
     if difference > TOLERANCE:
         print(f"error: the naive loop differs by {difference}", file=sys.stderr)
@@ -80,12 +87,21 @@ def random_predictions(n_documents: int, n_labels: int, k: int, rng: np.random.G
     rows = np.repeat(np.arange(n_documents), rng.poisson(3, size=n_documents))
     guessed = ids[rows, np.minimum(rng.geometric(0.1, size=len(rows)) - 1, k - 1)]
     other = rng.choice(n_labels, size=len(rows), p=frequency / frequency.sum())
-    truth = csr_array((np.ones(len(rows), dtype=np.float32), (rows, np.where(rng.random(len(rows)) < 0.4, guessed, other))), shape=(n_documents, n_labels))
+    truth = csr_array(
+        (np.ones(len(rows), dtype=np.float32), (rows, np.where(rng.random(len(rows)) < 0.4, guessed, other))),
+        shape=(n_documents, n_labels),
+    )
     truth.data[:] = 1.0
-    return TopK(ids.astype(np.int32), scores), truth, np.ceil(3 * n_documents * frequency / frequency.sum()).astype(np.int64)
+    return (
+        TopK(ids.astype(np.int32), scores),
+        truth,
+        np.ceil(3 * n_documents * frequency / frequency.sum()).astype(np.int64),
+    )
 
 
-def timings(top: TopK, truth: Csr, counts: I64, weights: NDArray[np.float64], repeats: int, resamples: int) -> dict[str, float]:
+def timings(
+    top: TopK, truth: Csr, counts: I64, weights: NDArray[np.float64], repeats: int, resamples: int
+) -> dict[str, float]:
     """Seconds per step; `evaluate_s` is all that one evaluation does after prediction, masking included."""
     stored = metrics.to_csr(top, truth.shape[1])
     # one masked pair per document, among its predictions: more than any real filter file has
@@ -104,9 +120,14 @@ def timings(top: TopK, truth: Csr, counts: I64, weights: NDArray[np.float64], re
         "quantiles_s": lambda: metrics.contributions(top, truth, weights, bins),
         "to_csr_s": lambda: metrics.to_csr(top, truth.shape[1]),
         "top_k_of_csr_s": lambda: metrics.top_k(stored, top.k),
-        "paired_bootstrap_s": lambda: metrics.paired_bootstrap(measured, other, resamples, rng=np.random.default_rng(0)),
+        "paired_bootstrap_s": lambda: metrics.paired_bootstrap(
+            measured, other, resamples, rng=np.random.default_rng(0)
+        ),
     }
-    return {"bootstrapped_metrics": len(measured.names), **{name: median_seconds(step, repeats) for name, step in steps.items()}}
+    return {
+        "bootstrapped_metrics": len(measured.names),
+        **{name: median_seconds(step, repeats) for name, step in steps.items()},
+    }
 
 
 def median_seconds(step: Callable[[], Any], repeats: int) -> float:

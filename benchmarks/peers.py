@@ -1,13 +1,14 @@
 """Our recipes and the systems that a user would pick instead, on the same data in one run.
 
-``python -m benchmarks.peers DATA --peers ../shared/peers --peer-python PEER_VENV/bin/python [--recipe astec | --predictions astec=FILE] [--out FILE]``
+``python -m benchmarks.peers DATA --peers ../shared/peers --peer-python PEER_VENV/bin/python [--recipe astec |
+--predictions astec=FILE] [--out FILE]``
 
-Peers get TF-IDF rows of words and of word pairs (both are tried where --features says so), made by longtail from the same
-titles (or --fields); masked pairs are removed from everybody's predictions and from the truth. Differences come with intervals.
-It compares accuracy on equal features, with the scripts of ../shared/peers; `benchmarks.race` gives every system raw text, has adapters of its own, and
-measures time and memory as well.
---predictions: what `benchmarks.sets --predictions` kept of a model that was trained on a GPU machine; everybody is then ranked by
-as many labels as were kept, so there is no R@100.
+Peers get TF-IDF rows of words and of word pairs (both are tried where --features says so), made by longtail from the
+same titles (or --fields); masked pairs are removed from everybody's predictions and from the truth. Differences come
+with intervals. It compares accuracy on equal features, with the scripts of ../shared/peers; `benchmarks.race` gives
+every system raw text, has adapters of its own, and measures time and memory as well.
+--predictions: what `benchmarks.sets --predictions` kept of a model that was trained on a GPU machine; everybody is
+then ranked by as many labels as were kept, so there is no R@100.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ def main() -> None:
     parser.add_argument("--fields", default="title", help="of documents, that peers read in place of titles")
     parser.add_argument("--names", default="omikuji_bonsai,pecos_xrlinear")
     parser.add_argument("--recipe", action="append", default=[])
-    parser.add_argument("--predictions", action="append", default=[], help="NAME=FILE in place of training a recipe here")
+    parser.add_argument(
+        "--predictions", action="append", default=[], help="NAME=FILE in place of training a recipe here"
+    )
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seed", type=int, default=0)
@@ -64,36 +67,67 @@ def main() -> None:
             tops[name], about[name] = peer(name, data, yardstick, options, Path(folder))
         for name, path in given.items():
             with np.load(path, allow_pickle=False) as kept:
-                tops[name], about[name] = TopK(kept["ids"], kept["scores"]), {"trained": f"by benchmarks.sets, predictions in {Path(path).name}"}
+                tops[name], about[name] = (
+                    TopK(kept["ids"], kept["scores"]),
+                    {"trained": f"by benchmarks.sets, predictions in {Path(path).name}"},
+                )
         for name in recipes:
             recipe = api.make_recipe(name, assignments=options.set)
             started = time.monotonic()
-            model = api.train(data, Path(folder) / name, recipe, device=options.device, seed=options.seed, display=PlainDisplay(seconds=60))
+            model = api.train(
+                data,
+                Path(folder) / name,
+                recipe,
+                device=options.device,
+                seed=options.seed,
+                display=PlainDisplay(seconds=60),
+            )
             about[name] = {"train_s": round(time.monotonic() - started, 1), "config": to_tables(recipe.config)}
             tops[name] = rank_test(model, yardstick, PlainDisplay(seconds=60))
     numbers = {name: {**about[name], "metrics": yardstick.score(top)} for name, top in tops.items()}
     measured = {name: yardstick.measure(top) for name, top in tops.items()}
     differences = {
         f"{ours} - {name}": {
-            metric: vars(d) for metric, d in metrics.paired_bootstrap(measured[ours], measured[name], rng=np.random.default_rng(0)).items() if metric in SHOWN
+            metric: vars(d)
+            for metric, d in metrics.paired_bootstrap(
+                measured[ours], measured[name], rng=np.random.default_rng(0)
+            ).items()
+            if metric in SHOWN
         }
         for ours in [*given, *recipes]
         for name in options.names.split(",")
     }
     for name, row in numbers.items():
-        print(f"{name:<20}" + "  ".join(f"{metric} {row['metrics'][metric]:6.2f}" for metric in SHOWN) + f"  train {row.get('train_s', '-')} s")
+        print(
+            f"{name:<20}"
+            + "  ".join(f"{metric} {row['metrics'][metric]:6.2f}" for metric in SHOWN)
+            + f"  train {row.get('train_s', '-')} s"
+        )
     print(json.dumps(differences, indent=1))
     if options.out:
         command = "python -m benchmarks.peers " + " ".join(sys.argv[1:])
-        write_result(options.out, "peers", {**yardstick.about(), "models": numbers, "differences": differences}, command, data.digest, options.seed)
+        write_result(
+            options.out,
+            "peers",
+            {**yardstick.about(), "models": numbers, "differences": differences},
+            command,
+            data.digest,
+            options.seed,
+        )
 
 
-def peer(name: str, data: Dataset, yardstick: Yardstick, options: argparse.Namespace, folder: Path) -> tuple[TopK, dict[str, Any]]:
-    """Train and predict in the peer's own environment; it sees training rows with masked pairs removed, and test rows."""
+def peer(
+    name: str, data: Dataset, yardstick: Yardstick, options: argparse.Namespace, folder: Path
+) -> tuple[TopK, dict[str, Any]]:
+    """Train and predict in the peer's own environment; it sees training rows with masked pairs removed, and test
+    rows.
+    """
     files = {part: folder / f"{part}.npz" for part in ("train_x", "train_y", "test_x", name)}
     if not files["train_x"].exists():
         featurizer, documents, _ = make_featurizer(
-            data.train.documents, None, FeaturesConfig(fields=tuple(options.fields.split(",")), pairs=False, sublinear=True)
+            data.train.documents,
+            None,
+            FeaturesConfig(fields=tuple(options.fields.split(",")), pairs=False, sublinear=True),
         )
         targets = drop_masked_targets(data.train.targets, data.train.masked)
         sparse: Any = documents.sparse
@@ -108,7 +142,12 @@ def peer(name: str, data: Dataset, yardstick: Yardstick, options: argparse.Names
         save_matrix(files["test_x"], test.tocsr())
     script = str(options.peers / "run_peer.py")
     order = [str(files[part]) for part in ("train_x", "train_y", "test_x", name)]
-    done = subprocess.run([options.peer_python, script, name, *order, "--k", str(yardstick.depth)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [options.peer_python, script, name, *order, "--k", str(yardstick.depth)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     said = json.loads(done.stdout.strip().splitlines()[-1])
     if "error" in said:
         raise SystemExit(f"{name}: {said['error']}")

@@ -2,8 +2,8 @@
 
 ``python -m benchmarks.prediction_profile BUNDLE DATA [--seconds 5] [--out FILE]``
 
-DATA: whose test documents ask. py-spy must be on the PATH. Compiled kernels have no lines: their time stands at the line that calls them.
-Seconds are those of the processor, so other work on the machine matters little.
+DATA: whose test documents ask. py-spy must be on the PATH. Compiled kernels have no lines: their time stands at the
+line that calls them. Seconds are those of the processor, so other work on the machine matters little.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--ask", type=int, default=0, help=argparse.SUPPRESS)  # the process that is watched: documents at a time
+    parser.add_argument(
+        "--ask", type=int, default=0, help=argparse.SUPPRESS
+    )  # the process that is watched: documents at a time
     options = parser.parse_args()
     if options.ask:
         ask(options.bundle, options.data, options.ask, options.seconds)
@@ -43,7 +45,13 @@ def main() -> None:
         print(f"{name}: {one['microseconds']:.1f} microseconds of processor a document")
         print("\n".join(f"  {share:5.1f}%  {line}" for line, share in one["percent"].items()))
     if options.out:
-        write_result(options.out, "prediction_profile", numbers, "python -m benchmarks.prediction_profile BUNDLE DATA", config={"k": K, "batch": BATCH})
+        write_result(
+            options.out,
+            "prediction_profile",
+            numbers,
+            "python -m benchmarks.prediction_profile BUNDLE DATA",
+            config={"k": K, "batch": BATCH},
+        )
 
 
 def ask(bundle: Path, data: Path, count: int, seconds: float) -> None:
@@ -78,7 +86,9 @@ def watched(options: argparse.Namespace, count: int) -> dict[str, Any]:
 
 
 def shares(samples: str) -> dict[str, float]:
-    """Percent of the samples within `asked` by the line that was at work, the most frequent first; ``frame;frame;frame count`` in each line."""
+    """Percent of the samples within `asked` by the line that was at work, the most frequent first;
+    ``frame;frame;frame count`` in each line.
+    """
     lines: Counter[str] = Counter()
     for sample in samples.splitlines():
         stack, _, count = sample.rpartition(" ")

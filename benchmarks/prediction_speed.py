@@ -1,10 +1,12 @@
-"""Milliseconds per document from raw text to named labels, beside the same model in plain numpy and BLAS, in the same run.
+"""Milliseconds per document from raw text to named labels, beside the same model in plain numpy and BLAS, in the same
+run.
 
     python benchmarks/prediction_speed.py BUNDLE [BUNDLE ...] --out benchmarks/results/prediction_speed.json
     python benchmarks/prediction_speed.py --synthetic 28881 --out benchmarks/results/prediction_speed_28881.json
 
-Every bundle is opened in a process of its own, once for one thread and once for all. Both sides take turns, so that a busy machine
-slows both; ratios are of medians. `--synthetic` makes a model of random rows over the vocabulary of the embedded sample, whole and
+Every bundle is opened in a process of its own, once for one thread and once for all. Both sides take turns, so that a
+busy machine slows both; ratios are of medians. `--synthetic` makes a model of random rows over the vocabulary of the
+embedded sample, whole and
 packed: its labels mean nothing, its bytes are those of a real one.
 """
 
@@ -25,7 +27,9 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # `benchmarks` is found also when this file is run as a script
+sys.path.insert(
+    0, str(Path(__file__).resolve().parents[1])
+)  # `benchmarks` is found also when this file is run as a script
 
 from benchmarks.race.serving import peak_mb
 from benchmarks.record import write_result
@@ -49,11 +53,22 @@ def main() -> int:
         print(json.dumps(measure(options.bundles[0], options.input, options.documents, options.batches)))
         return 0
     with tempfile.TemporaryDirectory() as folder:
-        bundles = [*options.bundles, *(synthetic(options.synthetic, options.width, Path(folder)) if options.synthetic else [])]
-        numbers = {bundle.name: {f"threads_{n}": child(bundle, n, options) for n in sorted({1, cores()})} for bundle in bundles}
+        bundles = [
+            *options.bundles,
+            *(synthetic(options.synthetic, options.width, Path(folder)) if options.synthetic else []),
+        ]
+        numbers = {
+            bundle.name: {f"threads_{n}": child(bundle, n, options) for n in sorted({1, cores()})} for bundle in bundles
+        }
     print(json.dumps(numbers, indent=1))
     if options.out:
-        config = {"k": K, "batch": BATCH, "documents": options.documents, "synthetic": options.synthetic, "width": options.width}
+        config = {
+            "k": K,
+            "batch": BATCH,
+            "documents": options.documents,
+            "synthetic": options.synthetic,
+            "width": options.width,
+        }
         write_result(options.out, "prediction_speed", numbers, shlex.join(["python", *sys.argv]), config=config)
     return 0
 
@@ -61,9 +76,20 @@ def main() -> int:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Prediction from raw text, beside plain numpy.")
     parser.add_argument("bundles", nargs="*", type=Path, metavar="BUNDLE", help="runs or bundles")
-    parser.add_argument("--synthetic", type=int, default=0, metavar="LABELS", help="also a model of so many random rows, whole and packed")
+    parser.add_argument(
+        "--synthetic",
+        type=int,
+        default=0,
+        metavar="LABELS",
+        help="also a model of so many random rows, whole and packed",
+    )
     parser.add_argument("--width", type=int, default=512, help="numbers per row of the synthetic model")
-    parser.add_argument("--input", default="", metavar="FILE", help="texts to predict for (default: names of labels, or of the embedded sample)")
+    parser.add_argument(
+        "--input",
+        default="",
+        metavar="FILE",
+        help="texts to predict for (default: names of labels, or of the embedded sample)",
+    )
     parser.add_argument("--documents", type=int, default=300, help="documents asked one by one")
     parser.add_argument("--batches", type=int, default=5, help=f"batches of {BATCH} documents")
     parser.add_argument("--out", type=Path, help="write the result here (JSON)")
@@ -79,7 +105,16 @@ def cores() -> int:
 
 
 def child(bundle: Path, threads: int, options: argparse.Namespace) -> dict[str, Any]:
-    command = [sys.executable, __file__, str(bundle), "--measure", "--documents", str(options.documents), "--batches", str(options.batches)]
+    command = [
+        sys.executable,
+        __file__,
+        str(bundle),
+        "--measure",
+        "--documents",
+        str(options.documents),
+        "--batches",
+        str(options.batches),
+    ]
     command += ["--input", options.input] if options.input else []
     environment = {**os.environ, **dict.fromkeys(THREADS, str(threads))}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
@@ -139,10 +174,15 @@ def take_turns(jobs: Sequence[list[str]], model: Predictor, plain: Callable[[Bat
     theirs: list[float] = []
     for start in range(0, len(jobs), TURN):
         ours += [timed(partial(model.predict, texts, K)) / len(texts) for texts in jobs[start : start + TURN]]
-        theirs += [timed(partial(plainly, texts)) / len(texts) for texts in jobs[start : start + TURN] if plain is not None]
+        theirs += [
+            timed(partial(plainly, texts)) / len(texts) for texts in jobs[start : start + TURN] if plain is not None
+        ]
     found = {"p50_ms": float(np.median(ours)), "p99_ms": float(np.quantile(ours, 0.99)), "least_ms": min(ours)}
     if theirs:
-        found |= {"plain_p50_ms": float(np.median(theirs)), "times_faster_than_plain": float(np.median(theirs) / np.median(ours))}
+        found |= {
+            "plain_p50_ms": float(np.median(theirs)),
+            "times_faster_than_plain": float(np.median(theirs) / np.median(ours)),
+        }
     return found
 
 
@@ -154,9 +194,15 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def plain_path(model: Predictor) -> Callable[[Batch], TopK] | None:
-    """The ranking of `IndexedRows` as anybody would write it in numpy and SciPy; None for other models, which have no such short form."""
+    """The ranking of `IndexedRows` as anybody would write it in numpy and SciPy; None for other models, which have no
+    such short form.
+    """
     ranker = model.bundle.ranker
-    if not isinstance(ranker, IndexedRows) or not isinstance(ranker.encoder, FrozenBag) or not isinstance(ranker.index, ExactIndex | PackedIndex):
+    if (
+        not isinstance(ranker, IndexedRows)
+        or not isinstance(ranker.encoder, FrozenBag)
+        or not isinstance(ranker.index, ExactIndex | PackedIndex)
+    ):
         return None
     table, vectors, refinement = unpacked(ranker.encoder.table), rows_of(ranker.index), ranker.refinement
 
@@ -167,7 +213,10 @@ def plain_path(model: Predictor) -> Callable[[Batch], TopK] | None:
         best = np.argpartition(scores, -K, axis=1)[:, -K:]
         found = np.take_along_axis(scores, best, axis=1)
         order = np.argsort(-found, axis=1)
-        return TopK(np.take_along_axis(best, order, axis=1).astype(np.int32), 1 / (1 + np.exp(-np.take_along_axis(found, order, axis=1))))
+        return TopK(
+            np.take_along_axis(best, order, axis=1).astype(np.int32),
+            1 / (1 + np.exp(-np.take_along_axis(found, order, axis=1))),
+        )
 
     return rank
 
@@ -203,15 +252,27 @@ def stages(model: Predictor, jobs: Sequence[list[str]]) -> dict[str, float]:
 
 
 def floor(model: Predictor) -> dict[str, float]:
-    """What reading every row once costs at least: their bytes, by the measured speed of reading memory on these threads."""
+    """What reading every row once costs at least: their bytes, by the measured speed of reading memory on these
+    threads.
+    """
     ranker = model.bundle.ranker
     index = getattr(ranker, "index", None)
-    rows = index.rows.values if isinstance(index, PackedIndex) else index.vectors if isinstance(index, ExactIndex) else None
+    rows = (
+        index.rows.values
+        if isinstance(index, PackedIndex)
+        else index.vectors
+        if isinstance(index, ExactIndex)
+        else None
+    )
     if rows is None:
         return {}
     numbers = np.ones(1 << 26, np.float32)  # 256 MB: no cache holds it
     seconds = min(timed(lambda: np.dot(numbers, numbers)) for _ in range(5)) / 1000
-    return {"bytes_of_rows": rows.nbytes, "gigabytes_per_second": numbers.nbytes / seconds / 1e9, "single_ms": 1000 * rows.nbytes * seconds / numbers.nbytes}
+    return {
+        "bytes_of_rows": rows.nbytes,
+        "gigabytes_per_second": numbers.nbytes / seconds / 1e9,
+        "single_ms": 1000 * rows.nbytes * seconds / numbers.nbytes,
+    }
 
 
 # ---- a model of random rows ----
@@ -228,15 +289,21 @@ def synthetic(labels: int, width: int, folder: Path) -> list[Path]:
     from longtail.packing import pack
 
     rng, data = np.random.default_rng(0), read(sample_folder())
-    featurizer = SparseText.fit(data.train.documents, data.labels, SparseTextConfig(fields=tuple(data.train.documents.fields), subwords="chars"))
-    table, rows = (rng.standard_normal(shape, dtype=np.float32) for shape in ((featurizer.width, width), (labels, width + 1)))
+    featurizer = SparseText.fit(
+        data.train.documents, data.labels, SparseTextConfig(fields=tuple(data.train.documents.fields), subwords="chars")
+    )
+    table, rows = (
+        rng.standard_normal(shape, dtype=np.float32) for shape in ((featurizer.width, width), (labels, width + 1))
+    )
     rows /= np.sqrt(np.float32(width))  # scores that the sigmoid can tell apart
     weight = rng.standard_normal((width, width), dtype=np.float32) / np.float32(width)
     names = [data.labels.name(n % len(data.labels)) for n in range(labels)]
     table_of_labels = LabelTable.of(Items([str(n) for n in range(labels)], {"title": names}), np.ones(labels, np.int64))
     ranker = IndexedRows(FrozenBag(table), ResidualMap(weight), ExactIndex(rows, "dot"))
     paths = [folder / f"synthetic-{labels}-{dtype}" for dtype in ("float32", "float16", "int8")]
-    write_bundle(paths[0], about={"recipe": "direct"}, config="", labels=table_of_labels, featurizer=featurizer, ranker=ranker)
+    write_bundle(
+        paths[0], about={"recipe": "direct"}, config="", labels=table_of_labels, featurizer=featurizer, ranker=ranker
+    )
     pack(paths[0], paths[1], "float16")
     pack(paths[0], paths[2], "int8")
     return paths

@@ -42,10 +42,15 @@ def write_result(
 
 
 def code() -> dict[str, Any]:
-    """Which source gave the numbers. A copy on a borrowed machine, whose git history is another one, says it in LONGTAIL_COMMIT."""
+    """Which source gave the numbers. A copy on a borrowed machine, whose git history is another one, says it in
+    LONGTAIL_COMMIT.
+    """
     if "LONGTAIL_COMMIT" in os.environ:
         return {"commit": os.environ["LONGTAIL_COMMIT"], "uncommitted_changes": None}
-    return {"commit": _git("rev-parse", "HEAD"), "uncommitted_changes": bool(_git("status", "--porcelain", "--", "src", "benchmarks"))}
+    return {
+        "commit": _git("rev-parse", "HEAD"),
+        "uncommitted_changes": bool(_git("status", "--porcelain", "--", "src", "benchmarks")),
+    }
 
 
 def machine() -> dict[str, Any]:
@@ -79,7 +84,9 @@ def _cpu_model() -> str:
 
 def _gpu() -> str | None:
     try:
-        done = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, check=False
+        )
     except FileNotFoundError:
         return None
     return done.stdout.strip() or None

@@ -1,10 +1,12 @@
 """A recipe (Astec unless told) with its defaults on whole data sets, trained on train and measured on test.
 
-``python -m benchmarks.sets FOLDER... --out FILE [--device auto] [--seed 0] [--set a.b=c] [--recipe astec] [--predictions DIR] [--runs DIR]``
+``python -m benchmarks.sets FOLDER... --out FILE [--device auto] [--seed 0] [--set a.b=c] [--recipe astec]
+[--predictions DIR] [--runs DIR]``
 
-FOLDER: a data set, or ``shape-131k`` for planted data of the shape of LF-AmazonTitles-131K (294,805 documents, 131,073 labels).
-Absolute times mean something on the GPU only. --predictions: keep what was predicted for test documents, as FOLDER's name.npz,
-so that `benchmarks.peers` can compare a model of the GPU machine with systems that run on this one.
+FOLDER: a data set, or ``shape-131k`` for planted data of the shape of LF-AmazonTitles-131K (294,805 documents,
+131,073 labels). Absolute times mean something on the GPU only. --predictions: keep what was predicted for test
+documents, as FOLDER's name.npz, so that `benchmarks.peers` can compare a model of the GPU machine with systems that
+run on this one.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ from longtail.training.gpu_index import GpuExactIndex
 from longtail.training.progress import PlainDisplay
 from longtail.types import TopK
 
-SHAPE_131K = SyntheticConfig(documents=294_805, test_documents=10_000, labels=131_073, topics=1000, graph_coverage=0.0, missing_rate=0.2)
+SHAPE_131K = SyntheticConfig(
+    documents=294_805, test_documents=10_000, labels=131_073, topics=1000, graph_coverage=0.0, missing_rate=0.2
+)
 # A vocabulary of words, as the published set has (40,000), and the paper's width.
 WORDS = ["features.subwords=none", "features.pairs=false"]
 SETTINGS_131K = {
@@ -54,9 +58,17 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--recipe", default="astec")
     parser.add_argument("--predictions", type=Path)
-    parser.add_argument("--runs", type=Path, help="keep the run here: what was interrupted goes on ('training' is then the time of the last piece)")
+    parser.add_argument(
+        "--runs",
+        type=Path,
+        help="keep the run here: what was interrupted goes on ('training' is then the time of the last piece)",
+    )
     parser.add_argument("--no-baselines", action="store_true", help="measure the recipe alone")
-    parser.add_argument("--gpu-search", action="store_true", help="test documents are searched on the GPU; 'predicting' is then not the time of a user")
+    parser.add_argument(
+        "--gpu-search",
+        action="store_true",
+        help="test documents are searched on the GPU; 'predicting' is then not the time of a user",
+    )
     options = parser.parse_args()
     results: dict[str, Any] = {}
     for name in options.data:
@@ -64,19 +76,28 @@ def main() -> None:
         data = synthesise(SHAPE_131K, 0).dataset if name == "shape-131k" else read(name)
         reading = round(time.monotonic() - started, 1)
         assignments = [*(SETTINGS_131K.get(options.recipe, WORDS) if name == "shape-131k" else []), *options.set]
-        results[Path(name).name], top = measured(data, assignments, options, compare=name != "shape-131k" and not options.no_baselines)
+        results[Path(name).name], top = measured(
+            data, assignments, options, compare=name != "shape-131k" and not options.no_baselines
+        )
         results[Path(name).name]["seconds"]["reading or making the data"] = reading
         if options.predictions:
             options.predictions.mkdir(parents=True, exist_ok=True)
             kept = slice(0, KEPT_LABELS)
-            np.savez_compressed(options.predictions / f"{Path(name).name}.npz", ids=top.ids[:, kept], scores=top.scores[:, kept])
+            np.savez_compressed(
+                options.predictions / f"{Path(name).name}.npz", ids=top.ids[:, kept], scores=top.scores[:, kept]
+            )
         print(json.dumps(results[Path(name).name]), flush=True)
         if options.out:
-            command = f"python -m benchmarks.sets {' '.join(options.data)} --device {options.device} --seed {options.seed} --recipe {options.recipe}"
+            command = (
+                f"python -m benchmarks.sets {' '.join(options.data)} --device {options.device} --seed "
+                f"{options.seed} --recipe {options.recipe}"
+            )
             write_result(options.out, f"{options.recipe}_sets", results, command, seed=options.seed)
 
 
-def measured(data: Dataset, assignments: list[str], options: argparse.Namespace, *, compare: bool) -> tuple[dict[str, Any], TopK]:
+def measured(
+    data: Dataset, assignments: list[str], options: argparse.Namespace, *, compare: bool
+) -> tuple[dict[str, Any], TopK]:
     name, device, seed = options.recipe, options.device, options.seed
     recipe = api.make_recipe(name, assignments=assignments)
     with tempfile.TemporaryDirectory() if options.runs is None else contextlib.nullcontext(options.runs) as folder:
@@ -99,7 +120,9 @@ def measured(data: Dataset, assignments: list[str], options: argparse.Namespace,
         columns |= {name: yardstick.score(found) for name, found in baselines(data, yardstick).items()}
     numbers = {
         **yardstick.about(),
-        "metrics": {name: {metric: round(value, 3) for metric, value in scores.items()} for name, scores in columns.items()},
+        "metrics": {
+            name: {metric: round(value, 3) for metric, value in scores.items()} for name, scores in columns.items()
+        },
         "seconds": {
             "training": round(seconds, 1),
             "stages": {e["name"]: e["seconds"] for e in events if e["event"] == "stage"},

@@ -4,8 +4,8 @@
 
 Both get the same documents and candidates, alternate within one run, and start from the same rows; the median of the
 ratios of neighbouring steps counts. Two kinds of candidates: uniform (every label alike, the most rows to touch) and
-skewed (labels drawn by a power law, as hard negatives are). `floor_ms` is the time the machine needs to move each touched
-row and its two moments once in and once out, by a bandwidth measured here.
+skewed (labels drawn by a power law, as hard negatives are). `floor_ms` is the time the machine needs to move each
+touched row and its two moments once in and once out, by a bandwidth measured here.
 """
 
 from __future__ import annotations
@@ -30,8 +30,12 @@ from longtail.types import Candidates
 RATE = 1e-3
 
 
-def drawn_candidates(documents: int, per_document: int, labels: int, skew: float, rng: np.random.Generator) -> Candidates:
-    """Different labels per document, label l with weight (l + 1)^-skew before a shuffle; the first three are positives."""
+def drawn_candidates(
+    documents: int, per_document: int, labels: int, skew: float, rng: np.random.Generator
+) -> Candidates:
+    """Different labels per document, label l with weight (l + 1)^-skew before a shuffle; the first three are
+    positives.
+    """
     names = rng.permutation(labels)
     logits = -skew * np.log(np.arange(1, labels + 1))
     ids = np.empty((documents, per_document), dtype=np.int32)
@@ -52,7 +56,9 @@ class TorchStep:
 
     def __call__(self, z_BD: Tensor, candidates: Candidates) -> float:
         z_BD = z_BD.clone().requires_grad_()
-        ids, targets = (torch.from_numpy(a).to(z_BD.device) for a in (candidates.ids.astype(np.int64), candidates.targets))
+        ids, targets = (
+            torch.from_numpy(a).to(z_BD.device) for a in (candidates.ids.astype(np.int64), candidates.targets)
+        )
         gathered = nn.functional.embedding(ids, self.rows, sparse=True)
         scores = torch.bmm(gathered, z_BD[:, :, None])[:, :, 0]
         loss = nn.functional.binary_cross_entropy_with_logits(scores, targets)
@@ -132,7 +138,14 @@ def main() -> None:
         "skewed": measured(args, skew=1.0),
     }
     shapes = {name: getattr(args, name) for name in ("documents", "candidates", "width", "labels", "rounds")}
-    write_result(args.out, "stage4_step", numbers, " ".join(["python -m benchmarks.stage4_step", *sys.argv[1:]]), seed=args.seed, config=shapes)
+    write_result(
+        args.out,
+        "stage4_step",
+        numbers,
+        " ".join(["python -m benchmarks.stage4_step", *sys.argv[1:]]),
+        seed=args.seed,
+        config=shapes,
+    )
     print(numbers)
 
 

@@ -1,10 +1,12 @@
-"""How the stages of Astec grow with the number of labels while the number of documents stays: time per epoch, and memory.
+"""How the stages of Astec grow with the number of labels while the number of documents stays: time per epoch, and
+memory.
 
-``python -m benchmarks.stage_growth --out benchmarks/results/stage_growth.json [--documents 64000] [--labels 2000 8000 32000 64000]``
+``python -m benchmarks.stage_growth --out benchmarks/results/stage_growth.json [--documents 64000] [--labels 2000 8000
+32000 64000]``
 
-Each size trains in a process of its own on planted data. Stage IV looks at a fixed number of labels per document, so its
-time per epoch should hardly grow; stage I scores all clusters. Memory is what the process holds more while stage IV trains
-than before the recipe began, beside what has to be there: E, W and the two moments of W.
+Each size trains in a process of its own on planted data. Stage IV looks at a fixed number of labels per document, so
+its time per epoch should hardly grow; stage I scores all clusters. Memory is what the process holds more while stage
+IV trains than before the recipe began, beside what has to be there: E, W and the two moments of W.
 """
 
 from __future__ import annotations
@@ -46,7 +48,10 @@ def main() -> None:
     sizes = {n: in_own_process(options.documents, n) for n in options.labels}
     numbers: dict[str, Any] = {f"{n} labels": row for n, row in sizes.items()}
     for stage in EPOCHS:
-        x, y = np.log(np.array(options.labels, dtype=np.float64)), np.log([row[f"{stage} seconds per epoch"] for row in sizes.values()])
+        x, y = (
+            np.log(np.array(options.labels, dtype=np.float64)),
+            np.log([row[f"{stage} seconds per epoch"] for row in sizes.values()]),
+        )
         fitted = slope(x, y)
         numbers[f"exponent of {stage}"] = {"value": fitted.value, "low": fitted.low, "high": fitted.high}
     print(json.dumps(numbers, indent=1))
@@ -65,9 +70,16 @@ def in_own_process(documents: int, labels: int) -> dict[str, Any]:
 
 def measured(documents: int, labels: int) -> dict[str, Any]:
     warm = synthesise(SyntheticConfig(), 0).dataset
-    data = synthesise(SyntheticConfig(documents=documents, labels=labels, topics=200, graph_coverage=0.0, share_documents_are_labels=0.0), 0).dataset
+    data = synthesise(
+        SyntheticConfig(
+            documents=documents, labels=labels, topics=200, graph_coverage=0.0, share_documents_are_labels=0.0
+        ),
+        0,
+    ).dataset
     settings = [f"{stage}.epochs={epochs}" for stage, epochs in EPOCHS.items()]
-    recipe = api.make_recipe("astec", assignments=[*settings, f"surrogate.width={WIDTH}", "features.subwords=none", "features.pairs=false"])
+    recipe = api.make_recipe(
+        "astec", assignments=[*settings, f"surrogate.width={WIDTH}", "features.subwords=none", "features.pairs=false"]
+    )
     with tempfile.TemporaryDirectory() as folder:
         # Compiled code and libraries are loaded before anything is counted.
         api.train(warm, Path(folder) / "warm", recipe, device="cpu")
@@ -75,7 +87,11 @@ def measured(documents: int, labels: int) -> dict[str, Any]:
         before = resident()
         model = api.train(data, Path(folder) / "run", recipe, device="cpu", display=watch)
         vocabulary = int(model.bundle.ranker.encoder.table.shape[0])  # type: ignore[attr-defined]
-    needed, of_documents, used = 4 * WIDTH * (vocabulary + 3 * labels), documents * 4 * (WIDTH + 500), watch.peak["classify"] - before
+    needed, of_documents, used = (
+        4 * WIDTH * (vocabulary + 3 * labels),
+        documents * 4 * (WIDTH + 500),
+        watch.peak["classify"] - before,
+    )
     return {
         **{f"{stage} seconds per epoch": round(watch.seconds[stage] / epochs, 3) for stage, epochs in EPOCHS.items()},
         "words": vocabulary,

@@ -1,9 +1,11 @@
-"""Which `train.temperature` dual encoders should have, chosen on slices of training sides; no test document is looked at.
+"""Which `train.temperature` dual encoders should have, chosen on slices of training sides; no test document is looked
+at.
 
     python -m benchmarks.tower_temperature planted debian-related wordnet-related --data FOLDER --json FILE
 
-A source is a planted world (as the claims of RAMEN have it, with a seed of its own) or 3,000 training documents of a real data set; a fifth of them is
-held out and measured. Narrow vectors and short trainings on a CPU: what is compared is temperatures, not methods.
+A source is a planted world (as the claims of RAMEN have it, with a seed of its own) or 3,000 training documents of a
+real data set; a fifth of them is held out and measured. Narrow vectors and short trainings on a CPU: what is compared
+is temperatures, not methods.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ def source(name: str, folder: Path | None, documents: int) -> Dataset:
         data = replace(synthesise(resolve(PRESETS["small"], WORLD, "planted data"), WORLD_SEED).dataset, test=None)
         return data.hold_out(0.2, SLICE_SEED)
     data = read((folder or Path()) / name, test=False)
-    rows = np.sort(np.random.default_rng(DRAW_SEED).choice(len(data.train), min(documents, len(data.train)), replace=False))
+    rows = np.sort(
+        np.random.default_rng(DRAW_SEED).choice(len(data.train), min(documents, len(data.train)), replace=False)
+    )
     return with_digest(replace(data, train=data.train.rows(rows), graphs={}, test=None)).hold_out(0.2, SLICE_SEED)
 
 
@@ -66,10 +70,20 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--documents", type=int, default=3000)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
-    found = {name: measured(source(name, options.data, options.documents), WORDS_ALONE if name == PLANTED else ()) for name in options.sources}
+    found = {
+        name: measured(source(name, options.data, options.documents), WORDS_ALONE if name == PLANTED else ())
+        for name in options.sources
+    }
     if options.json:
         command = f"python -m benchmarks.tower_temperature {' '.join(options.sources)} --documents {options.documents}"
-        write_result(options.json, "tower_temperature", found, command, seed=0, config={"settings": list(SETTINGS), "documents": options.documents})
+        write_result(
+            options.json,
+            "tower_temperature",
+            found,
+            command,
+            seed=0,
+            config={"settings": list(SETTINGS), "documents": options.documents},
+        )
 
 
 if __name__ == "__main__":

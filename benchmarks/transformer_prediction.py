@@ -1,10 +1,12 @@
-"""Predicting with a transformer and without torch: how fast numpy and onnxruntime are, how far they are from torch, and what int8 costs.
+"""Predicting with a transformer and without torch: how fast numpy and onnxruntime are, how far they are from torch,
+and what int8 costs.
 
     python -m benchmarks.transformer_prediction DATA --checkpoint minilm --documents 500 --json FILE
 
-Nothing is trained: test documents are ranked against label texts by the cosine of the checkpoint's vectors (the first so many documents, and
-the labels they have with as many others, drawn at random). Accuracy is that of this ranking, with vectors of each kind. Times: the median of
-five; the record has the machine's load. Needs the extra `text` and torch.
+Nothing is trained: test documents are ranked against label texts by the cosine of the checkpoint's vectors (the first
+so many documents, and the labels they have with as many others, drawn at random). Accuracy is that of this ranking,
+with vectors of each kind. Times: the median of five; the record has the machine's load. Needs the extra `text` and
+torch.
 """
 
 from __future__ import annotations
@@ -57,8 +59,12 @@ def by_numpy(frozen: FrozenTransformer) -> Encode:
     return alone.encode
 
 
-def measure(encoders: dict[str, Encode], documents: Batch, labels: Batch, score: Callable[[F32, F32], dict[str, float]]) -> dict[str, Any]:
-    """For each encoder: accuracy, largest difference of a number from the first encoder's, seconds of one text and texts per second."""
+def measure(
+    encoders: dict[str, Encode], documents: Batch, labels: Batch, score: Callable[[F32, F32], dict[str, float]]
+) -> dict[str, Any]:
+    """For each encoder: accuracy, largest difference of a number from the first encoder's, seconds of one text and
+    texts per second.
+    """
     exact: F32 | None = None
     found: dict[str, Any] = {}
     for name, encode in encoders.items():
@@ -94,7 +100,10 @@ def main(arguments: Sequence[str]) -> None:
     if importlib.util.find_spec("onnxruntime") is None:
         raise MissingExtra("onnxruntime", "text", "this benchmark")
     folder, data = checkpoint_folder(options.checkpoint, "this benchmark"), read(options.data)
-    checkpoint, pieces = read_checkpoint(folder), Pieces(CheckpointFeaturesConfig(checkpoint=options.checkpoint), read_tokenizer(folder))
+    checkpoint, pieces = (
+        read_checkpoint(folder),
+        Pieces(CheckpointFeaturesConfig(checkpoint=options.checkpoint), read_tokenizer(folder)),
+    )
     yardstick, test = Yardstick.of(data), data.need_test()
     rows = np.arange(min(options.documents, len(test)))
     wanted = np.unique(yardstick.truth[rows].indices)
@@ -108,17 +117,33 @@ def main(arguments: Sequence[str]) -> None:
 
     def score(documents: F32, labels: F32) -> dict[str, float]:
         top = LabelIndex(ExactIndex.build(labels), owners).query(documents, min(yardstick.depth, len(owners)))
-        found = metrics.measure(metrics.drop_masked(top, masked, 100), yardstick.truth[rows], yardstick.inverse_propensity, (1, 3, 5), (10,)).values()
+        found = metrics.measure(
+            metrics.drop_masked(top, masked, 100), yardstick.truth[rows], yardstick.inverse_propensity, (1, 3, 5), (10,)
+        ).values()
         return {name: found[name] for name in SHOWN}
 
     frozen = checkpoint.frozen
-    encoders = {"torch": by_torch(checkpoint), "numpy": by_numpy(frozen), "onnxruntime": frozen.encode, "onnxruntime int8": frozen.packed("int8").encode}
+    encoders = {
+        "torch": by_torch(checkpoint),
+        "numpy": by_numpy(frozen),
+        "onnxruntime": frozen.encode,
+        "onnxruntime int8": frozen.packed("int8").encode,
+    }
     found = measure(encoders, pieces.batch(test.documents.rows(rows)), of_labels, score)
     for name, numbers in found.items():
         print(f"{name:<18}" + "  ".join(f"{key} {value:.4g}" for key, value in numbers.items()))
     if options.json:
-        config: dict[str, Any] = {"load_average": round(os.getloadavg()[0], 1), "threads": os.environ.get("OMP_NUM_THREADS", "all")}
-        config |= {"checkpoint": Path(options.checkpoint).name, "documents": len(rows), "labels": len(owners), "repeats": REPEATS, "texts": SPEED_TEXTS}
+        config: dict[str, Any] = {
+            "load_average": round(os.getloadavg()[0], 1),
+            "threads": os.environ.get("OMP_NUM_THREADS", "all"),
+        }
+        config |= {
+            "checkpoint": Path(options.checkpoint).name,
+            "documents": len(rows),
+            "labels": len(owners),
+            "repeats": REPEATS,
+            "texts": SPEED_TEXTS,
+        }
         command = f"python -m benchmarks.transformer_prediction {data.name} --documents {len(rows)}"
         write_result(options.json, "transformer_prediction", found, command, data.digest, 0, config)
 

@@ -1,12 +1,15 @@
-"""Warm start against cold on a real data set: half of the labels of test documents are known, the others are to be found (spec 06 section 7).
+"""Warm start against cold on a real data set: half of the labels of test documents are known, the others are to be
+found (spec 06 section 7).
 
-``python -m benchmarks.warm_start DATA --predictions DIR [--out FILE] [--arms cold,warm] [--recipe galaxc] [--set a.b=c] [--device auto] [--gpu-search]``
+``python -m benchmarks.warm_start DATA --predictions DIR [--out FILE] [--arms cold,warm] [--recipe galaxc] [--set
+a.b=c] [--device auto] [--gpu-search]``
 
 cold  trained without what is known of test documents, and asked by their text alone
 warm  trained with it, and asked with it; beside it ``warm, not told``: the same model asked by text alone
 
-Both arms are measured on the same documents and the same hidden labels; known labels are no answers in either. An arm whose predictions lie
-in DIR is not trained again, so two processes can train one arm each. As soon as both are there, their differences come with intervals over documents.
+Both arms are measured on the same documents and the same hidden labels; known labels are no answers in either. An arm
+whose predictions lie in DIR is not trained again, so two processes can train one arm each. As soon as both are there,
+their differences come with intervals over documents.
 """
 
 from __future__ import annotations
@@ -46,10 +49,14 @@ def main() -> None:
     parser.add_argument("--recipe", default="galaxc")
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--seed", type=int, default=0, help="of the trainings; what is revealed is always chosen with seed 0")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the trainings; what is revealed is always chosen with seed 0"
+    )
     parser.add_argument("--predictions", type=Path, required=True)
     parser.add_argument("--runs", type=Path, help="keep the runs here: what was interrupted goes on")
-    parser.add_argument("--gpu-search", action="store_true", help="test documents are searched on the GPU: the same answers, sooner")
+    parser.add_argument(
+        "--gpu-search", action="store_true", help="test documents are searched on the GPU: the same answers, sooner"
+    )
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     cut = warm_start(read(options.data), seed=0)
@@ -57,7 +64,11 @@ def main() -> None:
     for arm in options.arms.split(","):
         if not (options.predictions / f"{arm}.json").exists():
             measure(arm, sides[arm], options)
-    found = {arm: read_json(options.predictions / f"{arm}.json") for arm in ARMS if (options.predictions / f"{arm}.json").exists()}
+    found = {
+        arm: read_json(options.predictions / f"{arm}.json")
+        for arm in ARMS
+        if (options.predictions / f"{arm}.json").exists()
+    }
     numbers = {**found, "differences": differences(cut.cold, options.predictions) if len(found) == len(ARMS) else {}}
     print(json.dumps({name: part for name, part in numbers.items() if name == "differences"} or numbers, indent=1))
     if options.out:
@@ -71,7 +82,14 @@ def measure(arm: str, data: Dataset, options: argparse.Namespace) -> None:
     yardstick, display = Yardstick.of(data), PlainDisplay(seconds=60)
     with tempfile.TemporaryDirectory() if options.runs is None else contextlib.nullcontext(options.runs) as folder:
         started = time.monotonic()
-        model = api.train(data, Path(folder) / f"{options.data.name}-{arm}", recipe, device=options.device, seed=options.seed, display=display)
+        model = api.train(
+            data,
+            Path(folder) / f"{options.data.name}-{arm}",
+            recipe,
+            device=options.device,
+            seed=options.seed,
+            display=display,
+        )
         seconds = time.monotonic() - started
         if options.gpu_search:
             search_on_gpu(model.bundle.ranker)
@@ -82,8 +100,12 @@ def measure(arm: str, data: Dataset, options: argparse.Namespace) -> None:
     for name, top in tops.items():
         # Known labels fall away first: the cold arm may have put them in front.
         answers = yardstick.cut(top)
-        np.savez_compressed(file_of(options.predictions, name), ids=answers.ids[:, :KEPT_LABELS], scores=answers.scores[:, :KEPT_LABELS])
-    scores = {name: {metric: round(value, 3) for metric, value in yardstick.score(top).items()} for name, top in tops.items()}
+        np.savez_compressed(
+            file_of(options.predictions, name), ids=answers.ids[:, :KEPT_LABELS], scores=answers.scores[:, :KEPT_LABELS]
+        )
+    scores = {
+        name: {metric: round(value, 3) for metric, value in yardstick.score(top).items()} for name, top in tops.items()
+    }
     about = {"metrics": scores, "training_seconds": round(seconds, 1), "n_train": len(data.train), **yardstick.about()}
     write_json(options.predictions / f"{arm}.json", {**about, "config": to_tables(recipe.config)})
 
@@ -98,7 +120,11 @@ def differences(cold: Dataset, folder: Path) -> dict[str, Any]:
     measured = {name: yardstick.measure(kept(file_of(folder, name))) for name in (*ARMS, NOT_TOLD)}
     return {
         f"{a} - {b}": {
-            metric: vars(found) for metric, found in metrics.paired_bootstrap(measured[a], measured[b], rng=np.random.default_rng(0)).items() if metric in SHOWN
+            metric: vars(found)
+            for metric, found in metrics.paired_bootstrap(
+                measured[a], measured[b], rng=np.random.default_rng(0)
+            ).items()
+            if metric in SHOWN
         }
         for a, b in DIFFERENCES
     }

@@ -1,10 +1,12 @@
-"""Which words' vectors `longtail pack --features N` should keep: rules compared on a validation slice of the embedded sample.
+"""Which words' vectors `longtail pack --features N` should keep: rules compared on a validation slice of the embedded
+sample.
 
     python -m benchmarks.word_influence [--set a.b=c] [--keep 0.47] [--out benchmarks/results/word_influence.json]
 
-Trains `direct` on 90% of the sample's training documents and packs it by each rule; what is left of the accuracy is measured on the other 10%.
-Test documents are not looked at. A rule multiplies the length of a word's vector with idf and with a power of the share of documents
-that the word is in: 1 is the mean that it moves a document by, 1/2 the root of the mean square, 0 leaves the share out.
+Trains `direct` on 90% of the sample's training documents and packs it by each rule; what is left of the accuracy is
+measured on the other 10%. Test documents are not looked at. A rule multiplies the length of a word's vector with idf
+and with a power of the share of documents that the word is in: 1 is the mean that it moves a document by, 1/2 the
+root of the mean square, 0 leaves the share out.
 """
 
 from __future__ import annotations
@@ -32,20 +34,51 @@ SHOWN = ("P@1", "P@5", "PSP@1", "PSP@5")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.word_influence", description="Rules for the words that a packed model keeps.")
-    parser.add_argument("--set", action="append", default=[], metavar="a.b=c", help="a setting of direct, e.g. train.epochs=5")
-    parser.add_argument("--keep", type=float, default=0.47, help="share of the word vectors that is kept (default 0.47: 40,000 of 85,400)")
-    parser.add_argument("--share", type=float, default=0.1, help="share of the training documents that is held out (default 0.1)")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.word_influence", description="Rules for the words that a packed model keeps."
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="a.b=c", help="a setting of direct, e.g. train.epochs=5"
+    )
+    parser.add_argument(
+        "--keep",
+        type=float,
+        default=0.47,
+        help="share of the word vectors that is kept (default 0.47: 40,000 of 85,400)",
+    )
+    parser.add_argument(
+        "--share", type=float, default=0.1, help="share of the training documents that is held out (default 0.1)"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="write the result here (JSON)")
     options = parser.parse_args(arguments)
-    numbers = compared(read(sample_folder(), test=False).hold_out(options.share, options.seed), options.set, options.keep, options.seed)
+    numbers = compared(
+        read(sample_folder(), test=False).hold_out(options.share, options.seed), options.set, options.keep, options.seed
+    )
     for rule, scores in numbers.items():
         print(f"{rule:<28}" + "  ".join(f"{metric} {scores[metric]:6.2f}" for metric in SHOWN))
     if options.out:
         words = [word for item in options.set for word in ("--set", item)]
-        command = shlex.join(["python", "-m", "benchmarks.word_influence", *words, "--keep", str(options.keep), "--seed", str(options.seed)])
-        write_result(options.out, "word_influence", numbers, command, seed=options.seed, config={"share": options.share, "keep": options.keep})
+        command = shlex.join(
+            [
+                "python",
+                "-m",
+                "benchmarks.word_influence",
+                *words,
+                "--keep",
+                str(options.keep),
+                "--seed",
+                str(options.seed),
+            ]
+        )
+        write_result(
+            options.out,
+            "word_influence",
+            numbers,
+            command,
+            seed=options.seed,
+            config={"share": options.share, "keep": options.keep},
+        )
     return 0
 
 

@@ -1,4 +1,5 @@
-"""A recipe of your own, outside the package: a label is the centroid of its documents, and the nearest centroids win (Rocchio).
+"""A recipe of your own, outside the package: a label is the centroid of its documents, and the nearest centroids win
+(Rocchio).
 
     python examples/own_recipe.py [DATA [RUN]]
 
@@ -48,7 +49,9 @@ class Centroid(Recipe):
 
     def memory(self, data: TrainingSet) -> int:
         per_document = features_of(data.documents).size // data.n_documents + 1
-        return 3 * 8 * per_document * int(data.targets.nnz)  # at most: a document's features once per label, in three copies
+        return (
+            3 * 8 * per_document * int(data.targets.nnz)
+        )  # at most: a document's features once per label, in three copies
 
     def surrogate(self, data: TrainingSet, run: Run) -> None:
         """Module I: TF-IDF rows are the representation."""
@@ -59,13 +62,17 @@ class Centroid(Recipe):
     def transfer(self, data: TrainingSet, surrogate: None, shortlister: None, run: Run) -> None:
         """Module III: nothing to transfer."""
 
-    def classify(self, data: TrainingSet, surrogate: None, shortlister: None, model: None, run: Run) -> NearestDocuments:
+    def classify(
+        self, data: TrainingSet, surrogate: None, shortlister: None, model: None, run: Run
+    ) -> NearestDocuments:
         """Module IV: centroids take the place of documents, and each votes for its own label alone."""
         centroids = data.targets.T.tocsr() @ features_of(data.documents)
         if data.label_texts is not None:
             centroids = centroids + self.config.classify.label_text * features_of(data.label_texts)
         itself = eye_array(data.n_labels, dtype="float32", format="csr")
-        return NearestDocuments(unit_rows(centroids), itself, VoteConfig(neighbours=self.config.classify.labels, power=1.0))
+        return NearestDocuments(
+            unit_rows(centroids), itself, VoteConfig(neighbours=self.config.classify.labels, power=1.0)
+        )
 
 
 def features_of(batch: Batch) -> Any:

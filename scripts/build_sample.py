@@ -3,8 +3,9 @@
     apt-get install wordnet-base
     python scripts/build_sample.py --dict /usr/share/wordnet --out src/longtail/data/sample
 
-Reads the four ``data.*`` files of WordNet 3.0 and nothing else: no network, no clock, no random numbers. A second run writes the same
-bytes (given the same zlib). The path of the data, top to bottom: dictionary -> usable synsets -> documents and labels -> graphs -> files.
+Reads the four ``data.*`` files of WordNet 3.0 and nothing else: no network, no clock, no random numbers. A second run
+writes the same bytes (given the same zlib). The path of the data, top to bottom: dictionary -> usable synsets ->
+documents and labels -> graphs -> files.
 """
 
 from __future__ import annotations
@@ -29,45 +30,106 @@ from longtail.persistence import written_aside
 
 PARTS_OF_SPEECH = ("noun", "verb", "adj", "adv")
 GET_WORDNET = (
-    "on Debian or Ubuntu: apt-get install wordnet-base, then --dict /usr/share/wordnet; elsewhere: unpack WordNet 3.0 and name its folder 'dict'. "
+    "on Debian or Ubuntu: apt-get install wordnet-base, then --dict /usr/share/wordnet; elsewhere: unpack WordNet "
+    "3.0 and name its folder 'dict'. "
     "This script downloads nothing"
 )
 
 # What the two digits after the offset stand for (lexnames(5WN)).
 LEXICOGRAPHER_FILES = (
-    "adj.all", "adj.pert", "adv.all", "noun.Tops", "noun.act", "noun.animal", "noun.artifact", "noun.attribute", "noun.body", "noun.cognition",
-    "noun.communication", "noun.event", "noun.feeling", "noun.food", "noun.group", "noun.location", "noun.motive", "noun.object", "noun.person",
-    "noun.phenomenon", "noun.plant", "noun.possession", "noun.process", "noun.quantity", "noun.relation", "noun.shape", "noun.state",
-    "noun.substance", "noun.time", "verb.body", "verb.change", "verb.cognition", "verb.communication", "verb.competition", "verb.consumption",
-    "verb.contact", "verb.creation", "verb.emotion", "verb.motion", "verb.perception", "verb.possession", "verb.social", "verb.stative",
-    "verb.weather", "adj.ppl",
-)  # fmt: skip
+    "adj.all",
+    "adj.pert",
+    "adv.all",
+    "noun.Tops",
+    "noun.act",
+    "noun.animal",
+    "noun.artifact",
+    "noun.attribute",
+    "noun.body",
+    "noun.cognition",
+    "noun.communication",
+    "noun.event",
+    "noun.feeling",
+    "noun.food",
+    "noun.group",
+    "noun.location",
+    "noun.motive",
+    "noun.object",
+    "noun.person",
+    "noun.phenomenon",
+    "noun.plant",
+    "noun.possession",
+    "noun.process",
+    "noun.quantity",
+    "noun.relation",
+    "noun.shape",
+    "noun.state",
+    "noun.substance",
+    "noun.time",
+    "verb.body",
+    "verb.change",
+    "verb.cognition",
+    "verb.communication",
+    "verb.competition",
+    "verb.consumption",
+    "verb.contact",
+    "verb.creation",
+    "verb.emotion",
+    "verb.motion",
+    "verb.perception",
+    "verb.possession",
+    "verb.social",
+    "verb.stative",
+    "verb.weather",
+    "adj.ppl",
+)
 
 # Things one can see, touch and eat, and what one does with them: whole sub-trees, so that labels keep their documents.
-DOCUMENT_FILES = frozenset({
-    "noun.animal", "noun.artifact", "noun.body", "noun.food", "noun.object", "noun.phenomenon",
-    "verb.consumption", "verb.contact", "verb.motion", "verb.weather",
-})  # fmt: skip
+DOCUMENT_FILES = frozenset(
+    {
+        "noun.animal",
+        "noun.artifact",
+        "noun.body",
+        "noun.food",
+        "noun.object",
+        "noun.phenomenon",
+        "verb.consumption",
+        "verb.contact",
+        "verb.motion",
+        "verb.weather",
+    }
+)
 TEST_SHARE = 0.2
 
-# Pointer symbols (wninput(5WN)). Only one direction of the asymmetric relations: never hyponym or meronym, which would give the answer away.
+# Pointer symbols (wninput(5WN)). Only one direction of the asymmetric relations: never hyponym or meronym, which
+# would give the answer away.
 IS_A = frozenset({"@", "@i"})
 INSTANCE_OF = "@i"
 OTHER_RELATIONS = {
-    "#p": "part of", "#m": "member of", "#s": "substance of", "^": "see also", "$": "verb group", "=": "attribute", "*": "entailment", ">": "cause",
-}  # fmt: skip
+    "#p": "part of",
+    "#m": "member of",
+    "#s": "substance of",
+    "^": "see also",
+    "$": "verb group",
+    "=": "attribute",
+    "*": "entailment",
+    ">": "cause",
+}
 LEXICAL = frozenset({"+", "!", "\\", "<"})  # derivationally related, antonym, pertainym, participle
 DOMAINS = frozenset({";c", ";r", ";u"})  # topic, region, usage
 
 # Latin families and genera: thousands of entries that say nothing but "type genus of the family ...".
 TAXON = "taxonomic_group"
-# A newcomer's first contact should not be a slur. Entries are dropped by what their gloss says about them, single words by themselves.
+# A newcomer's first contact should not be a slur. Entries are dropped by what their gloss says about them, single
+# words by themselves.
 OFFENSIVE_GLOSS = re.compile(
     r"\b(offensive|slurs?|disparag\w*|derogat\w*|pejorative|obscen\w*|vulgar\w*|insult\w*|contempt\w*|abusive"
     r"|sex|sexual\w*|genital\w*|penis|vagina\w*|prostitut\w*|rape)\b",
     re.I,
 )
-OFFENSIVE_WORD = re.compile(r"(?:^|_)(arse|bollock|boob|bugger|crap|crapper|fuck|shit|slut|titty|turd|wank|whore)(?:_|$)", re.I)
+OFFENSIVE_WORD = re.compile(
+    r"(?:^|_)(arse|bollock|boob|bugger|crap|crapper|fuck|shit|slut|titty|turd|wank|whore)(?:_|$)", re.I
+)
 
 
 # ---- the dictionary ----
@@ -109,7 +171,9 @@ def uid_of(offset: str, pos: str) -> str:
 
 
 def parse_synset(line: str) -> Synset:
-    """One line of a data file (wndb(5WN)): offset file pos w_cnt word lex_id ... p_cnt pointer ... [f_cnt frame ...] | gloss."""
+    """One line of a data file (wndb(5WN)): offset file pos w_cnt word lex_id ... p_cnt pointer ... [f_cnt frame ...]
+    | gloss.
+    """
     head, separator, gloss = line.partition(" | ")
     if not separator:
         raise ValueError("no ' | ' before the gloss")
@@ -127,7 +191,9 @@ def parse_synset(line: str) -> Synset:
             frames.append(int(frame))
     # An adjective may carry its position in brackets: 'galore(ip)'.
     words = [re.sub(r"\((a|p|ip)\)$", "", word) for word in words]
-    return Synset(uid_of(offset, pos), LEXICOGRAPHER_FILES[file], tuple(words), gloss.strip(), tuple(pointers), tuple(frames))
+    return Synset(
+        uid_of(offset, pos), LEXICOGRAPHER_FILES[file], tuple(words), gloss.strip(), tuple(pointers), tuple(frames)
+    )
 
 
 def read_data_file(path: Path) -> str:
@@ -150,7 +216,9 @@ def read_dictionary(folder: Path) -> dict[str, Synset]:
                 synset = parse_synset(line)
             # StopIteration: the line ends before its counts are used up
             except (ValueError, IndexError, StopIteration) as problem:
-                raise DataError(f"not a synset ({problem!r})", "expected a data file of WordNet 3.0", file=path, line=number) from problem
+                raise DataError(
+                    f"not a synset ({problem!r})", "expected a data file of WordNet 3.0", file=path, line=number
+                ) from problem
             dictionary[synset.uid] = synset
     return dictionary
 
@@ -158,10 +226,18 @@ def read_dictionary(folder: Path) -> dict[str, Synset]:
 def read_licence(folder: Path) -> str:
     """The notice that stands, with numbered lines, on top of every data file. Nothing is built without it."""
     path = folder / "data.noun"
-    lines = [match.group(1).rstrip() for line in read_data_file(path).splitlines() if (match := re.match(r" {2}\d+ (.*)$", line))]
+    lines = [
+        match.group(1).rstrip()
+        for line in read_data_file(path).splitlines()
+        if (match := re.match(r" {2}\d+ (.*)$", line))
+    ]
     notice = "\n".join(lines).strip() + "\n"
     if "Copyright" not in notice:
-        raise DataError("the licence notice on top of the file is missing", "use the file as WordNet ships it: the sample must carry the notice", file=path)
+        raise DataError(
+            "the licence notice on top of the file is missing",
+            "use the file as WordNet ships it: the sample must carry the notice",
+            file=path,
+        )
     return notice
 
 
@@ -173,7 +249,9 @@ def parents(synset: Synset, dictionary: Dictionary) -> list[Synset]:
 
 
 def taxa(dictionary: Dictionary) -> set[str]:
-    """All that is a kind of taxonomic group. Walks down with a memory, since some releases of WordNet hold an is-a cycle."""
+    """All that is a kind of taxonomic group. Walks down with a memory, since some releases of WordNet hold an is-a
+    cycle.
+    """
     children: dict[str, list[str]] = defaultdict(list)
     for synset in dictionary.values():
         for parent in parents(synset, dictionary):
@@ -194,7 +272,10 @@ def usable(dictionary: Dictionary) -> dict[str, Synset]:
     return {
         uid: synset
         for uid, synset in dictionary.items()
-        if uid not in latin and synset.clean_words and not synset.targets({INSTANCE_OF}) and not OFFENSIVE_GLOSS.search(synset.gloss)
+        if uid not in latin
+        and synset.clean_words
+        and not synset.targets({INSTANCE_OF})
+        and not OFFENSIVE_GLOSS.search(synset.gloss)
     }
 
 
@@ -285,8 +366,11 @@ def build(dictionary: Dictionary) -> Sample:
     return Sample(label_synsets, side(train, set()), test, build_graphs(synsets, train, test.documents, label_synsets))
 
 
-def build_graphs(synsets: Dictionary, train: Sequence[Synset], test: Sequence[Synset], labels: Sequence[Synset]) -> list[AnchorGraph]:
-    # By definition, not by uid: an entry with the words of a test document would be the test document under another number.
+def build_graphs(
+    synsets: Dictionary, train: Sequence[Synset], test: Sequence[Synset], labels: Sequence[Synset]
+) -> list[AnchorGraph]:
+    # By definition, not by uid: an entry with the words of a test document would be the test document under another
+    # number.
     unseen = {normalised(document.definition) for document in test}
     allowed = {uid for uid, synset in synsets.items() if normalised(synset.definition) not in unseen}
     links: dict[str, set[str]] = defaultdict(set)
@@ -300,17 +384,36 @@ def build_graphs(synsets: Dictionary, train: Sequence[Synset], test: Sequence[Sy
 
     def category(synset: Synset) -> dict[str, str]:
         anchors = {f"lex::{synset.file}": synset.file.replace(".", " ")}
-        anchors |= {f"domain::{uid}": "domain " + ", ".join(synsets[uid].clean_words) for uid in synset.targets(DOMAINS) if uid in allowed}
+        anchors |= {
+            f"domain::{uid}": "domain " + ", ".join(synsets[uid].clean_words)
+            for uid in synset.targets(DOMAINS)
+            if uid in allowed
+        }
         return anchors | {f"frame::{frame}": f"verb frame {frame}" for frame in synset.frames}
 
     return [
         anchor_graph("category", "lexicographer file, topic/region/usage domain, verb frames", category, train, labels),
-        anchor_graph("lexical", "derivationally related, pertainym, participle and antonym links, both ways", lexical, train, labels),
+        anchor_graph(
+            "lexical",
+            "derivationally related, pertainym, participle and antonym links, both ways",
+            lexical,
+            train,
+            labels,
+        ),
     ]
 
 
-def anchor_graph(name: str, what: str, anchors_of: Callable[[Synset], Mapping[str, str]], train: Sequence[Synset], labels: Sequence[Synset]) -> AnchorGraph:
-    document_anchors, label_anchors = [anchors_of(synset) for synset in train], [anchors_of(synset) for synset in labels]
+def anchor_graph(
+    name: str,
+    what: str,
+    anchors_of: Callable[[Synset], Mapping[str, str]],
+    train: Sequence[Synset],
+    labels: Sequence[Synset],
+) -> AnchorGraph:
+    document_anchors, label_anchors = (
+        [anchors_of(synset) for synset in train],
+        [anchors_of(synset) for synset in labels],
+    )
     titles: dict[str, str] = {}
     for anchors in (*document_anchors, *label_anchors):
         titles |= anchors
@@ -335,7 +438,9 @@ def json_lines(rows: Iterable[Mapping[str, object]]) -> bytes:
 
 
 def csr_npz(rows: Sequence[Sequence[int]], columns: int) -> bytes:
-    """What `scipy.sparse.load_npz` reads: a (len(rows), columns) CSR matrix of float32 ones, every zip entry of the same date."""
+    """What `scipy.sparse.load_npz` reads: a (len(rows), columns) CSR matrix of float32 ones, every zip entry of the
+    same date.
+    """
     indices = np.array([column for row in rows for column in row], dtype=np.int32)
     arrays = {
         "indices": indices,
@@ -361,7 +466,10 @@ def side_files(name: str, side: Side) -> dict[str, bytes]:
         {"uid": document.uid, "title": document.definition, "target_ind": targets, "target_rel": [1.0] * len(targets)}
         for document, targets in zip(side.documents, side.targets, strict=True)
     )
-    return {f"{name}.json.gz": json_lines(rows), f"filter_labels_{name}.txt": "".join(f"{row} {label}\n" for row, label in side.masked).encode()}
+    return {
+        f"{name}.json.gz": json_lines(rows),
+        f"filter_labels_{name}.txt": "".join(f"{row} {label}\n" for row, label in side.masked).encode(),
+    }
 
 
 def graph_files(graph: AnchorGraph) -> dict[str, bytes]:
@@ -377,7 +485,9 @@ def graph_files(graph: AnchorGraph) -> dict[str, bytes]:
         "lbl_edges": sum(map(len, graph.labels)),
     }
     return {
-        f"graphs/{graph.name}/anchors.json.gz": json_lines({"uid": uid, "title": title} for uid, title in graph.anchors),
+        f"graphs/{graph.name}/anchors.json.gz": json_lines(
+            {"uid": uid, "title": title} for uid, title in graph.anchors
+        ),
         f"graphs/{graph.name}/trn.npz": csr_npz(graph.documents, len(graph.anchors)),
         f"graphs/{graph.name}/lbl.npz": csr_npz(graph.labels, len(graph.anchors)),
         f"graphs/{graph.name}/meta.json": (json.dumps(meta, indent=1) + "\n").encode(),
@@ -394,7 +504,8 @@ def statistics(sample: Sample) -> dict[str, str]:
         "labels": f"{len(sample.labels)}",
         "labels per training document": f"{frequency.sum() / len(sample.train.documents):.2f}",
         "labels per test document": f"{np.mean([len(targets) for targets in sample.test.targets]):.2f}",
-        "training documents per label": f"{frequency.mean():.2f} (median {np.median(frequency):g}, most {frequency.max()})",
+        "training documents per label": f"{frequency.mean():.2f} (median {np.median(frequency):g}, most "
+        f"{frequency.max()})",
         "labels with 1 training document": f"{np.mean(frequency == 1):.1%}",
         "labels with fewer than 5": f"{np.mean(frequency < 5):.1%}",
         "labels that are also documents": f"{sum(label.uid in documents for label in sample.labels)}",
@@ -402,7 +513,10 @@ def statistics(sample: Sample) -> dict[str, str]:
     }
     for graph in sample.graphs:
         covered = np.mean([bool(row) for row in graph.documents])
-        edges = f"{sum(map(len, graph.documents))} document edges ({covered:.0%} of documents covered), {sum(map(len, graph.labels))} label edges"
+        edges = (
+            f"{sum(map(len, graph.documents))} document edges ({covered:.0%} of documents covered), "
+            f"{sum(map(len, graph.labels))} label edges"
+        )
         numbers[f"graph '{graph.name}'"] = f"{len(graph.anchors)} anchors, {edges}"
     return numbers
 
@@ -451,7 +565,9 @@ def sample_files(folder: Path) -> tuple[Sample, dict[str, bytes]]:
     sample = build(read_dictionary(folder))
     if not sample.train.documents or not sample.test.documents:
         raise DataError("the dictionary holds too few entries for a training and a test side", GET_WORDNET, file=folder)
-    digests = {f"data.{part}": hashlib.sha256((folder / f"data.{part}").read_bytes()).hexdigest() for part in PARTS_OF_SPEECH}
+    digests = {
+        f"data.{part}": hashlib.sha256((folder / f"data.{part}").read_bytes()).hexdigest() for part in PARTS_OF_SPEECH
+    }
     files = {
         "LICENSE.wordnet": licence.encode(),
         "README.txt": readme(sample, digests).encode(),
@@ -466,8 +582,16 @@ def sample_files(folder: Path) -> tuple[Sample, dict[str, bytes]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Build the embedded sample out of WordNet 3.0.", epilog=GET_WORDNET)
-    parser.add_argument("--dict", type=Path, required=True, help="folder that holds data.noun, data.verb, data.adj, data.adv", metavar="DIR")
-    parser.add_argument("--out", type=Path, required=True, help="folder to write; files of the same name are replaced", metavar="DIR")
+    parser.add_argument(
+        "--dict",
+        type=Path,
+        required=True,
+        help="folder that holds data.noun, data.verb, data.adj, data.adv",
+        metavar="DIR",
+    )
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder to write; files of the same name are replaced", metavar="DIR"
+    )
     options = parser.parse_args(arguments)
     try:
         # All of it is made before the first byte is written: an error leaves the folder as it was.

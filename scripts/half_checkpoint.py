@@ -1,4 +1,5 @@
-"""Write a pretrained checkpoint anew with half the bytes: float16 weights, config.json and the tokenizer's files, and nothing else.
+"""Write a pretrained checkpoint anew with half the bytes: float16 weights, config.json and the tokenizer's files, and
+nothing else.
 
     python scripts/half_checkpoint.py minilm OUT        (or the folder of a checkpoint)
 
@@ -24,7 +25,10 @@ def halve(name: str, out: Path) -> None:
     """The checkpoint `name` (a folder, or a packaged one) as float16 in the new folder `out`."""
     folder = checkpoint_folder(name, "halving a checkpoint")
     read_checkpoint(folder)  # refuses what could not be used later
-    halves = {key: array.astype(np.float16) if array.dtype == np.float32 else array for key, array in map_arrays(folder / WEIGHTS).items()}
+    halves = {
+        key: array.astype(np.float16) if array.dtype == np.float32 else array
+        for key, array in map_arrays(folder / WEIGHTS).items()
+    }
     with written_aside(out) as aside:
         aside.mkdir()
         write_arrays(aside / WEIGHTS, halves)

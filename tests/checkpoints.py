@@ -27,10 +27,11 @@ def write_checkpoint(
     common: float = 1.0,
     seed: int = 0,
 ) -> Path:
-    """A folder of config.json, vocab.txt and model.safetensors. Every array is random, so that a mistaken name or shape shows.
+    """A folder of config.json, vocab.txt and model.safetensors. Every array is random, so that a mistaken name or
+    shape shows.
 
-    common: how large the numbers are that all texts share (positions, biases). As large as the rest, they put all texts into one narrow
-    cone; small, texts differ from the start, as those of a pretrained model do.
+    common: how large the numbers are that all texts share (positions, biases). As large as the rest, they put all
+    texts into one narrow cone; small, texts differ from the start, as those of a pretrained model do.
     """
     folder.mkdir(parents=True)
     vocabulary = [*SPECIAL, *words]
@@ -38,8 +39,19 @@ def write_checkpoint(
     bert = family == "bert"
     sizes: dict[str, Any] = {"vocab_size": len(vocabulary), "max_position_embeddings": 40, "model_type": family}
     if bert:
-        sizes |= {"hidden_size": width, "intermediate_size": 2 * width, "num_hidden_layers": layers, "num_attention_heads": heads, "hidden_act": "gelu"}
-        sizes |= {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout, "layer_norm_eps": 1e-12, "type_vocab_size": 2}
+        sizes |= {
+            "hidden_size": width,
+            "intermediate_size": 2 * width,
+            "num_hidden_layers": layers,
+            "num_attention_heads": heads,
+            "hidden_act": "gelu",
+        }
+        sizes |= {
+            "hidden_dropout_prob": dropout,
+            "attention_probs_dropout_prob": dropout,
+            "layer_norm_eps": 1e-12,
+            "type_vocab_size": 2,
+        }
     else:
         sizes |= {"dim": width, "hidden_dim": 2 * width, "n_layers": layers, "n_heads": heads, "activation": "gelu"}
         sizes |= {"dropout": dropout, "attention_dropout": dropout}
@@ -66,7 +78,9 @@ def write_checkpoint(
     norm("embeddings.LayerNorm")
     for layer in range(layers):
         at = f"encoder.layer.{layer}" if bert else f"transformer.layer.{layer}"
-        for name in ("self.query", "self.key", "self.value", "output.dense") if bert else ("q_lin", "k_lin", "v_lin", "out_lin"):
+        for name in (
+            ("self.query", "self.key", "self.value", "output.dense") if bert else ("q_lin", "k_lin", "v_lin", "out_lin")
+        ):
             linear(f"{at}.attention.{name}", width, width)
         linear(f"{at}.intermediate.dense" if bert else f"{at}.ffn.lin1", 2 * width, width)
         linear(f"{at}.output.dense" if bert else f"{at}.ffn.lin2", width, 2 * width)

@@ -19,7 +19,9 @@ ANIMALS = ("cat", "dog", "bird", "fish", "horse", "bee", "ant", "frog", "goat", 
 
 
 def planted_dataset(n_train: int = 120, n_test: int = 30, seed: int = 0, name: str = "planted") -> Dataset:
-    """Documents of one or two labels; a document says each label's own word and some noise. Label ids are not numbers."""
+    """Documents of one or two labels; a document says each label's own word and some noise. Label ids are not
+    numbers.
+    """
     rng = np.random.default_rng(seed)
 
     def documents(count: int, first: int) -> tuple[list[str], list[list[str]]]:
@@ -52,7 +54,9 @@ def planted_folder(tmp_path_factory: pytest.TempPathFactory, planted: Dataset) -
 
 
 def with_graphs(data: Dataset) -> Dataset:
-    """Two anchor sets: pairs of animals on both sides, and one named like nothing in the data, on the documents' side only."""
+    """Two anchor sets: pairs of animals on both sides, and one named like nothing in the data, on the documents' side
+    only.
+    """
     from dataclasses import replace
 
     from scipy.sparse import csr_array
@@ -64,9 +68,18 @@ def with_graphs(data: Dataset) -> Dataset:
     of_labels = csr_array((np.ones(len(pair_of), np.float32), (np.arange(len(pair_of)), pair_of)))
     names = [title.removeprefix("the ") for title in data.labels.fields["title"]]
     titles = [f"{first} {second}" for first, second in zip(names[::2], names[1::2], strict=True)]
-    pairs = Graph("pairs", Items([f"anchor-pair{n}" for n in range(len(titles))], {"title": titles}), csr_array(data.train.targets @ of_labels), of_labels)
+    pairs = Graph(
+        "pairs",
+        Items([f"anchor-pair{n}" for n in range(len(titles))], {"title": titles}),
+        csr_array(data.train.targets @ of_labels),
+        of_labels,
+    )
     noise = csr_array((np.random.default_rng(5).random((len(data.train), 5)) < 0.4).astype(np.float32))
-    words = Graph("noise", Items([f"anchor-noise{n}" for n in range(5)], {"title": [*(f"noise{n}" for n in range(4)), "zzz"]}), noise)
+    words = Graph(
+        "noise",
+        Items([f"anchor-noise{n}" for n in range(5)], {"title": [*(f"noise{n}" for n in range(4)), "zzz"]}),
+        noise,
+    )
     return with_digest(replace(data, graphs={"pairs": pairs, "noise": words}))
 
 
@@ -96,7 +109,9 @@ def tiny_run(tmp_path_factory: pytest.TempPathFactory, planted_folder: Path) -> 
 
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
-    """Matrices in tests are tiny: a second thread costs more than it brings (on a busy machine tenfold, as idle ones spin)."""
+    """Matrices in tests are tiny: a second thread costs more than it brings (on a busy machine tenfold, as idle ones
+    spin).
+    """
     import numba
     import torch
 
@@ -110,7 +125,9 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def make_graphs() -> Callable[..., KeyGraphs]:
-    """``make_graphs(sizes, width, seed)``: random graphs of so many vertices, each vertex with a sentence or two of its own."""
+    """``make_graphs(sizes, width, seed)``: random graphs of so many vertices, each vertex with a sentence or two of
+    its own.
+    """
     from longtail.features.keygraph import KeyGraphs
 
     def make(sizes: Sequence[int], width: int = 4, seed: int = 0) -> KeyGraphs:
@@ -134,9 +151,16 @@ def make_graphs() -> Callable[..., KeyGraphs]:
 
         vectors = rng.standard_normal((sum(sizes), width)).astype(np.float16)
         graphs = KeyGraphs(
-            starts(sizes), starts(sizes), np.array(sizes, np.int32), starts(degrees), flat(neighbours, np.int32), flat(weights, np.float32),
-            starts(attachments), flat(attached, np.int32), vectors,
-        )  # fmt: skip
+            starts(sizes),
+            starts(sizes),
+            np.array(sizes, np.int32),
+            starts(degrees),
+            flat(neighbours, np.int32),
+            flat(weights, np.float32),
+            starts(attachments),
+            flat(attached, np.int32),
+            vectors,
+        )
         graphs.check()
         return graphs
 

@@ -54,13 +54,19 @@ class Slow(Recipe):
     def transfer(self, data: TrainingSet, surrogate: StringTable, shortlister: None, run: Run) -> None:
         """Nothing."""
 
-    def classify(self, data: TrainingSet, surrogate: StringTable, shortlister: None, model: None, run: Run) -> NearestDocuments:
+    def classify(
+        self, data: TrainingSet, surrogate: StringTable, shortlister: None, model: None, run: Run
+    ) -> NearestDocuments:
         documents = csr_array(data.documents.sparse)
         start = (documents.data * np.float32(float(surrogate[0]))).astype(np.float32)
         values = self.shaken(start, run, "classify")
-        return NearestDocuments(csr_array((values, documents.indices, documents.indptr), shape=documents.shape), data.targets, VoteConfig())
+        return NearestDocuments(
+            csr_array((values, documents.indices, documents.indptr), shape=documents.shape), data.targets, VoteConfig()
+        )
 
-    def shaken(self, weights: np.ndarray[tuple[int, ...], np.dtype[np.float32]], run: Run, name: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    def shaken(
+        self, weights: np.ndarray[tuple[int, ...], np.dtype[np.float32]], run: Run, name: str
+    ) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
         checkpoint = run.checkpoint()
         done, arrays = checkpoint.load() or (0, {"weights": weights})
         weights = np.array(arrays["weights"])

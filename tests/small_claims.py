@@ -1,4 +1,6 @@
-"""A claim that takes seconds; ``python -m tests.small_claims run ...`` is ``python -m benchmarks.claims run ...`` for a paper of it alone."""
+"""A claim that takes seconds; ``python -m tests.small_claims run ...`` is ``python -m benchmarks.claims run ...`` for
+a paper of it alone.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ from benchmarks.claims.__main__ import main
 from benchmarks.claims.entries import Claim, Control, Variant, difference
 from benchmarks.claims.worlds import Planted
 
-SMALL_WORLD: dict[str, Any] = {"documents": 300, "test_documents": 200, "labels": 100, "topics": 5, "graph_coverage": 0.0, "share_documents_are_labels": 0.0}
+SMALL_WORLD: dict[str, Any] = {
+    "documents": 300,
+    "test_documents": 200,
+    "labels": 100,
+    "topics": 5,
+    "graph_coverage": 0.0,
+    "share_documents_are_labels": 0.0,
+}
 WORLD = Planted("tiny", SMALL_WORLD, truth="complete")
 SILENT = Planted("tiny", {**SMALL_WORLD, "text_informativeness": 0.0, "zipf": 0.0}, truth="complete")
 SEES, BLIND = Variant("tiny"), Variant("tiny", ("features.max_features=1",))

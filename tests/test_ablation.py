@@ -12,7 +12,9 @@ from longtail.data.synthetic import SyntheticConfig, synthesise
 
 @pytest.fixture(scope="module")
 def data() -> Dataset:
-    return synthesise(SyntheticConfig(documents=300, test_documents=20, labels=80, topics=5, share_documents_are_labels=0.2), 0).dataset
+    return synthesise(
+        SyntheticConfig(documents=300, test_documents=20, labels=80, topics=5, share_documents_are_labels=0.2), 0
+    ).dataset
 
 
 def pairs(data: Dataset, table: np.ndarray) -> set[tuple[str, str]]:
@@ -25,7 +27,9 @@ def test_some_labels_keep_their_documents_and_everything_known_of_both(data: Dat
     assert len(kept) == 30
     assert part.test is None
     whole_pairs = pairs(data, np.stack(data.train.targets.nonzero(), axis=1))
-    assert pairs(part, np.stack(part.train.targets.nonzero(), axis=1)) == {each for each in whole_pairs if each[1] in kept}
+    assert pairs(part, np.stack(part.train.targets.nonzero(), axis=1)) == {
+        each for each in whole_pairs if each[1] in kept
+    }
     documents = set(part.train.documents.uids)
     assert documents == {document for document, label in whole_pairs if label in kept}
     masked = pairs(part, part.train.masked)
@@ -39,7 +43,10 @@ def test_graphs_follow(data: Dataset) -> None:
     part = of_some_labels(data, 30, documents=50)
     assert len(part.train) == 50
     whole, graph = data.graphs["anchors"], part.graphs["anchors"]
-    for side, items, all_items in (("documents", part.train.documents, data.train.documents), ("labels", part.labels, data.labels)):
+    for side, items, all_items in (
+        ("documents", part.train.documents, data.train.documents),
+        ("labels", part.labels, data.labels),
+    ):
         rows = [list(all_items.uids).index(uid) for uid in items.uids]
         np.testing.assert_array_equal(getattr(graph, side).toarray(), getattr(whole, side).toarray()[rows])
     assert len(part.hold_out(0.1, 0).train) == 45

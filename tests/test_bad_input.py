@@ -1,4 +1,6 @@
-"""Strange texts and wishes have defined answers: nothing known gives no label, size and noise do no harm, and errors say what to do."""
+"""Strange texts and wishes have defined answers: nothing known gives no label, size and noise do no harm, and errors
+say what to do.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,13 @@ LABELS = 12
 
 
 @pytest.fixture(scope="module", params=["tiny", "direct", "packed"])
-def model(request: pytest.FixtureRequest, tiny_run: Path, planted: Dataset, tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Predictor:
+def model(
+    request: pytest.FixtureRequest,
+    tiny_run: Path,
+    planted: Dataset,
+    tmp_path_factory: pytest.TempPathFactory,
+    one_thread: None,
+) -> Predictor:
     if request.param == "tiny":
         return Predictor.open(tiny_run)
     run, out = (tmp_path_factory.mktemp("runs") / name for name in ("direct", "packed"))
@@ -29,7 +37,9 @@ def model(request: pytest.FixtureRequest, tiny_run: Path, planted: Dataset, tmp_
     return Predictor.open(out if request.param == "packed" else run)
 
 
-@pytest.mark.parametrize("text", ["", " ", "\n\t ", "qqqq zzzz", "\x00", "\x1b\x07\x00\x7f", "...!?", "\ud800", "\u200b", "漢字", "q" * 1000])
+@pytest.mark.parametrize(
+    "text", ["", " ", "\n\t ", "qqqq zzzz", "\x00", "\x1b\x07\x00\x7f", "...!?", "\ud800", "\u200b", "漢字", "q" * 1000]
+)
 def test_a_text_of_which_nothing_is_known_gets_no_label(model: Predictor, text: str) -> None:
     """Also between others, whose answers do not change."""
     assert model.predict(text) == [[]]
@@ -39,7 +49,10 @@ def test_a_text_of_which_nothing_is_known_gets_no_label(model: Predictor, text: 
     assert [p.label for p in before] == [p.label for p in after] == [p.label for p in alone]
 
 
-@pytest.mark.parametrize("text", ["\x00owl\x00", "\x1b[31m owl \x1b[0m", "owl\x07", "OWL", "\ufeffowl", "owl \ud800", "o\u00adwl", "\r\nowl\x7f"])
+@pytest.mark.parametrize(
+    "text",
+    ["\x00owl\x00", "\x1b[31m owl \x1b[0m", "owl\x07", "OWL", "\ufeffowl", "owl \ud800", "o\u00adwl", "\r\nowl\x7f"],
+)
 def test_control_characters_separate_words_and_say_nothing(model: Predictor, text: str) -> None:
     assert model.predict(text, 1)[0][0].label == "id-owl"
 
@@ -66,7 +79,9 @@ def test_no_document(model: Predictor, planted: Dataset) -> None:
     assert model.rank(planted.need_test().documents.rows(np.zeros(0, np.int64)), 3).ids.shape == (0, 3)
 
 
-def test_a_bundle_of_a_newer_format_asks_for_an_upgrade(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bundle_of_a_newer_format_asks_for_an_upgrade(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     bundle = tmp_path / "bundle"
     shutil.copytree(tiny_run / "bundle", bundle)
     head = json.loads((bundle / "manifest.json").read_text())

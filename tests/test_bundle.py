@@ -35,7 +35,10 @@ def test_a_run_and_its_bundle_are_the_same_model(tiny_run: Path) -> None:
 def test_a_bundle_shares_the_files_of_its_last_stage(tiny_run: Path) -> None:
     shared = [path for path in (tiny_run / "bundle" / "ranker").rglob("*") if path.is_file()]
     assert shared
-    assert all(path.samefile(tiny_run / "stages" / "4_classify" / path.relative_to(tiny_run / "bundle" / "ranker")) for path in shared)
+    assert all(
+        path.samefile(tiny_run / "stages" / "4_classify" / path.relative_to(tiny_run / "bundle" / "ranker"))
+        for path in shared
+    )
 
 
 def test_training_twice_gives_equal_bytes(planted_folder: Path, tiny_run: Path, tmp_path: Path) -> None:
@@ -44,11 +47,17 @@ def test_training_twice_gives_equal_bytes(planted_folder: Path, tiny_run: Path, 
     api.train(planted_folder, tmp_path / "again", "tiny")
     for path in (tiny_run / "bundle").rglob("*"):
         if path.is_file():
-            assert path.read_bytes() == (tmp_path / "again" / "bundle" / path.relative_to(tiny_run / "bundle")).read_bytes()
+            assert (
+                path.read_bytes()
+                == (tmp_path / "again" / "bundle" / path.relative_to(tiny_run / "bundle")).read_bytes()
+            )
 
 
 def test_predicting_imports_no_torch(tiny_run: Path) -> None:
-    code = f"import sys, longtail; print(longtail.Predictor.open({str(tiny_run)!r}).predict(['owl'], k=1)[0][0].label); assert 'torch' not in sys.modules"
+    code = (
+        f"import sys, longtail; print(longtail.Predictor.open({str(tiny_run)!r}).predict(['owl'], "
+        "k=1)[0][0].label); assert 'torch' not in sys.modules"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "id-owl"
 
@@ -113,7 +122,10 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     "manifest foreign": (lambda b: (b / MANIFEST).write_text("[1]"), "not a manifest"),
     "manifest altered": (edit_manifest(lambda m: m.update(recipe="other"), resign=False), "its own checksum"),
     "another format": (edit_manifest(lambda m: m.update(format=99)), "bundle format 99"),
-    "file outside": (edit_manifest(lambda m: m.update(files={"../x": {"bytes": 1, "sha256": ""}})), "outside the bundle"),
+    "file outside": (
+        edit_manifest(lambda m: m.update(files={"../x": {"bytes": 1, "sha256": ""}})),
+        "outside the bundle",
+    ),
     "counts do not fit": (edit_manifest(lambda m: m.update(n_labels=3)), "fit together"),
 }
 

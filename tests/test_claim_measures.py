@@ -42,18 +42,25 @@ WIDTH, LABELS, TRAINING, TEST = 16, 40, 300, 120
 
 
 def one_hot(columns: Any, width: int) -> Csr:
-    return csr_array((np.ones(len(columns), np.float32), np.asarray(columns, np.int32), np.arange(len(columns) + 1)), shape=(len(columns), width))
+    return csr_array(
+        (np.ones(len(columns), np.float32), np.asarray(columns, np.int32), np.arange(len(columns) + 1)),
+        shape=(len(columns), width),
+    )
 
 
 class World:
-    """Documents of one label each; every document is a word of its own, so the table of the encoder holds their vectors."""
+    """Documents of one label each; every document is a word of its own, so the table of the encoder holds their
+    vectors.
+    """
 
     def __init__(self, spread: float = 0.6) -> None:
         rng = np.random.default_rng(0)
         centres = np.abs(rng.standard_normal((LABELS, WIDTH))).astype(np.float32)
         # Label 0 is frequent, the others are rare.
         self.labels = np.where(rng.random(TRAINING + TEST) < 0.3, 0, rng.integers(LABELS, size=TRAINING + TEST))
-        self.vectors: F32 = np.abs(centres[self.labels] + spread * rng.standard_normal((TRAINING + TEST, WIDTH))).astype(np.float32)
+        self.vectors: F32 = np.abs(
+            centres[self.labels] + spread * rng.standard_normal((TRAINING + TEST, WIDTH))
+        ).astype(np.float32)
         self.targets = one_hot(self.labels[:TRAINING], LABELS)
         self.truth = one_hot(self.labels[TRAINING:], LABELS)
         self.test = Batch(sparse=one_hot(np.arange(TRAINING, TRAINING + TEST), TRAINING + TEST))
@@ -63,7 +70,8 @@ class World:
     def model(self, refinement: Any = None, size: int = 30) -> Model:
         trained = self.vectors[:TRAINING]
         shortlister = MergedShortlist(
-            LabelIndex.build(trained, self.targets, make_index=ExactIndex.build), InstanceVote.build(trained, self.targets, neighbours=9)
+            LabelIndex.build(trained, self.targets, make_index=ExactIndex.build),
+            InstanceVote.build(trained, self.targets, neighbours=9),
         )
         return Model(FrozenBag(self.vectors), refinement, shortlister, self.classifier, size, 0.5)
 
@@ -76,7 +84,10 @@ class World:
         bundle = SimpleNamespace(ranker=ranker, featurizer=SimpleNamespace(batch=lambda documents: self.test))
         training = SimpleNamespace(documents=self.training, targets=self.targets, n_labels=LABELS)
         return SimpleNamespace(
-            predictor=SimpleNamespace(bundle=bundle), training=training, seed=0, world=SimpleNamespace(dataset=data, yardstick=yardstick, planted=None)
+            predictor=SimpleNamespace(bundle=bundle),
+            training=training,
+            seed=0,
+            world=SimpleNamespace(dataset=data, yardstick=yardstick, planted=None),
         )
 
 
@@ -91,10 +102,16 @@ def test_recall_of_shortlists_and_their_structures() -> None:
     by_size, by_structure = shortlist_recall(world.trained(model)), structure_recall(world.trained(model))
     queries = world.vectors[TRAINING:]
     whole = merged.query(queries, 30)
-    assert by_size["recall@20"].value == pytest.approx(share_found(TopK(whole.ids[:, :20], whole.scores[:, :20]), wanted))
+    assert by_size["recall@20"].value == pytest.approx(
+        share_found(TopK(whole.ids[:, :20], whole.scores[:, :20]), wanted)
+    )
     assert by_size["recall"].value == by_structure["recall by both"].value == pytest.approx(share_found(whole, wanted))
-    assert by_structure["recall by labels"].value == pytest.approx(share_found(merged.labels.query(queries, 30), wanted))
-    assert by_structure["recall by documents"].value == pytest.approx(share_found(merged.instances.query(queries, 30), wanted))
+    assert by_structure["recall by labels"].value == pytest.approx(
+        share_found(merged.labels.query(queries, 30), wanted)
+    )
+    assert by_structure["recall by documents"].value == pytest.approx(
+        share_found(merged.instances.query(queries, 30), wanted)
+    )
     assert by_structure["recall by idle votes"].value == by_structure["recall by labels"].value
     assert by_structure["recall by documents"].value < by_structure["recall by both"].value
     with pytest.raises(ConfigError, match="two structures"):
@@ -110,7 +127,9 @@ def test_recall_of_heads_and_others() -> None:
     top = TopK(top.ids[:, :20], top.scores[:, :20])
     is_head = np.isin(wanted, heads)
     for name, rows in (("heads", is_head), ("others", ~is_head)):
-        assert measured[f"recall@20 of {name}"].value == pytest.approx(share_found(TopK(top.ids[rows], top.scores[rows]), wanted[rows]))
+        assert measured[f"recall@20 of {name}"].value == pytest.approx(
+            share_found(TopK(top.ids[rows], top.scores[rows]), wanted[rows])
+        )
         assert measured[f"recall@20 of {name}"].denominator.sum() == rows.sum()
 
 
@@ -166,12 +185,18 @@ def test_linear_one_vs_all_learns_what_is_separable() -> None:
 
 
 def test_growth_is_the_exponent_of_the_medians() -> None:
-    found, numbers = timing.growth({n: [9.0, 1e-3 * n**0.5, 1e-3 * n**0.5, 1e-3 * n**0.5, 0.0] for n in (100, 400, 1600)})
+    found, numbers = timing.growth(
+        {n: [9.0, 1e-3 * n**0.5, 1e-3 * n**0.5, 1e-3 * n**0.5, 0.0] for n in (100, 400, 1600)}
+    )
     assert found.value == pytest.approx(0.5)
     assert numbers["microseconds per query at 400 labels"] == pytest.approx(1e6 * 1e-3 * 20 / timing.QUERIES)
 
 
-@pytest.mark.parametrize("probe", [timing.hnsw_query, timing.exact_query, timing.hnsw_prediction, timing.exact_against_hnsw], ids=lambda probe: probe.__name__)
+@pytest.mark.parametrize(
+    "probe",
+    [timing.hnsw_query, timing.exact_query, timing.hnsw_prediction, timing.exact_against_hnsw],
+    ids=lambda probe: probe.__name__,
+)
 def test_probes_of_time_run(probe: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("faiss")
     monkeypatch.setattr(timing, "LABELS", (300, 400, 600))
@@ -209,7 +234,9 @@ DENSE: dict[str, Any] = {"documents": 400, "test_documents": 100, "labels": 60, 
 
 def test_dense_vectors_know_their_labels_unless_told_not_to() -> None:
     def same_label_advantage(**knobs: Any) -> float:
-        """How much more similar documents that share a label are than others, in standard deviations of the similarity."""
+        """How much more similar documents that share a label are than others, in standard deviations of the
+        similarity.
+        """
         data = dense_world(0, **DENSE, **knobs)
         vectors: Any = data.train.documents.vectors
         similarity = np.corrcoef(vectors)

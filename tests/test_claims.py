@@ -1,4 +1,6 @@
-"""Every claim is decided somewhere, and the machinery that decides is right: verdicts on planted numbers, caching, resuming."""
+"""Every claim is decided somewhere, and the machinery that decides is right: verdicts on planted numbers, caching,
+resuming.
+"""
 
 from __future__ import annotations
 
@@ -38,19 +40,32 @@ def claims_marked_in(source: str) -> set[str]:
     """Claim ids of `pytest.mark.claim` on tests, test classes or the whole module."""
 
     def ids(node: ast.expr) -> set[str]:
-        marks = [call for call in ast.walk(node) if isinstance(call, ast.Call) and ast.unparse(call.func) == "pytest.mark.claim"]
-        return {argument.value for call in marks for argument in call.args if isinstance(argument, ast.Constant) and isinstance(argument.value, str)}
+        marks = [
+            call
+            for call in ast.walk(node)
+            if isinstance(call, ast.Call) and ast.unparse(call.func) == "pytest.mark.claim"
+        ]
+        return {
+            argument.value
+            for call in marks
+            for argument in call.args
+            if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+        }
 
     found: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name.startswith(("test_", "Test")):
             found |= set().union(*map(ids, node.decorator_list))
-        elif isinstance(node, ast.Assign) and any(isinstance(target, ast.Name) and target.id == "pytestmark" for target in node.targets):
+        elif isinstance(node, ast.Assign) and any(
+            isinstance(target, ast.Name) and target.id == "pytestmark" for target in node.targets
+        ):
             found |= ids(node.value)
     return found
 
 
-MARKED = {name for path in TESTS.rglob("test_*.py") if path != Path(__file__) for name in claims_marked_in(path.read_text())}
+MARKED = {
+    name for path in TESTS.rglob("test_*.py") if path != Path(__file__) for name in claims_marked_in(path.read_text())
+}
 
 
 def test_marks_are_found_where_pytest_sees_them() -> None:
@@ -71,7 +86,9 @@ other = pytest.mark.claim("Z7")
 @pytest.mark.parametrize("claim", CATALOGUE.values(), ids=CATALOGUE)
 def test_every_claim_has_a_test_or_an_entry(claim: Any) -> None:
     if claim.type == "B":
-        assert claim.id in {entry.catalogued for entry in ENTRIES}, f"{claim.id} needs an entry in benchmarks/claims: {claim.sentence}"
+        assert claim.id in {entry.catalogued for entry in ENTRIES}, (
+            f"{claim.id} needs an entry in benchmarks/claims: {claim.sentence}"
+        )
     else:
         assert claim.id in MARKED, f"{claim.id} needs a test marked @pytest.mark.claim({claim.id!r}): {claim.sentence}"
 
@@ -108,7 +125,10 @@ def test_entries_are_whole(entry: Claim) -> None:
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.id)
 def test_settings_of_entries_exist(entry: Claim) -> None:
-    variants = [*entry.variants.values(), *(variant for control in entry.controls for variant in control.variants.values())]
+    variants = [
+        *entry.variants.values(),
+        *(variant for control in entry.controls for variant in control.variants.values()),
+    ]
     assert {variant.recipe for variant in variants} <= RECIPES.keys()
     for variant in variants:
         recipe_of(variant)
@@ -165,7 +185,12 @@ def test_ratios_of_sums_are_resampled_as_such() -> None:
 
 def test_disagreeing_seeds_widen_the_interval() -> None:
     def with_effects(effects: Sequence[float]) -> Estimate:
-        return estimate([guesses(0.5 + effect, 5_000, s) for s, effect in enumerate(effects)], [guesses(0.5, 5_000, 99)] * 3, shared=False, key="x")
+        return estimate(
+            [guesses(0.5 + effect, 5_000, s) for s, effect in enumerate(effects)],
+            [guesses(0.5, 5_000, 99)] * 3,
+            shared=False,
+            key="x",
+        )
 
     steady, shaky = with_effects([0.03, 0.03, 0.03]), with_effects([0.10, -0.04, 0.03])
     assert judge(steady, "above", 0.0) == "pass"
@@ -204,15 +229,25 @@ def test_intervals_are_repeatable_and_depend_on_the_key() -> None:
 @pytest.mark.parametrize(
     ("rule", "low", "high", "outcome"),
     [
-        ("above", 0.1, 1, "pass"), ("above", 0.0, 1, "inconclusive"), ("above", -1, 0.0, "fail"), ("below", -1, -0.1, "pass"), ("below", 0.0, 1, "fail"),
-        ("below", -1, 0.0, "inconclusive"), ("not above", -1, 1, "pass"), ("not above", 0.0, 1, "pass"), ("not above", 0.1, 1, "fail"),
+        ("above", 0.1, 1, "pass"),
+        ("above", 0.0, 1, "inconclusive"),
+        ("above", -1, 0.0, "fail"),
+        ("below", -1, -0.1, "pass"),
+        ("below", 0.0, 1, "fail"),
+        ("below", -1, 0.0, "inconclusive"),
+        ("not above", -1, 1, "pass"),
+        ("not above", 0.0, 1, "pass"),
+        ("not above", 0.1, 1, "fail"),
     ],
-)  # fmt: skip
+)
 def test_an_interval_is_judged_by_its_ends(rule: verdict.Rule, low: float, high: float, outcome: str) -> None:
     assert judge(Estimate(0.0, low, high), rule, 0.0) == outcome
 
 
-@pytest.mark.parametrize(("low", "high", "outcome"), [(-0.4, 0.4, "pass"), (-0.6, 0.4, "inconclusive"), (0.5, 0.9, "fail"), (-0.9, -0.5, "fail")])
+@pytest.mark.parametrize(
+    ("low", "high", "outcome"),
+    [(-0.4, 0.4, "pass"), (-0.6, 0.4, "inconclusive"), (0.5, 0.9, "fail"), (-0.9, -0.5, "fail")],
+)
 def test_within_means_both_ends_inside(low: float, high: float, outcome: str) -> None:
     assert judge(Estimate(0.0, low, high), "within", 0.5) == outcome
 
@@ -220,17 +255,24 @@ def test_within_means_both_ends_inside(low: float, high: float, outcome: str) ->
 @pytest.mark.parametrize(
     ("all_of", "any_of", "outcome"),
     [
-        (["pass", "pass"], [], "pass"), (["pass", "fail"], [], "fail"), (["pass", "inconclusive"], [], "inconclusive"),
-        (["pass"], ["fail", "pass"], "pass"), (["pass"], ["fail", "fail"], "fail"), (["pass"], ["fail", "inconclusive"], "inconclusive"),
-        ([], ["pass"], "pass"), (["fail"], ["pass"], "fail"),
+        (["pass", "pass"], [], "pass"),
+        (["pass", "fail"], [], "fail"),
+        (["pass", "inconclusive"], [], "inconclusive"),
+        (["pass"], ["fail", "pass"], "pass"),
+        (["pass"], ["fail", "fail"], "fail"),
+        (["pass"], ["fail", "inconclusive"], "inconclusive"),
+        ([], ["pass"], "pass"),
+        (["fail"], ["pass"], "fail"),
     ],
-)  # fmt: skip
+)
 def test_outcomes_combine(all_of: list[verdict.Outcome], any_of: list[verdict.Outcome], outcome: str) -> None:
     assert combine(all_of, any_of) == outcome
 
 
 def test_the_power_calculation_foretells_when_an_effect_is_seen() -> None:
-    small = estimate([guesses(0.53, 400, s) for s in range(3)], [guesses(0.5, 400, s + 10) for s in range(3)], shared=False, key="x")
+    small = estimate(
+        [guesses(0.53, 400, s) for s in range(3)], [guesses(0.5, 400, s + 10) for s in range(3)], shared=False, key="x"
+    )
     small = replace(small, value=3.0, seed_variance=0.0)
     needed = power(small, "above", 0.0)
     assert needed.documents is not None
@@ -242,7 +284,9 @@ def test_the_power_calculation_foretells_when_an_effect_is_seen() -> None:
     for trial in range(40):
         rng = np.random.default_rng([trial, 2])
         sides = [[column(rng.random(needed.documents) < share) for _ in range(3)] for share in (0.53, 0.5)]
-        passed += judge(estimate(sides[0], sides[1], shared=False, key=str(trial), resamples=200), "above", 0.0) == "pass"
+        passed += (
+            judge(estimate(sides[0], sides[1], shared=False, key=str(trial), resamples=200), "above", 0.0) == "pass"
+        )
     assert 0.6 <= passed / 40 <= 0.95
 
 
@@ -250,7 +294,9 @@ def test_power_knows_what_cannot_help() -> None:
     noisy_seeds = Estimate(1.0, -1, 3, (1.0, 1.0, 1.0), document_variance=0.01, seed_variance=9.0, documents=100)
     assert power(noisy_seeds, "above", 0.0).documents is None
     assert power(noisy_seeds, "above", 0.0).seeds == np.ceil((9.0 + 0.03) * 2.8016**2)
-    few_documents = Estimate(1.0, -1, 3, (1.0, 1.0, 1.0), document_variance=1.0, seed_variance=0.0, documents=100, shared=True)
+    few_documents = Estimate(
+        1.0, -1, 3, (1.0, 1.0, 1.0), document_variance=1.0, seed_variance=0.0, documents=100, shared=True
+    )
     assert power(few_documents, "above", 0.0).seeds is None
     assert power(few_documents, "above", 1.0).documents is None, "nothing decides what lies exactly on the bound"
     far, near = (power(few_documents, "above", bound).documents for bound in (-1.0, 0.0))
@@ -302,7 +348,9 @@ def test_a_true_claim_passes_with_everything_recorded(shop: Workshop) -> None:
     check, control = record["all_of"][0], record["controls"][0]
     assert check["check"] == "P@1: sees - blind"
     assert check["low"] > 0
-    assert check["value"] == pytest.approx(record["numbers"]["sees"]["P@1"]["mean"] - record["numbers"]["blind"]["P@1"]["mean"])
+    assert check["value"] == pytest.approx(
+        record["numbers"]["sees"]["P@1"]["mean"] - record["numbers"]["blind"]["P@1"]["mean"]
+    )
     assert len(check["per_seed"]) == 3
     assert (control["state"], control["removed"]) == ("ok", "text")
     assert control["high"] < check["value"]
@@ -323,7 +371,11 @@ def test_the_second_time_nothing_is_trained(cache: Path, shop: Workshop) -> None
 def test_a_false_claim_fails_and_an_open_one_says_what_it_needs(shop: Workshop) -> None:
     backwards = replace(READS, all_of=(difference("blind", "sees", "P@1"),), controls=())
     assert runner.decide(backwards, shop)["verdict"] == "fail"
-    open_question = replace(READS, all_of=(difference("sees", "blind", "P@1", runner.decide(READS, shop)["all_of"][0]["value"] - 0.5),), controls=())
+    open_question = replace(
+        READS,
+        all_of=(difference("sees", "blind", "P@1", runner.decide(READS, shop)["all_of"][0]["value"] - 0.5),),
+        controls=(),
+    )
     record = runner.decide(open_question, shop)
     assert record["verdict"] == "inconclusive"
     assert record["all_of"][0]["power"]["documents"] > 200
@@ -344,7 +396,9 @@ def test_a_contrast_must_hold(shop: Workshop) -> None:
 
 def test_a_control_too_weak_to_exclude_the_effect_is_undecided() -> None:
     effect = runner.Checked(READS.all_of[0], Estimate(2.0, 1.0, 3.0), "pass", {})
-    wide, narrow = (runner.Checked(READS.all_of[0], Estimate(0.5, -reach, reach), "inconclusive", {}) for reach in (4.0, 1.0))
+    wide, narrow = (
+        runner.Checked(READS.all_of[0], Estimate(0.5, -reach, reach), "inconclusive", {}) for reach in (4.0, 1.0)
+    )
     control = READS.controls[0]
     assert runner.judged_control(replace(control, check=READS.all_of[0]), wide, [effect])[0] == "undecided"
     assert runner.judged_control(replace(control, check=READS.all_of[0]), narrow, [effect])[0] == "ok"
@@ -352,18 +406,27 @@ def test_a_control_too_weak_to_exclude_the_effect_is_undecided() -> None:
 
 def test_a_control_is_compared_with_the_check_of_its_name() -> None:
     def found(metric: str, value: float, reach: float) -> runner.Checked:
-        return runner.Checked(difference("sees", "blind", metric), Estimate(value, value - reach, value + reach), "pass", {})
+        return runner.Checked(
+            difference("sees", "blind", metric), Estimate(value, value - reach, value + reach), "pass", {}
+        )
 
     strong, weak, rest = found("P@1", 5.0, 0.5), found("P@5", 1.0, 0.5), found("P@1", 0.5, 1.0)
     control = Control("text", difference("sees", "blind", "P@1"))
     rest = replace(rest, outcome="inconclusive")
-    assert runner.judged_control(control, rest, [strong, weak])[0] == "ok", "the weak effect, which the interval holds, is of another metric"
-    assert runner.judged_control(control, rest, [weak])[0] == "undecided", "where no check has the name, any of its kind counts"
+    assert runner.judged_control(control, rest, [strong, weak])[0] == "ok", (
+        "the weak effect, which the interval holds, is of another metric"
+    )
+    assert runner.judged_control(control, rest, [weak])[0] == "undecided", (
+        "where no check has the name, any of its kind counts"
+    )
 
 
 def test_an_effect_that_must_shrink_is_compared_with_the_claims_own() -> None:
     def state(value: float, reach: float) -> str:
-        effect, rest = (runner.Checked(READS.all_of[0], Estimate(at, at - wide, at + wide), "pass", {}) for at, wide in ((2.0, 0.3), (value, reach)))
+        effect, rest = (
+            runner.Checked(READS.all_of[0], Estimate(at, at - wide, at + wide), "pass", {})
+            for at, wide in ((2.0, 0.3), (value, reach))
+        )
         return runner.judged_control(replace(READS.controls[0], expect="shrinks"), rest, [effect])[0]
 
     assert [state(1.0, 0.4), state(1.0, 1.2), state(3.0, 0.4)] == ["ok", "undecided", "failed"]
@@ -403,7 +466,9 @@ def test_levels_sweeps_probes_and_reports(shop: Workshop) -> None:
     assert sweep["curve"].keys() == {"n1", "n5", "n20", "blind"}
     assert len(sweep["taken"]) == 3
     assert (probe["value"], probe["found"]) == (0.5, "this")
-    reported = runner.decide(replace(claim, all_of=(), also=(Value("sees", "R@10"), difference("sees", "blind", "R@10"))), shop)
+    reported = runner.decide(
+        replace(claim, all_of=(), also=(Value("sees", "R@10"), difference("sees", "blind", "R@10"))), shop
+    )
     assert reported["verdict"] == "reported"
     assert reported["also"][1]["value"] > 0
 
@@ -421,7 +486,11 @@ def test_a_probe_is_measured_once(tmp_path: Path) -> None:
 
     probe = Probe("counted", counted, 1.0)
     first = Workshop(tmp_path, device="cpu").probed(probe)
-    assert Workshop(tmp_path, device="cpu").probed(probe) == first == (Estimate(0.5, 0.4, 0.6, (0.5, 0.5)), {"found": [1, 2]})
+    assert (
+        Workshop(tmp_path, device="cpu").probed(probe)
+        == first
+        == (Estimate(0.5, 0.4, 0.6, (0.5, 0.5)), {"found": [1, 2]})
+    )
     assert len(calls) == 1
 
 
@@ -431,7 +500,9 @@ def test_measures_of_ones_own(shop: Workshop) -> None:
         assert len(trained.training.rows) == trained.training.n_documents
         return {"is even": Column((top.ids[:, 0] % 2 == 0).astype(np.float64), np.ones(len(top)))}
 
-    record = runner.decide(replace(READS, all_of=(Level(Value("sees", "is even", first_label), 0.0),), controls=()), shop)
+    record = runner.decide(
+        replace(READS, all_of=(Level(Value("sees", "is even", first_label), 0.0),), controls=()), shop
+    )
     assert 10 < record["all_of"][0]["value"] < 90
     with pytest.raises(ConfigError, match="does not measure 'is odd'"):
         runner.decide(replace(READS, all_of=(Level(Value("sees", "is odd", first_label), 0.0),), controls=()), shop)
@@ -442,7 +513,9 @@ def test_measures_of_ones_own(shop: Workshop) -> None:
 
 def test_a_training_is_named_by_all_that_determines_it(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = shop.folder(SEES, WORLD, 0)
-    assert shop.folder(Variant("tiny", {"classify": {"neighbours": 50}}), WORLD, 0) == folder, "a default said aloud is the same training"
+    assert shop.folder(Variant("tiny", {"classify": {"neighbours": 50}}), WORLD, 0) == folder, (
+        "a default said aloud is the same training"
+    )
     assert shop.folder(replace(SEES, at_prediction={"alpha": 0.3}), WORLD, 0) == folder
     assert shop.folder(SEES, replace(WORLD, truth="observed"), 0) == folder
     others = [shop.folder(BLIND, WORLD, 0), shop.folder(SEES, SILENT, 0), shop.folder(SEES, WORLD, 1)]
@@ -459,7 +532,10 @@ def test_the_sources_are_hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (tmp_path / "part.py").write_text("x = 1\n")
     monkeypatch.setattr(longtail, "__file__", str(tmp_path / "__init__.py"))
     seen = [workshop.source_hash.__wrapped__()]
-    for change in (lambda: (tmp_path / "part.py").write_text("x = 2\n"), lambda: (tmp_path / "part.py").rename(tmp_path / "piece.py")):
+    for change in (
+        lambda: (tmp_path / "part.py").write_text("x = 2\n"),
+        lambda: (tmp_path / "part.py").rename(tmp_path / "piece.py"),
+    ):
         change()
         seen.append(workshop.source_hash.__wrapped__())
     assert len(set(seen)) == 3
@@ -474,7 +550,9 @@ def test_an_interrupted_training_resumes(tmp_path: Path, monkeypatch: pytest.Mon
     assert not shop.is_trained(SEES, WORLD, 0)
     shop.trained(SEES, WORLD, 0)
     assert shop.is_trained(SEES, WORLD, 0)
-    events = [json.loads(line) for line in (shop.folder(SEES, WORLD, 0) / "run" / "metrics.jsonl").read_text().splitlines()]
+    events = [
+        json.loads(line) for line in (shop.folder(SEES, WORLD, 0) / "run" / "metrics.jsonl").read_text().splitlines()
+    ]
     assert [event["name"] for event in events if event["event"] == "stage"].count("0_prepare") == 1
     assert shop.seconds(SEES, WORLD, 0).keys() >= {"0_prepare", "4_classify"}
 
@@ -502,7 +580,9 @@ def test_after_the_deadline_nothing_is_begun(tmp_path: Path, cache: Path, shop: 
         runner.decide(READS, Workshop(tmp_path, device="cpu", deadline=0.0))
     assert not list(tmp_path.iterdir())
     runner.decide(READS, shop)
-    assert runner.decide(READS, Workshop(cache, device="cpu", deadline=0.0))["verdict"] == "pass", "what is trained is judged"
+    assert runner.decide(READS, Workshop(cache, device="cpu", deadline=0.0))["verdict"] == "pass", (
+        "what is trained is judged"
+    )
 
 
 def test_predictions_are_kept(shop: Workshop) -> None:
@@ -534,7 +614,9 @@ def test_only_what_a_model_has_can_be_changed_at_prediction(shop: Workshop) -> N
 
 
 def test_planted_truth_is_observed_or_complete() -> None:
-    observed, complete = (Planted("tiny", SMALL_WORLD, truth=truth).world(0, None) for truth in ("observed", "complete"))
+    observed, complete = (
+        Planted("tiny", SMALL_WORLD, truth=truth).world(0, None) for truth in ("observed", "complete")
+    )
     assert complete.yardstick.truth.nnz > observed.yardstick.truth.nnz
     assert complete.planted is not None
     assert complete.yardstick.truth.nnz == complete.planted.complete_test.nnz
@@ -571,14 +653,23 @@ def test_a_crafted_world_is_named_by_its_maker(shop: Workshop, planted: Dataset)
 @pytest.fixture
 def paper(monkeypatch: pytest.MonkeyPatch) -> str:
     """A paper with two claims: one on planted, one on real data."""
-    claims = (READS, replace(READS, id="F17@planted", data=Folder("planted"), controls=()), replace(READS, id="F11", all_of=()))
+    claims = (
+        READS,
+        replace(READS, id="F17@planted", data=Folder("planted"), controls=()),
+        replace(READS, id="F11", all_of=()),
+    )
     monkeypatch.setattr(papers, "PAPERS", as_a_paper(*claims))
     monkeypatch.setattr(results, "PAPERS", papers.PAPERS)
     return "test"
 
 
 def test_run_writes_one_file_per_paper_and_updates_it(
-    paper: str, cache: Path, tmp_path: Path, planted_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    paper: str,
+    cache: Path,
+    tmp_path: Path,
+    planted_folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     common = ["--cache", str(cache), "--device", "cpu", "--out", str(tmp_path)]
     monkeypatch.setenv("LONGTAIL_COMMIT", "abc")
@@ -601,18 +692,26 @@ def test_run_writes_one_file_per_paper_and_updates_it(
     capsys.readouterr()
     assert main(["table", "--out", str(tmp_path)]) == COMPLETE
     table = capsys.readouterr().out.splitlines()
-    assert [line.split(" | ")[:2] for line in table[2:]] == [["| F17", "inconclusive"], ["| F17@planted", "pass"], ["| F11", "reported"]]
+    assert [line.split(" | ")[:2] for line in table[2:]] == [
+        ["| F17", "inconclusive"],
+        ["| F17@planted", "pass"],
+        ["| F11", "reported"],
+    ]
     assert len({line.count("|") for line in table}) == 1
 
 
 def test_a_recorded_command_names_no_folder() -> None:
     assert (
-        recorded_command(["run", "A6", "--out", "/a", "--seeds", "5", "--cache=/b", "--cache", "c", "--max-minutes", "3"])
+        recorded_command(
+            ["run", "A6", "--out", "/a", "--seeds", "5", "--cache=/b", "--cache", "c", "--max-minutes", "3"]
+        )
         == "python -m benchmarks.claims run A6 --seeds 5"
     )
 
 
-def test_verdicts_of_several_folders_are_merged(paper: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verdicts_of_several_folders_are_merged(
+    paper: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     common = ["--cache", str(cache), "--device", "cpu"]
     monkeypatch.setenv("LONGTAIL_COMMIT", "abc")
     first, second, whole = (tmp_path / name for name in ("first", "second", "whole"))
@@ -622,14 +721,18 @@ def test_verdicts_of_several_folders_are_merged(paper: str, cache: Path, tmp_pat
     before = results.read(whole / "test.json")
     monkeypatch.setenv("LONGTAIL_COMMIT", "later")
     main(["run", "F11", *common, "--out", str(first)])
-    assert main(["merge", str(second), str(first), str(first), "--out", str(whole)]) == COMPLETE, "the same record twice is no conflict"
+    assert main(["merge", str(second), str(first), str(first), "--out", str(whole)]) == COMPLETE, (
+        "the same record twice is no conflict"
+    )
     records = results.read(whole / "test.json")
     assert [record["id"] for record in records] == ["F17", "F11"], "in the order of the entries"
     assert records == [*results.read(second / "test.json"), *results.read(first / "test.json")]
     assert (before[0]["commit"], records[1]["commit"]) == ("abc", "later")
 
 
-def test_what_cannot_be_merged_changes_nothing(paper: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_merged_changes_nothing(
+    paper: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LONGTAIL_COMMIT", "abc")
     first, other, out = (tmp_path / name for name in ("first", "other", "out"))
     main(["run", "F11", "--cache", str(cache), "--device", "cpu", "--out", str(first)])
@@ -637,7 +740,9 @@ def test_what_cannot_be_merged_changes_nothing(paper: str, cache: Path, tmp_path
 
     def other_holds(changes: dict[str, Any], without: str = "") -> None:
         changed_record = {key: value for key, value in {**record, **changes}.items() if key != without}
-        (other / "test.json").write_text(json.dumps({"format": results.FORMAT, "paper": "test", "verdicts": [changed_record]}))
+        (other / "test.json").write_text(
+            json.dumps({"format": results.FORMAT, "paper": "test", "verdicts": [changed_record]})
+        )
 
     other.mkdir()
     for content, message in (
@@ -657,7 +762,16 @@ def test_what_cannot_be_merged_changes_nothing(paper: str, cache: Path, tmp_path
 
 
 def test_out_of_time_says_what_is_missing(paper: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--cache", str(tmp_path / "cache"), "--device", "cpu", "--out", str(tmp_path / "out"), "--max-minutes", "0"]
+    options = [
+        "--cache",
+        str(tmp_path / "cache"),
+        "--device",
+        "cpu",
+        "--out",
+        str(tmp_path / "out"),
+        "--max-minutes",
+        "0",
+    ]
     assert main(["run", "F17", *options]) == MISSING
     printed = capsys.readouterr().out
     assert "missing: F17: out of time before training 'sees' with seed 0" in printed
@@ -666,7 +780,10 @@ def test_out_of_time_says_what_is_missing(paper: str, tmp_path: Path, capsys: py
 
 
 def test_claims_are_named_with_or_without_their_data(paper: str) -> None:
-    assert {name: [claim.id for claim in papers.chosen_claims([name], None)["test"]] for name in ("F17", "F17@", "F17@planted")} == {
+    assert {
+        name: [claim.id for claim in papers.chosen_claims([name], None)["test"]]
+        for name in ("F17", "F17@", "F17@planted")
+    } == {
         "F17": ["F17", "F17@planted"],
         "F17@": ["F17"],
         "F17@planted": ["F17@planted"],

@@ -34,7 +34,9 @@ def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[str, str
     return error, hint
 
 
-def test_train_evaluate_predict_as_a_newcomer_would(planted_folder: Path, planted: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_train_evaluate_predict_as_a_newcomer_would(
+    planted_folder: Path, planted: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run, numbers = tmp_path / "run", tmp_path / "numbers.json"
     assert main(["train", str(planted_folder), "--recipe", "tiny", "--out", str(run)]) == 0
     assert f"longtail predict {run}" in capsys.readouterr().out
@@ -55,9 +57,27 @@ def test_train_evaluate_predict_as_a_newcomer_would(planted_folder: Path, plante
     assert "id-cat" in shown
 
 
-def test_predict_npz_has_a_row_per_document_and_masks_nothing(tiny_run: Path, planted_folder: Path, planted: Dataset, tmp_path: Path) -> None:
+def test_predict_npz_has_a_row_per_document_and_masks_nothing(
+    tiny_run: Path, planted_folder: Path, planted: Dataset, tmp_path: Path
+) -> None:
     out = tmp_path / "p.npz"
-    assert main(["predict", str(tiny_run), "--input", str(planted_folder / "tst.json.gz"), "--format", "npz", "-k", "3", "--output", str(out)]) == 0
+    assert (
+        main(
+            [
+                "predict",
+                str(tiny_run),
+                "--input",
+                str(planted_folder / "tst.json.gz"),
+                "--format",
+                "npz",
+                "-k",
+                "3",
+                "--output",
+                str(out),
+            ]
+        )
+        == 0
+    )
     matrix = load_npz(out)
     assert matrix.format == "csr"
     assert matrix.shape == (len(planted.need_test()), len(planted.labels))
@@ -67,7 +87,9 @@ def test_predict_npz_has_a_row_per_document_and_masks_nothing(tiny_run: Path, pl
     assert np.mean([truth[row, label] for row, label in enumerate(best)]) > 0.8
 
 
-def test_predict_keeps_empty_and_unknown_documents(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_predict_keeps_empty_and_unknown_documents(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source = tmp_path / "texts.txt"
     source.write_text("owl\n\nxyzzy\ncat\n")
     assert main(["predict", str(tiny_run), "--input", str(source), "--format", "jsonl", "-k", "1"]) == 0
@@ -76,7 +98,9 @@ def test_predict_keeps_empty_and_unknown_documents(tiny_run: Path, tmp_path: Pat
     assert [line["uid"] for line in lines] == ["0", "1", "2", "3"]
 
 
-def test_predict_reads_json_lines_with_strings_and_objects(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_predict_reads_json_lines_with_strings_and_objects(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source = tmp_path / "d.jsonl.gz"
     with gzip.open(source, "wt") as file:
         file.write('"owl"\n{"uid": "x", "title": "cat"}\n')
@@ -85,23 +109,35 @@ def test_predict_reads_json_lines_with_strings_and_objects(tiny_run: Path, tmp_p
     assert [(line["uid"], line["labels"]) for line in lines] == [("0", ["id-owl"]), ("x", ["id-cat"])]
 
 
-def test_predict_reads_standard_input(tiny_run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_predict_reads_standard_input(
+    tiny_run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("owl\ncat\n"))
     assert main(["predict", str(tiny_run), "--input", "-", "-k", "1"]) == 0
     assert "id-owl" in capsys.readouterr().out
 
 
-def test_predict_output_file_is_whole_or_absent(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_predict_output_file_is_whole_or_absent(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "answers.txt"
     assert main(["predict", str(tiny_run), "owl", "--output", str(out)]) == 0
     assert "id-owl" in out.read_text()
     fails(capsys, "predict", str(tiny_run), "owl", "--output", str(out / "below"))
 
 
-def test_compare_two_models_and_prediction_files(tiny_run: Path, planted_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_two_models_and_prediction_files(
+    tiny_run: Path, planted_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     other, numbers = tmp_path / "other", tmp_path / "c.json"
-    assert main(["train", str(planted_folder), "--recipe", "tiny", "--out", str(other), "--set", "classify.neighbours=1"]) == 0
-    assert main(["compare", str(tiny_run), str(other), str(planted_folder), "--resamples", "200", "--json", str(numbers)]) == 0
+    assert (
+        main(["train", str(planted_folder), "--recipe", "tiny", "--out", str(other), "--set", "classify.neighbours=1"])
+        == 0
+    )
+    assert (
+        main(["compare", str(tiny_run), str(other), str(planted_folder), "--resamples", "200", "--json", str(numbers)])
+        == 0
+    )
     assert "95% interval of 200 resamples" in capsys.readouterr().out
     result = json.loads(numbers.read_text())
     assert set(result["quantiles"]) == {"equal_count", "equal_volume", "by_frequency"}
@@ -112,22 +148,55 @@ def test_compare_two_models_and_prediction_files(tiny_run: Path, planted_folder:
     assert sum(part["difference"] for part in parts) == pytest.approx(difference["difference"])
     # The same model as a prediction file differs by nothing at all.
     npz = tmp_path / "p.npz"
-    main(["predict", str(tiny_run), "--input", str(planted_folder / "tst.json.gz"), "--format", "npz", "-k", "100", "--output", str(npz)])
+    main(
+        [
+            "predict",
+            str(tiny_run),
+            "--input",
+            str(planted_folder / "tst.json.gz"),
+            "--format",
+            "npz",
+            "-k",
+            "100",
+            "--output",
+            str(npz),
+        ]
+    )
     assert main(["compare", str(tiny_run), str(npz), str(planted_folder), "--json", str(numbers)]) == 0
-    assert all(d["difference"] == d["low"] == d["high"] == 0 for d in json.loads(numbers.read_text())["metrics"].values())
+    assert all(
+        d["difference"] == d["low"] == d["high"] == 0 for d in json.loads(numbers.read_text())["metrics"].values()
+    )
 
 
-def test_the_same_command_again_opens_what_is_finished(tiny_run: Path, planted_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_same_command_again_opens_what_is_finished(
+    tiny_run: Path, planted_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["train", str(planted_folder), "--recipe", "tiny", "--out", str(tiny_run)]) == 0
     assert "this run is finished" in capsys.readouterr().err
 
 
-def test_config_prints_toml_that_can_be_given_back(planted_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_config_prints_toml_that_can_be_given_back(
+    planted_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["config", "tiny"]) == 0
     text = capsys.readouterr().out
     assert tomllib.loads(text)["classify"]["neighbours"] > 0
     (tmp_path / "c.toml").write_text(text)
-    assert main(["train", str(planted_folder), "--recipe", "tiny", "--config", str(tmp_path / "c.toml"), "--out", str(tmp_path / "run")]) == 0
+    assert (
+        main(
+            [
+                "train",
+                str(planted_folder),
+                "--recipe",
+                "tiny",
+                "--config",
+                str(tmp_path / "c.toml"),
+                "--out",
+                str(tmp_path / "run"),
+            ]
+        )
+        == 0
+    )
 
 
 def test_recipes_and_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,7 +223,10 @@ def test_data_commands(planted_folder: Path, tmp_path: Path, capsys: pytest.Capt
 def test_own_csv_in_three_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What the README promises."""
     table = tmp_path / "titles.csv"
-    table.write_text("text,labels\n" + "".join(f"{animal} number {n},{animal}|animal\n" for animal in ("cat", "dog", "owl") for n in range(5)))
+    table.write_text(
+        "text,labels\n"
+        + "".join(f"{animal} number {n},{animal}|animal\n" for animal in ("cat", "dog", "owl") for n in range(5))
+    )
     run = tmp_path / "run"
     assert main(["train", str(table), "--recipe", "tiny", "--out", str(run)]) == 0
     assert main(["predict", str(run), "my cat", "-k", "2", "--format", "jsonl"]) == 0
@@ -163,9 +235,27 @@ def test_own_csv_in_three_lines(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 def test_predict_for_a_model_that_reads_several_fields(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = tmp_path / "t.csv"
-    table.write_text("title,content,labels\n" + "".join(f"{a} {n},about {a}s,{a}\n" for a in ("cat", "dog", "owl") for n in range(4)))
+    table.write_text(
+        "title,content,labels\n" + "".join(f"{a} {n},about {a}s,{a}\n" for a in ("cat", "dog", "owl") for n in range(4))
+    )
     run = str(tmp_path / "run")
-    assert main(["train", str(table), "--recipe", "tiny", "--text", "title,content", "--set", "features.fields=content,title", "--out", run]) == 0
+    assert (
+        main(
+            [
+                "train",
+                str(table),
+                "--recipe",
+                "tiny",
+                "--text",
+                "title,content",
+                "--set",
+                "features.fields=content,title",
+                "--out",
+                run,
+            ]
+        )
+        == 0
+    )
     (tmp_path / "only_title.jsonl").write_text('{"title": "owl"}\n')
     (tmp_path / "text.ndjson").write_text('{"text": "owl"}\n')
     for more in (["owl"], ["--input", str(tmp_path / "only_title.jsonl")], ["--input", str(tmp_path / "text.ndjson")]):
@@ -191,7 +281,9 @@ def test_predict_reads_sparse_and_dense_vectors(tmp_path: Path, capsys: pytest.C
         x, y = np.eye(3, dtype=np.float32), sparse.csr_array(np.eye(3, dtype=np.float32))
         for side in ("trn", "tst"):
             sparse.save_npz(folder / f"{side}_Y.npz", y)
-            sparse.save_npz(folder / f"{side}_X.npz", kind(x)) if name.endswith("npz") else np.save(folder / f"{side}_X.npy", x)
+            sparse.save_npz(folder / f"{side}_X.npz", kind(x)) if name.endswith("npz") else np.save(
+                folder / f"{side}_X.npy", x
+            )
         run = str(folder / "run")
         assert main(["train", str(folder), "--recipe", "tiny", "--out", run]) == 0
         capsys.readouterr()
@@ -205,7 +297,9 @@ def test_predict_reads_sparse_and_dense_vectors(tmp_path: Path, capsys: pytest.C
 # ---- wrong calls ----
 
 
-def test_wrong_settings_name_the_nearest(planted_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_settings_name_the_nearest(
+    planted_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     train = ("train", str(planted_folder), "--out", str(tmp_path / "r"), "--recipe")
     error, hint = fails(capsys, *train, "tiny", "--set", "classify.neighbors=3")
     assert "classify.neighbors" in error
@@ -225,10 +319,15 @@ def test_wrong_calls(tiny_run: Path, planted_folder: Path, tmp_path: Path, capsy
     assert "npz needs --output" in fails(capsys, "predict", str(tiny_run), "x", "--format", "npz")[0]
     assert "no such file" in fails(capsys, "predict", str(tiny_run), "--input", str(tmp_path / "absent.txt"))[0]
     assert "no such run or bundle" in fails(capsys, "evaluate", str(tmp_path / "absent"), str(planted_folder))[0]
-    assert "--resamples 0" in fails(capsys, "compare", str(tiny_run), str(tiny_run), str(planted_folder), "--resamples", "0")[0]
+    assert (
+        "--resamples 0"
+        in fails(capsys, "compare", str(tiny_run), str(tiny_run), str(planted_folder), "--resamples", "0")[0]
+    )
 
 
-def test_another_data_set_in_the_same_run_is_refused(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_data_set_in_the_same_run_is_refused(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     main(["data", "synthetic", str(tmp_path / "syn")])
     error, hint = fails(capsys, "train", str(tmp_path / "syn"), "--recipe", "tiny", "--out", str(tiny_run))
     assert "data.digest" in error
@@ -255,7 +354,9 @@ def test_debug_shows_the_traceback(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_a_bug_of_ours_is_exit_1_without_traceback(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_of_ours_is_exit_1_without_traceback(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("longtail.recipes.RECIPES", None)
     assert main(["recipes"]) == 1
     shown = capsys.readouterr().err
@@ -265,7 +366,10 @@ def test_a_bug_of_ours_is_exit_1_without_traceback(capsys: pytest.CaptureFixture
 
 def test_a_reader_that_goes_away_is_no_error(tiny_run: Path, tmp_path: Path) -> None:
     (tmp_path / "many.txt").write_text("owl\n" * 20000)
-    command = f"{sys.executable} -m longtail predict {tiny_run} --input {tmp_path / 'many.txt'} | head -n 1; echo ${{PIPESTATUS[0]}}"
+    command = (
+        f"{sys.executable} -m longtail predict {tiny_run} --input {tmp_path / 'many.txt'} | head -n 1; echo "
+        f"${{PIPESTATUS[0]}}"
+    )
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True, env=os.environ)
     assert done.stdout.splitlines() == ["owl", "0"]
     assert "error" not in done.stderr
@@ -275,7 +379,13 @@ def test_runs_from_src_without_installation(tmp_path: Path) -> None:
     """-S hides site-packages, and with them the installed longtail: the command line itself needs nothing else."""
     code = "import sys, runpy; sys.path.insert(0, sys.argv.pop(1)); runpy.run_module('longtail', run_name='__main__')"
     source = Path(__file__).parents[1] / "src"
-    done = subprocess.run([sys.executable, "-S", "-c", code, str(source), "recipes"], capture_output=True, text=True, check=False, cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code, str(source), "recipes"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
     assert "tiny" in done.stdout, done.stderr
 
 

@@ -45,12 +45,19 @@ def test_a_planted_difference_is_found_and_its_sign_is_that_of_a(good: Path, poo
     for name, value in there.items():
         assert back[name]["difference"] == pytest.approx(-value["difference"])
         assert back[name]["low"] == pytest.approx(-value["high"], abs=1e-6)
-    assert (result["a"], result["b"], result["n_test"], result["data_hash"]) == (str(good), str(poor), 30, planted.digest)
+    assert (result["a"], result["b"], result["n_test"], result["data_hash"]) == (
+        str(good),
+        str(poor),
+        30,
+        planted.digest,
+    )
 
 
 def test_a_model_does_not_differ_from_itself(good: Path, planted: Dataset) -> None:
     result = compare(good, good, planted, resamples=50)
-    assert all(d["difference"] == d["low"] == d["high"] == 0 and not d["excludes_zero"] for d in result["metrics"].values())
+    assert all(
+        d["difference"] == d["low"] == d["high"] == 0 and not d["excludes_zero"] for d in result["metrics"].values()
+    )
 
 
 def test_differences_by_label_frequency_sum_to_the_whole(good: Path, poor: Path, planted: Dataset) -> None:
@@ -59,7 +66,9 @@ def test_differences_by_label_frequency_sum_to_the_whole(good: Path, poor: Path,
     for parts in result["quantiles"].values():
         for metric in ("P@5", "PSP@5", "FN@5"):
             assert sum(part["n_labels"] for part in parts[metric]) == 12
-            assert sum(part["difference"] for part in parts[metric]) == pytest.approx(result["metrics"][metric]["difference"])
+            assert sum(part["difference"] for part in parts[metric]) == pytest.approx(
+                result["metrics"][metric]["difference"]
+            )
             assert all(part["low"] <= part["high"] for part in parts[metric])
 
 

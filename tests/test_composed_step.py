@@ -14,7 +14,12 @@ from longtail.nn.dropout import ByteDropout
 def test_every_way_and_size_has_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(composed_step, "DOCUMENTS", (8, 16))
     numbers = composed_step.measured(labels=40, width=8, shortlist=6)
-    ways = {"8 documents, as it is", "16 documents, as it is", "16 documents, products in float32", "16 documents, torch's dropout"}
+    ways = {
+        "8 documents, as it is",
+        "16 documents, as it is",
+        "16 documents, products in float32",
+        "16 documents, torch's dropout",
+    }
     times = numbers["time of a step over that of the largest as it is"]
     assert set(times) == ways
     assert times["16 documents, as it is"] == 1

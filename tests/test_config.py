@@ -43,7 +43,9 @@ def test_a_section_can_replace_defaults() -> None:
     mode=st.sampled_from(["slow", "fast"]),
     names=st.lists(st.text(alphabet=st.characters(exclude_categories=["Cs", "Cc"])), max_size=3),
 )
-def test_describe_can_be_read_back(count: int, rate: float, flag: bool, mode: Literal["slow", "fast"], names: list[str]) -> None:
+def test_describe_can_be_read_back(
+    count: int, rate: float, flag: bool, mode: Literal["slow", "fast"], names: list[str]
+) -> None:
     config = Outer(features=Inner(count, rate, flag, mode, tuple(names), ()))
     assert resolve(Outer(), tomllib.loads(describe(config)), "printed") == config
     assert resolve(Outer(), to_tables(config), "tables") == config

@@ -32,7 +32,11 @@ def astec_run(tmp_path_factory: pytest.TempPathFactory, planted_folder: Path) ->
 def test_sizes_times_and_shortlists(astec_run: Path, planted: Dataset) -> None:
     model = Predictor.open(astec_run)
     found = diagnose(model, Yardstick.of(planted))
-    on_disk = sum(path.stat().st_size for path in (astec_run / "bundle").rglob("*") if path.is_file() and path.name != "manifest.json")
+    on_disk = sum(
+        path.stat().st_size
+        for path in (astec_run / "bundle").rglob("*")
+        if path.is_file() and path.name != "manifest.json"
+    )
     assert found["bytes"]["all"] == on_disk
     assert found["bytes"]["all"] == sum(size for part, size in found["bytes"].items() if part != "all")
     assert list(found["seconds_by_stage"]) == ["0_prepare", "1_surrogate", "2_shortlist", "3_transfer", "4_classify"]
@@ -48,8 +52,12 @@ def test_a_refinement_that_only_scales_keeps_the_lists(astec_run: Path, planted:
     inner = first_model(model.bundle.ranker)
     assert isinstance(inner, Model)
     vectors = inner.encoder.encode(model.bundle.featurizer.batch(planted.need_test().documents))
-    same = Model(inner.encoder, ResidualMap(np.eye(16, dtype=np.float32)), inner.shortlister, inner.classifier, 500, 0.5)
-    turned = Model(inner.encoder, ResidualMap(-np.ones((16, 16), dtype=np.float32)), inner.shortlister, inner.classifier, 500, 0.5)
+    same = Model(
+        inner.encoder, ResidualMap(np.eye(16, dtype=np.float32)), inner.shortlister, inner.classifier, 500, 0.5
+    )
+    turned = Model(
+        inner.encoder, ResidualMap(-np.ones((16, 16), dtype=np.float32)), inner.shortlister, inner.classifier, 500, 0.5
+    )
     assert list_overlap(same, vectors, k=3) == 100.0
     # -1 everywhere is cut by the ReLU: x = v again.
     assert list_overlap(turned, vectors, k=3) == 100.0
@@ -60,9 +68,14 @@ def test_a_refinement_that_only_scales_keeps_the_lists(astec_run: Path, planted:
 
 
 def test_shortlists_of_clusters_have_a_recall_too(planted_folder: Path, planted: Dataset, tmp_path: Path) -> None:
-    """Clusters of 6 of the 12 labels, one of them looked into: R@6 is the share of labels in it, and no list is longer."""
+    """Clusters of 6 of the 12 labels, one of them looked into: R@6 is the share of labels in it, and no list is
+    longer.
+    """
     settings = {**SMALL, "shortlist": {"structures": "clusters", "size": 6}}
-    model, yardstick = api.train(planted_folder, tmp_path / "run", "astec", settings=settings, device="cpu"), Yardstick.of(planted)
+    model, yardstick = (
+        api.train(planted_folder, tmp_path / "run", "astec", settings=settings, device="cpu"),
+        Yardstick.of(planted),
+    )
     found = diagnose(model, yardstick)
     inner = first_model(model.bundle.ranker)
     assert isinstance(inner, ClusterModel)
@@ -72,7 +85,9 @@ def test_shortlists_of_clusters_have_a_recall_too(planted_folder: Path, planted:
     chosen = inner.beam.select(inner.shortlist_map.apply(vectors))[0][:, 0]
     inside = inner.beam.clusters[None, :] == chosen[:, None]
     truth = yardstick.truth.toarray() > 0
-    assert found["shortlist_recall"] == {"R@10": pytest.approx(100 * np.mean((truth & inside).sum(axis=1) / truth.sum(axis=1)), abs=1e-3)}
+    assert found["shortlist_recall"] == {
+        "R@10": pytest.approx(100 * np.mean((truth & inside).sum(axis=1) / truth.sum(axis=1)), abs=1e-3)
+    }
     assert "largest_drift_of_x_from_v" not in found
 
 
@@ -93,15 +108,23 @@ def test_a_bundle_alone_and_a_model_without_shortlist(tiny_run: Path, planted: D
     assert "shortlist_recall" not in found
 
 
-def test_the_command_line_shows_both(astec_run: Path, tiny_run: Path, planted_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_shows_both(
+    astec_run: Path, tiny_run: Path, planted_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     numbers = tmp_path / "n.json"
     assert main(["evaluate", str(astec_run), str(planted_folder), "--diagnose", "--json", str(numbers)]) == 0
     assert json.loads(numbers.read_text())["diagnosis"]["shortlist_recall"]["R@500"] == 100.0
     capsys.readouterr()
-    assert main(["compare", str(astec_run), str(tiny_run), str(planted_folder), "--resamples", "10", "--examples", "2"]) == 0
+    assert (
+        main(["compare", str(astec_run), str(tiny_run), str(planted_folder), "--resamples", "10", "--examples", "2"])
+        == 0
+    )
     shown = capsys.readouterr().out
     assert "* the " in shown
-    assert main(["compare", str(tiny_run), str(tiny_run), str(planted_folder), "--resamples", "10", "--examples", "2"]) == 0
+    assert (
+        main(["compare", str(tiny_run), str(tiny_run), str(planted_folder), "--resamples", "10", "--examples", "2"])
+        == 0
+    )
     assert "* the " not in capsys.readouterr().out
 
 
@@ -115,7 +138,9 @@ def test_inside_a_graph(planted_folder: Path, planted: Dataset, tmp_path: Path) 
     assert found["nodes"] == 120 + 12
     assert found["edges"] == 2 * planted.train.targets.nnz
     assert found["isolated_nodes"] == 0
-    assert list(found["attention_times_length_by_hop"]) == list(attention_by_frequency(ranker, model.bundle.labels.counts)[0].names)
+    assert list(found["attention_times_length_by_hop"]) == list(
+        attention_by_frequency(ranker, model.bundle.labels.counts)[0].names
+    )
     assert all(len(row) == 3 for row in found["attention_times_length_by_hop"].values())
     assert found["R@100_of_embeddings"]["initial"] == 100.0, "there are 12 labels"
     assert found["P@1"]["with shortlists"] == pytest.approx(evaluate(model, planted)["P@1"], abs=1e-2)

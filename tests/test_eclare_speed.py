@@ -14,7 +14,9 @@ DOCUMENTS = Items([f"d{n}" for n in range(5)], {"title": ["a"] * 5})
 
 
 class Watched:
-    """Two models on a clock that only they move: seconds per document, and once more a second when they are asked for the first time."""
+    """Two models on a clock that only they move: seconds per document, and once more a second when they are asked for
+    the first time.
+    """
 
     def __init__(self, seconds: dict[str, float]) -> None:
         self.now, self.asked = 0.0, list[tuple[str, tuple[str, ...]]]()

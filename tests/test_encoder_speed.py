@@ -40,6 +40,8 @@ def test_training_beside_the_bare_encoder(recipe: str, planted_graphs_folder: Pa
     # Documents and one label of each at least; with graphs their anchors, too.
     assert found["texts_per_step"] > (14 if recipe == "ance" else 18)
     assert found["calls_per_step"] == 1, "all texts of a step go through together"
-    assert found["texts_per_second"]["training"] == pytest.approx(found["texts_per_step"] / found["seconds_per_step"]["training"])
+    assert found["texts_per_second"]["training"] == pytest.approx(
+        found["texts_per_step"] / found["seconds_per_step"]["training"]
+    )
     assert found["share_of_bare"] == sorted(found["share_of_bare_by_block"])[1]
     assert str(tmp_path) not in json.dumps(record)

@@ -14,7 +14,17 @@ from scipy.sparse import csr_array, save_npz
 from longtail import metrics
 from longtail.data.dataset import Dataset, Items, Split
 from longtail.errors import BundleError, DataError
-from longtail.evaluation import Yardstick, baselines, evaluate, predictions, quantiles, rank_test, read_predictions, renumbered, table
+from longtail.evaluation import (
+    Yardstick,
+    baselines,
+    evaluate,
+    predictions,
+    quantiles,
+    rank_test,
+    read_predictions,
+    renumbered,
+    table,
+)
 from longtail.predictor import Predictor
 from longtail.training.progress import SilentDisplay
 from longtail.types import TopK
@@ -104,13 +114,17 @@ def test_a_model_is_asked_as_deep_as_that(planted: Dataset) -> None:
 def test_masked_pairs_count_neither_as_right_nor_as_wrong() -> None:
     documents = Items(["d0", "d1"], {"title": ["x", "y"]})
     truth = csr_array(np.array([[1, 1, 0, 0], [0, 0, 1, 0]], dtype=np.float32))
-    data = Dataset("two", Items(list("abcd")), Split(documents, truth), Split(documents, truth, np.array([[0, 1], [1, 3]])))
+    data = Dataset(
+        "two", Items(list("abcd")), Split(documents, truth), Split(documents, truth, np.array([[0, 1], [1, 3]]))
+    )
     # Document 0: its masked true label is first. Document 1: a masked wrong label is first.
     scores = Yardstick.of(data).score(top([[1, 0, 2, 3], [3, 2, 0, 1]]))
     assert scores["P@1"] == 100
     assert scores["P@3"] == pytest.approx(100 / 3)
     assert scores["R@10"] == 100
-    assert Yardstick.of(replace(data, test=Split(documents, truth))).score(top([[1, 0, 2, 3], [3, 2, 0, 1]]))["P@1"] == 50
+    assert (
+        Yardstick.of(replace(data, test=Split(documents, truth))).score(top([[1, 0, 2, 3], [3, 2, 0, 1]]))["P@1"] == 50
+    )
 
 
 def test_propensities_come_from_the_training_split_without_masked_pairs(planted: Dataset) -> None:
@@ -134,11 +148,18 @@ def test_data_without_test_documents_is_refused(planted: Dataset) -> None:
 def test_a_result_says_what_it_belongs_to(tiny_run: Path, planted: Dataset) -> None:
     result = evaluate(Predictor.open(tiny_run), planted)
     assert {f"{metric}@{k}" for metric in ("P", "nDCG", "PSP", "PSnDCG", "R", "FN") for k in (1, 3, 5)} <= result.keys()
-    assert (result["data"], result["data_hash"], result["n_test"], result["n_labels"]) == ("planted", planted.digest, 30, 12)
+    assert (result["data"], result["data_hash"], result["n_test"], result["n_labels"]) == (
+        "planted",
+        planted.digest,
+        30,
+        12,
+    )
     assert result["model"]["recipe"] == "tiny"
     assert result["model"]["data"]["digest"] == planted.digest.partition("+")[0]
     by_hand = metrics.score(
-        Predictor.open(tiny_run).rank(planted.need_test().documents, 100), planted.need_test().targets, Yardstick.of(planted).inverse_propensity
+        Predictor.open(tiny_run).rank(planted.need_test().documents, 100),
+        planted.need_test().targets,
+        Yardstick.of(planted).inverse_propensity,
     )
     assert {name: result[name] for name in by_hand} == by_hand
 
@@ -165,7 +186,10 @@ def test_baselines_are_the_most_frequent_labels_and_the_nearest_documents(plante
     counts = yardstick.counts[frequent.ids]
     assert (np.diff(counts, axis=1) <= 0).all()
     assert (np.diff(frequent.scores, axis=1) < 0).all()
-    nearest, of_the_recipe = found["TF-IDF nearest neighbours"], Predictor.open(tiny_run).rank(planted.need_test().documents, 12)
+    nearest, of_the_recipe = (
+        found["TF-IDF nearest neighbours"],
+        Predictor.open(tiny_run).rank(planted.need_test().documents, 12),
+    )
     np.testing.assert_array_equal(nearest.ids, of_the_recipe.ids)
 
 
@@ -173,7 +197,19 @@ def test_a_table_has_a_row_per_metric_and_a_column_per_model(planted: Dataset) -
     yardstick = Yardstick.of(planted)
     scores = yardstick.score(random_top(30, 12, 12))
     lines = table({"ours": scores, "a name longer than numbers": dict.fromkeys(scores, 0.0)}).splitlines()
-    assert [line.split()[0] for line in lines[1:]] == ["P@1", "P@3", "P@5", "nDCG@1", "nDCG@3", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "R@10", "R@100"]
+    assert [line.split()[0] for line in lines[1:]] == [
+        "P@1",
+        "P@3",
+        "P@5",
+        "nDCG@1",
+        "nDCG@3",
+        "nDCG@5",
+        "PSP@1",
+        "PSP@3",
+        "PSP@5",
+        "R@10",
+        "R@100",
+    ]
     assert lines[3].split() == ["P@5", f"{scores['P@5']:.2f}", "0.00"]
     assert len({len(line) for line in lines}) == 1
 
@@ -195,7 +231,9 @@ def test_a_prediction_file_may_be_empty(planted: Dataset, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("shape", [(29, 12), (30, 13), (12, 30)])
-def test_a_prediction_file_of_another_shape_is_refused(shape: tuple[int, int], planted: Dataset, tmp_path: Path) -> None:
+def test_a_prediction_file_of_another_shape_is_refused(
+    shape: tuple[int, int], planted: Dataset, tmp_path: Path
+) -> None:
     save_npz(tmp_path / "p.npz", csr_array(np.ones(shape, dtype=np.float32)))
     with pytest.raises(DataError, match=r"p\.npz.*the data has 30 test documents and 12 labels") as caught:
         read_predictions(tmp_path / "p.npz", planted)

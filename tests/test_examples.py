@@ -51,7 +51,9 @@ def test_own_csv(tmp_path: Path) -> None:
 
 
 def test_own_recipe_and_its_bundle_without_it(planted_folder: Path, tmp_path: Path) -> None:
-    shown = run_python(str(ROOT / "examples" / "own_recipe.py"), str(planted_folder), str(tmp_path / "run"), cwd=tmp_path)
+    shown = run_python(
+        str(ROOT / "examples" / "own_recipe.py"), str(planted_folder), str(tmp_path / "run"), cwd=tmp_path
+    )
     assert float(shown.split()[1]) > 80
     # This process has never seen the recipe: the bundle alone must be enough.
     model = Predictor.open(tmp_path / "run")
@@ -62,7 +64,9 @@ def test_own_recipe_and_its_bundle_without_it(planted_folder: Path, tmp_path: Pa
 # ---- README.md ----
 
 
-def test_readme_trains_on_a_csv(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readme_trains_on_a_csv(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     shell = [command for command in commands(README) if any("books" in word for word in command)]
@@ -91,7 +95,9 @@ def test_the_recipe_in_the_document_is_the_one_that_runs() -> None:
 # ---- docs/data-formats.md ----
 
 
-def test_what_the_formats_document_shows_works(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_formats_document_shows_works(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     for language in ("csv", "tsv", "txt", "ttl"):
         for name, content in blocks(FORMATS, language):
@@ -173,7 +179,9 @@ def test_documented_errors_are_real(what: str, tmp_path: Path, monkeypatch: pyte
     assert problem.value.hint
 
 
-def test_an_output_folder_that_exists_is_refused_as_documented(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_output_folder_that_exists_is_refused_as_documented(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     csv(b"title,labels\nbees,a\n")
     (tmp_path / "lf").mkdir()

@@ -8,8 +8,23 @@ from typing import Any
 import numpy as np
 import pytest
 from benchmarks.claims import galaxc_probes
-from benchmarks.claims.galaxc_measures import anchored_ranking, embedding_recalls, far_attention, isolated, model_of, warm_ranking, without_shortlist
-from benchmarks.claims.galaxc_probes import attention_time, gain_beyond_text, over_seeds, recall_and_precision, spearman, warm_gain
+from benchmarks.claims.galaxc_measures import (
+    anchored_ranking,
+    embedding_recalls,
+    far_attention,
+    isolated,
+    model_of,
+    warm_ranking,
+    without_shortlist,
+)
+from benchmarks.claims.galaxc_probes import (
+    attention_time,
+    gain_beyond_text,
+    over_seeds,
+    recall_and_precision,
+    spearman,
+    warm_gain,
+)
 from benchmarks.claims.measures import Trained, ranking
 from benchmarks.claims.model_measures import batch_to_rank
 from benchmarks.claims.verdict import Column
@@ -26,8 +41,22 @@ from longtail.search.index import ExactIndex, HnswIndex
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-KNOBS: dict[str, Any] = {"documents": 400, "test_documents": 250, "labels": 60, "topics": 6, "token_dropout": 0.8, "missing_rate": 0.0}
-SMALL = ["features.subwords=none", "features.pairs=false", "astec.width=16", "astec.epochs=3", "surrogate.epochs=3", "shortlist.size=5"]
+KNOBS: dict[str, Any] = {
+    "documents": 400,
+    "test_documents": 250,
+    "labels": 60,
+    "topics": 6,
+    "token_dropout": 0.8,
+    "missing_rate": 0.0,
+}
+SMALL = [
+    "features.subwords=none",
+    "features.pairs=false",
+    "astec.width=16",
+    "astec.epochs=3",
+    "surrogate.epochs=3",
+    "shortlist.size=5",
+]
 
 
 def trained_on(world: World, folder: Path, *settings: str) -> Trained:
@@ -38,13 +67,17 @@ def trained_on(world: World, folder: Path, *settings: str) -> Trained:
 @pytest.fixture(scope="module")
 def linked(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Trained:
     made = synthesise(SyntheticConfig(**KNOBS, graph_coverage=0.8), 0)
-    return trained_on(World(made.dataset, Yardstick.of(made.dataset), made), tmp_path_factory.mktemp("linked"), "graph.auxiliary=test")
+    return trained_on(
+        World(made.dataset, Yardstick.of(made.dataset), made), tmp_path_factory.mktemp("linked"), "graph.auxiliary=test"
+    )
 
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Trained:
     # Linked to known labels alone, so that even a model this small depends on whose labels they are.
-    return trained_on(World.of(warm_world(0, **KNOBS, graph_coverage=0.0)), tmp_path_factory.mktemp("told"), "hops.given=instead")
+    return trained_on(
+        World.of(warm_world(0, **KNOBS, graph_coverage=0.0)), tmp_path_factory.mktemp("told"), "hops.given=instead"
+    )
 
 
 # ---- measures ----
@@ -57,7 +90,10 @@ def test_anchors_of_test_documents_are_told(linked: Trained) -> None:
     graph = planted.dataset.graphs["anchors"]
     assert graph.anchors is not None
     uids = list(graph.anchors.uids)
-    anchors = [[uids[column] for column in row] for row in np.split(planted.oracle_test.indices, planted.oracle_test.indptr[1:-1])]
+    anchors = [
+        [uids[column] for column in row]
+        for row in np.split(planted.oracle_test.indices, planted.oracle_test.indptr[1:-1])
+    ]
     documents = linked.world.dataset.need_test().documents
     context = linked.predictor.context(len(documents), anchors=anchors)
     expected = linked.world.yardstick.score(linked.predictor.rank(documents, 100, context=context))
@@ -147,7 +183,9 @@ def column(value: float) -> Column:
 def test_gains_are_differences_of_differences(monkeypatch: pytest.MonkeyPatch) -> None:
     without = {("galaxc", "cold"): 30.0, ("astec", "cold"): 28.0, ("astec", "warm"): 29.0, ("galaxc", "warm"): 31.0}
     monkeypatch.setattr(galaxc_probes, "ranking", lambda trained: {"P@1": column(without[trained[:2]])})
-    monkeypatch.setattr(galaxc_probes, "warm_ranking", lambda trained: {"P@1": column(40.0), "shuffled P@1": column(25.0)})
+    monkeypatch.setattr(
+        galaxc_probes, "warm_ranking", lambda trained: {"P@1": column(40.0), "shuffled P@1": column(25.0)}
+    )
     shelf: Any = Shelf()
     names: dict[str, Any] = {"variant": "galaxc", "warm": Arm("warm"), "cold": Arm("cold"), "metric": "P@1"}
     assert warm_gain(shelf, **names)[0].value == pytest.approx(10)
@@ -182,7 +220,9 @@ def test_correlations_over_variants(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_interval_over_seeds_is_students() -> None:
     found = over_seeds([1.0, 2.0, 3.0])
-    assert (found.value, found.low, found.high) == pytest.approx((2, 2 - 4.30265 / 3**0.5, 2 + 4.30265 / 3**0.5), abs=1e-4)
+    assert (found.value, found.low, found.high) == pytest.approx(
+        (2, 2 - 4.30265 / 3**0.5, 2 + 4.30265 / 3**0.5), abs=1e-4
+    )
 
 
 @pytest.mark.parametrize("exact", [True, False])

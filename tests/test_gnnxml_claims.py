@@ -42,7 +42,9 @@ def test_synonyms_are_other_spellings_and_noise_says_nothing() -> None:
     plain, many = (long_text_world(0, synonyms=n, **SMALL) for n in (1, 4))
     assert plain.labels.fields == many.labels.fields
     own = set(" ".join(plain.labels.fields["title"]).split())
-    said = [set(" ".join(data.train.documents.fields["content"]).lower().replace(".", "").split()) for data in (plain, many)]
+    said = [
+        set(" ".join(data.train.documents.fields["content"]).lower().replace(".", "").split()) for data in (plain, many)
+    ]
     assert len(own & said[0]) > len(own) / 2
     variants = {word for word in said[1] if word[:-1] in own and word[-1] in "abcd"}
     assert len(variants) > 2 * len(own & said[0])
@@ -56,7 +58,14 @@ def trained(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Train
     folder = tmp_path_factory.mktemp("claims")
     recipe = api.make_recipe(
         "gnnxml",
-        assignments=["features.fields=title,content", "features.keygraph.width=8", "matcher.width=8", "matcher.epochs=1", "clusters.count=6", "rankers.beam=2"],
+        assignments=[
+            "features.fields=title,content",
+            "features.keygraph.width=8",
+            "matcher.width=8",
+            "matcher.epochs=1",
+            "clusters.count=6",
+            "rankers.beam=2",
+        ],
     )
     api.train(data, folder / "run", recipe, device="cpu")
     return Trained(folder, World.of(data), 0, {})
@@ -81,7 +90,9 @@ def test_frequent_shares_are_those_of_the_curves(trained: Trained) -> None:
     curves = load_part(trained.run / "analysis" / "frequencies")
     assert isinstance(curves, FrequencyCurves)
     found = frequent_shares(trained)
-    assert (found["frequent labels"].value, found["frequent clusters"].value) == pytest.approx(curves.frequent_shares(30))
+    assert (found["frequent labels"].value, found["frequent clusters"].value) == pytest.approx(
+        curves.frequent_shares(30)
+    )
     assert found["frequent clusters"].value > found["frequent labels"].value
 
 

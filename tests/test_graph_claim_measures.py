@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 from benchmarks.claims import walk_scale
 from benchmarks.claims.borrowing_world import borrowing_world
-from benchmarks.claims.graph_measures import beam_recall, cluster_loss, component_dominance, game_forms, lost_information, planted_recall
+from benchmarks.claims.graph_measures import (
+    beam_recall,
+    cluster_loss,
+    component_dominance,
+    game_forms,
+    lost_information,
+    planted_recall,
+)
 from benchmarks.claims.workshop import Workshop
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -38,7 +45,14 @@ UNREAD = Batch(dense=np.zeros((0, 1), dtype=np.float32))
 
 def yardstick_of(truth: Csr) -> Yardstick:
     unread: Any = None
-    return Yardstick(unread, truth, np.zeros((0, 2), np.int64), np.ones(truth.shape[1]), unread, np.bincount(truth.indices, minlength=truth.shape[1]))
+    return Yardstick(
+        unread,
+        truth,
+        np.zeros((0, 2), np.int64),
+        np.ones(truth.shape[1]),
+        unread,
+        np.bincount(truth.indices, minlength=truth.shape[1]),
+    )
 
 
 def trained_with(ranker: Any, batch: Batch, truth: Csr, targets: Csr | None = None) -> Any:
@@ -47,7 +61,9 @@ def trained_with(ranker: Any, batch: Batch, truth: Csr, targets: Csr | None = No
     data = SimpleNamespace(need_test=lambda: SimpleNamespace(documents=None))
     world = SimpleNamespace(dataset=data, yardstick=yardstick_of(truth))
     n_labels = int(truth.shape[1])
-    first = SimpleNamespace(clusters=(np.arange(n_labels) % 2).astype(np.int32), graph=csr_array(np.eye(n_labels, dtype=np.float32)))
+    first = SimpleNamespace(
+        clusters=(np.arange(n_labels) % 2).astype(np.int32), graph=csr_array(np.eye(n_labels, dtype=np.float32))
+    )
     return SimpleNamespace(
         predictor=SimpleNamespace(bundle=bundle),
         world=world,
@@ -85,7 +101,11 @@ def cluster_model(clusters: I32, beam: int) -> ClusterModel:
     """Documents are words of their own; the head of a cluster is the unit vector of its number."""
     heads = np.eye(CLUSTERS, dtype=np.float32)
     return ClusterModel(
-        FrozenBag(np.eye(CLUSTERS, dtype=np.float32)), None, None, ClusterBeam(heads, clusters, beam=beam), Classifier(np.ones((LABELS, CLUSTERS), np.float32))
+        FrozenBag(np.eye(CLUSTERS, dtype=np.float32)),
+        None,
+        None,
+        ClusterBeam(heads, clusters, beam=beam),
+        Classifier(np.ones((LABELS, CLUSTERS), np.float32)),
     )
 
 
@@ -95,8 +115,12 @@ def test_loss_of_a_models_clusters_and_of_random_ones() -> None:
     measured = cluster_loss(trained_with(cluster_model(clusters, 1), UNREAD, truth, targets))
     assert measured["LMI"].value == pytest.approx(lmi(truth, clusters).percent)
     assert measured["training LMI"].value == pytest.approx(lmi(targets, clusters).percent)
-    assert measured["LMI of stage I"].value == pytest.approx(lmi(truth, (np.arange(LABELS) % 2).astype(np.int32)).percent)
-    assert measured["LMI without head clusters"].value == pytest.approx(measured["LMI"].value, abs=3), "centroids find the same groups"
+    assert measured["LMI of stage I"].value == pytest.approx(
+        lmi(truth, (np.arange(LABELS) % 2).astype(np.int32)).percent
+    )
+    assert measured["LMI without head clusters"].value == pytest.approx(measured["LMI"].value, abs=3), (
+        "centroids find the same groups"
+    )
     assert measured["LMI at random"].value > 1.5 * measured["LMI"].value
     assert measured["training LMI at random"].value > 1.5 * measured["training LMI"].value
     with pytest.raises(ConfigError, match="finds no clusters"):
@@ -106,7 +130,11 @@ def test_loss_of_a_models_clusters_and_of_random_ones() -> None:
 @pytest.mark.parametrize(("beam", "share"), [(1, 50.0), (CLUSTERS, 100.0)])
 def test_recall_of_a_beam_is_the_share_of_labels_in_its_clusters(beam: int, share: float) -> None:
     # Document c reads like cluster c and has a label of it and one of the next cluster.
-    truth = binary_csr(np.repeat(np.arange(CLUSTERS), 2), np.array([[c, (c + 1) % CLUSTERS] for c in range(CLUSTERS)]).ravel(), (CLUSTERS, LABELS))
+    truth = binary_csr(
+        np.repeat(np.arange(CLUSTERS), 2),
+        np.array([[c, (c + 1) % CLUSTERS] for c in range(CLUSTERS)]).ravel(),
+        (CLUSTERS, LABELS),
+    )
     clusters: I32 = (np.arange(LABELS) % CLUSTERS).astype(np.int32)
     batch = Batch(sparse=csr_array(np.eye(CLUSTERS, dtype=np.float32)))
     assert beam_recall(trained_with(cluster_model(clusters, beam), batch, truth))["shortlist recall"].value == share
@@ -134,8 +162,12 @@ def test_forms_of_game_are_those_of_the_tree_inside() -> None:
     plain: Any = gamed.base
     mixed = Gamed.build(plain, csr_array(block), GameSettings(mix=0.5, clusters="both"))
     for name, tree in (("plain", plain), ("GAME", gamed), ("mixed GAME", mixed)):
-        assert measured[f"P@1 {name}"].value == pytest.approx(yardstick.score(tree.rank(vectors, yardstick.depth))["P@1"]), name
-        inside = [set(np.flatnonzero(np.isin(plain.clusters, leaves)).tolist()) for leaves in tree.leaf_scores(vectors).ids]
+        assert measured[f"P@1 {name}"].value == pytest.approx(
+            yardstick.score(tree.rank(vectors, yardstick.depth))["P@1"]
+        ), name
+        inside = [
+            set(np.flatnonzero(np.isin(plain.clusters, leaves)).tolist()) for leaves in tree.leaf_scores(vectors).ids
+        ]
         own = [set(targets.indices[targets.indptr[row] : targets.indptr[row + 1]].tolist()) for row in range(DOCUMENTS)]
         expected = 100 * np.mean([len(found & wanted) / len(wanted) for found, wanted in zip(inside, own, strict=True)])
         assert measured[f"shortlist recall {name}"].value == pytest.approx(expected), name
@@ -156,7 +188,9 @@ def test_game_along_a_graph_without_edges_gains_nothing() -> None:
 
 def components(lengths: Any, names: tuple[str, ...] = ("text", "gale1", "free")) -> LabelComponents:
     counts = np.arange(1, len(lengths) + 1)
-    return LabelComponents(names, np.ones_like(lengths, dtype=np.float32), np.asarray(lengths, dtype=np.float32), counts.astype(np.int64))
+    return LabelComponents(
+        names, np.ones_like(lengths, dtype=np.float32), np.asarray(lengths, dtype=np.float32), counts.astype(np.int64)
+    )
 
 
 def trained_in(folder: Path) -> Any:
@@ -180,10 +214,17 @@ def test_mean_weights_are_those_of_the_most_frequent_and_the_rarest_bin(tmp_path
     # 20 labels of one document each and four of 20: five bins of 20 pairs, the four in bins of their own.
     counts = np.array([1] * 20 + [20] * 4, dtype=np.int64)
     weights = np.array([[0.5, 0.1, 0.4]] * 20 + [[0.0, 0.1, 0.9]] * 4, dtype=np.float32)
-    save_part(LabelComponents(("text", "gale1", "free"), weights, np.ones_like(weights), counts), tmp_path / "analysis" / "label_components")
+    save_part(
+        LabelComponents(("text", "gale1", "free"), weights, np.ones_like(weights), counts),
+        tmp_path / "analysis" / "label_components",
+    )
     measured = component_dominance(trained_in(tmp_path))
-    found = {name.removeprefix("weight of "): column.value for name, column in measured.items() if name.startswith("weight")}
-    assert found == pytest.approx({"refinement in head": 90, "refinement in tail": 40, "text and graph in head": 10, "text and graph in tail": 60})
+    found = {
+        name.removeprefix("weight of "): column.value for name, column in measured.items() if name.startswith("weight")
+    }
+    assert found == pytest.approx(
+        {"refinement in head": 90, "refinement in tail": 40, "text and graph in head": 10, "text and graph in tail": 60}
+    )
 
 
 def test_dominance_needs_both_kinds_of_components(tmp_path: Path) -> None:
@@ -199,14 +240,23 @@ def test_recall_of_planted_labels_counts_their_pairs_alone() -> None:
     truth = csr_array(np.array([[1, 0, 1], [1, 1, 0], [0, 0, 1]], dtype=np.float32))
     top = TopK(np.array([[2], [2], [0]], dtype=np.int32), np.ones((3, 1), dtype=np.float32))
     dataset = SimpleNamespace(labels=SimpleNamespace(uids=["a", "b", "planted0"]))
-    trained: Any = SimpleNamespace(world=SimpleNamespace(dataset=dataset, yardstick=yardstick_of(truth)), predictions=lambda: top)
+    trained: Any = SimpleNamespace(
+        world=SimpleNamespace(dataset=dataset, yardstick=yardstick_of(truth)), predictions=lambda: top
+    )
     measured = planted_recall(trained)
     assert measured["R@10 of planted"].value == pytest.approx(100 * 1 / 2)
     assert measured["R@10 of others"].value == 0
     assert measured["R@10 of others"].denominator.sum() == 3
 
 
-BORROWING: dict[str, Any] = {"documents": 600, "test_documents": 400, "labels": 120, "topics": 5, "graph_coverage": 0.0, "planted": 10}
+BORROWING: dict[str, Any] = {
+    "documents": 600,
+    "test_documents": 400,
+    "labels": 120,
+    "topics": 5,
+    "graph_coverage": 0.0,
+    "planted": 10,
+}
 
 
 @pytest.mark.parametrize("together", [True, False])
@@ -215,7 +265,12 @@ def test_planted_labels_share_no_word_with_documents_and_follow_their_partner(to
     planted = list(range(120, 130))
     assert [data.labels.uids[label] for label in planted] == [f"planted{n}" for n in range(10)]
     texts = [data.labels.fields["title"][label] for label in planted]
-    spoken = {word for split in (data.train, data.need_test()) for text in split.documents.fields["title"] for word in text.split()}
+    spoken = {
+        word
+        for split in (data.train, data.need_test())
+        for text in split.documents.fields["title"]
+        for word in text.split()
+    }
     assert not spoken & {word for text in texts for word in text.split()}
     train, test = data.train.targets, data.need_test().targets
     documents_of = train.T.tocsr()

@@ -16,8 +16,37 @@ ROOT = Path(longtail.__file__).parent
 
 # From top to bottom; a room may import rooms above it and itself (docs/architecture.md).
 ROOMS = [
-    *("errors", "config", "types", "compiled", "persistence", "metrics", "data", "features", "graph", "search", "engine", "nn", "training"),
-    *("recipes", "pipeline", "bundle", "predictor", "evaluation", "compare", "diagnosis", "packing", "export", "api", "demo", "serve", "report", "cli"),
+    *(
+        "errors",
+        "config",
+        "types",
+        "compiled",
+        "persistence",
+        "metrics",
+        "data",
+        "features",
+        "graph",
+        "search",
+        "engine",
+        "nn",
+        "training",
+    ),
+    *(
+        "recipes",
+        "pipeline",
+        "bundle",
+        "predictor",
+        "evaluation",
+        "compare",
+        "diagnosis",
+        "packing",
+        "export",
+        "api",
+        "demo",
+        "serve",
+        "report",
+        "cli",
+    ),
 ]
 
 TORCH_ROOMS = {"nn", "training", "recipes"}
@@ -33,11 +62,15 @@ def imported(tree: ast.AST) -> list[str]:
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names += [f"{node.module}.{alias.name}" for alias in node.names] if node.module == "longtail" else [node.module]
+            names += (
+                [f"{node.module}.{alias.name}" for alias in node.names] if node.module == "longtail" else [node.module]
+            )
     return names
 
 
-FILES = sorted(path for path in ROOT.rglob("*.py") if path.name not in ("__main__.py",) and path != ROOT / "__init__.py")
+FILES = sorted(
+    path for path in ROOT.rglob("*.py") if path.name not in ("__main__.py",) and path != ROOT / "__init__.py"
+)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
@@ -55,7 +88,10 @@ def test_imports_point_upwards(path: Path) -> None:
 
 
 def test_importing_is_light() -> None:
-    code = "import sys, longtail; assert not {'torch', 'numba', 'scipy', 'numpy', 'rich'} & set(sys.modules), sorted(sys.modules)"
+    code = (
+        "import sys, longtail; assert not {'torch', 'numba', 'scipy', 'numpy', 'rich'} & set(sys.modules), "
+        "sorted(sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -74,12 +110,16 @@ def test_public_names_exist() -> None:
 def test_idle_threads_do_not_spin_unless_the_user_says_so() -> None:
     code = "import os, longtail; print(os.environ['OMP_WAIT_POLICY'])"
     for given, expected in ((None, "PASSIVE"), ("ACTIVE", "ACTIVE")):
-        environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"} | ({"OMP_WAIT_POLICY": given} if given else {})
+        environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"} | (
+            {"OMP_WAIT_POLICY": given} if given else {}
+        )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
         assert done.stdout.strip() == expected
 
 
 def test_test_files_have_names_of_their_own() -> None:
-    """pytest imports them by their names: of two alike in different folders it collects one, and only where both are collected."""
+    """pytest imports them by their names: of two alike in different folders it collects one, and only where both are
+    collected.
+    """
     names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
     assert sorted(set(names)) == sorted(names)

@@ -20,16 +20,59 @@ SLOW = Path(__file__).with_name("slow_recipe.py")
 # Settings that make a recipe small enough to be trained several times in a test. A new recipe must be listed here.
 SMALL: dict[str, list[str]] = {
     "tiny": [],
-    "direct": ["encoder.width=16", "train.epochs=12", "train.text_every=3", "train.averaging=0.7", "train.completion=0.3", "ensemble.learners=2"],
-    "astec": ["surrogate.width=16", "surrogate.epochs=6", "classify.epochs=6", "reranker.enabled=true", "reranker.epochs=4", "ensemble.learners=2"],
-    "galaxc": ["astec.width=16", "astec.epochs=6", "surrogate.epochs=6", "surrogate.random=6", "surrogate.mask_target_edges=0.5", "classify.epochs=4"],
-    "gnnxml": ["matcher.width=16", "matcher.epochs=10", "matcher.validation=0.2", "matcher.fewest=0.3", "clusters.count=4", "ensemble.learners=2"],
-    "eclare": ["surrogate.width=16", "surrogate.epochs=6", "shortlist.epochs=4", "classify.epochs=6", "graph.head_documents=1000", "ensemble.learners=2"],
+    "direct": [
+        "encoder.width=16",
+        "train.epochs=12",
+        "train.text_every=3",
+        "train.averaging=0.7",
+        "train.completion=0.3",
+        "ensemble.learners=2",
+    ],
+    "astec": [
+        "surrogate.width=16",
+        "surrogate.epochs=6",
+        "classify.epochs=6",
+        "reranker.enabled=true",
+        "reranker.epochs=4",
+        "ensemble.learners=2",
+    ],
+    "galaxc": [
+        "astec.width=16",
+        "astec.epochs=6",
+        "surrogate.epochs=6",
+        "surrogate.random=6",
+        "surrogate.mask_target_edges=0.5",
+        "classify.epochs=4",
+    ],
+    "gnnxml": [
+        "matcher.width=16",
+        "matcher.epochs=10",
+        "matcher.validation=0.2",
+        "matcher.fewest=0.3",
+        "clusters.count=4",
+        "ensemble.learners=2",
+    ],
+    "eclare": [
+        "surrogate.width=16",
+        "surrogate.epochs=6",
+        "shortlist.epochs=4",
+        "classify.epochs=6",
+        "graph.head_documents=1000",
+        "ensemble.learners=2",
+    ],
     "ance": ["encoder.width=16", "train.epochs=8", "train.refresh=3", "train.mined=4"],
     "ngame": ["encoder.width=16", "train.epochs=8", "train.refresh=3", "classify.epochs=4", "classify.count=4"],
     "dexml": ["encoder.width=16", "train.epochs=8", "ensemble.learners=2"],
     "siamese": ["encoder.width=16", "train.epochs=8", "classify.epochs=4", "classify.count=4"],
-    "ramen": ["encoder.width=16", "train.epochs=12", "train.refresh=5", "regularise.warm_up=2", "regularise.every=3", "bandit.block=7", "base=ngame"],
+    "ramen": [
+        "encoder.width=16",
+        "train.epochs=12",
+        "train.refresh=5",
+        "regularise.warm_up=2",
+        "regularise.every=3",
+        "bandit.block=7",
+        "base=ngame",
+    ],
 }
 # Recipes that are trained on data with graphs.
 WITH_GRAPHS = {"ramen"}
@@ -39,7 +82,20 @@ def command(recipe: str, data: Path, run: Path) -> list[str]:
     if recipe == "slow":
         return [sys.executable, str(SLOW), str(data), str(run), "0.05"]
     settings = [part for assignment in SMALL[recipe] for part in ("--set", assignment)]
-    return [sys.executable, "-m", "longtail", "train", str(data), "--recipe", recipe, "--out", str(run), "--device", "cpu", *settings]
+    return [
+        sys.executable,
+        "-m",
+        "longtail",
+        "train",
+        str(data),
+        "--recipe",
+        recipe,
+        "--out",
+        str(run),
+        "--device",
+        "cpu",
+        *settings,
+    ]
 
 
 def content(bundle: Path) -> dict[str, bytes]:
@@ -51,13 +107,17 @@ def test_every_recipe_joins_this_test() -> None:
 
 
 @pytest.mark.parametrize("recipe", ["slow", *RECIPES])
-def test_killed_at_random_moments_and_resumed(recipe: str, planted_folder: Path, planted_graphs_folder: Path, tmp_path: Path) -> None:
+def test_killed_at_random_moments_and_resumed(
+    recipe: str, planted_folder: Path, planted_graphs_folder: Path, tmp_path: Path
+) -> None:
     data, started = planted_graphs_folder if recipe in WITH_GRAPHS else planted_folder, time.monotonic()
     subprocess.run(command(recipe, data, tmp_path / "whole"), check=True, capture_output=True)
     duration = time.monotonic() - started
     moments, kills = random.Random(recipe), 0
     while kills < KILLS:
-        process = subprocess.Popen(command(recipe, data, tmp_path / "killed"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        process = subprocess.Popen(
+            command(recipe, data, tmp_path / "killed"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
         try:
             process.wait(timeout=duration * moments.uniform(0.2, 0.9))
         except subprocess.TimeoutExpired:

@@ -1,4 +1,6 @@
-"""Graph networks with linked test documents: the layers, the linker, and that true links help where anchors tell labels apart."""
+"""Graph networks with linked test documents: the layers, the linker, and that true links help where anchors tell
+labels apart.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,15 @@ from longtail.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-WORLD = {"documents": 300, "test_documents": 400, "labels": 60, "topics": 6, "graph_coverage": 1.0, "noise_edges": 0.0, "token_dropout": 0.7}
+WORLD = {
+    "documents": 300,
+    "test_documents": 400,
+    "labels": 60,
+    "topics": 6,
+    "graph_coverage": 1.0,
+    "noise_edges": 0.0,
+    "token_dropout": 0.7,
+}
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +82,12 @@ def test_true_links_help_and_bins_sum_to_what_is_missed(ance: Any) -> None:
     oracle, linked, own = (measure(ance) for measure in (networks.sage_oracle, networks.sage_linked, networks.missed))
     assert oracle["FN@10"].value < linked["FN@10"].value - 1
     for columns in (oracle, linked, own):
-        assert sum(c.value for name, c in columns.items() if name.startswith("FN@10 [")) == pytest.approx(columns["FN@10"].value)
-    np.testing.assert_array_equal(own["P@1"].numerator > 0, ance.world.yardstick.measure(ance.predictions()).numerators[:, 0] > 0)
+        assert sum(c.value for name, c in columns.items() if name.startswith("FN@10 [")) == pytest.approx(
+            columns["FN@10"].value
+        )
+    np.testing.assert_array_equal(
+        own["P@1"].numerator > 0, ance.world.yardstick.measure(ance.predictions()).numerators[:, 0] > 0
+    )
     assert networks.gcn_unlinked(ance)["P@1"].value > 5
     assert {m.__name__ for m in (networks.gcn_linked, networks.sage_oracle)} == {"gcn_linked", "sage_oracle"}
 
@@ -87,7 +101,10 @@ def test_worlds_without_graphs_are_refused(ance: Any) -> None:
 
 def test_the_tail_is_compared_with_its_nearest_rival() -> None:
     def columns(head: float, middle: float, tail: float) -> Any:
-        return {f"FN@10 [{name}]": Column(np.array([value, value]), np.ones(2)) for name, value in (("1", head), ("2", middle), ("3", tail))}
+        return {
+            f"FN@10 [{name}]": Column(np.array([value, value]), np.ones(2))
+            for name, value in (("1", head), ("2", middle), ("3", tail))
+        }
 
     tail, other, rival = networks.tail_gains_most([columns(0.1, 0.1, 0.1)], [columns(0.1, 0.3, 0.6)])
     assert rival == "FN@10 [2]"

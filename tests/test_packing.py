@@ -72,7 +72,9 @@ def test_it_ranks_as_before_alone_and_in_batches(run: Path, packed: Path, plante
 
 def test_sizes_are_those_of_the_files(run: Path, packed: Path) -> None:
     for folder in (run / "bundle", packed):
-        assert sum(bytes_by_part(folder).values()) == sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        assert sum(bytes_by_part(folder).values()) == sum(
+            path.stat().st_size for path in folder.rglob("*") if path.is_file()
+        )
     before, after = bytes_by_part(run), bytes_by_part(packed)
     assert {"labels", "featurizer", "ranker/encoder", "ranker/index", "config.toml"} <= before.keys()
     assert after["ranker/encoder"] < 0.35 * before["ranker/encoder"]
@@ -81,7 +83,12 @@ def test_sizes_are_those_of_the_files(run: Path, packed: Path) -> None:
 
 def test_the_manifest_says_what_it_was_made_from(run: Path, packed: Path) -> None:
     before, after = Predictor.open(run).bundle.manifest, Predictor.open(packed).bundle.manifest
-    assert after["packed"] == {"dtype": "int8", "features": 0, "search": {"kind": "exact"}, "from": before["manifest_sha256"]}
+    assert after["packed"] == {
+        "dtype": "int8",
+        "features": 0,
+        "search": {"kind": "exact"},
+        "from": before["manifest_sha256"],
+    }
     assert (after["recipe"], after["data"], after["seed"]) == (before["recipe"], before["data"], before["seed"])
     assert (packed / "config.toml").read_bytes() == (run / "bundle" / "config.toml").read_bytes()
 
@@ -95,7 +102,8 @@ def test_packing_twice_gives_equal_bytes(run: Path, packed: Path, tmp_path: Path
 
 def test_opening_and_predicting_imports_no_torch_and_maps_memory(packed: Path) -> None:
     code = (
-        f"import sys, numpy, longtail; model = longtail.Predictor.open({str(packed)!r}); rows = model.bundle.ranker.index.rows.values\n"
+        f"import sys, numpy, longtail; model = longtail.Predictor.open({str(packed)!r}); rows = "
+        "model.bundle.ranker.index.rows.values\n"
         "while rows.base is not None and not isinstance(rows, numpy.memmap): rows = rows.base\n"
         "assert isinstance(rows, numpy.memmap)\n"
         "print(model.predict(['owl'], k=1)[0][0].label); assert 'torch' not in sys.modules"
@@ -134,7 +142,9 @@ def test_words_of_four_bits_leave_labels_at_eight(run: Path, packed: Path, tmp_p
     assert 2 * small.encoder.table.values.nbytes == bytes_.encoder.table.values.nbytes
     np.testing.assert_array_equal(small.index.rows.values, bytes_.index.rows.values)
     asked = ["owl", "a barn owl at night"]
-    assert [row[0].label for row in Predictor.open(tmp_path / "small").predict(asked)] == [row[0].label for row in Predictor.open(run).predict(asked)]
+    assert [row[0].label for row in Predictor.open(tmp_path / "small").predict(asked)] == [
+        row[0].label for row in Predictor.open(run).predict(asked)
+    ]
 
 
 def test_vectors_of_zeros_are_dropped() -> None:
@@ -168,7 +178,9 @@ def test_refusals(run: Path, packed: Path, tiny_run: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("kind", ["sketch", "tree", "hnsw"])
-def test_labels_can_be_searched_in_other_ways(run: Path, packed: Path, planted: Dataset, tmp_path: Path, kind: SearchKind) -> None:
+def test_labels_can_be_searched_in_other_ways(
+    run: Path, packed: Path, planted: Dataset, tmp_path: Path, kind: SearchKind
+) -> None:
     """Of twelve labels every way looks at all."""
     report = api.pack(run, tmp_path / "out", index=kind, data=planted)
     model, documents = Predictor.open(tmp_path / "out"), planted.need_test().documents
@@ -214,7 +226,10 @@ def test_a_longtail_that_knows_no_packed_rows_says_so(packed: Path) -> None:
 
 def test_the_command(run: Path, planted_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, report = tmp_path / "out", tmp_path / "report.json"
-    assert main(["pack", str(run), str(out), "--dtype", "float16", "--data", str(planted_folder), "--json", str(report)]) == 0
+    assert (
+        main(["pack", str(run), str(out), "--dtype", "float16", "--data", str(planted_folder), "--json", str(report)])
+        == 0
+    )
     shown = capsys.readouterr().out
     assert "ranker/encoder" in shown
     assert "PSP@5" in shown

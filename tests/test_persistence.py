@@ -15,7 +15,18 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from longtail.errors import BundleError, RunError
-from longtail.persistence import KINDS, State, StringTable, load_part, map_arrays, read_json, save_part, saved_again, write_arrays, written_aside
+from longtail.persistence import (
+    KINDS,
+    State,
+    StringTable,
+    load_part,
+    map_arrays,
+    read_json,
+    save_part,
+    saved_again,
+    write_arrays,
+    written_aside,
+)
 
 
 class Everything:
@@ -45,7 +56,9 @@ def example() -> Everything:
         "flags": np.array([True, False]),
         "sparse": csr_array(np.array([[0, 1.5, 0], [0, 0, 0], [2, 0, 3]], dtype=np.float32)),
     }
-    return Everything(State({"n": 3, "name": "ä"}, arrays, {"words": StringTable.of(["a", "", "ünï"]), "nothing": None}))
+    return Everything(
+        State({"n": 3, "name": "ä"}, arrays, {"words": StringTable.of(["a", "", "ünï"]), "nothing": None})
+    )
 
 
 def test_round_trip_is_bit_equal(tmp_path: Path) -> None:
@@ -139,10 +152,16 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     "no arrays": (lambda f: (f / "arrays.safetensors").unlink(), "missing"),
     "part.json cut": (lambda f: (f / "part.json").write_text('{"format"'), "not valid JSON"),
     "part.json a list": (lambda f: (f / "part.json").write_text("[]"), "not a part"),
-    "another format": (lambda f: (f / "part.json").write_text('{"format": 99, "kind": "strings"}'), "not a part of format"),
+    "another format": (
+        lambda f: (f / "part.json").write_text('{"format": 99, "kind": "strings"}'),
+        "not a part of format",
+    ),
     "unknown kind": (spoil_kind, "unknown kind 'os:system'"),
     "nested outside": (spoil_parts, "nested part is named"),
-    "arrays cut": (lambda f: (f / "arrays.safetensors").write_bytes((f / "arrays.safetensors").read_bytes()[:-8]), "says bytes"),
+    "arrays cut": (
+        lambda f: (f / "arrays.safetensors").write_bytes((f / "arrays.safetensors").read_bytes()[:-8]),
+        "says bytes",
+    ),
     "arrays garbage": (lambda f: (f / "arrays.safetensors").write_bytes(b"\xff" * 40), "longer than the file"),
     "arrays empty": (lambda f: (f / "arrays.safetensors").write_bytes(b""), "not a safetensors file"),
     "offsets wrong": (spoil_offsets, "says bytes"),

@@ -1,4 +1,6 @@
-"""The plain path of the benchmark is the oracle of the fast one: the same labels, whole or packed, alone or in a batch."""
+"""The plain path of the benchmark is the oracle of the fast one: the same labels, whole or packed, alone or in a
+batch.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +40,8 @@ def test_what_is_measured(bundles: list[Path]) -> None:
     assert found["bytes"] < sum(path.stat().st_size for path in bundles[2].rglob("*") if path.is_file())
     for name in ("single", f"batch_of_{BATCH}"):
         assert 0 < found[name]["least_ms"] <= found[name]["p50_ms"] <= found[name]["p99_ms"]
-        assert found[name]["times_faster_than_plain"] == pytest.approx(found[name]["plain_p50_ms"] / found[name]["p50_ms"])
+        assert found[name]["times_faster_than_plain"] == pytest.approx(
+            found[name]["plain_p50_ms"] / found[name]["p50_ms"]
+        )
     assert found["floor"]["bytes_of_rows"] == 300 * 64
     assert found["stages_single_ms"].keys() == {"features", "bag", "residual", "search", "names"}

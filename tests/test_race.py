@@ -67,7 +67,9 @@ def test_accuracy_is_that_of_the_yardstick(result: tuple[Path, list[str]], plant
         assert found[PEER]["minus direct"][metric]["mean"] == pytest.approx(popular[metric] - ours[metric])
 
 
-def test_the_table_and_the_command_name_no_folder_of_this_machine(result: tuple[Path, list[str]], planted_folder: Path) -> None:
+def test_the_table_and_the_command_name_no_folder_of_this_machine(
+    result: tuple[Path, list[str]], planted_folder: Path
+) -> None:
     folder, _ = result
     table, command = (folder / "race.md").read_text(), json.loads((folder / "race.json").read_text())["command"]
     assert f"| {PEER} |" in table
@@ -76,34 +78,76 @@ def test_the_table_and_the_command_name_no_folder_of_this_machine(result: tuple[
     assert str(folder) not in table
 
 
-def test_what_is_finished_is_not_trained_again(result: tuple[Path, list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_finished_is_not_trained_again(
+    result: tuple[Path, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
     folder, arguments = result
-    models = {path: path.stat().st_mtime_ns for path in (folder / "work").rglob("*") if path.is_file() and path.suffix not in (".log", ".jsonl")}
+    models = {
+        path: path.stat().st_mtime_ns
+        for path in (folder / "work").rglob("*")
+        if path.is_file() and path.suffix not in (".log", ".jsonl")
+    }
     assert main([*arguments[: arguments.index("--out")], "--out", str(folder / "again.json")]) == 0
     assert "missing.module:Peer: skipped, not installed" in capsys.readouterr().err
     now = {path: path.stat().st_mtime_ns for path in models}
     assert {path.name for path in models if now[path] != models[path]} <= {".lock", "config.toml"}
-    before, after = (json.loads((folder / name).read_text())["numbers"]["contestants"] for name in ("race.json", "again.json"))
+    before, after = (
+        json.loads((folder / name).read_text())["numbers"]["contestants"] for name in ("race.json", "again.json")
+    )
     assert all(before[name]["training_seconds"] == after[name]["training_seconds"] for name in before)
 
 
-def test_a_trained_model_takes_part_with_the_time_of_its_own_diary(planted_folder: Path, tiny_run: Path, tmp_path: Path) -> None:
-    options = ["--recipes", "", "--models", f"neighbours={tiny_run}", "--packed", "none", "--peers", "", "--singles", "2", "--batches", "1"]
-    assert main([str(planted_folder), *options, "--work", str(tmp_path / "work"), "--out", str(tmp_path / "race.json")]) == 0
+def test_a_trained_model_takes_part_with_the_time_of_its_own_diary(
+    planted_folder: Path, tiny_run: Path, tmp_path: Path
+) -> None:
+    options = [
+        "--recipes",
+        "",
+        "--models",
+        f"neighbours={tiny_run}",
+        "--packed",
+        "none",
+        "--peers",
+        "",
+        "--singles",
+        "2",
+        "--batches",
+        "1",
+    ]
+    assert (
+        main([str(planted_folder), *options, "--work", str(tmp_path / "work"), "--out", str(tmp_path / "race.json")])
+        == 0
+    )
     (one,) = contestants(tmp_path).values()
     events = [json.loads(line) for line in (tiny_run / "metrics.jsonl").read_text().splitlines()]
     assert one["training_seconds"] == pytest.approx(sum(e["seconds"] for e in events if e["event"] == "stage"))
 
 
-def test_a_peer_that_fails_is_an_error_with_its_last_words(planted_folder: Path, tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--recipes", "", "--models", f"neighbours={tiny_run}", "--packed", "none", "--peers", "tests.fake_peer:Broken"]
-    assert main([str(planted_folder), *options, "--work", str(tmp_path / "work"), "--out", str(tmp_path / "race.json")]) == 2
+def test_a_peer_that_fails_is_an_error_with_its_last_words(
+    planted_folder: Path, tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = [
+        "--recipes",
+        "",
+        "--models",
+        f"neighbours={tiny_run}",
+        "--packed",
+        "none",
+        "--peers",
+        "tests.fake_peer:Broken",
+    ]
+    assert (
+        main([str(planted_folder), *options, "--work", str(tmp_path / "work"), "--out", str(tmp_path / "race.json")])
+        == 2
+    )
     assert "this peer always fails" in capsys.readouterr().err
     assert not (tmp_path / "race.json").exists()
     assert not list((tmp_path / "work").glob("*/tests.fake_peer-Broken-????????/done.json"))
 
 
-def test_other_fields_than_the_model_reads_are_refused(planted_folder: Path, tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_fields_than_the_model_reads_are_refused(
+    planted_folder: Path, tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     options = ["--recipes", "", "--models", f"neighbours={tiny_run}", "--peers", "", "--work", str(tmp_path)]
     assert main([str(planted_folder), *options, "--fields", "body"]) == 2
     assert "no field 'body'" in capsys.readouterr().err
@@ -143,12 +187,30 @@ def test_every_peer_says_what_it_needs() -> None:
     assert all(made().NEEDS for made in SYSTEMS.values())
 
 
-def test_a_model_from_elsewhere_comes_with_its_record(planted_folder: Path, tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_from_elsewhere_comes_with_its_record(
+    planted_folder: Path, tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shutil.copytree(tiny_run / "bundle", tmp_path / "model" / "bundle")
     monkeypatch.setenv("LONGTAIL_COMMIT", "0123456789abcdef")
     write_record(tiny_run, tmp_path / "model")
-    options = ["--recipes", "", "--model", f"far={tmp_path / 'model'}", "--packed", "none", "--peers", "", "--singles", "2", "--batches", "1"]
-    assert main([str(planted_folder), *options, "--work", str(tmp_path / "work"), "--out", str(tmp_path / "race.json")]) == 0
+    options = [
+        "--recipes",
+        "",
+        "--model",
+        f"far={tmp_path / 'model'}",
+        "--packed",
+        "none",
+        "--peers",
+        "",
+        "--singles",
+        "2",
+        "--batches",
+        "1",
+    ]
+    assert (
+        main([str(planted_folder), *options, "--work", str(tmp_path / "work"), "--out", str(tmp_path / "race.json")])
+        == 0
+    )
     (one,) = contestants(tmp_path).values()
     assert one["trained_here"] is False
     assert one["training_seconds"] == diary_record(tiny_run)["training_seconds"]
@@ -185,7 +247,11 @@ def test_models_are_opened_when_all_processes_have_started(monkeypatch: pytest.M
 
         def ask(self, **request: Any) -> dict[str, Any]:
             asked.append((self.name, request["do"]))
-            return {"seconds": 0.1, "ms": [1.0] * len(request["texts"]) if request["do"] == "singles" else 1.0, "peak_mb": 1.0}
+            return {
+                "seconds": 0.1,
+                "ms": [1.0] * len(request["texts"]) if request["do"] == "singles" else 1.0,
+                "peak_mb": 1.0,
+            }
 
         def __enter__(self) -> Watched:
             return self

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 from benchmarks.claims.anchor_worlds import SECOND, UnseenLabels, augmented_world, two_sets_world
 from benchmarks.claims.entries import Variant
-from benchmarks.claims.ramen_measures import edges_told_apart, link_recall, paired_difference, time_ratio, unseen_ranking, weight_order
+from benchmarks.claims.ramen_measures import (
+    edges_told_apart,
+    link_recall,
+    paired_difference,
+    time_ratio,
+    unseen_ranking,
+    weight_order,
+)
 from benchmarks.claims.workshop import Workshop
 from benchmarks.claims.worlds import Crafted, Planted
 
@@ -35,8 +42,11 @@ def test_edges_and_links(workshop: Workshop) -> None:
     assert told["AUC by chance"] == pytest.approx(50, abs=8)
     planted: Any = trained.world.planted
     graph: Any = trained.world.dataset.graphs["anchors"]
-    # A few training documents may have been left out, so the share of true edges is not exactly that of the whole graph.
-    assert told["precision of all"] == pytest.approx(100 * (1 - planted.injected_documents.nnz / graph.documents.nnz), abs=2)
+    # A few training documents may have been left out, so the share of true edges is not exactly that of the whole
+    # graph.
+    assert told["precision of all"] == pytest.approx(
+        100 * (1 - planted.injected_documents.nnz / graph.documents.nnz), abs=2
+    )
     assert told["precision of kept"] > told["precision of all"]
     links = {name: column.value for name, column in link_recall(trained).items()}
     assert 0 < links["links R@10"] <= links["links R@100"] <= 100
@@ -94,5 +104,7 @@ def test_probes(workshop: Workshop, tmp_path: Path) -> None:
     assert len(numbers["seconds"]) == 5
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("benchmarks.claims.ramen_measures.SEEDS", 1)
-        found, sides = paired_difference(workshop, a=(ANCE, Crafted(augmented_world, KNOBS)), b=(ANCE, data), metric="P@1")
+        found, sides = paired_difference(
+            workshop, a=(ANCE, Crafted(augmented_world, KNOBS)), b=(ANCE, data), metric="P@1"
+        )
     assert found.value == pytest.approx(sides["a"][0] - sides["b"][0])

@@ -41,13 +41,18 @@ def test_a_shape_knows_directions_neighbours_and_scores() -> None:
     assert found["cosine 1"] > found["cosine 10"] > found["cosine 1000"]
     scores = queries @ rows.T
     assert 0.2 < found["in leaves"] <= 1
-    assert found["best 1"] == pytest.approx(((scores.max(axis=1) - scores.mean(axis=1)) / scores.std(axis=1)).mean(), rel=1e-4)
+    assert found["best 1"] == pytest.approx(
+        ((scores.max(axis=1) - scores.mean(axis=1)) / scores.std(axis=1)).mean(), rel=1e-4
+    )
 
 
 def test_main_directions_keep_products() -> None:
     rng = np.random.default_rng(0)
     flat = rng.standard_normal((300, 3)) @ rng.standard_normal((3, 20)) + rng.standard_normal(20)
-    rows, queries = (np.concatenate([part, rng.standard_normal((len(part), 1))], axis=1).astype(np.float32) for part in (flat, flat[:40]))
+    rows, queries = (
+        np.concatenate([part, rng.standard_normal((len(part), 1))], axis=1).astype(np.float32)
+        for part in (flat, flat[:40])
+    )
     narrow_rows, narrow_queries = in_main_directions(rows, queries, 4)
     assert narrow_rows.shape == (300, 5)
     np.testing.assert_allclose(narrow_queries @ narrow_rows.T, queries @ rows.T, rtol=1e-3, atol=1e-3)
@@ -62,8 +67,12 @@ def test_planted_rows_are_fitted_to_planted_rows() -> None:
     assert error < distance(target, planted_shape(1500, 64, start)) / 2
 
 
-def test_a_trained_model_gives_its_rows_and_what_documents_ask(planted_folder: Path, planted: Dataset, tmp_path: Path) -> None:
-    api.train(planted, tmp_path / "run", "direct", settings={"encoder": {"width": 16}, "train": {"epochs": 1}}, device="cpu")
+def test_a_trained_model_gives_its_rows_and_what_documents_ask(
+    planted_folder: Path, planted: Dataset, tmp_path: Path
+) -> None:
+    api.train(
+        planted, tmp_path / "run", "direct", settings={"encoder": {"width": 16}, "train": {"epochs": 1}}, device="cpu"
+    )
     rows, queries = trained(tmp_path / "run", planted_folder)
     assert rows.shape == (len(planted.labels), 17)
     assert queries.shape[1] == 17
@@ -93,7 +102,10 @@ def test_documents_are_near_labels() -> None:
 def test_exponents_are_slopes_in_logarithms() -> None:
     assert exponent({10: 5.0, 1000: 50.0}) == pytest.approx(0.5)
     numbers = {
-        str(labels): {"taken": {"single_p50_ms": labels**0.2, "batch_ms": labels**0.1}, "search": [{"kind": "exact", "single_ms": float(labels)}]}
+        str(labels): {
+            "taken": {"single_p50_ms": labels**0.2, "batch_ms": labels**0.1},
+            "search": [{"kind": "exact", "single_ms": float(labels)}],
+        }
         for labels in (10_000, 100_000, 1_000_000)
     }
     found = growth(numbers)["exponents"]
@@ -102,7 +114,9 @@ def test_exponents_are_slopes_in_logarithms() -> None:
 
 
 def test_the_plot_has_a_line_for_each_series() -> None:
-    plot = ElementTree.fromstring(log_log("a < b", "ms", {"one": {10: 0.5, 1000: 2.0}, "two & more": {10: 3.0, 1000: 4.0}}))
+    plot = ElementTree.fromstring(
+        log_log("a < b", "ms", {"one": {10: 0.5, 1000: 2.0}, "two & more": {10: 3.0, 1000: 4.0}})
+    )
     lines = [element for element in plot if element.tag.endswith("polyline")]
     assert len(lines) == 2
     (x0, y0), (x1, y1) = (tuple(map(float, point.split(","))) for point in lines[0].attrib["points"].split())
@@ -111,7 +125,10 @@ def test_the_plot_has_a_line_for_each_series() -> None:
 
 
 def test_the_command(tmp_path: Path) -> None:
-    assert main(["--sizes", "200,400", "--width", "64", "--out", str(tmp_path / "scaling.json"), "--work", str(tmp_path)]) == 0
+    assert (
+        main(["--sizes", "200,400", "--width", "64", "--out", str(tmp_path / "scaling.json"), "--work", str(tmp_path)])
+        == 0
+    )
     result = json.loads((tmp_path / "scaling.json").read_text())
     for labels in ("200", "400"):
         taken = result["numbers"]["sizes"][labels]["taken"]

@@ -22,10 +22,22 @@ def test_slices_are_of_training_documents(planted_graphs_folder: Path) -> None:
     assert not data.graphs
 
 
-def test_every_temperature_is_measured(planted_graphs_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_temperature_is_measured(
+    planted_graphs_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(benchmark, "TEMPERATURES", (0.1, 0.3))
-    monkeypatch.setattr(benchmark, "SETTINGS", ("encoder.width=8", "train.epochs=1", "classify.epochs=1", "features.subwords=none"))
-    main = [planted_graphs_folder.name, "--data", str(planted_graphs_folder.parent), "--documents", "60", "--json", str(tmp_path / "t.json")]
+    monkeypatch.setattr(
+        benchmark, "SETTINGS", ("encoder.width=8", "train.epochs=1", "classify.epochs=1", "features.subwords=none")
+    )
+    main = [
+        planted_graphs_folder.name,
+        "--data",
+        str(planted_graphs_folder.parent),
+        "--documents",
+        "60",
+        "--json",
+        str(tmp_path / "t.json"),
+    ]
     benchmark.main(main)
     found = json.loads((tmp_path / "t.json").read_text())["numbers"][planted_graphs_folder.name]
     assert {base: set(by) for base, by in found.items()} == {"dexml": {"0.1", "0.3"}, "siamese": {"0.1", "0.3"}}

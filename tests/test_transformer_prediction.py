@@ -20,7 +20,11 @@ def test_encoders_are_compared_with_the_first(tmp_path: Path) -> None:
     checkpoint = read_checkpoint(write_checkpoint(tmp_path / "c", [f"w{n}" for n in range(9)]))
     tokens = np.random.default_rng(0).integers(0, 12, (6, 5)).astype(np.int32)
     frozen = checkpoint.frozen
-    encoders = {"torch": benchmark.by_torch(checkpoint), "numpy": benchmark.by_numpy(frozen), "int8": benchmark.by_numpy(frozen.packed("int8"))}
+    encoders = {
+        "torch": benchmark.by_torch(checkpoint),
+        "numpy": benchmark.by_numpy(frozen),
+        "int8": benchmark.by_numpy(frozen.packed("int8")),
+    }
     seen: list[Any] = []
 
     def score(documents: F32, labels: F32) -> dict[str, float]:

@@ -1,4 +1,6 @@
-"""Warm start from end to end: the command that cuts data, files, training, evaluation beside the cold control, and asking with known labels."""
+"""Warm start from end to end: the command that cuts data, files, training, evaluation beside the cold control, and
+asking with known labels.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,14 @@ from longtail.types import Context
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-DATA = synthesise(SyntheticConfig(documents=400, test_documents=250, labels=60, topics=6, missing_rate=0.0, token_dropout=0.8), 0).dataset
-SETTINGS = {"astec": {"width": 16, "epochs": 5}, "surrogate": {"epochs": 5}, "features": {"subwords": "none", "pairs": False}}
+DATA = synthesise(
+    SyntheticConfig(documents=400, test_documents=250, labels=60, topics=6, missing_rate=0.0, token_dropout=0.8), 0
+).dataset
+SETTINGS = {
+    "astec": {"width": 16, "epochs": 5},
+    "surrogate": {"epochs": 5},
+    "features": {"subwords": "none", "pairs": False},
+}
 
 
 @pytest.fixture(scope="module")
@@ -113,10 +121,14 @@ def test_propensities_are_those_of_the_control(folder: Path) -> None:
     np.testing.assert_array_equal(warm.inverse_propensity, cold.inverse_propensity)
     counts = DATA.train.targets.sum(axis=0)
     masked = np.bincount(DATA.train.masked[:, 1], minlength=60) * 0
-    np.testing.assert_allclose(cold.inverse_propensity, inverse_propensities((counts - masked).astype(np.int64), 400, 0.55, 1.5))
+    np.testing.assert_allclose(
+        cold.inverse_propensity, inverse_propensities((counts - masked).astype(np.int64), 400, 0.55, 1.5)
+    )
 
 
-def test_warm_stands_beside_cold_on_the_same_documents(folder: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_warm_stands_beside_cold_on_the_same_documents(
+    folder: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["evaluate", str(run), str(folder / "warm"), "--json", str(tmp_path / "numbers.json")]) == 0
     shown = capsys.readouterr().out
     assert "galaxc, warm" in shown
@@ -168,16 +180,55 @@ def test_predict_with_known_labels(run: Path, tmp_path: Path, capsys: pytest.Cap
     model = Predictor.open(run)
     label, other = model.bundle.labels.uids[3], model.bundle.labels.uids[8]
     expected = model.predict(["some words"], k=4, known_labels=[[label, other]])[0]
-    assert main(["predict", str(run), "some words", "-k", "4", "--known", label, "--known", other, "--format", "jsonl"]) == 0
+    assert (
+        main(["predict", str(run), "some words", "-k", "4", "--known", label, "--known", other, "--format", "jsonl"])
+        == 0
+    )
     assert json.loads(capsys.readouterr().out)["labels"] == [p.label for p in expected]
-    lines = [{"title": "some words", "known": [label, other]}, {"title": "some words", "known": []}, {"title": "some words"}]
+    lines = [
+        {"title": "some words", "known": [label, other]},
+        {"title": "some words", "known": []},
+        {"title": "some words"},
+    ]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert main(["predict", str(run), "--input", str(tmp_path / "in.jsonl"), "--known-field", "known", "-k", "4", "--format", "jsonl"]) == 0
+    assert (
+        main(
+            [
+                "predict",
+                str(run),
+                "--input",
+                str(tmp_path / "in.jsonl"),
+                "--known-field",
+                "known",
+                "-k",
+                "4",
+                "--format",
+                "jsonl",
+            ]
+        )
+        == 0
+    )
     found = [json.loads(line)["labels"] for line in capsys.readouterr().out.splitlines()]
     assert found[0] == [p.label for p in expected]
     assert found[1] == found[2] == [p.label for p in model.predict(["some words"], k=4)[0]]
     (tmp_path / "in.csv").write_text(f"title,told\nsome words,{label}|{other}\nother words,\n")
-    assert main(["predict", str(run), "--input", str(tmp_path / "in.csv"), "--known-field", "told", "-k", "4", "--format", "jsonl"]) == 0
+    assert (
+        main(
+            [
+                "predict",
+                str(run),
+                "--input",
+                str(tmp_path / "in.csv"),
+                "--known-field",
+                "told",
+                "-k",
+                "4",
+                "--format",
+                "jsonl",
+            ]
+        )
+        == 0
+    )
     assert json.loads(capsys.readouterr().out.splitlines()[0])["labels"] == found[0]
 
 

@@ -1,4 +1,6 @@
-"""`benchmarks.warm_start` and `benchmarks.differences`: both arms on the same hidden labels, arms that are there are not trained again, differences add up."""
+"""`benchmarks.warm_start` and `benchmarks.differences`: both arms on the same hidden labels, arms that are there are
+not trained again, differences add up.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,14 @@ from longtail.evaluation import Yardstick
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-KNOBS: dict[str, Any] = {"documents": 400, "test_documents": 150, "labels": 60, "topics": 6, "missing_rate": 0.0, "graph_coverage": 0.0}
+KNOBS: dict[str, Any] = {
+    "documents": 400,
+    "test_documents": 150,
+    "labels": 60,
+    "topics": 6,
+    "missing_rate": 0.0,
+    "graph_coverage": 0.0,
+}
 SMALL = ("astec.width=8", "astec.epochs=1", "surrogate.epochs=1", "features.subwords=none", "features.pairs=false")
 
 
@@ -31,11 +40,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(monkeypatch: pytest.MonkeyPatch, folder: Path, *more: str) -> None:
     settings = [argument for setting in SMALL for argument in ("--set", setting)]
-    monkeypatch.setattr(sys, "argv", ["warm_start", str(folder / "data"), "--predictions", str(folder / "kept"), "--device", "cpu", *settings, *more])
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        [
+            "warm_start",
+            str(folder / "data"),
+            "--predictions",
+            str(folder / "kept"),
+            "--device",
+            "cpu",
+            *settings,
+            *more,
+        ],
+    )
     warm_start.main()
 
 
-def test_arms_and_their_differences(monkeypatch: pytest.MonkeyPatch, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_arms_and_their_differences(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run(monkeypatch, folder, "--arms", "cold")
     assert sorted(path.name for path in (folder / "kept").iterdir()) == ["cold.json", "cold.npz"]
     run(monkeypatch, folder, "--out", str(folder / "found.json"))
@@ -50,13 +74,17 @@ def test_arms_and_their_differences(monkeypatch: pytest.MonkeyPatch, folder: Pat
     assert numbers["warm"]["n_train"] > numbers["cold"]["n_train"] == 400
     test = cut(read(folder / "data"), 0).cold.need_test()
     answers = np.load(folder / "kept" / "cold.npz")["ids"]
-    assert not any(label in answers[row] for row, label in test.known.tolist()), "known labels are no answers of the cold arm either"
+    assert not any(label in answers[row] for row, label in test.known.tolist()), (
+        "known labels are no answers of the cold arm either"
+    )
 
 
 def test_models_beside_each_other(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     yardstick = Yardstick.of(read(folder / "data"))
     truth = yardstick.truth
-    first = np.array([row[0] if len(row) else -1 for row in np.split(truth.indices, truth.indptr[1:-1])], dtype=np.int32)[:, None]
+    first = np.array(
+        [row[0] if len(row) else -1 for row in np.split(truth.indices, truth.indptr[1:-1])], dtype=np.int32
+    )[:, None]
     scores = np.where(first >= 0, 1.0, -np.inf).astype(np.float32)
     for name, ids in (("right", first), ("wrong", np.full_like(first, -1))):
         np.savez(tmp_path / f"{name}.npz", ids=ids, scores=np.where(ids >= 0, scores, -np.inf).astype(np.float32))

@@ -1,4 +1,6 @@
-"""Zero shot from end to end, and the other analyses of RAMEN's paper: links, what is missed, and what the truth lacks."""
+"""Zero shot from end to end, and the other analyses of RAMEN's paper: links, what is missed, and what the truth
+lacks.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,18 @@ from longtail.evaluation import Yardstick, evaluate
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-SMALL = ["--set", "encoder.width=32", "--set", "train.epochs=8", "--set", "train.rate=0.02", "--set", "features.pairs=false", "--device", "cpu"]
+SMALL = [
+    "--set",
+    "encoder.width=32",
+    "--set",
+    "train.epochs=8",
+    "--set",
+    "train.rate=0.02",
+    "--set",
+    "features.pairs=false",
+    "--device",
+    "cpu",
+]
 
 
 @pytest.fixture(scope="module")
@@ -60,15 +73,21 @@ def test_the_command_writes_what_the_protocol_says(cut: Path, world: Path) -> No
     assert not set(read(cut / "train").labels.uids) & set(read(cut / "unseen").labels.uids)
 
 
-def test_unseen_labels_are_found_by_their_texts(cut: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unseen_labels_are_found_by_their_texts(
+    cut: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Words of a label that training never saw are in documents of training: the encoder puts both near."""
-    assert main(["evaluate", str(run), str(cut / "unseen"), "--labels-by-text", "--json", str(tmp_path / "u.json")]) == 0
+    assert (
+        main(["evaluate", str(run), str(cut / "unseen"), "--labels-by-text", "--json", str(tmp_path / "u.json")]) == 0
+    )
     unseen = json.loads((tmp_path / "u.json").read_text())
     labels = len(read(cut / "unseen").labels)
     assert unseen["P@1"] > 2 * 100 / labels
     model, everything = Predictor.open(run), read(cut / "generalised")
     known = evaluate(model, read(cut / "generalised"))
-    assert known["R@10"] < evaluate(model.with_labels(everything.labels), everything)["R@10"], "a model without the labels cannot find them"
+    assert known["R@10"] < evaluate(model.with_labels(everything.labels), everything)["R@10"], (
+        "a model without the labels cannot find them"
+    )
     capsys.readouterr()
 
 
@@ -80,11 +99,15 @@ def test_with_its_own_labels_nothing_changes(run: Path, cut: Path) -> None:
         assert [p.label for p in first] == [p.label for p in second]
         np.testing.assert_allclose([p.score for p in first], [p.score for p in second], atol=1e-5)
     np.testing.assert_array_equal(again.bundle.labels.counts, model.bundle.labels.counts)
-    mixed = model.with_labels(Items(["new", data.labels.uids[0]], {"title": ["the zebra", data.labels.fields["title"][0]]}))
+    mixed = model.with_labels(
+        Items(["new", data.labels.uids[0]], {"title": ["the zebra", data.labels.fields["title"][0]]})
+    )
     assert mixed.bundle.labels.counts.tolist() == [0, int(model.bundle.labels.counts[0])]
 
 
-def test_models_of_fixed_labels_refuse(run: Path, tiny_run: Path, planted_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_models_of_fixed_labels_refuse(
+    run: Path, tiny_run: Path, planted_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     error, hint = fails(capsys, "evaluate", str(tiny_run), str(planted_folder), "--labels-by-text")
     assert "knows only the labels of its training" in error
     assert "ance" in hint
@@ -106,7 +129,9 @@ def test_wrong_shares_are_refused(world: Path, tmp_path: Path, capsys: pytest.Ca
 
 
 def test_links_are_recalled_by_an_encoder_that_knows_the_words(planted_with_graphs: Dataset, tmp_path: Path) -> None:
-    recipe = api.make_recipe("dexml", assignments=["encoder.width=32", "train.epochs=8", "train.rate=0.02", "features.pairs=false"])
+    recipe = api.make_recipe(
+        "dexml", assignments=["encoder.width=32", "train.epochs=8", "train.rate=0.02", "features.pairs=false"]
+    )
     model = api.train(planted_with_graphs, tmp_path / "run", recipe, device="cpu")
     ranker: Any = model.bundle.ranker
     found = link_recall(ranker.encoder, model, planted_with_graphs, k=2)
@@ -154,9 +179,13 @@ def incomplete(planted_with_graphs: Dataset) -> tuple[Dataset, dict[str, Any]]:
     return with_digest(replace(planted_with_graphs, test=replace(test, targets=rest))), {"pairs": edges}
 
 
-def test_predictions_beyond_the_truth_are_told_from_wrong_ones(incomplete: tuple[Dataset, dict[str, Any]], tmp_path: Path) -> None:
+def test_predictions_beyond_the_truth_are_told_from_wrong_ones(
+    incomplete: tuple[Dataset, dict[str, Any]], tmp_path: Path
+) -> None:
     data, oracles = incomplete
-    recipe = api.make_recipe("dexml", assignments=["encoder.width=32", "train.epochs=8", "train.rate=0.02", "features.pairs=false"])
+    recipe = api.make_recipe(
+        "dexml", assignments=["encoder.width=32", "train.epochs=8", "train.rate=0.02", "features.pairs=false"]
+    )
     model, yardstick = api.train(data, tmp_path / "run", recipe, device="cpu"), Yardstick.of(data)
     reach = reachable_labels(data, oracles).toarray() > 0
     shares, pairs = unlisted(model, yardstick, oracles, k=2)
@@ -167,7 +196,9 @@ def test_predictions_beyond_the_truth_are_told_from_wrong_ones(incomplete: tuple
     assert all(reach[row, label] and not truth[row, label] for row, label in pairs)
 
 
-def test_the_command_shows_them_with_what_they_share(incomplete: tuple[Dataset, dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_shows_them_with_what_they_share(
+    incomplete: tuple[Dataset, dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data, oracles = incomplete
     folder, run = tmp_path / "data", tmp_path / "run"
     write(replace(data, graphs={"pairs": data.graphs["pairs"]}), folder, "lf")
@@ -180,5 +211,7 @@ def test_the_command_shows_them_with_what_they_share(incomplete: tuple[Dataset, 
     assert json.loads((tmp_path / "e.json").read_text())["unlisted"]["reached, of predictions in the truth"] > 50
 
 
-def test_data_without_graphs_has_nothing_to_reach(tiny_run: Path, planted_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_data_without_graphs_has_nothing_to_reach(
+    tiny_run: Path, planted_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert "has no graphs" in fails(capsys, "evaluate", str(tiny_run), str(planted_folder), "--unlisted", "1")[0]

@@ -1,7 +1,10 @@
-"""``python -m benchmarks.claims run [IDS ...]``, ``list``, ``table`` and ``merge FOLDERS ...``; from the repository root.
+"""``python -m benchmarks.claims run [IDS ...]``, ``list``, ``table`` and ``merge FOLDERS ...``; from the repository
+root.
 
-run A6 A8 --device cpu --workers 4 --threads 1    four processes train, each with one thread; this one judges (see `workers`)
-train A6 A8 --device cpu                          one such worker by itself: what `run` with the same --cache finds finished it does not train
+run A6 A8 --device cpu --workers 4 --threads 1    four processes train, each with one thread; this one judges (see
+                                                  `workers`)
+train A6 A8 --device cpu                          one such worker by itself: what `run` with the same --cache finds
+                                                  finished it does not train
 """
 
 from __future__ import annotations
@@ -35,17 +38,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(prog="python -m benchmarks.claims", description="Decide the claims of the papers by experiment.")
+    top = argparse.ArgumentParser(
+        prog="python -m benchmarks.claims", description="Decide the claims of the papers by experiment."
+    )
     commands = top.add_subparsers(required=True)
 
-    run = commands.add_parser("run", help="train what is needed and write verdicts; the same command goes on where it was interrupted")
+    run = commands.add_parser(
+        "run", help="train what is needed and write verdicts; the same command goes on where it was interrupted"
+    )
     trainings_options(run)
-    run.add_argument("--out", type=Path, default=RESULTS, help="folder of the verdicts, one JSON file per paper (default: %(default)s)")
-    run.add_argument("--workers", type=int, default=1, help="processes that train at the same time (default: %(default)s, this one)")
-    run.add_argument("--threads", type=int, help="of each worker (default: 1); one worker with threads of its own is a process of its own")
+    run.add_argument(
+        "--out",
+        type=Path,
+        default=RESULTS,
+        help="folder of the verdicts, one JSON file per paper (default: %(default)s)",
+    )
+    run.add_argument(
+        "--workers", type=int, default=1, help="processes that train at the same time (default: %(default)s, this one)"
+    )
+    run.add_argument(
+        "--threads",
+        type=int,
+        help="of each worker (default: 1); one worker with threads of its own is a process of its own",
+    )
     run.set_defaults(action=run_claims)
 
-    train = commands.add_parser("train", help="train what the claims need and judge nothing; several such processes can share a cache")
+    train = commands.add_parser(
+        "train", help="train what the claims need and judge nothing; several such processes can share a cache"
+    )
     trainings_options(train)
     train.set_defaults(action=train_claims)
 
@@ -66,14 +86,23 @@ def parser() -> argparse.ArgumentParser:
 
 def trainings_options(command: argparse.ArgumentParser) -> None:
     """Options that say what is trained, and where; `worker_options` hands them on."""
-    command.add_argument("ids", nargs="*", metavar="ID", help="claims, e.g. A6 (all of it), A6@ (on planted data) or A6@debian-related; all by default")
+    command.add_argument(
+        "ids",
+        nargs="*",
+        metavar="ID",
+        help="claims, e.g. A6 (all of it), A6@ (on planted data) or A6@debian-related; all by default",
+    )
     command.add_argument("--paper", choices=list(PAPERS), help="only claims of this paper")
     command.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
-    command.add_argument("--max-minutes", type=float, help="begin no training after so many minutes; 0 judges only what is trained")
+    command.add_argument(
+        "--max-minutes", type=float, help="begin no training after so many minutes; 0 judges only what is trained"
+    )
     command.add_argument("--data", type=Path, help="folder that holds the real data sets")
     command.add_argument("--cache", type=Path, default=CACHE, help="folder of the trainings (default: %(default)s)")
     command.add_argument("--seeds", type=int, help="other than what the claims say; fewer than 3 never give a verdict")
-    command.add_argument("--first-seed", type=int, default=0, help="to repeat a claim with fresh seeds (default: %(default)s)")
+    command.add_argument(
+        "--first-seed", type=int, default=0, help="to repeat a claim with fresh seeds (default: %(default)s)"
+    )
 
 
 def worker_options(options: argparse.Namespace) -> dict[str, object]:
@@ -111,27 +140,39 @@ def run_claims(options: argparse.Namespace, arguments: list[str]) -> int:
             else:
                 results.update(options.out / f"{paper}.json", paper, [{**record, **where}])
                 say(results.summary(record))
-    say(f"{workshop.trainings_made} trainings made{' beside those of workers' if count else ''}; verdicts in {options.out}")
+    say(
+        f"{workshop.trainings_made} trainings made{' beside those of workers' if count else ''}; verdicts in "
+        f"{options.out}"
+    )
     for line in missing:
         say(f"missing: {line}")
     return MISSING if missing else COMPLETE
 
 
 def workers_of(options: argparse.Namespace) -> int:
-    """How many processes to start: none where one does everything. Its threads cannot be chosen any more; those of a process to come can."""
+    """How many processes to start: none where one does everything. Its threads cannot be chosen any more; those of a
+    process to come can.
+    """
     if options.workers < 1 or (options.threads is not None and options.threads < 1):
-        raise ConfigError(f"--workers {options.workers} --threads {options.threads}: expected 1 or more", "leave them out for one process")
+        raise ConfigError(
+            f"--workers {options.workers} --threads {options.threads}: expected 1 or more",
+            "leave them out for one process",
+        )
     return 0 if options.workers == 1 and options.threads is None else int(options.workers)
 
 
 def train_claims(options: argparse.Namespace, arguments: list[str]) -> int:
     workshop = workshop_of(options)
-    failed = workers.train_all([claim for _, claim in workers.in_order(pairs(options))], workshop, options.seeds, options.first_seed)
+    failed = workers.train_all(
+        [claim for _, claim in workers.in_order(pairs(options))], workshop, options.seeds, options.first_seed
+    )
     return MISSING if failed or workshop.is_over else COMPLETE
 
 
 def recorded_command(arguments: Sequence[str]) -> str:
-    """The command without what changes no verdict: the folders it used, whose paths are those of one machine, and its limit of time."""
+    """The command without what changes no verdict: the folders it used, whose paths are those of one machine, and its
+    limit of time.
+    """
     kept = list(arguments)
     without = ("--cache", "--out", "--max-minutes")
     for option in without:
@@ -143,7 +184,10 @@ def recorded_command(arguments: Sequence[str]) -> str:
 
 
 def remaining(claim: Claim, workshop: Workshop, seeds: range) -> str:
-    needed = {workshop.folder(t.variant, t.data, t.seed): workshop.is_trained(t.variant, t.data, t.seed) for t in runner.trainings(claim, seeds)}
+    needed = {
+        workshop.folder(t.variant, t.data, t.seed): workshop.is_trained(t.variant, t.data, t.seed)
+        for t in runner.trainings(claim, seeds)
+    }
     return f"{sum(not done for done in needed.values())} of {len(needed)} trainings to do"
 
 
@@ -151,7 +195,10 @@ def list_claims(options: argparse.Namespace, arguments: list[str]) -> int:
     for paper, claims in chosen_claims([], options.paper).items():
         for claim in claims:
             data = claim.data.describe() if claim.data is not None else "no data"
-            say(f"{paper:<10} {claim.id:<22} {len(claim.variants)} variants x {claim.seeds} seeds, {data}: {claim.sentence}")
+            say(
+                f"{paper:<10} {claim.id:<22} {len(claim.variants)} variants x {claim.seeds} seeds, {data}: "
+                f"{claim.sentence}"
+            )
     return COMPLETE
 
 

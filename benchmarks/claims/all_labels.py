@@ -1,4 +1,6 @@
-"""What a trained model ranks where nothing is left out beforehand: its own scores of all labels, without a shortlist."""
+"""What a trained model ranks where nothing is left out beforehand: its own scores of all labels, without a
+shortlist.
+"""
 
 from __future__ import annotations
 
@@ -52,11 +54,19 @@ def exhaustive(ranker: Any) -> Any:
         case Ensemble():
             return replace(ranker, members=tuple(exhaustive(member) for member in ranker.members))
         case _:
-            raise ConfigError(f"a {type(ranker).__name__} cannot be asked for all labels", "measure a model of a recipe that shortlists labels")
+            raise ConfigError(
+                f"a {type(ranker).__name__} cannot be asked for all labels",
+                "measure a model of a recipe that shortlists labels",
+            )
 
 
 def every_cluster(beam: ClusterBeam) -> ClusterBeam:
     return ClusterBeam(
-        beam.heads, beam.clusters, beam.graph, beam=beam.n_clusters, game_mix=beam.game_mix, game_transpose=beam.game_transpose,
+        beam.heads,
+        beam.clusters,
+        beam.graph,
+        beam=beam.n_clusters,
+        game_mix=beam.game_mix,
+        game_transpose=beam.game_transpose,
         make_index=lambda heads: ExactIndex(heads, "dot"),
-    )  # fmt: skip
+    )

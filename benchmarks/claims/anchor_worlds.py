@@ -1,4 +1,6 @@
-"""Planted worlds for RAMEN: with a second set of anchors that says nothing, with labels spread along a graph, and with labels that training never sees."""
+"""Planted worlds for RAMEN: with a second set of anchors that says nothing, with labels spread along a graph, and
+with labels that training never sees.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ SECOND = "second"
 
 
 def two_sets_world(seed: int, *, junk: bool = True, **knobs: Any) -> Dataset:
-    """The small synthetic world with a second set of anchors (`SECOND`): the first one's edges. junk: of other items, drawn at random."""
+    """The small synthetic world with a second set of anchors (`SECOND`): the first one's edges. junk: of other items,
+    drawn at random.
+    """
     made, rng = _made(seed, knobs), np.random.default_rng([seed, 0x2A])
     first = made.dataset.graphs["anchors"]
 
@@ -34,7 +38,9 @@ def two_sets_world(seed: int, *, junk: bool = True, **knobs: Any) -> Dataset:
 
 
 def augmented_world(seed: int, **knobs: Any) -> Dataset:
-    """The small synthetic world where a training document also has every label it shares an anchor with. Paper: RAMEN Table 5 (AugGT)."""
+    """The small synthetic world where a training document also has every label it shares an anchor with. Paper: RAMEN
+    Table 5 (AugGT).
+    """
     made = _made(seed, knobs).dataset
     graph: Graph = made.graphs["anchors"]
     assert graph.documents is not None
@@ -46,7 +52,9 @@ def augmented_world(seed: int, **knobs: Any) -> Dataset:
 
 @dataclass(frozen=True)
 class UnseenLabels:
-    """Training on a part of the labels of a synthetic world, measured on the others alone (spec 06 section 8, strict)."""
+    """Training on a part of the labels of a synthetic world, measured on the others alone (spec 06 section 8,
+    strict).
+    """
 
     shared: ClassVar[bool] = False
 

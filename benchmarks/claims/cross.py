@@ -28,10 +28,16 @@ POPULAR, NEAREST = "most frequent labels", "TF-IDF nearest neighbours"
 
 
 def baseline_ranking(trained: Trained) -> Columns:
-    """Every metric of the rankings that need no training, on the data of a trained variant, e.g. ``most frequent labels P@1``."""
+    """Every metric of the rankings that need no training, on the data of a trained variant, e.g. ``most frequent
+    labels P@1``.
+    """
     yardstick = trained.world.yardstick
     tops = baselines(trained.world.dataset, yardstick)
-    return {f"{name} {metric}": column for name, top in tops.items() for metric, column in columns_of(yardstick.measure(top)).items()}
+    return {
+        f"{name} {metric}": column
+        for name, top in tops.items()
+        for metric, column in columns_of(yardstick.measure(top)).items()
+    }
 
 
 def above(method: str, baseline: str) -> Difference:
@@ -40,7 +46,14 @@ def above(method: str, baseline: str) -> Difference:
 
 def on_real_data(claim: Claim, name: str) -> Claim:
     """With the defaults of the recipes; the planted world holds the control."""
-    return replace(claim, id=f"{claim.id}@{name}", variants={key: Variant(key) for key in claim.variants}, data=Folder(name), controls=(), note="Control: X1.")
+    return replace(
+        claim,
+        id=f"{claim.id}@{name}",
+        variants={key: Variant(key) for key in claim.variants},
+        data=Folder(name),
+        controls=(),
+        note="Control: X1.",
+    )
 
 
 LABEL_TEXT = Claim(
@@ -51,7 +64,11 @@ LABEL_TEXT = Claim(
     data=Planted("small", WORLD),
     all_of=tuple(difference(name, "astec", "PSP@5") for name in ("eclare", "galaxc")),
     controls=tuple(
-        Control("what there is to learn: text is noise, no label is more frequent", difference(name, "astec", "PSP@5"), data=NOTHING)
+        Control(
+            "what there is to learn: text is noise, no label is more frequent",
+            difference(name, "astec", "PSP@5"),
+            data=NOTHING,
+        )
         for name in ("eclare", "galaxc")
     ),
     also=tuple(difference(name, "astec", metric) for name in ("eclare", "galaxc") for metric in ("P@1", "PSP@1")),
@@ -68,7 +85,13 @@ CLAIMS: tuple[Claim, ...] = (
         variants=METHODS,
         data=Planted("small", WORLD),
         all_of=tuple(above(method, baseline) for method in METHODS for baseline in (POPULAR, NEAREST)),
-        controls=(Control("what there is to learn: text is noise, no label is more frequent", above("astec", NEAREST), data=NOTHING),),
+        controls=(
+            Control(
+                "what there is to learn: text is noise, no label is more frequent",
+                above("astec", NEAREST),
+                data=NOTHING,
+            ),
+        ),
         note="Titles alone, for which GNN-XML is not made.",
     ),
     Claim(
@@ -78,14 +101,21 @@ CLAIMS: tuple[Claim, ...] = (
         variants=METHODS,
         data=Planted("small", WORLD),
         all_of=tuple(Difference(Value(method, "P@1"), Value(method, "P@1", all_labels), -1.0) for method in METHODS),
-        controls=(Control("the shortlist: one label is left of it", Difference(Value("astec", "P@5", one_label), Value("astec", "P@5", all_labels), -1.0)),),
+        controls=(
+            Control(
+                "the shortlist: one label is left of it",
+                Difference(Value("astec", "P@5", one_label), Value("astec", "P@5", all_labels), -1.0),
+            ),
+        ),
         also=tuple(Difference(Value(method, "P@5"), Value(method, "P@5", all_labels)) for method in METHODS),
-        note="The default recipe compares every label, so its difference is 0 by construction. ECLARE: every cluster is looked into.",
+        note="The default recipe compares every label, so its difference is 0 by construction. ECLARE: every "
+        "cluster is looked into.",
     ),
     Claim(
         id="X4",
         section="all papers",
-        sentence="How long each method trains, in seconds per stage; hardware decides, so it is reported and not judged.",
+        sentence="How long each method trains, in seconds per stage; hardware decides, so it is reported and not "
+        "judged.",
         variants=METHODS,
         data=Planted("small", WORLD),
         note="See `trainings` of the record; in the order of their sums.",

@@ -1,4 +1,6 @@
-"""A planted world of dense vectors, as an image encoder might give them: what tells labels apart is a small part of the variance."""
+"""A planted world of dense vectors, as an image encoder might give them: what tells labels apart is a small part of
+the variance.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,14 @@ LATENT = 64  # numbers that describe a label
 NUISANCE = 64  # directions that have nothing to do with labels
 
 
-def dense_world(seed: int, *, informativeness: float = 1.0, nuisance: float = 2.0, noise: float = 0.3, **knobs: Any) -> Dataset:
+def dense_world(
+    seed: int, *, informativeness: float = 1.0, nuisance: float = 2.0, noise: float = 0.3, **knobs: Any
+) -> Dataset:
     """Documents of the synthetic world of `knobs` as (n, 512) vectors in place of texts.
 
     A document's vector is a fixed random map of the sum of its labels' latent vectors (times `informativeness`) and of
-    nuisance variables (times `nuisance`), squashed, with noise on top. Nearest neighbours are led astray by the nuisance;
-    a learned projection can leave it out. With informativeness 0 the vectors know nothing of the labels.
+    nuisance variables (times `nuisance`), squashed, with noise on top. Nearest neighbours are led astray by the
+    nuisance; a learned projection can leave it out. With informativeness 0 the vectors know nothing of the labels.
     """
     made: Synthetic = synthesise(SyntheticConfig(**knobs), seed)
     rng = np.random.default_rng([seed, 0xDE5E])
@@ -36,7 +40,10 @@ def dense_world(seed: int, *, informativeness: float = 1.0, nuisance: float = 2.
 
     data = made.dataset
     test = data.need_test()
-    sides = [_with_vectors(split, vectors(truth)) for split, truth in ((data.train, made.complete_train), (test, made.complete_test))]
+    sides = [
+        _with_vectors(split, vectors(truth))
+        for split, truth in ((data.train, made.complete_train), (test, made.complete_test))
+    ]
     return with_digest(Dataset("synthetic", Items(data.labels.uids), sides[0], sides[1]))
 
 

@@ -1,8 +1,9 @@
 """Claims of ECLARE (spec 07 section 2), as experiments on planted worlds.
 
-`LEAN` is the recipe with narrow vectors; `WORLD` is one in which labels of a family go together and rare labels go unrecorded. Both
-were chosen for their time and for P@1 of the whole model on a world of another seed, before any variant was trained. Variants are
-the recipe's own (`VARIANTS`); margins are the spec's. Where the spec names no metric for an ablation it is PSP@1, as for E8.
+`LEAN` is the recipe with narrow vectors; `WORLD` is one in which labels of a family go together and rare labels go
+unrecorded. Both were chosen for their time and for P@1 of the whole model on a world of another seed, before any
+variant was trained. Variants are the recipe's own (`VARIANTS`); margins are the spec's. Where the spec names no
+metric for an ablation it is PSP@1, as for E8.
 """
 
 from __future__ import annotations
@@ -22,9 +23,14 @@ from longtail.recipes.eclare import VARIANTS
 LEAN = Variant("eclare", (*WORDS_ALONE, "surrogate.width=128"))
 # Many test documents, as they cost nothing and differences between variants are small.
 WORLD = {
-    "documents": 3_000, "test_documents": 8_000, "labels": 750, "topics": 15,
-    "text_informativeness": 0.6, "token_dropout": 0.6, "graph_coverage": 0.0,
-}  # fmt: skip
+    "documents": 3_000,
+    "test_documents": 8_000,
+    "labels": 750,
+    "topics": 15,
+    "text_informativeness": 0.6,
+    "token_dropout": 0.6,
+    "graph_coverage": 0.0,
+}
 INDEPENDENT = {**WORLD, "independent_labels": True}
 # Recorded apart, labels have no neighbours: GALE falls away, whatever its kind and order.
 APART = Crafted(single_label_world, WORLD)
@@ -50,17 +56,22 @@ CLUSTERS = ASTEC.changed("shortlist.structures=clusters")
 
 def game_gain(metric: str, margin: float = 0.0, form: str = "GAME") -> Difference:
     """What GAME adds to the tree."""
-    return Difference(Value("tree", f"{metric} {form}", game_forms), Value("tree", f"{metric} plain", game_forms), margin)
+    return Difference(
+        Value("tree", f"{metric} {form}", game_forms), Value("tree", f"{metric} plain", game_forms), margin
+    )
 
 
 ABLATION = Claim(
     id="E8",
     section="ECLARE Table 5",
-    sentence="No graph, no label text, no free vectors, a sum for attention, co-occurrence for walks and Perron's normalisation do not raise PSP@1; "
+    sentence="No graph, no label text, no free vectors, a sum for attention, co-occurrence for walks and Perron's "
+    "normalisation do not raise PSP@1; "
     "without graph or free vectors it falls.",
     variants=variants(*ABLATIONS),
     data=Planted("small", WORLD),
-    all_of=tuple(difference(name, "full", "PSP@1", 0.0 if name in WORSE_WITHOUT else 0.1, "below") for name in ABLATIONS),
+    all_of=tuple(
+        difference(name, "full", "PSP@1", 0.0 if name in WORSE_WITHOUT else 0.1, "below") for name in ABLATIONS
+    ),
     controls=(
         Control(
             "the correlation: labels of a document are drawn independently",
@@ -74,14 +85,19 @@ ABLATION = Claim(
         difference("NoGraph", "full", "R@100"),
         difference("NoGraph", "full", "shortlist recall", by=beam_recall),
     ),
-    note="The paper's differences of PSP@1 on 131K labels: NoGraph -3.1, NoLTE -1.2, NoRefine -5.4, SUM -2.1, Cooc -0.7, PN -1.1.",
+    note="The paper's differences of PSP@1 on 131K labels: NoGraph -3.1, NoLTE -1.2, NoRefine -5.4, SUM -2.1, Cooc "
+    "-0.7, PN -1.1.",
 )
 
 
 def on_real_data(name: str) -> Claim:
     """E8 on a real data set; the planted world holds the control."""
     return replace(
-        ABLATION, id=f"E8@{name}", data=Folder(name), controls=(), note="As E8 with vectors of 128 numbers and words alone, for its time. Control: see E8."
+        ABLATION,
+        id=f"E8@{name}",
+        data=Folder(name),
+        controls=(),
+        note="As E8 with vectors of 128 numbers and words alone, for its time. Control: see E8.",
     )
 
 
@@ -89,7 +105,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         id="E5",
         section="ECLARE Table 7",
-        sentence="Clusters by graph-augmented centroids lose less mutual information than those by plain centroids, and these less than random ones.",
+        sentence="Clusters by graph-augmented centroids lose less mutual information than those by plain centroids, "
+        "and these less than random ones.",
         variants=variants("NoGraph"),
         data=Planted("small", WORLD, truth="complete"),
         all_of=tuple(
@@ -97,7 +114,12 @@ CLAIMS: tuple[Claim, ...] = (
             for side in ("", "training ")
             for check in (
                 difference("full", "NoGraph", f"{side}LMI", 0.0, "below", cluster_loss),
-                Difference(Value("NoGraph", f"{side}LMI", cluster_loss), Value("NoGraph", f"{side}LMI at random", cluster_loss), 0.0, "below"),
+                Difference(
+                    Value("NoGraph", f"{side}LMI", cluster_loss),
+                    Value("NoGraph", f"{side}LMI at random", cluster_loss),
+                    0.0,
+                    "below",
+                ),
             )
         ),
         controls=(
@@ -114,29 +136,42 @@ CLAIMS: tuple[Claim, ...] = (
             difference("full", "NoGraph", "LMI of stage I", by=cluster_loss),
             difference("full", "NoGraph", "training LMI of stage I", by=cluster_loss),
             *(
-                Difference(Value("full", f"{side}LMI without head clusters", cluster_loss), Value("NoGraph", f"{side}LMI of stage I", cluster_loss))
+                Difference(
+                    Value("full", f"{side}LMI without head clusters", cluster_loss),
+                    Value("NoGraph", f"{side}LMI of stage I", cluster_loss),
+                )
                 for side in ("", "training ")
             ),
         ),
-        note="In percent of I(label; document), of the clusters that prediction uses. Among test documents with complete labels, and among the recorded "
+        note="In percent of I(label; document), of the clusters that prediction uses. Among test documents with "
+        "complete labels, and among the recorded "
         "pairs of training as in the paper, where labels that occur together by chance count too.",
     ),
     Claim(
         id="E7",
         section="ECLARE Table 4",
-        sentence="GAME on a plain linear cluster tree raises PSP@5 and the recall of what its leaves hold, and costs no more than 0.3 point of P@1.",
+        sentence="GAME on a plain linear cluster tree raises PSP@5 and the recall of what its leaves hold, and "
+        "costs no more than 0.3 point of P@1.",
         variants={"tree": TREE},
         data=Planted("small", WORLD),
         all_of=(game_gain("PSP@5"), game_gain("shortlist recall"), game_gain("P@1", -0.3)),
-        controls=(Control("the correlation (E7c): labels of a document are drawn independently", game_gain("PSP@5", 0.2), data=Planted("small", INDEPENDENT)),),
+        controls=(
+            Control(
+                "the correlation (E7c): labels of a document are drawn independently",
+                game_gain("PSP@5", 0.2),
+                data=Planted("small", INDEPENDENT),
+            ),
+        ),
         also=tuple(game_gain(metric, form="mixed GAME") for metric in ("PSP@5", "shortlist recall", "P@1")),
-        note="GAME as in the paper; mixed: half of each score stays where it was, as in the released code. The paper has +2.8 and +1.3 points of PSP@5, "
+        note="GAME as in the paper; mixed: half of each score stays where it was, as in the released code. The "
+        "paper has +2.8 and +1.3 points of PSP@5, "
         "and +0.6 and +0.3 of P@1, on Parabel.",
     ),
     Claim(
         id="E7c",
         section="ECLARE Table 4",
-        sentence="Where labels of a document are drawn independently, GAME is not shown to gain more than 0.2 point of PSP@5.",
+        sentence="Where labels of a document are drawn independently, GAME is not shown to gain more than 0.2 point "
+        "of PSP@5.",
         variants={"tree": TREE},
         data=Planted("small", INDEPENDENT),
         all_of=(replace(game_gain("PSP@5", 0.2), rule="not above"),),
@@ -158,7 +193,10 @@ CLAIMS: tuple[Claim, ...] = (
             difference("GAME", "plain", "shortlist recall", by=beam_recall),
             difference("GAME", "plain", "P@1", -0.3),
         ),
-        also=(*(difference("mixed", "plain", metric) for metric in ("PSP@5", "P@1")), difference("mixed", "plain", "shortlist recall", by=beam_recall)),
+        also=(
+            *(difference("mixed", "plain", metric) for metric in ("PSP@5", "P@1")),
+            difference("mixed", "plain", "shortlist recall", by=beam_recall),
+        ),
         note="Here GAME finds hard negatives for training, too. Control: see E7c.",
     ),
     ABLATION,
@@ -167,7 +205,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         id="E9",
         section="ECLARE Table 5 (ECLARE-PPR)",
-        sentence="Negatives by personalised PageRank on the label graph give a P@1 that is more than 3 points below that of the shortlister's.",
+        sentence="Negatives by personalised PageRank on the label graph give a P@1 that is more than 3 points below "
+        "that of the shortlister's.",
         variants=variants("PPR"),
         data=Planted("small", WORLD, truth="complete"),
         all_of=(difference("PPR", "full", "P@1", -3.0, "below"),),
@@ -175,7 +214,10 @@ CLAIMS: tuple[Claim, ...] = (
             Control(
                 "the choice: all other labels are negatives as well",
                 difference("PPR and all", "full and all", "P@1", -0.5, "below"),
-                variants={f"{name} and all": variant.changed(f"classify.random={WORLD['labels']}") for name, variant in variants("PPR").items()},
+                variants={
+                    f"{name} and all": variant.changed(f"classify.random={WORLD['labels']}")
+                    for name, variant in variants("PPR").items()
+                },
             ),
         ),
         note="The paper has -25.8 and -23.6 points.",
@@ -186,8 +228,17 @@ CLAIMS: tuple[Claim, ...] = (
         sentence="A graph convolution (GCN) in place of GALE lowers PSP@1, a linear one (LightGCN) does not raise it.",
         variants=variants("GCN", "LightGCN"),
         data=Planted("small", WORLD),
-        all_of=(difference("GCN", "full", "PSP@1", 0.0, "below"), difference("LightGCN", "full", "PSP@1", 0.1, "below")),
-        controls=(Control("the graph: no two labels are recorded together", difference("GCN", "full", "PSP@1", 0.0, "below"), data=APART),),
+        all_of=(
+            difference("GCN", "full", "PSP@1", 0.0, "below"),
+            difference("LightGCN", "full", "PSP@1", 0.1, "below"),
+        ),
+        controls=(
+            Control(
+                "the graph: no two labels are recorded together",
+                difference("GCN", "full", "PSP@1", 0.0, "below"),
+                data=APART,
+            ),
+        ),
         shown=("P@1", "P@5", "PSP@1", "PSP@5", "R@100"),
         also=tuple(difference(name, "full", "P@1") for name in ("GCN", "LightGCN")),
         note="The paper has -9.5 (GCN) and -2.2 (LightGCN) points of PSP@1 on 131K labels.",
@@ -196,7 +247,11 @@ CLAIMS: tuple[Claim, ...] = (
         id="E11",
         section="ECLARE Table 5 (ECLARE-8K)",
         sentence="A sixteenth of the clusters gives a lower P@1.",
-        variants={**FULL, "fewer": LEAN.changed("surrogate.clusters=8", "shortlist.beam=1"), "fewer, all seen": LEAN.changed("surrogate.clusters=8")},
+        variants={
+            **FULL,
+            "fewer": LEAN.changed("surrogate.clusters=8", "shortlist.beam=1"),
+            "fewer, all seen": LEAN.changed("surrogate.clusters=8"),
+        },
         data=Planted("small", WORLD, truth="complete"),
         all_of=(difference("fewer", "full", "P@1", 0.0, "below"),),
         controls=(
@@ -207,7 +262,8 @@ CLAIMS: tuple[Claim, ...] = (
             ),
         ),
         also=(difference("fewer, all seen", "full", "P@1"),),
-        note="128 clusters against 8. One of these holds as many labels as the beam of the many; the default beam of at least 10 clusters would look at all "
+        note="128 clusters against 8. One of these holds as many labels as the beam of the many; the default beam "
+        "of at least 10 clusters would look at all "
         "labels ('fewer, all seen').",
     ),
     Claim(
@@ -217,7 +273,9 @@ CLAIMS: tuple[Claim, ...] = (
         variants=variants("k=2"),
         data=Planted("small", WORLD),
         all_of=(difference("k=2", "full", "PSP@1", 0.2, "below"),),
-        controls=(Control("the graph: no two labels are recorded together", difference("k=2", "full", "PSP@1"), data=APART),),
+        controls=(
+            Control("the graph: no two labels are recorded together", difference("k=2", "full", "PSP@1"), data=APART),
+        ),
         shown=("P@1", "P@5", "PSP@1", "PSP@5", "R@100"),
         also=(difference("k=2", "full", "P@1"),),
         note="The paper has -1.3 points.",
@@ -225,7 +283,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         id="E13",
         section="ECLARE Sec. 3.6 (Module III)",
-        sentence="Free vectors that start from neighbours' texts give a higher PSP@1 than random ones, and no less than 0.1 point below those from the label's "
+        sentence="Free vectors that start from neighbours' texts give a higher PSP@1 than random ones, and no less "
+        "than 0.1 point below those from the label's "
         "own text, after 1 and after 10 epochs.",
         variants={
             f"{start}{suffix}": LEAN.changed(f"transfer.start={start}", *epochs)
@@ -253,7 +312,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         id="E14",
         section="ECLARE Fig. 9",
-        sentence="The free vector's part of a classifier grows with label frequency, that of the text components falls.",
+        sentence="The free vector's part of a classifier grows with label frequency, that of the text components "
+        "falls.",
         variants={**FULL, "no sigmoid": LEAN.changed("composition.attention_sigmoid=false")},
         data=Planted("small", WORLD),
         all_of=(
@@ -261,8 +321,14 @@ CLAIMS: tuple[Claim, ...] = (
             Level(Value("full", "text and graph", component_dominance), 0.0, "below"),
         ),
         controls=(
-            Control("the frequencies: shuffled among labels", Level(Value("full", "refinement by chance", component_dominance), 10.0)),
-            Control("the frequencies: shuffled among labels", Level(Value("full", "text and graph by chance", component_dominance), -10.0, "below")),
+            Control(
+                "the frequencies: shuffled among labels",
+                Level(Value("full", "refinement by chance", component_dominance), 10.0),
+            ),
+            Control(
+                "the frequencies: shuffled among labels",
+                Level(Value("full", "text and graph by chance", component_dominance), -10.0, "below"),
+            ),
         ),
         also=tuple(
             Value(name, value, component_dominance)
@@ -270,20 +336,29 @@ CLAIMS: tuple[Claim, ...] = (
             for value in (
                 "refinement",
                 "text and graph",
-                *(f"weight of {part} in {labels}" for part in ("refinement", "text and graph") for labels in ("head", "tail")),
+                *(
+                    f"weight of {part} in {labels}"
+                    for part in ("refinement", "text and graph")
+                    for labels in ("head", "tail")
+                ),
             )
         ),
         shown=("P@1", "PSP@1"),
         seeds=5,
-        note="Spearman's correlation times 100 over five bins of labels with as many training pairs each; intervals come from seeds alone. Attention as "
-        "printed gives the free vector nearly all weight, whatever the label (weights in percent, most frequent and rarest bin): sigmoids of the transformed "
-        "components are near 0.5 each, so that the attention matrix, of norm 1, sees a constant of length 0.5 sqrt(3 x 128) and can prefer a component by "
-        "12 in the exponent without looking at the label, and Adam gets there within tens of steps. 'no sigmoid' is the released code's form.",
+        note="Spearman's correlation times 100 over five bins of labels with as many training pairs each; intervals "
+        "come from seeds alone. Attention as "
+        "printed gives the free vector nearly all weight, whatever the label (weights in percent, most frequent and "
+        "rarest bin): sigmoids of the transformed "
+        "components are near 0.5 each, so that the attention matrix, of norm 1, sees a constant of length 0.5 "
+        "sqrt(3 x 128) and can prefer a component by "
+        "12 in the exponent without looking at the label, and Adam gets there within tens of steps. 'no sigmoid' is "
+        "the released code's form.",
     ),
     Claim(
         id="E16",
         section="ECLARE Sec. 3.2",
-        sentence="The label graph of ten times as many labels takes at most 15 times the time, and less than 2 GiB at 100,000 labels.",
+        sentence="The label graph of ten times as many labels takes at most 15 times the time, and less than 2 GiB "
+        "at 100,000 labels.",
         variants={},
         data=None,
         all_of=(
@@ -297,12 +372,14 @@ CLAIMS: tuple[Claim, ...] = (
                 expect="holds",
             ),
         ),
-        note="Processor time. Planted targets in the proportions of LF-AmazonTitles-131K. A dense graph of 100,000 labels would take 37 GiB.",
+        note="Processor time. Planted targets in the proportions of LF-AmazonTitles-131K. A dense graph of 100,000 "
+        "labels would take 37 GiB.",
     ),
     Claim(
         id="E18",
         section="ECLARE Sec. 3.2 to 3.5",
-        sentence="A rare label that shares no word with any document, but occurs with another label, is found with the graph and not without.",
+        sentence="A rare label that shares no word with any document, but occurs with another label, is found with "
+        "the graph and not without.",
         variants={
             **FULL,
             "without": LEAN.changed(*WITHOUT_GRAPH),

@@ -5,11 +5,12 @@
         variants={"hard": Variant("astec"), "uniform": Variant("astec", ("classify.negatives=uniform",))},
         data=Planted("small"),
         all_of=(difference("hard", "uniform", "P@1"),),
-        controls=(Control("all labels are negatives", difference("hard", "uniform", "P@1"), data=Planted("tiny", {"labels": 100})),),
+        controls=(Control("all labels are negatives", difference("hard", "uniform", "P@1"), data=Planted("tiny",
+        {"labels": 100})),),
     )
 
-Kinds of checks: `Difference` of two values, `Level` of one value, `Sweep` (the best of several values), `Probe` (a number
-measured by a function of its own). A claim without checks is reported, not judged.
+Kinds of checks: `Difference` of two values, `Level` of one value, `Sweep` (the best of several values), `Probe` (a
+number measured by a function of its own). A claim without checks is reported, not judged.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ Settings: TypeAlias = Mapping[str, Any] | tuple[str, ...]  # nested as in TOML, 
 class Variant:
     """A recipe and the settings that differ from its defaults.
 
-    at_prediction: fields of the trained model that are replaced before it ranks, e.g. ``{"alpha": 0.3}``: no training of its own.
+    at_prediction: fields of the trained model that are replaced before it ranks, e.g. ``{"alpha": 0.3}``: no training
+        of its own.
     """
 
     recipe: str
@@ -47,7 +49,9 @@ class Variant:
 
 @dataclass(frozen=True)
 class Value:
-    """What is measured: a metric of a variant. `by`: the function that gives it, per test document; the metric tables by default."""
+    """What is measured: a metric of a variant. `by`: the function that gives it, per test document; the metric tables
+    by default.
+    """
 
     variant: str
     metric: str
@@ -98,7 +102,9 @@ class Level:
 
 @dataclass(frozen=True)
 class Sweep:
-    """The best of `candidates` minus `reference`. The best is chosen and measured on different documents (`best_elsewhere`)."""
+    """The best of `candidates` minus `reference`. The best is chosen and measured on different documents
+    (`best_elsewhere`).
+    """
 
     candidates: tuple[Value, ...]
     reference: Value
@@ -107,7 +113,10 @@ class Sweep:
 
     @property
     def name(self) -> str:
-        return f"{self.reference.metric}: best of {', '.join(value.variant for value in self.candidates)} - {self.reference.variant}"
+        return (
+            f"{self.reference.metric}: best of {', '.join(value.variant for value in self.candidates)} - "
+            f"{self.reference.variant}"
+        )
 
     @property
     def bound(self) -> float:
@@ -118,7 +127,8 @@ class Sweep:
 class Probe:
     """A number that a function measures, against a bound. What else it found is recorded too.
 
-    needs: (variant, data, seed) of the trainings that the function asks for, where it does: workers make them beforehand.
+    needs: (variant, data, seed) of the trainings that the function asks for, where it does: workers make them
+        beforehand.
     """
 
     name: str
@@ -135,9 +145,9 @@ Check: TypeAlias = Difference | Level | Sweep | Probe
 class Control:
     """The experiment with the mechanism removed.
 
-    removed: what was taken away, in words. expect: the effect `vanishes` (the check must not pass), `shrinks` (where only part
-    of the mechanism can be taken away: it must be smaller than the claim's), or the check `holds` (a contrast that must show).
-    data, variants: where they differ from the claim's.
+    removed: what was taken away, in words. expect: the effect `vanishes` (the check must not pass), `shrinks` (where
+    only part of the mechanism can be taken away: it must be smaller than the claim's), or the check `holds` (a
+    contrast that must show). data, variants: where they differ from the claim's.
     """
 
     removed: str
@@ -174,7 +184,9 @@ class Claim:
         return self.id.partition("@")[0]
 
 
-def difference(a: str, b: str, metric: str, margin: float = 0.0, rule: Rule = "above", by: MeasureFunction = ranking) -> Difference:
+def difference(
+    a: str, b: str, metric: str, margin: float = 0.0, rule: Rule = "above", by: MeasureFunction = ranking
+) -> Difference:
     """metric(a) - metric(b), two variants measured alike."""
     return Difference(Value(a, metric, by), Value(b, metric, by), margin, rule)
 

@@ -16,7 +16,9 @@ CLAIMS: tuple[Claim, ...] = (
         variants={"astec": SEARCH_ONLY},
         data=Planted("small", WORLD),
         all_of=(Level(Value("astec", "recall of HNSW", index_recall), 95.0),),
-        controls=(Control("links of the graph", Level(Value("astec", "recall of a crippled graph", index_recall), 95.0)),),
+        controls=(
+            Control("links of the graph", Level(Value("astec", "recall of a crippled graph", index_recall), 95.0)),
+        ),
         shown=(),
     ),
     Claim(
@@ -26,8 +28,15 @@ CLAIMS: tuple[Claim, ...] = (
         variants={},
         data=None,
         all_of=(Probe("exponent of HNSW query time", timing.hnsw_query, 0.5, "below"),),
-        controls=(Control("the graph: every label is looked at", Probe("exponent of exact query time", timing.exact_query, 0.8), expect="holds"),),
-        note="256 queries at once for the 10 nearest, planted vectors of 128 numbers; no seeds: the interval is that of the fit through five sizes.",
+        controls=(
+            Control(
+                "the graph: every label is looked at",
+                Probe("exponent of exact query time", timing.exact_query, 0.8),
+                expect="holds",
+            ),
+        ),
+        note="256 queries at once for the 10 nearest, planted vectors of 128 numbers; no seeds: the interval is "
+        "that of the fit through five sizes.",
     ),
     Claim(
         id="F17",

@@ -1,8 +1,8 @@
 """Claims of GalaXC (spec 07 section 3), as experiments on planted worlds.
 
-`LEAN` is the recipe with narrow vectors; `WORLD` is one in which words of labels are often missing, so that neighbours have something
-to say. Both were chosen for their time on a world of another seed, before any variant was trained. Variants are the recipe's own
-(`VARIANTS`); margins are the spec's.
+`LEAN` is the recipe with narrow vectors; `WORLD` is one in which words of labels are often missing, so that
+neighbours have something to say. Both were chosen for their time on a world of another seed, before any variant was
+trained. Variants are the recipe's own (`VARIANTS`); margins are the spec's.
 """
 
 from __future__ import annotations
@@ -12,7 +12,13 @@ from dataclasses import replace
 from benchmarks.claims import deepxml
 from benchmarks.claims.deepxml import NOTHING_TO_LEARN, WORDS_ALONE
 from benchmarks.claims.entries import Claim, Control, Difference, Level, Probe, Value, Variant, difference
-from benchmarks.claims.galaxc_measures import anchored_ranking, embedding_recalls, far_attention, warm_ranking, without_shortlist
+from benchmarks.claims.galaxc_measures import (
+    anchored_ranking,
+    embedding_recalls,
+    far_attention,
+    warm_ranking,
+    without_shortlist,
+)
 from benchmarks.claims.galaxc_probes import (
     Measured,
     attention_time,
@@ -29,10 +35,16 @@ from longtail.recipes.galaxc import VARIANTS
 
 LEAN = Variant("galaxc", (*WORDS_ALONE, "astec.width=128", "surrogate.batch=128"))
 WORLD = {
-    "documents": 3_000, "test_documents": 6_000, "labels": 750, "topics": 15,
-    "text_informativeness": 0.6, "token_dropout": 0.6, "graph_coverage": 0.0,
-}  # fmt: skip
-# Half of the labels have no text: a document meets them through other documents, two hops away, and the others directly.
+    "documents": 3_000,
+    "test_documents": 6_000,
+    "labels": 750,
+    "topics": 15,
+    "text_informativeness": 0.6,
+    "token_dropout": 0.6,
+    "graph_coverage": 0.0,
+}
+# Half of the labels have no text: a document meets them through other documents, two hops away, and the others
+# directly.
 MIXED = {**WORLD, "label_text": 0.5}
 LINKED = {**WORLD, "graph_coverage": 0.8, "noise_edges": 0.1}
 LARGE = {"text_informativeness": 0.6, "token_dropout": 0.6, "graph_coverage": 0.0}
@@ -42,8 +54,9 @@ WARM, COLD = Crafted(warm_world, TOLD), Crafted(cold_world, TOLD)
 
 ASTEC = deepxml.LEAN.changed("surrogate.width=128")
 ATTENTION = {"label": LEAN, "none": LEAN.changed(*VARIANTS["NoAtt"])}
-# Correlations over three variants are -1, -0.5, 0.5 or 1, and where text is noise any of them: over 3 seeds their mean has an interval of
-# all there is. With 8, of a standard deviation of about 0.8, it reaches 0.7 to either side, and can exclude 1.
+# Correlations over three variants are -1, -0.5, 0.5 or 1, and where text is noise any of them: over 3 seeds their
+# mean has an interval of all there is. With 8, of a standard deviation of about 0.8, it reaches 0.7 to either side,
+# and can exclude 1.
 NOISE_SEEDS = 8
 INITIAL = {
     "random": LEAN.changed("astec.epochs=0"),
@@ -54,12 +67,19 @@ INITIAL = {
 
 def hops(variant: Variant, *settings: str) -> dict[str, Variant]:
     """One to three hops with the fan-outs of the default."""
-    return {f"{count}": variant.changed(*settings, f"hops.fanouts={fanouts}") for count, fanouts in ((1, "4"), (2, "4,3"), (3, "4,3,2"))}
+    return {
+        f"{count}": variant.changed(*settings, f"hops.fanouts={fanouts}")
+        for count, fanouts in ((1, "4"), (2, "4,3"), (3, "4,3,2"))
+    }
 
 
 GALAXC_HOPS = {f"galaxc {count}": variant for count, variant in hops(LEAN).items()}
-SAGE_HOPS = {f"sage {count}": variant for count, variant in hops(LEAN, *VARIANTS["GraphSAGE links"], "shortlist.beta=1").items()}
-LINEAR_HOPS = {f"linear {count}": variant for count, variant in hops(LEAN, "surrogate.head=links", "shortlist.beta=1").items()}
+SAGE_HOPS = {
+    f"sage {count}": variant for count, variant in hops(LEAN, *VARIANTS["GraphSAGE links"], "shortlist.beta=1").items()
+}
+LINEAR_HOPS = {
+    f"linear {count}": variant for count, variant in hops(LEAN, "surrogate.head=links", "shortlist.beta=1").items()
+}
 
 
 def warm_gains(variant: Variant, warm: DataSpec, cold: DataSpec, where: str = "") -> tuple[Probe, ...]:
@@ -100,8 +120,11 @@ def no_attention_cost(workshop: Workshop) -> Measured:
     return attention_time(workshop, attentive=ATTENTION["none"], plain=ATTENTION["none"], data=Planted("small", WORLD))
 
 
-# The same trained model, asked with known labels and without: not what the papers compare, since these labels are part of its training.
-TOLD_OR_NOT = tuple(Difference(Value("galaxc", metric, warm_ranking), Value("galaxc", metric)) for metric in ("P@1", "PSP@5"))
+# The same trained model, asked with known labels and without: not what the papers compare, since these labels are
+# part of its training.
+TOLD_OR_NOT = tuple(
+    Difference(Value("galaxc", metric, warm_ranking), Value("galaxc", metric)) for metric in ("P@1", "PSP@5")
+)
 WARM_BEATS_COLD = Claim(
     id="G9",
     section="GalaXC Table 6",
@@ -110,10 +133,14 @@ WARM_BEATS_COLD = Claim(
     data=WARM,
     all_of=warm_gains(LEAN, WARM, COLD),
     controls=(
-        Control("whose labels they are: those of other documents are told", Difference(Value("galaxc", "shuffled P@1", warm_ranking), Value("galaxc", "P@1"))),
+        Control(
+            "whose labels they are: those of other documents are told",
+            Difference(Value("galaxc", "shuffled P@1", warm_ranking), Value("galaxc", "P@1")),
+        ),
     ),
     also=TOLD_OR_NOT,
-    note="Trained on and asked with known labels, less trained and asked without (spec 06 section 7). Also: the same trained model, asked with and without. "
+    note="Trained on and asked with known labels, less trained and asked without (spec 06 section 7). Also: the "
+    "same trained model, asked with and without. "
     "Known labels stand beside the nearest nodes (`hops.given`).",
 )
 WARM_AS_PRINTED = Claim(
@@ -124,19 +151,27 @@ WARM_AS_PRINTED = Claim(
     data=WARM,
     all_of=warm_gains(LEAN.changed("hops.given=instead"), WARM, COLD, " instead"),
     also=TOLD_OR_NOT,
-    note="Documents here are told one label of two or three; it fills all four places and little is left of the text. Control: see G9.",
+    note="Documents here are told one label of two or three; it fills all four places and little is left of the "
+    "text. Control: see G9.",
 )
 
 ATTENTION_GAIN = Claim(
     id="G6",
     section="GalaXC Table 7 (GalaXC-NoAtt)",
-    sentence="Where some labels are served by one hop and others by two, attention of each label costs no more than 0.1 point of P@5 and PSP@5 "
+    sentence="Where some labels are served by one hop and others by two, attention of each label costs no more than "
+    "0.1 point of P@5 and PSP@5 "
     "beside the mean of hops, and gains in one of them.",
     variants=ATTENTION,
     data=Planted("small", MIXED),
     all_of=tuple(difference("label", "none", metric, -0.1) for metric in ("P@5", "PSP@5")),
     any_of=tuple(difference("label", "none", metric) for metric in ("P@5", "PSP@5")),
-    controls=(Control("the difference between labels (G6c): all have texts", difference("label", "none", "PSP@5", 0.5), data=Planted("small", WORLD)),),
+    controls=(
+        Control(
+            "the difference between labels (G6c): all have texts",
+            difference("label", "none", "PSP@5", 0.5),
+            data=Planted("small", WORLD),
+        ),
+    ),
     note="The paper has +0.8 and +1.2 points on 131K labels.",
 )
 
@@ -158,21 +193,40 @@ ENCODERS = Claim(
         *(difference(a, b, metric) for a, b in (("galaxc", "gin"), ("gin", "sage")) for metric in ("P@1", "PSP@5")),
         *(Difference(Value("galaxc", metric), Value("galaxc", metric, without_shortlist)) for metric in ("P@1", "P@5")),
     ),
-    note="The paper has 39.2, 37.9 and 35.3 on 131K labels. Also: what shortlists cost GalaXC beside scoring all labels.",
+    note="The paper has 39.2, 37.9 and 35.3 on 131K labels. Also: what shortlists cost GalaXC beside scoring all "
+    "labels.",
 )
 
 
 def on_real_data(claim: Claim, name: str) -> Claim:
     """A claim with the recipe's defaults on a real data set; the planted world holds the control."""
-    variants = {key: replace(variant, settings=tuple(s for s in variant.settings if s not in LEAN.settings)) for key, variant in claim.variants.items()}
-    return replace(claim, id=f"{claim.id}@{name}", variants=variants, data=Folder(name), controls=(), note=f"Control: see {claim.id}.")
+    variants = {
+        key: replace(variant, settings=tuple(s for s in variant.settings if s not in LEAN.settings))
+        for key, variant in claim.variants.items()
+    }
+    return replace(
+        claim,
+        id=f"{claim.id}@{name}",
+        variants=variants,
+        data=Folder(name),
+        controls=(),
+        note=f"Control: see {claim.id}.",
+    )
 
 
 def warm_on_real_data(name: str) -> Claim:
     """G9 with the recipe's defaults; the control is the planted world's."""
     defaults, warm = Variant("galaxc"), ToldFolder(name, "warm")
     gains = warm_gains(defaults, warm, ToldFolder(name, "cold"), f" {name}")
-    return replace(WARM_BEATS_COLD, id=f"G9@{name}", variants={"galaxc": defaults}, data=warm, all_of=gains, controls=(), note="Control: see G9.")
+    return replace(
+        WARM_BEATS_COLD,
+        id=f"G9@{name}",
+        variants={"galaxc": defaults},
+        data=warm,
+        all_of=gains,
+        controls=(),
+        note="Control: see G9.",
+    )
 
 
 REAL_DATA = ("wordnet-related", "debian-related")
@@ -191,29 +245,57 @@ CLAIMS: tuple[Claim, ...] = (
             Control(
                 "what attention could be about: one hop is all there is",
                 difference("one hop", "one hop, none", "P@5"),
-                variants={name: variant.changed("hops.fanouts=4") for name, variant in (("one hop", LEAN), ("one hop, none", ATTENTION["none"]))},
+                variants={
+                    name: variant.changed("hops.fanouts=4")
+                    for name, variant in (("one hop", LEAN), ("one hop, none", ATTENTION["none"]))
+                },
             ),
         ),
     ),
     Claim(
         id="G7",
         section="GalaXC Table 1 and Sec. 5",
-        sentence="Link prediction by GraphSAGE gets worse from one hop to three, in P@1; GalaXC loses no more than 0.3 point.",
+        sentence="Link prediction by GraphSAGE gets worse from one hop to three, in P@1; GalaXC loses no more than "
+        "0.3 point.",
         variants={**SAGE_HOPS, **GALAXC_HOPS},
         data=Planted("small", WORLD, truth="complete"),
         all_of=(difference("sage 1", "sage 3", "P@1"), difference("galaxc 3", "galaxc 1", "P@1", -0.3)),
-        controls=(Control("the non-linearity and the last hop alone", difference("linear 1", "linear 3", "P@1", 0.3), variants=LINEAR_HOPS),),
-        also=(*(Value(name, "P@1") for name in (*SAGE_HOPS, *GALAXC_HOPS)), *(Value(name, "PSP@5") for name in (*SAGE_HOPS, *GALAXC_HOPS))),
-        note="The paper's GraphSAGE has P@1 17.6, 15.3 and 11.9 with one to three hops of 10 neighbours; here the fan-outs of GalaXC, for the same budget.",
+        controls=(
+            Control(
+                "the non-linearity and the last hop alone",
+                difference("linear 1", "linear 3", "P@1", 0.3),
+                variants=LINEAR_HOPS,
+            ),
+        ),
+        also=(
+            *(Value(name, "P@1") for name in (*SAGE_HOPS, *GALAXC_HOPS)),
+            *(Value(name, "PSP@5") for name in (*SAGE_HOPS, *GALAXC_HOPS)),
+        ),
+        note="The paper's GraphSAGE has P@1 17.6, 15.3 and 11.9 with one to three hops of 10 neighbours; here the "
+        "fan-outs of GalaXC, for the same budget.",
     ),
     Claim(
         id="G8",
         section="GalaXC Table 4",
-        sentence="Convolved embeddings of documents and labels recall more labels among the nearest 100 than initial ones.",
+        sentence="Convolved embeddings of documents and labels recall more labels among the nearest 100 than "
+        "initial ones.",
         variants={"galaxc": LEAN},
         data=Planted("small", WORLD, truth="complete"),
-        all_of=(Difference(Value("galaxc", "mean of hops", embedding_recalls), Value("galaxc", "initial", embedding_recalls)),),
-        controls=(Control("the edges", Difference(Value("galaxc", "without edges", embedding_recalls), Value("galaxc", "initial", embedding_recalls), 0.5)),),
+        all_of=(
+            Difference(
+                Value("galaxc", "mean of hops", embedding_recalls), Value("galaxc", "initial", embedding_recalls)
+            ),
+        ),
+        controls=(
+            Control(
+                "the edges",
+                Difference(
+                    Value("galaxc", "without edges", embedding_recalls),
+                    Value("galaxc", "initial", embedding_recalls),
+                    0.5,
+                ),
+            ),
+        ),
         shown=(),
         note="The paper has +15.0 and +15.7 points.",
     ),
@@ -223,7 +305,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         id="G10",
         section="GalaXC Table 6",
-        sentence="Known labels are worth more to GalaXC than to a method of text that is trained on the same pairs, in P@1.",
+        sentence="Known labels are worth more to GalaXC than to a method of text that is trained on the same pairs, "
+        "in P@1.",
         variants={},
         data=None,
         all_of=(Probe("P@1: gain of GalaXC - gain of Astec", beyond_text, 0.0),),
@@ -233,20 +316,23 @@ CLAIMS: tuple[Claim, ...] = (
                 Probe("P@1: gain of GalaXC, told of others - gain of Astec", beyond_text_with_others, 0.0),
             ),
         ),
-        note="The paper's GalaXC gains 5.1 points of P@1 from cold to warm on 131K labels (other test documents), Astec loses 2.3.",
+        note="The paper's GalaXC gains 5.1 points of P@1 from cold to warm on 131K labels (other test documents), "
+        "Astec loses 2.3.",
     ),
     ENCODERS,
     *(on_real_data(ENCODERS, name) for name in REAL_DATA),
     Claim(
         id="G12",
         section="GalaXC Table 8",
-        sentence="Over random, spectral and Astec's initial vectors, better recall of these goes with better P@1 in the end.",
+        sentence="Over random, spectral and Astec's initial vectors, better recall of these goes with better P@1 in "
+        "the end.",
         variants={},
         data=None,
         all_of=(Probe("rank correlation of recall and P@1, in percent", initial_order, 0.0),),
         controls=(
             Control(
-                "what vectors could know: text is noise, no label is more frequent", Probe("rank correlation where text is noise", initial_order_of_noise, 0.0)
+                "what vectors could know: text is noise, no label is more frequent",
+                Probe("rank correlation where text is noise", initial_order_of_noise, 0.0),
             ),
         ),
         note="Over three seeds, the control over eight; intervals are those of a t-test over seeds.",
@@ -254,7 +340,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         id="G13",
         section="GalaXC Table 10",
-        sentence="Linking test documents by informative metadata beats linking them to the nearest nodes, and metadata in training costs no more than 0.1 "
+        sentence="Linking test documents by informative metadata beats linking them to the nearest nodes, and "
+        "metadata in training costs no more than 0.1 "
         "point of P@1 beside that.",
         variants={"aux test": LEAN.changed(*VARIANTS["Aux-Test"]), "aux train": LEAN.changed(*VARIANTS["Aux-Train"])},
         data=Planted("small", LINKED, truth="complete"),
@@ -298,12 +385,16 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         id="G15",
         section="GalaXC Fig. 6",
-        sentence="The rarest fifth of the labels puts a larger share of attention times length on hops 2 and 3 than the most frequent fifth.",
+        sentence="The rarest fifth of the labels puts a larger share of attention times length on hops 2 and 3 than "
+        "the most frequent fifth.",
         variants={"galaxc": LEAN.changed("surrogate.attention_rate=0.05")},
         data=Planted("small", WORLD),
         all_of=(Level(Value("galaxc", "tail - head", far_attention), 0.0),),
-        controls=(Control("the frequencies: they are dealt out anew", Level(Value("galaxc", "shuffled", far_attention), 0.0)),),
-        note="Attention weights at the higher rate of the released configurations, so that they move. In percentage points.",
+        controls=(
+            Control("the frequencies: they are dealt out anew", Level(Value("galaxc", "shuffled", far_attention), 0.0)),
+        ),
+        note="Attention weights at the higher rate of the released configurations, so that they move. In percentage "
+        "points.",
     ),
     Claim(
         id="G17",
@@ -317,7 +408,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         id="G18",
         section="GalaXC Sec. 4 (complexity) and 4.1",
-        sentence="The time of a prediction grows with the number of labels by an exponent below 0.6, and attention makes training at most 1.25 times as long.",
+        sentence="The time of a prediction grows with the number of labels by an exponent below 0.6, and attention "
+        "makes training at most 1.25 times as long.",
         variants={},
         data=None,
         all_of=(
@@ -325,9 +417,14 @@ CLAIMS: tuple[Claim, ...] = (
             Probe("training time with attention / without", attention_cost, 1.25, "below"),
         ),
         controls=(
-            Control("the graphs: every node and label is looked at", Probe("exponent with exact search", exhaustive_prediction, 0.6), expect="holds"),
+            Control(
+                "the graphs: every node and label is looked at",
+                Probe("exponent with exact search", exhaustive_prediction, 0.6),
+                expect="holds",
+            ),
             Control("attention", Probe("training time without / without", no_attention_cost, 1.05)),
         ),
-        note="256 documents at once, planted vectors of 128 numbers, as many training documents as labels. Whole trainings, Astec's stage I among them.",
+        note="256 documents at once, planted vectors of 128 numbers, as many training documents as labels. Whole "
+        "trainings, Astec's stage I among them.",
     ),
 )

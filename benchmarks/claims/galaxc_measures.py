@@ -1,4 +1,6 @@
-"""Measures of what is inside a trained `JointGraphModel`: warm start, links by anchors, recall of embeddings, attention by frequency."""
+"""Measures of what is inside a trained `JointGraphModel`: warm start, links by anchors, recall of embeddings,
+attention by frequency.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ BINS = 5
 
 
 def warm_ranking(trained: Trained) -> Columns:
-    """Every metric, with the labels that are known of test documents as their edges; ``shuffled P@1``: with those of other documents."""
+    """Every metric, with the labels that are known of test documents as their edges; ``shuffled P@1``: with those of
+    other documents.
+    """
     yardstick, model = trained.world.yardstick, trained.predictor
     context = context_of_test(model, yardstick)
     if context is None or context.labels is None:
@@ -47,7 +51,9 @@ def anchored_ranking(trained: Trained) -> Columns:
     """Every metric, with test documents linked by the anchors that they really have (known only of a planted world)."""
     planted = trained.world.planted
     if planted is None or planted.oracle_test is None:
-        raise ConfigError("the anchors of test documents are not known", "measure a planted world with graph_coverage > 0")
+        raise ConfigError(
+            "the anchors of test documents are not known", "measure a planted world with graph_coverage > 0"
+        )
     yardstick = trained.world.yardstick
     top = rank_test(trained.predictor, yardstick, SilentDisplay(), Context(anchors=planted.oracle_test))
     return columns_of(yardstick.measure(top))
@@ -57,7 +63,8 @@ def anchored_ranking(trained: Trained) -> Columns:
 
 
 def embedding_recalls(trained: Trained) -> Columns:
-    """Share of a document's labels among the 100 whose embeddings are nearest: ``initial``, ``mean of hops``, and ``without edges``.
+    """Share of a document's labels among the 100 whose embeddings are nearest: ``initial``, ``mean of hops``, and
+    ``without edges``.
 
     Without edges: the same transformations of documents and labels that have no neighbours.
     """
@@ -68,7 +75,10 @@ def embedding_recalls(trained: Trained) -> Columns:
     sides: dict[str, tuple[F32, F32]] = {
         "initial": (initial, model.space.vectors[: model.n_labels]),
         "mean of hops": (model.views(batch).search, model.label_views().search),
-        "without edges": (alone.hops.of_linked(alone.space.paths, initial, nothing, 0).search, alone.label_views().search),
+        "without edges": (
+            alone.hops.of_linked(alone.space.paths, initial, nothing, 0).search,
+            alone.label_views().search,
+        ),
     }
     return {name: recall(queries, labels, truth, 100) for name, (queries, labels) in sides.items()}
 
@@ -101,9 +111,11 @@ def without_shortlist(trained: Trained) -> Columns:
 
 
 def far_attention(trained: Trained) -> Columns:
-    """By how much the share of hops 2 and 3 in (attention x length) is larger for rare labels than for frequent ones, per label.
+    """By how much the share of hops 2 and 3 in (attention x length) is larger for rare labels than for frequent ones,
+    per label.
 
-    ``tail - head``: the rarest fifth of the labels against the most frequent one; ``shuffled``: frequencies dealt out anew.
+    ``tail - head``: the rarest fifth of the labels against the most frequent one; ``shuffled``: frequencies dealt out
+    anew.
     """
     model = model_of(trained)
     weights = attention(model) * hop_norms(model)
@@ -114,7 +126,9 @@ def far_attention(trained: Trained) -> Columns:
 
 
 def _contrast(values: Any, counts: Any) -> Column:
-    """A mean over labels that is the mean of the last bin less that of the first. Values are centred: what all share must not add to the spread."""
+    """A mean over labels that is the mean of the last bin less that of the first. Values are centred: what all share
+    must not add to the spread.
+    """
     bins = metrics.quantiles.equal_count(counts, BINS).bin_of_label
     first, last = bins == 0, bins == BINS - 1
     sign = last * (len(values) / last.sum()) - first * (len(values) / first.sum())
@@ -127,5 +141,7 @@ def _contrast(values: Any, counts: Any) -> Column:
 def model_of(trained: Trained) -> JointGraphModel:
     ranker: Any = trained.predictor.bundle.ranker
     if not isinstance(ranker, JointGraphModel):
-        raise ConfigError(f"the trained model is a {type(ranker).__name__}, which looks at no graph", "measure the recipe galaxc")
+        raise ConfigError(
+            f"the trained model is a {type(ranker).__name__}, which looks at no graph", "measure the recipe galaxc"
+        )
     return ranker

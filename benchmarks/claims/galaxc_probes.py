@@ -1,4 +1,6 @@
-"""Experiments of GalaXC that one data set cannot hold: what known labels are worth, correlations over variants, and times."""
+"""Experiments of GalaXC that one data set cannot hold: what known labels are worth, correlations over variants, and
+times.
+"""
 
 from __future__ import annotations
 
@@ -36,25 +38,54 @@ HOPS = 3
 
 
 def warm_gain(workshop: Workshop, *, variant: Variant, warm: DataSpec, cold: DataSpec, metric: str) -> Measured:
-    """Trained on and asked with known labels, less trained and asked without them; the same documents and hidden labels."""
-    pairs = [(_column(workshop, variant, warm, seed, warm_ranking, metric), _column(workshop, variant, cold, seed, ranking, metric)) for seed in range(SEEDS)]
+    """Trained on and asked with known labels, less trained and asked without them; the same documents and hidden
+    labels.
+    """
+    pairs = [
+        (
+            _column(workshop, variant, warm, seed, warm_ranking, metric),
+            _column(workshop, variant, cold, seed, ranking, metric),
+        )
+        for seed in range(SEEDS)
+    ]
     numbers = {"warm": [a.value for a, _ in pairs], "cold": [b.value for _, b in pairs]}
-    return estimate([a for a, _ in pairs], [b for _, b in pairs], shared=warm.shared, key=f"warm gain {metric}"), numbers
+    return estimate(
+        [a for a, _ in pairs], [b for _, b in pairs], shared=warm.shared, key=f"warm gain {metric}"
+    ), numbers
 
 
-def gain_beyond_text(workshop: Workshop, *, variant: Variant, text: Variant, warm: DataSpec, cold: DataSpec, metric: str, shuffled: bool = False) -> Measured:
-    """The same gain, less that of a method that can only be trained on the known labels. shuffled: labels of other documents are told."""
+def gain_beyond_text(
+    workshop: Workshop,
+    *,
+    variant: Variant,
+    text: Variant,
+    warm: DataSpec,
+    cold: DataSpec,
+    metric: str,
+    shuffled: bool = False,
+) -> Measured:
+    """The same gain, less that of a method that can only be trained on the known labels. shuffled: labels of other
+    documents are told.
+    """
     told = f"shuffled {metric}" if shuffled else metric
 
     def gains(of: Variant, by: MeasureFunction, name: str) -> list[Column]:
-        return [_difference(_column(workshop, of, warm, seed, by, name), _column(workshop, of, cold, seed, ranking, metric)) for seed in range(SEEDS)]
+        return [
+            _difference(_column(workshop, of, warm, seed, by, name), _column(workshop, of, cold, seed, ranking, metric))
+            for seed in range(SEEDS)
+        ]
 
     ours, theirs = gains(variant, warm_ranking, told), gains(text, ranking, metric)
-    numbers = {"gain": statistics.fmean(c.value for c in ours), "gain of text": statistics.fmean(c.value for c in theirs)}
+    numbers = {
+        "gain": statistics.fmean(c.value for c in ours),
+        "gain of text": statistics.fmean(c.value for c in theirs),
+    }
     return estimate(ours, theirs, shared=False, key=f"gain beyond text {told}"), numbers
 
 
-def _column(workshop: Workshop, variant: Variant, data: DataSpec, seed: int, by: MeasureFunction, metric: str) -> Column:
+def _column(
+    workshop: Workshop, variant: Variant, data: DataSpec, seed: int, by: MeasureFunction, metric: str
+) -> Column:
     measured: Columns = by(workshop.trained(variant, data, seed))
     return measured[metric]
 
@@ -67,17 +98,29 @@ def _difference(a: Column, b: Column) -> Column:
 # ---- initial vectors ----
 
 
-def recall_and_precision(workshop: Workshop, *, variants: Mapping[str, Variant], data: DataSpec, seeds: int = SEEDS) -> Measured:
-    """Spearman's correlation, over variants, of the recall of initial vectors with the final P@1; one number per seed, in percent."""
+def recall_and_precision(
+    workshop: Workshop, *, variants: Mapping[str, Variant], data: DataSpec, seeds: int = SEEDS
+) -> Measured:
+    """Spearman's correlation, over variants, of the recall of initial vectors with the final P@1; one number per
+    seed, in percent.
+    """
     table = {
         name: [
-            (_column(workshop, variant, data, seed, embedding_recalls, "initial").value, _column(workshop, variant, data, seed, ranking, "P@1").value)
+            (
+                _column(workshop, variant, data, seed, embedding_recalls, "initial").value,
+                _column(workshop, variant, data, seed, ranking, "P@1").value,
+            )
             for seed in range(seeds)
         ]
         for name, variant in variants.items()
     }
-    found = [spearman([row[seed][0] for row in table.values()], [row[seed][1] for row in table.values()]) for seed in range(seeds)]
-    return over_seeds([100 * each for each in found]), {name: {"recall": [r for r, _ in row], "P@1": [p for _, p in row]} for name, row in table.items()}
+    found = [
+        spearman([row[seed][0] for row in table.values()], [row[seed][1] for row in table.values()])
+        for seed in range(seeds)
+    ]
+    return over_seeds([100 * each for each in found]), {
+        name: {"recall": [r for r, _ in row], "P@1": [p for _, p in row]} for name, row in table.items()
+    }
 
 
 def spearman(a: Sequence[float], b: Sequence[float]) -> float:
@@ -132,11 +175,20 @@ def _prediction(labels: int, make_index: Callable[[F32, bool], Index]) -> Callab
     rng = np.random.default_rng([labels, 0x6A])
     vectors: F32 = unit_rows(planted_vectors(2 * labels, labels))
     graph = joint_graph(one_label_each(labels), document_nodes(labels, labels, np.zeros((0, 2), np.int64)), rng)
-    space = GraphSpace(FrozenSum(planted_vectors(VOCABULARY, 1)), graph, vectors, make_index(vectors, True), Fanout((4, 3, 2)), shape=Shape())
+    space = GraphSpace(
+        FrozenSum(planted_vectors(VOCABULARY, 1)),
+        graph,
+        vectors,
+        make_index(vectors, True),
+        Fanout((4, 3, 2)),
+        shape=Shape(),
+    )
     eye = np.tile(np.eye(WIDTH, dtype=np.float32), (HOPS, 1, 1))
     hops = FrozenHops(np.full(HOPS, 0.5, np.float32), eye, np.zeros((HOPS, WIDTH), np.float32))
     index = make_index(node_views(hops, space.paths, np.arange(labels, dtype=np.int32)).search, False)
     alphas = rng.dirichlet([1.0] * HOPS, labels).astype(np.float32)
-    model = JointGraphModel(space, hops, index, Classifier(rng.standard_normal((labels, WIDTH), dtype=np.float32)), alphas, 500)
+    model = JointGraphModel(
+        space, hops, index, Classifier(rng.standard_normal((labels, WIDTH), dtype=np.float32)), alphas, 500
+    )
     batch = bags(rng)
     return lambda: model.rank(batch, 5)

@@ -35,8 +35,9 @@ FREQUENT = 30
 def cluster_quality(trained: Trained) -> Columns:
     """How good the clusters are to the matcher and by themselves.
 
-    cluster recall: share of a document's labels in the clusters that are looked into. LMI and training LMI: what clusters lose of the
-    information that labels have about documents, in percent of it; lower is better. Labels never seen in training are one cluster more.
+    cluster recall: share of a document's labels in the clusters that are looked into. LMI and training LMI: what
+    clusters lose of the information that labels have about documents, in percent of it; lower is better. Labels never
+    seen in training are one cluster more.
     """
     model, truth = _model(trained), trained.world.yardstick.truth
     clusters = np.where(model.clusters >= 0, model.clusters, model.n_leaves).astype(np.int32)
@@ -44,7 +45,11 @@ def cluster_quality(trained: Trained) -> Columns:
     found = _pairs_in(truth, clusters, looked)
     counts = np.diff(truth.indptr)
     recall = Column(found / np.maximum(counts, 1), (counts > 0).astype(np.float64))
-    return {"cluster recall": recall, "LMI": lost_information(truth, clusters), "training LMI": lost_information(trained.training.targets, clusters)}
+    return {
+        "cluster recall": recall,
+        "LMI": lost_information(truth, clusters),
+        "training LMI": lost_information(trained.training.targets, clusters),
+    }
 
 
 def _pairs_in(truth: Csr, clusters: I32, looked: I32) -> Any:
@@ -70,7 +75,10 @@ def _one(value: float) -> Column:
 def _model(trained: Trained) -> KeygraphModel:
     ranker: Any = trained.predictor.bundle.ranker
     if not isinstance(ranker, KeygraphModel):
-        raise ConfigError(f"the trained model is a {type(ranker).__name__}, which has no clusters of keyword graphs", "measure the recipe gnnxml")
+        raise ConfigError(
+            f"the trained model is a {type(ranker).__name__}, which has no clusters of keyword graphs",
+            "measure the recipe gnnxml",
+        )
     return ranker
 
 
@@ -79,7 +87,12 @@ def _model(trained: Trained) -> KeygraphModel:
 LABELS = (6_000, 24_000, 96_000, 384_000)
 LABELS_PER_CLUSTER, MOST_CLUSTERS = 60, 2_048
 BEAM = 15
-WIDTH, VOCABULARY, WORDS, WEIGHTS = 64, 20_000, 30, 20  # of vectors, of words, words of a document, words that a ranker weighs
+WIDTH, VOCABULARY, WORDS, WEIGHTS = (
+    64,
+    20_000,
+    30,
+    20,
+)  # of vectors, of words, words of a document, words that a ranker weighs
 VERTICES, SENTENCES = 10, 4  # of a document
 
 
@@ -93,7 +106,9 @@ def exhaustive_against_beam(workshop: Workshop) -> tuple[Estimate, Mapping[str, 
     medians = {n: [statistics.median(timed(_prediction(n, beam))) for beam in (n, BEAM)] for n in LABELS}
     ratios = np.array([all_of_them / some for all_of_them, some in medians.values()])
     found = slope(np.log(np.array(LABELS, dtype=np.float64)), np.log(ratios))
-    return found, {f"all clusters / {BEAM} at {n} labels": ratio for n, ratio in zip(medians, ratios.tolist(), strict=True)}
+    return found, {
+        f"all clusters / {BEAM} at {n} labels": ratio for n, ratio in zip(medians, ratios.tolist(), strict=True)
+    }
 
 
 def _prediction(labels: int, beam: int) -> Callable[[], object]:
@@ -101,7 +116,9 @@ def _prediction(labels: int, beam: int) -> Callable[[], object]:
     rng = np.random.default_rng([labels, 0x16])
     clusters = min(labels // LABELS_PER_CLUSTER, MOST_CLUSTERS)
     heads = rng.standard_normal((clusters, 2 * 2 * WIDTH + 1), dtype=np.float32)
-    model = KeygraphModel(_network(rng), ExactIndex.build(heads, "dot"), _rankers(labels, clusters, rng), min(beam, clusters), "tfidf")
+    model = KeygraphModel(
+        _network(rng), ExactIndex.build(heads, "dot"), _rankers(labels, clusters, rng), min(beam, clusters), "tfidf"
+    )
     batch = Batch(sparse=_rows(QUERIES, WORDS, rng), graphs=_graphs(rng))
     return lambda: model.rank(batch, 5)
 
@@ -124,9 +141,14 @@ def _rankers(labels: int, clusters: int, rng: np.random.Generator) -> ClusterRan
 
 def _rows(count: int, entries: int, rng: np.random.Generator) -> Csr:
     """(count, VOCABULARY) with so many entries per row."""
-    words = np.sort((np.arange(entries) * (VOCABULARY // entries) + rng.integers(VOCABULARY // entries, size=(count, entries))), axis=1)
+    words = np.sort(
+        (np.arange(entries) * (VOCABULARY // entries) + rng.integers(VOCABULARY // entries, size=(count, entries))),
+        axis=1,
+    )
     values = rng.random(words.size, dtype=np.float32)
-    return csr_array((values, words.ravel().astype(np.int32), entries * np.arange(count + 1)), shape=(count, VOCABULARY))
+    return csr_array(
+        (values, words.ravel().astype(np.int32), entries * np.arange(count + 1)), shape=(count, VOCABULARY)
+    )
 
 
 def _graphs(rng: np.random.Generator) -> KeyGraphs:
@@ -134,7 +156,13 @@ def _graphs(rng: np.random.Generator) -> KeyGraphs:
     vertices = QUERIES * VERTICES
     others = np.array([[v for v in range(VERTICES) if v != u] for u in range(VERTICES)], dtype=np.int32)
     return KeyGraphs(
-        np.arange(QUERIES + 1) * VERTICES, np.arange(QUERIES + 1) * SENTENCES, np.full(QUERIES, WORDS, np.int32), np.arange(vertices + 1) * (VERTICES - 1),
-        np.tile(others, (QUERIES, 1)).ravel(), np.ones(vertices * (VERTICES - 1), np.float32), np.arange(vertices + 1) * 2,
-        np.tile(np.array([0, 2], np.int32), vertices), rng.standard_normal((QUERIES * SENTENCES, WIDTH)).astype(np.float16),
-    )  # fmt: skip
+        np.arange(QUERIES + 1) * VERTICES,
+        np.arange(QUERIES + 1) * SENTENCES,
+        np.full(QUERIES, WORDS, np.int32),
+        np.arange(vertices + 1) * (VERTICES - 1),
+        np.tile(others, (QUERIES, 1)).ravel(),
+        np.ones(vertices * (VERTICES - 1), np.float32),
+        np.arange(vertices + 1) * 2,
+        np.tile(np.array([0, 2], np.int32), vertices),
+        rng.standard_normal((QUERIES * SENTENCES, WIDTH)).astype(np.float16),
+    )

@@ -1,15 +1,19 @@
-"""Graph networks that look at metadata when they predict, too: what RAMEN is compared with. Both stand on the vectors of a trained base encoder.
+"""Graph networks that look at metadata when they predict, too: what RAMEN is compared with. Both stand on the vectors
+of a trained base encoder.
 
-    a = (x + sum of the vectors of its anchors) / (1 + anchors)         gcn    h = unit(a + ReLU(a W))         one layer of a GCN
-    m = mean of the vectors of its anchors                              sage   h = unit(x U + m V)             GraphSAGE with means
+    a = (x + sum of the vectors of its anchors) / (1 + anchors)         gcn    h = unit(a + ReLU(a W))         one
+                                                                        layer of a GCN
+    m = mean of the vectors of its anchors                              sage   h = unit(x U + m V)
+                                                                        GraphSAGE with means
 
-Documents and labels go through the same layer; scores are cosines. Labels have the anchors they have. A test document has none: it is linked
-to the anchors whose vectors are nearest to its own (`linked`), to none (`unlinked`), or to its true ones (`oracle`). The last leaks by
+Documents and labels go through the same layer; scores are cosines. Labels have the anchors they have. A test document
+has none: it is linked to the anchors whose vectors are nearest to its own (`linked`), to none (`unlinked`), or to its
+true ones (`oracle`). The last leaks by
 construction: it is an analysis, never a method.
 
-Paper: RAMEN Sec. 4 (OAK; Table 2, oracle linker; Table 8, what is missed). Differs: OAK itself (Mohan et al., ICML 2024) is not built. It
-trains encoder, linker and attention over metadata together; here the encoder is trained first and stays
-as it is, and one layer is trained by decoupled softmax.
+Paper: RAMEN Sec. 4 (OAK; Table 2, oracle linker; Table 8, what is missed). Differs: OAK itself (Mohan et al., ICML
+2024) is not built. It trains encoder, linker and attention over metadata together; here the encoder is trained first
+and stays as it is, and one layer is trained by decoupled softmax.
 """
 
 from __future__ import annotations
@@ -116,7 +120,10 @@ def ranked(trained: Trained, kind: Kind, links: Links) -> TopK:
     graph = next((graph for graph in anchor_graphs(data.graphs) if set(graph.sides) == {"documents", "labels"}), None)
     anchors = None if graph is None else data.graphs[graph.name].anchors
     if graph is None or anchors is None or data.label_texts is None:
-        raise ConfigError("a linked network needs a graph with edges of documents and of labels", "measure this on planted data with a graph")
+        raise ConfigError(
+            "a linked network needs a graph with edges of documents and of labels",
+            "measure this on planted data with a graph",
+        )
     of_anchors: F32 = ranker.encoder.encode(bundle.featurizer.batch_of_texts(list(anchors.fields["title"])))
     documents = Sides(ranker.encoder.encode(data.documents), of_anchors, graph.sides["documents"])
     labels = Sides(ranker.encoder.encode(data.label_texts), of_anchors, graph.sides["labels"])
@@ -138,17 +145,25 @@ def _test_links(trained: Trained, links: Links, documents: F32, anchors: F32, us
         return csr_array((len(documents), len(anchors)), dtype=np.float32)
     planted = trained.world.planted
     if planted is None or planted.oracle_test is None:
-        raise ConfigError("edges of test documents are known of planted graphs only", "measure this on planted data with a graph")
+        raise ConfigError(
+            "edges of test documents are known of planted graphs only", "measure this on planted data with a graph"
+        )
     return csr_array(planted.oracle_test, dtype=np.float32)
 
 
 def missed_columns(trained: Trained, top: TopK) -> Columns:
-    """Every metric of `ranking`, ``FN@k`` for more k, and what bins of equal volume contribute to it: ``FN@10 [5]`` is the tail's."""
+    """Every metric of `ranking`, ``FN@k`` for more k, and what bins of equal volume contribute to it: ``FN@10 [5]``
+    is the tail's.
+    """
     yardstick = trained.world.yardstick
     found = dict(columns_of(yardstick.measure(top)))
     bins = metrics.bins_for("equal_volume", yardstick.counts)
-    found |= columns_of(metrics.measure_bins(yardstick.cut(top), yardstick.truth, yardstick.inverse_propensity, bins, MISSED_KS))
-    whole = metrics.measure(yardstick.cut(top), yardstick.truth, yardstick.inverse_propensity, (1,), MISSED_KS, skip_empty=True)
+    found |= columns_of(
+        metrics.measure_bins(yardstick.cut(top), yardstick.truth, yardstick.inverse_propensity, bins, MISSED_KS)
+    )
+    whole = metrics.measure(
+        yardstick.cut(top), yardstick.truth, yardstick.inverse_propensity, (1,), MISSED_KS, skip_empty=True
+    )
     return found | {name: column for name, column in columns_of(whole).items() if name.startswith("FN@")}
 
 
@@ -171,14 +186,21 @@ gcn_linked, gcn_unlinked, gcn_oracle = (_named("gcn", links) for links in ("link
 sage_linked, sage_oracle = (_named("sage", links) for links in ("linked", "oracle"))
 
 
-def tail_gains_most(ours: Sequence[Columns], theirs: Sequence[Columns], k: int = 10) -> tuple[list[Any], list[Any], str]:
-    """Per seed: how much the tail bin adds to FN@k(ours) - FN@k(theirs), and the same of that other bin which comes nearest to it in the mean."""
+def tail_gains_most(
+    ours: Sequence[Columns], theirs: Sequence[Columns], k: int = 10
+) -> tuple[list[Any], list[Any], str]:
+    """Per seed: how much the tail bin adds to FN@k(ours) - FN@k(theirs), and the same of that other bin which comes
+    nearest to it in the mean.
+    """
     from benchmarks.claims.verdict import Column
 
     names = [name for name in ours[0] if name.startswith(f"FN@{k} [")]
 
     def changes(name: str) -> list[Any]:
-        return [Column(a[name].numerator - b[name].numerator, a[name].denominator) for a, b in zip(ours, theirs, strict=True)]
+        return [
+            Column(a[name].numerator - b[name].numerator, a[name].denominator)
+            for a, b in zip(ours, theirs, strict=True)
+        ]
 
     by_bin = {name: changes(name) for name in names}
     rival = min(names[:-1], key=lambda name: float(np.mean([column.value for column in by_bin[name]])))

@@ -1,4 +1,6 @@
-"""What can be measured of a trained variant, per test document. A paper's claims add measuring functions of their own."""
+"""What can be measured of a trained variant, per test document. A paper's claims add measuring functions of their
+own.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,11 @@ class Trained:
 
     def __init__(self, folder: Path, world: World, seed: int, at_prediction: Mapping[str, Any]) -> None:
         self.run, self.world, self.seed, self.at_prediction = folder / "run", world, seed, at_prediction
-        name = sha256(json.dumps(dict(at_prediction), sort_keys=True).encode()).hexdigest()[:12] if at_prediction else "as-trained"
+        name = (
+            sha256(json.dumps(dict(at_prediction), sort_keys=True).encode()).hexdigest()[:12]
+            if at_prediction
+            else "as-trained"
+        )
         self._predictions = folder / f"predictions-{name}.npz"
 
     @cached_property
@@ -74,18 +80,24 @@ def by_frequency(trained: Trained) -> Columns:
     """Contributions of labels of each training frequency to P@5, PSP@5 and FN@5, e.g. ``PSP@5 [2-4]``."""
     yardstick = trained.world.yardstick
     bins = metrics.bins_for("by_frequency", yardstick.counts)
-    return columns_of(metrics.measure_bins(yardstick.cut(trained.predictions()), yardstick.truth, yardstick.inverse_propensity, bins, (5,)))
+    return columns_of(
+        metrics.measure_bins(
+            yardstick.cut(trained.predictions()), yardstick.truth, yardstick.inverse_propensity, bins, (5,)
+        )
+    )
 
 
 def columns_of(measured: metrics.PerDocument) -> Columns:
     return {
         name: Column(measured.numerators[:, place], measured.denominators[:, measured.divisor[place]])
         for place, name in enumerate(measured.names)
-    }  # fmt: skip
+    }
 
 
 def changed(ranker: Any, changes: Mapping[str, Any]) -> Any:
-    """`ranker` with fields of its model replaced; looks through wrappers (a re-ranker's base, an ensemble's members)."""
+    """`ranker` with fields of its model replaced; looks through wrappers (a re-ranker's base, an ensemble's
+    members).
+    """
     if not changes:
         return ranker
     known = {f.name for f in fields(ranker)} if is_dataclass(ranker) else set()
@@ -96,5 +108,6 @@ def changed(ranker: Any, changes: Mapping[str, Any]) -> Any:
     if "members" in known:
         return replace(ranker, members=tuple(changed(member, changes) for member in ranker.members))
     raise ConfigError(
-        f"a trained {type(ranker).__name__} has no {', '.join(sorted(changes))} to change at prediction", "use fields of longtail.engine.model.Model"
+        f"a trained {type(ranker).__name__} has no {', '.join(sorted(changes))} to change at prediction",
+        "use fields of longtail.engine.model.Model",
     )

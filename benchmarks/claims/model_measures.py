@@ -32,11 +32,16 @@ CRIPPLED = HnswSettings(neighbours=2, build_effort=1, query_effort=1)
 
 
 def shortlist_recall(trained: Trained) -> Columns:
-    """Share of a document's labels among the first k of the shortlist: ``recall@20``, ..., and at its full length ``recall``."""
+    """Share of a document's labels among the first k of the shortlist: ``recall@20``, ..., and at its full length
+    ``recall``.
+    """
     model, search = _model(trained), _search_vectors(trained)
     top = model.shortlister.query(search, model.shortlist_size)
     truth = trained.world.yardstick.truth
-    return {"recall": recall_column(top, truth, top.k), **{f"recall@{k}": recall_column(top, truth, k) for k in RECALL_KS if k <= top.k}}
+    return {
+        "recall": recall_column(top, truth, top.k),
+        **{f"recall@{k}": recall_column(top, truth, k) for k in RECALL_KS if k <= top.k},
+    }
 
 
 def structure_recall(trained: Trained) -> Columns:
@@ -44,7 +49,9 @@ def structure_recall(trained: Trained) -> Columns:
     model, search = _model(trained), _search_vectors(trained)
     both: Any = model.shortlister
     if not isinstance(both, MergedShortlist):
-        raise ConfigError(f"the shortlister is a {type(both).__name__}, not one of two structures", "set shortlist.structures=both")
+        raise ConfigError(
+            f"the shortlister is a {type(both).__name__}, not one of two structures", "set shortlist.structures=both"
+        )
     kinds: dict[str, Shortlister] = {
         "both": both,
         "labels": both.labels,
@@ -52,20 +59,34 @@ def structure_recall(trained: Trained) -> Columns:
         "idle votes": MergedShortlist(both.labels, both.instances, 0.0, 0.0),
     }
     truth = trained.world.yardstick.truth
-    return {f"recall by {name}": recall_column(kind.query(search, model.shortlist_size), truth, model.shortlist_size) for name, kind in kinds.items()}
+    return {
+        f"recall by {name}": recall_column(kind.query(search, model.shortlist_size), truth, model.shortlist_size)
+        for name, kind in kinds.items()
+    }
 
 
 def head_recall(trained: Trained) -> Columns:
-    """Recall of head labels (the multi-modal ones, or the most frequent), and of all others, among the first k of the shortlist."""
+    """Recall of head labels (the multi-modal ones, or the most frequent), and of all others, among the first k of the
+    shortlist.
+    """
     model, search = _model(trained), _search_vectors(trained)
     top, truth = model.shortlister.query(search, model.shortlist_size), trained.world.yardstick.truth
     planted = trained.world.planted
-    heads = planted.multimodal if planted is not None and len(planted.multimodal) else np.argsort(-trained.world.yardstick.counts, kind="stable")[:HEADS]
+    heads = (
+        planted.multimodal
+        if planted is not None and len(planted.multimodal)
+        else np.argsort(-trained.world.yardstick.counts, kind="stable")[:HEADS]
+    )
     is_head = np.zeros(truth.shape[1], dtype=bool)
     is_head[heads] = True
     sides = {"heads": only_labels(truth, is_head), "others": only_labels(truth, ~is_head)}
     # Pairs are counted, not documents: a document has at most a few heads.
-    return {f"recall@{k} of {name}": pair_recall(top, side, k) for name, side in sides.items() for k in RECALL_KS if k <= top.k}
+    return {
+        f"recall@{k} of {name}": pair_recall(top, side, k)
+        for name, side in sides.items()
+        for k in RECALL_KS
+        if k <= top.k
+    }
 
 
 def list_overlap(trained: Trained) -> Columns:
@@ -79,8 +100,13 @@ def list_overlap(trained: Trained) -> Columns:
     documents, queries = model.encoder.encode(trained.training.documents), _search_vectors(trained)
     k = min(LIST_LENGTH, trained.training.n_labels)
     by_v = _nearest_labels(documents, queries, trained.training.targets, k)
-    by_refined = _nearest_labels(model.refinement.apply(documents), model.refinement.apply(queries), trained.training.targets, k)
-    return {"overlap": _overlap(by_v, by_refined), "overlap of unrelated": _overlap(by_v, TopK(np.roll(by_refined.ids, 1, axis=0), by_refined.scores))}
+    by_refined = _nearest_labels(
+        model.refinement.apply(documents), model.refinement.apply(queries), trained.training.targets, k
+    )
+    return {
+        "overlap": _overlap(by_v, by_refined),
+        "overlap of unrelated": _overlap(by_v, TopK(np.roll(by_refined.ids, 1, axis=0), by_refined.scores)),
+    }
 
 
 def index_recall(trained: Trained) -> Columns:
@@ -104,7 +130,9 @@ def index_recall(trained: Trained) -> Columns:
 
 
 def drift(trained: Trained) -> Columns:
-    """How far refined features are from v, relative to the length of v: the mean, and the share of documents beyond the bound 1."""
+    """How far refined features are from v, relative to the length of v: the mean, and the share of documents beyond
+    the bound 1.
+    """
     model, v = _model(trained), _search_vectors(trained)
     if model.refinement is None:
         raise ConfigError("the model has no refined features", "set transfer.block=residual")
@@ -118,7 +146,9 @@ def drift(trained: Trained) -> Columns:
 
 
 def members(trained: Trained) -> Columns:
-    """The ensemble's metrics, the mean of its members' (``members P@5``), and those of one member thrice (``repeated P@5``)."""
+    """The ensemble's metrics, the mean of its members' (``members P@5``), and those of one member thrice (``repeated
+    P@5``).
+    """
     ensemble: Any = trained.predictor.bundle.ranker
     if not isinstance(ensemble, Ensemble):
         raise ConfigError(f"the model is a {type(ensemble).__name__}, not an ensemble", "set ensemble.learners=3")
@@ -132,13 +162,20 @@ def members(trained: Trained) -> Columns:
         for name, column in columns_of(yardstick.measure(kind.rank(batch, yardstick.depth))).items()
     }
     found |= {f"first {name}": column for name, column in alone[0].items()}
-    return found | {f"members {name}": Column(np.mean([a[name].numerator for a in alone], axis=0), column.denominator) for name, column in alone[0].items()}
+    return found | {
+        f"members {name}": Column(np.mean([a[name].numerator for a in alone], axis=0), column.denominator)
+        for name, column in alone[0].items()
+    }
 
 
 def linear_one_vs_all(trained: Trained) -> Columns:
-    """Contributions of labels of each frequency to P@5, PSP@5 and FN@5, and P@1 and PSP@5, of linear one-vs-all on TF-IDF."""
+    """Contributions of labels of each frequency to P@5, PSP@5 and FN@5, and P@1 and PSP@5, of linear one-vs-all on
+    TF-IDF.
+    """
     training, yardstick, batch = trained.training, trained.world.yardstick, batch_to_rank(trained)
-    top = one_vs_all(training.documents.sparse, training.targets, batch.sparse, yardstick.depth, np.random.default_rng(trained.seed))
+    top = one_vs_all(
+        training.documents.sparse, training.targets, batch.sparse, yardstick.depth, np.random.default_rng(trained.seed)
+    )
     bins = metrics.bins_for("by_frequency", yardstick.counts)
     by_bin = metrics.measure_bins(yardstick.cut(top), yardstick.truth, yardstick.inverse_propensity, bins, (5,))
     return {**columns_of(yardstick.measure(top)), **columns_of(by_bin)}
@@ -151,7 +188,9 @@ def one_vs_all(documents: Csr, targets: Csr, queries: Csr, k: int, rng: np.rando
     """
     n, n_labels = targets.shape
     everyone = csr_array(np.ones((1, n), dtype=np.float32))
-    rows = fit_linear(documents, targets.T.tocsr(), everyone, np.zeros(n_labels, dtype=np.int64), LinearConfig(prune=0.0), rng)
+    rows = fit_linear(
+        documents, targets.T.tocsr(), everyone, np.zeros(n_labels, dtype=np.int64), LinearConfig(prune=0.0), rng
+    )
     labels = np.arange(n_labels, dtype=np.int32)
     found = []
     for start in range(0, queries.shape[0], block):
@@ -168,7 +207,10 @@ def _model(trained: Trained) -> Model:
     ranker: Any = trained.predictor.bundle.ranker
     ranker = getattr(ranker, "base", ranker)
     if not isinstance(ranker, Model):
-        raise ConfigError(f"the trained model is a {type(ranker).__name__}, which has no shortlist to look into", "measure a recipe that ends in a Model")
+        raise ConfigError(
+            f"the trained model is a {type(ranker).__name__}, which has no shortlist to look into",
+            "measure a recipe that ends in a Model",
+        )
     return ranker
 
 
@@ -200,7 +242,9 @@ def recall_column(top: TopK, truth: Csr, k: int) -> Column:
 
 def pair_recall(top: TopK, truth: Csr, k: int) -> Column:
     """Share of all (document, label) pairs that are found."""
-    return Column(hits(metrics.cut(top, k), truth).sum(axis=1).astype(np.float64), np.diff(truth.indptr).astype(np.float64))
+    return Column(
+        hits(metrics.cut(top, k), truth).sum(axis=1).astype(np.float64), np.diff(truth.indptr).astype(np.float64)
+    )
 
 
 def only_labels(truth: Csr, wanted: Any) -> Csr:

@@ -29,12 +29,19 @@ def claims_of(paper: str) -> tuple[Claim, ...]:
 
 
 def chosen_claims(ids: Sequence[str], paper: str | None) -> dict[str, list[Claim]]:
-    """paper -> claims: those named (``A6`` names ``A6@debian-related`` too, ``A6@`` does not), or all of a paper, or all."""
+    """paper -> claims: those named (``A6`` names ``A6@debian-related`` too, ``A6@`` does not), or all of a paper, or
+    all.
+    """
     by_paper = {name: list(claims_of(name)) for name in ([paper] if paper else PAPERS)}
     known = {name for claims in by_paper.values() for claim in claims for name in names_of(claim)}
     for unknown in (name for name in ids if name not in known):
-        raise ConfigError(f"no claim '{unknown}' has an entry" + (f" in the paper '{paper}'" if paper else ""), nearest(unknown, sorted(known)))
-    return {name: [claim for claim in claims if not ids or names_of(claim) & set(ids)] for name, claims in by_paper.items()}
+        raise ConfigError(
+            f"no claim '{unknown}' has an entry" + (f" in the paper '{paper}'" if paper else ""),
+            nearest(unknown, sorted(known)),
+        )
+    return {
+        name: [claim for claim in claims if not ids or names_of(claim) & set(ids)] for name, claims in by_paper.items()
+    }
 
 
 def names_of(claim: Claim) -> set[str]:

@@ -1,8 +1,8 @@
 """Claims of RAMEN (spec 07 section 4), as experiments on planted worlds with a metadata graph.
 
-`LEAN` is the recipe with narrow vectors of words alone and a shortened schedule; test documents have no edges in any of these worlds.
-Every variant of a claim has the same base, settings and number of epochs. Margins are the spec's. R17 and R18 compare with graph networks that
-look at metadata when they predict (`linked_networks.py`).
+`LEAN` is the recipe with narrow vectors of words alone and a shortened schedule; test documents have no edges in any
+of these worlds. Every variant of a claim has the same base, settings and number of epochs. Margins are the spec's.
+R17 and R18 compare with graph networks that look at metadata when they predict (`linked_networks.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,15 @@ from benchmarks.claims.deepxml import WORDS_ALONE
 from benchmarks.claims.eclare import LEAN as ECLARE
 from benchmarks.claims.entries import Claim, Control, Difference, Level, Probe, Value, Variant, difference, over_seeds
 from benchmarks.claims.linked_networks import gcn_linked, gcn_oracle, missed, sage_linked, sage_oracle, tail_gains_most
-from benchmarks.claims.ramen_measures import SEEDS, edges_told_apart, link_recall, paired_difference, time_ratio, unseen_ranking, weight_order
+from benchmarks.claims.ramen_measures import (
+    SEEDS,
+    edges_told_apart,
+    link_recall,
+    paired_difference,
+    time_ratio,
+    unseen_ranking,
+    weight_order,
+)
 from benchmarks.claims.verdict import Estimate, estimate
 from benchmarks.claims.workshop import Workshop
 from benchmarks.claims.worlds import Crafted, Folder, Planted
@@ -29,9 +37,15 @@ LEAN = Variant("ramen", (*SCHEDULE, "regularise.warm_up=5", "regularise.every=5"
 ANCE = Variant("ance", SCHEDULE)
 TWO_MEMBERS = ANCE.changed("ensemble.learners=2")
 WORLD = {
-    "documents": 3_000, "test_documents": 8_000, "labels": 750, "topics": 15,
-    "text_informativeness": 0.6, "token_dropout": 0.6, "graph_coverage": 0.8, "noise_edges": 0.1,
-}  # fmt: skip
+    "documents": 3_000,
+    "test_documents": 8_000,
+    "labels": 750,
+    "topics": 15,
+    "text_informativeness": 0.6,
+    "token_dropout": 0.6,
+    "graph_coverage": 0.8,
+    "noise_edges": 0.1,
+}
 JUNK = {**WORLD, "noise_edges": 1.0}
 NOISY = {**WORLD, "noise_edges": 0.3}
 DATA, JUNK_DATA, NOISY_DATA = Planted("small", WORLD), Planted("small", JUNK), Planted("small", NOISY)
@@ -67,41 +81,58 @@ def base_against_ramen(workshop: Workshop) -> Measured:
 
 
 def tail_against_linked(workshop: Workshop) -> Measured:
-    """What the tail bin contributes to FN@10 of RAMEN minus FN@10 of the linked network, minus what its nearest rival among the bins does."""
-    trained = {name: [workshop.trained(variant, DATA, seed) for seed in range(SEEDS)] for name, variant in (("ramen", LEAN), ("ance", ANCE))}
-    tail, other, rival = tail_gains_most([missed(each) for each in trained["ramen"]], [sage_linked(each) for each in trained["ance"]])
-    numbers = {"tail": [column.value for column in tail], "rival": rival, "of rival": [column.value for column in other]}
+    """What the tail bin contributes to FN@10 of RAMEN minus FN@10 of the linked network, minus what its nearest rival
+    among the bins does.
+    """
+    trained = {
+        name: [workshop.trained(variant, DATA, seed) for seed in range(SEEDS)]
+        for name, variant in (("ramen", LEAN), ("ance", ANCE))
+    }
+    tail, other, rival = tail_gains_most(
+        [missed(each) for each in trained["ramen"]], [sage_linked(each) for each in trained["ance"]]
+    )
+    numbers = {
+        "tail": [column.value for column in tail],
+        "rival": rival,
+        "of rival": [column.value for column in other],
+    }
     return estimate(tail, other, shared=False, key="tail of FN@10"), numbers
 
 
 GAIN = Claim(
     id="R6",
     section="RAMEN Table 1",
-    sentence="Graphs in training raise P@1 and PSP@5 of ANCE on test documents without edges, and lower P@1 of other bases by no more than 0.2 point.",
+    sentence="Graphs in training raise P@1 and PSP@5 of ANCE on test documents without edges, and lower P@1 of "
+    "other bases by no more than 0.2 point.",
     variants={
-        "ance": ANCE, "ramen(ance)": LEAN,
+        "ance": ANCE,
+        "ramen(ance)": LEAN,
         **{name: plain(name) for name in OTHERS},
         **{f"ramen({name})": on_base(name) for name in OTHERS},
     },
     data=DATA,
     all_of=(
-        difference("ramen(ance)", "ance", "P@1"), difference("ramen(ance)", "ance", "PSP@5"),
+        difference("ramen(ance)", "ance", "P@1"),
+        difference("ramen(ance)", "ance", "PSP@5"),
         *(difference(f"ramen({name})", name, "P@1", -0.2) for name in OTHERS),
     ),
     controls=(Control(USELESS, difference("ramen(ance)", "ance", "P@1"), data=JUNK_DATA),),
     also=tuple(difference(f"ramen({name})", name, "PSP@5") for name in OTHERS),
     note="The paper has +4.4 points of P@1 for ANCE, +2.9 for NGAME, +0.1 for SiameseXML. It has +1.1 for ECLARE.",
-)  # fmt: skip
+)
 
 
-# wordnet-related has 80,657 documents: half of the epochs, so that 24 trainings fit into a few minutes of a GPU. Bases and RAMEN alike.
+# wordnet-related has 80,657 documents: half of the epochs, so that 24 trainings fit into a few minutes of a GPU.
+# Bases and RAMEN alike.
 SHORTENED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "wordnet-related": {"base": ("train.epochs=15",), "ramen": ("train.epochs=15", "regularise.warm_up=5")},
 }
 
 
 def on_real_data(claim: Claim, name: str) -> Claim:
-    """A claim with the recipe's defaults on a real data set; the planted world holds the control, and ECLARE, which takes longer to train."""
+    """A claim with the recipe's defaults on a real data set; the planted world holds the control, and ECLARE, which
+    takes longer to train.
+    """
 
     def defaults(variant: Variant) -> Variant:
         assert isinstance(variant.settings, tuple)
@@ -113,9 +144,16 @@ def on_real_data(claim: Claim, name: str) -> Claim:
 
     variants = {key: defaults(variant) for key, variant in claim.variants.items() if ECLARE.recipe not in key}
     return replace(
-        claim, id=f"{claim.id}@{name}", variants=variants, data=Folder(name), controls=(), all_of=here(claim.all_of), also=here(claim.also),
-        note=f"Control, and ECLARE as a base: see {claim.id}." + (" 15 epochs, with a warm-up of 5, in place of 30 and 10." if name in SHORTENED else ""),
-    )  # fmt: skip
+        claim,
+        id=f"{claim.id}@{name}",
+        variants=variants,
+        data=Folder(name),
+        controls=(),
+        all_of=here(claim.all_of),
+        also=here(claim.also),
+        note=f"Control, and ECLARE as a base: see {claim.id}."
+        + (" 15 epochs, with a warm-up of 5, in place of 30 and 10." if name in SHORTENED else ""),
+    )
 
 
 def with_minilm(base: str) -> Claim:
@@ -128,13 +166,15 @@ def with_minilm(base: str) -> Claim:
     return Claim(
         id=f"R6@debian-related-minilm-{base}",
         section="RAMEN Table 1",
-        sentence=f"With MiniLM as the encoder, graphs in training {'raise P@1 and PSP@5' if base == 'ance' else 'do not lower P@1 by more than 0.2 point'} "
+        sentence="With MiniLM as the encoder, graphs in training "
+        f"{'raise P@1 and PSP@5' if base == 'ance' else 'do not lower P@1 by more than 0.2 point'} "
         f"of {base} on test documents without edges.",
         variants={base: Variant(base, (checkpoint,)), name: Variant("ramen", (f"base={base}", checkpoint))},
         data=Folder("debian-related"),
         all_of=gains if base == "ance" else gains[:1],
         also=() if base == "ance" else gains[1:],
-        note="Needs a GPU; with --seeds 1 intervals are those of documents alone, and there is no verdict. Differs: 30 epochs in place of 300.",
+        note="Needs a GPU; with --seeds 1 intervals are those of documents alone, and there is no verdict. Differs: "
+        "30 epochs in place of 300.",
     )
 
 
@@ -173,8 +213,13 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         id="R6c",
         section="RAMEN Table 5",
-        sentence="A random graph is not shown to raise P@1, and costs at most 1 point where pruning and bandit are at work.",
-        variants={"ance": ANCE, "ramen": LEAN, "unprotected": LEAN.changed("regularise.prune=none", "bandit.enabled=false")},
+        sentence="A random graph is not shown to raise P@1, and costs at most 1 point where pruning and bandit are "
+        "at work.",
+        variants={
+            "ance": ANCE,
+            "ramen": LEAN,
+            "unprotected": LEAN.changed("regularise.prune=none", "bandit.enabled=false"),
+        },
         data=JUNK_DATA,
         all_of=(difference("ramen", "ance", "P@1", 0.0, "not above"), difference("ramen", "ance", "P@1", -1.0)),
         controls=(Control("the randomness", difference("ramen", "ance", "P@1"), data=DATA, expect="holds"),),
@@ -183,9 +228,12 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         id="R7",
         section="RAMEN Table 5 (no pruning)",
-        sentence="Where 60% of the edges are moved to random anchors pruning raises P@1; where none are it costs no more than 0.3 point.",
+        sentence="Where 60% of the edges are moved to random anchors pruning raises P@1; where none are it costs no "
+        "more than 0.3 point.",
         variants={
-            f"{name} {rate:g}": noisy(rate, *settings) for rate in NOISE_RATES for name, settings in (("pruned", ()), ("all", ("regularise.prune=none",)))
+            f"{name} {rate:g}": noisy(rate, *settings)
+            for rate in NOISE_RATES
+            for name, settings in (("pruned", ()), ("all", ("regularise.prune=none",)))
         },
         data=DATA,
         all_of=(difference("pruned 0.6", "all 0.6", "P@1"), difference("pruned 0", "all 0", "P@1", -0.3)),
@@ -202,21 +250,31 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         id="R8",
         section="RAMEN App. (pruning)",
-        sentence="Of the edges that pruning keeps more are true than of all, and cosines tell true from injected edges with an AUC above 70%.",
+        sentence="Of the edges that pruning keeps more are true than of all, and cosines tell true from injected "
+        "edges with an AUC above 70%.",
         variants={"ramen": LEAN},
         data=Planted("small", {**WORLD, "noise_edges": 0.5}),
         all_of=(
-            Difference(Value("ramen", "precision of kept", edges_told_apart), Value("ramen", "precision of all", edges_told_apart)),
+            Difference(
+                Value("ramen", "precision of kept", edges_told_apart),
+                Value("ramen", "precision of all", edges_told_apart),
+            ),
             Level(Value("ramen", "AUC", edges_told_apart), 70.0),
         ),
-        controls=(Control("the encoder: cosines are shuffled among edges", Level(Value("ramen", "AUC by chance", edges_told_apart), 70.0)),),
+        controls=(
+            Control(
+                "the encoder: cosines are shuffled among edges",
+                Level(Value("ramen", "AUC by chance", edges_told_apart), 70.0),
+            ),
+        ),
         shown=(),
         note="Edges of training documents, by the encoder at the end.",
     ),
     Claim(
         id="R9",
         section="RAMEN Table 5 (no bandits)",
-        sentence="With one set of anchors that informs and one that does not, learnt weights are at most 0.1 point of P@1 worse than uniform ones, and the "
+        sentence="With one set of anchors that informs and one that does not, learnt weights are at most 0.1 point "
+        "of P@1 worse than uniform ones, and the "
         "uninformative set ends with the lower weight in at least 80% of trainings.",
         variants={
             "bandit": LEAN,
@@ -245,7 +303,8 @@ CLAIMS: tuple[Claim, ...] = (
             *(Value(name, "junk below", weight_order) for name in OTHER_BANDITS),
         ),
         seeds=5,
-        note="The paper has 35.2 against 20.9 points of P@1. Uniform weights are 1 (spec A-04.10), learnt ones begin at 0.1: 'stay at 0.1' tells the size of "
+        note="The paper has 35.2 against 20.9 points of P@1. Uniform weights are 1 (spec A-04.10), learnt ones "
+        "begin at 0.1: 'stay at 0.1' tells the size of "
         "weights from what is learnt.",
     ),
     Claim(
@@ -259,7 +318,10 @@ CLAIMS: tuple[Claim, ...] = (
             Control(
                 "the learning, and with it what holds weights together: they stay at 0.1 or at 20",
                 difference("stay at 0.1", "stay at 20", "P@1", 1.0),
-                variants={f"stay at {weight:g}": LEAN.changed("bandit.enabled=false", f"bandit.fixed={weight:g}") for weight in (0.1, 20.0)},
+                variants={
+                    f"stay at {weight:g}": LEAN.changed("bandit.enabled=false", f"bandit.fixed={weight:g}")
+                    for weight in (0.1, 20.0)
+                },
                 expect="holds",
             ),
         ),
@@ -269,7 +331,11 @@ CLAIMS: tuple[Claim, ...] = (
         id="R12",
         section="RAMEN Table 5 (no document graph, no label graph)",
         sentence="Leaving out the edges of documents, or those of labels, raises P@1 by no more than 0.2 point.",
-        variants={"both": LEAN, "labels alone": LEAN.changed("graphs.documents=false"), "documents alone": LEAN.changed("graphs.labels=false")},
+        variants={
+            "both": LEAN,
+            "labels alone": LEAN.changed("graphs.documents=false"),
+            "documents alone": LEAN.changed("graphs.labels=false"),
+        },
         data=DATA,
         all_of=tuple(difference(name, "both", "P@1", 0.2, "below") for name in ("labels alone", "documents alone")),
         controls=(Control(USELESS, difference("labels alone", "both", "P@1", -0.2, "below"), data=JUNK_DATA),),
@@ -278,11 +344,18 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         id="R13",
         section="RAMEN Table 5 (AugGT)",
-        sentence="ANCE on labels that were spread along a graph with 30% noise has a lower P@1 than RAMEN(ANCE) with that graph.",
+        sentence="ANCE on labels that were spread along a graph with 30% noise has a lower P@1 than RAMEN(ANCE) "
+        "with that graph.",
         variants={},
         data=None,
         all_of=(
-            Probe("P@1: ANCE on spread labels - RAMEN", augmented_against_ramen, 0.0, "below", over_seeds(SEEDS, (ANCE, SPREAD_DATA), (LEAN, NOISY_DATA))),
+            Probe(
+                "P@1: ANCE on spread labels - RAMEN",
+                augmented_against_ramen,
+                0.0,
+                "below",
+                over_seeds(SEEDS, (ANCE, SPREAD_DATA), (LEAN, NOISY_DATA)),
+            ),
         ),
         controls=(
             Control(
@@ -314,7 +387,8 @@ CLAIMS: tuple[Claim, ...] = (
         controls=(Control(USELESS, difference("ramen", "ance", "links R@10", by=link_recall), data=JUNK_DATA),),
         shown=(),
         also=tuple(Value(name, "links R@100", link_recall) for name in ("ance", "ramen")),
-        note="Edges of test documents are read by this measure alone. The paper looks at 100 of two million anchors, here at 10 of a few hundred.",
+        note="Edges of test documents are read by this measure alone. The paper looks at 100 of two million "
+        "anchors, here at 10 of a few hundred.",
     ),
     Claim(
         id="R16",
@@ -331,12 +405,21 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         id="R17",
         section="RAMEN Table 8",
-        sentence="RAMEN misses fewer labels (FN@10) than graph networks whose test documents are linked to their nearest anchors, most of all rare ones.",
+        sentence="RAMEN misses fewer labels (FN@10) than graph networks whose test documents are linked to their "
+        "nearest anchors, most of all rare ones.",
         variants={"ance": ANCE, "ramen": LEAN},
         data=DATA,
         all_of=(
-            *(Difference(Value("ramen", "FN@10", missed), Value("ance", "FN@10", rival), 0.0, "below") for rival in (sage_linked, gcn_linked)),
-            Probe("FN@10: the tail's share of the difference - that of the bin next to it in size", tail_against_linked, 0.0, "below"),
+            *(
+                Difference(Value("ramen", "FN@10", missed), Value("ance", "FN@10", rival), 0.0, "below")
+                for rival in (sage_linked, gcn_linked)
+            ),
+            Probe(
+                "FN@10: the tail's share of the difference - that of the bin next to it in size",
+                tail_against_linked,
+                0.0,
+                "below",
+            ),
         ),
         controls=(
             Control(
@@ -345,14 +428,17 @@ CLAIMS: tuple[Claim, ...] = (
             ),
         ),
         also=tuple(
-            Difference(Value("ramen", metric, missed), Value("ance", metric, sage_linked)) for metric in ("FN@5", "FN@20", "FN@50", "FN@100", "P@1", "PSP@5")
+            Difference(Value("ramen", metric, missed), Value("ance", metric, sage_linked))
+            for metric in ("FN@5", "FN@20", "FN@50", "FN@100", "P@1", "PSP@5")
         ),
-        note="The networks stand on ANCE's encoder; they take the place of OAK, which is not built. The paper has -2.7 to -8.4 points for k = 5 to 100.",
+        note="The networks stand on ANCE's encoder; they take the place of OAK, which is not built. The paper has "
+        "-2.7 to -8.4 points for k = 5 to 100.",
     ),
     Claim(
         id="R18",
         section="RAMEN Table 2 (oracle linker)",
-        sentence="With the true links of test documents, which a method cannot know, graph networks come out above RAMEN.",
+        sentence="With the true links of test documents, which a method cannot know, graph networks come out above "
+        "RAMEN.",
         variants={"ance": ANCE, "ramen": LEAN},
         data=DATA,
         also=tuple(

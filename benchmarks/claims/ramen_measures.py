@@ -1,4 +1,6 @@
-"""Measures of what graphs did to an encoder: edges told from noise, links of test documents, weights, unseen labels, times."""
+"""Measures of what graphs did to an encoder: edges told from noise, links of test documents, weights, unseen labels,
+times.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,14 @@ REPEATS, TURNS = 5, 4
 def edges_told_apart(trained: Trained) -> Columns:
     """Of the documents' edges, how well cosines of the trained encoder tell true ones from injected ones.
 
-    ``AUC`` and, over documents, ``precision of kept`` (cosine above 0) and ``precision of all``; ``AUC by chance`` for shuffled cosines.
+    ``AUC`` and, over documents, ``precision of kept`` (cosine above 0) and ``precision of all``; ``AUC by chance``
+    for shuffled cosines.
     """
     planted = trained.world.planted
     if planted is None or planted.injected_documents is None:
-        raise ConfigError("which edges are noise is known of planted graphs only", "measure this on planted data with a graph")
+        raise ConfigError(
+            "which edges are noise is known of planted graphs only", "measure this on planted data with a graph"
+        )
     edges: Csr = trained.training.graphs["anchors"].documents
     injected = planted.injected_documents[trained.training.rows]
     is_noise = _entries(edges, injected)
@@ -55,23 +60,33 @@ def edges_told_apart(trained: Trained) -> Columns:
 
 
 def link_recall(trained: Trained) -> Columns:
-    """Share of a test document's true anchors among the nearest k, ``links R@k``. Edges of test documents are for this measure only."""
+    """Share of a test document's true anchors among the nearest k, ``links R@k``. Edges of test documents are for
+    this measure only.
+    """
     planted = trained.world.planted
     if planted is None or planted.oracle_test is None:
-        raise ConfigError("edges of test documents are known of planted graphs only", "measure this on planted data with a graph")
-    documents = _encoded(trained, trained.predictor.bundle.featurizer.batch(trained.world.dataset.need_test().documents))
+        raise ConfigError(
+            "edges of test documents are known of planted graphs only", "measure this on planted data with a graph"
+        )
+    documents = _encoded(
+        trained, trained.predictor.bundle.featurizer.batch(trained.world.dataset.need_test().documents)
+    )
     nearest = ExactIndex.build(_anchors(trained)).query(documents, max(LINKS))
     return {f"links R@{k}": recall_column(nearest, planted.oracle_test, k) for k in LINKS}
 
 
 def weight_order(trained: Trained) -> Columns:
-    """``junk below``: 100 where the weights of the second anchor set ended below those of the first, else 0; one number per training."""
+    """``junk below``: 100 where the weights of the second anchor set ended below those of the first, else 0; one
+    number per training.
+    """
     lines = (trained.run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     blocks = [event for event in map(json.loads, lines) if event["event"] == "bandit"]
     if not blocks:
         raise ConfigError("no weights were tried in this training", "measure the recipe ramen with bandit.enabled")
     weights: Mapping[str, float] = blocks[-1]["weights"]
-    first, second = ([weight for name, weight in weights.items() if name.startswith(f"{graph}:")] for graph in ("anchors", SECOND))
+    first, second = (
+        [weight for name, weight in weights.items() if name.startswith(f"{graph}:")] for graph in ("anchors", SECOND)
+    )
     return {"junk below": _alone(float(np.mean(second) < np.mean(first)))}
 
 
@@ -90,7 +105,7 @@ def unseen_ranking(trained: Trained) -> Columns:
 
 def paired_difference(
     workshop: Workshop, *, a: tuple[Variant, DataSpec], b: tuple[Variant, DataSpec], metric: str
-) -> tuple[Estimate, Mapping[str, Any]]:  # fmt: skip
+) -> tuple[Estimate, Mapping[str, Any]]:
     """metric(a) - metric(b) of variants that are trained on different data with the same test side."""
     columns = [[ranking(workshop.trained(*each, seed))[metric] for seed in range(SEEDS)] for each in (a, b)]
     numbers = {name: [column.value for column in side] for name, side in zip(("a", "b"), columns, strict=True)}
@@ -100,13 +115,17 @@ def paired_difference(
 def time_ratio(workshop: Workshop, *, of: Variant, to: Variant, data: DataSpec) -> tuple[Estimate, Mapping[str, Any]]:
     """Time of predicting all test documents, one variant's by the other's; interval over repeats.
 
-    In each both take turns, and the fastest of their turns count: what else a machine does makes a turn slower, never faster.
+    In each both take turns, and the fastest of their turns count: what else a machine does makes a turn slower, never
+        faster.
     """
     models = [workshop.trained(variant, data, 0) for variant in (of, to)]
     documents = models[0].world.dataset.need_test().documents
     for model in models:
         model.predictor.rank(documents, 5)
-    seconds = [[min(times) for times in zip(*(_turn(models, documents) for _ in range(TURNS)), strict=True)] for _ in range(REPEATS)]
+    seconds = [
+        [min(times) for times in zip(*(_turn(models, documents) for _ in range(TURNS)), strict=True)]
+        for _ in range(REPEATS)
+    ]
     return over_seeds([first / second for first, second in seconds]), {"seconds": seconds, "documents": len(documents)}
 
 
@@ -147,7 +166,10 @@ def _auc(scores: Any, is_noise: Any) -> float:
 
     true, noise = int((~is_noise).sum()), int(is_noise.sum())
     if not true or not noise:
-        raise ConfigError(f"{true} true and {noise} injected edges cannot be told apart", "measure this with noise_edges between 0 and 1")
+        raise ConfigError(
+            f"{true} true and {noise} injected edges cannot be told apart",
+            "measure this with noise_edges between 0 and 1",
+        )
     return float((rankdata(scores)[~is_noise].sum() - true * (true + 1) / 2) / (true * noise))
 
 

@@ -1,4 +1,6 @@
-"""The committed verdicts: one JSON file per paper, a record per claim; a later run replaces the records of the claims it ran."""
+"""The committed verdicts: one JSON file per paper, a record per claim; a later run replaces the records of the claims
+it ran.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,28 @@ DECIMALS = 4
 # What every record has, whatever the claim; tests hold records to it.
 KEYS = frozenset(
     {
-        "id", "section", "sentence", "verdict", "reason", "note", "all_of", "any_of", "controls", "also", "numbers", "seeds", "data", "config",
-        "trainings", "command", "commit", "uncommitted_changes", "machine", "device",
+        "id",
+        "section",
+        "sentence",
+        "verdict",
+        "reason",
+        "note",
+        "all_of",
+        "any_of",
+        "controls",
+        "also",
+        "numbers",
+        "seeds",
+        "data",
+        "config",
+        "trainings",
+        "command",
+        "commit",
+        "uncommitted_changes",
+        "machine",
+        "device",
     }
-)  # fmt: skip
+)
 
 
 def provenance(command: str, device: str) -> dict[str, Any]:
@@ -28,7 +48,9 @@ def provenance(command: str, device: str) -> dict[str, Any]:
 
 
 def update(path: Path, paper: str, records: Iterable[Mapping[str, Any]]) -> None:
-    """Put `records` into the file of the paper, in the order of its entries; records of other claims stay as they are."""
+    """Put `records` into the file of the paper, in the order of its entries; records of other claims stay as they
+    are.
+    """
     found = {record["id"]: record for record in read(path)} if path.exists() else {}
     found |= {record["id"]: _rounded(record) for record in records}
     order = {claim.id: place for place, claim in enumerate(claims_of(paper))}
@@ -38,19 +60,27 @@ def update(path: Path, paper: str, records: Iterable[Mapping[str, Any]]) -> None
 
 def read(path: Path) -> list[dict[str, Any]]:
     content = read_json(path, DataError)
-    if not isinstance(content, dict) or content.get("format") != FORMAT or not isinstance(content.get("verdicts"), list):
+    if (
+        not isinstance(content, dict)
+        or content.get("format") != FORMAT
+        or not isinstance(content.get("verdicts"), list)
+    ):
         raise DataError(
-            f"not verdicts of format {FORMAT}", "the file was written by another program or version; move it away and run the claims again", file=path
+            f"not verdicts of format {FORMAT}",
+            "the file was written by another program or version; move it away and run the claims again",
+            file=path,
         )
     verdicts: list[dict[str, Any]] = content["verdicts"]
     return verdicts
 
 
 def merge(folders: Sequence[Path], out: Path) -> list[str]:
-    """Put the verdicts of `folders` (of runs beside each other, each with some of the claims) into `out`; gives the ids of their claims.
+    """Put the verdicts of `folders` (of runs beside each other, each with some of the claims) into `out`; gives the
+    ids of their claims.
 
-    As in a run, they replace what `out` holds of these claims. Nothing is written unless all records are whole and of committed code,
-    and no claim comes twice with different records: which of two verdicts counts is not for a program to say.
+    As in a run, they replace what `out` holds of these claims. Nothing is written unless all records are whole and of
+    committed code, and no claim comes twice with different records: which of two verdicts counts is not for a program
+    to say.
     """
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for folder in folders:
@@ -61,7 +91,11 @@ def merge(folders: Sequence[Path], out: Path) -> list[str]:
             for record in read(path):
                 _refuse_unless_whole(record, path)
                 if found.setdefault(paper, {}).setdefault(record["id"], record) != record:
-                    raise DataError(f"another verdict of {record['id']} than in a folder before it", "leave out one of the two folders", file=path)
+                    raise DataError(
+                        f"another verdict of {record['id']} than in a folder before it",
+                        "leave out one of the two folders",
+                        file=path,
+                    )
     for paper, records in found.items():
         update(out / f"{paper}.json", paper, records.values())
     return [claim for records in found.values() for claim in records]
@@ -69,15 +103,22 @@ def merge(folders: Sequence[Path], out: Path) -> list[str]:
 
 def _refuse_unless_whole(record: Any, path: Path) -> None:
     if not isinstance(record, dict) or record.keys() != KEYS:
-        raise DataError("a record lacks entries, or has others than a verdict", "run the claim again with this version", file=path)
+        raise DataError(
+            "a record lacks entries, or has others than a verdict", "run the claim again with this version", file=path
+        )
     if record["uncommitted_changes"]:
-        raise DataError(f"the verdict of {record['id']} is of code that no commit holds", "commit, and run the claim again", file=path)
+        raise DataError(
+            f"the verdict of {record['id']} is of code that no commit holds",
+            "commit, and run the claim again",
+            file=path,
+        )
 
 
 def table(folder: Path) -> str:
     """All verdicts as a Markdown table."""
     lines = [
-        "| claim | verdict | what was measured | value [95% interval] | asked for | where the mechanism is removed | data | seeds |",
+        "| claim | verdict | what was measured | value [95% interval] | asked for | where the mechanism is removed "
+        "| data | seeds |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for paper in PAPERS:
@@ -90,7 +131,10 @@ def summary(record: Mapping[str, Any]) -> str:
     """A record in a few lines, for the terminal."""
     lines = [f"{record['id']}: {record['verdict'].upper()} ({record['reason']})"]
     checks = (*record["all_of"], *record["any_of"])
-    lines += [f"    {check['check']} = {_interval(check)}, asked for {check['rule']}: {check['outcome']}{_needs(check)}" for check in checks]
+    lines += [
+        f"    {check['check']} = {_interval(check)}, asked for {check['rule']}: {check['outcome']}{_needs(check)}"
+        for check in checks
+    ]
     lines += [f"    without ({c['removed']}): {c['check']} = {_interval(c)}: {c['state']}" for c in record["controls"]]
     lines += [f"    {value['value_of']} = {_interval(value)}" for value in record["also"]]
     return "\n".join(lines)
@@ -102,9 +146,12 @@ def _row(record: Mapping[str, Any]) -> str:
         record["id"],
         record["verdict"],
         _stacked([check["check"] for check in checks]) or record["sentence"],
-        _stacked([_interval(check) + _needs(check) for check in checks]) or _stacked([f"{value['value_of']} = {_interval(value)}" for value in record["also"]]),
+        _stacked([_interval(check) + _needs(check) for check in checks])
+        or _stacked([f"{value['value_of']} = {_interval(value)}" for value in record["also"]]),
         _stacked([check["rule"] for check in checks]),
-        _stacked([f"{control['removed']}: {_interval(control)} ({control['state']})" for control in record["controls"]]),
+        _stacked(
+            [f"{control['removed']}: {_interval(control)} ({control['state']})" for control in record["controls"]]
+        ),
         _stacked([data["data"] for data in record["data"][:1]]),
         str(len(record["seeds"]) or ""),
     ]

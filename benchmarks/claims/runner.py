@@ -9,7 +9,17 @@ from typing import Any, Literal
 
 from benchmarks.claims.entries import Check, Claim, Control, Difference, Level, Probe, Sweep, Value, Variant, values_of
 from benchmarks.claims.measures import Columns, MeasureFunction, ranking
-from benchmarks.claims.verdict import FEWEST_SEEDS, Column, Estimate, Outcome, best_elsewhere, combine, estimate, judge, power
+from benchmarks.claims.verdict import (
+    FEWEST_SEEDS,
+    Column,
+    Estimate,
+    Outcome,
+    best_elsewhere,
+    combine,
+    estimate,
+    judge,
+    power,
+)
 from benchmarks.claims.workshop import Workshop, describe, recipe_of
 from benchmarks.claims.worlds import DataSpec
 from longtail.config import differences, to_tables
@@ -66,24 +76,32 @@ class Checked:
 class Experiment:
     """Variants on one data description over the seeds: columns of measured values, each measured once."""
 
-    def __init__(self, variants: Mapping[str, Variant], data: DataSpec | None, seeds: range, workshop: Workshop) -> None:
+    def __init__(
+        self, variants: Mapping[str, Variant], data: DataSpec | None, seeds: range, workshop: Workshop
+    ) -> None:
         self.variants, self.data, self.seeds, self.workshop = variants, data, seeds, workshop
         self._measured: dict[tuple[str, MeasureFunction], list[Columns]] = {}
 
     def variant(self, name: str) -> Variant:
         if name not in self.variants:
-            raise ConfigError(f"a check asks for the variant '{name}'", f"known in this claim: {', '.join(self.variants)}")
+            raise ConfigError(
+                f"a check asks for the variant '{name}'", f"known in this claim: {', '.join(self.variants)}"
+            )
         return self.variants[name]
 
     def columns(self, value: Value) -> list[Column]:
         """One column per seed."""
         place = (value.variant, value.by)
         if place not in self._measured:
-            trained = (self.workshop.trained(self.variant(value.variant), self._need_data(), seed) for seed in self.seeds)
+            trained = (
+                self.workshop.trained(self.variant(value.variant), self._need_data(), seed) for seed in self.seeds
+            )
             self._measured[place] = [value.by(each) for each in trained]
         found = self._measured[place]
         if value.metric not in found[0]:
-            raise ConfigError(f"'{value.by.__name__}' does not measure '{value.metric}'", f"it measures {', '.join(found[0])}")
+            raise ConfigError(
+                f"'{value.by.__name__}' does not measure '{value.metric}'", f"it measures {', '.join(found[0])}"
+            )
         return [columns[value.metric] for columns in found]
 
     def checked(self, check: Check, key: str) -> Checked:
@@ -104,13 +122,19 @@ class Experiment:
         by_candidate = [self.columns(value) for value in sweep.candidates]
         chosen = [best_elsewhere([columns[place] for columns in by_candidate]) for place in range(len(self.seeds))]
         found = estimate([column for column, _ in chosen], self.columns(sweep.reference), shared=shared, key=key)
-        curve = {value.variant: statistics.fmean(column.value for column in self.columns(value)) for value in (*sweep.candidates, sweep.reference)}
+        curve = {
+            value.variant: statistics.fmean(column.value for column in self.columns(value))
+            for value in (*sweep.candidates, sweep.reference)
+        }
         taken = [[sweep.candidates[place].variant for place in pair] for _, pair in chosen]
         return found, {"curve": curve, "taken": taken}
 
     def table(self, metrics: Sequence[str]) -> dict[str, Any]:
         """Every metric of every variant: mean, standard deviation over seeds, and each seed."""
-        return {name: {metric: spread([column.value for column in self.columns(Value(name, metric))]) for metric in metrics} for name in self.variants}
+        return {
+            name: {metric: spread([column.value for column in self.columns(Value(name, metric))]) for metric in metrics}
+            for name in self.variants
+        }
 
     def _need_data(self) -> DataSpec:
         if self.data is None:
@@ -122,7 +146,9 @@ def decide(claim: Claim, workshop: Workshop, seeds: int | None = None, first_see
     """Run a claim and give its record. Raises `OutOfTime` when a training is missing and the time is over."""
     chosen = seeds_of(claim, seeds, first_seed)
     main = Experiment(claim.variants, claim.data, chosen, workshop)
-    contrasts = [Experiment({**claim.variants, **c.variants}, c.data or claim.data, chosen, workshop) for c in claim.controls]
+    contrasts = [
+        Experiment({**claim.variants, **c.variants}, c.data or claim.data, chosen, workshop) for c in claim.controls
+    ]
     for training in trainings(claim, chosen):
         workshop.trained(training.variant, training.data, training.seed, training.name)
 
@@ -153,23 +179,38 @@ def decide(claim: Claim, workshop: Workshop, seeds: int | None = None, first_see
 
 
 def seeds_of(claim: Claim, count: int | None = None, first: int = 0) -> range:
-    """The seeds of a claim: as many as it says, or `count` of them. Other than from 0 on where a claim that failed is repeated."""
+    """The seeds of a claim: as many as it says, or `count` of them. Other than from 0 on where a claim that failed is
+    repeated.
+    """
     return range(first, first + (count or claim.seeds))
 
 
 def trainings(claim: Claim, seeds: range) -> list[Training]:
     """All trainings that a claim needs, seed after seed, with repetitions where variants share one."""
-    needed = [Training(name, variant, claim.data, seed) for seed in seeds for name, variant in claim.variants.items() if claim.data is not None]
+    needed = [
+        Training(name, variant, claim.data, seed)
+        for seed in seeds
+        for name, variant in claim.variants.items()
+        if claim.data is not None
+    ]
     for control in claim.controls:
         variants, data = {**claim.variants, **control.variants}, control.data or claim.data
         names = dict.fromkeys(value.variant for value in values_of(control.check))
-        needed += [Training(f"{name}, control", variants[name], data, seed) for seed in seeds for name in names if data is not None]
+        needed += [
+            Training(f"{name}, control", variants[name], data, seed)
+            for seed in seeds
+            for name in names
+            if data is not None
+        ]
     return needed
 
 
 def trainings_and_those_of_probes(claim: Claim, seeds: range) -> list[Training]:
     """All that can be trained before the claim is judged."""
-    return [*trainings(claim, seeds), *(Training(f"for {probe.name}", *needed) for probe in _probes(claim) for needed in probe.needs)]
+    return [
+        *trainings(claim, seeds),
+        *(Training(f"for {probe.name}", *needed) for probe in _probes(claim) for needed in probe.needs),
+    ]
 
 
 def has_probes(claim: Claim) -> bool:
@@ -190,7 +231,9 @@ def _probes(claim: Claim) -> list[Probe]:
     return [check for check in _checks(claim) if isinstance(check, Probe)]
 
 
-def concluded(claim: Claim, all_of: Sequence[Checked], any_of: Sequence[Checked], controls: Sequence[ControlState], seeds: int) -> tuple[Verdict, str]:
+def concluded(
+    claim: Claim, all_of: Sequence[Checked], any_of: Sequence[Checked], controls: Sequence[ControlState], seeds: int
+) -> tuple[Verdict, str]:
     """The verdict and, in words, why."""
     if not all_of and not any_of:
         return "reported", "numbers only"
@@ -201,12 +244,18 @@ def concluded(claim: Claim, all_of: Sequence[Checked], any_of: Sequence[Checked]
         return "fail", "the checks pass, but so they do where the mechanism is removed"
     if outcome == "pass" and "undecided" in controls:
         return "inconclusive", "the checks pass, but a control is undecided"
-    missed = [f"{checked.check.name} ({checked.outcome})" for checked in (*all_of, *any_of) if checked.outcome != "pass"]
+    missed = [
+        f"{checked.check.name} ({checked.outcome})" for checked in (*all_of, *any_of) if checked.outcome != "pass"
+    ]
     return outcome, "all checks pass" if outcome == "pass" and not missed else "; ".join(missed)
 
 
-def judged_control(control: Control, checked: Checked, effects: Sequence[Checked]) -> tuple[ControlState, dict[str, Any]]:
-    """Whether a control came out as it must, beside the claim's own `effects`: of the same name, or else of the same kind."""
+def judged_control(
+    control: Control, checked: Checked, effects: Sequence[Checked]
+) -> tuple[ControlState, dict[str, Any]]:
+    """Whether a control came out as it must, beside the claim's own `effects`: of the same name, or else of the same
+    kind.
+    """
     same = [effect.estimate for effect in effects if effect.check.name == control.check.name]
     like = same or [effect.estimate for effect in effects if type(effect.check) is type(control.check)]
     if control.expect == "holds":
@@ -219,26 +268,43 @@ def judged_control(control: Control, checked: Checked, effects: Sequence[Checked
 
 
 def _vanished(control: Control, checked: Checked, effects: Sequence[Estimate]) -> ControlState:
-    """A vanished effect is one that is not shown, as the spec has it; but where its interval is so wide that it holds the very
-    effect of the claim, the control shows nothing either way and is undecided."""
+    """A vanished effect is one that is not shown, as the spec has it; but where its interval is so wide that it holds
+    the very effect of the claim, the control shows nothing either way and is undecided."""
     if checked.outcome == "pass":
         return "failed"
     shown = [effect for effect in effects if judge(effect, control.check.rule, control.check.bound) == "pass"]
-    return "undecided" if any(checked.estimate.low <= effect.value <= checked.estimate.high for effect in shown) else "ok"
+    return (
+        "undecided" if any(checked.estimate.low <= effect.value <= checked.estimate.high for effect in shown) else "ok"
+    )
 
 
 def spread(values: Sequence[float]) -> dict[str, Any]:
-    return {"mean": statistics.fmean(values), "sd": statistics.stdev(values) if len(values) > 1 else None, "per_seed": list(values)}
+    return {
+        "mean": statistics.fmean(values),
+        "sd": statistics.stdev(values) if len(values) > 1 else None,
+        "per_seed": list(values),
+    }
 
 
 def config_record(variants: Mapping[str, Variant]) -> dict[str, Any]:
     """The resolved settings of the first variant, and for the others what differs from them."""
     if not variants:
         return {}
-    tables = {name: {"recipe": variant.recipe, **to_tables(recipe_of(variant).config)} for name, variant in variants.items()}
+    tables = {
+        name: {"recipe": variant.recipe, **to_tables(recipe_of(variant).config)} for name, variant in variants.items()
+    }
     first = next(iter(tables))
-    changes = {name: [*differences(tables[first], table), *_at_prediction(variants[name])] for name, table in tables.items() if name != first}
-    return {"base": first, "settings": tables[first], "at_prediction": _at_prediction(variants[first]), "changes": changes}
+    changes = {
+        name: [*differences(tables[first], table), *_at_prediction(variants[name])]
+        for name, table in tables.items()
+        if name != first
+    }
+    return {
+        "base": first,
+        "settings": tables[first],
+        "at_prediction": _at_prediction(variants[first]),
+        "changes": changes,
+    }
 
 
 def _at_prediction(variant: Variant) -> list[str]:
@@ -248,7 +314,13 @@ def _at_prediction(variant: Variant) -> list[str]:
 def _also(experiment: Experiment, value: Value | Difference, key: str) -> dict[str, Any]:
     check = value if isinstance(value, Difference) else Level(value, 0.0)
     found, _ = experiment.estimated(check, key)
-    return {"value_of": value.name, "value": found.value, "low": found.low, "high": found.high, "per_seed": list(found.per_seed)}
+    return {
+        "value_of": value.name,
+        "value": found.value,
+        "low": found.low,
+        "high": found.high,
+        "per_seed": list(found.per_seed),
+    }
 
 
 def _data_record(*experiments: Experiment) -> list[dict[str, Any]]:
@@ -265,4 +337,8 @@ def _seconds_record(experiment: Experiment, variant: Variant) -> dict[str, Any]:
     assert experiment.data is not None
     by_seed = [experiment.workshop.seconds(variant, experiment.data, seed) for seed in experiment.seeds]
     stages = {stage: statistics.fmean(seconds.get(stage, 0.0) for seconds in by_seed) for stage in by_seed[0]}
-    return {"variant": describe(variant), "seconds": [sum(seconds.values()) for seconds in by_seed], "stage_seconds": stages}
+    return {
+        "variant": describe(variant),
+        "seconds": [sum(seconds.values()) for seconds in by_seed],
+        "stage_seconds": stages,
+    }

@@ -15,7 +15,9 @@ from longtail.types import Csr
 
 
 def single_label_world(seed: int, **knobs: Any) -> Dataset:
-    """The small synthetic world with `knobs`, its training documents cut to one label each; the test side stays as it is."""
+    """The small synthetic world with `knobs`, its training documents cut to one label each; the test side stays as it
+    is.
+    """
     made = synthesise(resolve(PRESETS["small"], knobs, "planted data"), seed).dataset
     train = replace(made.train, targets=_one_of_each_row(made.train.targets, np.random.default_rng([seed, 0x51])))
     return with_digest(replace(made, train=train))

@@ -45,7 +45,9 @@ def hnsw_prediction(workshop: Workshop) -> tuple[Estimate, Mapping[str, Any]]:
 
 def exact_against_hnsw(workshop: Workshop) -> tuple[Estimate, Mapping[str, Any]]:
     """By how much the exponent of a whole prediction is higher with exact search: what both have in common cancels."""
-    medians = {n: [statistics.median(timed(work)) for work in (_exact_prediction(n), _hnsw_prediction(n))] for n in LABELS}
+    medians = {
+        n: [statistics.median(timed(work)) for work in (_exact_prediction(n), _hnsw_prediction(n))] for n in LABELS
+    }
     ratios = np.array([exact / approximate for exact, approximate in medians.values()])
     return slope(np.log(np.array(LABELS, dtype=np.float64)), np.log(ratios)), {
         f"exact / HNSW at {n} labels": r for n, r in zip(medians, ratios.tolist(), strict=True)
@@ -75,7 +77,9 @@ def planted_vectors(n: int, seed: int) -> F32:
     """(n, WIDTH): as trained ones are, not negative and in groups (of about 16), not spread evenly over the sphere."""
     rng = np.random.default_rng([seed, 0x71E])
     centres = rng.standard_normal((max(1, n // 16), WIDTH), dtype=np.float32)
-    return np.maximum(centres[rng.integers(len(centres), size=n)] + 0.5 * rng.standard_normal((n, WIDTH), dtype=np.float32), 0).astype(np.float32)
+    return np.maximum(
+        centres[rng.integers(len(centres), size=n)] + 0.5 * rng.standard_normal((n, WIDTH), dtype=np.float32), 0
+    ).astype(np.float32)
 
 
 @cache
@@ -98,7 +102,9 @@ def _exact_prediction(n: int) -> Callable[[], object]:
     return _prediction(n, ExactIndex.build, ExactIndex.build)
 
 
-def _prediction(labels: int, centroid_index: Callable[[F32], Any], document_index: Callable[[F32], Any]) -> Callable[[], object]:
+def _prediction(
+    labels: int, centroid_index: Callable[[F32], Any], document_index: Callable[[F32], Any]
+) -> Callable[[], object]:
     """A model of random weights over `labels` labels and as many training documents, and a batch to rank."""
     rng = np.random.default_rng([labels, 0xA15])
     vectors = planted_vectors(labels, labels)
@@ -131,4 +137,8 @@ def bags(rng: np.random.Generator) -> Batch:
 
     words = np.sort(np.stack([rng.choice(VOCABULARY, WORDS, replace=False) for _ in range(QUERIES)]), axis=1)
     values = np.full(words.size, WORDS**-0.5, dtype=np.float32)
-    return Batch(sparse=csr_array((values, words.ravel().astype(np.int32), WORDS * np.arange(QUERIES + 1)), shape=(QUERIES, VOCABULARY)))
+    return Batch(
+        sparse=csr_array(
+            (values, words.ravel().astype(np.int32), WORDS * np.arange(QUERIES + 1)), shape=(QUERIES, VOCABULARY)
+        )
+    )

@@ -1,11 +1,13 @@
 """From measurements to a verdict: an interval, a rule, and how much more data an undecided question would need.
 
-The unit is a ratio of sums over test documents, in percent, once per seed. A difference is paired: both sides are measured
-on the same documents. Its 95% interval has two parts:
+The unit is a ratio of sums over test documents, in percent, once per seed. A difference is paired: both sides are
+measured on the same documents. Its 95% interval has two parts:
 
-- Documents: drawn anew with replacement (paired bootstrap). Seeds that share their test documents (a real data set) draw
+- Documents: drawn anew with replacement (paired bootstrap). Seeds that share their test documents (a real data set)
+  draw
   the same ones; seeds with a planted world of their own draw independently.
-- Seeds: what the seeds differ by *beyond* that (method of moments) is added to every draw as Student's t with S - 1 degrees
+- Seeds: what the seeds differ by *beyond* that (method of moments) is added to every draw as Student's t with S - 1
+  degrees
   of freedom, since few seeds say little about their own spread. Where seeds agree, this part is 0 and the plain paired
   bootstrap is left; where training is unstable, the interval is that of a t-test over seeds.
 
@@ -57,7 +59,8 @@ class Column:
 class Estimate:
     """A measured number with its 95% interval, and where its uncertainty comes from.
 
-    document_variance: of the value, because of the choice of test documents. seed_variance: of one seed around the mean of all.
+    document_variance: of the value, because of the choice of test documents. seed_variance: of one seed around the
+        mean of all.
     documents: per seed, on average. shared: the seeds were measured on the same documents.
     """
 
@@ -83,9 +86,11 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Power:
-    """What would decide: a 95% interval on one side of the bound in 80% of repetitions, if the truth is what was measured.
+    """What would decide: a 95% interval on one side of the bound in 80% of repetitions, if the truth is what was
+    measured.
 
-    seeds: at the same number of documents each. documents: per seed, at the same number of seeds. None: no number suffices.
+    seeds: at the same number of documents each. documents: per seed, at the same number of seeds. None: no number
+        suffices.
     detectable: the smallest distance from the bound that this experiment would have decided.
     """
 
@@ -98,7 +103,8 @@ def judge(estimate: Estimate, rule: Rule, bound: float) -> Outcome:
     """Pass: the whole interval is on the right side of `bound`. Fail: the whole interval is on the wrong side.
 
     above: more than the bound. below: less than it. within: between -bound and bound.
-    not above: it is not shown to be more than the bound; what is unclear passes, so this says little without a contrast that must show.
+    not above: it is not shown to be more than the bound; what is unclear passes, so this says little without a
+        contrast that must show.
     """
     low, high = estimate.low, estimate.high
     if rule == "not above":
@@ -121,17 +127,26 @@ def combine(all_of: Sequence[Outcome], any_of: Sequence[Outcome] = ()) -> Outcom
     return "inconclusive"
 
 
-def estimate(a: Sequence[Column], b: Sequence[Column] | None, *, shared: bool, key: str, resamples: int = RESAMPLES) -> Estimate:
+def estimate(
+    a: Sequence[Column], b: Sequence[Column] | None, *, shared: bool, key: str, resamples: int = RESAMPLES
+) -> Estimate:
     """The mean over seeds of a, or of a - b: one `Column` per seed and side.
 
-    shared: all seeds have the same test documents. key: names the random draws, so that a repetition gives the same interval.
+    shared: all seeds have the same test documents. key: names the random draws, so that a repetition gives the same
+        interval.
     """
     tables = [_table(column, None if b is None else b[seed]) for seed, column in enumerate(a)]
     if shared and len({len(table) for table in tables}) > 1:
         raise ValueError("seeds with different numbers of test documents cannot share them")
     observed = np.array([float(_statistic(table.sum(axis=0))) for table in tables])
     # (resamples, S): the statistic of every seed on redrawn documents
-    drawn = np.stack([_statistic(_redrawn_sums(table, _generator(key, 0 if shared else seed), resamples)) for seed, table in enumerate(tables)], axis=1)
+    drawn = np.stack(
+        [
+            _statistic(_redrawn_sums(table, _generator(key, 0 if shared else seed), resamples))
+            for seed, table in enumerate(tables)
+        ],
+        axis=1,
+    )
     seeds = len(tables)
     seed_variance = 0.0
     if seeds > 1:
@@ -173,8 +188,8 @@ def power(estimate: Estimate, rule: Rule, bound: float) -> Power:
 def best_elsewhere(candidates: Sequence[Column]) -> tuple[Column, tuple[int, int]]:
     """The best of several candidates, chosen and measured on different documents: the two halves choose for each other.
 
-    Returns the column of chosen values in the order of documents, and which candidate was taken for the even and the odd ones.
-    (Taking the maximum over the very documents it is measured on would favour whoever has more candidates.)
+    Returns the column of chosen values in the order of documents, and which candidate was taken for the even and the
+    odd ones. (Taking the maximum over the very documents it is measured on would favour whoever has more candidates.)
     """
     halves = [column.halves() for column in candidates]
     numerator, denominator = np.empty_like(candidates[0].numerator), np.empty_like(candidates[0].denominator)
@@ -204,7 +219,9 @@ def _table(a: Column, b: Column | None) -> Floats:
     if b is None:
         b = Column(np.zeros_like(a.numerator), np.ones_like(a.numerator))
     if len(a.numerator) != len(b.numerator):
-        raise ValueError(f"a paired difference needs the same documents on both sides, got {len(a.numerator)} and {len(b.numerator)}")
+        raise ValueError(
+            f"a paired difference needs the same documents on both sides, got {len(a.numerator)} and {len(b.numerator)}"
+        )
     if not len(a.numerator):
         raise ValueError("there are no documents to resample")
     return np.stack([a.numerator, a.denominator, b.numerator, b.denominator], axis=1).astype(np.float64)

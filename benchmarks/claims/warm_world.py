@@ -29,7 +29,9 @@ def _cut(seed: int, knobs: dict[str, Any]) -> WarmStart:
 
 @dataclass(frozen=True)
 class ToldFolder:
-    """One arm of a real data set. What is revealed does not depend on the seed of a training, so all seeds see the same documents and hidden labels."""
+    """One arm of a real data set. What is revealed does not depend on the seed of a training, so all seeds see the
+    same documents and hidden labels.
+    """
 
     shared: ClassVar[bool] = True
 

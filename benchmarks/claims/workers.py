@@ -1,12 +1,15 @@
-"""Several processes that train what claims need, with one cache: ``run --workers N`` starts them and judges; ``train`` is one of them.
+"""Several processes that train what claims need, with one cache: ``run --workers N`` starts them and judges;
+``train`` is one of them.
 
-Every worker goes through the same list of trainings and makes those that are neither finished nor being made by another. What tells is the lock of
-a run folder: the kernel drops it when a process dies, however it dies, so nothing is left locked and the next who comes to it goes on with it.
-Workers take seeds, deadline and device from the same options as `run`. Each has `--threads` threads; no result depends on their number.
+Every worker goes through the same list of trainings and makes those that are neither finished nor being made by
+another. What tells is the lock of a run folder: the kernel drops it when a process dies, however it dies, so nothing
+is left locked and the next who comes to it goes on with it. Workers take seeds, deadline and device from the same
+options as `run`. Each has `--threads` threads; no result depends on their number.
 
-The process that started them trains nothing while they are at work. It judges a claim as soon as its trainings are there, but claims with
-probes when all workers have ended, because probes may measure time. What workers left undone (one died, a training failed) it makes itself, or says why not.
-Workers whose starter was killed go on; a new `run` waits for what they train at the time, and finds the rest finished.
+The process that started them trains nothing while they are at work. It judges a claim as soon as its trainings are
+there, but claims with probes when all workers have ended, because probes may measure time. What workers left undone
+(one died, a training failed) it makes itself, or says why not. Workers whose starter was killed go on; a new `run`
+waits for what they train at the time, and finds the rest finished.
 """
 
 from __future__ import annotations
@@ -42,7 +45,12 @@ class Crew:
     def wait_for(self, claim: Claim, workshop: Workshop, seeds: range) -> None:
         """Until the claim can be judged, or nobody is left to train for it."""
         needed = (
-            {workshop.folder(each.variant, each.data, each.seed) for each in runner.trainings_and_those_of_probes(claim, seeds)} if self._processes else set()
+            {
+                workshop.folder(each.variant, each.data, each.seed)
+                for each in runner.trainings_and_those_of_probes(claim, seeds)
+            }
+            if self._processes
+            else set()
         )
         alone = runner.has_probes(claim)
         while self.is_at_work and (alone or not all(map(workshop.is_finished, needed))):
@@ -76,10 +84,14 @@ def in_order(claims: Sequence[tuple[str, Claim]]) -> list[tuple[str, Claim]]:
 def train_all(claims: Sequence[Claim], workshop: Workshop, seeds: int | None, first_seed: int) -> int:
     """Make what no other process makes, rankings of test documents included. Gives the number of trainings that failed.
 
-    The list is gone through until nothing is left to do, so that what another worker died over is found. A training that fails stops
-    no other: whoever judges meets it again.
+    The list is gone through until nothing is left to do, so that what another worker died over is found. A training
+    that fails stops no other: whoever judges meets it again.
     """
-    todo = [(claim, each) for claim in claims for each in runner.trainings_and_those_of_probes(claim, runner.seeds_of(claim, seeds, first_seed))]
+    todo = [
+        (claim, each)
+        for claim in claims
+        for each in runner.trainings_and_those_of_probes(claim, runner.seeds_of(claim, seeds, first_seed))
+    ]
     failed: list[runner.Training] = []
     try:
         while sum(_made(claim, training, workshop, failed) for claim, training in todo):

@@ -1,4 +1,5 @@
-"""Trainings, each made once: a cache of run folders named by everything that determines the result. Processes can share it (`workers`).
+"""Trainings, each made once: a cache of run folders named by everything that determines the result. Processes can
+share it (`workers`).
 
 CACHE/<key>/identity.json     recipe, resolved settings, seed, data, device, hash of the sources
 CACHE/<key>/run/              an ordinary run folder: an interrupted training resumes
@@ -53,7 +54,13 @@ class Workshop:
         deadline: float | None = None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self.cache_folder, self.device, self.data, self.deadline, self.say = cache_folder, device_kind(device), data, deadline, say
+        self.cache_folder, self.device, self.data, self.deadline, self.say = (
+            cache_folder,
+            device_kind(device),
+            data,
+            deadline,
+            say,
+        )
         self.trainings_made = 0
         self._worlds: dict[str, World] = {}
 
@@ -70,7 +77,8 @@ class Workshop:
     # ---- trainings ----
 
     def trained(self, variant: Variant, spec: DataSpec, seed: int, name: str = "", *, wait: bool = True) -> Trained:
-        """The variant trained on this data with this seed: from the cache, or trained now. name: what to call it while it trains.
+        """The variant trained on this data with this seed: from the cache, or trained now. name: what to call it
+        while it trains.
 
         wait: for another process that trains just this; else `RunTaken` is raised.
         """
@@ -157,7 +165,9 @@ def recipe_of(variant: Variant) -> Recipe:
 
 def describe(variant: Variant) -> str:
     """The recipe and what differs from its defaults, in one line."""
-    settings = variant.settings if isinstance(variant.settings, tuple) else (json.dumps(variant.settings, sort_keys=True),)
+    settings = (
+        variant.settings if isinstance(variant.settings, tuple) else (json.dumps(variant.settings, sort_keys=True),)
+    )
     return " ".join([variant.recipe, *settings])
 
 
@@ -172,7 +182,10 @@ def device_kind(device: str) -> str:
     if torch.cuda.is_available():
         return "cuda"
     if device == "cuda":
-        raise ConfigError("--device cuda: torch sees no CUDA device", "use --device cpu, or a machine with a GPU and a CUDA build of torch")
+        raise ConfigError(
+            "--device cuda: torch sees no CUDA device",
+            "use --device cpu, or a machine with a GPU and a CUDA build of torch",
+        )
     return "cpu"
 
 

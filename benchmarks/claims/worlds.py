@@ -1,7 +1,8 @@
 """The data of an experiment, described by a small value: planted worlds, worlds of a paper's own making, real folders.
 
-Planted worlds are drawn anew for every seed, so that a verdict is about the mechanism and not about one world. A real data
-set is the same for every seed. Either way results are on test documents, and nothing is chosen by looking at them.
+Planted worlds are drawn anew for every seed, so that a verdict is about the mechanism and not about one world. A real
+data set is the same for every seed. Either way results are on test documents, and nothing is chosen by looking at
+them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ Truth = Literal["observed", "complete"]
 
 @dataclass(frozen=True)
 class World:
-    """A data set with what its predictions are measured against; `planted` holds what only the maker of a planted one knows."""
+    """A data set with what its predictions are measured against; `planted` holds what only the maker of a planted one
+    knows.
+    """
 
     dataset: Dataset
     yardstick: Yardstick
@@ -57,7 +60,8 @@ class DataSpec(Protocol):
 class Planted:
     """A synthetic world: a preset and the knobs that differ from it.
 
-    truth: `observed` is what a user would have, with labels missing; `complete` is known here because the world is planted.
+    truth: `observed` is what a user would have, with labels missing; `complete` is known here because the world is
+        planted.
     """
 
     shared: ClassVar[bool] = False
@@ -80,11 +84,19 @@ class Planted:
         return World(made.dataset, replace(yardstick, truth=self._truth(made, yardstick)), made)
 
     def _truth(self, made: Synthetic, yardstick: Yardstick) -> Csr:
-        return yardstick.truth if self.truth == "observed" else metrics.drop_masked_targets(made.complete_test, yardstick.masked)
+        return (
+            yardstick.truth
+            if self.truth == "observed"
+            else metrics.drop_masked_targets(made.complete_test, yardstick.masked)
+        )
 
     def describe(self) -> str:
         knobs = ", ".join(f"{name}={value}" for name, value in self.knobs.items())
-        return f"planted {self.preset}" + (f" ({knobs})" if knobs else "") + (", complete truth" if self.truth == "complete" else "")
+        return (
+            f"planted {self.preset}"
+            + (f" ({knobs})" if knobs else "")
+            + (", complete truth" if self.truth == "complete" else "")
+        )
 
 
 @dataclass(frozen=True)
@@ -97,7 +109,12 @@ class Crafted:
     knobs: Mapping[str, Any] = field(default_factory=dict)
 
     def identity(self, seed: int, folder: Path | None) -> dict[str, Any]:
-        return {"crafted": self.maker.__name__, "source": module_hash(self.maker), "knobs": dict(self.knobs), "seed": seed}
+        return {
+            "crafted": self.maker.__name__,
+            "source": module_hash(self.maker),
+            "knobs": dict(self.knobs),
+            "seed": seed,
+        }
 
     def world(self, seed: int, folder: Path | None) -> World:
         return World.of(self.maker(seed, **self.knobs))

@@ -2,14 +2,16 @@
 
     make race DATA=../shared/data/debian-related        installs the peers, trains, measures
     python -m benchmarks.race [DATA] --peer-python PEER_VENV/bin/python
-    python -m benchmarks.race ../shared/data/debian-related --peer-python PEER_VENV/bin/python --model direct=RUN --model eclare=FOLDER
+    python -m benchmarks.race ../shared/data/debian-related --peer-python PEER_VENV/bin/python --model direct=RUN
+    --model eclare=FOLDER
 
-DATA: a data set (default: the embedded sample). Trains what is not trained yet: models are kept under --work, so the same command
-resumes, and measures again. Then all take turns at predicting, on one thread and on all: a busy machine slows all. Everybody ranks 10
-labels with the default beam; making features of the text counts. Accuracy comes with paired bootstrap intervals against our first
-recipe. A peer that is not installed is skipped, and said so (`peer_systems` says how to install them). --model: one that was trained before or
-elsewhere, e.g. on a GPU machine; the table says so, and what is known of its training (`training_record` writes it down there).
-Writes benchmarks/results/race_DATA.json and .md, unless --out names another place.
+DATA: a data set (default: the embedded sample). Trains what is not trained yet: models are kept under --work, so the
+same command resumes, and measures again. Then all take turns at predicting, on one thread and on all: a busy machine
+slows all. Everybody ranks 10 labels with the default beam; making features of the text counts. Accuracy comes with
+paired bootstrap intervals against our first recipe. A peer that is not installed is skipped, and said so
+(`peer_systems` says how to install them). --model: one that was trained before or elsewhere, e.g. on a GPU machine;
+the table says so, and what is known of its training (`training_record` writes it down there). Writes
+benchmarks/results/race_DATA.json and .md, unless --out names another place.
 """
 
 from __future__ import annotations
@@ -49,21 +51,55 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def parsed(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.race", description="Our recipes and the peers on the same data in one run.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.race", description="Our recipes and the peers on the same data in one run."
+    )
     parser.add_argument("data", nargs="?", default="", help="a data set (default: the embedded sample)")
-    parser.add_argument("--recipes", default=RECIPES, help=f"ours to train, the first is compared with (default {RECIPES})")
+    parser.add_argument(
+        "--recipes", default=RECIPES, help=f"ours to train, the first is compared with (default {RECIPES})"
+    )
     help_model = "a trained model of ours, in place of training it; beside a bundle may lie its training.json"
-    parser.add_argument("--models", "--model", type=named_model, action="append", default=[], metavar="NAME=RUN_OR_BUNDLE", help=help_model)
-    parser.add_argument("--set", action="append", default=[], metavar="a.b=c", help="a setting of our recipes that are trained here")
-    parser.add_argument("--packed", default="int8", choices=("int8", "int4", "float16", "none"), help="also our models as `longtail pack` writes them")
+    parser.add_argument(
+        "--models",
+        "--model",
+        type=named_model,
+        action="append",
+        default=[],
+        metavar="NAME=RUN_OR_BUNDLE",
+        help=help_model,
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="a.b=c", help="a setting of our recipes that are trained here"
+    )
+    parser.add_argument(
+        "--packed",
+        default="int8",
+        choices=("int8", "int4", "float16", "none"),
+        help="also our models as `longtail pack` writes them",
+    )
     parser.add_argument("--peers", default=PEERS, help=f"peers (default {PEERS}); module:Class for another")
-    parser.add_argument("--peer-python", default=sys.executable, metavar="PYTHON", help="the interpreter of the peers' own environment (default: this one)")
+    parser.add_argument(
+        "--peer-python",
+        default=sys.executable,
+        metavar="PYTHON",
+        help="the interpreter of the peers' own environment (default: this one)",
+    )
     parser.add_argument("--fields", default="title", help="text fields that everybody reads (default title)")
-    parser.add_argument("--test", type=int, default=0, metavar="N", help="only so many test documents, drawn by a fixed seed (default: all)")
+    parser.add_argument(
+        "--test",
+        type=int,
+        default=0,
+        metavar="N",
+        help="only so many test documents, drawn by a fixed seed (default: all)",
+    )
     parser.add_argument("--singles", type=int, default=300, help="documents asked one by one (default 300)")
     parser.add_argument("--batches", type=int, default=20, help="batches of 512 documents (default 20), four in turn")
-    parser.add_argument("--work", type=Path, default=Path("runs/race"), help="keeps what is trained (default runs/race)")
-    parser.add_argument("--out", type=Path, help="the result (default benchmarks/results/race_DATA.json; the table beside it)")
+    parser.add_argument(
+        "--work", type=Path, default=Path("runs/race"), help="keeps what is trained (default runs/race)"
+    )
+    parser.add_argument(
+        "--out", type=Path, help="the result (default benchmarks/results/race_DATA.json; the table beside it)"
+    )
     parser.add_argument("--note", default="", help="a sentence for the result, e.g. what else ran on the machine")
     return parser.parse_args(arguments)
 
@@ -87,7 +123,12 @@ def run(options: argparse.Namespace) -> None:
     numbers = {one.name: {**one.about(), **quality[one.name], **speed[one.name]} for one in contestants}
     out = options.out or ROOT / "benchmarks" / "results" / f"race_{data.name}.json"
     config = {**vars(plan), "fields": course.fields, "set": options.set, "test_documents": len(course.texts)}
-    about = {**course.yardstick.about(), "date": datetime.now(UTC).date().isoformat(), "note": options.note, "contestants": numbers}
+    about = {
+        **course.yardstick.about(),
+        "date": datetime.now(UTC).date().isoformat(),
+        "note": options.note,
+        "contestants": numbers,
+    }
     write_result(out, "race", about, command_of(options), data.digest, 0, config)
     table = markdown(read_json(out))
     with written_aside(out.with_suffix(".md")) as aside:
@@ -100,7 +141,15 @@ def command_of(options: argparse.Namespace) -> str:
     words = ["python", "-m", "benchmarks.race", *([os.path.relpath(options.data, ROOT)] if options.data else [])]
     words += [word for name, _ in options.models for word in ("--model", f"{name}=RUN")]
     words += [word for item in options.set for word in ("--set", item)]
-    for name, default in (("recipes", RECIPES), ("peers", PEERS), ("packed", "int8"), ("fields", "title"), ("test", 0), ("singles", 300), ("batches", 20)):
+    for name, default in (
+        ("recipes", RECIPES),
+        ("peers", PEERS),
+        ("packed", "int8"),
+        ("fields", "title"),
+        ("test", 0),
+        ("singles", 300),
+        ("batches", 20),
+    ):
         value = getattr(options, name)
         words += [f"--{name}", str(value)] if value != default else []
     return shlex.join([*words, "--peer-python", "PEER_VENV/bin/python"])

@@ -1,4 +1,6 @@
-"""Who races: a recipe of ours that is trained here, a model of ours that exists, or a peer. Each is trained once, and served by a process."""
+"""Who races: a recipe of ours that is trained here, a model of ours that exists, or a peer. Each is trained once, and
+served by a process.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ DONE = "done.json"
 
 @dataclass(frozen=True)
 class Course:
-    """What all race on.  source: where the data lies.  texts: raw texts of the test documents.  work: holds all that is trained."""
+    """What all race on.  source: where the data lies.  texts: raw texts of the test documents.  work: holds all that
+    is trained.
+    """
 
     data: Dataset
     source: str
@@ -46,10 +50,14 @@ class Course:
 
     @classmethod
     def of(cls, data: Dataset, source: str, fields: tuple[str, ...], work: Path, threads: int) -> Course:
-        return cls(data, source, fields, Yardstick.of(data), texts_of(data.need_test().documents.fields, fields), work, threads)
+        return cls(
+            data, source, fields, Yardstick.of(data), texts_of(data.need_test().documents.fields, fields), work, threads
+        )
 
     def folder(self, name: str, identity: Any) -> Path:
-        """Of one contestant: other data or settings get another folder, so what lies there is never taken for something else."""
+        """Of one contestant: other data or settings get another folder, so what lies there is never taken for
+        something else.
+        """
         told = json.dumps([self.data.digest, self.fields, identity], sort_keys=True)
         return self.work / f"{name.replace(':', '-')}-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
 
@@ -61,12 +69,16 @@ class Course:
 def texts_of(fields: Any, names: tuple[str, ...]) -> list[str]:
     missing = [name for name in names if name not in fields]
     if missing:
-        raise ConfigError(f"documents have no field '{missing[0]}'; they have: {', '.join(fields)}", "name other --fields")
+        raise ConfigError(
+            f"documents have no field '{missing[0]}'; they have: {', '.join(fields)}", "name other --fields"
+        )
     return [" ".join(parts) for parts in zip(*(fields[name] for name in names), strict=True)]
 
 
 class Contestant(Protocol):
-    """about(): what a reader must know; training seconds and memory, bytes.  rank(): of all test documents.  command(): serves predictions."""
+    """about(): what a reader must know; training seconds and memory, bytes.  rank(): of all test documents.
+    command(): serves predictions.
+    """
 
     @property
     def name(self) -> str: ...
@@ -82,7 +94,9 @@ class Contestant(Protocol):
 
 @dataclass(frozen=True)
 class Ours:
-    """A run or bundle of longtail. recipe: trained into `folder` where it is not there yet; empty: it was trained before or elsewhere."""
+    """A run or bundle of longtail. recipe: trained into `folder` where it is not there yet; empty: it was trained
+    before or elsewhere.
+    """
 
     name: str
     course: Course
@@ -98,11 +112,24 @@ class Ours:
     def prepare(self) -> None:
         if self.recipe:
             # Resumes what was interrupted, and does nothing where the run is finished.
-            command = [sys.executable, "-m", "benchmarks.race.our_system", "train", self.course.source, str(self.folder), self.recipe, *self.settings]
+            command = [
+                sys.executable,
+                "-m",
+                "benchmarks.race.our_system",
+                "train",
+                self.course.source,
+                str(self.folder),
+                self.recipe,
+                *self.settings,
+            ]
             run_child(command, self.course.threads)
         fields = tuple(Predictor.open(self.folder).bundle.featurizer.fields)
         if fields != self.course.fields:
-            raise ConfigError(f"{self.folder}: this model reads the fields {', '.join(fields)}, the race {', '.join(self.course.fields)}", "say --fields")
+            raise ConfigError(
+                f"{self.folder}: this model reads the fields {', '.join(fields)}, the race "
+                f"{', '.join(self.course.fields)}",
+                "say --fields",
+            )
 
     @property
     def trained_here(self) -> bool:
@@ -133,7 +160,13 @@ class Packed(Ours):
     @classmethod
     def of(cls, whole: Ours, dtype: str) -> Packed:
         told = read_json(find_bundle(whole.folder) / "manifest.json")["manifest_sha256"]
-        return cls(f"{whole.name}, {dtype}", whole.course, whole.course.folder(f"{whole.name}-{dtype}", told), dtype=dtype, whole=whole)
+        return cls(
+            f"{whole.name}, {dtype}",
+            whole.course,
+            whole.course.folder(f"{whole.name}-{dtype}", told),
+            dtype=dtype,
+            whole=whole,
+        )
 
     def prepare(self) -> None:
         if not self.folder.exists():
@@ -160,7 +193,13 @@ class PeerContestant:
     def found(cls, name: str, course: Course, python: str) -> PeerContestant | str:
         """The peer, or why it cannot take part."""
         try:
-            done = subprocess.run([python, "-m", "benchmarks.race.peer_systems", "check", name], cwd=ROOT, capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                [python, "-m", "benchmarks.race.peer_systems", "check", name],
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
         except OSError as problem:
             return f"{python} cannot be started ({problem.strerror})"
         if done.returncode:
@@ -182,11 +221,21 @@ class PeerContestant:
         write_inputs(self.course, self.inputs)
         with written_aside(self.folder) as aside:
             aside.mkdir(parents=True)
-            told = json.loads(run_child(self._command("train", aside, self.course.threads), self.course.threads, self.course.log(self.name)).splitlines()[-1])
+            told = json.loads(
+                run_child(
+                    self._command("train", aside, self.course.threads), self.course.threads, self.course.log(self.name)
+                ).splitlines()[-1]
+            )
             size = sum(path.stat().st_size for path in aside.rglob("*") if path.is_file())
             write_json(
                 aside / DONE,
-                {"training_seconds": told["seconds"], "training_peak_mb": told["peak_mb"], "bytes": size, "versions": self.versions, "trained_here": True},
+                {
+                    "training_seconds": told["seconds"],
+                    "training_peak_mb": told["peak_mb"],
+                    "bytes": size,
+                    "versions": self.versions,
+                    "trained_here": True,
+                },
             )
 
     def about(self) -> dict[str, Any]:
@@ -196,9 +245,19 @@ class PeerContestant:
         """Kept beside the model: with its default beam, deep enough for R@100 and masked pairs."""
         kept = self.folder / f"ranking-{len(self.course.texts)}.npz"
         if not kept.exists():
-            with written_aside(kept) as aside, Child(self.name, self.command(self.course.threads), self.course.threads, self.course.log(self.name)) as child:
+            with (
+                written_aside(kept) as aside,
+                Child(
+                    self.name, self.command(self.course.threads), self.course.threads, self.course.log(self.name)
+                ) as child,
+            ):
                 child.ask(do="open")
-                child.ask(do="rank", texts=self.course.texts, k=min(self.course.yardstick.depth, len(self.course.data.labels)), out=f"{aside}.npz")
+                child.ask(
+                    do="rank",
+                    texts=self.course.texts,
+                    k=min(self.course.yardstick.depth, len(self.course.data.labels)),
+                    out=f"{aside}.npz",
+                )
                 os.replace(f"{aside}.npz", aside)
         with np.load(kept, allow_pickle=False) as arrays:
             return TopK(arrays["ids"], arrays["scores"])
@@ -207,11 +266,21 @@ class PeerContestant:
         return self._command("serve", self.folder, threads)
 
     def _command(self, what: str, folder: Path, threads: int) -> list[str]:
-        return [self.python, "-m", "benchmarks.race.peer_systems", what, self.name, *(str(path.resolve()) for path in (self.inputs, folder)), str(threads)]
+        return [
+            self.python,
+            "-m",
+            "benchmarks.race.peer_systems",
+            what,
+            self.name,
+            *(str(path.resolve()) for path in (self.inputs, folder)),
+            str(threads),
+        ]
 
 
 def write_inputs(course: Course, folder: Path) -> None:
-    """Raw training texts, their labels (masked pairs removed, documents without labels left out) and label names, for peers."""
+    """Raw training texts, their labels (masked pairs removed, documents without labels left out) and label names, for
+    peers.
+    """
     if folder.exists():
         return
     train = course.data.train
@@ -221,8 +290,15 @@ def write_inputs(course: Course, folder: Path) -> None:
     with written_aside(folder) as aside:
         aside.mkdir(parents=True)
         write_json(aside / "train.json", [texts[row] for row in rows.tolist()])
-        write_json(aside / "labels.json", [course.data.labels.name(number) for number in range(len(course.data.labels))])
-        np.savez(aside / "targets.npz", indices=kept.indices.astype(np.int32), indptr=kept.indptr.astype(np.int32), shape=np.array(kept.shape))
+        write_json(
+            aside / "labels.json", [course.data.labels.name(number) for number in range(len(course.data.labels))]
+        )
+        np.savez(
+            aside / "targets.npz",
+            indices=kept.indices.astype(np.int32),
+            indptr=kept.indptr.astype(np.int32),
+            shape=np.array(kept.shape),
+        )
 
 
 # ---- processes ----
@@ -237,7 +313,9 @@ def run_child(command: list[str], threads: int, log: Path | None = None) -> str:
     """What it printed. log: a file for what libraries say beside; None: it is shown."""
     with contextlib.ExitStack() as stack:
         said = None if log is None else stack.enter_context(opened_log(log))
-        done = subprocess.run(command, env=environment(threads), stdout=subprocess.PIPE, stderr=said, text=True, check=False)
+        done = subprocess.run(
+            command, env=environment(threads), stdout=subprocess.PIPE, stderr=said, text=True, check=False
+        )
     if done.returncode:
         where = "what it said stands above" if log is None else f"the end of {log}:\n{tail(log)}"
         raise RunError(f"{shlex.join(command)}: failed (exit status {done.returncode})", where)
@@ -261,9 +339,14 @@ class Child:
         cores = sorted(os.sched_getaffinity(0))[:threads]
         with opened_log(log) as said:
             self.process = subprocess.Popen(
-                command, env=environment(threads), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True,
+                command,
+                env=environment(threads),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                text=True,
                 preexec_fn=lambda: os.sched_setaffinity(0, cores),
-            )  # fmt: skip
+            )
 
     def ask(self, **request: Any) -> dict[str, Any]:
         assert self.process.stdin is not None
@@ -274,7 +357,9 @@ class Child:
         except BrokenPipeError:
             line = ""
         if not line:
-            raise RunError(f"{self.name} stopped while asked to {request['do']}", f"the end of {self.log}:\n{tail(self.log)}")
+            raise RunError(
+                f"{self.name} stopped while asked to {request['do']}", f"the end of {self.log}:\n{tail(self.log)}"
+            )
         answer: dict[str, Any] = json.loads(line)
         return answer
 

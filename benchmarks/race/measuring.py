@@ -17,9 +17,11 @@ from longtail.evaluation import Yardstick
 from longtail.types import TopK
 
 K, BATCH = 10, 512
-# Documents of one contestant before the next takes its turn: what the others left in the caches is gone after the first.
+# Documents of one contestant before the next takes its turn: what the others left in the caches is gone after the
+# first.
 TURN = 20
-# The same of batches: a core that slept takes some milliseconds to wake, which is what a system with several threads would be measured by.
+# The same of batches: a core that slept takes some milliseconds to wake, which is what a system with several threads
+# would be measured by.
 BATCHES_IN_TURN = 4
 
 
@@ -48,10 +50,16 @@ def accuracy(yardstick: Yardstick, tops: Mapping[str, TopK]) -> dict[str, dict[s
 
     found: dict[str, dict[str, Any]] = {}
     for name, one in measured.items():
-        found[name] = {"metrics": {metric: vars(interval) for metric, interval in metrics.bootstrap_interval(one, rng=drawn()).items()}}
+        found[name] = {
+            "metrics": {
+                metric: vars(interval) for metric, interval in metrics.bootstrap_interval(one, rng=drawn()).items()
+            }
+        }
         if name != first:
             differences = metrics.paired_bootstrap(one, measured[first], rng=drawn())
-            found[name][f"minus {first}"] = {metric: {**vars(d), "excludes_zero": d.excludes_zero} for metric, d in differences.items()}
+            found[name][f"minus {first}"] = {
+                metric: {**vars(d), "excludes_zero": d.excludes_zero} for metric, d in differences.items()
+            }
     return found
 
 
@@ -64,7 +72,9 @@ def race(contestants: Sequence[Contestant], course: Course, plan: Plan) -> dict[
     return found
 
 
-def on_threads(contestants: Sequence[Contestant], course: Course, plan: Plan, threads: int) -> dict[str, dict[str, Any]]:
+def on_threads(
+    contestants: Sequence[Contestant], course: Course, plan: Plan, threads: int
+) -> dict[str, dict[str, Any]]:
     texts = course.texts
     order = np.random.default_rng(0).permutation(len(texts))
 
@@ -72,7 +82,10 @@ def on_threads(contestants: Sequence[Contestant], course: Course, plan: Plan, th
         return [texts[order[n % len(order)]] for n in range(start, start + count)]
 
     with contextlib.ExitStack() as stack:
-        children = [stack.enter_context(Child(one.name, one.command(threads), threads, course.log(one.name))) for one in contestants]
+        children = [
+            stack.enter_context(Child(one.name, one.command(threads), threads, course.log(one.name)))
+            for one in contestants
+        ]
         for child in children:
             child.ask(do="memory")  # it has started: nobody opens a model while others load Python
         opened = [child.ask(do="open")["seconds"] for child in children]
@@ -87,7 +100,12 @@ def on_threads(contestants: Sequence[Contestant], course: Course, plan: Plan, th
         for turn in range(0, plan.batches, BATCHES_IN_TURN):
             for child, times in zip(children, batches, strict=True):
                 for number in range(turn, min(turn + BATCHES_IN_TURN, plan.batches)):
-                    times.append(child.ask(do="batch", texts=drawn(plan.singles + number * plan.batch, plan.batch), k=plan.k)["ms"] / plan.batch)
+                    times.append(
+                        child.ask(do="batch", texts=drawn(plan.singles + number * plan.batch, plan.batch), k=plan.k)[
+                            "ms"
+                        ]
+                        / plan.batch
+                    )
         memory = [child.ask(do="memory")["peak_mb"] for child in children]
     return {
         one.name: {

@@ -28,7 +28,9 @@ def train(data: str, folder: Path, recipe: str, settings: list[str]) -> None:
     from longtail import api
     from longtail.training.progress import PlainDisplay
 
-    api.train(data, folder, api.make_recipe(recipe, assignments=settings), device="cpu", display=PlainDisplay(seconds=30))
+    api.train(
+        data, folder, api.make_recipe(recipe, assignments=settings), device="cpu", display=PlainDisplay(seconds=30)
+    )
 
 
 def main(arguments: list[str]) -> None:

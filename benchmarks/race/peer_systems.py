@@ -1,11 +1,13 @@
-"""Systems that a user would pick instead, each from raw text to named labels. Runs in an environment of their own (Python 3.10 or newer), without longtail.
+"""Systems that a user would pick instead, each from raw text to named labels. Runs in an environment of their own
+(Python 3.10 or newer), without longtail.
 
     PEER_PYTHON -m benchmarks.race.peer_systems check NAME
     PEER_PYTHON -m benchmarks.race.peer_systems train NAME INPUTS FOLDER THREADS
     PEER_PYTHON -m benchmarks.race.peer_systems serve NAME INPUTS FOLDER THREADS
 
-NAME: one of `SYSTEMS`, or ``module:Class`` of another with the methods of `Peer`. Each has the settings that its authors recommend or
-ship, and its default beam. TF-IDF is PECOS's own for PECOS, scikit-learn's for the others, which bring none.
+NAME: one of `SYSTEMS`, or ``module:Class`` of another with the methods of `Peer`. Each has the settings that its
+authors recommend or ship, and its default beam. TF-IDF is PECOS's own for PECOS, scikit-learn's for the others, which
+bring none.
 
 `make race` installs what peers.txt names.
 """
@@ -39,7 +41,9 @@ class Peer(Protocol):
 
 
 class Pecos:
-    """XR-Linear: labels clustered by the features of their documents (PIFA, hierarchical k-means), a linear tree, beam 10."""
+    """XR-Linear: labels clustered by the features of their documents (PIFA, hierarchical k-means), a linear tree,
+    beam 10.
+    """
 
     NEEDS: tuple[str, ...] = ("pecos",)
 
@@ -47,7 +51,11 @@ class Pecos:
         vectorizer = self._vectorizers().train(texts)
         features, targets = self._features(vectorizer, texts, threads), targets.astype(np.float32)
         xmc, xlinear = importlib.import_module("pecos.xmc"), importlib.import_module("pecos.xmc.xlinear.model")
-        chain = xmc.Indexer.gen(xmc.LabelEmbeddingFactory.create(targets, features, method="pifa"), indexer_type="hierarchicalkmeans", threads=threads)
+        chain = xmc.Indexer.gen(
+            xmc.LabelEmbeddingFactory.create(targets, features, method="pifa"),
+            indexer_type="hierarchicalkmeans",
+            threads=threads,
+        )
         vectorizer.save(str(folder / "vectorizer"))
         xlinear.XLinearModel.train(features, targets, C=chain, threads=threads).save(str(folder / "model"))
 
@@ -78,7 +86,9 @@ class _OnTfidf:
         self._vectorizer = self._tfidf()
         rows = self._vectorizer.fit_transform(texts)
         vocabulary = {word: int(number) for word, number in self._vectorizer.vocabulary_.items()}
-        (folder / "tfidf.json").write_text(json.dumps({"vocabulary": vocabulary, "idf": self._vectorizer.idf_.tolist()}), encoding="utf-8")
+        (folder / "tfidf.json").write_text(
+            json.dumps({"vocabulary": vocabulary, "idf": self._vectorizer.idf_.tolist()}), encoding="utf-8"
+        )
         return rows
 
     def _recall(self, folder: Path) -> None:
@@ -112,7 +122,10 @@ class OmikujiBonsai(_OnTfidf):
 
     def rank(self, texts: list[str], k: int) -> list[list[tuple[int, float]]]:
         rows = self._vectorizer.transform(texts)
-        return [self._model.predict(_pairs(rows, n), top_k=k) if rows.indptr[n] < rows.indptr[n + 1] else [] for n in range(len(texts))]
+        return [
+            self._model.predict(_pairs(rows, n), top_k=k) if rows.indptr[n] < rows.indptr[n + 1] else []
+            for n in range(len(texts))
+        ]
 
 
 class NapkinxcPlt(_OnTfidf):
@@ -184,7 +197,10 @@ class Opened:
     def rank(self, texts: list[str], k: int) -> tuple[Any, Any]:
         ids, scores = np.full((len(texts), k), -1, np.int32), np.full((len(texts), k), -np.inf, np.float32)
         for number, row in enumerate(self.peer.rank(texts, k)):
-            ids[number, : len(row)], scores[number, : len(row)] = [label for label, _ in row], [score for _, score in row]
+            ids[number, : len(row)], scores[number, : len(row)] = (
+                [label for label, _ in row],
+                [score for _, score in row],
+            )
         return ids, scores
 
 
@@ -194,7 +210,9 @@ def _best_of_rows(scores: Any, k: int) -> list[list[tuple[int, float]]]:
     found = []
     for start, end in zip(scores.indptr[:-1], scores.indptr[1:], strict=True):
         order = np.argsort(-scores.data[start:end], kind="stable")[:k]
-        found.append(list(zip(scores.indices[start:end][order].tolist(), scores.data[start:end][order].tolist(), strict=True)))
+        found.append(
+            list(zip(scores.indices[start:end][order].tolist(), scores.data[start:end][order].tolist(), strict=True))
+        )
     return found
 
 
@@ -235,7 +253,9 @@ def train(name: str, inputs: Path, folder: Path, threads: int) -> None:
 
     texts: list[str] = json.loads((inputs / "train.json").read_text(encoding="utf-8"))
     with np.load(inputs / "targets.npz", allow_pickle=False) as kept:
-        targets = csr_matrix((np.ones(len(kept["indices"]), np.float32), kept["indices"], kept["indptr"]), shape=tuple(kept["shape"]))
+        targets = csr_matrix(
+            (np.ones(len(kept["indices"]), np.float32), kept["indices"], kept["indptr"]), shape=tuple(kept["shape"])
+        )
     started = time.perf_counter()
     system(name).train(texts, targets, folder, threads)
     print(json.dumps({"seconds": time.perf_counter() - started, "peak_mb": peak_mb()}))

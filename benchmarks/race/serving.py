@@ -1,4 +1,5 @@
-"""A measured system as a process of its own: it opens its model, then answers requests, one JSON line each, and times itself.
+"""A measured system as a process of its own: it opens its model, then answers requests, one JSON line each, and times
+itself.
 
 Runs in the environment of the peers as well: standard library and numpy, nothing of longtail.
 """
@@ -33,7 +34,8 @@ class Ranked(Served, Protocol):
 def serve(open_model: Callable[[], Served]) -> None:
     """Answer requests on standard input until it ends. Whatever a library prints goes to standard error.
 
-    ``{"do": "open"}``; ``{"do": "singles" or "batch", "texts": [...], "k": 10}``; ``{"do": "rank", "texts": ..., "k": ..., "out": FILE}``; ``{"do": "memory"}``
+    ``{"do": "open"}``; ``{"do": "singles" or "batch", "texts": [...], "k": 10}``; ``{"do": "rank", "texts": ..., "k":
+    ..., "out": FILE}``; ``{"do": "memory"}``
     """
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
@@ -83,4 +85,9 @@ def peak_mb() -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
 
 
-_DOINGS: dict[str, Callable[[Any, Any], dict[str, Any]]] = {"singles": _singles, "batch": _batch, "rank": _rank, "memory": _memory}
+_DOINGS: dict[str, Callable[[Any, Any], dict[str, Any]]] = {
+    "singles": _singles,
+    "batch": _batch,
+    "rank": _rank,
+    "memory": _memory,
+}

@@ -18,16 +18,22 @@ def markdown(result: Mapping[str, Any]) -> str:
     head = [
         f"# Race on {numbers['data']}",
         "",
-        f"{numbers['n_test']:,} test documents, {numbers['n_labels']:,} labels; fields {', '.join(config['fields'])}; {numbers['date']}, "
-        f"commit {result['commit'][:12]}; {machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB. Command: `{result['command']}`.",
+        f"{numbers['n_test']:,} test documents, {numbers['n_labels']:,} labels; fields "
+        f"{', '.join(config['fields'])}; {numbers['date']}, "
+        f"commit {result['commit'][:12]}; {machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB. "
+        f"Command: `{result['command']}`.",
         *([f"{numbers['note']}"] if numbers["note"] else []),
     ]
-    return "\n".join([*head, "", *accuracy_table(contestants, first), "", *cost_table(contestants, machine["cores"])]) + "\n"
+    return (
+        "\n".join([*head, "", *accuracy_table(contestants, first), "", *cost_table(contestants, machine["cores"])])
+        + "\n"
+    )
 
 
 def accuracy_table(contestants: Mapping[str, Mapping[str, Any]], first: str) -> list[str]:
     lines = [
-        f"Percent; in brackets the difference from {first} with its 95% interval (paired bootstrap over documents), in bold where it excludes 0.",
+        f"Percent; in brackets the difference from {first} with its 95% interval (paired bootstrap over documents), "
+        "in bold where it excludes 0.",
         "",
         *_head(["", *SHOWN]),
     ]
@@ -49,13 +55,22 @@ def cost_table(contestants: Mapping[str, Mapping[str, Any]], cores: int) -> list
     columns = ["", "training s", "training peak MB", "model MB"]
     columns += [f"{what}, {plural[n]}" for n in threads for what in ("ms alone p50", "p99", "ms in batches")]
     columns += ["peak MB", "open s", "first answer s"]
-    lines = ["Predictions from raw text to 10 named labels, alternating. Opening includes imports.", *not_trained_here(contestants), "", *_head(columns)]
+    lines = [
+        "Predictions from raw text to 10 named labels, alternating. Opening includes imports.",
+        *not_trained_here(contestants),
+        "",
+        *_head(columns),
+    ]
     for name, one in ordered(contestants):
         each = [one[f"threads_{n}"] for n in threads]
         training = [_number(one.get(key), 0) for key in ("training_seconds", "training_peak_mb")]
         cells = [*(training if here(one) else [f"({cell})" for cell in training]), f"{one['bytes'] / 1e6:.1f}"]
         cells += [f"{part[key]:.3f}" for part in each for key in ("single_p50_ms", "single_p99_ms", "batch_ms")]
-        cells += [f"{each[0]['peak_mb']:.0f}", f"{each[0]['open_seconds']:.2f}", f"{each[0]['first_answer_seconds']:.2f}"]
+        cells += [
+            f"{each[0]['peak_mb']:.0f}",
+            f"{each[0]['open_seconds']:.2f}",
+            f"{each[0]['first_answer_seconds']:.2f}",
+        ]
         lines.append(_line([name, *cells]))
     return lines
 
@@ -63,7 +78,8 @@ def cost_table(contestants: Mapping[str, Mapping[str, Any]], cores: int) -> list
 def not_trained_here(contestants: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """A sentence for each model whose training is no measurement of this race."""
     return [
-        f"{name}: trained {trained_in_words(dict(one))}; its training was not measured here (in brackets: what its own diary says)."
+        f"{name}: trained {trained_in_words(dict(one))}; its training was not measured here (in brackets: what its "
+        "own diary says)."
         for name, one in ordered(contestants)
         if not here(one)
     ]

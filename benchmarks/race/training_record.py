@@ -1,9 +1,11 @@
-"""How a model was trained, for one that was not trained in the race. Bundles know no times: the record lies beside them.
+"""How a model was trained, for one that was not trained in the race. Bundles know no times: the record lies beside
+them.
 
     python -m benchmarks.race.training_record RUN FOLDER
 
-writes FOLDER/training.json: commit, machine, seconds and peak of memory of the training in RUN (call it where RUN was trained).
-FOLDER/bundle is the model, packed or copied; FOLDER can then travel, and the race takes it as ``--models NAME=FOLDER``.
+writes FOLDER/training.json: commit, machine, seconds and peak of memory of the training in RUN (call it where RUN was
+trained). FOLDER/bundle is the model, packed or copied; FOLDER can then travel, and the race takes it as ``--models
+NAME=FOLDER``.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ DIARY = "metrics.jsonl"
 
 
 def training_record(folder: Path) -> dict[str, Any]:
-    """Seconds and peak of memory of a training, and what a record says of its machine; nothing where only a bundle is left."""
+    """Seconds and peak of memory of a training, and what a record says of its machine; nothing where only a bundle is
+    left.
+    """
     if (folder / RECORD).exists():
         return dict(read_json(folder / RECORD))
     return diary_record(folder) if (folder / DIARY).exists() else {}

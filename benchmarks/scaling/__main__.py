@@ -1,12 +1,14 @@
-"""How prediction grows with the number of labels: planted models, packed and indexed as `longtail pack` does it, then asked from raw text.
+"""How prediction grows with the number of labels: planted models, packed and indexed as `longtail pack` does it, then
+asked from raw text.
 
     python -m benchmarks.scaling [--sizes 10000,100000,1000000] [--large] [--out benchmarks/results/scaling.json]
     python -m benchmarks.scaling --sizes "" --like RUN --data DATA
 
-For every size: what each way of searching finds and costs (planted documents; `longtail.search.choice`), then a bundle with the one that
-was taken, opened by a process of its own on one thread: opening, memory, milliseconds from raw text to named labels. --large: also ten
-million labels (14 GB of memory, 4 GB of disk). --like: recall on the rows of a trained bundle of `direct`, beside planted ones of the
-same number. What planted rows are like was taken from a model of yso-finna-en (`shape`). Writes a plot beside the result.
+For every size: what each way of searching finds and costs (planted documents; `longtail.search.choice`), then a
+bundle with the one that was taken, opened by a process of its own on one thread: opening, memory, milliseconds from
+raw text to named labels. --large: also ten million labels (14 GB of memory, 4 GB of disk). --like: recall on the rows
+of a trained bundle of `direct`, beside planted ones of the same number. What planted rows are like was taken from a
+model of yso-finna-en (`shape`). Writes a plot beside the result.
 """
 
 from __future__ import annotations
@@ -63,8 +65,25 @@ def main(arguments: list[str] | None = None) -> int:
     print(json.dumps({name: value for name, value in result.items() if name not in ("sizes", "note")}, indent=1))
     if options.out:
         like_command = ["--like", "RUN", *(["--data", "DATA"] if options.data else [])] if options.like else []
-        command = shlex.join(["python", "-m", "benchmarks.scaling", "--sizes", options.sizes, *(["--large"] if options.large else []), *like_command])
-        write_result(options.out, "scaling", result, command, seed=0, config={"width": options.width, "k": K, "batch": BATCH, "queries": QUERIES})
+        command = shlex.join(
+            [
+                "python",
+                "-m",
+                "benchmarks.scaling",
+                "--sizes",
+                options.sizes,
+                *(["--large"] if options.large else []),
+                *like_command,
+            ]
+        )
+        write_result(
+            options.out,
+            "scaling",
+            result,
+            command,
+            seed=0,
+            config={"width": options.width, "k": K, "batch": BATCH, "queries": QUERIES},
+        )
         if len(sizes) > 1:
             with written_aside(options.out.with_suffix(".svg")) as aside:
                 aside.write_text(plot(numbers), encoding="utf-8")
@@ -72,13 +91,22 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def parsed(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.scaling", description="How prediction grows with the number of labels.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.scaling", description="How prediction grows with the number of labels."
+    )
     parser.add_argument("--sizes", default=SIZES, help=f"numbers of labels (default {SIZES})")
     parser.add_argument("--large", action="store_true", help=f"also {LARGE:,} labels")
     parser.add_argument("--width", type=int, default=128, help="numbers per row (default 128)")
-    parser.add_argument("--like", type=Path, metavar="RUN", help="check recall on the rows of a trained model of direct, too")
+    parser.add_argument(
+        "--like", type=Path, metavar="RUN", help="check recall on the rows of a trained model of direct, too"
+    )
     parser.add_argument("--data", type=Path, help="with --like: whose test documents ask (default: label names)")
-    parser.add_argument("--work", type=Path, default=None, help="where bundles are written for the time of the measurement (default: a temporary folder)")
+    parser.add_argument(
+        "--work",
+        type=Path,
+        default=None,
+        help="where bundles are written for the time of the measurement (default: a temporary folder)",
+    )
     parser.add_argument("--out", type=Path, help="write the result here (JSON; a plot beside it)")
     parser.add_argument("--note", default="", help="a sentence for the result, e.g. what else ran on the machine")
     return parser.parse_args(arguments)
@@ -102,7 +130,12 @@ def measured(labels: int, width: int, work: Path | None) -> dict[str, Any]:
         answers = asked(bundle, texts, Path(folder) / "log")
         size = sum(path.stat().st_size for path in bundle.rglob("*") if path.is_file())
     building = 0.0 if choice.taken is None else choice.taken.seconds
-    seconds = {"making rows": made - started, "measuring and building": chosen - made, "writing the bundle": written - chosen, "building": building}
+    seconds = {
+        "making rows": made - started,
+        "measuring and building": chosen - made,
+        "writing the bundle": written - chosen,
+        "building": building,
+    }
     return {"taken": {**choice.about(), **answers}, "bytes": size, "seconds": seconds, "search": tried(choice)}
 
 
@@ -113,7 +146,9 @@ def tried(choice: Choice) -> list[dict[str, Any]]:
 def write_model(folder: Path, index: Index, width: int) -> list[str]:
     """A bundle of random words over these rows; returns texts to ask it."""
     data, rng = read(sample_folder()), np.random.default_rng(0)
-    featurizer = SparseText.fit(data.train.documents, data.labels, SparseTextConfig(fields=tuple(data.train.documents.fields), subwords="chars"))
+    featurizer = SparseText.fit(
+        data.train.documents, data.labels, SparseTextConfig(fields=tuple(data.train.documents.fields), subwords="chars")
+    )
     table = PackedRows.of(rng.standard_normal((featurizer.width, width), dtype=np.float32), "int8")
     weight = rng.standard_normal((width, width), dtype=np.float32) / np.float32(width)
     numbers = [str(number) for number in range(len(index))]
@@ -134,7 +169,9 @@ def asked(bundle: Path, texts: list[str], log: Path) -> dict[str, float]:
         first = child.ask(do="singles", texts=some(0, 1), k=K)["ms"][0]
         child.ask(do="singles", texts=some(0, 20), k=K)
         single = child.ask(do="singles", texts=some(20, SINGLES), k=K)["ms"]
-        batch = [child.ask(do="batch", texts=some(number * BATCH, BATCH), k=K)["ms"] / BATCH for number in range(BATCHES)]
+        batch = [
+            child.ask(do="batch", texts=some(number * BATCH, BATCH), k=K)["ms"] / BATCH for number in range(BATCHES)
+        ]
         memory = child.ask(do="memory")["peak_mb"]
     return {
         "open_seconds": opened,
@@ -156,7 +193,11 @@ def growth(numbers: dict[str, Any]) -> dict[str, Any]:
         points = {int(labels): one["taken"][name] for labels, one in numbers.items()}
         above = {labels: value for labels, value in points.items() if labels >= FROM}
         found[name] = {"all": exponent(points), **({f"from {FROM}": exponent(above)} if len(above) > 1 else {})}
-    exact = {int(labels): next(one["single_ms"] for one in of["search"] if one["kind"] == "exact") for labels, of in numbers.items() if of["search"]}
+    exact = {
+        int(labels): next(one["single_ms"] for one in of["search"] if one["kind"] == "exact")
+        for labels, of in numbers.items()
+        if of["search"]
+    }
     return {"exponents": {**found, **({"exact search alone": {"all": exponent(exact)}} if len(exact) > 1 else {})}}
 
 
@@ -181,7 +222,9 @@ def plot(numbers: dict[str, Any]) -> str:
 
 
 def like(path: Path, data: Path | None, width: int) -> dict[str, Any]:
-    """What each way of searching finds on trained rows, whole and in their main directions, and on as many planted ones of that width."""
+    """What each way of searching finds on trained rows, whole and in their main directions, and on as many planted
+    ones of that width.
+    """
     rows, queries = trained(path, data)
     narrow_rows, narrow_queries = in_main_directions(rows, queries, width)
     planted = planted_index(len(rows), width)

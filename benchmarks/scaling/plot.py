@@ -21,7 +21,8 @@ def log_log(title: str, unit: str, lines: Mapping[str, Mapping[int, float]]) -> 
         return across, HEIGHT - BOTTOM - (math.log10(y) - low_y) / max(high_y - low_y, 1) * (HEIGHT - TOP - BOTTOM)
 
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" font-family="sans-serif" font-size="12">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" font-family="sans-serif" '
+        'font-size="12">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
         f'<text x="{LEFT}" y="18" font-size="14">{_escaped(title)}</text>',
         f'<text x="{LEFT}" y="{HEIGHT - 12}">labels</text><text x="8" y="{TOP - 8}">{_escaped(unit)}</text>',
@@ -37,9 +38,14 @@ def log_log(title: str, unit: str, lines: Mapping[str, Mapping[int, float]]) -> 
     for number, (name, line) in enumerate(lines.items()):
         colour = COLOURS[number % len(COLOURS)]
         points = [place(x, y) for x, y in sorted(line.items())]
-        parts.append(f'<polyline points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts.append(
+            f'<polyline points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}" fill="none" stroke="{colour}" '
+            'stroke-width="2"/>'
+        )
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in points]
-        parts.append(f'<text x="{WIDTH - RIGHT + 12}" y="{TOP + 16 + 18 * number}" fill="{colour}">{_escaped(name)}</text>')
+        parts.append(
+            f'<text x="{WIDTH - RIGHT + 12}" y="{TOP + 16 + 18 * number}" fill="{colour}">{_escaped(name)}</text>'
+        )
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 

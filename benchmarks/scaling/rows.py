@@ -1,11 +1,13 @@
 """Planted classifier rows and documents of any number, for measurements of search: nothing but the seed decides them.
 
-Labels are the leaves of a taxonomy, whose branches are chosen by a power law. A row is made of what all rows have in common, of what its
-topics have in common, level by level, and of what is its own, in main directions that fade, as rows of a trained `direct` model are. More
-labels make a deeper taxonomy, in which the last topics are narrower. A document lies near one to three labels of a topic.
+Labels are the leaves of a taxonomy, whose branches are chosen by a power law. A row is made of what all rows have in
+common, of what its topics have in common, level by level, and of what is its own, in main directions that fade, as
+rows of a trained `direct` model are. More labels make a deeper taxonomy, in which the last topics are narrower. A
+document lies near one to three labels of a topic.
 
-The constants are those of a model of yso-finna-en, in its 128 main directions (`shape` derives them from a bundle, and says how near planted rows
-come to trained ones). How rows of ten million labels would lie is not known: that they lie as the taxonomy says is an assumption.
+The constants are those of a model of yso-finna-en, in its 128 main directions (`shape` derives them from a bundle,
+and says how near planted rows come to trained ones). How rows of ten million labels would lie is not known: that they
+lie as the taxonomy says is an assumption.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ class Likeness:
     """What rows and documents are like.
 
     share: of what is left of a row's squares at each level of topics, that they take; last_share: the narrowest.
-    fading: after how many main directions they are half as long.  common: of a row's length that all rows have in common.
+    fading: after how many main directions they are half as long.  common: of a row's length that all rows have in
+        common.
     noise: of documents, in lengths of what they are near.  length, bias: of rows, on average; spreads: shares of these.
     """
 
@@ -46,8 +49,16 @@ class Likeness:
 
 # `python -m benchmarks.scaling.shape RUN` of a `direct` run on yso-finna-en (benchmarks/results/scaling_shape.json).
 YSO = Likeness(
-    share=0.188, last_share=0.261, fading=411.6, common=0.584, noise=1.338, length=5.864, length_spread=0.141, bias=-9.309, bias_spread=0.0105
-)  # fmt: skip
+    share=0.188,
+    last_share=0.261,
+    fading=411.6,
+    common=0.584,
+    noise=1.338,
+    length=5.864,
+    length_spread=0.141,
+    bias=-9.309,
+    bias_spread=0.0105,
+)
 
 
 def planted_rows(labels: int, width: int, seed: int = 0, like: Likeness = YSO) -> Iterator[F32]:
@@ -57,7 +68,9 @@ def planted_rows(labels: int, width: int, seed: int = 0, like: Likeness = YSO) -
     within = np.sqrt(directions) / np.linalg.norm(np.sqrt(directions))  # flatter, of the same length
     depth = max(1, round(math.log(max(labels / LABELS_PER_TOPIC, BRANCHES), BRANCHES)))
     paths = topics_of(labels, depth, rng)
-    topics = [rng.standard_normal((BRANCHES ** (level + 1), width), dtype=np.float32) * directions for level in range(depth)]
+    topics = [
+        rng.standard_normal((BRANCHES ** (level + 1), width), dtype=np.float32) * directions for level in range(depth)
+    ]
     common = rng.standard_normal(width) * within
     common *= like.common / np.linalg.norm(common)
     for start in range(0, labels, BLOCK):
@@ -67,8 +80,12 @@ def planted_rows(labels: int, width: int, seed: int = 0, like: Likeness = YSO) -
             mixed += np.float32((left * share) ** 0.5) * vectors[of_level[start : start + count]]
             left *= 1 - share
         mixed += np.float32(left**0.5) * rng.standard_normal((count, width), dtype=np.float32) * within
-        mixed *= (like.length * rng.normal(1, like.length_spread, (count, 1)) / np.linalg.norm(mixed, axis=1, keepdims=True)).astype(np.float32)
-        yield np.concatenate([mixed @ rotation, like.bias * rng.normal(1, like.bias_spread, (count, 1))], axis=1).astype(np.float32)
+        mixed *= (
+            like.length * rng.normal(1, like.length_spread, (count, 1)) / np.linalg.norm(mixed, axis=1, keepdims=True)
+        ).astype(np.float32)
+        yield np.concatenate(
+            [mixed @ rotation, like.bias * rng.normal(1, like.bias_spread, (count, 1))], axis=1
+        ).astype(np.float32)
 
 
 def main_directions(rng: np.random.Generator, width: int, like: Likeness) -> tuple[F32, F32]:
@@ -88,16 +105,24 @@ def topics_of(labels: int, depth: int, rng: np.random.Generator) -> list[I64]:
     return [narrowest // BRANCHES ** (depth - 1 - level) for level in range(depth)]
 
 
-def planted_index(labels: int, width: int, dtype: PackedType = "int8", seed: int = 0, like: Likeness = YSO) -> PackedIndex:
+def planted_index(
+    labels: int, width: int, dtype: PackedType = "int8", seed: int = 0, like: Likeness = YSO
+) -> PackedIndex:
     """The rows packed, block by block: ten million of them never stand in memory whole."""
     blocks = [(PackedRows.of(block[:, :-1], dtype), block[:, -1]) for block in planted_rows(labels, width, seed, like)]
     values = np.concatenate([rows.values for rows, _ in blocks])
-    scales = None if blocks[0][0].scales is None else np.concatenate([rows.scales for rows, _ in blocks if rows.scales is not None])
+    scales = (
+        None
+        if blocks[0][0].scales is None
+        else np.concatenate([rows.scales for rows, _ in blocks if rows.scales is not None])
+    )
     return PackedIndex(PackedRows(values, scales), np.concatenate([offsets for _, offsets in blocks]), "dot")
 
 
 def planted_documents(index: PackedIndex, documents: int, seed: int = 0, like: Likeness = YSO) -> F32:
-    """(documents, width + 1) float32, the last number 1: each near one to three neighbouring labels, and off them mostly in the main directions of rows."""
+    """(documents, width + 1) float32, the last number 1: each near one to three neighbouring labels, and off them
+    mostly in the main directions of rows.
+    """
     rng = np.random.default_rng([seed, 0xD0C])
     width = index.rows.shape[1]
     rotation, directions = main_directions(np.random.default_rng([seed, len(index), width]), width, like)

@@ -2,9 +2,11 @@
 
     python -m benchmarks.scaling.shape RUN [--data DATA] [--width 128] [--out FILE]
 
-RUN: a run or bundle of `direct` that compares all labels exactly. Its rows and what documents ask (test titles of DATA, else label names) are
-looked at in their main directions, as many as --width; `rows.Likeness` is then chosen so that planted rows of the same number have the same
-shape: how much their first directions hold, how near the neighbours of a row are, and how far the best labels of a document stand out.
+RUN: a run or bundle of `direct` that compares all labels exactly. Its rows and what documents ask (test titles of
+DATA, else label names) are looked at in their main directions, as many as --width; `rows.Likeness` is then chosen so
+that planted rows of the same number have the same
+shape: how much their first directions hold, how near the neighbours of a row are, and how far the best labels of a
+    document stand out.
 """
 
 from __future__ import annotations
@@ -39,12 +41,15 @@ DIRECTIONS = (0.125, 0.25, 0.5)
 def shape_of(rows: F32, queries: F32) -> dict[str, float]:
     """rows: (L, D + 1), the last number a bias.  queries: (Q, D + 1).  All numbers are free of scale.
 
-    directions: share of the squares, mean taken off, in so large a share of the main directions.  cosine: of a row with the one in that place among its
-    neighbours.  best: by how many standard deviations the label in that place stands above the mean score of a document.  in leaves: `in_leaves`.
+    directions: share of the squares, mean taken off, in so large a share of the main directions.  cosine: of a row
+    with the one in that place among its neighbours.  best: by how many standard deviations the label in that place
+    stands above the mean score of a document.  in leaves: `in_leaves`.
     """
     weights = rows[:, :-1]
     squares = np.linalg.eigvalsh(np.cov(weights[:: max(1, len(weights) // 8000)], rowvar=False))[::-1]
-    found = {f"directions {part:g}": float(squares[: int(part * len(squares))].sum() / squares.sum()) for part in DIRECTIONS}
+    found = {
+        f"directions {part:g}": float(squares[: int(part * len(squares))].sum() / squares.sum()) for part in DIRECTIONS
+    }
     units = weights / np.maximum(np.linalg.norm(weights, axis=1, keepdims=True), 1e-9)
     chosen = np.random.default_rng(0).choice(len(rows), min(LOOKED_AT, len(rows)), replace=False)
     places = [place for place in PLACES if place < len(rows)]
@@ -63,10 +68,14 @@ def in_places(values: F32, places: list[int]) -> F32:
 
 
 def in_leaves(weights: F32, biases: F32, queries: F32, scores: F32) -> float:
-    """Which share of the 100 best labels lies in the fifth of all leaves, 64 rows each, whose centres are best: what a tree finds."""
+    """Which share of the 100 best labels lies in the fifth of all leaves, 64 rows each, whose centres are best: what
+    a tree finds.
+    """
     owners = two_level_clusters(np.ascontiguousarray(weights), max(2, len(weights) // 64), np.random.default_rng(0))
     sizes = np.bincount(owners)
-    centres = np.stack([np.bincount(owners, column, len(sizes)) for column in (*weights.T, biases)], axis=1) / sizes[:, None]
+    centres = (
+        np.stack([np.bincount(owners, column, len(sizes)) for column in (*weights.T, biases)], axis=1) / sizes[:, None]
+    )
     reach = queries @ centres.T.astype(np.float32)
     order = np.argsort(-reach, axis=1)
     wanted = (np.cumsum(sizes[order], axis=1) <= len(weights) / 5) | (np.arange(len(sizes)) == 0)
@@ -77,7 +86,9 @@ def in_leaves(weights: F32, biases: F32, queries: F32, scores: F32) -> float:
 
 
 def in_main_directions(rows: F32, queries: F32, width: int) -> tuple[F32, F32]:
-    """The same, turned into the `width` directions in which rows differ most and the mean: what a narrower model would have to do with."""
+    """The same, turned into the `width` directions in which rows differ most and the mean: what a narrower model
+    would have to do with.
+    """
     weights = rows[:, :-1]
     mean = weights.mean(axis=0)
     directions = np.linalg.eigh(np.cov(weights, rowvar=False))[1][:, ::-1][:, : width - 1]
@@ -107,7 +118,9 @@ def planted_shape(labels: int, width: int, like: Likeness) -> dict[str, float]:
 
 
 def distance(one: dict[str, float], other: dict[str, float]) -> float:
-    """Of two shapes: root of the mean square of differences; scores, which are some units apart, count a tenth, what leaves hold three times."""
+    """Of two shapes: root of the mean square of differences; scores, which are some units apart, count a tenth, what
+    leaves hold three times.
+    """
     weights = {name: 0.1 if name.startswith("best") else 3.0 if name == "in leaves" else 1.0 for name in one}
     return float(np.sqrt(np.mean([((one[name] - other[name]) * weights[name]) ** 2 for name in one])))
 
@@ -115,10 +128,15 @@ def distance(one: dict[str, float], other: dict[str, float]) -> float:
 def neighbours(like: Likeness) -> Iterator[Likeness]:
     for name, factors in STEPS.items():
         for factor in factors:
-            yield replace(like, **{name: min(getattr(like, name) * factor, 0.95) if "share" in name else getattr(like, name) * factor})
+            yield replace(
+                like,
+                **{name: min(getattr(like, name) * factor, 0.95) if "share" in name else getattr(like, name) * factor},
+            )
 
 
-def fitted(target: dict[str, float], labels: int, width: int, start: Likeness, rounds: int = 12) -> tuple[Likeness, float]:
+def fitted(
+    target: dict[str, float], labels: int, width: int, start: Likeness, rounds: int = 12
+) -> tuple[Likeness, float]:
     """The likeness whose planted rows come nearest to the target, by steps of one number at a time."""
     best, nearest = start, distance(target, planted_shape(labels, width, start))
     for _ in range(rounds):
@@ -144,7 +162,9 @@ def trained(path: Path, data: Path | None) -> tuple[F32, F32]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.scaling.shape", description="How the rows of a trained model lie.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.scaling.shape", description="How the rows of a trained model lie."
+    )
     parser.add_argument("run", type=Path, metavar="RUN", help="a run or bundle of direct")
     parser.add_argument("--data", type=Path, help="whose test documents ask (default: label names)")
     parser.add_argument("--width", type=int, default=128, help="main directions (default 128)")
@@ -157,12 +177,26 @@ def main(arguments: list[str] | None = None) -> None:
     target = shape_of(rows, queries)
     like, error = fitted(target, len(rows), width, replace(YSO, **{**own_sizes, "common": sizes_of(rows)["common"]}))
     result: dict[str, Any] = {
-        "labels": len(rows), "width": width, "likeness": asdict(like), "distance": error,
-        "trained": target, "planted": planted_shape(len(rows), width, like),
-    }  # fmt: skip
+        "labels": len(rows),
+        "width": width,
+        "likeness": asdict(like),
+        "distance": error,
+        "trained": target,
+        "planted": planted_shape(len(rows), width, like),
+    }
     print(json.dumps(result, indent=1))
     if options.out:
-        command = shlex.join(["python", "-m", "benchmarks.scaling.shape", "RUN", *(["--data", "DATA"] if options.data else []), "--width", str(options.width)])
+        command = shlex.join(
+            [
+                "python",
+                "-m",
+                "benchmarks.scaling.shape",
+                "RUN",
+                *(["--data", "DATA"] if options.data else []),
+                "--width",
+                str(options.width),
+            ]
+        )
         write_result(options.out, "scaling_shape", result, command, seed=0)
 
 

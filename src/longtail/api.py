@@ -26,8 +26,16 @@ from longtail.training.progress import Display, SilentDisplay
 from longtail.training.run import Run
 
 
-def make_recipe(name: str, *, config: Path | None = None, assignments: list[str] | None = None, settings: Mapping[str, Any] | None = None) -> Recipe:
-    """Recipe `name` with its defaults, changed by a TOML file, then by nested `settings`, then by ``a.b=c`` assignments."""
+def make_recipe(
+    name: str,
+    *,
+    config: Path | None = None,
+    assignments: list[str] | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Recipe:
+    """Recipe `name` with its defaults, changed by a TOML file, then by nested `settings`, then by ``a.b=c``
+    assignments.
+    """
     cls = recipe_class(name)
     resolved = cls.CONFIG()
     if config is not None:
@@ -56,11 +64,18 @@ def train(
     if device not in ("auto", "cpu", "cuda"):
         raise ConfigError(f"device '{device}', expected auto, cpu or cuda", "use --device auto")
     if settings and not isinstance(recipe, str):
-        raise ConfigError("settings were given beside a recipe that is already made", "give the settings to the recipe's config, or name the recipe")
+        raise ConfigError(
+            "settings were given beside a recipe that is already made",
+            "give the settings to the recipe's config, or name the recipe",
+        )
     made = make_recipe(recipe, settings=settings) if isinstance(recipe, str) else recipe
     display = display or SilentDisplay()
     dataset = data if isinstance(data, Dataset) else read(Path(data), test=False)
-    about = {"recipe": made.NAME, "seed": seed, "data": {"name": dataset.name, "digest": training_digest(dataset.digest)}}
+    about = {
+        "recipe": made.NAME,
+        "seed": seed,
+        "data": {"name": dataset.name, "digest": training_digest(dataset.digest)},
+    }
     identity = {**about, "longtail": __version__, "config": to_tables(made.config)}
     with Run.open(Path(out), identity, seed=seed, device=device, restart=restart, display=display) as run:
         bundle = run.folder / "bundle"
@@ -77,22 +92,44 @@ def train(
                 display.say(f"note: {count} {what}")
         pipeline.train(made, prepared, run)
         labels = LabelTable.of(prepared.labels, prepared.label_counts())
-        write_bundle(bundle, about=about, config=describe(made.config), labels=labels, featurizer=prepared.featurizer, ranker=run.last_stage)
+        write_bundle(
+            bundle,
+            about=about,
+            config=describe(made.config),
+            labels=labels,
+            featurizer=prepared.featurizer,
+            ranker=run.last_stage,
+        )
         run.log("finished")
     # Checksums of files that were written a moment ago.
     return Predictor.open(bundle, verify=False)
 
 
-def evaluate(model: Predictor | str | Path, data: Dataset | str | Path, display: Display | None = None, *, transductive: bool = False) -> dict[str, Any]:
-    """All metrics of a model on the test documents of `data`, in percent, with what they belong to. transductive: see `longtail.evaluation`."""
+def evaluate(
+    model: Predictor | str | Path,
+    data: Dataset | str | Path,
+    display: Display | None = None,
+    *,
+    transductive: bool = False,
+) -> dict[str, Any]:
+    """All metrics of a model on the test documents of `data`, in percent, with what they belong to. transductive: see
+    `longtail.evaluation`.
+    """
     opened = model if isinstance(model, Predictor) else Predictor.open(model)
-    return _evaluate(opened, data if isinstance(data, Dataset) else read(Path(data)), display, transductive=transductive)
+    return _evaluate(
+        opened, data if isinstance(data, Dataset) else read(Path(data)), display, transductive=transductive
+    )
 
 
 def pack(
-    model: str | Path, out: str | Path, dtype: PackedType = "int8", *, features: int = 0, index: SearchKind = "auto",
+    model: str | Path,
+    out: str | Path,
+    dtype: PackedType = "int8",
+    *,
+    features: int = 0,
+    index: SearchKind = "auto",
     data: Dataset | str | Path | None = None,
-) -> PackReport:  # fmt: skip
+) -> PackReport:
     """Write the model of a run or bundle to a smaller bundle `out`; see `longtail.packing.pack`."""
     dataset = data if data is None or isinstance(data, Dataset) else read(Path(data))
     return _pack(Path(model), Path(out), dtype, features=features, index=index, data=dataset)

@@ -24,7 +24,17 @@ from longtail import __version__
 from longtail.data.dataset import Items
 from longtail.errors import BundleError
 from longtail.features.base import Featurizer
-from longtail.persistence import Part, State, StringTable, load_part, read_json, save_part, saved_again, write_json, written_aside
+from longtail.persistence import (
+    Part,
+    State,
+    StringTable,
+    load_part,
+    read_json,
+    save_part,
+    saved_again,
+    write_json,
+    written_aside,
+)
 from longtail.types import I64, Ranker
 
 FORMAT = 1
@@ -52,7 +62,11 @@ class LabelTable:
     @classmethod
     def from_state(cls, state: State) -> LabelTable:
         uids, names = state.parts["uids"], state.parts["names"]
-        if not isinstance(uids, StringTable) or not isinstance(names, StringTable) or not len(uids) == len(names) == len(state.arrays["counts"]):
+        if (
+            not isinstance(uids, StringTable)
+            or not isinstance(names, StringTable)
+            or not len(uids) == len(names) == len(state.arrays["counts"])
+        ):
             raise ValueError("ids, names and counts of the labels do not fit together")
         return cls(uids, names, state.arrays["counts"])
 
@@ -68,7 +82,9 @@ class Bundle:
     ranker: Ranker
 
 
-def write_bundle(folder: Path, *, about: Mapping[str, Any], config: str, labels: LabelTable, featurizer: Part, ranker: Part | Path) -> None:
+def write_bundle(
+    folder: Path, *, about: Mapping[str, Any], config: str, labels: LabelTable, featurizer: Part, ranker: Part | Path
+) -> None:
     """Write a bundle, which must not exist yet, aside and put it in place in one step.
 
     about: recipe, seed and data.  ranker: a path where it is saved already, e.g. as the last stage of a run.
@@ -83,7 +99,9 @@ def write_bundle(folder: Path, *, about: Mapping[str, Any], config: str, labels:
         else:
             save_part(ranker, aside / "ranker")
         paths = sorted(path for path in aside.rglob("*") if path.is_file())
-        files = {path.relative_to(aside).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in paths}
+        files = {
+            path.relative_to(aside).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in paths
+        }
         head = {"format": FORMAT, "longtail": __version__, "n_labels": len(labels), **about, "files": files}
         write_json(aside / MANIFEST, {**head, "manifest_sha256": digest_of(head)})
 
@@ -91,23 +109,38 @@ def write_bundle(folder: Path, *, about: Mapping[str, Any], config: str, labels:
 def find_bundle(path: Path) -> Path:
     """The bundle at `path`, which may be a bundle or a run that holds one."""
     if not path.exists():
-        raise BundleError(f"{path}: no such run or bundle", "give the --out folder of 'longtail train', or a bundle folder")
+        raise BundleError(
+            f"{path}: no such run or bundle", "give the --out folder of 'longtail train', or a bundle folder"
+        )
     for candidate in (path, path / "bundle"):
         if (candidate / MANIFEST).is_file():
             return candidate
     if (path / "run.json").exists():
-        raise BundleError(f"{path}: this run is not finished, it has no bundle yet", "give its 'longtail train' command again to finish it")
-    raise BundleError(f"{path}: neither a run nor a bundle (no {MANIFEST})", "give the --out folder of 'longtail train', or a bundle folder")
+        raise BundleError(
+            f"{path}: this run is not finished, it has no bundle yet",
+            "give its 'longtail train' command again to finish it",
+        )
+    raise BundleError(
+        f"{path}: neither a run nor a bundle (no {MANIFEST})",
+        "give the --out folder of 'longtail train', or a bundle folder",
+    )
 
 
 def open_bundle(path: Path, *, verify: bool = True) -> Bundle:
-    """Open a run's bundle. Every file is checked against the manifest; ``verify=False`` checks sizes but not checksums."""
+    """Open a run's bundle. Every file is checked against the manifest; ``verify=False`` checks sizes but not
+    checksums.
+    """
     folder = find_bundle(path)
     manifest = read_json(folder / MANIFEST)
     check_manifest(folder, manifest)
     check_files(folder, manifest["files"], verify=verify)
     labels, featurizer, ranker = (load_part(folder / name) for name in ("labels", "featurizer", "ranker"))
-    if not isinstance(labels, LabelTable) or not isinstance(ranker, Ranker) or not hasattr(featurizer, "batch_of_texts") or len(labels) != manifest["n_labels"]:
+    if (
+        not isinstance(labels, LabelTable)
+        or not isinstance(ranker, Ranker)
+        or not hasattr(featurizer, "batch_of_texts")
+        or len(labels) != manifest["n_labels"]
+    ):
         raise BundleError(
             f"{folder}: the parts of the bundle are not labels, a featurizer and a ranker that fit together",
             "the bundle was altered; train again or copy it anew",
@@ -122,12 +155,16 @@ def check_manifest(folder: Path, manifest: Any) -> None:
     if manifest["format"] != FORMAT:
         newer = isinstance(manifest["format"], int) and manifest["format"] > FORMAT
         raise BundleError(
-            f"{path}: bundle format {manifest['format']}{', of a newer longtail' if newer else ''}; this longtail ({__version__}) reads format {FORMAT}",
+            f"{path}: bundle format {manifest['format']}{', of a newer longtail' if newer else ''}; this longtail "
+            f"({__version__}) reads format {FORMAT}",
             "upgrade longtail" if newer else "use the version of longtail that made it, or train again",
         )
     head = {name: value for name, value in manifest.items() if name != "manifest_sha256"}
     if manifest.get("manifest_sha256") != digest_of(head) or not isinstance(manifest.get("files"), dict):
-        raise BundleError(f"{path}: the manifest does not match its own checksum", "the file was altered or is incomplete; copy the bundle anew")
+        raise BundleError(
+            f"{path}: the manifest does not match its own checksum",
+            "the file was altered or is incomplete; copy the bundle anew",
+        )
 
 
 def check_files(folder: Path, files: Mapping[str, Any], *, verify: bool) -> None:
@@ -141,17 +178,29 @@ def check_files(folder: Path, files: Mapping[str, Any], *, verify: bool) -> None
     for name, entry in files.items():
         pure = PurePosixPath(name)
         if pure.is_absolute() or ".." in pure.parts:
-            raise BundleError(f"{folder / MANIFEST}: lists the file {name!r} outside the bundle", "the bundle was altered; do not use it")
+            raise BundleError(
+                f"{folder / MANIFEST}: lists the file {name!r} outside the bundle",
+                "the bundle was altered; do not use it",
+            )
         if name not in present:
             raise BundleError(f"{folder / name}: the file is missing", "the bundle is incomplete; copy it anew")
         size = (folder / name).stat().st_size
         if size != entry["bytes"]:
-            raise BundleError(f"{folder / name}: {size} bytes, the manifest says {entry['bytes']}", "the file was truncated or altered; copy the bundle anew")
+            raise BundleError(
+                f"{folder / name}: {size} bytes, the manifest says {entry['bytes']}",
+                "the file was truncated or altered; copy the bundle anew",
+            )
         if verify and sha256(folder / name) != entry["sha256"]:
-            raise BundleError(f"{folder / name}: the content does not match its SHA-256 in the manifest", "the file was altered; copy the bundle anew")
+            raise BundleError(
+                f"{folder / name}: the content does not match its SHA-256 in the manifest",
+                "the file was altered; copy the bundle anew",
+            )
     foreign = sorted(present - files.keys() - {MANIFEST})
     if foreign:
-        raise BundleError(f"{folder / foreign[0]}: a file that the manifest does not know", "remove it if you put it there; otherwise copy the bundle anew")
+        raise BundleError(
+            f"{folder / foreign[0]}: a file that the manifest does not know",
+            "remove it if you put it there; otherwise copy the bundle anew",
+        )
 
 
 def sha256(path: Path) -> str:

@@ -49,20 +49,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except MemoryError:
-        print("error: out of memory\nhint: use smaller settings or fewer documents, or a machine with more memory", file=sys.stderr)
+        print(
+            "error: out of memory\nhint: use smaller settings or fewer documents, or a machine with more memory",
+            file=sys.stderr,
+        )
         return 2
     except OSError as problem:
         if debug:
             traceback.print_exc()
         print(
-            f"error: {problem.filename or 'a file'}: {problem.strerror or problem}\nhint: check the path, its rights and the space on the disk", file=sys.stderr
+            f"error: {problem.filename or 'a file'}: {problem.strerror or problem}\nhint: check the path, its "
+            "rights and the space on the disk",
+            file=sys.stderr,
         )
         return 2
     except Exception as problem:
         if debug:
             traceback.print_exc()
         print(
-            f"error: internal error: {type(problem).__name__}: {problem}\nhint: this is a bug of longtail; --debug shows where, please report it",
+            f"error: internal error: {type(problem).__name__}: {problem}\nhint: this is a bug of longtail; --debug "
+            "shows where, please report it",
             file=sys.stderr,
         )
         return 1
@@ -76,7 +82,9 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser() -> Parser:
-    top = Parser(prog="longtail", description="Tags a short text with the most relevant of thousands to millions of labels.")
+    top = Parser(
+        prog="longtail", description="Tags a short text with the most relevant of thousands to millions of labels."
+    )
     top.add_argument("--version", action="version", version=f"longtail {__version__}")
     top.add_argument("--debug", action="store_true", help="show tracebacks (anywhere on the line)")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
@@ -100,48 +108,109 @@ def parser() -> Parser:
     c.add_argument("model", type=Path, metavar="RUN", help="a run or a bundle")
     add_data(c)
     c.add_argument("--json", type=Path, metavar="FILE", help="write all numbers, in percent")
-    c.add_argument("--diagnose", action="store_true", help="also look inside: bytes by part, seconds by stage, recall of shortlists")
-    c.add_argument("--baselines", action="store_true", help="set most frequent labels and TF-IDF nearest neighbours beside it")
-    c.add_argument("--transductive", action="store_true", help="let test documents be linked to each other (recipe galaxc); the result says so")
-    c.add_argument("--labels-by-text", action="store_true", help="rank the labels of DATA, also unseen ones, by their texts (recipes ance, dexml, ramen)")
-    c.add_argument("--unlisted", type=int, default=0, metavar="N", help="show N predictions that the truth lacks but graphs reach (reads oracle edges)")
+    c.add_argument(
+        "--diagnose",
+        action="store_true",
+        help="also look inside: bytes by part, seconds by stage, recall of shortlists",
+    )
+    c.add_argument(
+        "--baselines", action="store_true", help="set most frequent labels and TF-IDF nearest neighbours beside it"
+    )
+    c.add_argument(
+        "--transductive",
+        action="store_true",
+        help="let test documents be linked to each other (recipe galaxc); the result says so",
+    )
+    c.add_argument(
+        "--labels-by-text",
+        action="store_true",
+        help="rank the labels of DATA, also unseen ones, by their texts (recipes ance, dexml, ramen)",
+    )
+    c.add_argument(
+        "--unlisted",
+        type=int,
+        default=0,
+        metavar="N",
+        help="show N predictions that the truth lacks but graphs reach (reads oracle edges)",
+    )
 
     c = command("predict", predict, "the best labels of texts; masks nothing")
     c.add_argument("model", type=Path, metavar="RUN", help="a run or a bundle")
     c.add_argument("texts", nargs="*", metavar="TEXT")
-    c.add_argument("--input", metavar="FILE", help="one text per line, JSON lines (also a data set's tst.json.gz), a table, or - for standard input")
+    c.add_argument(
+        "--input",
+        metavar="FILE",
+        help="one text per line, JSON lines (also a data set's tst.json.gz), a table, or - for standard input",
+    )
     c.add_argument("--text", default="", metavar="COLUMN", help="text column(s) of a table")
     c.add_argument("-k", type=int, default=5, help="labels per text (default 5)")
     known = c.add_argument_group("what is known beside the text (models that look at a graph: recipe galaxc)")
-    known.add_argument("--known", action="append", metavar="LABEL", help="id of a label that TEXT is known to have; may be repeated")
-    known.add_argument("--known-field", metavar="NAME", help="field or column of FILE that lists the labels known of each document")
-    known.add_argument("--anchor", action="append", metavar="ID", help="id of a node of a given graph that TEXT is linked to; may be repeated")
+    known.add_argument(
+        "--known", action="append", metavar="LABEL", help="id of a label that TEXT is known to have; may be repeated"
+    )
+    known.add_argument(
+        "--known-field", metavar="NAME", help="field or column of FILE that lists the labels known of each document"
+    )
+    known.add_argument(
+        "--anchor",
+        action="append",
+        metavar="ID",
+        help="id of a node of a given graph that TEXT is linked to; may be repeated",
+    )
     known.add_argument("--anchor-field", metavar="NAME", help="field or column of FILE that lists such nodes")
     c.add_argument("--format", default="text", choices=("text", "jsonl", "npz"))
     c.add_argument("--output", type=Path, metavar="FILE", help="where to write (default: standard output)")
 
-    c = command("pack", pack, "write a model with its tables in float16 or int8: a quarter of the bytes, and faster to search")
+    c = command(
+        "pack", pack, "write a model with its tables in float16 or int8: a quarter of the bytes, and faster to search"
+    )
     c.add_argument("model", type=Path, metavar="RUN", help="a run or a bundle")
     c.add_argument("out", type=Path, metavar="OUT", help="the new bundle")
-    help_dtype = "numbers of the tables (default int8, with a scale per row; int4: those of words in half as many bytes, those of labels int8)"
+    help_dtype = (
+        "numbers of the tables (default int8, with a scale per row; int4: those of words in half as many "
+        "bytes, those of labels int8)"
+    )
     c.add_argument("--dtype", default="int8", choices=("float16", "int8", "int4"), help=help_dtype)
-    c.add_argument("--features", type=int, default=0, metavar="N", help="keep the vectors of N words only, the most useful (default: all)")
     c.add_argument(
-        "--index", default="auto", choices=("auto", "exact", "sketch", "tree", "hnsw"), help="how labels are searched (default: the fastest, measured here)"
+        "--features",
+        type=int,
+        default=0,
+        metavar="N",
+        help="keep the vectors of N words only, the most useful (default: all)",
+    )
+    c.add_argument(
+        "--index",
+        default="auto",
+        choices=("auto", "exact", "sketch", "tree", "hnsw"),
+        help="how labels are searched (default: the fastest, measured here)",
     )
     add_data(c, "--data")
     c.add_argument("--json", type=Path, metavar="FILE")
 
-    c = command("export", export, "write the transformer of a model as an ONNX graph with its tokenizer, for other programs")
+    c = command(
+        "export", export, "write the transformer of a model as an ONNX graph with its tokenizer, for other programs"
+    )
     c.add_argument("model", type=Path, metavar="RUN", help="a run or a bundle")
     c.add_argument("out", type=Path, metavar="OUT", help="the new folder")
 
-    c = command("compare", compare, "differences between two models with intervals (paired bootstrap), also by label frequency")
+    c = command(
+        "compare", compare, "differences between two models with intervals (paired bootstrap), also by label frequency"
+    )
     c.add_argument("a", type=Path, metavar="RUN_A", help="a run, a bundle, or predictions as npz")
     c.add_argument("b", type=Path, metavar="RUN_B")
     add_data(c)
-    c.add_argument("--examples", type=int, default=0, metavar="N", help="show the five best labels of both for N documents on which they differ")
-    c.add_argument("--missed", action="store_true", help="show which labels one misses and the other finds (FN@k), by label frequency")
+    c.add_argument(
+        "--examples",
+        type=int,
+        default=0,
+        metavar="N",
+        help="show the five best labels of both for N documents on which they differ",
+    )
+    c.add_argument(
+        "--missed",
+        action="store_true",
+        help="show which labels one misses and the other finds (FN@k), by label frequency",
+    )
     c.add_argument("--resamples", type=int, default=1000)
     c.add_argument("--seed", type=int, default=0)
     c.add_argument("--json", type=Path, metavar="FILE")
@@ -151,9 +220,13 @@ def parser() -> Parser:
     c.add_argument("recipe", metavar="RECIPE")
     c = command("demo", demo, "train on the embedded sample, show numbers beside baselines, and answer five questions")
     c.add_argument("--out", type=Path, default=Path("runs/demo"), metavar="RUN")
-    c.add_argument("--restart", action="store_true", help="throw away what lies in RUN and begin anew, e.g. after an update")
+    c.add_argument(
+        "--restart", action="store_true", help="throw away what lies in RUN and begin anew, e.g. after an update"
+    )
 
-    data = commands.add_parser("data", help="look at, check and convert data").add_subparsers(metavar="WHAT", required=True)
+    data = commands.add_parser("data", help="look at, check and convert data").add_subparsers(
+        metavar="WHAT", required=True
+    )
     c = command("sample", data_sample, "write the embedded sample (a reverse dictionary from WordNet) to DIR", data)
     c.add_argument("out", type=Path, metavar="DIR")
     c = command("stats", data_stats, "counts, tail shares, duplicates, leaks, graph coverage", data)
@@ -165,22 +238,43 @@ def parser() -> Parser:
     add_data(c)
     c.add_argument("out", type=Path, metavar="OUT")
     c.add_argument("--format", default="lf", choices=("lf", "sparse", "split", "npz", "jsonl", "csv", "tsv", "parquet"))
-    c.add_argument("--vocabulary", type=Path, metavar="SKOS", help="a SKOS vocabulary (Turtle, RDF/XML, N-Triples) that gives label texts and label graphs")
+    c.add_argument(
+        "--vocabulary",
+        type=Path,
+        metavar="SKOS",
+        help="a SKOS vocabulary (Turtle, RDF/XML, N-Triples) that gives label texts and label graphs",
+    )
     c.add_argument("--language", default="en", help="language of the vocabulary's names (default en)")
-    c = command("warm-start", data_warm_start, "cut DATA for warm start: OUT/warm and OUT/cold, in which half of the labels of test documents are known", data)
+    c = command(
+        "warm-start",
+        data_warm_start,
+        "cut DATA for warm start: OUT/warm and OUT/cold, in which half of the labels of test documents are known",
+        data,
+    )
     add_data(c)
     c.add_argument("out", type=Path, metavar="OUT")
     c.add_argument("--seed", type=int, default=0, help="chooses which half")
-    c = command("zero-shot", data_zero_shot, "cut DATA for zero shot: OUT/train without some labels, OUT/unseen and OUT/generalised to find them in", data)
+    c = command(
+        "zero-shot",
+        data_zero_shot,
+        "cut DATA for zero shot: OUT/train without some labels, OUT/unseen and OUT/generalised to find them in",
+        data,
+    )
     add_data(c)
     c.add_argument("out", type=Path, metavar="OUT")
     c.add_argument("--share", type=float, default=0.15, help="of the labels to hold out (default 0.15)")
-    c.add_argument("--transductive-labels", action="store_true", help="leave held-out labels and their edges in training's graphs; report it separately")
+    c.add_argument(
+        "--transductive-labels",
+        action="store_true",
+        help="leave held-out labels and their edges in training's graphs; report it separately",
+    )
     c.add_argument("--seed", type=int, default=0, help="chooses which labels")
     c = command("synthetic", data_synthetic, "write planted data with a known answer", data)
     c.add_argument("out", type=Path, metavar="DIR")
     c.add_argument("--size", default="tiny", choices=("tiny", "small", "medium"))
-    c.add_argument("--set", action="append", default=[], metavar="knob=value", help="one knob of the generator; may be repeated")
+    c.add_argument(
+        "--set", action="append", default=[], metavar="knob=value", help="one knob of the generator; may be repeated"
+    )
     c.add_argument("--seed", type=int, default=0)
     return top
 
@@ -191,7 +285,9 @@ def add_data(c: argparse.ArgumentParser, name: str = "data") -> None:
     table.add_argument("--text", metavar="NAMES", help="text column(s), e.g. title,content")
     table.add_argument("--labels", metavar="NAME", help="labels column")
     table.add_argument("--uid", metavar="NAME", help="id column")
-    table.add_argument("--separator", metavar="S", help="what separates labels inside a cell; '' for one label per cell")
+    table.add_argument(
+        "--separator", metavar="S", help="what separates labels inside a cell; '' for one label per cell"
+    )
     table.add_argument("--test", type=Path, metavar="FILE", help="test documents")
     table.add_argument("--label-texts", type=Path, metavar="FILE", help="a table of label ids and their texts")
 
@@ -208,7 +304,9 @@ def display() -> Display:
 def read_data(options: argparse.Namespace, *, test: bool = True) -> Dataset:
     from longtail.data.read import read
 
-    given = {name: getattr(options, name) for name in ("text", "labels", "uid", "separator", "label_texts")} | {"test_file": options.test}
+    given = {name: getattr(options, name) for name in ("text", "labels", "uid", "separator", "label_texts")} | {
+        "test_file": options.test
+    }
     return read(options.data, test=test, **{name: value for name, value in given.items() if value is not None})
 
 
@@ -218,7 +316,9 @@ def train(options: argparse.Namespace) -> None:
 
     recipe = api.make_recipe(options.recipe or DEFAULT, config=options.config, assignments=options.set)
     data = read_data(options, test=False)
-    api.train(data, options.out, recipe, seed=options.seed, device=options.device, restart=options.restart, display=display())
+    api.train(
+        data, options.out, recipe, seed=options.seed, device=options.device, restart=options.restart, display=display()
+    )
     print(f'bundle: {options.out / "bundle"}\nask it: longtail predict {options.out} "a text"')
     if options.data.is_dir():
         print(f"measure it: longtail evaluate {options.out} {options.data}")
@@ -234,7 +334,9 @@ def evaluate(options: argparse.Namespace) -> None:
         model = model.with_labels(data.labels)
     result = run_evaluation(model, data, show, transductive=options.transductive)
     recipe = result["model"]["recipe"]
-    columns: dict[str, Any] = {f"{recipe}, warm": result, f"{recipe}, cold": result["cold"]} if "cold" in result else {recipe: result}
+    columns: dict[str, Any] = (
+        {f"{recipe}, warm": result, f"{recipe}, cold": result["cold"]} if "cold" in result else {recipe: result}
+    )
     if options.baselines:
         yardstick = Yardstick.of(data)
         columns |= {name: yardstick.score(top) for name, top in baselines(data, yardstick).items()}
@@ -259,8 +361,15 @@ def show_unlisted(options: argparse.Namespace, model: Predictor, data: Dataset) 
     from longtail.evaluation import Yardstick
 
     if not data.graphs:
-        raise DataError(f"'{data.name}' has no graphs", "--unlisted looks for labels that a document's anchors reach; use data with graphs")
-    oracles = {name: read_oracle(options.data, name) for name, graph in data.graphs.items() if graph.anchors is not None and graph.labels is not None}
+        raise DataError(
+            f"'{data.name}' has no graphs",
+            "--unlisted looks for labels that a document's anchors reach; use data with graphs",
+        )
+    oracles = {
+        name: read_oracle(options.data, name)
+        for name, graph in data.graphs.items()
+        if graph.anchors is not None and graph.labels is not None
+    }
     yardstick = Yardstick.of(data)
     shares, pairs = diagnosis.unlisted(model, yardstick, oracles)
     print("\nlabels that the truth lacks but graphs reach (edges of test documents are read for this analysis alone)")
@@ -285,13 +394,19 @@ def predict(options: argparse.Namespace) -> None:
     from longtail.predictor import Predictor
 
     if bool(options.texts) == bool(options.input):
-        raise ConfigError("give either texts or --input FILE", 'longtail predict RUN "a text", or longtail predict RUN --input FILE')
+        raise ConfigError(
+            "give either texts or --input FILE", 'longtail predict RUN "a text", or longtail predict RUN --input FILE'
+        )
     if options.k < 1:
         raise ConfigError(f"-k {options.k}, expected a whole number >= 1", "ask for at least one label")
     if options.format == "npz" and options.output is None:
         raise ConfigError("--format npz needs --output FILE", "npz is a binary format; it cannot go to the terminal")
     model = Predictor.open(options.model)
-    documents = read_documents(options.input, options.text) if options.input else Items([str(n) for n in range(len(options.texts))], {"title": options.texts})
+    documents = (
+        read_documents(options.input, options.text)
+        if options.input
+        else Items([str(n) for n in range(len(options.texts))], {"title": options.texts})
+    )
     context = model.context(len(documents), told(options, "known"), told(options, "anchor"))
     show = display()
     if len(documents) > 1000:
@@ -321,7 +436,10 @@ def told(options: argparse.Namespace, name: str) -> list[list[str]] | None:
     if ids and (options.input or len(options.texts) != 1):
         raise ConfigError(f"--{name} belongs to one text", f"give one text, or --input FILE with --{name}-field NAME")
     if field and not options.input:
-        raise ConfigError(f"--{name}-field names a field of --input FILE, which is not given", f"use --{name} ID with a text on the command line")
+        raise ConfigError(
+            f"--{name}-field names a field of --input FILE, which is not given",
+            f"use --{name} ID with a text on the command line",
+        )
     if field:
         from longtail.data.tables import read_lists
 
@@ -340,7 +458,12 @@ def write_text(file: IO[str], documents: Any, model: Predictor, top: Any) -> Non
 
 def write_jsonl(file: IO[str], documents: Any, model: Predictor, top: Any) -> None:
     for row, found in enumerate(model.named(top)):
-        line = {"uid": documents.uids[row], "labels": [p.label for p in found], "names": [p.name for p in found], "scores": [p.score for p in found]}
+        line = {
+            "uid": documents.uids[row],
+            "labels": [p.label for p in found],
+            "names": [p.name for p in found],
+            "scores": [p.score for p in found],
+        }
         print(json.dumps(line, ensure_ascii=False), file=file)
 
 
@@ -350,7 +473,9 @@ def pack(options: argparse.Namespace) -> None:
     from longtail.packing import pack as run_packing
 
     data = read_data(options) if options.data else None
-    report = run_packing(options.model, options.out, options.dtype, features=options.features, index=options.index, data=data)
+    report = run_packing(
+        options.model, options.out, options.dtype, features=options.features, index=options.index, data=data
+    )
     print(report.render())
     if options.json:
         write_json_file(options.json, asdict(report))
@@ -371,7 +496,9 @@ def compare(options: argparse.Namespace) -> None:
     if options.resamples < 1:
         raise ConfigError(f"--resamples {options.resamples}, expected a whole number >= 1", "1000 is usual")
     data = read_data(options)
-    result = run_comparison(options.a, options.b, data, resamples=options.resamples, seed=options.seed, display=display())
+    result = run_comparison(
+        options.a, options.b, data, resamples=options.resamples, seed=options.seed, display=display()
+    )
     print(header(result) + "\n" + render(result))
     if options.missed:
         print(render_missed(result))
@@ -463,7 +590,10 @@ def data_warm_start(options: argparse.Namespace) -> None:
     with new_folder(options.out) as aside:
         for name, dataset in (("warm", made.warm), ("cold", made.cold)):
             write(dataset, aside / name, "lf" if dataset.train.documents.vectors is None else "npz")
-    print(f"wrote {options.out}: {len(made.cold.need_test()):,} test documents with two or more labels, half of them known")
+    print(
+        f"wrote {options.out}: {len(made.cold.need_test()):,} test documents with two or more labels, half of them "
+        "known"
+    )
     print(f"train and evaluate on {options.out}/warm; the control trains on {options.out}/cold (docs/data-formats.md)")
 
 
@@ -476,8 +606,14 @@ def data_zero_shot(options: argparse.Namespace) -> None:
     with new_folder(options.out) as aside:
         for name, dataset in (("train", made.train), ("unseen", made.unseen), ("generalised", made.generalised)):
             write(dataset, aside / name, "lf" if dataset.train.documents.vectors is None else "npz")
-    print(f"wrote {options.out}: {len(made.held_out):,} labels held out, {len(made.unseen.need_test()):,} test documents have one of them")
-    print(f"train on {options.out}/train; longtail evaluate RUN {options.out}/unseen --labels-by-text ranks held-out labels alone, generalised all labels")
+    print(
+        f"wrote {options.out}: {len(made.held_out):,} labels held out, {len(made.unseen.need_test()):,} test "
+        "documents have one of them"
+    )
+    print(
+        f"train on {options.out}/train; longtail evaluate RUN {options.out}/unseen --labels-by-text ranks held-out "
+        "labels alone, generalised all labels"
+    )
 
 
 def data_synthetic(options: argparse.Namespace) -> None:
@@ -485,7 +621,11 @@ def data_synthetic(options: argparse.Namespace) -> None:
     from longtail.data.read import write
     from longtail.data.synthetic import SyntheticConfig, synthesise
 
-    write(synthesise(from_text(SyntheticConfig.preset(options.size), options.set), options.seed).dataset, options.out, "lf")
+    write(
+        synthesise(from_text(SyntheticConfig.preset(options.size), options.set), options.seed).dataset,
+        options.out,
+        "lf",
+    )
     print(f"wrote {options.out}")
 
 

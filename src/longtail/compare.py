@@ -18,7 +18,9 @@ MISSED_KS = (5, 10, 20, 50, 100)
 SHOWN = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "R@10", "R@100")
 
 
-def compare(a: Path, b: Path, data: Dataset, *, resamples: int = 1000, seed: int = 0, display: Display | None = None) -> dict[str, Any]:
+def compare(
+    a: Path, b: Path, data: Dataset, *, resamples: int = 1000, seed: int = 0, display: Display | None = None
+) -> dict[str, Any]:
     """a - b for every metric with a 95% interval (paired bootstrap over documents), in all and by label frequency.
 
     a, b: a run, a bundle, or a prediction file (npz) each. The same label bins and resamples serve both.
@@ -39,10 +41,16 @@ def compare(a: Path, b: Path, data: Dataset, *, resamples: int = 1000, seed: int
     }
     for convention in metrics.CONVENTIONS:
         bins = metrics.bins_for(convention, yardstick.counts)
-        in_a, in_b = (metrics.measure_bins(yardstick.cut(top), yardstick.truth, yardstick.inverse_propensity, bins, (5,)) for top in (top_a, top_b))
+        in_a, in_b = (
+            metrics.measure_bins(yardstick.cut(top), yardstick.truth, yardstick.inverse_propensity, bins, (5,))
+            for top in (top_a, top_b)
+        )
         parts = metrics.paired_bootstrap(in_a, in_b, resamples, rng=np.random.default_rng(seed))
         result["quantiles"][convention] = {
-            metric: [{"bin": name, "n_labels": int(n), **row(parts[metrics.in_bin(metric, name)])} for name, n in zip(bins.names, bins.n_labels, strict=True)]
+            metric: [
+                {"bin": name, "n_labels": int(n), **row(parts[metrics.in_bin(metric, name)])}
+                for name, n in zip(bins.names, bins.n_labels, strict=True)
+            ]
             for metric in ("P@5", "PSP@5", "FN@5")
         }
     result["missed"] = missed(yardstick, top_a, top_b, resamples, seed)
@@ -50,24 +58,31 @@ def compare(a: Path, b: Path, data: Dataset, *, resamples: int = 1000, seed: int
 
 
 def missed(yardstick: Yardstick, top_a: TopK, top_b: TopK, resamples: int, seed: int) -> dict[str, Any]:
-    """FN@k(a) - FN@k(b): labels that a misses and b finds, less the reverse; in all (``complete``) and by bins of equal volume, which sum to it.
+    """FN@k(a) - FN@k(b): labels that a misses and b finds, less the reverse; in all (``complete``) and by bins of
+    equal volume, which sum to it.
 
     Documents without labels are left out, in both. Negative: a misses less.
     """
     bins = metrics.bins_for("equal_volume", yardstick.counts)
     sides = [
         (
-            metrics.measure(yardstick.cut(top), yardstick.truth, yardstick.inverse_propensity, (1,), MISSED_KS, skip_empty=True),
+            metrics.measure(
+                yardstick.cut(top), yardstick.truth, yardstick.inverse_propensity, (1,), MISSED_KS, skip_empty=True
+            ),
             metrics.measure_bins(yardstick.cut(top), yardstick.truth, yardstick.inverse_propensity, bins, MISSED_KS),
         )
         for top in (top_a, top_b)
     ]
-    whole, parts = (metrics.paired_bootstrap(sides[0][at], sides[1][at], resamples, rng=np.random.default_rng(seed)) for at in range(2))
+    whole, parts = (
+        metrics.paired_bootstrap(sides[0][at], sides[1][at], resamples, rng=np.random.default_rng(seed))
+        for at in range(2)
+    )
     return {
         f"FN@{k}": {
             "complete": row(whole[f"FN@{k}"]),
             "bins": [
-                {"bin": name, "n_labels": int(n), **row(parts[metrics.in_bin(f"FN@{k}", name)])} for name, n in zip(bins.names, bins.n_labels, strict=True)
+                {"bin": name, "n_labels": int(n), **row(parts[metrics.in_bin(f"FN@{k}", name)])}
+                for name, n in zip(bins.names, bins.n_labels, strict=True)
             ],
         }
         for k in MISSED_KS
@@ -78,25 +93,41 @@ def render_missed(result: dict[str, Any]) -> str:
     """For people: a line per bin, a column per k."""
     table = result["missed"]
     first = next(iter(table.values()))["bins"]
-    lines = ["\nlabels missed, A - B, by bins of equal volume (negative: A misses less; * excludes 0)", " " * 26 + "".join(f"{name:>11}" for name in table)]
+    lines = [
+        "\nlabels missed, A - B, by bins of equal volume (negative: A misses less; * excludes 0)",
+        " " * 26 + "".join(f"{name:>11}" for name in table),
+    ]
     for place, entry in enumerate([*first, None]):
         shown = [d["bins"][place] if entry is not None else d["complete"] for d in table.values()]
         name = "complete" if entry is None else f"{entry['bin']} ({entry['n_labels']:,} labels)"
-        lines.append(f"{name:<26}" + "".join(f"{d['difference']:>+9.3f}{' *' if d['excludes_zero'] else '  '}" for d in shown))
+        lines.append(
+            f"{name:<26}" + "".join(f"{d['difference']:>+9.3f}{' *' if d['excludes_zero'] else '  '}" for d in shown)
+        )
     return "\n".join(lines)
 
 
 def row(difference: metrics.Difference) -> dict[str, Any]:
-    return {"difference": difference.mean, "low": difference.low, "high": difference.high, "excludes_zero": difference.excludes_zero}
+    return {
+        "difference": difference.mean,
+        "low": difference.low,
+        "high": difference.high,
+        "excludes_zero": difference.excludes_zero,
+    }
 
 
 def render(result: dict[str, Any]) -> str:
     """For people. A star marks an interval that excludes zero."""
 
     def line(name: str, d: dict[str, Any], values: str = "") -> str:
-        return f"{name:<26}{values}{d['difference']:>+9.2f}  [{d['low']:+.2f}, {d['high']:+.2f}]{' *' if d['excludes_zero'] else ''}"
+        return (
+            f"{name:<26}{values}{d['difference']:>+9.2f}  [{d['low']:+.2f}, "
+            f"{d['high']:+.2f}]{' *' if d['excludes_zero'] else ''}"
+        )
 
-    lines = [f"A = {result['a']}\nB = {result['b']}", f"{'':<26}{'A':>8} {'B':>8} {'A - B':>9}  95% interval of {result['resamples']} resamples; * excludes 0"]
+    lines = [
+        f"A = {result['a']}\nB = {result['b']}",
+        f"{'':<26}{'A':>8} {'B':>8} {'A - B':>9}  95% interval of {result['resamples']} resamples; * excludes 0",
+    ]
     lines += [line(name, d, f"{d['a']:>8.2f} {d['b']:>8.2f} ") for name in SHOWN for d in (result["metrics"][name],)]
     lines.append("\nwhere it comes from: contribution to PSP@5 by training documents per label")
     lines += [line(f"{d['bin']} ({d['n_labels']:,} labels)", d) for d in result["quantiles"]["by_frequency"]["PSP@5"]]

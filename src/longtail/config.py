@@ -1,4 +1,5 @@
-"""Settings: frozen dataclasses hold name, type, default, bounds and help; TOML and ``--set`` change numbers, never structure.
+"""Settings: frozen dataclasses hold name, type, default, bounds and help; TOML and ``--set`` change numbers, never
+structure.
 
     @dataclass(frozen=True)
     class Vote:
@@ -54,7 +55,10 @@ def _replace(base: Any, tables: Mapping[str, Any], prefix: str, source: str) -> 
         current = getattr(base, name)
         if is_section(type(current)):
             if not isinstance(value, Mapping):
-                raise ConfigError(f"{source}: '{path}' is a section, not a value ({value!r})", f"set one of {', '.join(names(current, path + '.'))}")
+                raise ConfigError(
+                    f"{source}: '{path}' is a section, not a value ({value!r})",
+                    f"set one of {', '.join(names(current, path + '.'))}",
+                )
             changes[name] = _replace(current, value, f"{path}.", source)
         else:
             changes[name] = _checked(path, value, hints[name], fields[name].metadata, source)
@@ -63,7 +67,9 @@ def _replace(base: Any, tables: Mapping[str, Any], prefix: str, source: str) -> 
 
 def _checked(path: str, value: Any, kind: Any, meta: Mapping[str, Any], source: str) -> Any:
     def wrong(expected: str) -> ConfigError:
-        return ConfigError(f"{source}: '{path}' is {value!r}, expected {expected}", meta.get("help", "") and f"{path}: {meta['help']}")
+        return ConfigError(
+            f"{source}: '{path}' is {value!r}, expected {expected}", meta.get("help", "") and f"{path}: {meta['help']}"
+        )
 
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
@@ -81,12 +87,16 @@ def _checked(path: str, value: Any, kind: Any, meta: Mapping[str, Any], source: 
     if kind in (int, float):
         low, high = meta.get("low"), meta.get("high")
         if not math.isfinite(value) or (low is not None and value < low) or (high is not None and value > high):
-            raise wrong(f"a number {'' if low is None else f'>= {low:g} '}{'' if high is None else f'<= {high:g}'}".strip())
+            raise wrong(
+                f"a number {'' if low is None else f'>= {low:g} '}{'' if high is None else f'<= {high:g}'}".strip()
+            )
     return value
 
 
 def from_text(base: Config, assignments: Iterable[str]) -> Config:
-    """`base` with ``a.b=c`` assignments of the command line put in, in order. The type of the setting reads the text."""
+    """`base` with ``a.b=c`` assignments of the command line put in, in order. The type of the setting reads the
+    text.
+    """
     for assignment in assignments:
         path, equals, text = assignment.partition("=")
         if not equals:
@@ -94,10 +104,16 @@ def from_text(base: Config, assignments: Iterable[str]) -> Config:
         steps = path.strip().split(".")
         owner: Any = base
         for step in steps[:-1]:
-            owner = getattr(owner, step, None) if dataclasses.is_dataclass(owner) and step in {f.name for f in dataclasses.fields(owner)} else None
+            owner = (
+                getattr(owner, step, None)
+                if dataclasses.is_dataclass(owner) and step in {f.name for f in dataclasses.fields(owner)}
+                else None
+            )
         hints = get_type_hints(type(owner)) if dataclasses.is_dataclass(owner) and not isinstance(owner, type) else {}
         if steps[-1] not in hints:
-            raise ConfigError(f"--set {assignment}: unknown setting '{path.strip()}'", nearest(path.strip(), names(base)))
+            raise ConfigError(
+                f"--set {assignment}: unknown setting '{path.strip()}'", nearest(path.strip(), names(base))
+            )
         tables: Any = _parse(text.strip(), hints[steps[-1]])
         for step in reversed(steps):
             tables = {step: tables}
@@ -111,7 +127,16 @@ def _parse(text: str, kind: Any) -> Any:
         inner = get_args(kind)[0]
         return [_parse(item.strip(), inner) for item in text.strip("[]").split(",") if item.strip()]
     if kind is bool:
-        return {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}.get(text.lower(), text)
+        return {
+            "true": True,
+            "1": True,
+            "yes": True,
+            "on": True,
+            "false": False,
+            "0": False,
+            "no": False,
+            "off": False,
+        }.get(text.lower(), text)
     if kind in (int, float):
         for read in (int, float):
             try:
@@ -126,11 +151,15 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file", "give the path of a TOML file; 'longtail config RECIPE' prints one to start from") from None
+        raise ConfigError(
+            f"{path}: no such file", "give the path of a TOML file; 'longtail config RECIPE' prints one to start from"
+        ) from None
     except IsADirectoryError:
         raise ConfigError(f"{path}: is a folder", "give the path of a TOML file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise ConfigError(f"{path}: not valid TOML: {problem}", "'longtail config RECIPE' prints a valid file to start from") from None
+        raise ConfigError(
+            f"{path}: not valid TOML: {problem}", "'longtail config RECIPE' prints a valid file to start from"
+        ) from None
 
 
 def names(config: Any, prefix: str = "") -> list[str]:
@@ -145,7 +174,9 @@ def names(config: Any, prefix: str = "") -> list[str]:
 def nearest(name: str, known: list[str]) -> str:
     """A hint: the known name that looks most like `name` (by its full path, else by its last step)."""
     by_tail = {k.rpartition(".")[2]: k for k in known}
-    close = difflib.get_close_matches(name, known, 1, 0.5) or [by_tail[t] for t in difflib.get_close_matches(name.rpartition(".")[2], by_tail, 1, 0.5)]
+    close = difflib.get_close_matches(name, known, 1, 0.5) or [
+        by_tail[t] for t in difflib.get_close_matches(name.rpartition(".")[2], by_tail, 1, 0.5)
+    ]
     return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
 
 
@@ -154,12 +185,16 @@ def to_tables(config: Any) -> dict[str, Any]:
     tables: dict[str, Any] = {}
     for f in dataclasses.fields(config):
         value = getattr(config, f.name)
-        tables[f.name] = to_tables(value) if is_section(type(value)) else list(value) if isinstance(value, tuple) else value
+        tables[f.name] = (
+            to_tables(value) if is_section(type(value)) else list(value) if isinstance(value, tuple) else value
+        )
     return tables
 
 
 def describe(config: Any, *, help: bool = True) -> str:
-    """The config as TOML, every setting under its help. ``resolve(default, tomllib.loads(describe(c)))`` gives ``c`` back."""
+    """The config as TOML, every setting under its help. ``resolve(default, tomllib.loads(describe(c)))`` gives ``c``
+    back.
+    """
     lines: list[str] = []
     _describe(config, "", lines, help)
     return "\n".join(lines).strip() + "\n"
@@ -175,7 +210,11 @@ def _describe(config: Any, path: str, lines: list[str], help: bool) -> None:
             continue
         if help:
             low, high = f.metadata.get("low"), f.metadata.get("high")
-            bounds = f" [{'' if low is None else f'{low:g}'}..{'' if high is None else f'{high:g}'}]" if low is not None or high is not None else ""
+            bounds = (
+                f" [{'' if low is None else f'{low:g}'}..{'' if high is None else f'{high:g}'}]"
+                if low is not None or high is not None
+                else ""
+            )
             choices = f" [{' | '.join(get_args(hints[f.name]))}]" if get_origin(hints[f.name]) is Literal else ""
             lines.append(f"# {f.metadata.get('help', '')}{bounds}{choices}")
         lines.append(f"{f.name} = {toml_value(value)}")
@@ -207,4 +246,8 @@ def differences(old: Any, new: Any) -> list[str]:
         return found
 
     a, b = flat(old), flat(new)
-    return [f"{name}: {a.get(name, 'absent')!r} -> {b.get(name, 'absent')!r}" for name in sorted(a.keys() | b.keys()) if a.get(name) != b.get(name)]
+    return [
+        f"{name}: {a.get(name, 'absent')!r} -> {b.get(name, 'absent')!r}"
+        for name in sorted(a.keys() | b.keys())
+        if a.get(name) != b.get(name)
+    ]

@@ -1,4 +1,6 @@
-"""`make demo`: what a newcomer sees first. Trains on the embedded sample, compares with baselines, answers five questions."""
+"""`make demo`: what a newcomer sees first. Trains on the embedded sample, compares with baselines, answers five
+questions.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +30,21 @@ def run_demo(out: Path, display: Display, *, restart: bool = False) -> None:
     """Everything on the CPU; the numbers are measured here and now."""
     started = time.monotonic()
     data = read(sample_folder())
-    sizes = f"{len(data.train):,} definitions to learn from, {len(data.need_test()):,} to be tested on, {len(data.labels):,} concepts"
+    sizes = (
+        f"{len(data.train):,} definitions to learn from, {len(data.need_test()):,} to be tested on, "
+        f"{len(data.labels):,} concepts"
+    )
     print(f"A reverse dictionary from WordNet: {sizes}.")
-    model = api.train(data, out, api.make_recipe(DEFAULT, assignments=SETTINGS), device="cpu", restart=restart, display=display)
+    model = api.train(
+        data, out, api.make_recipe(DEFAULT, assignments=SETTINGS), device="cpu", restart=restart, display=display
+    )
     yardstick = Yardstick.of(data)
     columns = {DEFAULT: yardstick.score(rank_test(model, yardstick, display))}
     columns |= {name: yardstick.score(top) for name, top in baselines(data, yardstick).items()}
     constants = yardstick.constants
     print(
-        f"\nOn the {len(data.need_test()):,} test definitions, in percent (PSP with A={constants.a} B={constants.b}, {constants.family}):\n{table(columns)}\n"
+        f"\nOn the {len(data.need_test()):,} test definitions, in percent (PSP with A={constants.a} "
+        f"B={constants.b}, {constants.family}):\n{table(columns)}\n"
     )
     for question, answers in zip(QUESTIONS, model.predict(QUESTIONS), strict=True):
         print(question)

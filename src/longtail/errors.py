@@ -28,7 +28,9 @@ class ConfigError(LongtailError):
 class DataError(LongtailError):
     """A data file is broken; ``file`` and (one-based) ``line`` say where."""
 
-    def __init__(self, message: str, hint: str = "", *, file: Path | str | None = None, line: int | None = None) -> None:
+    def __init__(
+        self, message: str, hint: str = "", *, file: Path | str | None = None, line: int | None = None
+    ) -> None:
         self.file = Path(file) if file is not None else None
         self.line = line
         place = "" if file is None else f"{file}: " if line is None else f"{file}, line {line}: "
@@ -52,5 +54,6 @@ class MissingExtra(LongtailError):
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(
-            f"{purpose} needs the package '{package}', which is not installed", f"pip install 'longtail[{extra}]'" if extra else f"pip install {package}"
+            f"{purpose} needs the package '{package}', which is not installed",
+            f"pip install 'longtail[{extra}]'" if extra else f"pip install {package}",
         )

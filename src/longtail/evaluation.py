@@ -44,12 +44,15 @@ class Yardstick:
         test = data.need_test()
         training = metrics.drop_masked_targets(data.train.targets, data.train.masked)
         if len(test.known):
-            # Warm start: test documents may be in training, with what is known of them. PSP is to be that of the cold control.
+            # Warm start: test documents may be in training, with what is known of them. PSP is to be that of the cold
+            # control.
             tested = set(test.documents.uids)
             training = training[np.array([uid not in tested for uid in data.train.documents.uids])]
         constants, counts = metrics.constants_for(data.name), label_counts(training)
         weights = metrics.inverse_propensities(counts, training.shape[0], constants.a, constants.b)
-        return cls(data, metrics.drop_masked_targets(test.targets, test.masked), test.masked, weights, constants, counts)
+        return cls(
+            data, metrics.drop_masked_targets(test.targets, test.masked), test.masked, weights, constants, counts
+        )
 
     @property
     def depth(self) -> int:
@@ -79,26 +82,40 @@ class Yardstick:
         }
 
 
-def evaluate(model: Predictor, data: Dataset, display: Display | None = None, *, transductive: bool = False) -> dict[str, Any]:
-    """All metrics of `model` on the test documents of `data`: top-level keys ``P@1``, ``PSP@5``, ... in percent, and what they belong to.
+def evaluate(
+    model: Predictor, data: Dataset, display: Display | None = None, *, transductive: bool = False
+) -> dict[str, Any]:
+    """All metrics of `model` on the test documents of `data`: top-level keys ``P@1``, ``PSP@5``, ... in percent, and
+    what they belong to.
 
-    Where labels of test documents are known beforehand (warm start) and the model can use them, it does, and the same model without
-    them stands beside it under ``cold``. transductive: test documents may be linked to each other; recorded in the result.
+    Where labels of test documents are known beforehand (warm start) and the model can use them, it does, and the same
+    model without them stands beside it under ``cold``. transductive: test documents may be linked to each other;
+    recorded in the result.
     """
     yardstick, display = Yardstick.of(data), display or SilentDisplay()
     start = context_of_test(model, yardstick, transductive=transductive)
     top = rank_test(model, yardstick, display, start)
     about = {name: model.bundle.manifest.get(name) for name in ("recipe", "seed", "longtail", "data")}
-    result = {**yardstick.score(top), **yardstick.about(), "model": about, "quantiles": quantiles(top, yardstick), "transductive": transductive}
+    result = {
+        **yardstick.score(top),
+        **yardstick.about(),
+        "model": about,
+        "quantiles": quantiles(top, yardstick),
+        "transductive": transductive,
+    }
     if len(data.need_test().known):
         result["start"] = "cold" if start is None else "warm"
         if start is not None:
-            result["cold"] = yardstick.score(rank_test(model, yardstick, display, replace(start, labels=None) if transductive else None))
+            result["cold"] = yardstick.score(
+                rank_test(model, yardstick, display, replace(start, labels=None) if transductive else None)
+            )
     return result
 
 
 def context_of_test(model: Predictor, yardstick: Yardstick, *, transductive: bool = False) -> Context | None:
-    """What a model can use of the test documents beside their text: labels that are known beforehand. None if it can use nothing."""
+    """What a model can use of the test documents beside their text: labels that are known beforehand. None if it can
+    use nothing.
+    """
     test = yardstick.data.need_test()
     if not isinstance(model.bundle.ranker, ContextRanker):
         if transductive:
@@ -118,7 +135,9 @@ def rank_test(model: Predictor, yardstick: Yardstick, display: Display, context:
     # Labels that the data does not know are removed below; ask for more, so that enough are left.
     foreign = len(set(model.bundle.labels.uids) - set(known))
     with display.task("predicting", len(documents)) as task:
-        top = model.rank(documents, yardstick.depth + min(foreign, MOST_FOREIGN), context=context, on_block=task.advance)
+        top = model.rank(
+            documents, yardstick.depth + min(foreign, MOST_FOREIGN), context=context, on_block=task.advance
+        )
     return renumbered(top, model.bundle.labels.uids, known)
 
 
@@ -130,7 +149,8 @@ def renumbered(top: TopK, from_uids: Any, to_uids: Any) -> TopK:
     table = np.array([number.get(uid, -1) for uid in from_uids] + [-1], dtype=np.int32)
     if np.all(table < 0):
         raise BundleError(
-            f"the model knows none of the labels of the data set (it knows e.g. {from_uids[0]!r}, the data has {to_uids[0]!r})",
+            f"the model knows none of the labels of the data set (it knows e.g. {from_uids[0]!r}, the data has "
+            f"{to_uids[0]!r})",
             "evaluate on data with the same label ids as the training data",
         )
     ids = table[top.ids]
@@ -164,12 +184,19 @@ def predictions(source: Path, yardstick: Yardstick, display: Display) -> TopK:
 
 
 def quantiles(top: TopK, yardstick: Yardstick) -> dict[str, Any]:
-    """Where P, PSP and FN @5 come from, for the three conventions of label bins; head first. P and PSP of the bins sum to the total."""
+    """Where P, PSP and FN @5 come from, for the three conventions of label bins; head first. P and PSP of the bins
+    sum to the total.
+    """
     cut, found = yardstick.cut(top), {}
     for convention in metrics.CONVENTIONS:
         bins = metrics.bins_for(convention, yardstick.counts)
         shares = metrics.contributions(cut, yardstick.truth, yardstick.inverse_propensity, bins, (5,))
-        found[convention] = {"bins": list(bins.names), "n_labels": bins.n_labels.tolist(), "mean_frequency": bins.mean_frequency.tolist(), **shares}
+        found[convention] = {
+            "bins": list(bins.names),
+            "n_labels": bins.n_labels.tolist(),
+            "mean_frequency": bins.mean_frequency.tolist(),
+            **shares,
+        }
     return found
 
 
@@ -186,13 +213,18 @@ def baselines(data: Dataset, yardstick: Yardstick) -> dict[str, TopK]:
     ranker = Tiny(config).neighbours(training)
     return {
         "most frequent labels": most_frequent,
-        "TF-IDF nearest neighbours": ranker.rank(training.featurizer.batch(data.need_test().documents), yardstick.depth),
+        "TF-IDF nearest neighbours": ranker.rank(
+            training.featurizer.batch(data.need_test().documents), yardstick.depth
+        ),
     }
 
 
 def table(columns: Mapping[str, Mapping[str, float]]) -> str:
     """A table of metrics for people: one row per metric, one column per model."""
-    names = [f"{metric}@{k}" for metric, k in itertools.chain(itertools.product(("P", "nDCG", "PSP"), KS), (("R", k) for k in RECALL_KS))]
+    names = [
+        f"{metric}@{k}"
+        for metric, k in itertools.chain(itertools.product(("P", "nDCG", "PSP"), KS), (("R", k) for k in RECALL_KS))
+    ]
     width = max(14, *(len(title) for title in columns))
     lines = [" " * 8 + "  ".join(f"{title:>{width}}" for title in columns)]
     lines += [f"{name:<8}" + "  ".join(f"{scores[name]:>{width}.2f}" for scores in columns.values()) for name in names]

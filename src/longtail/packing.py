@@ -1,4 +1,6 @@
-"""Packing a bundle: float16 or int8 in place of float32, the fastest search over its rows, and what that saves and costs. Needs no torch."""
+"""Packing a bundle: float16 or int8 in place of float32, the fastest search over its rows, and what that saves and
+costs. Needs no torch.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ METRICS = ("P@1", "PSP@5")
 
 @dataclass(frozen=True)
 class PackReport:
-    """What packing did.  sizes: part -> bytes before and after.  accuracy: metric -> percent before and after, where data was given.
+    """What packing did.  sizes: part -> bytes before and after.  accuracy: metric -> percent before and after, where
+    data was given.
 
     search: how rows are searched and what else was measured; empty where a model has no rows to search.
     """
@@ -43,19 +46,28 @@ class PackReport:
         lines += [f"{name:<24}{before:>14,}{after:>14,}" for name, (before, after) in self.sizes.items()]
         if self.accuracy:
             lines += ["", f"{'percent':<24}{'before':>14}{'after':>14}{'change':>10}"]
-            lines += [f"{name:<24}{before:>14.2f}{after:>14.2f}{after - before:>+10.2f}" for name, (before, after) in self.accuracy.items()]
+            lines += [
+                f"{name:<24}{before:>14.2f}{after:>14.2f}{after - before:>+10.2f}"
+                for name, (before, after) in self.accuracy.items()
+            ]
         return "\n".join([*lines, *(["", self.search["table"]] if self.search else [])])
 
 
 def pack(
-    model: Path, out: Path, dtype: PackedType = "int8", *, features: int = 0, index: SearchKind = "auto", data: Dataset | None = None
-) -> PackReport:  # fmt: skip
+    model: Path,
+    out: Path,
+    dtype: PackedType = "int8",
+    *,
+    features: int = 0,
+    index: SearchKind = "auto",
+    data: Dataset | None = None,
+) -> PackReport:
     """Write the model of a run or bundle to the new bundle `out` with its tables in `dtype`.
 
     features: keep the vectors of so many words only, the most useful; 0: all.
     index: how the rows of a model that compares all labels are searched; auto: what is fastest here (`search.choice`).
-    data: measure the accuracy before and after on its test documents; the index is then chosen by queries of its training documents,
-    else by those of label names. Equal models and equal choices give equal bytes.
+    data: measure the accuracy before and after on its test documents; the index is then chosen by queries of its
+    training documents, else by those of label names. Equal models and equal choices give equal bytes.
     """
     if out.exists():
         raise ConfigError(f"{out}: exists already", "name a folder that does not exist")
@@ -68,7 +80,10 @@ def pack(
     about = {name: value for name, value in bundle.manifest.items() if name in ("recipe", "seed", "data")}
     write_bundle(
         out,
-        about={**about, "packed": {"dtype": dtype, "features": features, **chosen, "from": bundle.manifest["manifest_sha256"]}},
+        about={
+            **about,
+            "packed": {"dtype": dtype, "features": features, **chosen, "from": bundle.manifest["manifest_sha256"]},
+        },
         config=(bundle.folder / "config.toml").read_text(encoding="utf-8"),
         labels=bundle.labels,
         featurizer=bundle.featurizer,
@@ -78,23 +93,39 @@ def pack(
     sizes = {name: (before.get(name, 0), after.get(name, 0)) for name in sorted(before | after)}
     total = {"all": (sum(before.values()), sum(after.values()))}
     accuracy = {} if data is None else change_in_accuracy(bundle, out, data)
-    search = {} if choice is None else {"taken": choice.about(), "tried": [vars(one) for one in choice.tried], "table": choice.render()}
+    search = (
+        {}
+        if choice is None
+        else {"taken": choice.about(), "tried": [vars(one) for one in choice.tried], "table": choice.render()}
+    )
     return PackReport(dtype, {**sizes, **total}, accuracy, search)
 
 
 def with_index(bundle: Bundle, ranker: Any, kind: SearchKind, data: Dataset | None) -> tuple[Any, Choice | None]:
-    """The packed model with the index that its rows are searched by; None where it has no rows that all documents are compared with."""
+    """The packed model with the index that its rows are searched by; None where it has no rows that all documents are
+    compared with.
+    """
     if not isinstance(ranker, IndexedRows) or not isinstance(ranker.index, PackedIndex):
         if kind not in ("auto", "exact"):
-            raise ConfigError(f"--index {kind}: this model does not compare documents with all labels", "leave --index out; models of direct have the choice")
+            raise ConfigError(
+                f"--index {kind}: this model does not compare documents with all labels",
+                "leave --index out; models of direct have the choice",
+            )
         return ranker, None
     index = ranker.index
     if data is None and not bundle.featurizer.fields and kind != "exact":
         # Trained on given vectors, it cannot read label names, and there is nothing else to ask it.
         if kind != "auto":
-            raise ConfigError(f"--index {kind}: what it finds is measured with documents, and this model reads no text", "give documents with --data")
-        return ranker, Choice(index, "exact", notes=("search: exact; others are measured with documents: give some with --data",))
-    choice = choose(index, lambda: word_queries(bundle, ranker) if data is None else document_queries(bundle, ranker, data), kind)
+            raise ConfigError(
+                f"--index {kind}: what it finds is measured with documents, and this model reads no text",
+                "give documents with --data",
+            )
+        return ranker, Choice(
+            index, "exact", notes=("search: exact; others are measured with documents: give some with --data",)
+        )
+    choice = choose(
+        index, lambda: word_queries(bundle, ranker) if data is None else document_queries(bundle, ranker, data), kind
+    )
     return replace(ranker, index=choice.index), choice
 
 
@@ -111,11 +142,13 @@ def document_queries(bundle: Bundle, ranker: IndexedRows, data: Dataset) -> F32:
 
 
 def word_influence(bundle: Bundle) -> F32 | None:
-    """(V,) how much each word matters to documents, to a scale: idf, times the fourth root of the share of documents it is in.
+    """(V,) how much each word matters to documents, to a scale: idf, times the fourth root of the share of documents
+    it is in.
 
-    None where the model keeps no idf. The power was chosen on a tenth of the embedded sample's training documents, held out
-    (`benchmarks/word_influence.py`): with 47% of the vectors P@1 and PSP@5 are 55.9 and 61.2 at 1/4, 55.8 and 61.0 at 1/2, 55.8 and 60.6
-    at 1, 51.0 and 60.4 at 0, 36.1 and 44.6 by length alone, and 56.9 and 62.0 with all of them. Rare words make rare labels.
+    None where the model keeps no idf. The power was chosen on a tenth of the embedded sample's training documents,
+    held out (`benchmarks/word_influence.py`): with 47% of the vectors P@1 and PSP@5 are 55.9 and 61.2 at 1/4, 55.8
+    and 61.0 at 1/2, 55.8 and 60.6 at 1, 51.0 and 60.4 at 0, 36.1 and 44.6 by length alone, and 56.9 and 62.0 with all
+    of them. Rare words make rare labels.
     """
     featurizer: Any = bundle.featurizer
     text = featurizer if isinstance(featurizer, SparseText) else getattr(featurizer, "text", None)

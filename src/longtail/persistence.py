@@ -1,6 +1,7 @@
 """Saving and loading parts: a folder of JSON and safetensors per part. No pickle, no code from a file.
 
-A *part* is anything with ``state()`` and ``from_state()``: plain values, arrays (dense or CSR) and nested parts. On disk:
+A *part* is anything with ``state()`` and ``from_state()``: plain values, arrays (dense or CSR) and nested parts. On
+disk:
 
     part.json              kind, format version, plain values, shapes of CSR arrays, names of nested parts
     arrays.safetensors     every array, memory-mapped on load (a CSR array is stored as indptr, indices, data)
@@ -198,7 +199,14 @@ def save_part(part: Part | None, folder: Path) -> None:
         save_part(nested, folder / name)
     write_json(
         folder / "part.json",
-        {"format": FORMAT, "kind": part.KIND, "values": dict(state.values), "sparse": sparse, "arrays": bool(dense), "parts": sorted(state.parts)},
+        {
+            "format": FORMAT,
+            "kind": part.KIND,
+            "values": dict(state.values),
+            "sparse": sparse,
+            "arrays": bool(dense),
+            "parts": sorted(state.parts),
+        },
     )
 
 
@@ -224,12 +232,16 @@ def load_part(folder: Path, kinds: Mapping[str, str] = KINDS) -> Any:
     kind = head.get("kind") if isinstance(head, dict) else None
     if not isinstance(kind, str) or head.get("format") != FORMAT:
         raise BundleError(
-            f"{folder / 'part.json'}: not a part of format {FORMAT}", "upgrade longtail if a newer version made it; otherwise another program did"
+            f"{folder / 'part.json'}: not a part of format {FORMAT}",
+            "upgrade longtail if a newer version made it; otherwise another program did",
         )
     if kind == "none":
         return None
     if kind not in kinds:
-        raise BundleError(f"{folder / 'part.json'}: unknown kind '{kind}'", "upgrade longtail if a newer version made it; parts of your own cannot be loaded")
+        raise BundleError(
+            f"{folder / 'part.json'}: unknown kind '{kind}'",
+            "upgrade longtail if a newer version made it; parts of your own cannot be loaded",
+        )
     try:
         arrays: dict[str, Any] = dict(map_arrays(folder / "arrays.safetensors")) if head["arrays"] else {}
         for name, shape in head["sparse"].items():
@@ -237,12 +249,17 @@ def load_part(folder: Path, kinds: Mapping[str, str] = KINDS) -> Any:
             arrays[name] = csr_from_pieces(data, indices, indptr, (int(shape[0]), int(shape[1])))
         for name in head["parts"]:
             if not isinstance(name, str) or Path(name).name != name or name in ("..", "."):
-                raise BundleError(f"{folder / 'part.json'}: a nested part is named {name!r}", "the bundle was altered; do not use it")
+                raise BundleError(
+                    f"{folder / 'part.json'}: a nested part is named {name!r}", "the bundle was altered; do not use it"
+                )
         parts = {name: load_part(folder / name, kinds) for name in head["parts"]}
         module, _, cls = kinds[kind].partition(":")
         return getattr(importlib.import_module(module), cls).from_state(State(head["values"], arrays, parts))
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
-        raise BundleError(f"{folder}: the part does not hold what a '{kind}' needs ({problem!r})", "the folder was altered or is incomplete") from problem
+        raise BundleError(
+            f"{folder}: the part does not hold what a '{kind}' needs ({problem!r})",
+            "the folder was altered or is incomplete",
+        ) from problem
 
 
 def csr_from_pieces(data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], shape: tuple[int, int]) -> Csr:
@@ -250,7 +267,13 @@ def csr_from_pieces(data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[A
     from scipy.sparse import csr_array
 
     rows, columns = shape
-    if len(indptr) != rows + 1 or indptr[0] != 0 or len(data) != len(indices) or indptr[-1] != len(indices) or np.any(np.diff(indptr) < 0):
+    if (
+        len(indptr) != rows + 1
+        or indptr[0] != 0
+        or len(data) != len(indices)
+        or indptr[-1] != len(indices)
+        or np.any(np.diff(indptr) < 0)
+    ):
         raise ValueError("row pointers of a sparse array do not fit")
     if len(indices) and (int(indices.min()) < 0 or int(indices.max()) >= columns):
         raise ValueError(f"column numbers of a sparse array are outside 0..{columns - 1}")
@@ -262,9 +285,19 @@ def csr_from_pieces(data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[A
 # ---- arrays ----
 
 _DTYPES = {
-    "BOOL": np.bool_, "U8": np.uint8, "I8": np.int8, "U16": np.uint16, "I16": np.int16, "U32": np.uint32, "I32": np.int32,
-    "U64": np.uint64, "I64": np.int64, "F16": np.float16, "F32": np.float32, "F64": np.float64,
-}  # fmt: skip
+    "BOOL": np.bool_,
+    "U8": np.uint8,
+    "I8": np.int8,
+    "U16": np.uint16,
+    "I16": np.int16,
+    "U32": np.uint32,
+    "I32": np.int32,
+    "U64": np.uint64,
+    "I64": np.int64,
+    "F16": np.float16,
+    "F32": np.float32,
+    "F64": np.float64,
+}
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -284,22 +317,43 @@ def map_arrays(path: Path) -> dict[str, NDArray[Any]]:
             if length > size - 8:
                 raise BundleError(f"{path}: the header of {length} bytes is longer than the file of {size}", foreign)
             head = json.loads(file.read(length))
-        whole: NDArray[np.uint8] = np.memmap(path, dtype=np.uint8, mode="r", offset=8 + length) if size > 8 + length else np.zeros(0, np.uint8)
+        whole: NDArray[np.uint8] = (
+            np.memmap(path, dtype=np.uint8, mode="r", offset=8 + length) if size > 8 + length else np.zeros(0, np.uint8)
+        )
         arrays: dict[str, NDArray[Any]] = {}
         for name, entry in head.items():
             if name == "__metadata__":
                 continue
             dtype, shape, (start, end) = np.dtype(_DTYPES[entry["dtype"]]), tuple(entry["shape"]), entry["data_offsets"]
             count = int(np.prod(shape, dtype=np.int64))
-            if not 0 <= start <= end <= len(whole) or end - start != count * dtype.itemsize or any(n < 0 for n in shape):
-                raise BundleError(f"{path}: array '{name}' says bytes {start}..{end} of {len(whole)} for shape {shape} of {dtype}", foreign)
+            if (
+                not 0 <= start <= end <= len(whole)
+                or end - start != count * dtype.itemsize
+                or any(n < 0 for n in shape)
+            ):
+                raise BundleError(
+                    f"{path}: array '{name}' says bytes {start}..{end} of {len(whole)} for shape {shape} of {dtype}",
+                    foreign,
+                )
             piece = np.asarray(whole[start:end])
             # A header of odd length (another writer) leaves data unaligned: copy it, kernels assume alignment.
-            arrays[name] = (piece if piece.ctypes.data % dtype.itemsize == 0 else piece.copy()).view(dtype).reshape(shape)
+            arrays[name] = (
+                (piece if piece.ctypes.data % dtype.itemsize == 0 else piece.copy()).view(dtype).reshape(shape)
+            )
         return arrays
     except FileNotFoundError:
-        raise BundleError(f"{path}: the file is missing", "the folder is incomplete; train again or copy it anew") from None
-    except (struct.error, json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError, AttributeError) as problem:
+        raise BundleError(
+            f"{path}: the file is missing", "the folder is incomplete; train again or copy it anew"
+        ) from None
+    except (
+        struct.error,
+        json.JSONDecodeError,
+        UnicodeDecodeError,
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+    ) as problem:
         raise BundleError(f"{path}: not a safetensors file ({problem})", foreign) from problem
 
 
@@ -313,20 +367,37 @@ def no_room_is_an_error(path: Path) -> Iterator[None]:
         yield
     except OSError as problem:
         if problem.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise RunError(f"{path}: no space left on the disk", "free some space and run the same command again") from problem
-        if problem.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY, errno.ENAMETOOLONG):
-            raise RunError(f"{path}: cannot be written ({os.strerror(problem.errno)})", "choose another place, or change the rights of this one") from problem
+            raise RunError(
+                f"{path}: no space left on the disk", "free some space and run the same command again"
+            ) from problem
+        if problem.errno in (
+            errno.EACCES,
+            errno.EPERM,
+            errno.EROFS,
+            errno.ENOTDIR,
+            errno.EISDIR,
+            errno.EEXIST,
+            errno.ENOTEMPTY,
+            errno.ENAMETOOLONG,
+        ):
+            raise RunError(
+                f"{path}: cannot be written ({os.strerror(problem.errno)})",
+                "choose another place, or change the rights of this one",
+            ) from problem
         raise
     except Exception as problem:
         # safetensors wraps OSErrors in an exception of its own
         if "No space left" in str(problem):
-            raise RunError(f"{path}: no space left on the disk", "free some space and run the same command again") from problem
+            raise RunError(
+                f"{path}: no space left on the disk", "free some space and run the same command again"
+            ) from problem
         raise
 
 
 @contextlib.contextmanager
 def written_aside(path: Path) -> Iterator[Path]:
-    """Yields a temporary path beside `path` for a file or a folder; on success it takes the place of `path` in one step.
+    """Yields a temporary path beside `path` for a file or a folder; on success it takes the place of `path` in one
+    step.
 
     On failure it vanishes. A file replaces an old one; a folder needs its place free.
     """
@@ -345,7 +416,9 @@ def written_aside(path: Path) -> Iterator[Path]:
 
 def write_json(path: Path, value: Any) -> None:
     with written_aside(path) as aside:
-        aside.write_text(json.dumps(value, indent=1, ensure_ascii=False, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8")
+        aside.write_text(
+            json.dumps(value, indent=1, ensure_ascii=False, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8"
+        )
 
 
 def read_json(path: Path, error: type[LongtailError] = BundleError) -> Any:

@@ -24,7 +24,8 @@ from longtail.persistence import StringTable
 from longtail.types import I64, Batch, Context, ContextRanker, Csr, TopK
 
 Answer = TypeVar("Answer")
-# Up to so many labels, each that was found is kept as a string: making it anew takes ten times as long. More would take too much memory.
+# Up to so many labels, each that was found is kept as a string: making it anew takes ten times as long. More would
+# take too much memory.
 _KEPT = 1 << 17
 
 
@@ -49,19 +50,25 @@ class Predictor:
         return cls(open_bundle(Path(path), verify=verify))
 
     def with_labels(self, labels: Items) -> Predictor:
-        """The same encoder over exactly these labels, which are found by their texts: also ones that training never saw.
+        """The same encoder over exactly these labels, which are found by their texts: also ones that training never
+        saw.
 
-        For models that compare texts with label texts (recipes ance and dexml, and ramen over them); others have learnt each label
-        by itself, and refuse. How often labels were seen is kept.
+        For models that compare texts with label texts (recipes ance and dexml, and ramen over them); others have
+        learnt each label by itself, and refuse. How often labels were seen is kept.
         """
         ranker, texts = self.bundle.ranker, self.bundle.featurizer.label_batch(labels)
         if not isinstance(ranker, IndexedRows) or not isinstance(ranker.encoder, FrozenUnit):
             recipe = self.bundle.manifest.get("recipe")
-            raise ConfigError(f"a model of the recipe '{recipe}' knows only the labels of its training", "train ance or dexml, or ramen over one of them")
+            raise ConfigError(
+                f"a model of the recipe '{recipe}' knows only the labels of its training",
+                "train ance or dexml, or ramen over one of them",
+            )
         if texts is None:
             raise ConfigError("labels are to be found by their texts, but have none", "give labels with a title")
         settings = tomllib.loads((self.bundle.folder / "config.toml").read_text(encoding="utf-8"))
-        over = IndexedRows.by_cosine(ranker.encoder, ranker.encoder.encode(texts), float(settings["predict"]["temperature"]), "auto")
+        over = IndexedRows.by_cosine(
+            ranker.encoder, ranker.encoder.encode(texts), float(settings["predict"]["temperature"]), "auto"
+        )
         counts = dict(zip(self.bundle.labels.uids, self.bundle.labels.counts.tolist(), strict=True))
         table = LabelTable.of(labels, np.array([counts.get(uid, 0) for uid in labels.uids], dtype=np.int64))
         return Predictor(replace(self.bundle, labels=table, ranker=over))
@@ -76,9 +83,9 @@ class Predictor:
     ) -> list[list[Prediction]]:
         """The `k` best labels of every text, best first: ids, names and scores.
 
-        known_labels: for every text ids of labels that it is known to have (warm start); they help to find others, and are not
-        given back. anchors: for every text ids of nodes of given graphs that it is linked to. Only models that look at a graph
-        can use either (recipe galaxc); others refuse.
+        known_labels: for every text ids of labels that it is known to have (warm start); they help to find others,
+        and are not given back. anchors: for every text ids of nodes of given graphs that it is linked to. Only models
+        that look at a graph can use either (recipe galaxc); others refuse.
         """
         if isinstance(texts, str):
             texts = [texts]
@@ -98,16 +105,32 @@ class Predictor:
         return list(chain.from_iterable(self._in_pieces(answered, len(texts), context)))
 
     def context(
-        self, documents: int, known_labels: Sequence[Sequence[str]] | None = None, anchors: Sequence[Sequence[str]] | None = None, *, together: bool = False
+        self,
+        documents: int,
+        known_labels: Sequence[Sequence[str]] | None = None,
+        anchors: Sequence[Sequence[str]] | None = None,
+        *,
+        together: bool = False,
     ) -> Context | None:
         """Ids as numbers of this model; None where nothing is known of any document.
 
-        A known label must be one of the model's. An anchor that training did not know links to nothing, and is passed over.
+        A known label must be one of the model's. An anchor that training did not know links to nothing, and is passed
+        over.
         """
         if known_labels is None and anchors is None and not together:
             return None
-        ranker = self.needs_context("known labels" if known_labels is not None else "anchors" if anchors is not None else "ranking documents together")
-        labels = None if known_labels is None else _matrix(known_labels, documents, _Labels(self.bundle.labels.uids), "known_labels")
+        ranker = self.needs_context(
+            "known labels"
+            if known_labels is not None
+            else "anchors"
+            if anchors is not None
+            else "ranking documents together"
+        )
+        labels = (
+            None
+            if known_labels is None
+            else _matrix(known_labels, documents, _Labels(self.bundle.labels.uids), "known_labels")
+        )
         nodes = None if anchors is None else _matrix(anchors, documents, _Known(ranker.anchor_uids), "anchors")
         return Context(labels, nodes, together)
 
@@ -116,7 +139,10 @@ class Predictor:
         ranker = self.bundle.ranker
         if not isinstance(ranker, ContextRanker):
             recipe = self.bundle.manifest.get("recipe")
-            raise ConfigError(f"{what}: a model of the recipe '{recipe}' reads text alone", "train with --recipe galaxc, or do without")
+            raise ConfigError(
+                f"{what}: a model of the recipe '{recipe}' reads text alone",
+                "train with --recipe galaxc, or do without",
+            )
         return ranker
 
     def _in_pieces(self, work: Callable[[slice], Answer], documents: int, context: Context | None) -> list[Answer]:
@@ -132,10 +158,19 @@ class Predictor:
             return self.bundle.ranker.rank(batch, k)
         return self.needs_context("a context").rank_in_context(batch, k, context)
 
-    def rank(self, documents: Items, k: int, *, context: Context | None = None, block: int = 4096, on_block: Callable[[int], None] = lambda done: None) -> TopK:
+    def rank(
+        self,
+        documents: Items,
+        k: int,
+        *,
+        context: Context | None = None,
+        block: int = 4096,
+        on_block: Callable[[int], None] = lambda done: None,
+    ) -> TopK:
         """Ranked label numbers of documents with all their fields, in order, none dropped.
 
-        context: what is known of them beside their text.  on_block: called with the number of documents done since the last call.
+        context: what is known of them beside their text.  on_block: called with the number of documents done since
+            the last call.
         """
         documents = self._readable(documents)
         if context is not None and context.together:
@@ -156,13 +191,17 @@ class Predictor:
         return TopK(ids, scores)
 
     def _readable(self, documents: Items) -> Items:
-        """Documents with every field that the model reads: a field they lack is empty, a plain text is the first field."""
+        """Documents with every field that the model reads: a field they lack is empty, a plain text is the first
+        field.
+        """
         fields, given = self.bundle.featurizer.fields, dict(documents.fields)
         if list(given) == ["title"] and fields and "title" not in fields:
             given = {fields[0]: given["title"]}
         if not any(name in given for name in fields):
             return documents
-        return Items(documents.uids, {name: given.get(name, [""] * len(documents)) for name in fields}, documents.vectors)
+        return Items(
+            documents.uids, {name: given.get(name, [""] * len(documents)) for name in fields}, documents.vectors
+        )
 
     def named(self, top: TopK) -> list[list[Prediction]]:
         """Label numbers as ids and names."""
@@ -215,11 +254,16 @@ def _matrix(lists: Sequence[Sequence[str]], documents: int, numbers: _Known, wha
     from scipy.sparse import csr_array
 
     if isinstance(lists, str) or len(lists) != documents:
-        raise ConfigError(f"{what} has {len(lists)} entries for {documents} documents", "give a list of ids for every document, [] where there are none")
+        raise ConfigError(
+            f"{what} has {len(lists)} entries for {documents} documents",
+            "give a list of ids for every document, [] where there are none",
+        )
     found: list[list[int]] = []
     for number, ids in enumerate(lists):
         if isinstance(ids, str) or not all(isinstance(uid, str) for uid in ids):
-            raise ConfigError(f"{what} of document {number} is {ids!r}, expected a list of ids", 'e.g. [["id-1", "id-2"], []]')
+            raise ConfigError(
+                f"{what} of document {number} is {ids!r}, expected a list of ids", 'e.g. [["id-1", "id-2"], []]'
+            )
         found.append(sorted({numbers[uid] for uid in ids} - {-1}))
     ends = np.cumsum([0, *map(len, found)])
     columns = np.array([column for row in found for column in row], dtype=np.int64)

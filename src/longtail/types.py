@@ -79,7 +79,12 @@ class Batch:
         def take(view: Any) -> Any:
             return None if view is None else view[index]
 
-        return Batch(take(self.sparse), take(self.dense), take(self.tokens), None if self.graphs is None else self.graphs.rows(index))
+        return Batch(
+            take(self.sparse),
+            take(self.dense),
+            take(self.tokens),
+            None if self.graphs is None else self.graphs.rows(index),
+        )
 
 
 @dataclass(frozen=True)
@@ -127,7 +132,9 @@ class Candidates:
 
     def __post_init__(self) -> None:
         if not (self.ids.shape == self.targets.shape == self.mask.shape) or self.ids.ndim != 2:
-            raise ValueError(f"Candidates need three (B, S) arrays, got {self.ids.shape}, {self.targets.shape} and {self.mask.shape}")
+            raise ValueError(
+                f"Candidates need three (B, S) arrays, got {self.ids.shape}, {self.targets.shape} and {self.mask.shape}"
+            )
 
     def __len__(self) -> int:
         return int(self.ids.shape[0])
@@ -142,7 +149,9 @@ class Shortlister(Protocol):
 
 @runtime_checkable
 class Ranker(Protocol):
-    """A trained model, ready to predict: documents in, ranked labels out. Saved and loaded as a part; needs no torch."""
+    """A trained model, ready to predict: documents in, ranked labels out. Saved and loaded as a part; needs no
+    torch.
+    """
 
     def rank(self, batch: Batch, k: int) -> TopK: ...
 
@@ -151,7 +160,8 @@ class Ranker(Protocol):
 class Context:
     """What is known of B documents beside what they say.
 
-    labels: (B, L) CSR, labels that a document is known to have (warm start); they are not predicted again. A row may be empty.
+    labels: (B, L) CSR, labels that a document is known to have (warm start); they are not predicted again. A row may
+        be empty.
     anchors: (B, M) CSR, nodes of given graphs that a document is linked to.
     together: documents may be linked to each other (transductive): what is said of one then depends on the others.
     """
@@ -161,7 +171,11 @@ class Context:
     together: bool = False
 
     def rows(self, index: Any) -> Context:
-        return Context(None if self.labels is None else self.labels[index], None if self.anchors is None else self.anchors[index], self.together)
+        return Context(
+            None if self.labels is None else self.labels[index],
+            None if self.anchors is None else self.anchors[index],
+            self.together,
+        )
 
 
 @runtime_checkable

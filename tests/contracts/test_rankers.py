@@ -1,4 +1,6 @@
-"""What every trained model promises, whatever recipe and settings made it. A new ranker joins by one line in `VARIANTS`."""
+"""What every trained model promises, whatever recipe and settings made it. A new ranker joins by one line in
+`VARIANTS`.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +45,24 @@ from longtail.types import Batch, Ranker, TopK
 
 # Shortlists of 5 of the 12 labels, and a re-ranker that looks at 3 of them: every cut is met.
 SMALL = (
-    "surrogate.width=8", "surrogate.epochs=2", "shortlist.size=5", "shortlist.neighbours=4", "classify.epochs=2", "classify.count=4", "classify.random=2",
-    "reranker.epochs=2", "reranker.depth=3", "tree.leaf_size=4", "tree.beam=1",
-)  # fmt: skip
+    "surrogate.width=8",
+    "surrogate.epochs=2",
+    "shortlist.size=5",
+    "shortlist.neighbours=4",
+    "classify.epochs=2",
+    "classify.count=4",
+    "classify.random=2",
+    "reranker.epochs=2",
+    "reranker.depth=3",
+    "tree.leaf_size=4",
+    "tree.beam=1",
+)
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A recipe with settings as ``a.b=c``, and how documents come: as text, also with graphs, or as dense or sparse vectors.
+    """A recipe with settings as ``a.b=c``, and how documents come: as text, also with graphs, or as dense or sparse
+    vectors.
 
     CHECKPOINT in settings is the folder of a small pretrained transformer.
     """
@@ -74,23 +86,52 @@ def astec(*settings: str, documents: str = "text") -> Variant:
 
 def eclare(*settings: str, documents: str = "text") -> Variant:
     """One of the two clusters of 6 labels is the shortlist."""
-    small = ("surrogate.width=8", "surrogate.epochs=2", "shortlist.epochs=2", "shortlist.beam=1", "classify.epochs=2", "graph.head_documents=1000")
+    small = (
+        "surrogate.width=8",
+        "surrogate.epochs=2",
+        "shortlist.epochs=2",
+        "shortlist.beam=1",
+        "classify.epochs=2",
+        "graph.head_documents=1000",
+    )
     return Variant("eclare", (*small, *settings), documents)
 
 
 def galaxc(*settings: str, documents: str = "text") -> Variant:
-    small = ("astec.width=8", "astec.epochs=2", "surrogate.epochs=2", "surrogate.halve_at=1", "surrogate.random=4", "shortlist.size=5")
+    small = (
+        "astec.width=8",
+        "astec.epochs=2",
+        "surrogate.epochs=2",
+        "surrogate.halve_at=1",
+        "surrogate.random=4",
+        "shortlist.size=5",
+    )
     return Variant("galaxc", (*small, *settings), documents)
 
 
 def gnnxml(*settings: str) -> Variant:
     """Two of the four clusters of 12 labels are the shortlist."""
-    small = ("features.keygraph.width=8", "matcher.width=6", "matcher.epochs=2", "clusters.count=4", "rankers.beam=2", "rankers.mistakes=1")
+    small = (
+        "features.keygraph.width=8",
+        "matcher.width=6",
+        "matcher.epochs=2",
+        "clusters.count=4",
+        "rankers.beam=2",
+        "rankers.mistakes=1",
+    )
     return Variant("gnnxml", (*small, *settings))
 
 
 def towers(recipe: str, *settings: str) -> Variant:
-    small = ("encoder.width=8", "train.epochs=3", "train.refresh=1", "train.mined=3", "classify.epochs=2", "classify.size=5", "classify.count=4")
+    small = (
+        "encoder.width=8",
+        "train.epochs=3",
+        "train.refresh=1",
+        "train.mined=3",
+        "classify.epochs=2",
+        "classify.size=5",
+        "classify.count=4",
+    )
     return Variant(recipe, (*small, *settings), "graphs" if recipe == "ramen" else "text")
 
 
@@ -112,7 +153,8 @@ VARIANTS = {
     "clusters": astec("shortlist.structures=clusters"),
     "clusters-game": astec("shortlist.structures=clusters", "reranker.enabled=true", *GAME),
     "mlp": astec("surrogate.encoder=mlp"),
-    # Trained for longer: after two epochs its shortlists hang by a thread, and rounding of any kind changes a third of them.
+    # Trained for longer: after two epochs its shortlists hang by a thread, and rounding of any kind changes a third
+    # of them.
     "cnn": astec("surrogate.encoder=cnn", "features.max_tokens=6", "surrogate.epochs=10", "classify.epochs=6"),
     "dense": astec(documents="dense"),
     "sparse-vectors": astec(documents="sparse"),
@@ -131,12 +173,20 @@ VARIANTS = {
     "eclare-mixed": eclare("game.mix=0.5", "game.transpose=true", "game.clusters=both"),
     "eclare-ensemble": eclare("ensemble.learners=2"),
     "eclare-sparse-vectors": eclare(documents="sparse"),
-    "decaf": eclare("composition.graph=none", "composition.mix=shared", "surrogate.augmented=false", "game.enabled=false", "transfer.start=text"),
+    "decaf": eclare(
+        "composition.graph=none",
+        "composition.mix=shared",
+        "surrogate.augmented=false",
+        "game.enabled=false",
+        "transfer.start=text",
+    ),
     "plain-blocks": astec("surrogate.block=full", "transfer.block=none"),
     "galaxc": galaxc(),
     "galaxc-hard": galaxc("classify.epochs=2", "classify.count=4", "classify.per_document=2"),
     "galaxc-paper": galaxc(*(s for s in PAPER if "epochs" not in s and "halve" not in s)),
-    "galaxc-no-attention": galaxc("surrogate.attention=none", "hops.mean=true", "hops.pad=false", "shortlist.balanced=false"),
+    "galaxc-no-attention": galaxc(
+        "surrogate.attention=none", "hops.mean=true", "hops.pad=false", "shortlist.balanced=false"
+    ),
     "galaxc-global": galaxc("surrogate.attention=global", "shortlist.space=transformed", "hops.sampling=fixed"),
     "galaxc-all-neighbours": galaxc("hops.sampling=full", "hops.predict=full", "surrogate.mask_target_edges=0"),
     "galaxc-gin": galaxc("hops.encoder=gin"),
@@ -146,7 +196,9 @@ VARIANTS = {
     "galaxc-dense": galaxc(documents="dense"),
     "gnnxml": gnnxml("rankers.reads=both"),
     "gnnxml-ensemble": gnnxml("ensemble.learners=2"),
-    "gnnxml-conventional": gnnxml("matcher.branches=conventional", "matcher.concat=false", "rankers.reads=graph", "clusters.partition=random"),
+    "gnnxml-conventional": gnnxml(
+        "matcher.branches=conventional", "matcher.concat=false", "rankers.reads=graph", "clusters.partition=random"
+    ),
     "ance": towers("ance"),
     "ance-hnsw": towers("ance", "predict.index=hnsw"),
     "ngame": towers("ngame"),
@@ -158,9 +210,18 @@ VARIANTS = {
     "ramen-ngame": towers("ramen", "base=ngame", "regularise.prune=inbatch", "graphs.completion=none"),
     "ramen-dexml": towers("ramen", "base=dexml", "bandit.reward=heldout", "bandit.block=3"),
     "ramen-siamese": towers("ramen", "base=siamese", "bandit.enabled=false"),
-    "ramen-eclare": towers("ramen", "base=eclare", "eclare.surrogate.width=8", "eclare.surrogate.epochs=2", "eclare.shortlist.beam=1", "bandit.block=3"),
+    "ramen-eclare": towers(
+        "ramen",
+        "base=eclare",
+        "eclare.surrogate.width=8",
+        "eclare.surrogate.epochs=2",
+        "eclare.shortlist.beam=1",
+        "bandit.block=3",
+    ),
     "ance-transformer": towers("ance", "features.checkpoint=CHECKPOINT", "features.length=8", "encoder.rate=0.01"),
-    "ramen-transformer": towers("ramen", "base=ngame", "features.checkpoint=CHECKPOINT", "features.length=8", "encoder.rate=0.01"),
+    "ramen-transformer": towers(
+        "ramen", "base=ngame", "features.checkpoint=CHECKPOINT", "features.length=8", "encoder.rate=0.01"
+    ),
 }
 
 
@@ -213,7 +274,9 @@ def with_vectors(data: Dataset, kind: str) -> Dataset:
     def side(split: Split, seed: int) -> Split:
         vectors = np.random.default_rng(seed).standard_normal((len(split), len(data.labels) + 3)).astype(np.float32)
         vectors[:, 3:] = np.abs(vectors[:, 3:]) * 0.2 + split.targets.toarray()
-        return replace(split, documents=Items(split.documents.uids, vectors=csr_array(vectors) if kind == "sparse" else vectors))
+        return replace(
+            split, documents=Items(split.documents.uids, vectors=csr_array(vectors) if kind == "sparse" else vectors)
+        )
 
     return with_digest(replace(data, train=side(data.train, 1), test=side(data.need_test(), 2)))
 
@@ -237,7 +300,9 @@ def train(variant: Variant, data: Dataset, run: Path, seed: int = 0) -> Ranker:
 
 
 @pytest.fixture(scope="module")
-def workshop(tmp_path_factory: pytest.TempPathFactory, planted: Dataset, planted_with_graphs: Dataset, one_thread: None) -> Callable[[str], Trained]:
+def workshop(
+    tmp_path_factory: pytest.TempPathFactory, planted: Dataset, planted_with_graphs: Dataset, one_thread: None
+) -> Callable[[str], Trained]:
     """Trains each variant once."""
     finished: dict[str, Trained] = {}
     words = [*ANIMALS, "the", "noise", *(f"##{n}" for n in range(50))]
@@ -250,7 +315,9 @@ def workshop(tmp_path_factory: pytest.TempPathFactory, planted: Dataset, planted
             variant = replace(VARIANTS[name], settings=settings)
             plain = {"text": planted, "graphs": planted_with_graphs}
             data = plain.get(variant.documents) or with_vectors(planted, variant.documents)
-            finished[name] = Trained(variant, data, run, train(variant, data, run), with_stranger(data.need_test().documents))
+            finished[name] = Trained(
+                variant, data, run, train(variant, data, run), with_stranger(data.need_test().documents)
+            )
         return finished[name]
 
     return trained
@@ -268,7 +335,11 @@ def equal(a: TopK, b: TopK) -> None:
 
 def artefacts(run: Path) -> dict[str, bytes]:
     """Every file that a run leaves behind, except its diary (times) and its lock."""
-    return {str(p.relative_to(run)): p.read_bytes() for p in run.rglob("*") if p.is_file() and p.name not in ("metrics.jsonl", ".lock")}
+    return {
+        str(p.relative_to(run)): p.read_bytes()
+        for p in run.rglob("*")
+        if p.is_file() and p.name not in ("metrics.jsonl", ".lock")
+    }
 
 
 def test_every_recipe_joins_this_test() -> None:
@@ -375,7 +446,9 @@ def test_a_document_does_not_depend_on_its_batch(model: Trained) -> None:
 def shortlisted(ranker: Any, batch: Batch) -> list[set[int]]:
     """The labels that a model may predict for each document, by looking at its parts."""
     if isinstance(ranker, Ensemble):
-        return [set().union(*sets) for sets in zip(*(shortlisted(member, batch) for member in ranker.members), strict=True)]
+        return [
+            set().union(*sets) for sets in zip(*(shortlisted(member, batch) for member in ranker.members), strict=True)
+        ]
     if isinstance(ranker, Reranked):
         return shortlisted(ranker.base, batch)
     if isinstance(ranker, EncodedTree):
@@ -386,10 +459,15 @@ def shortlisted(ranker: Any, batch: Batch) -> list[set[int]]:
         return neighbours_labels(ranker, batch)
     if isinstance(ranker, ClusterModel):
         vectors = ranker.encoder.encode(batch)
-        clusters, _ = ranker.beam.select(vectors if ranker.shortlist_map is None else ranker.shortlist_map.apply(vectors))
+        clusters, _ = ranker.beam.select(
+            vectors if ranker.shortlist_map is None else ranker.shortlist_map.apply(vectors)
+        )
         return [set(np.flatnonzero(np.isin(ranker.beam.clusters, row[row >= 0])).tolist()) for row in clusters]
     if isinstance(ranker, KeygraphModel):
-        return [set(np.flatnonzero(np.isin(ranker.clusters, row[row >= 0])).tolist()) for row in ranker.leaf_scores(batch).ids]
+        return [
+            set(np.flatnonzero(np.isin(ranker.clusters, row[row >= 0])).tolist())
+            for row in ranker.leaf_scores(batch).ids
+        ]
     if isinstance(ranker, IndexedRows):  # all labels are looked at
         return [set(range(len(ranker.index))) for _ in range(len(batch))]
     if isinstance(ranker, JointGraphModel):
@@ -414,7 +492,9 @@ def test_a_label_outside_the_shortlist_is_never_predicted(model: Trained) -> Non
     ranker, top = model.bundle.ranker, model.rank(model.n_labels)
     allowed = shortlisted(ranker, model.batch)
     looks_at_all = isinstance(ranker, IndexedRows)
-    assert looks_at_all or min(map(len, allowed)) < model.n_labels, "shortlists are smaller than the set of labels, or this test says nothing"
+    assert looks_at_all or min(map(len, allowed)) < model.n_labels, (
+        "shortlists are smaller than the set of labels, or this test says nothing"
+    )
     for ids, labels, empty in zip(top.ids, allowed, model.batch.is_empty(), strict=True):
         found = set(ids[ids >= 0].tolist())
         assert found <= labels
@@ -441,11 +521,17 @@ UNPACKABLE = (NearestDocuments, KeygraphModel)
 
 
 def packable(ranker: Any) -> bool:
-    return all(packable(member) for member in ranker.members) if isinstance(ranker, Ensemble) else not isinstance(ranker, UNPACKABLE)
+    return (
+        all(packable(member) for member in ranker.members)
+        if isinstance(ranker, Ensemble)
+        else not isinstance(ranker, UNPACKABLE)
+    )
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 5e-4), ("int8", 1e-2)])
-def test_a_packed_model_says_nearly_the_same(model: Trained, tmp_path: Path, dtype: PackedType, tolerance: float) -> None:
+def test_a_packed_model_says_nearly_the_same(
+    model: Trained, tmp_path: Path, dtype: PackedType, tolerance: float
+) -> None:
     out = tmp_path / "packed"
     if not packable(model.bundle.ranker):
         with pytest.raises(ConfigError, match="no tables of vectors"):
@@ -455,11 +541,18 @@ def test_a_packed_model_says_nearly_the_same(model: Trained, tmp_path: Path, dty
     api.pack(model.run, out, dtype)
     packed, whole = Predictor.open(out).rank(model.queries, model.n_labels), model.rank(model.n_labels)
     np.testing.assert_array_equal(packed.ids[-1] < 0, whole.ids[-1] < 0, err_msg="of the document without a known word")
-    # Shortlists of barely trained models hang by a thread, and with a neighbour its vote goes: most labels stay, with their scores.
+    # Shortlists of barely trained models hang by a thread, and with a neighbour its vote goes: most labels stay, with
+    # their scores.
     differences: list[float] = []
-    for ids, scores, expected_ids, expected in zip(packed.ids[:-1], packed.scores[:-1], whole.ids[:-1], whole.scores[:-1], strict=True):
+    for ids, scores, expected_ids, expected in zip(
+        packed.ids[:-1], packed.scores[:-1], whole.ids[:-1], whole.scores[:-1], strict=True
+    ):
         given = dict(zip(ids.tolist(), scores.tolist(), strict=True))
-        differences += [abs(given.get(label, np.inf) - score) for label, score in zip(expected_ids.tolist(), expected.tolist(), strict=True) if label >= 0]
+        differences += [
+            abs(given.get(label, np.inf) - score)
+            for label, score in zip(expected_ids.tolist(), expected.tolist(), strict=True)
+            if label >= 0
+        ]
     assert np.quantile(differences, 0.7) <= tolerance
 
 
@@ -470,7 +563,9 @@ def in_floats(part: Any) -> Any:
     if isinstance(part, ClusterBeam):
         assert isinstance(part.heads, PackedIndex), "classifiers of clusters are packed too"
         mix, transpose = part.game_mix, part.game_transpose
-        return ClusterBeam(part.heads.vectors(), part.clusters, part.graph, beam=part.beam, game_mix=mix, game_transpose=transpose)
+        return ClusterBeam(
+            part.heads.vectors(), part.clusters, part.graph, beam=part.beam, game_mix=mix, game_transpose=transpose
+        )
     if part is None or not hasattr(part, "state"):
         return part
     state = part.state()
@@ -481,15 +576,21 @@ def in_floats(part: Any) -> Any:
 
 @pytest.mark.parametrize("dtype", ["float16", "int8", "int4"])
 @pytest.mark.parametrize("name", ["direct", "astec", "eclare", "galaxc", "ensemble-reranked"])
-def test_packed_tables_are_scored_as_the_numbers_they_hold(workshop: Callable[[str], Trained], tmp_path: Path, name: str, dtype: PackedType) -> None:
+def test_packed_tables_are_scored_as_the_numbers_they_hold(
+    workshop: Callable[[str], Trained], tmp_path: Path, name: str, dtype: PackedType
+) -> None:
     model = workshop(name)
     api.pack(model.run, tmp_path / "packed", dtype)
     packed = Predictor.open(tmp_path / "packed").bundle.ranker
     found, expected = packed.rank(model.batch, model.n_labels), in_floats(packed).rank(model.batch, model.n_labels)
-    for ids, scores, expected_ids, expected_scores in zip(found.ids, found.scores, expected.ids, expected.scores, strict=True):
+    for ids, scores, expected_ids, expected_scores in zip(
+        found.ids, found.scores, expected.ids, expected.scores, strict=True
+    ):
         given = dict(zip(ids.tolist(), scores.tolist(), strict=True))
         assert given.keys() == set(expected_ids.tolist())
-        np.testing.assert_allclose([given[label] for label in expected_ids.tolist()], expected_scores, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(
+            [given[label] for label in expected_ids.tolist()], expected_scores, rtol=0, atol=1e-5
+        )
 
 
 # ---- no torch ----
@@ -509,8 +610,18 @@ for folder in sys.argv[2:]:
 
 def test_opening_and_predicting_needs_no_torch(workshop: Callable[[str], Trained]) -> None:
     names = (
-        "ensemble-reranked", "parabel-game", "clusters-game", "mlp", "cnn", "plain-blocks", "eclare", "gnnxml", "ramen", "ngame", "ance-transformer",
-    )  # fmt: skip
+        "ensemble-reranked",
+        "parabel-game",
+        "clusters-game",
+        "mlp",
+        "cnn",
+        "plain-blocks",
+        "eclare",
+        "gnnxml",
+        "ramen",
+        "ngame",
+        "ance-transformer",
+    )
     models = [workshop(name) for name in names]
     texts = list(models[0].queries.fields["title"])
     command = [sys.executable, "-c", PREDICT, json.dumps(texts), *(str(model.run) for model in models)]

@@ -35,8 +35,12 @@ def clusters(vectors: F32, y: Csr, game: bool) -> ClusterBeam:
     counts = np.bincount(y.indices, minlength=y.shape[1])
     clusters = np.where(counts > 0, np.arange(y.shape[1]) // 2, -1).astype(np.int32)
     n_clusters = int(clusters.max()) + 1
-    heads = np.stack([vectors.T @ y.toarray()[:, clusters == c].sum(axis=1) for c in range(n_clusters)]).astype(np.float32)
-    graph = cluster_graph(label_graph(y, LabelGraphConfig(head_documents=1000), np.random.default_rng(0)), clusters, n_clusters)
+    heads = np.stack([vectors.T @ y.toarray()[:, clusters == c].sum(axis=1) for c in range(n_clusters)]).astype(
+        np.float32
+    )
+    graph = cluster_graph(
+        label_graph(y, LabelGraphConfig(head_documents=1000), np.random.default_rng(0)), clusters, n_clusters
+    )
     return ClusterBeam(heads, clusters, graph if game else None, beam=4)
 
 
@@ -58,9 +62,14 @@ def build(request: pytest.FixtureRequest) -> Any:
 
 
 def data(documents: int = 60, labels: int = 15, seed: int = 0, share: float = 0.15) -> tuple[F32, Csr]:
-    """Non-negative vectors, as after a ReLU. Label 3 has no document; document 0 is zero; documents 1, 2 and 5 are equal."""
+    """Non-negative vectors, as after a ReLU. Label 3 has no document; document 0 is zero; documents 1, 2 and 5 are
+    equal.
+    """
     rng = np.random.default_rng(seed)
-    vectors, targets = rng.random((documents, 8)).astype(np.float32), (rng.random((documents, labels)) < share).astype(np.float32)
+    vectors, targets = (
+        rng.random((documents, 8)).astype(np.float32),
+        (rng.random((documents, labels)) < share).astype(np.float32),
+    )
     vectors[0] = 0
     if documents > 5:
         vectors[[2, 5]] = vectors[1]
@@ -80,7 +89,9 @@ def check(found: TopK, queries: int, k: int, labels: int) -> None:
         assert (ids[real] < labels).all()
         assert np.isneginf(scores[~real]).all()
         assert np.isfinite(scores[real]).all()
-        assert [*zip(-scores[real], ids[real], strict=True)] == sorted(zip(-scores[real], ids[real], strict=True))  # ties by label
+        assert [*zip(-scores[real], ids[real], strict=True)] == sorted(
+            zip(-scores[real], ids[real], strict=True)
+        )  # ties by label
 
 
 @pytest.mark.parametrize("k", [0, 1, 5, 40])

@@ -24,9 +24,14 @@ VALUE = st.floats(-(2.0**127), 2.0**127, width=32) | st.sampled_from([1e-45, 1.5
 
 
 @st.composite
-def matrices(draw: st.DrawFn, rows: int, columns: int, values: st.SearchStrategy[float] = VALUE, filled: bool = False) -> Any:
+def matrices(
+    draw: st.DrawFn, rows: int, columns: int, values: st.SearchStrategy[float] = VALUE, filled: bool = False
+) -> Any:
     """CSR float32 with up to four entries per row (at least one if `filled`), some of them explicit zeros."""
-    entries = [draw(st.dictionaries(st.integers(0, columns - 1), values, min_size=int(filled), max_size=min(4, columns))) for _ in range(rows)]
+    entries = [
+        draw(st.dictionaries(st.integers(0, columns - 1), values, min_size=int(filled), max_size=min(4, columns)))
+        for _ in range(rows)
+    ]
     ends = np.cumsum([0] + [len(row) for row in entries])
     indices = [column for row in entries for column in sorted(row)]
     data = [row[column] for row in entries for column in sorted(row)]
@@ -40,9 +45,21 @@ def pairs(draw: st.DrawFn, documents: int, labels: int) -> Any:
 
 
 @st.composite
-def items(draw: st.DrawFn, side: str, count: int, text: st.SearchStrategy[str], fields: tuple[str, ...], named: bool, filled: bool = False) -> Items:
+def items(
+    draw: st.DrawFn,
+    side: str,
+    count: int,
+    text: st.SearchStrategy[str],
+    fields: tuple[str, ...],
+    named: bool,
+    filled: bool = False,
+) -> Items:
     """`count` items; `filled` ones have a title. Without `named` their ids are the default ones."""
-    uids = draw(st.lists(text.filter(bool), min_size=count, max_size=count, unique=True)) if named else default_uids(side, count)
+    uids = (
+        draw(st.lists(text.filter(bool), min_size=count, max_size=count, unique=True))
+        if named
+        else default_uids(side, count)
+    )
     texts = {name: draw(st.lists(text, min_size=count, max_size=count)) for name in fields}
     if filled:
         texts["title"] = [f"x{title}" for title in texts["title"]]
@@ -57,10 +74,18 @@ def text_datasets(draw: st.DrawFn) -> Dataset:
     ones = st.just(1.0)
     weights = st.floats(0, 2.0**99, width=32)
     labels = draw(items("lbl", size, TEXT, fields, named=True))
-    train = Split(draw(items("trn", n, TEXT, fields, named=True, filled=True)), draw(matrices(n, size, ones)), draw(pairs(n, size)))
-    test = Split(draw(items("tst", held, TEXT, fields, named=True)), draw(matrices(held, size, ones)), draw(pairs(held, size)))
+    train = Split(
+        draw(items("trn", n, TEXT, fields, named=True, filled=True)),
+        draw(matrices(n, size, ones)),
+        draw(pairs(n, size)),
+    )
+    test = Split(
+        draw(items("tst", held, TEXT, fields, named=True)), draw(matrices(held, size, ones)), draw(pairs(held, size))
+    )
     # Anchors must not be test documents, so their ids and titles are longer than any of theirs.
-    points = Items([f"anchor number {i}" for i in range(anchors)], {"title": [f"title of anchor {i}" for i in range(anchors)]})
+    points = Items(
+        [f"anchor number {i}" for i in range(anchors)], {"title": [f"title of anchor {i}" for i in range(anchors)]}
+    )
     graphs = {
         "linked": Graph("linked", points, draw(matrices(n, anchors, weights)), draw(matrices(size, anchors, weights))),
         "labels": Graph("labels", label_label=draw(matrices(size, size, weights))),
@@ -81,9 +106,13 @@ def vector_datasets(draw: st.DrawFn, dense: bool = False) -> Dataset:
         return Items(base.uids, kept, vectors.toarray() if dense else vectors)
 
     def split(side: str, count: int, filled: bool) -> Split:
-        return Split(described(side, count, filled), draw(matrices(count, size, st.just(1.0))), draw(pairs(count, size)))
+        return Split(
+            described(side, count, filled), draw(matrices(count, size, st.just(1.0))), draw(pairs(count, size))
+        )
 
-    return Dataset("data", described("lbl", size), split("trn", n, True), draw(st.sampled_from([None, split("tst", held, False)])))
+    return Dataset(
+        "data", described("lbl", size), split("trn", n, True), draw(st.sampled_from([None, split("tst", held, False)]))
+    )
 
 
 def check_round_trip(dataset: Dataset, format: str) -> None:
@@ -128,7 +157,9 @@ def check_same(one: Dataset, other: Dataset) -> None:
 def check_same_items(one: Items, other: Items | None) -> None:
     assert other is not None
     assert list(one.uids) == list(other.uids)
-    assert {name: list(texts) for name, texts in one.fields.items()} == {name: list(texts) for name, texts in other.fields.items()}
+    assert {name: list(texts) for name, texts in one.fields.items()} == {
+        name: list(texts) for name, texts in other.fields.items()
+    }
     check_same_matrix(one.vectors, other.vectors)
 
 
@@ -226,7 +257,9 @@ TWO_FIELDS = Items(["a", "b"], {"title": ["one", "two"], "content": ["", "more"]
         ("xml", VECTORS, "unknown format 'xml'"),
     ],
 )
-def test_what_a_format_cannot_hold_is_refused_and_nothing_is_left(tmp_path: Path, format: str, documents: Items, message: str) -> None:
+def test_what_a_format_cannot_hold_is_refused_and_nothing_is_left(
+    tmp_path: Path, format: str, documents: Items, message: str
+) -> None:
     dataset = small(train=Split(documents, csr_array(np.eye(2, dtype=np.float32))))
     with pytest.raises(ConfigError, match=message) as caught:
         write(dataset, tmp_path / "data", format)
@@ -236,12 +269,18 @@ def test_what_a_format_cannot_hold_is_refused_and_nothing_is_left(tmp_path: Path
 
 def test_a_graph_name_that_is_a_path_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"'\.\./g' cannot be the name of a folder"):
-        write(small(graphs={"../g": Graph("../g", label_label=csr_array(np.eye(2, dtype=np.float32)))}), tmp_path / "data", "lf")
+        write(
+            small(graphs={"../g": Graph("../g", label_label=csr_array(np.eye(2, dtype=np.float32)))}),
+            tmp_path / "data",
+            "lf",
+        )
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_graph_without_anchors_gets_numbered_ones(tmp_path: Path) -> None:
-    write(small(graphs={"g": Graph("g", documents=csr_array(np.ones((2, 3), dtype=np.float32)))}), tmp_path / "data", "lf")
+    write(
+        small(graphs={"g": Graph("g", documents=csr_array(np.ones((2, 3), dtype=np.float32)))}), tmp_path / "data", "lf"
+    )
     anchors = read(tmp_path / "data").graphs["g"].anchors
     assert anchors is not None
     assert list(anchors.uids) == ["0", "1", "2"]

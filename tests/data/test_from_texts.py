@@ -41,7 +41,9 @@ def test_unknown_test_labels_and_repeated_labels_are_counted() -> None:
     assert data.test is not None
     np.testing.assert_array_equal(data.train.targets.toarray(), [[1, 1]])
     np.testing.assert_array_equal(data.test.targets.toarray(), [[1, 0], [0, 0]])
-    assert {what: count for what, count in data.repairs.items() if "twice" in what} == {"labels given twice to one document, merged": 1}
+    assert {what: count for what, count in data.repairs.items() if "twice" in what} == {
+        "labels given twice to one document, merged": 1
+    }
     assert [count for what, count in data.repairs.items() if "test documents" in what] == [2]
     assert data.train.documents.uids[0] != data.test.documents.uids[0]
 
@@ -87,8 +89,14 @@ def test_targets_match_a_plain_loop(labels: list[list[str]]) -> None:
 def test_graphs_in_their_three_forms() -> None:
     documents, labels, square = csr_array(np.ones((2, 3))), csr_array(np.eye(2, 3)), csr_array(np.eye(2))
     given_graph = Graph("other name", anchors=Items(["p", "q", "r"]), documents=documents)
-    data = Dataset.from_texts(["x", "y"], [["a"], ["b"]], graphs={"both": (documents, labels), "one": (None, labels), "square": square, "ready": given_graph})
-    sides: dict[str, Any] = {name: (graph.documents, graph.labels, graph.label_label) for name, graph in data.graphs.items()}
+    data = Dataset.from_texts(
+        ["x", "y"],
+        [["a"], ["b"]],
+        graphs={"both": (documents, labels), "one": (None, labels), "square": square, "ready": given_graph},
+    )
+    sides: dict[str, Any] = {
+        name: (graph.documents, graph.labels, graph.label_label) for name, graph in data.graphs.items()
+    }
     np.testing.assert_array_equal(sides["both"][0].toarray(), np.ones((2, 3)))
     np.testing.assert_array_equal(sides["both"][1].toarray(), np.eye(2, 3))
     assert sides["both"][1].dtype == np.float32
@@ -123,7 +131,9 @@ def test_graphs_that_do_not_fit(graph: Any, words: list[str]) -> None:
 def test_test_documents_never_enter_a_graph() -> None:
     anchors = Items(["test-0", "p", "q"], {"title": ["", "A  Cow", "free"]})
     graph = Graph("g", anchors, documents=csr_array(np.ones((1, 3))), labels=csr_array(np.ones((1, 3))))
-    data = Dataset.from_texts(["x"], [["a"]], graphs={"g": graph}, test_texts=["y", "a cow"], test_labels=[["a"], ["a"]])
+    data = Dataset.from_texts(
+        ["x"], [["a"]], graphs={"g": graph}, test_texts=["y", "a cow"], test_labels=[["a"], ["a"]]
+    )
     kept: Any = data.graphs["g"]
     assert list(kept.anchors.uids) == ["q"]
     assert kept.documents.shape == kept.labels.shape == (1, 1)
@@ -132,7 +142,9 @@ def test_test_documents_never_enter_a_graph() -> None:
 
 def test_training_documents_without_text_are_dropped_with_their_edges_and_test_documents_are_not() -> None:
     edges = csr_array(np.array([[1.0], [2.0], [3.0]]))
-    data = Dataset.from_texts(["x", " ", "y"], [["a"], ["b"], ["c"]], graphs={"g": (edges, None)}, test_texts=[""], test_labels=[["a"]])
+    data = Dataset.from_texts(
+        ["x", " ", "y"], [["a"], ["b"], ["c"]], graphs={"g": (edges, None)}, test_texts=[""], test_labels=[["a"]]
+    )
     assert list(data.train.documents.uids) == ["train-0", "train-2"]
     np.testing.assert_array_equal(data.train.targets.toarray(), [[1, 0, 0], [0, 0, 1]])
     kept: Any = data.graphs["g"].documents

@@ -13,7 +13,9 @@ def packages() -> Dataset:
     partners = [f"package {i ^ 1}" for i in range(20)]
     # A second document of each label, so that a slice leaves it one.
     labels = [*([partner, "shared"] for partner in partners), *([name] for name in names)]
-    return Dataset.from_texts([*names, *(f"more of {name}" for name in names)], labels, {name: name for name in [*names, "shared"]})
+    return Dataset.from_texts(
+        [*names, *(f"more of {name}" for name in names)], labels, {name: name for name in [*names, "shared"]}
+    )
 
 
 def test_documents_are_split_and_keep_their_labels() -> None:
@@ -25,16 +27,25 @@ def test_documents_are_split_and_keep_their_labels() -> None:
     row = {uid: i for i, uid in enumerate(data.train.documents.uids)}
     for i, uid in enumerate(test.documents.uids):
         assert np.array_equal(test.targets[[i]].toarray(), data.train.targets[[row[uid]]].toarray())
-    assert data.hold_out(0.25, seed=3).train.documents.uids == held.train.documents.uids != data.hold_out(0.25, seed=4).train.documents.uids
+    assert (
+        data.hold_out(0.25, seed=3).train.documents.uids
+        == held.train.documents.uids
+        != data.hold_out(0.25, seed=4).train.documents.uids
+    )
 
 
 def test_labels_without_a_training_document_are_not_asked_for() -> None:
     """As in test splits: a choice must not be made by who guesses labels that were never seen."""
-    texts, labels = [f"text {i}" for i in range(20)], [[f"own {i}", "shared"] if i % 2 else [f"own {i}"] for i in range(20)]
+    texts, labels = (
+        [f"text {i}" for i in range(20)],
+        [[f"own {i}", "shared"] if i % 2 else [f"own {i}"] for i in range(20)],
+    )
     held = Dataset.from_texts(texts, labels).hold_out(0.5, seed=0)
     test = held.need_test()
     trained = set(held.train.documents.fields["title"])
-    assert list(test.documents.fields["title"]) == [text for i, text in enumerate(texts) if text not in trained and i % 2]
+    assert list(test.documents.fields["title"]) == [
+        text for i, text in enumerate(texts) if text not in trained and i % 2
+    ]
     assert {held.labels.name(label) for label in test.targets.indices} == {"shared"}
 
 
@@ -49,5 +60,9 @@ def test_pairs_whose_reverse_is_left_in_training_are_masked() -> None:
         if partner in trained and f"more of {partner}" in trained and not title.startswith("more"):
             wanted.add((row, text[partner]))
     assert wanted
-    masked = {(row, label) for row, label in test.masked.tolist() if names.fields["title"][label] != test.documents.fields["title"][row]}
+    masked = {
+        (row, label)
+        for row, label in test.masked.tolist()
+        if names.fields["title"][label] != test.documents.fields["title"][row]
+    }
     assert masked == wanted

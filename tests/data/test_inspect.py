@@ -45,14 +45,28 @@ def with_train(dataset: Dataset, **changes: Any) -> Dataset:
 def test_counts_of_documents_and_labels() -> None:
     counts = statistics(small())
     train, test, labels = counts["train"], counts["test"], counts["labels"]
-    assert (train["documents"], train["pairs"], train["labels_per_document_mean"], train["labels_per_document_max"]) == (4, 4, 1.0, 2)
+    assert (
+        train["documents"],
+        train["pairs"],
+        train["labels_per_document_mean"],
+        train["labels_per_document_max"],
+    ) == (4, 4, 1.0, 2)
     assert (train["documents_without_labels"], train["share_without_labels"]) == (1, 0.25)
     assert (train["documents_without_text"], train["repeated_texts"], train["fields"]) == (1, 1, {"title": 3})
     assert train["words_per_document_mean"] == 6 / 4
     assert train["documents_that_are_labels"] == 2
-    assert (test["documents"], test["share_without_labels"], test["texts_also_in_train"], test["repeated_texts"]) == (3, 1 / 3, 2, 0)
+    assert (test["documents"], test["share_without_labels"], test["texts_also_in_train"], test["repeated_texts"]) == (
+        3,
+        1 / 3,
+        2,
+        0,
+    )
     assert labels["labels"] == 4
-    assert (labels["documents_per_label_mean"], labels["documents_per_label_median"], labels["documents_per_label_max"]) == (1.0, 0.5, 3)
+    assert (
+        labels["documents_per_label_mean"],
+        labels["documents_per_label_median"],
+        labels["documents_per_label_max"],
+    ) == (1.0, 0.5, 3)
     assert (labels["share_with_0_documents"], labels["share_with_1_document"]) == (0.5, 0.25)
     assert (labels["share_with_under_5_documents"], labels["share_with_under_10_documents"]) == (1.0, 1.0)
     assert (labels["labels_without_text"], labels["share_without_text"], labels["repeated_texts"]) == (1, 0.25, 1)
@@ -61,7 +75,11 @@ def test_counts_of_documents_and_labels() -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 5), max_size=4), min_size=1, max_size=30))
 def test_label_shares_match_a_plain_count(rows: list[list[int]]) -> None:
-    data = Dataset.from_texts([f"t{i}" for i in range(len(rows))], [[f"l{label}" for label in row] for row in rows], {f"l{label}": "" for label in range(6)})
+    data = Dataset.from_texts(
+        [f"t{i}" for i in range(len(rows))],
+        [[f"l{label}" for label in row] for row in rows],
+        {f"l{label}": "" for label in range(6)},
+    )
     frequency = [sum(label in row for row in rows) for label in range(6)]
     labels = statistics(data)["labels"]
     assert labels["documents_per_label_max"] == max(frequency)
@@ -93,9 +111,23 @@ def test_empty_texts_are_not_the_same_text() -> None:
 def test_vectors() -> None:
     sparse = csr_array(np.array([[1, -1, 0], [0, np.nan, 0], [np.inf, 0, 0], [0, 0, 0]], dtype=np.float32))
     data = with_train(small(), documents=replace(small().train.documents, vectors=sparse))
-    assert statistics(data)["train"]["vectors"] == {"dimensions": 3, "kind": "sparse", "nan": 1, "infinite": 1, "negative": 1, "empty_rows": 1}
+    assert statistics(data)["train"]["vectors"] == {
+        "dimensions": 3,
+        "kind": "sparse",
+        "nan": 1,
+        "infinite": 1,
+        "negative": 1,
+        "empty_rows": 1,
+    }
     dense = with_train(small(), documents=replace(small().train.documents, vectors=sparse.toarray()))
-    assert statistics(dense)["train"]["vectors"] == {"dimensions": 3, "kind": "dense", "nan": 1, "infinite": 1, "negative": 1, "empty_rows": 1}
+    assert statistics(dense)["train"]["vectors"] == {
+        "dimensions": 3,
+        "kind": "dense",
+        "nan": 1,
+        "infinite": 1,
+        "negative": 1,
+        "empty_rows": 1,
+    }
     assert {"vectors-not-finite", "vectors-negative", "vectors-empty"} <= codes(data)
     assert "vectors-negative" not in codes(dense)
 
@@ -106,7 +138,11 @@ def graph_with_test_nodes() -> Dataset:
     documents = csr_array(np.array([[1, 0, 0, 1], [0, 1, 0, 0], [0, 0, 0, 1], [0, 0, 0, 0]], dtype=np.float32))
     labels = csr_array(np.array([[0, 0, 0, 1], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]], dtype=np.float32))
     return replace(
-        small(), graphs={"links": Graph("links", anchors, documents, labels), "near": Graph("near", label_label=csr_array(np.eye(4, k=1, dtype=np.float32)))}
+        small(),
+        graphs={
+            "links": Graph("links", anchors, documents, labels),
+            "near": Graph("near", label_label=csr_array(np.eye(4, k=1, dtype=np.float32))),
+        },
     )
 
 
@@ -158,7 +194,9 @@ def test_normalised() -> None:
 
 
 def test_documents_that_are_labels() -> None:
-    pairs = self_pairs(Items(["1", "2", "3"], {"title": ["A  b", "", "c"]}), Items(["x", "y", "z"], {"title": ["a B", "a b ", ""]}))
+    pairs = self_pairs(
+        Items(["1", "2", "3"], {"title": ["A  b", "", "c"]}), Items(["x", "y", "z"], {"title": ["a B", "a b ", ""]})
+    )
     np.testing.assert_array_equal(pairs, [[0, 0], [0, 1]])
     assert self_pairs(Items(["1"]), Items(["x"])).shape == (0, 2)
 
@@ -172,7 +210,9 @@ def article_links(train: list[tuple[str, str]], test: list[tuple[str, str]]) -> 
         return sources, [[target for source, target in pairs if source == document] for document in sources]
 
     (texts, labels), (test_texts, test_labels) = side(train), side(test)
-    return Dataset.from_texts(texts, labels, {name: name for name in names}, test_texts=test_texts, test_labels=test_labels)
+    return Dataset.from_texts(
+        texts, labels, {name: name for name in names}, test_texts=test_texts, test_labels=test_labels
+    )
 
 
 PAIRS = st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from("abcdef")), max_size=12)
@@ -184,7 +224,9 @@ def test_reciprocal_pairs_match_a_plain_search(train: list[tuple[str, str]], tes
     data = article_links(train, test)
     found = check_reciprocal(data)
     side = data.need_test()
-    named = {(side.documents.fields["title"][document], data.labels.uids[label]) for document, label in found.test.tolist()}
+    named = {
+        (side.documents.fields["title"][document], data.labels.uids[label]) for document, label in found.test.tolist()
+    }
     assert named == {(a, b) for a, b in set(test) if (b, a) in train and a != b}
     assert found.within_train == sum((b, a) in train and a != b for a, b in set(train))
 
@@ -208,10 +250,19 @@ def test_a_clean_data_set_has_no_warnings() -> None:
 def test_remarks_on_the_small_one() -> None:
     found = check(small())
     assert codes(small(), "error") == set()
-    assert codes(small(), "warning") == {"train-without-labels", "train-without-text", "test-without-labels", "test-texts-in-train"}
-    assert {"labels-without-documents", "labels-without-text", "labels-same-text", "train-repeated-texts", "train-documents-are-labels"} <= codes(
-        small(), "note"
-    )
+    assert codes(small(), "warning") == {
+        "train-without-labels",
+        "train-without-text",
+        "test-without-labels",
+        "test-texts-in-train",
+    }
+    assert {
+        "labels-without-documents",
+        "labels-without-text",
+        "labels-same-text",
+        "train-repeated-texts",
+        "train-documents-are-labels",
+    } <= codes(small(), "note")
     levels = [finding.level for finding in found]
     assert levels == sorted(levels, key=["error", "warning", "note"].index)
     assert "1 of 4 train documents have no label" in {finding.message for finding in found}
@@ -233,20 +284,50 @@ def test_no_test_side_is_noted() -> None:
 @pytest.mark.parametrize(
     ("code", "spoil"),
     [
-        ("duplicate-ids", lambda data: with_train(data, documents=replace(data.train.documents, uids=["1", "2", "3", "1"]))),
+        (
+            "duplicate-ids",
+            lambda data: with_train(data, documents=replace(data.train.documents, uids=["1", "2", "3", "1"])),
+        ),
         ("duplicate-ids", lambda data: replace(data, labels=replace(data.labels, uids=["1", "2", "3", "1"]))),
         ("targets-not-binary", lambda data: with_train(data, targets=data.train.targets * 2)),
-        ("targets-unsorted", lambda data: with_train(data, targets=csr_array((np.ones(2, np.float32), [1, 0], [0, 2, 2, 2, 2]), shape=(4, 4)))),
-        ("targets-unsorted", lambda data: with_train(data, targets=csr_array((np.ones(2, np.float32), [1, 1], [0, 2, 2, 2, 2]), shape=(4, 4)))),
+        (
+            "targets-unsorted",
+            lambda data: with_train(
+                data, targets=csr_array((np.ones(2, np.float32), [1, 0], [0, 2, 2, 2, 2]), shape=(4, 4))
+            ),
+        ),
+        (
+            "targets-unsorted",
+            lambda data: with_train(
+                data, targets=csr_array((np.ones(2, np.float32), [1, 1], [0, 2, 2, 2, 2]), shape=(4, 4))
+            ),
+        ),
         ("masked-out-of-range", lambda data: with_train(data, masked=np.array([[0, 4]], dtype=np.int64))),
         ("masked-out-of-range", lambda data: with_train(data, masked=np.array([[4, 0]], dtype=np.int64))),
         ("masked-out-of-range", lambda data: with_train(data, masked=np.array([[0, -1]], dtype=np.int64))),
-        ("graph-shape", lambda data: replace(data, graphs={"g": Graph("g", label_label=csr_array((3, 3), dtype=np.float32))})),
-        ("graph-not-finite", lambda data: replace(data, graphs={"g": Graph("g", documents=csr_array(np.full((4, 1), np.nan)))})),
+        (
+            "graph-shape",
+            lambda data: replace(data, graphs={"g": Graph("g", label_label=csr_array((3, 3), dtype=np.float32))}),
+        ),
+        (
+            "graph-not-finite",
+            lambda data: replace(data, graphs={"g": Graph("g", documents=csr_array(np.full((4, 1), np.nan)))}),
+        ),
         ("train-without-labels", lambda data: with_train(data, targets=csr_array((4, 4), dtype=np.float32))),
-        ("train-without-text", lambda data: with_train(data, documents=Items(["1", "2", "3", "4"], {"title": [" "] * 4}))),
-        ("train-empty", lambda data: replace(data, train=Split(Items([], {"title": []}), csr_array((0, 4), dtype=np.float32)))),
-        ("no-labels", lambda _: Dataset("d", Items([]), Split(Items(["1"], {"title": ["x"]}), csr_array((1, 0), dtype=np.float32)))),
+        (
+            "train-without-text",
+            lambda data: with_train(data, documents=Items(["1", "2", "3", "4"], {"title": [" "] * 4})),
+        ),
+        (
+            "train-empty",
+            lambda data: replace(data, train=Split(Items([], {"title": []}), csr_array((0, 4), dtype=np.float32))),
+        ),
+        (
+            "no-labels",
+            lambda _: Dataset(
+                "d", Items([]), Split(Items(["1"], {"title": ["x"]}), csr_array((1, 0), dtype=np.float32))
+            ),
+        ),
     ],
 )
 def test_errors(code: str, spoil: Any) -> None:
@@ -255,8 +336,13 @@ def test_errors(code: str, spoil: Any) -> None:
 
 
 def test_an_empty_graph_is_a_warning() -> None:
-    assert "graph-empty" in codes(replace(small(), graphs={"g": Graph("g", documents=csr_array((4, 1), dtype=np.float32))}), "warning")
+    assert "graph-empty" in codes(
+        replace(small(), graphs={"g": Graph("g", documents=csr_array((4, 1), dtype=np.float32))}), "warning"
+    )
 
 
 def test_a_finding_reads_well() -> None:
-    assert str(Finding("warning", "some-code", "what is wrong", "what to do")) == "warning: what is wrong [some-code]\n  hint: what to do"
+    assert (
+        str(Finding("warning", "some-code", "what is wrong", "what to do"))
+        == "warning: what is wrong [some-code]\n  hint: what to do"
+    )

@@ -37,15 +37,23 @@ def put(folder: Path, files: dict[str, Any]) -> Path:
         if not isinstance(content, str | bytes | list):
             save_npz(path, content)
             continue
-        raw = content if isinstance(content, bytes) else (content if isinstance(content, str) else lines(content)).encode()
-        path.write_bytes(gzip.compress(raw, mtime=0) if name.endswith(".gz") and not isinstance(content, bytes) else raw)
+        raw = (
+            content
+            if isinstance(content, bytes)
+            else (content if isinstance(content, str) else lines(content)).encode()
+        )
+        path.write_bytes(
+            gzip.compress(raw, mtime=0) if name.endswith(".gz") and not isinstance(content, bytes) else raw
+        )
     return folder
 
 
 def planted(folder: Path, **changes: Any) -> Path:
     """The small data set; keyword ``trn``, ``tst`` or ``lbl`` replaces a file."""
     sides = {"trn": TRAIN, "tst": TEST, "lbl": LABELS, **changes}
-    return put(folder, {**{f"{side}.json.gz": content for side, content in sides.items() if content is not None}, **EMPTY})
+    return put(
+        folder, {**{f"{side}.json.gz": content for side, content in sides.items() if content is not None}, **EMPTY}
+    )
 
 
 def fails(folder: Path, *, test: bool = True) -> str:
@@ -83,7 +91,9 @@ def test_all_of_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".json", ".jsonl", ".jsonl.gz"])
 def test_other_suffixes(tmp_path: Path, suffix: str) -> None:
-    check_planted(read_lf(put(tmp_path, {f"trn{suffix}": TRAIN, f"lbl{suffix}": LABELS, f"tst{suffix}": TEST, **EMPTY})))
+    check_planted(
+        read_lf(put(tmp_path, {f"trn{suffix}": TRAIN, f"lbl{suffix}": LABELS, f"tst{suffix}": TEST, **EMPTY}))
+    )
 
 
 def test_white_space_line_ends_and_blank_lines_at_the_end(tmp_path: Path) -> None:
@@ -150,7 +160,10 @@ def leaky(folder: Path) -> Path:
     ]
     wide = csr_array(np.arange(15, dtype=np.float32).reshape(3, 5))
     planted(folder)
-    put(folder / "graphs" / "g", {"anchors.json.gz": anchors, "trn.npz": wide, "lbl.npz": wide, "oracle_tst.npz": wide[:2]})
+    put(
+        folder / "graphs" / "g",
+        {"anchors.json.gz": anchors, "trn.npz": wide, "lbl.npz": wide, "oracle_tst.npz": wide[:2]},
+    )
     return folder
 
 
@@ -201,7 +214,12 @@ def test_the_oracle_is_read_only_on_purpose(tmp_path: Path) -> None:
 
 
 def test_training_documents_without_text_go_from_everywhere(tmp_path: Path) -> None:
-    train = [{"uid": "x", "title": " \t", "target_ind": [0]}, TRAIN[0], {"uid": "y", "title": "", "content": "", "target_ind": [1]}, TRAIN[1]]
+    train = [
+        {"uid": "x", "title": " \t", "target_ind": [0]},
+        TRAIN[0],
+        {"uid": "y", "title": "", "content": "", "target_ind": [1]},
+        TRAIN[1],
+    ]
     folder = planted(tmp_path, trn=train)
     put(folder, {"filter_labels_trn.txt": "0 0\n1 2\n3 1\n"})
     put(folder / "graphs" / "g", {"anchors.json": [{"uid": "p"}], "trn.npz": matrix([1], [2], [3], [4])})
@@ -216,7 +234,9 @@ def test_training_documents_without_text_go_from_everywhere(tmp_path: Path) -> N
 
 
 def test_no_document_with_text_is_an_error(tmp_path: Path) -> None:
-    assert "none of the 1 training documents" in fails(planted(tmp_path, trn=[{"uid": "x", "title": "", "target_ind": [0]}]))
+    assert "none of the 1 training documents" in fails(
+        planted(tmp_path, trn=[{"uid": "x", "title": "", "target_ind": [0]}])
+    )
 
 
 def test_repeated_labels_are_merged(tmp_path: Path) -> None:
@@ -242,18 +262,27 @@ def test_pairs_of_equal_titles_where_there_is_no_filter_file(tmp_path: Path) -> 
         {"uid": "b", "title": "\u212aanga", "target_ind": []},
         {"uid": "c", "title": "x", "target_ind": []},
     ]
-    labels = [{"uid": "l", "title": "a cat"}, {"uid": "m", "title": "kanga"}, {"uid": "n", "title": "A CAT"}, {"uid": "o", "title": ""}]
+    labels = [
+        {"uid": "l", "title": "a cat"},
+        {"uid": "m", "title": "kanga"},
+        {"uid": "n", "title": "A CAT"},
+        {"uid": "o", "title": ""},
+    ]
     folder = planted(tmp_path, trn=train, lbl=labels)
     (folder / "filter_labels_trn.txt").unlink()
     data = read_lf(folder)
     assert data.train.masked.tolist() == [[0, 0], [0, 2], [1, 1]]
     assert data.need_test().masked.tolist() == []
-    assert list(data.repairs.items()) == [("pairs masked because document and label have the same title (there is no filter_labels_trn.txt)", 3)]
+    assert list(data.repairs.items()) == [
+        ("pairs masked because document and label have the same title (there is no filter_labels_trn.txt)", 3)
+    ]
 
 
 def test_an_equal_title_that_the_truth_names_is_a_right_answer(tmp_path: Path) -> None:
     train = [{"uid": "a", "title": "Bees", "target_ind": [0]}, {"uid": "b", "title": "bees", "target_ind": [1]}]
-    folder = planted(tmp_path, trn=train, lbl=[{"uid": "l", "title": "bees"}, {"uid": "m", "title": "x"}, {"uid": "n", "title": "y"}])
+    folder = planted(
+        tmp_path, trn=train, lbl=[{"uid": "l", "title": "bees"}, {"uid": "m", "title": "x"}, {"uid": "n", "title": "y"}]
+    )
     (folder / "filter_labels_trn.txt").unlink()
     data = read_lf(folder)
     assert data.train.masked.tolist() == [[1, 0]]
@@ -261,7 +290,10 @@ def test_an_equal_title_that_the_truth_names_is_a_right_answer(tmp_path: Path) -
 
 
 def test_fields_that_are_not_text_are_left_out(tmp_path: Path) -> None:
-    train = [{"uid": "a", "title": "one", "target_ind": [], "year": 1999}, {"uid": "b", "title": "two", "target_ind": [], "year": 2000, "tags": ["x"]}]
+    train = [
+        {"uid": "a", "title": "one", "target_ind": [], "year": 1999},
+        {"uid": "b", "title": "two", "target_ind": [], "year": 2000, "tags": ["x"]},
+    ]
     data = read_lf(planted(tmp_path, trn=train))
     assert data.train.documents.fields == {"title": ["one", "two"]}
     assert data.repairs == {
@@ -301,9 +333,18 @@ DEEP = "[" * 100_000
         ('{"uid": "z", "title": "two", "target_ind": [true]}', "target_ind holds True"),
         ('{"uid": "z", "title": "two", "target_ind": [0, 3]}', "label 3 is outside 0..2"),
         ('{"uid": "z", "title": "two", "target_ind": [-1]}', "label -1 is outside 0..2"),
-        ('{"uid": "z", "title": "two", "target_ind": [0, 99999999999999999999]}', "label 99999999999999999999 is outside 0..2"),
-        ('{"uid": "z", "title": "two", "target_ind": [0, 1], "target_rel": [1.0]}', "target_rel has 1 entries, expected a list of 2"),
-        ('{"uid": "z", "title": "two", "target_ind": [0], "target_rel": 1.0}', "target_rel is 1.0, expected a list of 1"),
+        (
+            '{"uid": "z", "title": "two", "target_ind": [0, 99999999999999999999]}',
+            "label 99999999999999999999 is outside 0..2",
+        ),
+        (
+            '{"uid": "z", "title": "two", "target_ind": [0, 1], "target_rel": [1.0]}',
+            "target_rel has 1 entries, expected a list of 2",
+        ),
+        (
+            '{"uid": "z", "title": "two", "target_ind": [0], "target_rel": 1.0}',
+            "target_rel is 1.0, expected a list of 1",
+        ),
         ('{"uid": "z", "title": "two", "target_ind": [0, 1], "target_rel": [1.0, NaN]}', "target_rel holds nan"),
         ('{"uid": "z", "title": "two", "target_ind": [0], "target_rel": [Infinity]}', "target_rel holds inf"),
         ('{"uid": "z", "title": "two", "target_ind": [0], "target_rel": ["1"]}', "target_rel holds '1'"),
@@ -337,7 +378,10 @@ def test_duplicate_labels_are_named(tmp_path: Path) -> None:
 
 
 def test_a_field_that_is_text_only_sometimes(tmp_path: Path) -> None:
-    later = [{"uid": "a", "title": "one", "target_ind": [], "year": 1999}, {"uid": "b", "title": "two", "target_ind": [], "year": "2000"}]
+    later = [
+        {"uid": "a", "title": "one", "target_ind": [], "year": 1999},
+        {"uid": "b", "title": "two", "target_ind": [], "year": "2000"},
+    ]
     assert "line 1: field 'year' is not a text here" in fails(planted(tmp_path, trn=later))
     assert "line 2: year is 1999, expected a string" in fails(planted(tmp_path, trn=later[::-1]))
 
@@ -379,16 +423,28 @@ GOOD = matrix([1, 0], [0, 1], [0, 0])
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"anchors.json": POINTS, "trn.npz": GOOD[:2]}, "trn.npz: is 2 x 2, expected 3 x 2 (training documents x anchors)"),
+        (
+            {"anchors.json": POINTS, "trn.npz": GOOD[:2]},
+            "trn.npz: is 2 x 2, expected 3 x 2 (training documents x anchors)",
+        ),
         ({"anchors.json": POINTS[:1], "lbl.npz": GOOD}, "lbl.npz: is 3 x 2, expected 3 x 1 (labels x anchors)"),
         ({"lbl_lbl.npz": GOOD}, "lbl_lbl.npz: is 3 x 2, expected 3 x 3 (labels x labels)"),
         ({"anchors.json": POINTS, "trn.npz": GOOD * np.float32("nan")}, "trn.npz: row 0, column 0 (from 0) holds nan"),
-        ({"anchors.json": POINTS, "trn.npz": matrix([1, 0], [0, -2], [0, 0])}, "trn.npz: row 1, column 1 (from 0) holds -2.0, expected weights"),
-        ({"anchors.json": POINTS, "trn.npz": GOOD.astype(np.float64) * 1e300}, "trn.npz: row 0, column 0 (from 0) holds inf"),
+        (
+            {"anchors.json": POINTS, "trn.npz": matrix([1, 0], [0, -2], [0, 0])},
+            "trn.npz: row 1, column 1 (from 0) holds -2.0, expected weights",
+        ),
+        (
+            {"anchors.json": POINTS, "trn.npz": GOOD.astype(np.float64) * 1e300},
+            "trn.npz: row 0, column 0 (from 0) holds inf",
+        ),
         ({"anchors.json": POINTS, "trn.npz": b"garbage"}, "trn.npz: cannot be read as .npz"),
         ({"anchors.json": POINTS}, "g: the graph has no edges"),
         ({"lbl_lbl.npz": matrix([0, 0, 0], [0, 0, 0], [0, 0, 0]), "meta.json": "{"}, "meta.json: not valid JSON"),
-        ({"anchors.json": [*POINTS, POINTS[0]], "trn.npz": GOOD}, "anchors.json, line 3: uid 'p' stands on line 1 already"),
+        (
+            {"anchors.json": [*POINTS, POINTS[0]], "trn.npz": GOOD},
+            "anchors.json, line 3: uid 'p' stands on line 1 already",
+        ),
     ],
 )
 def test_broken_graphs(tmp_path: Path, files: dict[str, Any], message: str) -> None:

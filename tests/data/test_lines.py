@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longtail.data import lines as lines_module
-from longtail.data.lines import BLOCK, byte_blocks, line_blocks, new_folder, open_text_lines, read_raw_texts, write_lines
+from longtail.data.lines import (
+    BLOCK,
+    byte_blocks,
+    line_blocks,
+    new_folder,
+    open_text_lines,
+    read_raw_texts,
+    write_lines,
+)
 from longtail.errors import DataError, RunError
 
 
@@ -20,7 +28,11 @@ def put(path: Path, content: bytes) -> Path:
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\r"), max_size=9)), st.integers(1, 12), st.booleans())
+@given(
+    st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\r"), max_size=9)),
+    st.integers(1, 12),
+    st.booleans(),
+)
 def test_lines_do_not_depend_on_blocks(texts: list[str], block: int, end: bool) -> None:
     """Oracle: split at line feeds, whatever else Unicode calls a line end."""
     content = "\n".join(texts).encode() + (b"\n" if end and texts else b"")
@@ -31,7 +43,9 @@ def test_lines_do_not_depend_on_blocks(texts: list[str], block: int, end: bool) 
 
         with tempfile.TemporaryDirectory() as home:
             path = put(Path(home) / "x.txt", content)
-            assert list(open_text_lines(path)) == [line.removeprefix("\ufeff") if number == 0 else line for number, line in enumerate(wanted)]
+            assert list(open_text_lines(path)) == [
+                line.removeprefix("\ufeff") if number == 0 else line for number, line in enumerate(wanted)
+            ]
             numbered = [(first + place, line) for first, found in line_blocks(path) for place, line in enumerate(found)]
             assert [number for number, _ in numbered] == list(range(1, len(wanted) + 1))
             assert all(data.endswith(b"\n") for _, data in list(byte_blocks(path))[:-1])

@@ -47,7 +47,16 @@ def fails(folder: Path) -> str:
 
 @pytest.mark.claim("F6")
 def test_sparse_vectors(tmp_path: Path) -> None:
-    put(tmp_path, trn_X__npz=X, trn_Y__npz=Y, tst_X__npz=X[:1], tst_Y__npz=csc_array(Y[:1]), lbl_X__npz=X, Y__txt="cat\ndog\n", trn_X__txt="one\n\n")
+    put(
+        tmp_path,
+        trn_X__npz=X,
+        trn_Y__npz=Y,
+        tst_X__npz=X[:1],
+        tst_Y__npz=csc_array(Y[:1]),
+        lbl_X__npz=X,
+        Y__txt="cat\ndog\n",
+        trn_X__txt="one\n\n",
+    )
     assert recognise(tmp_path) == "npz"
     data = read(tmp_path)
     train: Any = data.train.documents.vectors
@@ -81,10 +90,15 @@ def test_rows_without_vector_or_text_are_dropped_from_training_only(tmp_path: Pa
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8])
 def test_targets_are_made_ones_and_counted(tmp_path: Path, dtype: type) -> None:
-    doubled = csr_array((np.array([3.0, 1, 1, -1], dtype=dtype), np.array([1, 1, 0, 1]), np.array([0, 2, 4])), shape=(2, 2))
+    doubled = csr_array(
+        (np.array([3.0, 1, 1, -1], dtype=dtype), np.array([1, 1, 0, 1]), np.array([0, 2, 4])), shape=(2, 2)
+    )
     data = read(put(tmp_path, trn_X__npz=X, trn_Y__npz=doubled))
     assert data.train.targets.toarray().tolist() == [[0, 1], [1, 0]]
-    assert data.repairs == {"labels with a relevance of zero or less, dropped": 1, "labels given twice to one document, merged": 1}
+    assert data.repairs == {
+        "labels with a relevance of zero or less, dropped": 1,
+        "labels given twice to one document, merged": 1,
+    }
 
 
 @pytest.mark.parametrize(
@@ -125,7 +139,13 @@ class Bomb:
 
 
 def npz(path: Path, **pieces: Any) -> Path:
-    base = {"format": np.array(b"csr"), "shape": np.array([2, 2]), "data": np.ones(2), "indices": np.array([0, 1]), "indptr": np.array([0, 1, 2])}
+    base = {
+        "format": np.array(b"csr"),
+        "shape": np.array([2, 2]),
+        "data": np.ones(2),
+        "indices": np.array([0, 1]),
+        "indptr": np.array([0, 1, 2]),
+    }
     np.savez(path, **{name: piece for name, piece in {**base, **pieces}.items() if piece is not None})
     return path
 
@@ -151,7 +171,15 @@ def npz(path: Path, **pieces: Any) -> Path:
         ({"format": np.array("csc"), "indices": np.array([0, 2])}, "column numbers"),
         ({"format": np.array("coo"), "row": np.array([0, 2]), "col": np.array([0, 1])}, "not a usable sparse matrix"),
         ({"format": np.array("coo"), "row": np.array([0]), "col": np.array([0, 1])}, "not a usable sparse matrix"),
-        ({"format": np.array("coo"), "row": np.array([0, 1]), "col": np.array([0, 1]), "shape": np.array([2**60, 2])}, "not a usable sparse matrix"),
+        (
+            {
+                "format": np.array("coo"),
+                "row": np.array([0, 1]),
+                "col": np.array([0, 1]),
+                "shape": np.array([2**60, 2]),
+            },
+            "not a usable sparse matrix",
+        ),
         ({"data": np.array([Bomb(), Bomb()], dtype=object)}, "cannot be read as .npz (Object arrays"),
     ],
 )
@@ -185,7 +213,12 @@ def test_files_that_are_not_sparse(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int64])
 def test_duplicates_are_summed_and_rows_sorted(tmp_path: Path, dtype: type) -> None:
-    path = npz(tmp_path / "x.npz", data=np.array([1.0, 2.0, 4.0], dtype=dtype), indices=np.array([1, 0, 1]), indptr=np.array([0, 3, 3]))
+    path = npz(
+        tmp_path / "x.npz",
+        data=np.array([1.0, 2.0, 4.0], dtype=dtype),
+        indices=np.array([1, 0, 1]),
+        indptr=np.array([0, 3, 3]),
+    )
     loaded = load_csr(path)
     assert loaded.indices.tolist() == [0, 1]
     assert loaded.data.tolist() == [2.0, 5.0]

@@ -15,7 +15,12 @@ from longtail.data.protocols import warm_start, zero_shot
 from longtail.data.synthetic import SyntheticConfig, synthesise
 from longtail.errors import ConfigError, DataError
 
-DATA = synthesise(SyntheticConfig(documents=400, test_documents=200, labels=150, topics=10, missing_rate=0.1, share_documents_are_labels=0.2), 0).dataset
+DATA = synthesise(
+    SyntheticConfig(
+        documents=400, test_documents=200, labels=150, topics=10, missing_rate=0.1, share_documents_are_labels=0.2
+    ),
+    0,
+).dataset
 
 
 def pairs(targets: Any) -> set[tuple[int, int]]:
@@ -39,7 +44,10 @@ def test_half_of_the_labels_is_revealed_to_warm_training_only() -> None:
     for row, uid in enumerate(held.documents.uids):
         before = list(original.documents.uids).index(uid)
         truth = set(original.targets[[before]].indices.tolist())
-        hidden, revealed = set(held.targets[[row]].indices.tolist()), set(started.warm.train.targets[[n + row]].indices.tolist())
+        hidden, revealed = (
+            set(held.targets[[row]].indices.tolist()),
+            set(started.warm.train.targets[[n + row]].indices.tolist()),
+        )
         assert len(truth) >= 2
         assert len(revealed) == len(truth) // 2
         assert hidden == truth - revealed
@@ -49,7 +57,11 @@ def test_half_of_the_labels_is_revealed_to_warm_training_only() -> None:
         assert started.warm.train.documents.uids[n + row] == uid
         assert started.warm.train.documents.fields["title"][n + row] == original.documents.fields["title"][before]
     added = {(document - n, label) for document, label in started.warm.train.masked.tolist() if document >= n}
-    assert added == {(document, label) for document, label in held.masked.tolist() if started.warm.train.targets[n + document, label] == 0}
+    assert added == {
+        (document, label)
+        for document, label in held.masked.tolist()
+        if started.warm.train.targets[n + document, label] == 0
+    }
     assert len(held) == (np.diff(original.targets.indptr) >= 2).sum()
     np.testing.assert_array_equal(started.cold.need_test().targets.toarray(), held.targets.toarray())
     assert no_errors(started.warm)
@@ -57,7 +69,9 @@ def test_half_of_the_labels_is_revealed_to_warm_training_only() -> None:
 
 
 def test_masked_pairs_are_neither_revealed_nor_hidden() -> None:
-    data = Dataset.from_texts(["x"], [["a", "b", "c"]], test_texts=["y", "z"], test_labels=[["a", "b", "c"], ["a", "b"]])
+    data = Dataset.from_texts(
+        ["x"], [["a", "b", "c"]], test_texts=["y", "z"], test_labels=[["a", "b", "c"], ["a", "b"]]
+    )
     data = replace(data, test=replace(data.need_test(), masked=np.array([[0, 0], [1, 1]], dtype=np.int64)))
     held = warm_start(data, seed=0).warm.need_test()
     assert list(held.documents.uids) == ["test-0"]
@@ -86,7 +100,9 @@ def test_vectors_are_stacked(sparse: bool) -> None:
     values = np.arange(6, dtype=np.float32).reshape(3, 2)
     plain = Dataset.from_texts(["x"], [["a", "b"]], test_texts=["y", "z"], test_labels=[["a", "b"], ["a"]])
     train = replace(plain.train, documents=Items(["d"], vectors=csr_array(values[:1]) if sparse else values[:1]))
-    test = replace(plain.need_test(), documents=Items(["t", "u"], vectors=csr_array(values[1:]) if sparse else values[1:]))
+    test = replace(
+        plain.need_test(), documents=Items(["t", "u"], vectors=csr_array(values[1:]) if sparse else values[1:])
+    )
     vectors: Any = warm_start(replace(plain, train=train, test=test), 0).warm.train.documents.vectors
     np.testing.assert_array_equal(vectors.toarray() if sparse else vectors, values[:2])
 
@@ -112,9 +128,14 @@ def test_held_out_labels_are_gone_from_training() -> None:
     assert shot.unseen.train.targets.nnz == 0
     assert (np.diff(shot.train.train.targets.indptr) > 0).all()
     assert all(no_errors(data) for data in (shot.train, shot.generalised))
-    named = {(shot.train.train.documents.uids[row], shot.train.labels.uids[label]) for row, label in pairs(shot.train.train.targets)}
+    named = {
+        (shot.train.train.documents.uids[row], shot.train.labels.uids[label])
+        for row, label in pairs(shot.train.train.targets)
+    }
     assert named == {
-        (DATA.train.documents.uids[row], DATA.labels.uids[label]) for row, label in pairs(DATA.train.targets) if DATA.labels.uids[label] not in held
+        (DATA.train.documents.uids[row], DATA.labels.uids[label])
+        for row, label in pairs(DATA.train.targets)
+        if DATA.labels.uids[label] not in held
     }
 
 
@@ -122,20 +143,38 @@ def test_test_sides_hold_documents_with_a_held_out_label() -> None:
     shot = zero_shot(DATA, seed=3, share=0.2)
     held = set(shot.held_out.tolist())
     original = DATA.need_test()
-    expected = [uid for row, uid in enumerate(original.documents.uids) if held & set(original.targets[[row]].indices.tolist())]
+    expected = [
+        uid for row, uid in enumerate(original.documents.uids) if held & set(original.targets[[row]].indices.tolist())
+    ]
     for data in (shot.unseen, shot.generalised):
         assert list(data.need_test().documents.uids) == expected
-    unseen = {(shot.unseen.need_test().documents.uids[row], shot.unseen.labels.uids[label]) for row, label in pairs(shot.unseen.need_test().targets)}
-    assert unseen == {(original.documents.uids[row], DATA.labels.uids[label]) for row, label in pairs(original.targets) if label in held}
-    everything = {(shot.generalised.need_test().documents.uids[row], label) for row, label in pairs(shot.generalised.need_test().targets)}
-    assert everything == {(original.documents.uids[row], label) for row, label in pairs(original.targets) if original.documents.uids[row] in expected}
+    unseen = {
+        (shot.unseen.need_test().documents.uids[row], shot.unseen.labels.uids[label])
+        for row, label in pairs(shot.unseen.need_test().targets)
+    }
+    assert unseen == {
+        (original.documents.uids[row], DATA.labels.uids[label])
+        for row, label in pairs(original.targets)
+        if label in held
+    }
+    everything = {
+        (shot.generalised.need_test().documents.uids[row], label)
+        for row, label in pairs(shot.generalised.need_test().targets)
+    }
+    assert everything == {
+        (original.documents.uids[row], label)
+        for row, label in pairs(original.targets)
+        if original.documents.uids[row] in expected
+    }
 
 
 def test_edges_of_held_out_labels_are_kept_only_when_transductive() -> None:
     square = csr_array(np.ones((150, 150), dtype=np.float32))
     graphs = {
         "anchors": DATA.graphs["anchors"],
-        "near": replace(DATA.graphs["anchors"], name="near", documents=None, labels=None, anchors=None, label_label=square),
+        "near": replace(
+            DATA.graphs["anchors"], name="near", documents=None, labels=None, anchors=None, label_label=square
+        ),
     }
     data = replace(DATA, graphs=graphs)
     strict, loose = zero_shot(data, 3), zero_shot(data, 3, transductive_labels=True)
@@ -181,6 +220,8 @@ def test_settings_and_data_that_do_not_work() -> None:
     without = replace(DATA, labels=replace(DATA.labels, fields={"title": [""] * 150}))
     with pytest.raises(DataError, match="0 labels with text"):
         zero_shot(without, 0)
-    lonely = Dataset.from_texts([str(n) for n in range(20)], [[f"l{n}"] for n in range(20)], test_texts=["z"], test_labels=[[]])
+    lonely = Dataset.from_texts(
+        [str(n) for n in range(20)], [[f"l{n}"] for n in range(20)], test_texts=["z"], test_labels=[[]]
+    )
     with pytest.raises(DataError, match="0 test documents"):
         zero_shot(lonely, 0, share=0.5)

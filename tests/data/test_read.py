@@ -19,7 +19,9 @@ from longtail.errors import ConfigError, DataError
 
 def small() -> Dataset:
     labels = Items(["l0", "l1"], {"title": ["cat", "dog"]})
-    train = Split(Items(["a", "b"], {"title": ["one", "two"]}), csr_array(np.eye(2, dtype=np.float32)), np.array([[0, 1]]))
+    train = Split(
+        Items(["a", "b"], {"title": ["one", "two"]}), csr_array(np.eye(2, dtype=np.float32)), np.array([[0, 1]])
+    )
     test = Split(Items(["t"], {"title": ["three"]}), csr_array(np.array([[0, 1]], dtype=np.float32)))
     graph = Graph("g", Items(["p"], {"title": ["point"]}), csr_array(np.array([[1.0], [2.0]], dtype=np.float32)))
     return Dataset("small", labels, train, test, {"g": graph})
@@ -96,7 +98,9 @@ def altered() -> dict[str, Dataset]:
         "field name": with_documents(Items(["a", "b"], {"content": ["one", "two"]})),
         "further field": with_documents(Items(["a", "b"], {"title": ["one", "two"], "content": ["", ""]})),
         "vectors": with_documents(Items(["a", "b"], {"title": ["one", "two"]}, np.zeros((2, 1), dtype=np.float32))),
-        "sparse vectors": with_documents(Items(["a", "b"], {"title": ["one", "two"]}, csr_array((2, 1), dtype=np.float32))),
+        "sparse vectors": with_documents(
+            Items(["a", "b"], {"title": ["one", "two"]}, csr_array((2, 1), dtype=np.float32))
+        ),
         "targets": replace(data, train=replace(train, targets=csr_array(np.array([[1, 0], [1, 0]], dtype=np.float32)))),
         "masked": replace(data, train=replace(train, masked=np.array([[1, 1]]))),
         "graph name": replace(data, graphs={"h": replace(graph, name="h")}),

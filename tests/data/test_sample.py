@@ -1,4 +1,6 @@
-"""The embedded sample: its builder on a small planted dictionary, the files that ship, and their way out to the user."""
+"""The embedded sample: its builder on a small planted dictionary, the files that ship, and their way out to the
+user.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,19 @@ from longtail.errors import DataError, RunError
 
 BUILDER = Path(__file__).parents[2] / "scripts" / "build_sample.py"
 FILES = {
-    "LICENSE.wordnet", "README.txt", "trn.json.gz", "tst.json.gz", "lbl.json.gz", "filter_labels_trn.txt", "filter_labels_tst.txt",
-    *(f"graphs/{graph}/{file}" for graph in ("category", "lexical") for file in ("anchors.json.gz", "trn.npz", "lbl.npz", "meta.json")),
-}  # fmt: skip
+    "LICENSE.wordnet",
+    "README.txt",
+    "trn.json.gz",
+    "tst.json.gz",
+    "lbl.json.gz",
+    "filter_labels_trn.txt",
+    "filter_labels_tst.txt",
+    *(
+        f"graphs/{graph}/{file}"
+        for graph in ("category", "lexical")
+        for file in ("anchors.json.gz", "trn.npz", "lbl.npz", "meta.json")
+    ),
+}
 
 
 def load_builder() -> ModuleType:
@@ -70,17 +82,50 @@ ENTRIES = [
     Entry("thing", "n", TOPS, "", "that which is"),
     Entry("transport", "n", ACT, "", "moving things about"),
     Entry("rider", "n", PERSON, "", "one who rides", [("+", "ride")]),
-    Entry("vehicle", "n", ARTIFACT, "trn", "a conveyance that carries people", [("@", "thing"), ("~", "cycle"), ("!", "wheel")]),
-    Entry("cycle", "n", ARTIFACT, "trn", "a vehicle on wheels", [("@", "vehicle"), (";c", "bicycle"), (";c", "transport")], words=("cycle", "wheeled_cycle")),
-    Entry("bicycle", "n", ARTIFACT, "tst", "two wheels and pedals", [("@", "cycle"), ("+", "ride"), ("%p", "wheel")], examples='; "he rode it"; "so did she"'),
-    Entry("tricycle", "n", ARTIFACT, "trn", "a cycle for children: three wheels", [("@", "cycle")], examples=': "it never falls"'),
+    Entry(
+        "vehicle",
+        "n",
+        ARTIFACT,
+        "trn",
+        "a conveyance that carries people",
+        [("@", "thing"), ("~", "cycle"), ("!", "wheel")],
+    ),
+    Entry(
+        "cycle",
+        "n",
+        ARTIFACT,
+        "trn",
+        "a vehicle on wheels",
+        [("@", "vehicle"), (";c", "bicycle"), (";c", "transport")],
+        words=("cycle", "wheeled_cycle"),
+    ),
+    Entry(
+        "bicycle",
+        "n",
+        ARTIFACT,
+        "tst",
+        "two wheels and pedals",
+        [("@", "cycle"), ("+", "ride"), ("%p", "wheel")],
+        examples='; "he rode it"; "so did she"',
+    ),
+    Entry(
+        "tricycle",
+        "n",
+        ARTIFACT,
+        "trn",
+        "a cycle for children: three wheels",
+        [("@", "cycle")],
+        examples=': "it never falls"',
+    ),
     Entry("wheel", "n", ARTIFACT, "trn", "a ring that turns", [("@", "thing"), ("#p", "bicycle"), ("!", "vehicle")]),
     # the words of a test document under another number
     Entry("twin", "n", ARTIFACT, "trn", "Two  wheels and pedals", [("@", "vehicle"), ("+", "ride")]),
     Entry("rarity", "n", ARTIFACT, "", "seldom seen"),
     Entry("orphan", "n", ARTIFACT, "tst", "its only label has no training document", [("@", "rarity")]),
     Entry("screen", "n", ARTIFACT, "trn", "the front of a set", [("@", "television")]),
-    Entry("television", "n", ARTIFACT, "trn", "shows moving pictures", [("@", "thing")], words=("boob_tube", "television")),
+    Entry(
+        "television", "n", ARTIFACT, "trn", "shows moving pictures", [("@", "thing")], words=("boob_tube", "television")
+    ),
     Entry("slur", "n", ARTIFACT, "trn", "an offensive term for a vehicle", [("@", "vehicle")]),
     Entry("coarse", "n", ARTIFACT, "trn", "a thing without a clean word", [("@", "vehicle")], words=("dog_turd",)),
     Entry("named", "n", ARTIFACT, "trn", "one famous vehicle", [("@i", "vehicle")]),
@@ -90,7 +135,15 @@ ENTRIES = [
     Entry("feline", "n", ANIMAL, "trn", "lithe and furry"),
     Entry("cat", "n", ANIMAL, "trn", "a feline that lives with people", [("@", "feline"), ("#m", "Felis")]),
     Entry("go", "v", MOTION, "trn", "change place"),
-    Entry("ride", "v", MOTION, "trn", "be carried", [("@", "go"), ("$", "drive"), ("+", "bicycle"), ("+", "rider"), ("+", "twin")], frames=(8, 2)),
+    Entry(
+        "ride",
+        "v",
+        MOTION,
+        "trn",
+        "be carried",
+        [("@", "go"), ("$", "drive"), ("+", "bicycle"), ("+", "rider"), ("+", "twin")],
+        frames=(8, 2),
+    ),
     Entry("drive", "v", MOTION, "tst", "carry and steer", [("@", "go"), ("$", "ride")], frames=(8,)),
     Entry("trot", "v", MOTION, "trn", "ride at a middle pace", [("@", "ride")]),
     # the only pair of this test document has been given away by its reverse
@@ -100,13 +153,21 @@ ENTRIES = [
     Entry("cyclic", "a", PERTAINYM, "", "of a cycle", [("\\", "cycle")], words=("cyclic(a)",)),
     Entry("feral", "s", ALL_ADJECTIVES, "", "wild", [("<", "go")]),
     Entry("swiftly", "r", ADVERB, "", "in little time"),
-]  # fmt: skip
+]
 
 TRAIN = {
-    "vehicle": {"thing"}, "cycle": {"vehicle", "thing"}, "tricycle": {"cycle", "vehicle"}, "wheel": {"thing", "bicycle"},
-    "screen": {"television", "thing"}, "television": {"thing"}, "cat": {"feline"}, "ride": {"go", "drive"}, "trot": {"ride", "go"},
-    "lead": {"follow"}, "guide": {"lead"},
-}  # fmt: skip
+    "vehicle": {"thing"},
+    "cycle": {"vehicle", "thing"},
+    "tricycle": {"cycle", "vehicle"},
+    "wheel": {"thing", "bicycle"},
+    "screen": {"television", "thing"},
+    "television": {"thing"},
+    "cat": {"feline"},
+    "ride": {"go", "drive"},
+    "trot": {"ride", "go"},
+    "lead": {"follow"},
+    "guide": {"lead"},
+}
 TEST = {"bicycle": {"cycle", "vehicle"}, "drive": {"go"}}
 
 
@@ -129,7 +190,10 @@ def number_entries() -> dict[str, str]:
 OFFSETS = number_entries()
 POS = {entry.name: entry.pos for entry in ENTRIES}
 NAMES = {f"{OFFSETS[name]}-{'a' if pos == 's' else pos}": name for name, pos in POS.items()}
-LICENCE = "  1 This software and database is being provided to you  \n  2   \n  3 WordNet 3.0 Copyright 2006 by Princeton University.  All rights reserved.  \n"
+LICENCE = (
+    "  1 This software and database is being provided to you  \n  2   \n  3 WordNet 3.0 Copyright 2006 by "
+    "Princeton University.  All rights reserved.  \n"
+)
 
 
 def as_line(entry: Entry) -> str:
@@ -152,7 +216,9 @@ def dictionary(tmp_path: Path) -> Path:
     folder = tmp_path / "dict"
     folder.mkdir()
     for part, pos in (("noun", "n"), ("verb", "v"), ("adj", "as"), ("adv", "r")):
-        (folder / f"data.{part}").write_text(LICENCE + "".join(as_line(entry) for entry in ENTRIES if entry.pos in pos), encoding="utf-8")
+        (folder / f"data.{part}").write_text(
+            LICENCE + "".join(as_line(entry) for entry in ENTRIES if entry.pos in pos), encoding="utf-8"
+        )
     return folder
 
 
@@ -183,16 +249,24 @@ def files_in(folder: Path) -> dict[str, bytes]:
 
 def targets_by_name(folder: Path, side: str) -> dict[str, set[str]]:
     labels = [NAMES[label["uid"]] for label in rows(folder / "lbl.json.gz")]
-    return {NAMES[row["uid"]]: {labels[index] for index in row["target_ind"]} for row in rows(folder / f"{side}.json.gz")}
+    return {
+        NAMES[row["uid"]]: {labels[index] for index in row["target_ind"]} for row in rows(folder / f"{side}.json.gz")
+    }
 
 
 def pairs(path: Path) -> list[tuple[int, int]]:
-    return [(int(row), int(label)) for row, label in (line.split() for line in path.read_text(encoding="utf-8").splitlines())]
+    return [
+        (int(row), int(label))
+        for row, label in (line.split() for line in path.read_text(encoding="utf-8").splitlines())
+    ]
 
 
 def masked_by_name(folder: Path, side: str) -> set[tuple[str, str]]:
     labels, documents = rows(folder / "lbl.json.gz"), rows(folder / f"{side}.json.gz")
-    return {(NAMES[documents[row]["uid"]], NAMES[labels[label]["uid"]]) for row, label in pairs(folder / f"filter_labels_{side}.txt")}
+    return {
+        (NAMES[documents[row]["uid"]], NAMES[labels[label]["uid"]])
+        for row, label in pairs(folder / f"filter_labels_{side}.txt")
+    }
 
 
 def edges_by_name(folder: Path, graph: str, side: str) -> dict[str, set[str]]:
@@ -213,7 +287,12 @@ def test_two_builds_give_the_same_bytes(dictionary: Path, tmp_path: Path) -> Non
     for seed in ("1", "2"):  # the order of sets depends on it; bytes must not
         out = tmp_path / f"out{seed}"
         environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(BUILDER.parents[1] / "src")}
-        subprocess.run([sys.executable, BUILDER, "--dict", dictionary, "--out", out], check=True, env=environment, capture_output=True)
+        subprocess.run(
+            [sys.executable, BUILDER, "--dict", dictionary, "--out", out],
+            check=True,
+            env=environment,
+            capture_output=True,
+        )
         results.append(files_in(out))
     assert set(results[0]) == FILES
     assert results[0] == results[1]
@@ -264,7 +343,12 @@ def test_masks_hold_self_pairs_and_pairs_given_away(built: Path) -> None:
 
 def test_lexical_graph_runs_both_ways_and_knows_no_test_document(built: Path) -> None:
     # ride also points to bicycle, a test document, and to twin, which has its words
-    assert edges_by_name(built, "lexical", "trn") == {"vehicle": {"wheel"}, "wheel": {"vehicle"}, "cycle": {"cyclic"}, "ride": {"rider"}}
+    assert edges_by_name(built, "lexical", "trn") == {
+        "vehicle": {"wheel"},
+        "wheel": {"vehicle"},
+        "cycle": {"cyclic"},
+        "ride": {"rider"},
+    }
     labels = {"vehicle": {"wheel"}, "cycle": {"cyclic"}, "ride": {"rider"}, "go": {"feral"}, "bicycle": {"ride"}}
     assert edges_by_name(built, "lexical", "lbl") == labels
     titles = {NAMES[anchor["uid"]]: anchor["title"] for anchor in rows(built / "graphs/lexical/anchors.json.gz")}
@@ -275,7 +359,10 @@ def test_lexical_graph_runs_both_ways_and_knows_no_test_document(built: Path) ->
 def test_category_graph_holds_file_domain_and_frames(built: Path) -> None:
     edges = edges_by_name(built, "category", "trn")
     assert set(edges) == set(TRAIN)
-    assert edges["cycle"] == {"lex::noun.artifact", f"domain::{OFFSETS['transport']}-n"}  # not its other domain, a test document
+    assert edges["cycle"] == {
+        "lex::noun.artifact",
+        f"domain::{OFFSETS['transport']}-n",
+    }  # not its other domain, a test document
     assert edges["ride"] == {"lex::verb.motion", "frame::2", "frame::8"}
     assert edges["cat"] == {"lex::noun.animal"}
     assert edges_by_name(built, "category", "lbl")["thing"] == {"lex::noun.Tops"}
@@ -288,7 +375,10 @@ def test_meta_counts_the_edges(built: Path) -> None:
 
 
 def test_licence_is_the_one_of_the_dictionary(built: Path) -> None:
-    notice = "This software and database is being provided to you\n\nWordNet 3.0 Copyright 2006 by Princeton University.  All rights reserved.\n"
+    notice = (
+        "This software and database is being provided to you\n\nWordNet 3.0 Copyright 2006 by Princeton "
+        "University.  All rights reserved.\n"
+    )
     assert (built / "LICENSE.wordnet").read_text(encoding="utf-8") == notice
 
 
@@ -304,7 +394,9 @@ def test_an_is_a_cycle_does_no_harm(dictionary: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("part", ["noun", "verb", "adj", "adv"])
-def test_a_missing_file_says_how_to_get_it(dictionary: Path, tmp_path: Path, part: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_file_says_how_to_get_it(
+    dictionary: Path, tmp_path: Path, part: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     (dictionary / f"data.{part}").unlink()
     assert run_builder(dictionary, tmp_path / "out") == 2
     said = capsys.readouterr().err
@@ -323,7 +415,9 @@ def test_a_missing_file_says_how_to_get_it(dictionary: Path, tmp_path: Path, par
         "00000001 77 n 01 word 0 000 | a file that does not exist",
     ],
 )
-def test_a_broken_line_is_named(dictionary: Path, tmp_path: Path, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broken_line_is_named(
+    dictionary: Path, tmp_path: Path, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = dictionary / "data.noun"
     path.write_text(LICENCE + line + "\n", encoding="utf-8")
     assert run_builder(dictionary, tmp_path / "out") == 2
@@ -331,20 +425,26 @@ def test_a_broken_line_is_named(dictionary: Path, tmp_path: Path, line: str, cap
     assert not (tmp_path / "out").exists()
 
 
-def test_bytes_that_are_no_text_are_an_error(dictionary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bytes_that_are_no_text_are_an_error(
+    dictionary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (dictionary / "data.adv").write_bytes(b"\xff\xfe")
     assert run_builder(dictionary, tmp_path / "out") == 2
     assert "data.adv: cannot be read" in capsys.readouterr().err
 
 
-def test_nothing_is_built_without_the_licence(dictionary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_built_without_the_licence(
+    dictionary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = dictionary / "data.noun"
     path.write_text(path.read_text(encoding="utf-8").removeprefix(LICENCE), encoding="utf-8")
     assert run_builder(dictionary, tmp_path / "out") == 2
     assert "licence notice" in capsys.readouterr().err
 
 
-def test_a_dictionary_without_documents_is_an_error(dictionary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dictionary_without_documents_is_an_error(
+    dictionary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for path in dictionary.iterdir():
         path.write_text(LICENCE, encoding="utf-8")
     assert run_builder(dictionary, tmp_path / "out") == 2
@@ -389,8 +489,15 @@ def test_shipped_licence_is_the_real_one() -> None:
 
 def test_shipped_counts_are_those_of_its_readme(shipped: Shipped) -> None:
     readme = (sample_folder() / "README.txt").read_text(encoding="utf-8")
-    said = {name: int(number) for name, number in re.findall(r"^(training documents|test documents|labels) +(\d+)$", readme, re.M)}
-    assert said == {"training documents": len(shipped.train), "test documents": len(shipped.test), "labels": len(shipped.labels)}
+    said = {
+        name: int(number)
+        for name, number in re.findall(r"^(training documents|test documents|labels) +(\d+)$", readme, re.M)
+    }
+    assert said == {
+        "training documents": len(shipped.train),
+        "test documents": len(shipped.test),
+        "labels": len(shipped.labels),
+    }
     assert len(shipped.train) > 10_000
     assert len(shipped.test) > 3_000
     assert len(shipped.labels) > 4_000
@@ -399,7 +506,9 @@ def test_shipped_counts_are_those_of_its_readme(shipped: Shipped) -> None:
 def test_shipped_documents_have_text_and_labels_in_range(shipped: Shipped) -> None:
     documents = shipped.train + shipped.test
     assert len({row["uid"] for row in documents}) == len(documents)
-    assert len({" ".join(row["title"].lower().split()) for row in documents}) == len(documents), "a definition occurs twice"
+    assert len({" ".join(row["title"].lower().split()) for row in documents}) == len(documents), (
+        "a definition occurs twice"
+    )
     for row in documents:
         assert row["title"].strip()
         assert row["target_ind"]
@@ -414,7 +523,9 @@ def test_shipped_labels_have_text_and_a_long_tail(shipped: Shipped) -> None:
         assert words
         assert dash
         assert definition
-    frequency = np.bincount([label for row in shipped.train for label in row["target_ind"]], minlength=len(shipped.labels))
+    frequency = np.bincount(
+        [label for row in shipped.train for label in row["target_ind"]], minlength=len(shipped.labels)
+    )
     assert frequency.min() >= 1
     assert frequency.mean() > 2
     assert np.mean(frequency < 5) > 0.5
@@ -424,8 +535,12 @@ def test_shipped_masks_and_split_leak_nothing(shipped: Shipped) -> None:
     number = {label["uid"]: index for index, label in enumerate(shipped.labels)}
     for side, documents in (("trn", shipped.train), ("tst", shipped.test)):
         masked = set(pairs(sample_folder() / f"filter_labels_{side}.txt"))
-        assert {(row, number[document["uid"]]) for row, document in enumerate(documents) if document["uid"] in number} <= masked
-        assert masked.isdisjoint((row, label) for row, document in enumerate(documents) for label in document["target_ind"])
+        assert {
+            (row, number[document["uid"]]) for row, document in enumerate(documents) if document["uid"] in number
+        } <= masked
+        assert masked.isdisjoint(
+            (row, label) for row, document in enumerate(documents) for label in document["target_ind"]
+        )
         assert {falls_on(document["uid"]) for document in documents} == {side}
     reverse = {(label, document) for document, label in shipped.named_pairs(shipped.train)}
     assert reverse.isdisjoint(shipped.named_pairs(shipped.test))

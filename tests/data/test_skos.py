@@ -1,4 +1,6 @@
-"""SKOS vocabularies: what becomes of names, languages, relations and deprecated concepts; and attaching one to documents."""
+"""SKOS vocabularies: what becomes of names, languages, relations and deprecated concepts; and attaching one to
+documents.
+"""
 
 from __future__ import annotations
 
@@ -99,9 +101,17 @@ def test_formats_agree(tmp_path: Path, vocabulary: Vocabulary, name: str, format
     ("name", "content", "words"),
     [
         ("voc.ttl", "", ["no skos:Concept"]),
-        ("voc.ttl", TURTLE + "x:p9 a skos:Concept ;;; nonsense", [f"line {TURTLE.count(chr(10)) + 1}", "not valid turtle"]),
+        (
+            "voc.ttl",
+            TURTLE + "x:p9 a skos:Concept ;;; nonsense",
+            [f"line {TURTLE.count(chr(10)) + 1}", "not valid turtle"],
+        ),
         ("voc.ttl", TURTLE.encode() + b'x:p9 skos:prefLabel "\xff" .', [f"line {TURTLE.count(chr(10)) + 1}", "UTF-8"]),
-        ("voc.rdf", '<?xml version="1.0"?>\n<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">\n<open', ["line 3", "RDF/XML"]),
+        (
+            "voc.rdf",
+            '<?xml version="1.0"?>\n<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">\n<open',
+            ["line 3", "RDF/XML"],
+        ),
         ("voc.nt", "<http://x/a> nonsense .\n", ["not valid nt"]),
         ("voc.ttl.gz", gzip.compress(TURTLE.encode(), mtime=0)[:-20], ["gzip"]),
         ("voc.ttl.gz", TURTLE, ["gzip"]),
@@ -165,7 +175,9 @@ def local(tmp_path: Path) -> Vocabulary:
     return read_skos(put(tmp_path / "voc.ttl", TURTLE), uid="local")
 
 
-def test_unknown_labels_are_an_error_that_shows_both_kinds_of_id(tmp_path: Path, documents: Dataset, vocabulary: Vocabulary) -> None:
+def test_unknown_labels_are_an_error_that_shows_both_kinds_of_id(
+    tmp_path: Path, documents: Dataset, vocabulary: Vocabulary
+) -> None:
     with pytest.raises(DataError, match=r"1 of 3 labels.*'zzz'.*'p1'"):
         attach_vocabulary(documents, *local(tmp_path))
     with pytest.raises(DataError, match=r"3 of 3 labels.*'p3', 'p1', 'zzz'.*example\.org"):

@@ -95,7 +95,10 @@ def test_what_32_bits_can_hold_is_read_exactly(value: float) -> None:
     assert np.float32(real_number(np.frombuffer(text.encode(), dtype=np.uint8), 0)[0]) == np.float32(value)
 
 
-ROW = st.tuples(st.lists(st.integers(0, 6), max_size=3), st.lists(st.tuples(st.integers(0, 8), st.floats(-9, 9, width=16)), max_size=4))
+ROW = st.tuples(
+    st.lists(st.integers(0, 6), max_size=3),
+    st.lists(st.tuples(st.integers(0, 8), st.floats(-9, 9, width=16)), max_size=4),
+)
 
 
 @settings(max_examples=50, deadline=None)
@@ -103,7 +106,9 @@ ROW = st.tuples(st.lists(st.integers(0, 6), max_size=3), st.lists(st.tuples(st.i
 def test_any_rows_in_any_blocks(rows: list[tuple[list[int], list[tuple[int, float]]]], block: int) -> None:
     """Oracle: a dense matrix filled in Python."""
     rows = [*rows, ([0], [(0, 1.0)])]
-    text = [f"{len(rows)} 9 7"] + [",".join(map(str, labels)) + " " + " ".join(f"{f}:{v}" for f, v in pairs) for labels, pairs in rows]
+    text = [f"{len(rows)} 9 7"] + [
+        ",".join(map(str, labels)) + " " + " ".join(f"{f}:{v}" for f, v in pairs) for labels, pairs in rows
+    ]
     features, targets = np.zeros((len(rows), 9)), np.zeros((len(rows), 7))
     for number, (labels, pairs) in enumerate(rows):
         targets[number, labels] = 1
@@ -187,7 +192,14 @@ def test_rows_are_written_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_folder_of_files(tmp_path: Path) -> None:
-    folder = folder_of(tmp_path, train="1 2 2\n0 1:1\n", test="2 2 2\n1 \n 0:1\n", Y="cat\ndog\n", Yf="2 2\n0:1\n\n", filter_labels_test="1 0\n")
+    folder = folder_of(
+        tmp_path,
+        train="1 2 2\n0 1:1\n",
+        test="2 2 2\n1 \n 0:1\n",
+        Y="cat\ndog\n",
+        Yf="2 2\n0:1\n\n",
+        filter_labels_test="1 0\n",
+    )
     data = read(folder)
     assert data.name == tmp_path.name
     assert data.labels.fields == {"title": ["cat", "dog"]}
@@ -198,7 +210,12 @@ def test_a_folder_of_files(tmp_path: Path) -> None:
     assert read(folder, test=False).test is None
 
 
-SPLIT = {"trn_X_Xf": "2 3\n0:1 2:0.5\n1:1 1:1\n", "trn_X_Y": "2 2\n1:1.0\n\n", "tst_X_Xf": "1 3\n\n", "tst_X_Y": "1 2\n0:1.0 1:1.0\n"}
+SPLIT = {
+    "trn_X_Xf": "2 3\n0:1 2:0.5\n1:1 1:1\n",
+    "trn_X_Y": "2 2\n1:1.0\n\n",
+    "tst_X_Xf": "1 3\n\n",
+    "tst_X_Y": "1 2\n0:1.0 1:1.0\n",
+}
 
 
 @pytest.mark.claim("F6")
@@ -218,7 +235,10 @@ def test_the_split_form(tmp_path: Path) -> None:
 def test_split_targets_are_mended(tmp_path: Path) -> None:
     data = read(folder_of(tmp_path, trn_X="one\n", trn_X_Y="1 4\n1:1 0:0 3:-1 1:1 2:0.5\n"))
     assert data.train.targets.toarray().tolist() == [[0, 1, 1, 0]]
-    assert data.repairs == {"labels with a relevance of zero or less, dropped": 2, "labels given twice to one document, merged": 1}
+    assert data.repairs == {
+        "labels with a relevance of zero or less, dropped": 2,
+        "labels given twice to one document, merged": 1,
+    }
 
 
 def test_raw_texts_that_are_not_utf8_are_mended_and_counted(tmp_path: Path) -> None:
@@ -255,7 +275,9 @@ def test_split_files_that_do_not_fit_together(tmp_path: Path, changes: dict[str,
 
 def test_missing_files(tmp_path: Path) -> None:
     assert "trn_X_Y.txt is missing" in fails(folder_of(tmp_path / "a", trn_X_Xf=SPLIT["trn_X_Xf"]))
-    assert "documents of 'trn' have neither vectors nor texts" in fails(folder_of(tmp_path / "b", trn_X_Y=SPLIT["trn_X_Y"]))
+    assert "documents of 'trn' have neither vectors nor texts" in fails(
+        folder_of(tmp_path / "b", trn_X_Y=SPLIT["trn_X_Y"])
+    )
     mixed = folder_of(tmp_path / "c", **SPLIT, tst_X="x\n")
     (mixed / "tst_X_Xf.txt").unlink()
     assert "features of different kinds" in fails(mixed)

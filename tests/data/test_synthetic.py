@@ -73,14 +73,18 @@ def test_a_knob_leaves_the_rest_of_the_world_alone() -> None:
     for changed in (world(noise_edges=0.9), world(missing_rate=0.0), world(label_text=0.0), world(graph_coverage=0.2)):
         assert changed.dataset.train.documents.fields == base.dataset.train.documents.fields
         np.testing.assert_array_equal(changed.complete_test.indices, base.complete_test.indices)
-    np.testing.assert_array_equal(world(text_informativeness=0.3).dataset.train.targets.indices, base.dataset.train.targets.indices)
+    np.testing.assert_array_equal(
+        world(text_informativeness=0.3).dataset.train.targets.indices, base.dataset.train.targets.indices
+    )
 
 
 # ---- frequency ----
 
 
 def test_true_frequency_is_zipf_and_clipped() -> None:
-    made = synthesise(replace(TINY, documents=20_000, labels=5_000, topics=100, test_documents=100, graph_coverage=0), 0)
+    made = synthesise(
+        replace(TINY, documents=20_000, labels=5_000, topics=100, test_documents=100, graph_coverage=0), 0
+    )
     counts = np.sort(frequency(made.complete_train))[::-1]
     assert counts[0] == 20_000 // 50
     assert counts[-1] >= 1
@@ -133,12 +137,16 @@ def test_recorded_pairs_are_true_and_every_training_document_keeps_one() -> None
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5, 0.8])
 def test_token_dropout_is_the_share_of_label_words_left_out(dropout: float) -> None:
-    assert own_words_said(world(token_dropout=dropout, share_documents_are_labels=0.0)) == pytest.approx(1 - dropout, abs=0.04)
+    assert own_words_said(world(token_dropout=dropout, share_documents_are_labels=0.0)) == pytest.approx(
+        1 - dropout, abs=0.04
+    )
 
 
 def test_informativeness_is_the_share_of_words_that_tell() -> None:
     def said(informativeness: float) -> float:
-        return own_words_said(world(token_dropout=0.0, text_informativeness=informativeness, share_documents_are_labels=0.0))
+        return own_words_said(
+            world(token_dropout=0.0, text_informativeness=informativeness, share_documents_are_labels=0.0)
+        )
 
     assert said(1.0) == 1
     assert said(0.5) == pytest.approx(0.5, abs=0.03)
@@ -188,7 +196,9 @@ def test_documents_that_are_labels_have_their_text_and_are_masked() -> None:
 
 @pytest.mark.parametrize(("independent", "low", "high"), [(False, 0.6, 1.0), (True, 0.0, 0.05)])
 def test_labels_of_a_document_are_of_one_family_unless_independent(independent: bool, low: float, high: float) -> None:
-    """Without noise the anchors of a label tell its family: those after the anchors of the topics, two for each family."""
+    """Without noise the anchors of a label tell its family: those after the anchors of the topics, two for each
+    family.
+    """
     made = world(noise_edges=0.0, graph_coverage=1.0, independent_labels=independent)
     edges: Any = made.dataset.graphs["anchors"].labels
     known = edges[:, ANCHORS_PER_GROUP * TINY.topics :].tocoo()
@@ -210,7 +220,10 @@ def test_multimodal_heads_are_the_most_frequent_labels_and_spread_over_topics() 
     columns = made.complete_train.tocsc()
     for head in made.multimodal:
         assert len(titles[head]) > 6
-        said = [len(titles[head] & texts[row]) / len(titles[head]) for row in columns.indices[columns.indptr[head] : columns.indptr[head + 1]]]
+        said = [
+            len(titles[head] & texts[row]) / len(titles[head])
+            for row in columns.indices[columns.indptr[head] : columns.indptr[head + 1]]
+        ]
         assert np.mean(said) == pytest.approx(1 / MODES, abs=0.1)  # each document knows one sense of the label
     assert len(world().multimodal) == 0
 

@@ -87,7 +87,10 @@ def test_parquet(tmp_path: Path, kind: str) -> None:
     import pyarrow.parquet as pq
 
     labels = {"list": [["b", "a"], None], "string": ["b;a", ""], "number": [12, None]}[kind]
-    pq.write_table(pa.table({"extra": [1.5, 2.5], "text": ["x", "1984"], "abstract": [None, "long"], "labels": labels}), tmp_path / "d.parquet")
+    pq.write_table(
+        pa.table({"extra": [1.5, 2.5], "text": ["x", "1984"], "abstract": [None, "long"], "labels": labels}),
+        tmp_path / "d.parquet",
+    )
     data = read_table(tmp_path / "d.parquet")
     assert data.train.documents.fields == {"title": ["x", "1984"], "abstract": ["", "long"]}
     assert [labels_of(data, row) for row in range(2)] == [["12"] if kind == "number" else ["a", "b"], []]
@@ -128,7 +131,10 @@ def test_columns_by_name(tmp_path: Path) -> None:
     assert list(data.train.documents.uids) == ["1", "2"]
     same = put(tmp_path / "e.csv", "Text,text,labels\na,b,x\n")
     assert read_table(same, text="Text,text").train.documents.fields == {"title": ["a"], "text": ["b"]}
-    assert read_table(path, text=["headline", "title"], labels="section").train.documents.fields == {"headline": ["a", "c"], "title": ["T", "U"]}
+    assert read_table(path, text=["headline", "title"], labels="section").train.documents.fields == {
+        "headline": ["a", "c"],
+        "title": ["T", "U"],
+    }
 
 
 def test_known_text_columns_all_become_fields(tmp_path: Path) -> None:
@@ -137,7 +143,9 @@ def test_known_text_columns_all_become_fields(tmp_path: Path) -> None:
 
 
 def test_the_only_other_column_is_the_text(tmp_path: Path) -> None:
-    assert read_table(put(tmp_path / "d.csv", "utterance,labels\nhello,x\n")).train.documents.fields == {"title": ["hello"]}
+    assert read_table(put(tmp_path / "d.csv", "utterance,labels\nhello,x\n")).train.documents.fields == {
+        "title": ["hello"]
+    }
 
 
 def test_a_folder_with_test_and_labels(tmp_path: Path) -> None:
@@ -206,8 +214,14 @@ def datasets(draw: st.DrawFn, text: st.SearchStrategy[str]) -> Dataset:
     uids = draw(st.lists(LABEL, min_size=1, max_size=5, unique=True))
 
     def side(start: str) -> tuple[list[dict[str, str]], list[list[str]]]:
-        rows = draw(st.lists(st.tuples(text, text, st.lists(st.sampled_from(uids), max_size=3, unique=True)), min_size=1, max_size=5))
-        return [{"title": start + title, "content": content} for title, content, _ in rows], [labels for _, _, labels in rows]
+        rows = draw(
+            st.lists(
+                st.tuples(text, text, st.lists(st.sampled_from(uids), max_size=3, unique=True)), min_size=1, max_size=5
+            )
+        )
+        return [{"title": start + title, "content": content} for title, content, _ in rows], [
+            labels for _, _, labels in rows
+        ]
 
     # training documents without text would be dropped
     (texts, labels), (test_texts, test_labels) = side("t"), side("")
@@ -217,7 +231,9 @@ def datasets(draw: st.DrawFn, text: st.SearchStrategy[str]) -> Dataset:
 
 def assert_same(a: Dataset, b: Dataset) -> None:
     assert list(a.labels.uids) == list(b.labels.uids)
-    assert {name: list(texts) for name, texts in a.labels.fields.items()} == {name: list(texts) for name, texts in b.labels.fields.items()}
+    assert {name: list(texts) for name, texts in a.labels.fields.items()} == {
+        name: list(texts) for name, texts in b.labels.fields.items()
+    }
     for one, two in ((a.train, b.train), (a.need_test(), b.need_test())):
         assert list(one.documents.uids) == list(two.documents.uids)
         assert one.documents.fields == two.documents.fields
@@ -246,9 +262,14 @@ def test_line_ends_quotes_and_separators_in_texts_survive(tmp_path: Path, format
 
 def test_masked_pairs_and_graphs_travel_beside_the_table(tmp_path: Path) -> None:
     anchors = Items(["p", "q"], {"title": ["P", "Q"]})
-    edges, near = csr_array(np.array([[1, 0], [0, 2]], dtype=np.float32)), csr_array(np.array([[0, 1], [0, 0]], dtype=np.float32))
+    edges, near = (
+        csr_array(np.array([[1, 0], [0, 2]], dtype=np.float32)),
+        csr_array(np.array([[0, 1], [0, 0]], dtype=np.float32)),
+    )
     graphs = {"links": Graph("links", anchors, edges, edges), "near": Graph("near", label_label=near)}
-    plain = Dataset.from_texts(["x", "b"], [["b"], ["a"]], {"b": "bee", "a": "ant"}, graphs, test_texts=["y"], test_labels=[["a"]])
+    plain = Dataset.from_texts(
+        ["x", "b"], [["b"], ["a"]], {"b": "bee", "a": "ant"}, graphs, test_texts=["y"], test_labels=[["a"]]
+    )
     data = replace(
         plain,
         train=replace(plain.train, masked=np.array([[1, 0]], dtype=np.int64)),
@@ -283,7 +304,9 @@ def test_refusals_of_the_writer_leave_nothing_behind(tmp_path: Path) -> None:
         write_table(data, tmp_path / "out", "tsv", separator=";")
     with pytest.raises(ConfigError, match="xlsx"):
         write_table(data, tmp_path / "out", "xlsx")
-    vectors = Dataset("v", data.labels, Split(Items(["d"], vectors=np.ones((1, 2), dtype=np.float32)), data.train.targets))
+    vectors = Dataset(
+        "v", data.labels, Split(Items(["d"], vectors=np.ones((1, 2), dtype=np.float32)), data.train.targets)
+    )
     with pytest.raises(ConfigError, match="vectors"):
         write_table(vectors, tmp_path / "out")
     clash = Dataset.from_texts([{"title": "x", "labels": "y"}], [["a"]])
@@ -342,7 +365,11 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ("d.jsonl", b'{"text": true, "labels": ["a"]}\n', ["line 1", "'text'", "True"]),
         ("d.jsonl", b'{"text": NaN, "labels": ["a"]}\n', ["line 1", "'text'", "nan"]),
         ("d.jsonl", b'{"text": -Infinity, "labels": ["a"]}\n', ["line 1", "'text'", "-inf"]),
-        ("d.jsonl", b'{"text": "x", "labels": ["a"]}\n{"text": "\\ud83d", "labels": ["a"]}\n', ["line 2", "'text'", "half a character"]),
+        (
+            "d.jsonl",
+            b'{"text": "x", "labels": ["a"]}\n{"text": "\\ud83d", "labels": ["a"]}\n',
+            ["line 2", "'text'", "half a character"],
+        ),
         ("d.jsonl", b'{"text": "x", "labels": ["\\ud83d"]}\n', ["line 1", "'labels'", "half a character"]),
         ("d.jsonl", b'{"text": "x", "labels": ["a", 1.5]}\n', ["line 1", "'labels'", "1.5"]),
         ("d.jsonl", b'{"text": "x", "labels": [null]}\n', ["line 1", "'labels'", "None"]),
@@ -355,7 +382,9 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ("d.xlsx", b"", ["xlsx", ".csv"]),
     ],
 )
-def test_garbage_names_the_file_the_place_and_the_value(tmp_path: Path, name: str, content: bytes, words: list[str]) -> None:
+def test_garbage_names_the_file_the_place_and_the_value(
+    tmp_path: Path, name: str, content: bytes, words: list[str]
+) -> None:
     message = fails(put(tmp_path / name, content))
     for word in [name, *words]:
         assert word in message
@@ -369,7 +398,9 @@ def test_garbage_in_parquet_names_the_row(tmp_path: Path) -> None:
     message = fails(tmp_path / "d.parquet")
     assert "row 2" in message
     assert "'labels'" in message
-    pq.write_table(pa.table({"text": pa.array([b"x", b"\xff"]).view(pa.string()), "labels": ["a", "b"]}), tmp_path / "d.parquet")
+    pq.write_table(
+        pa.table({"text": pa.array([b"x", b"\xff"]).view(pa.string()), "labels": ["a", "b"]}), tmp_path / "d.parquet"
+    )
     assert "Parquet" in fails(tmp_path / "d.parquet")
 
 

@@ -42,7 +42,9 @@ def numbers(seed: int, *shape: int) -> F32:
 
 def direct() -> IndexedRows:
     return IndexedRows(
-        FrozenBag(numbers(0, WORDS, WIDTH)), ResidualMap(numbers(1, WIDTH, WIDTH) / np.float32(16)), ExactIndex(numbers(2, LABELS, WIDTH + 1), "dot")
+        FrozenBag(numbers(0, WORDS, WIDTH)),
+        ResidualMap(numbers(1, WIDTH, WIDTH) / np.float32(16)),
+        ExactIndex(numbers(2, LABELS, WIDTH + 1), "dot"),
     )
 
 
@@ -52,20 +54,39 @@ def eclare() -> ClusterModel:
     def edges(n: int) -> Any:
         return csr_array((rng.random((n, n)) * (rng.random((n, n)) < 0.03) + np.eye(n)).astype(np.float32))
 
-    beam = ClusterBeam(numbers(3, 120, WIDTH + 1), rng.integers(0, 120, LABELS).astype(np.int32), edges(120), beam=15, game_mix=0.5)
+    beam = ClusterBeam(
+        numbers(3, 120, WIDTH + 1), rng.integers(0, 120, LABELS).astype(np.int32), edges(120), beam=15, game_mix=0.5
+    )
     first, second = (EmbeddingMap(numbers(seed, WIDTH, WIDTH) / np.float32(16)) for seed in (6, 7))
-    return ClusterModel(FrozenSum(numbers(0, WORDS, WIDTH)), first, second, beam, Classifier(numbers(4, LABELS, WIDTH)), edges(LABELS), game_mix=0.5)
+    return ClusterModel(
+        FrozenSum(numbers(0, WORDS, WIDTH)),
+        first,
+        second,
+        beam,
+        Classifier(numbers(4, LABELS, WIDTH)),
+        edges(LABELS),
+        game_mix=0.5,
+    )
 
 
 def sketched(model: IndexedRows, leaves: int = 0) -> IndexedRows:
     assert isinstance(model.index, PackedIndex)
-    return replace(model, index=SketchIndex.build(model.index, leaves=leaves, rng=np.random.default_rng(0)).tuned(more=30, effort=200))
+    return replace(
+        model,
+        index=SketchIndex.build(model.index, leaves=leaves, rng=np.random.default_rng(0)).tuned(more=30, effort=200),
+    )
 
 
 def models() -> dict[str, Any]:
     """Every packed model that is to be cut."""
     exact, clusters = Packer("int8").ranker(direct()), Packer("int4").ranker(eclare())
-    return {"exact": exact, "sketch": sketched(exact), "tree": sketched(exact, 25), "eclare": clusters, "ensemble": Ensemble((exact, clusters), depth=20)}
+    return {
+        "exact": exact,
+        "sketch": sketched(exact),
+        "tree": sketched(exact, 25),
+        "eclare": clusters,
+        "ensemble": Ensemble((exact, clusters), depth=20),
+    }
 
 
 MODELS = list(models())
@@ -113,10 +134,20 @@ def test_models_with_steps_of_blas_are_left_whole() -> None:
     narrow = ResidualMap(numbers(0, WIDTH + 1, WIDTH + 1))
     mlp = FrozenMlp(numbers(0, WORDS, WIDTH), numbers(1, WIDTH), numbers(2, WIDTH, WIDTH), numbers(3, WIDTH))
     left = [
-        direct(), eclare(), Packer("float16").ranker(direct()), Packer("float16").ranker(eclare()), replace(packed, encoder=FrozenDense()),
-        replace(packed, encoder=mlp), replace(packed, refinement=narrow), replace(clusters, shortlist_map=narrow), replace(clusters, rank_map=narrow),
-        replace(clusters, beam=eclare().beam), replace(clusters, encoder=mlp), Ensemble((packed, direct())), object(),
-    ]  # fmt: skip
+        direct(),
+        eclare(),
+        Packer("float16").ranker(direct()),
+        Packer("float16").ranker(eclare()),
+        replace(packed, encoder=FrozenDense()),
+        replace(packed, encoder=mlp),
+        replace(packed, refinement=narrow),
+        replace(clusters, shortlist_map=narrow),
+        replace(clusters, rank_map=narrow),
+        replace(clusters, beam=eclare().beam),
+        replace(clusters, encoder=mlp),
+        Ensemble((packed, direct())),
+        object(),
+    ]
     assert [stands_alone(model) for model in left] == [False] * len(left)
 
 
@@ -145,7 +176,9 @@ def texts() -> list[str]:
 def predictor(texts: list[str], name: str) -> Predictor:
     """A vocabulary that was learned, and one of the planted models over it."""
     items = Items([str(n) for n in range(len(texts))], {"title": texts})
-    featurizer = SparseText.fit(items, None, SparseTextConfig(fields=("title",), pairs=False, subwords="none", min_count=1))
+    featurizer = SparseText.fit(
+        items, None, SparseTextConfig(fields=("title",), pairs=False, subwords="none", min_count=1)
+    )
     assert featurizer.width == WORDS
     labels = Items([f"id-{n}" for n in range(LABELS)], {"title": [f"label {n}" for n in range(LABELS)]})
     return Predictor(Bundle(Path(), {}, LabelTable.of(labels, np.zeros(LABELS, np.int64)), featurizer, models()[name]))
@@ -172,7 +205,9 @@ def test_answers_do_not_depend_on_threads(texts: list[str], name: str) -> None:
 
 @needs_bytes
 @pytest.mark.parametrize("alone", [True, False])
-def test_a_batch_is_split_over_threads_where_documents_stand_alone(texts: list[str], monkeypatch: pytest.MonkeyPatch, alone: bool) -> None:
+def test_a_batch_is_split_over_threads_where_documents_stand_alone(
+    texts: list[str], monkeypatch: pytest.MonkeyPatch, alone: bool
+) -> None:
     model, before = predictor(texts, "exact"), numba.get_num_threads()
     if before < 2:
         pytest.skip("one processor")

@@ -41,12 +41,19 @@ def documents(rng: np.random.Generator, count: int) -> Batch:
     return Batch(sparse=csr_array(x.astype(np.float32)))
 
 
-def random_model(rng: np.random.Generator, *, game: bool = True, maps: bool = True, bias: bool = False, beam: int = 2, **changes: Any) -> ClusterModel:
+def random_model(
+    rng: np.random.Generator, *, game: bool = True, maps: bool = True, bias: bool = False, beam: int = 2, **changes: Any
+) -> ClusterModel:
     return ClusterModel(
         encoder=FrozenSum(numbers(rng, WORDS, WIDTH)),
         shortlist_map=EmbeddingMap(numbers(rng, WIDTH, WIDTH), 0.7) if maps else None,
         rank_map=EmbeddingMap(numbers(rng, WIDTH, WIDTH), 1.3) if maps else None,
-        beam=ClusterBeam(numbers(rng, 5, WIDTH), rng.integers(0, 5, LABELS).astype(np.int32), random_edges(rng, 5) if game else None, beam=beam),
+        beam=ClusterBeam(
+            numbers(rng, 5, WIDTH),
+            rng.integers(0, 5, LABELS).astype(np.int32),
+            random_edges(rng, 5) if game else None,
+            beam=beam,
+        ),
         classifier=Classifier(numbers(rng, LABELS, WIDTH), numbers(rng, LABELS) if bias else None),
         label_graph=random_edges(rng, LABELS) if game else None,
         **changes,
@@ -63,20 +70,43 @@ def naive_scores(model: ClusterModel, x: Any) -> dict[int, float]:
     a = x @ encoder.table
     clusters, p = model.beam.select(mapped(a, model.shortlist_map)[None].astype(np.float32))
     chosen = {int(m): float(value) for m, value in zip(clusters[0], p[0], strict=True) if m >= 0}
-    raw = model.classifier.rows @ mapped(a, model.rank_map) + (0 if model.classifier.bias is None else model.classifier.bias)
-    r = np.array([1 / (1 + math.exp(-raw[label])) if m in chosen else 0.0 for label, m in enumerate(model.beam.clusters.tolist())])
+    raw = model.classifier.rows @ mapped(a, model.rank_map) + (
+        0 if model.classifier.bias is None else model.classifier.bias
+    )
+    r = np.array(
+        [
+            1 / (1 + math.exp(-raw[label])) if m in chosen else 0.0
+            for label, m in enumerate(model.beam.clusters.tolist())
+        ]
+    )
     if model.label_graph is not None:
         edges = model.label_graph.toarray()
         r = model.game_mix * ((edges.T if model.game_transpose else edges) @ r) + (1 - model.game_mix) * r
-    return {label: r[label] * chosen[m] ** model.cluster_power for label, m in enumerate(model.beam.clusters.tolist()) if m in chosen}
+    return {
+        label: r[label] * chosen[m] ** model.cluster_power
+        for label, m in enumerate(model.beam.clusters.tolist())
+        if m in chosen
+    }
 
 
-@given(st.integers(0, 10_000), st.booleans(), st.booleans(), st.booleans(), st.sampled_from([0.5, 1.0]), st.booleans(), st.sampled_from([0.0, 0.5, 1.0]))
+@given(
+    st.integers(0, 10_000),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([0.5, 1.0]),
+    st.booleans(),
+    st.sampled_from([0.0, 0.5, 1.0]),
+)
 @settings(deadline=None, max_examples=60)
-def test_scores_are_those_of_the_formula(seed: int, game: bool, maps: bool, bias: bool, mix: float, transpose: bool, power: float) -> None:
+def test_scores_are_those_of_the_formula(
+    seed: int, game: bool, maps: bool, bias: bool, mix: float, transpose: bool, power: float
+) -> None:
     rng = np.random.default_rng(seed)
     beam = int(rng.integers(1, 6))
-    model = random_model(rng, game=game, maps=maps, bias=bias, beam=beam, game_mix=mix, game_transpose=transpose, cluster_power=power)
+    model = random_model(
+        rng, game=game, maps=maps, bias=bias, beam=beam, game_mix=mix, game_transpose=transpose, cluster_power=power
+    )
     batch, k = documents(rng, 6), int(rng.integers(1, 18))
     top = model.rank(batch, k)
     assert top.ids.shape == (6, min(k, LABELS))
@@ -85,8 +115,12 @@ def test_scores_are_those_of_the_formula(seed: int, game: bool, maps: bool, bias
         wanted = naive_scores(model, x)
         found = top.ids[row] >= 0
         assert found.sum() == min(len(wanted), top.k)
-        np.testing.assert_allclose(top.scores[row][found], sorted(wanted.values(), reverse=True)[: found.sum()], rtol=1e-4)
-        np.testing.assert_allclose(top.scores[row][found], [wanted[label] for label in top.ids[row][found].tolist()], rtol=1e-4)
+        np.testing.assert_allclose(
+            top.scores[row][found], sorted(wanted.values(), reverse=True)[: found.sum()], rtol=1e-4
+        )
+        np.testing.assert_allclose(
+            top.scores[row][found], [wanted[label] for label in top.ids[row][found].tolist()], rtol=1e-4
+        )
     assert (top.ids[-1] == TopK.PAD).all(), "nothing can be said of a document without a known word"
     assert np.isneginf(top.scores[-1]).all()
 
@@ -105,7 +139,10 @@ def test_blocks_of_documents_join_seamlessly(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("maps", [False, True])
 def test_it_survives_saving(game: bool, maps: bool, tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
-    model, batch = random_model(rng, game=game, maps=maps, bias=True, game_mix=0.5, game_transpose=True, cluster_power=0.3), documents(rng, 12)
+    model, batch = (
+        random_model(rng, game=game, maps=maps, bias=True, game_mix=0.5, game_transpose=True, cluster_power=0.3),
+        documents(rng, 12),
+    )
     assert isinstance(model, Ranker)
     save_part(model, tmp_path / "part")
     loaded = load_part(tmp_path / "part")

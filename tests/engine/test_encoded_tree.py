@@ -14,7 +14,11 @@ from longtail.persistence import KINDS, load_part, save_part
 from longtail.search.tree import ClusterTree, TreeConfig
 from longtail.types import Batch, Csr, Ranker
 
-PARTS = {**KINDS, "frozen-bag": "longtail.engine.encoders:FrozenBag", "residual-map": "longtail.engine.encoders:ResidualMap"}
+PARTS = {
+    **KINDS,
+    "frozen-bag": "longtail.engine.encoders:FrozenBag",
+    "residual-map": "longtail.engine.encoders:ResidualMap",
+}
 
 
 def documents(rng: np.random.Generator) -> tuple[Csr, Csr]:

@@ -1,4 +1,6 @@
-"""Frozen encoders and refinements against plain loops; what does not fit a model is refused. (Against torch: tests/training/test_freeze.py.)"""
+"""Frozen encoders and refinements against plain loops; what does not fit a model is refused. (Against torch:
+tests/training/test_freeze.py.)
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,16 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from longtail.engine.encoders import FrozenBag, FrozenCnn, FrozenDense, FrozenEncoder, FrozenMlp, FullMap, Refinement, ResidualMap
+from longtail.engine.encoders import (
+    FrozenBag,
+    FrozenCnn,
+    FrozenDense,
+    FrozenEncoder,
+    FrozenMlp,
+    FullMap,
+    Refinement,
+    ResidualMap,
+)
 from longtail.errors import ConfigError
 from longtail.persistence import load_part, save_part
 from longtail.search.packed import unpacked
@@ -25,7 +36,9 @@ def numbers(seed: int, *shape: int) -> F32:
 
 
 def documents() -> Batch:
-    """Twelve documents in all three views. Number 2 is empty, number 3 has one word; others are shorter and longer than the CNN reads."""
+    """Twelve documents in all three views. Number 2 is empty, number 3 has one word; others are shorter and longer
+    than the CNN reads.
+    """
     rng = np.random.default_rng(0)
     sparse = numbers(1, 12, WORDS) * (rng.random((12, WORDS)) < 0.3)
     tokens = rng.integers(0, WORDS, (12, LENGTH + 4))
@@ -40,9 +53,14 @@ MLP = FrozenMlp(numbers(11, WORDS, 6), numbers(12, 6), numbers(13, WIDTH, 6), nu
 DENSE = FrozenDense(numbers(15, WIDTH, INPUTS), numbers(16, WIDTH))
 PLAIN = FrozenDense()
 CNN = FrozenCnn(
-    numbers(17, WORDS, 3), (numbers(18, 4, 3, 2), numbers(19, 4, 3, 5)), (numbers(20, 4), numbers(21, 4)), numbers(22, WIDTH, 2 * 4 * 3), numbers(23, WIDTH),
-    LENGTH, 3,
-)  # fmt: skip
+    numbers(17, WORDS, 3),
+    (numbers(18, 4, 3, 2), numbers(19, 4, 3, 5)),
+    (numbers(20, 4), numbers(21, 4)),
+    numbers(22, WIDTH, 2 * 4 * 3),
+    numbers(23, WIDTH),
+    LENGTH,
+    3,
+)
 ENCODERS: dict[str, FrozenEncoder] = {"bag": BAG, "mlp": MLP, "dense": DENSE, "plain": PLAIN, "cnn": CNN}
 
 
@@ -53,7 +71,9 @@ def relu(values: Any) -> Any:
 def bag_by_hand(row: int, table: F32) -> Any:
     x = documents().sparse
     assert x is not None
-    return sum((x.toarray()[row, word] * table[word].astype(np.float64) for word in range(WORDS)), np.zeros(table.shape[1]))
+    return sum(
+        (x.toarray()[row, word] * table[word].astype(np.float64) for word in range(WORDS)), np.zeros(table.shape[1])
+    )
 
 
 def cnn_by_hand(row: int) -> Any:
@@ -68,7 +88,10 @@ def cnn_by_hand(row: int) -> Any:
     for filters, bias in zip(CNN.filters, CNN.filter_biases, strict=True):
         span = filters.shape[2]
         for f in range(len(filters)):
-            maps = [max(0.0, float(bias[f] + sum(filters[f, :, s] @ vectors[place + s] for s in range(span)))) for place in range(LENGTH - span + 1)]
+            maps = [
+                max(0.0, float(bias[f] + sum(filters[f, :, s] @ vectors[place + s] for s in range(span))))
+                for place in range(LENGTH - span + 1)
+            ]
             # Pieces may overlap, as those of torch's adaptive pooling.
             pieces = [(math.floor(c * len(maps) / 3), math.ceil((c + 1) * len(maps) / 3)) for c in range(3)]
             pooled += [max(maps[low:high]) for low, high in pieces]
@@ -83,7 +106,9 @@ def dense_row(row: int) -> F32:
 
 BY_HAND: dict[str, Callable[[int], Any]] = {
     "bag": lambda row: relu(bag_by_hand(row, unpacked(BAG.table))),
-    "mlp": lambda row: relu(MLP.weight.astype(np.float64) @ relu(bag_by_hand(row, unpacked(MLP.table)) + MLP.hidden_bias) + MLP.bias),
+    "mlp": lambda row: relu(
+        MLP.weight.astype(np.float64) @ relu(bag_by_hand(row, unpacked(MLP.table)) + MLP.hidden_bias) + MLP.bias
+    ),
     "dense": lambda row: relu(numbers(15, WIDTH, INPUTS).astype(np.float64) @ dense_row(row) + numbers(16, WIDTH)),
     "plain": lambda row: relu(dense_row(row)),
     "cnn": cnn_by_hand,
@@ -103,7 +128,9 @@ def test_encoders_do_what_their_formula_says(kind: str) -> None:
 def test_a_document_does_not_depend_on_its_batch(kind: str) -> None:
     whole = ENCODERS[kind].encode(documents())
     for row in range(12):
-        np.testing.assert_allclose(ENCODERS[kind].encode(documents().rows(slice(row, row + 1)))[0], whole[row], rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(
+            ENCODERS[kind].encode(documents().rows(slice(row, row + 1)))[0], whole[row], rtol=1e-6, atol=1e-6
+        )
 
 
 @every_encoder
@@ -120,7 +147,9 @@ def test_saved_and_loaded_they_encode_bit_for_bit(kind: str, tmp_path: Path) -> 
 
 def test_a_document_without_words_is_the_zero_vector_of_a_bag() -> None:
     assert not BAG.encode(documents())[2].any()
-    np.testing.assert_allclose(MLP.encode(documents())[2], relu(MLP.weight @ relu(MLP.hidden_bias) + MLP.bias), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        MLP.encode(documents())[2], relu(MLP.weight @ relu(MLP.hidden_bias) + MLP.bias), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_cnn_cuts_and_pads_sequences_to_its_length() -> None:
@@ -129,7 +158,9 @@ def test_cnn_cuts_and_pads_sequences_to_its_length() -> None:
     whole = CNN.encode(Batch(tokens=tokens))
     np.testing.assert_array_equal(CNN.encode(Batch(tokens=tokens[:, :LENGTH])), whole)
     short = np.where(np.arange(tokens.shape[1]) < 3, tokens, -1)
-    np.testing.assert_array_equal(CNN.encode(Batch(tokens=tokens[:, :3])), CNN.encode(Batch(tokens=short.astype(np.int32))))
+    np.testing.assert_array_equal(
+        CNN.encode(Batch(tokens=tokens[:, :3])), CNN.encode(Batch(tokens=short.astype(np.int32)))
+    )
     assert CNN.encode(Batch(tokens=np.zeros((2, 0), np.int32))).shape == (2, WIDTH)
 
 

@@ -11,7 +11,13 @@ import pytest
 from scipy.sparse import csr_array
 
 from longtail.engine.embedding_map import FrozenSum
-from longtail.engine.graph_analysis import attention, attention_by_frequency, bytes_of_parts, embedding_recall, hop_norms
+from longtail.engine.graph_analysis import (
+    attention,
+    attention_by_frequency,
+    bytes_of_parts,
+    embedding_recall,
+    hop_norms,
+)
 from longtail.engine.graph_encoders import FrozenHops, FrozenMessages
 from longtail.engine.graph_space import Anchors, GraphSpace, Shape, balanced, preferred
 from longtail.engine.joint_graph_model import JointGraphModel, listed, node_views
@@ -40,12 +46,23 @@ HOPS = FrozenHops(
 ANCHORS = Anchors(StringTable.of(["rare", "common"]), csr_array(np.array([[1, 0] * 17, [1] * 34], dtype=np.float32)))
 
 
-def space(fanout: Fanout | None = None, *, unit: bool = True, anchors: Anchors | None = None, **more: Any) -> GraphSpace:
+def space(
+    fanout: Fanout | None = None, *, unit: bool = True, anchors: Anchors | None = None, **more: Any
+) -> GraphSpace:
     nodes = document_nodes(DOCUMENTS, LABELS, np.zeros((0, 2), np.int64))
     graph = joint_graph(TARGETS, nodes, np.random.default_rng(0))
     vectors: Any = TEXTS @ TABLE
     vectors = unit_rows(vectors) if unit else vectors
-    return GraphSpace(FrozenSum(TABLE), graph, vectors, ExactIndex.build(vectors), fanout or Fanout((4, 3, 2)), shape=Shape(unit), anchors=anchors, **more)
+    return GraphSpace(
+        FrozenSum(TABLE),
+        graph,
+        vectors,
+        ExactIndex.build(vectors),
+        fanout or Fanout((4, 3, 2)),
+        shape=Shape(unit),
+        anchors=anchors,
+        **more,
+    )
 
 
 def model(made: GraphSpace | None = None, size: int = 5, **more: Any) -> JointGraphModel:
@@ -141,7 +158,9 @@ def test_prediction_leaves_the_graph_as_it_was() -> None:
     known = matrix([[row % LABELS] for row in range(14)], LABELS)
     for context in (Context(), Context(known), Context(anchors=matrix([[1]] * 14, 2)), Context(together=True)):
         made.rank_in_context(BATCH, 5, context)
-    for array, old in zip((graph.starts, graph.neighbours, made.space.vectors, made.label_views().search), before, strict=True):
+    for array, old in zip(
+        (graph.starts, graph.neighbours, made.space.vectors, made.label_views().search), before, strict=True
+    ):
         np.testing.assert_array_equal(array, old)
 
 
@@ -169,9 +188,21 @@ def test_views_of_wide_vectors_do_not_feel_their_batch(kind: Any) -> None:
     def weights(*shape: int) -> Any:
         return (draws.standard_normal(shape) / np.sqrt(shape[-1])).astype(np.float32)
 
-    square = {"first": weights(wide, wide), "first_bias": weights(wide), "second": weights(wide, wide), "second_bias": weights(wide)}
-    layers = {"sage": {"weight": weights(wide, 2 * wide), "bias": weights(wide)}, "gin": {"epsilon": np.ones(1, np.float32), **square}}
-    hops = FrozenHops(HOPS.epsilons, 10 * weights(3, wide, wide), weights(3, wide)) if kind == "hops" else FrozenMessages(kind, (layers[kind],) * 3)
+    square = {
+        "first": weights(wide, wide),
+        "first_bias": weights(wide),
+        "second": weights(wide, wide),
+        "second_bias": weights(wide),
+    }
+    layers = {
+        "sage": {"weight": weights(wide, 2 * wide), "bias": weights(wide)},
+        "gin": {"epsilon": np.ones(1, np.float32), **square},
+    }
+    hops = (
+        FrozenHops(HOPS.epsilons, 10 * weights(3, wide, wide), weights(3, wide))
+        if kind == "hops"
+        else FrozenMessages(kind, (layers[kind],) * 3)
+    )
     graph = space().graph
     paths = Paths(graph, unit_rows(weights(len(graph), wide)), Fanout((4, 3, 2)))
     vectors, links = unit_rows(weights(40, wide)), draws.integers(-1, len(graph), (40, 4)).astype(np.int32)
@@ -190,7 +221,9 @@ def test_a_document_is_linked_to_its_nearest_nodes() -> None:
         cosine = unit_rows(vectors) @ unit_rows(made.vectors).T
         links = made.nearest(vectors).ids
         for row in range(len(BATCH)):
-            expected = [node for node in np.lexsort((np.arange(len(made.graph)), -cosine[row]))[:4] if cosine[row, node] > 0]
+            expected = [
+                node for node in np.lexsort((np.arange(len(made.graph)), -cosine[row]))[:4] if cosine[row, node] > 0
+            ]
             assert [node for node in links[row] if node >= 0] == expected
 
 
@@ -214,12 +247,16 @@ def test_nodes_that_have_nothing_in_common_are_no_neighbours() -> None:
 
 
 def test_known_labels_stand_beside_the_nearest_nodes_and_count_as_much() -> None:
-    """Two known labels beside four nodes: each label twice. So too for nodes of the same anchor; a document without either has its nearest nodes alone."""
+    """Two known labels beside four nodes: each label twice. So too for nodes of the same anchor; a document without
+    either has its nearest nodes alone.
+    """
     made = space(anchors=ANCHORS)
     vectors = made.initial(BATCH)[:3]
     known, anchors = matrix([[2, 5], [], []], LABELS), matrix([[0], [0], []], 2)
     near, given = made.nearest(vectors).ids, made.given(3, Context(known, anchors))
-    links = [sorted(node for node in row if node >= 0) for row in made.linked(vectors, Context(known, anchors)).tolist()]
+    links = [
+        sorted(node for node in row if node >= 0) for row in made.linked(vectors, Context(known, anchors)).tolist()
+    ]
     assert links[0] == sorted([2, 2, 5, 5, *near[0].tolist()])
     assert links[1] == sorted([*np.resize(given[1][given[1] >= 0], 4).tolist(), *near[1].tolist()])
     assert links[2] == sorted(near[2].tolist())
@@ -264,7 +301,9 @@ def test_a_document_that_is_a_label_can_take_its_place() -> None:
     vectors = np.concatenate([made.vectors[[3]], made.initial(BATCH)[:1]])
     links = made.linked(vectors, Context())
     graph = made.graph
-    assert sorted(links[0][links[0] >= 0].tolist()) == sorted(graph.neighbours[graph.starts[3] : graph.starts[4]].tolist())
+    assert sorted(links[0][links[0] >= 0].tolist()) == sorted(
+        graph.neighbours[graph.starts[3] : graph.starts[4]].tolist()
+    )
     np.testing.assert_array_equal(links[1][:4], plain.linked(vectors, Context())[1])
 
 
@@ -362,7 +401,11 @@ def test_embeddings_of_documents_and_labels(space_: Any) -> None:
     made = model()
     vectors = made.space.initial(BATCH)
     sums = made.space.paths.of_linked(vectors, made.space.linked(vectors, Context()), 0x6A1A)
-    expected = {"raw": np.repeat(vectors[:, None], 3, axis=1), "convolved": HOPS.convolved(sums), "transformed": HOPS.transformed(HOPS.convolved(sums))}[space_]
+    expected = {
+        "raw": np.repeat(vectors[:, None], 3, axis=1),
+        "convolved": HOPS.convolved(sums),
+        "transformed": HOPS.transformed(HOPS.convolved(sums)),
+    }[space_]
     np.testing.assert_allclose(made.embeddings(BATCH, space_), expected.mean(axis=1), rtol=1e-4, atol=1e-5)
     if space_ != "raw":
         np.testing.assert_allclose(made.embeddings(BATCH, space_, 2), expected[:, 1], rtol=1e-4, atol=1e-5)

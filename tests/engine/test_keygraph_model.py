@@ -47,14 +47,18 @@ def trained_network(**how: Any) -> BilateralGin:
 
 
 def batch_of(graphs: KeyGraphs, seed: int = 0) -> Batch:
-    words = csr_array(random_array((len(graphs), 9), density=0.5, rng=np.random.default_rng(seed), dtype=np.float32)).tolil()
+    words = csr_array(
+        random_array((len(graphs), 9), density=0.5, rng=np.random.default_rng(seed), dtype=np.float32)
+    ).tolil()
     words[1] = 0
     return Batch(sparse=csr_array(words), graphs=graphs)
 
 
 @pytest.mark.parametrize("branches", ["both", "conventional", "rebalance"])
 @pytest.mark.parametrize(
-    "how", [{}, {"concat": False}, {"layers": 0}, {"layers": 3, "share": "none"}, {"share": "all"}, {"readout": "mean"}], ids=lambda how: str(how)
+    "how",
+    [{}, {"concat": False}, {"layers": 0}, {"layers": 3, "share": "none"}, {"share": "all"}, {"readout": "mean"}],
+    ids=lambda how: str(how),
 )
 def test_the_numpy_twin(make_graphs: MakeGraphs, branches: str, how: dict[str, Any], tmp_path: Path) -> None:
     graphs = make_graphs(SIZES)
@@ -70,7 +74,9 @@ def test_the_numpy_twin(make_graphs: MakeGraphs, branches: str, how: dict[str, A
             np.testing.assert_allclose(found[name], expected, rtol=1e-4, atol=1e-4)
         np.testing.assert_allclose(frozen.encode(Batch(graphs=graphs)) @ heads.T, logits, rtol=1e-4, atol=1e-4)
         save_part(frozen, tmp_path / str(weighted))
-        np.testing.assert_array_equal(load_part(tmp_path / str(weighted)).encode(Batch(graphs=graphs)), frozen.encode(Batch(graphs=graphs)))
+        np.testing.assert_array_equal(
+            load_part(tmp_path / str(weighted)).encode(Batch(graphs=graphs)), frozen.encode(Batch(graphs=graphs))
+        )
 
 
 def test_blocks_of_documents_do_not_matter(make_graphs: MakeGraphs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +89,9 @@ def test_blocks_of_documents_do_not_matter(make_graphs: MakeGraphs, monkeypatch:
 
 @pytest.mark.claim("F15")
 def test_gates_of_wide_networks_do_not_feel_their_batch(make_graphs: MakeGraphs) -> None:
-    """Graphs of titles are tiny: in float32, gates of a document alone differ by up to 7e-6 from its gates among others."""
+    """Graphs of titles are tiny: in float32, gates of a document alone differ by up to 7e-6 from its gates among
+    others.
+    """
     width, clusters = 300, 40
     graphs = make_graphs((1, 2, 3, 1, 7, 2) * 8, width)
     network = BilateralGin(width, clusters, np.random.default_rng(0), width=width).eval()
@@ -92,7 +100,12 @@ def test_gates_of_wide_networks_do_not_feel_their_batch(make_graphs: MakeGraphs)
     # Heads by which scores have a spread of 3, as trained ones have.
     heads = frozen_heads(network) * np.float32(3 / (read @ frozen_heads(network).T).std())
     rankers = ClusterRankers(
-        clusters, np.arange(clusters, dtype=np.int32), np.arange(clusters + 1), np.zeros(clusters, np.float32), None, np.zeros((clusters, 2), np.float32)
+        clusters,
+        np.arange(clusters, dtype=np.int32),
+        np.arange(clusters + 1),
+        np.zeros(clusters, np.float32),
+        None,
+        np.zeros((clusters, 2), np.float32),
     )
     model = KeygraphModel(encoder, ExactIndex.build(heads, "dot"), rankers, clusters, "graph")
     whole = model.leaf_scores(Batch(graphs=graphs))
@@ -118,7 +131,15 @@ def model_of(graphs: KeyGraphs, reads: Any = "both", beam: int = 2) -> tuple[Key
     x = RankerInput(None if reads == "graph" else batch.sparse, None if reads == "tfidf" else vectors)
     nothing = np.zeros((0, 2), np.int64)
     everything = csr_array(np.ones((len(graphs), 4), np.float32))
-    rankers, _ = ClusterRankers.fit(x, csr_array(targets), CLUSTER_OF, everything, nothing, LinearConfig(loss="logistic", prune=0), np.random.default_rng(0))
+    rankers, _ = ClusterRankers.fit(
+        x,
+        csr_array(targets),
+        CLUSTER_OF,
+        everything,
+        nothing,
+        LinearConfig(loss="logistic", prune=0),
+        np.random.default_rng(0),
+    )
     return KeygraphModel(frozen, ExactIndex.build(frozen_heads(network), "dot"), rankers, beam, reads, 0.5), batch
 
 

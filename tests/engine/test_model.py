@@ -65,7 +65,11 @@ def plain_sigmoid(x: float) -> float:
 
 
 def listed(top: TopK, row: int, places: int | None = None) -> Scores:
-    return {int(label): float(score) for label, score in zip(top.ids[row, :places], top.scores[row, :places], strict=True) if label >= 0}
+    return {
+        int(label): float(score)
+        for label, score in zip(top.ids[row, :places], top.scores[row, :places], strict=True)
+        if label >= 0
+    }
 
 
 def agrees(found: TopK, expected: list[Scores], k: int) -> None:
@@ -94,7 +98,11 @@ def test_classifier_scores_are_products_and_padding_is_zero(bias: bool) -> None:
     found = Classifier(rows, biases).scores(vectors, ids)
     for row, place in np.ndindex(3, 3):
         label = ids[row, place]
-        expected = 0.0 if label < 0 else float(rows[label] @ vectors[row]) + (float(biases[label]) if biases is not None else 0.0)
+        expected = (
+            0.0
+            if label < 0
+            else float(rows[label] @ vectors[row]) + (float(biases[label]) if biases is not None else 0.0)
+        )
         assert found[row, place] == pytest.approx(expected, abs=1e-5)
 
 
@@ -108,9 +116,17 @@ def test_classifier_reads_vectors_of_any_memory_layout() -> None:
 # ---- model ----
 
 
-@given(st.integers(0, 10_000), st.sampled_from([0.0, 0.3, 1.0]), st.sampled_from([0.1, 1.0]), st.sampled_from(["none", "residual", "full"]), st.booleans())
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from([0.0, 0.3, 1.0]),
+    st.sampled_from([0.1, 1.0]),
+    st.sampled_from(["none", "residual", "full"]),
+    st.booleans(),
+)
 @settings(deadline=None, max_examples=60)
-def test_a_model_fuses_classifier_and_similarity(seed: int, alpha: float, temperature: float, block: str, bias: bool) -> None:
+def test_a_model_fuses_classifier_and_similarity(
+    seed: int, alpha: float, temperature: float, block: str, bias: bool
+) -> None:
     rng = np.random.default_rng(seed)
     labels, places, size, k = (int(n) for n in rng.integers(1, 9, 4))
     lists, vectors = random_lists(rng, 5, labels, places), np.abs(numbers(rng, 5, 3))
@@ -121,7 +137,10 @@ def test_a_model_fuses_classifier_and_similarity(seed: int, alpha: float, temper
     for row, v in enumerate(vectors.astype(np.float64)):
         turned = np.maximum(weight @ v, 0)
         x = {"none": v, "residual": v + turned, "full": turned}[block]
-        raw = {label: float(rows[label] @ x) + (float(biases[label]) if biases is not None else 0.0) for label in range(labels)}
+        raw = {
+            label: float(rows[label] @ x) + (float(biases[label]) if biases is not None else 0.0)
+            for label in range(labels)
+        }
         # Only labels among the first `size` of the shortlist are scored.
         expected.append(
             {
@@ -166,12 +185,19 @@ def test_a_reranker_weighs_its_own_score_within_the_first_labels(seed: int, beta
     labels, places, depth, k = (int(n) for n in rng.integers(1, 9, 4))
     lists, vectors = random_lists(rng, 5, labels, min(places, labels)), np.abs(numbers(rng, 5, 3))
     rows, weight = numbers(rng, labels, 3), numbers(rng, 3, 3)
-    reranked = Reranked(Given(lists), FrozenDense(), ResidualMap(weight) if refined else None, Classifier(rows), depth, beta)
+    reranked = Reranked(
+        Given(lists), FrozenDense(), ResidualMap(weight) if refined else None, Classifier(rows), depth, beta
+    )
     expected: list[Scores] = []
     for row, v in enumerate(vectors.astype(np.float64)):
         x = v + np.maximum(weight @ v, 0) if refined else v
         first, seen = listed(lists, row, max(depth, k)), listed(lists, row, depth)
-        expected.append({label: beta * plain_sigmoid(float(rows[label] @ x)) * (label in seen) + (1 - beta) * score for label, score in first.items()})
+        expected.append(
+            {
+                label: beta * plain_sigmoid(float(rows[label] @ x)) * (label in seen) + (1 - beta) * score
+                for label, score in first.items()
+            }
+        )
     agrees(reranked.rank(Batch(dense=vectors), k), expected, min(k, labels))
 
 
@@ -195,7 +221,9 @@ def test_an_ensemble_is_the_mean_over_the_union_where_missing_counts_nothing(see
     expected: list[Scores] = []
     for row in range(6):
         found = [listed(top, row, max(depth, k)) for top in lists]
-        expected.append({label: sum(scores.get(label, 0.0) for scores in found) / count for label in set().union(*found)})
+        expected.append(
+            {label: sum(scores.get(label, 0.0) for scores in found) / count for label in set().union(*found)}
+        )
     ensemble = Ensemble(tuple(Given(top) for top in lists), depth)
     agrees(ensemble.rank(Batch(dense=np.zeros((6, 1), np.float32)), k), expected, min(k, labels))
 
@@ -225,7 +253,9 @@ def test_the_best_are_ordered_by_score_then_label_and_padded() -> None:
 
 
 def test_sigmoid() -> None:
-    np.testing.assert_allclose(sigmoid(np.array([-np.inf, -2.0, 0.0, 3.0, np.inf])), [0, plain_sigmoid(-2), 0.5, plain_sigmoid(3), 1])
+    np.testing.assert_allclose(
+        sigmoid(np.array([-np.inf, -2.0, 0.0, 3.0, np.inf])), [0, plain_sigmoid(-2), 0.5, plain_sigmoid(3), 1]
+    )
 
 
 # ---- saving ----
@@ -235,14 +265,30 @@ def small_model(seed: int, bias: bool) -> Model:
     rng = np.random.default_rng(seed)
     documents, targets = np.abs(numbers(rng, 12, 3)), csr_array((rng.random((12, 5)) < 0.4).astype(np.float32))
     index = LabelIndex.build(documents, targets)
-    return Model(FrozenDense(), ResidualMap(numbers(rng, 3, 3)), index, Classifier(numbers(rng, 5, 3), numbers(rng, 5) if bias else None), 3, 0.4, 0.7)
+    return Model(
+        FrozenDense(),
+        ResidualMap(numbers(rng, 3, 3)),
+        index,
+        Classifier(numbers(rng, 5, 3), numbers(rng, 5) if bias else None),
+        3,
+        0.4,
+        0.7,
+    )
 
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_models_inside_models_survive_saving(bias: bool, tmp_path: Path) -> None:
     rng = np.random.default_rng(9)
     members = [
-        Reranked(small_model(seed, bias), FrozenDense(numbers(rng, 2, 3), numbers(rng, 2)), None, Classifier(numbers(rng, 5, 2)), 2, 0.3) for seed in range(11)
+        Reranked(
+            small_model(seed, bias),
+            FrozenDense(numbers(rng, 2, 3), numbers(rng, 2)),
+            None,
+            Classifier(numbers(rng, 5, 2)),
+            2,
+            0.3,
+        )
+        for seed in range(11)
     ]
     ranker, batch = Ensemble(tuple(members), depth=3), Batch(dense=np.abs(numbers(rng, 20, 3)))
     save_part(ranker, tmp_path / "part")
@@ -260,4 +306,7 @@ def test_models_inside_models_survive_saving(bias: bool, tmp_path: Path) -> None
 
 def test_they_are_rankers() -> None:
     model = small_model(0, False)
-    assert all(isinstance(ranker, Ranker) for ranker in (model, Reranked(model, FrozenDense(), None, model.classifier, 1, 0.5), Ensemble((model,))))
+    assert all(
+        isinstance(ranker, Ranker)
+        for ranker in (model, Reranked(model, FrozenDense(), None, model.classifier, 1, 0.5), Ensemble((model,)))
+    )

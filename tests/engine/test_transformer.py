@@ -1,4 +1,6 @@
-"""The transformer: checkpoints as Hugging Face has them, one text at a time by hand (the oracle), numpy, torch and onnxruntime."""
+"""The transformer: checkpoints as Hugging Face has them, one text at a time by hand (the oracle), numpy, torch and
+onnxruntime.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,11 @@ def by_hand(folder: Path, tokens: list[int]) -> Any:
     arrays = {name: array.astype(np.float64) for name, array in load_file(folder / "model.safetensors").items()}
     config = json.loads((folder / "config.json").read_text())
     bert = config["model_type"] == "bert"
-    heads, layers = (config["num_attention_heads"], config["num_hidden_layers"]) if bert else (config["n_heads"], config["n_layers"])
+    heads, layers = (
+        (config["num_attention_heads"], config["num_hidden_layers"])
+        if bert
+        else (config["n_heads"], config["n_layers"])
+    )
 
     def linear(x: Any, name: str) -> Any:
         return arrays[f"{name}.weight"] @ x + arrays[f"{name}.bias"]
@@ -66,7 +72,10 @@ def by_hand(folder: Path, tokens: list[int]) -> Any:
     def norm(x: Any, name: str) -> Any:
         return (x - x.mean()) / math.sqrt(x.var() + 1e-12) * arrays[f"{name}.weight"] + arrays[f"{name}.bias"]
 
-    xs = [arrays["embeddings.word_embeddings.weight"][t] + arrays["embeddings.position_embeddings.weight"][p] for p, t in enumerate(tokens)]
+    xs = [
+        arrays["embeddings.word_embeddings.weight"][t] + arrays["embeddings.position_embeddings.weight"][p]
+        for p, t in enumerate(tokens)
+    ]
     if bert:
         xs = [x + arrays["embeddings.token_type_embeddings.weight"][0] for x in xs]
     xs = [norm(x, "embeddings.LayerNorm") for x in xs]
@@ -81,10 +90,18 @@ def by_hand(folder: Path, tokens: list[int]) -> Any:
                 scores = np.array([q[i][head] @ k[j][head] / math.sqrt(len(k[j][head])) for j in range(len(xs))])
                 chances = np.exp(scores) / np.exp(scores).sum()
                 mixed.append(sum(chance * v[j][head] for j, chance in enumerate(chances)))
-            y = norm(xs[i] + linear(np.concatenate(mixed), f"{at}.attention.{names[3]}"), f"{at}.attention.output.LayerNorm" if bert else f"{at}.sa_layer_norm")
+            y = norm(
+                xs[i] + linear(np.concatenate(mixed), f"{at}.attention.{names[3]}"),
+                f"{at}.attention.output.LayerNorm" if bert else f"{at}.sa_layer_norm",
+            )
             h = linear(y, f"{at}.intermediate.dense" if bert else f"{at}.ffn.lin1")
             h = h * 0.5 * (1 + np.array([math.erf(number / math.sqrt(2)) for number in h]))
-            ys.append(norm(y + linear(h, f"{at}.output.dense" if bert else f"{at}.ffn.lin2"), f"{at}.output.LayerNorm" if bert else f"{at}.output_layer_norm"))
+            ys.append(
+                norm(
+                    y + linear(h, f"{at}.output.dense" if bert else f"{at}.ffn.lin2"),
+                    f"{at}.output.LayerNorm" if bert else f"{at}.output_layer_norm",
+                )
+            )
         xs = ys
     return np.mean(xs, axis=0)
 
@@ -93,7 +110,9 @@ def by_hand(folder: Path, tokens: list[int]) -> Any:
 def test_numpy_torch_and_a_computation_by_hand_agree(folder: Path, checkpoint: Checkpoint) -> None:
     texts = batch([3, 0, 12, 33, 1])
     assert texts.tokens is not None
-    expected = np.array([by_hand(folder, row[row >= 0].tolist()) if (row >= 0).any() else np.zeros(16) for row in texts.tokens])
+    expected = np.array(
+        [by_hand(folder, row[row >= 0].tolist()) if (row >= 0).any() else np.zeros(16) for row in texts.tokens]
+    )
     np.testing.assert_allclose(checkpoint.frozen.encode(texts), expected, atol=2e-5)
     np.testing.assert_allclose(encode_all(Transformer(checkpoint), Documents(texts), "search"), expected, atol=2e-5)
 
@@ -131,11 +150,15 @@ def test_int8_in_onnxruntime_does_not_depend_on_the_batch(checkpoint: Checkpoint
 
 @pytest.mark.usefixtures("by_numpy")
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 0.01), ("int8", 0.1)])
-def test_packed_weights_are_nearly_the_same_and_smaller(dtype: Any, tolerance: float, checkpoint: Checkpoint, tmp_path: Path) -> None:
+def test_packed_weights_are_nearly_the_same_and_smaller(
+    dtype: Any, tolerance: float, checkpoint: Checkpoint, tmp_path: Path
+) -> None:
     packed, texts = checkpoint.frozen.packed(dtype), batch([3, 0, 12, 33, 1])
     exact = checkpoint.frozen.encode(texts)
     assert np.abs(packed.encode(texts) - exact).max() < tolerance * np.abs(exact).max()
-    assert sum(a.nbytes for a in packed.weights.values()) < 0.7 * sum(a.nbytes for a in checkpoint.frozen.weights.values())
+    assert sum(a.nbytes for a in packed.weights.values()) < 0.7 * sum(
+        a.nbytes for a in checkpoint.frozen.weights.values()
+    )
     save_part(packed, tmp_path / "part")
     np.testing.assert_array_equal(load_part(tmp_path / "part").encode(texts), packed.encode(texts))
     with pytest.raises(ConfigError, match="packed already"):
@@ -144,7 +167,11 @@ def test_packed_weights_are_nearly_the_same_and_smaller(dtype: Any, tolerance: f
 
 def test_saved_weights_that_do_not_fit_are_refused(checkpoint: Checkpoint, tmp_path: Path) -> None:
     state = checkpoint.frozen.state()
-    for name, array in (("words", np.zeros((9, 8), np.float32)), ("layers.1.up.bias", np.zeros(3, np.float32)), ("layers.0.foreign", np.zeros(1, np.float32))):
+    for name, array in (
+        ("words", np.zeros((9, 8), np.float32)),
+        ("layers.1.up.bias", np.zeros(3, np.float32)),
+        ("layers.0.foreign", np.zeros(1, np.float32)),
+    ):
         with pytest.raises(ValueError, match="of a transformer has the shape"):
             FrozenTransformer({**state.arrays, name: array}, 4, 1e-12)
     with pytest.raises(ValueError, match="3 heads"):
@@ -161,7 +188,9 @@ def test_training_changes_all_of_it_and_freezing_keeps_it(checkpoint: Checkpoint
     encoder = UnitEncoder(Transformer(checkpoint)).train()
     torch.autograd.backward(encoder(tensor_batch(batch([5, 9, 0, 20]))).score[:, 0].sum())
     silent = [name for name, p in encoder.named_parameters() if p.grad is None or not p.grad.abs().sum()]
-    assert not [name for name in silent if "inputs.bias" not in name], "every array has a gradient (of the keys' bias none can be seen)"
+    assert not [name for name in silent if "inputs.bias" not in name], (
+        "every array has a gradient (of the keys' bias none can be seen)"
+    )
     with torch.no_grad():
         for p in encoder.parameters():
             p.add_(0.01)

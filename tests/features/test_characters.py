@@ -27,7 +27,9 @@ def test_every_assigned_character_has_the_class_of_its_category_and_name() -> No
         character = chr(code)
         if unicodedata.category(character) in ("Cn", "Co", "Cs"):
             assert table[code] == 0
-        elif unicodedata.category(character)[0] != "M":  # marks of kana compose; alone they are rare and either way right
+        elif (
+            unicodedata.category(character)[0] != "M"
+        ):  # marks of kana compose; alone they are rare and either way right
             assert (table[code] > 0) == is_word(character), hex(code)
             if code < 0x3000 or unicodedata.name(character, "").startswith(("CJK", "HIRAGANA", "KATAKANA", "HANGUL")):
                 assert (table[code] == SINGLE) == is_unspaced(character), (hex(code), unicodedata.name(character, ""))

@@ -42,7 +42,9 @@ def test_vectors_become_unit_rows_and_the_given_ones_stay(cls: type[Any], form: 
 
 @SPARSE_AND_DENSE
 def test_vectors_can_stay_as_long_as_they_are(cls: type[Any], form: Any) -> None:
-    np.testing.assert_array_equal(rows_of(cls.fit(with_vectors(form(DENSE)), unit=False), with_vectors(form(DENSE))), DENSE)
+    np.testing.assert_array_equal(
+        rows_of(cls.fit(with_vectors(form(DENSE)), unit=False), with_vectors(form(DENSE))), DENSE
+    )
 
 
 @SPARSE_AND_DENSE
@@ -118,5 +120,11 @@ def test_vectors_without_columns_are_refused(cls: type[Any], form: Any, tmp_path
 
 def test_long_vectors_do_not_overflow() -> None:
     vectors = np.full((1, 4), 3e38, dtype=np.float32)
-    np.testing.assert_allclose(rows_of(GivenDense.fit(with_vectors(vectors), unit=True), with_vectors(vectors)), 0.5, rtol=1e-6)
-    np.testing.assert_allclose(rows_of(GivenSparse.fit(with_vectors(csr_array(vectors)), unit=True), with_vectors(csr_array(vectors))), 0.5, rtol=1e-6)
+    np.testing.assert_allclose(
+        rows_of(GivenDense.fit(with_vectors(vectors), unit=True), with_vectors(vectors)), 0.5, rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        rows_of(GivenSparse.fit(with_vectors(csr_array(vectors)), unit=True), with_vectors(csr_array(vectors))),
+        0.5,
+        rtol=1e-6,
+    )

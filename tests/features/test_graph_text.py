@@ -63,7 +63,9 @@ def test_both_views_and_what_fit_gives_is_what_batch_gives(tmp_path: Path) -> No
 
 
 def test_words_of_very_many_documents_are_no_keywords() -> None:
-    documents = Items([str(n) for n in range(60)], {"title": [f"package number word{n}" for n in range(60)], "content": [""] * 60})
+    documents = Items(
+        [str(n) for n in range(60)], {"title": [f"package number word{n}" for n in range(60)], "content": [""] * 60}
+    )
     assert list(made(CONFIG, documents)[0].common) == ["number", "package"]
     assert not len(made(CONFIG, documents.rows(np.arange(49)))[0].common), "of few documents nothing is common"
 

@@ -29,7 +29,9 @@ def graphs_of(texts: list[str], config: KeyGraphConfig = SENTENCES, width: int =
     """Graphs whose sentence vectors are random but the same for the same sentence."""
 
     def vectors(sentences: list[str]) -> Any:
-        return np.array([np.random.default_rng([ord(c) for c in s]).standard_normal(width) for s in sentences], np.float32).reshape(len(sentences), width)
+        return np.array(
+            [np.random.default_rng([ord(c) for c in s]).standard_normal(width) for s in sentences], np.float32
+        ).reshape(len(sentences), width)
 
     builder = GraphBuilder(config, (), plain_reader())
     return assembled(((made.pieces, vectors(made.sentences)) for made in builder.blocks([texts])), width)
@@ -95,7 +97,10 @@ def test_a_field_ends_a_sentence() -> None:
 
 def test_short_texts_have_windows_in_place_of_sentences() -> None:
     text = "scalable library for eigenvalue problem computations"
-    assert keygraph(text).sentences == ["scalable library for eigenvalue problem", "library for eigenvalue problem computations"]
+    assert keygraph(text).sentences == [
+        "scalable library for eigenvalue problem",
+        "library for eigenvalue problem computations",
+    ]
     assert keygraph(text, SENTENCES).sentences == [text]
     assert keygraph("two words").sentences == ["two words"]
     assert keygraph("Two. Sentences.").sentences == ["two", "sentences"]
@@ -106,7 +111,10 @@ def test_short_texts_have_windows_in_place_of_sentences() -> None:
 @settings(max_examples=60, deadline=None)
 def test_windows_cover_every_word_and_are_few(words: int, window: int, most: int) -> None:
     text = " ".join(f"w{n}" for n in range(words))
-    found = [sentence.split() for sentence in keygraph(text, KeyGraphConfig(unit="window", window=window, most_windows=most)).sentences]
+    found = [
+        sentence.split()
+        for sentence in keygraph(text, KeyGraphConfig(unit="window", window=window, most_windows=most)).sentences
+    ]
     assert len(found) <= most
     assert {word for sentence in found for word in sentence} == set(text.split())
     assert found[0][0] == "w0"
@@ -129,8 +137,10 @@ def text_rank(sentences: list[list[str]], span: int) -> dict[str, float]:
     scores = dict.fromkeys(edges, 1.0)
     for _ in range(30):
         moved = {
-            word: 0.15 + 0.85 * sum(times * scores[other] / sum(edges[other].values()) for other, times in edges[word].items()) for word in edges
-        }  # fmt: skip
+            word: 0.15
+            + 0.85 * sum(times * scores[other] / sum(edges[other].values()) for other, times in edges[word].items())
+            for word in edges
+        }
         done = max((abs(moved[word] - scores[word]) for word in edges), default=0) < 1e-4
         scores = moved
         if done:
@@ -138,7 +148,9 @@ def text_rank(sentences: list[list[str]], span: int) -> dict[str, float]:
     return scores
 
 
-def expected_graph(sentences: list[list[str]], keywords: list[str]) -> tuple[dict[tuple[str, str], int], dict[str, list[int]]]:
+def expected_graph(
+    sentences: list[list[str]], keywords: list[str]
+) -> tuple[dict[tuple[str, str], int], dict[str, list[int]]]:
     attached = {word: [n for n, sentence in enumerate(sentences) if word in sentence] for word in keywords}
     attached[""] = [n for n, sentence in enumerate(sentences) if not set(sentence) & set(keywords)]
     shared = {(a, b): len(set(attached[a]) & set(attached[b])) for a in keywords for b in keywords if a < b}
@@ -165,13 +177,19 @@ def test_graph_is_that_of_plain_python(sentences: list[list[str]], span: int, sh
     assert sorted((scores[word] for word in keywords), reverse=True) == pytest.approx(ranked[:count], abs=1e-9)
     edges, attached = expected_graph(said, keywords)
     names = graph.vertices
-    found = {tuple(sorted((names[u], names[v]))): weight for (u, v), weight in zip(graph.edges, graph.weights, strict=True)}
+    found = {
+        tuple(sorted((names[u], names[v]))): weight for (u, v), weight in zip(graph.edges, graph.weights, strict=True)
+    }
     assert found == edges
-    assert dict(zip(names, graph.sentence_index, strict=True)) == {name: index for name, index in attached.items() if index}
+    assert dict(zip(names, graph.sentence_index, strict=True)) == {
+        name: index for name, index in attached.items() if index
+    }
 
 
 def test_a_frequent_companion_is_a_keyword_and_stop_words_are_none() -> None:
-    graph = keygraph("The hub meets red. The hub meets blue. The hub meets green. The hub was alone.", replace(SENTENCES, keywords=1))
+    graph = keygraph(
+        "The hub meets red. The hub meets blue. The hub meets green. The hub was alone.", replace(SENTENCES, keywords=1)
+    )
     assert graph.vertices[0] in ("hub", "meets")
     assert not set(graph.vertices) & set(STOP_WORDS)
 
@@ -185,12 +203,26 @@ def test_common_words_of_a_corpus_are_no_keywords() -> None:
 # ---- texts that are no prose ----
 
 STRANGE = {
-    "empty": "", "blank": " \n\t ", "one word": "cat", "one letter": "x", "a number": "42", "stop words": "to be or not to be", "marks": "?!... -- *",
-    "chinese": "我们喜欢猫", "thai": "แมวนอนหลับ", "arabic": "القطط تنام", "emoji": "🐈 🐕 🐈", "nul": "a\0cat\0sat", "surrogate": "cat \ud800 dog",
-    "combining": "e\u0301tude ﬁn ＣＡＴ", "one long word": "x" * 50_000, "no sentences": " ".join(f"w{n % 700}" for n in range(10_000)),
-    "many sentences": ". ".join(f"word{n % 97} next{n % 89} last{n}" for n in range(3_500)), "one word again": "cat " * 10_000,
+    "empty": "",
+    "blank": " \n\t ",
+    "one word": "cat",
+    "one letter": "x",
+    "a number": "42",
+    "stop words": "to be or not to be",
+    "marks": "?!... -- *",
+    "chinese": "我们喜欢猫",
+    "thai": "แมวนอนหลับ",
+    "arabic": "القطط تنام",
+    "emoji": "🐈 🐕 🐈",
+    "nul": "a\0cat\0sat",
+    "surrogate": "cat \ud800 dog",
+    "combining": "e\u0301tude ﬁn ＣＡＴ",
+    "one long word": "x" * 50_000,
+    "no sentences": " ".join(f"w{n % 700}" for n in range(10_000)),
+    "many sentences": ". ".join(f"word{n % 97} next{n % 89} last{n}" for n in range(3_500)),
+    "one word again": "cat " * 10_000,
     "points": "a. " * 5_000,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("text", STRANGE.values(), ids=STRANGE)
@@ -204,7 +236,9 @@ def test_strange_texts_have_sound_graphs(text: str, unit: Any) -> None:
 
 def check_sound(graph: KeyGraph) -> None:
     assert len(graph.vertices) == len(graph.sentence_index) == len(set(graph.vertices))
-    assert {sentence for index in graph.sentence_index for sentence in index} == set(range(len(graph.sentences))), "every sentence is attached"
+    assert {sentence for index in graph.sentence_index for sentence in index} == set(range(len(graph.sentences))), (
+        "every sentence is attached"
+    )
     assert all(index for index in graph.sentence_index), "every vertex has a sentence"
     for (u, v), weight in zip(graph.edges, graph.weights, strict=True):
         assert weight == len(set(graph.sentence_index[u]) & set(graph.sentence_index[v])) > 0
@@ -213,7 +247,10 @@ def check_sound(graph: KeyGraph) -> None:
 
 def test_number_of_threads_and_blocks_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(1)
-    texts = [". ".join(" ".join("".join(rng.choices(string.ascii_lowercase[:5], k=3)) for _ in range(6)) for _ in range(3)) for _ in range(300)]
+    texts = [
+        ". ".join(" ".join("".join(rng.choices(string.ascii_lowercase[:5], k=3)) for _ in range(6)) for _ in range(3))
+        for _ in range(300)
+    ]
     whole = graphs_of(texts)
     monkeypatch.setattr(reading, "BLOCK_CHARACTERS", 500)
     equal(graphs_of(texts), whole)
@@ -243,14 +280,25 @@ def test_an_entity_that_is_a_keyword_already_is_one_vertex() -> None:
 
 def test_a_recogniser_of_ones_own() -> None:
     register_recogniser("colours", lambda text: [(text.index("red"), text.index("red") + 3)] if "red" in text else [])
-    assert "red" in keygraph("the red of the sea and of the sky and of the fire", KeyGraphConfig(ner="colours", keywords=1)).vertices
+    assert (
+        "red"
+        in keygraph(
+            "the red of the sea and of the sky and of the fire", KeyGraphConfig(ner="colours", keywords=1)
+        ).vertices
+    )
     with pytest.raises(ConfigError, match="is 'tints', which is not known here"):
         keygraph("red", KeyGraphConfig(ner="tints"))
 
 
 # ---- many graphs ----
 
-TEXTS = ["Cats chase mice. Mice fear cats. So it was.", "", "one", "Dogs bark. Dogs bite. Dogs sleep, cats sleep.", "to be or not"]
+TEXTS = [
+    "Cats chase mice. Mice fear cats. So it was.",
+    "",
+    "one",
+    "Dogs bark. Dogs bite. Dogs sleep, cats sleep.",
+    "to be or not",
+]
 
 
 def equal(a: KeyGraphs, b: KeyGraphs) -> None:
@@ -261,7 +309,10 @@ def equal(a: KeyGraphs, b: KeyGraphs) -> None:
 @pytest.mark.parametrize("index", [[0], [3, 0], [1], [1, 1, 4, 3], [], slice(1, 4), slice(None)])
 def test_rows_are_graphs_of_those_documents(index: Any) -> None:
     chosen = np.arange(len(TEXTS))[index]
-    equal(graphs_of(TEXTS).rows(np.array(index, np.int64) if isinstance(index, list) else index), graphs_of([TEXTS[i] for i in chosen]))
+    equal(
+        graphs_of(TEXTS).rows(np.array(index, np.int64) if isinstance(index, list) else index),
+        graphs_of([TEXTS[i] for i in chosen]),
+    )
 
 
 def test_features_of_vertices_and_documents() -> None:
@@ -297,10 +348,15 @@ def test_saved_and_loaded(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "spoil"),
     [
-        ("neighbours", lambda a: a + 100), ("attached", lambda a: a - 5), ("weights", lambda a: a[:-1]), ("vertex_starts", lambda a: a[::-1]),
-        ("edge_starts", lambda a: a[:-1]), ("sentence_starts", lambda a: np.append(a, a[-1])), ("attach_starts", lambda a: np.append(a[:-1], a[-1] + 1)),
+        ("neighbours", lambda a: a + 100),
+        ("attached", lambda a: a - 5),
+        ("weights", lambda a: a[:-1]),
+        ("vertex_starts", lambda a: a[::-1]),
+        ("edge_starts", lambda a: a[:-1]),
+        ("sentence_starts", lambda a: np.append(a, a[-1])),
+        ("attach_starts", lambda a: np.append(a[:-1], a[-1] + 1)),
     ],
-)  # fmt: skip
+)
 def test_altered_graphs_are_refused(name: str, spoil: Any) -> None:
     arrays = dict(graphs_of(TEXTS).state().arrays)
     with pytest.raises(ValueError):

@@ -82,7 +82,9 @@ def test_labels_may_be_names_only_beside_vectors() -> None:
         (items(VECTORS), items(VECTORS[:, :2]), "auto", "labels dense ones of 2"),
     ],
 )
-def test_mixtures_that_cannot_work_are_refused(documents: Items, labels: Items | None, source: Any, message: str) -> None:
+def test_mixtures_that_cannot_work_are_refused(
+    documents: Items, labels: Items | None, source: Any, message: str
+) -> None:
     with pytest.raises(ConfigError, match=message) as wrong:
         make_featurizer(documents, labels, FeaturesConfig(source=source))
     assert wrong.value.hint

@@ -39,9 +39,13 @@ def test_texts_become_the_numbers_of_the_vocabulary(folder: Path) -> None:
     assert found.sparse is None
     assert found.tokens is not None
     assert found.tokens.tolist() == [
-        numbers("[CLS]", "cat", "##s", "[SEP]"), numbers(), numbers("[CLS]", "dog", "[UNK]", "[SEP]"), numbers(),
-        numbers("[CLS]", "cat", "cat", "cat", "cat", "[SEP]"), numbers("[CLS]", "[UNK]", "[SEP]"),
-    ]  # fmt: skip
+        numbers("[CLS]", "cat", "##s", "[SEP]"),
+        numbers(),
+        numbers("[CLS]", "dog", "[UNK]", "[SEP]"),
+        numbers(),
+        numbers("[CLS]", "cat", "cat", "cat", "cat", "[SEP]"),
+        numbers("[CLS]", "[UNK]", "[SEP]"),
+    ]
     assert found.is_empty().tolist() == [False, True, False, True, False, False]
     assert pieces(folder).width == len(NUMBER)
 

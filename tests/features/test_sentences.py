@@ -14,7 +14,13 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from longtail.data.dataset import Items
 from longtail.errors import ConfigError, DataError, MissingExtra
 from longtail.features import sentences
-from longtail.features.sentences import NamedSentences, SpectralSentences, StaticSentences, make_encoder, register_encoder
+from longtail.features.sentences import (
+    NamedSentences,
+    SpectralSentences,
+    StaticSentences,
+    make_encoder,
+    register_encoder,
+)
 from longtail.features.settings import KeyGraphConfig, SparseTextConfig
 from longtail.features.singular import right_singular_vectors
 from longtail.features.sparse import SparseText
@@ -25,7 +31,9 @@ TEXTS = ["cat sat mat", "cat sat rug", "dog ran road", "dog ran street", "cat do
 
 @pytest.fixture(scope="module")
 def fitted() -> tuple[SparseText, Any]:
-    text, rows, _ = SparseText.fit_batches(Items([str(n) for n in range(len(TEXTS))], {"title": TEXTS}), None, SparseTextConfig())
+    text, rows, _ = SparseText.fit_batches(
+        Items([str(n) for n in range(len(TEXTS))], {"title": TEXTS}), None, SparseTextConfig()
+    )
     return text, rows.sparse
 
 
@@ -48,7 +56,9 @@ def test_spectral_vectors_relate_words_that_share_documents(fitted: tuple[Sparse
 def test_spectral_width_is_kept_where_documents_are_few(fitted: tuple[SparseText, Any]) -> None:
     text, rows = fitted
     assert SpectralSentences.fit(rows, text, 64).encode(["cat"], text).shape == (1, 64)
-    assert lengths(SpectralSentences.fit(rows[:1], text, 8).encode(["cat"], text)) == [1], "where no word repeats all words have vectors"
+    assert lengths(SpectralSentences.fit(rows[:1], text, 8).encode(["cat"], text)) == [1], (
+        "where no word repeats all words have vectors"
+    )
 
 
 def test_singular_vectors_are_those_of_numpy() -> None:
@@ -71,18 +81,25 @@ def static_folder(tmp_path: Path) -> Path:
     (tmp_path / "weights").mkdir()
     (tmp_path / "tokenizers").mkdir()
     tokenizer.save(str(tmp_path / "tokenizers" / "small.json"))
-    save_file({"embedding.weight": np.array([[0, 0], [1, 0], [0, 1], [1, 1]], np.float16)}, tmp_path / "weights" / "small_2.safetensors")
+    save_file(
+        {"embedding.weight": np.array([[0, 0], [1, 0], [0, 1], [1, 1]], np.float16)},
+        tmp_path / "weights" / "small_2.safetensors",
+    )
     return tmp_path
 
 
-def test_static_vectors_are_means_of_tokens(static_folder: Path, fitted: tuple[SparseText, Any], tmp_path: Path) -> None:
+def test_static_vectors_are_means_of_tokens(
+    static_folder: Path, fitted: tuple[SparseText, Any], tmp_path: Path
+) -> None:
     text, rows = fitted
     encoder = make_encoder(KeyGraphConfig(encoder="wordllama", model=str(static_folder)), rows, text)
     found = encoder.encode(["cat", "cat dog", "cat sat", "stranger", "", "cat \ud800"], text)
     expected = [[1, 0], [0.70711, 0.70711], [2 / 5**0.5, 1 / 5**0.5], [0, 0], [0, 0], [1, 0]]
     np.testing.assert_allclose(found, np.array(expected, dtype=np.float64), atol=1e-4)
     save_part(encoder, tmp_path / "saved")
-    np.testing.assert_array_equal(load_part(tmp_path / "saved").encode(["cat dog sat"], text), encoder.encode(["cat dog sat"], text))
+    np.testing.assert_array_equal(
+        load_part(tmp_path / "saved").encode(["cat dog sat"], text), encoder.encode(["cat dog sat"], text)
+    )
 
 
 def test_a_folder_without_a_table_is_named(tmp_path: Path) -> None:
@@ -128,7 +145,9 @@ def test_any_function_is_an_encoder(registered: list[int], fitted: tuple[SparseT
     np.testing.assert_array_equal(load_part(tmp_path / "saved").encode(["ab"], text), encoder.encode(["ab"], text))
 
 
-def test_an_unknown_encoder_is_refused_and_a_wrong_shape_too(registered: list[int], fitted: tuple[SparseText, Any]) -> None:
+def test_an_unknown_encoder_is_refused_and_a_wrong_shape_too(
+    registered: list[int], fitted: tuple[SparseText, Any]
+) -> None:
     text, rows = fitted
     with pytest.raises(ConfigError, match="'lengts', which is not known here"):
         make_encoder(KeyGraphConfig(encoder="lengts"), rows, text)

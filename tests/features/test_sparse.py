@@ -96,7 +96,9 @@ def as_rows(part: SparseText, matrix: Any) -> list[Row]:
     for start, end in zip(matrix.indptr, matrix.indptr[1:], strict=False):
         columns = matrix.indices[start:end].tolist()
         assert columns == sorted(set(columns))
-        rows.append({(part.kind(c), part.token(c)): float(v) for c, v in zip(columns, matrix.data[start:end], strict=True)})
+        rows.append(
+            {(part.kind(c), part.token(c)): float(v) for c, v in zip(columns, matrix.data[start:end], strict=True)}
+        )
     return rows
 
 
@@ -132,7 +134,9 @@ CONFIGS = st.builds(
 
 @settings(max_examples=150, deadline=None)
 @given(TEXTS, TEXTS, CONFIGS, st.booleans())
-def test_features_are_those_of_a_naive_count(texts: list[str], more: list[str], config: SparseTextConfig, with_labels: bool) -> None:
+def test_features_are_those_of_a_naive_count(
+    texts: list[str], more: list[str], config: SparseTextConfig, with_labels: bool
+) -> None:
     documents, labels = items(*texts), items(*more) if with_labels else None
     expected, expected_labels = naive_tf_idf(documents, labels, config)
     if not any(expected + expected_labels):
@@ -148,7 +152,13 @@ def test_features_are_those_of_a_naive_count(texts: list[str], more: list[str], 
     assert_same(rows, part.transform_texts(texts))
     for shares in (part.document_shares, SparseText.from_state(part.state()).document_shares):
         assert shares is not None
-        assert np.allclose(shares, [(1 + sum((part.kind(c), part.token(c)) in row for row in expected)) / (1 + len(texts)) for c in range(part.width)])
+        assert np.allclose(
+            shares,
+            [
+                (1 + sum((part.kind(c), part.token(c)) in row for row in expected)) / (1 + len(texts))
+                for c in range(part.width)
+            ],
+        )
 
 
 def test_a_damped_vocabulary_that_was_saved_without_shares_says_that_it_does_not_know() -> None:
@@ -185,7 +195,9 @@ def test_character_grams_equal_those_of_scikit_learn() -> None:
     theirs = text.TfidfVectorizer(analyzer="char_wb", ngram_range=(4, 5), dtype=np.float64)
     plain = ["the cat sat on the mat", "a dogmatic cat", "concatenate"]
     expected = theirs.fit_transform(plain).toarray()
-    config = SparseTextConfig(words=False, pairs=False, subwords="chars", char_sizes=(4, 5), min_count_rest=1, sublinear=False)
+    config = SparseTextConfig(
+        words=False, pairs=False, subwords="chars", char_sizes=(4, 5), min_count_rest=1, sublinear=False
+    )
     part, rows, _ = SparseText.fit_transform(items(*plain), None, config)
     order = [theirs.vocabulary_[part.token(i).replace("<", " ").replace(">", " ")] for i in range(part.width)]
     assert sorted(order) == list(range(expected.shape[1]))
@@ -269,7 +281,11 @@ def test_no_items_give_no_rows() -> None:
 def test_documents_and_labels_share_a_vocabulary_and_idf_counts_documents_only() -> None:
     documents, labels = items("red apple", "green apple"), items("apple fruit", "red fruit", "fruit")
     part, rows, label_rows = SparseText.fit_transform(documents, labels, SparseTextConfig(pairs=False, min_count=2))
-    assert {part.token(i) for i in range(part.width)} == {"red", "apple", "fruit"}  # green: once; red: once here, once there
+    assert {part.token(i) for i in range(part.width)} == {
+        "red",
+        "apple",
+        "fruit",
+    }  # green: once; red: once here, once there
     idf = {part.token(i): float(part.idf[i]) for i in range(part.width)}
     assert idf == pytest.approx({"apple": 1.0, "red": math.log(3 / 2) + 1, "fruit": math.log(3) + 1})
     assert as_rows(part, label_rows)[2] == {("word", "fruit"): 1.0}
@@ -292,7 +308,11 @@ def test_the_most_frequent_features_stay_and_ties_go_by_spelling() -> None:
     part = SparseText.fit(documents, None, SparseTextConfig(pairs=False, max_features=4))
     assert sorted(part.tokens) == ["a", "b", "c", "d"]
     assert SparseText.fit(documents, None, SparseTextConfig(pairs=False, max_features=99)).width == 6
-    assert sorted(SparseText.fit(documents, items("é"), SparseTextConfig(pairs=False, max_features=3)).tokens) == ["a", "b", "é"]
+    assert sorted(SparseText.fit(documents, items("é"), SparseTextConfig(pairs=False, max_features=3)).tokens) == [
+        "a",
+        "b",
+        "é",
+    ]
 
 
 def test_label_fields_follow_the_documents_unless_named() -> None:
@@ -300,9 +320,13 @@ def test_label_fields_follow_the_documents_unless_named() -> None:
     config = SparseTextConfig(fields=("title", "content"), weights=(1.0, 3.0), pairs=False, idf=False, sublinear=False)
     part = SparseText.fit(documents, None, config)
     labels = items(content=["a b"], other=["a"])
-    assert as_rows(part, part.transform(labels, "labels")) == [pytest.approx({("word", "a"): math.sqrt(0.5), ("word", "b"): math.sqrt(0.5)})]
+    assert as_rows(part, part.transform(labels, "labels")) == [
+        pytest.approx({("word", "a"): math.sqrt(0.5), ("word", "b"): math.sqrt(0.5)})
+    ]
     both = items(title=["a"], content=["b"])
-    assert as_rows(part, part.transform(both, "labels")) == [pytest.approx({("word", "a"): 1 / math.sqrt(10), ("word", "b"): 3 / math.sqrt(10)})]
+    assert as_rows(part, part.transform(both, "labels")) == [
+        pytest.approx({("word", "a"): 1 / math.sqrt(10), ("word", "b"): 3 / math.sqrt(10)})
+    ]
     named = SparseText.fit(documents, labels, dataclasses.replace(config, label_fields=("other",)))
     assert as_rows(named, named.transform(labels, "labels")) == [{("word", "a"): 1.0}]
 
@@ -321,7 +345,11 @@ def test_labels_without_text_have_no_batch() -> None:
 
 def test_token_numbers_are_in_reading_order_padded_and_cut() -> None:
     documents = items(title=["b a, b", "", "c unknown? a"], content=["c", "a", ""])
-    part = SparseText.fit(items(title=["a b c"], content=[""]), None, SparseTextConfig(fields=("title", "content"), min_count_rest=1, subwords="chars"))
+    part = SparseText.fit(
+        items(title=["a b c"], content=[""]),
+        None,
+        SparseTextConfig(fields=("title", "content"), min_count_rest=1, subwords="chars"),
+    )
     numbers = part.token_ids(documents, max_length=3)
     assert numbers.dtype == np.int32
     spelled = [[part.token(part.token_range[n]) if n >= 0 else "-" for n in row] for row in numbers]
@@ -353,7 +381,10 @@ def test_token_numbers_without_words_are_refused() -> None:
 # ---- the same everywhere ----
 
 
-CORPUS = [f"{'Ünïcode' if n % 7 == 0 else 'plain'} title number {n} about topic {n % 13} and {n * 7919 % 101}" for n in range(300)]
+CORPUS = [
+    f"{'Ünïcode' if n % 7 == 0 else 'plain'} title number {n} about topic {n % 13} and {n * 7919 % 101}"
+    for n in range(300)
+]
 ALL_KINDS = SparseTextConfig(subwords="chars", char_sizes=(3, 4))
 
 
@@ -375,7 +406,9 @@ def test_a_saved_vocabulary_gives_the_same_rows(saved: tuple[SparseText, Any, Pa
         assert (tmp_path / "again" / file.relative_to(folder)).read_bytes() == file.read_bytes()
 
 
-def test_threads_and_blocks_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch, saved: tuple[SparseText, Any, Path]) -> None:
+def test_threads_and_blocks_do_not_change_a_bit(
+    monkeypatch: pytest.MonkeyPatch, saved: tuple[SparseText, Any, Path]
+) -> None:
     part, rows, _ = saved
     for threads, block in ((1, 1 << 19), (1, 40), (4, 40), (3, 4000)):
         monkeypatch.setattr(numba, "get_num_threads", lambda threads=threads: threads)
@@ -419,7 +452,8 @@ def test_kernels_are_compiled_once_for_fitted_and_loaded(saved: tuple[SparseText
 
 def test_opening_needs_neither_numba_nor_torch(saved: tuple[SparseText, Any, Path]) -> None:
     code = (
-        "import sys; from pathlib import Path; from longtail.persistence import load_part; part = load_part(Path(sys.argv[1]));"
+        "import sys; from pathlib import Path; from longtail.persistence import load_part; part = "
+        "load_part(Path(sys.argv[1]));"
         "assert part.width; assert not {'numba', 'torch', 'tokenizers'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code, str(saved[2])], check=True)

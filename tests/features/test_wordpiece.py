@@ -19,7 +19,10 @@ SYLLABLES = ("ka", "lo", "mi", "tér", "un", "pre", "ing", "sel", "ta", "ve", "�
 def planted_texts(n: int, seed: int) -> list[str]:
     """Words put together from syllables, as WordPiece expects them to be."""
     rng = random.Random(seed)
-    return [" ".join("".join(rng.choices(SYLLABLES, k=rng.randint(1, 4))) for _ in range(rng.randint(1, 8))) for _ in range(n)]
+    return [
+        " ".join("".join(rng.choices(SYLLABLES, k=rng.randint(1, 4))) for _ in range(rng.randint(1, 8)))
+        for _ in range(n)
+    ]
 
 
 TEXTS = planted_texts(300, seed=1)
@@ -35,7 +38,9 @@ def word_counts() -> Counter[str]:
 
 
 def test_the_same_words_give_the_same_pieces_in_any_order() -> None:
-    """Many words occur equally often: without fixed numbers of inner characters, chance decides which are merged first."""
+    """Many words occur equally often: without fixed numbers of inner characters, chance decides which are merged
+    first.
+    """
     rng = random.Random(3)
     words = sorted({"".join(rng.choices("abcdefghij", k=rng.randint(2, 6))) for _ in range(400)})
     learned = set()
@@ -46,7 +51,9 @@ def test_the_same_words_give_the_same_pieces_in_any_order() -> None:
 
 
 def test_what_occurs_once_is_no_piece() -> None:
-    merged = [piece for piece in train_pieces(["abc", "xyz"], np.array([2, 1]), 100) if len(piece.removeprefix(INSIDE)) > 1]
+    merged = [
+        piece for piece in train_pieces(["abc", "xyz"], np.array([2, 1]), 100) if len(piece.removeprefix(INSIDE)) > 1
+    ]
     assert "abc" in merged
     assert not {"x", "y", "z"} & set("".join(merged))
 
@@ -63,7 +70,13 @@ def test_words_are_cut_as_the_library_cuts_them() -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     part = SparseText.fit(items(TEXTS), None, PIECES)
-    theirs = Tokenizer(models.WordPiece({piece: n for n, piece in enumerate([*part.pieces, "[UNK]"])}, unk_token="[UNK]", max_input_chars_per_word=100))
+    theirs = Tokenizer(
+        models.WordPiece(
+            {piece: n for n, piece in enumerate([*part.pieces, "[UNK]"])},
+            unk_token="[UNK]",
+            max_input_chars_per_word=100,
+        )
+    )
     theirs.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     fresh = [*planted_texts(200, seed=2), "unknöwn", "ka" * 50, "ka" * 51, "kaq", ""]
     numbers = part.token_ids(items(fresh), max_length=200)

@@ -114,13 +114,20 @@ def test_any_number_of_anchor_sets_is_taken_and_other_graphs_are_left() -> None:
         "between labels": Graph("between labels", label_label=edges),
     }
     found = {graph.name: list(graph.sides) for graph in anchor_graphs(graphs)}
-    assert found == {"both": ["documents", "labels"], "documents": ["documents"], "labels": ["labels"], "one empty": ["labels"]}
+    assert found == {
+        "both": ["documents", "labels"],
+        "documents": ["documents"],
+        "labels": ["labels"],
+        "one empty": ["labels"],
+    }
     assert anchor_graphs(graphs)[0].sides["documents"].data.tolist() == [1, 1]
 
 
 @pytest.mark.claim("R19")
 def test_held_out_documents_leave_every_graph_and_preparation_brings_none_back(planted: Dataset) -> None:
-    """Every training document is an anchor, too: of those held out neither node nor edge may be left, completed or not."""
+    """Every training document is an anchor, too: of those held out neither node nor edge may be left, completed or
+    not.
+    """
     documents = planted.train.documents
     n = len(documents)
     everything = csr_array(np.ones((n, n), np.float32))

@@ -16,9 +16,13 @@ from longtail.graph.joint_graph import JointGraph
 
 def random_graph(n: int, rng: np.random.Generator, mean_degree: float = 3) -> JointGraph:
     """Directed, with isolated nodes."""
-    lists = [rng.permutation(np.setdiff1d(np.arange(n), [node]))[: min(rng.poisson(mean_degree), n - 1)] for node in range(n)]
+    lists = [
+        rng.permutation(np.setdiff1d(np.arange(n), [node]))[: min(rng.poisson(mean_degree), n - 1)] for node in range(n)
+    ]
     starts = np.cumsum([0, *map(len, lists)])
-    return JointGraph(starts, np.concatenate([np.zeros(0, np.int32), *lists]).astype(np.int32), np.zeros(0, np.int32), n)
+    return JointGraph(
+        starts, np.concatenate([np.zeros(0, np.int32), *lists]).astype(np.int32), np.zeros(0, np.int32), n
+    )
 
 
 def dense(graph: JointGraph) -> Any:
@@ -36,7 +40,9 @@ def convolved(sums: Any, epsilons: Any) -> Any:
 @settings(max_examples=60, deadline=None)
 @given(n=st.integers(1, 12), hops=st.integers(1, 4), seed=st.integers(0, 10**6), full=st.booleans())
 def test_with_all_neighbours_a_convolution_is_a_product_of_matrices(n: int, hops: int, seed: int, full: bool) -> None:
-    """a^K = prod((1 + eps_k) I + A) a^0, with all neighbours by definition or because fan-outs are large and nothing is padded."""
+    """a^K = prod((1 + eps_k) I + A) a^0, with all neighbours by definition or because fan-outs are large and nothing
+    is padded.
+    """
     rng = np.random.default_rng(seed)
     graph, vectors, epsilons = random_graph(n, rng), rng.standard_normal((n, 4)).astype(np.float32), rng.random(hops)
     fanout = Fanout((0,) * hops, full=True) if full else Fanout((n,) * hops, pad=False)
@@ -44,7 +50,9 @@ def test_with_all_neighbours_a_convolution_is_a_product_of_matrices(n: int, hops
     expected, adjacency = vectors.astype(np.float64), dense(graph)
     for hop in range(hops):
         expected = (1 + epsilons[hop]) * expected + adjacency @ expected
-        np.testing.assert_allclose(found[:, hop], expected, rtol=1e-5, atol=1e-5 * max(1, float(np.abs(expected).max())))
+        np.testing.assert_allclose(
+            found[:, hop], expected, rtol=1e-5, atol=1e-5 * max(1, float(np.abs(expected).max()))
+        )
 
 
 def test_means_divide_by_the_number_of_neighbours() -> None:
@@ -64,7 +72,9 @@ def test_means_divide_by_the_number_of_neighbours() -> None:
 
 def star() -> tuple[JointGraph, Any]:
     """Node 0 has neighbours 1, 2, 3; node 1 has 0; node 4 is isolated. Vectors are unit vectors, so sums count."""
-    return JointGraph(np.array([0, 3, 4, 4, 4, 4]), np.array([1, 2, 3, 0], np.int32), np.zeros(0, np.int32), 5), np.eye(5, dtype=np.float32)
+    return JointGraph(np.array([0, 3, 4, 4, 4, 4]), np.array([1, 2, 3, 0], np.int32), np.zeros(0, np.int32), 5), np.eye(
+        5, dtype=np.float32
+    )
 
 
 @pytest.mark.claim("G5")
@@ -81,7 +91,9 @@ def test_isolated_nodes_contribute_nothing_and_few_neighbours_come_again() -> No
 @pytest.mark.claim("G5")
 def test_a_document_without_any_neighbour_is_its_own_vector() -> None:
     graph, vectors = star()
-    sums = Paths(graph, vectors, Fanout((4, 3))).of_linked(np.full((1, 5), 0.5, np.float32), np.array([[-1, -1]], np.int32), 0)
+    sums = Paths(graph, vectors, Fanout((4, 3))).of_linked(
+        np.full((1, 5), 0.5, np.float32), np.array([[-1, -1]], np.int32), 0
+    )
     np.testing.assert_array_equal(sums[0, 0], np.full(5, 0.5))
     np.testing.assert_array_equal(sums[0, 1:], np.zeros((3, 5)))
 
@@ -138,17 +150,25 @@ def test_an_excluded_node_is_never_entered_and_its_place_is_taken() -> None:
         for seed in range(200):
             graph = random_graph(8, rng)
             paths = Paths(graph, np.eye(8, dtype=np.float32), fanout)
-            sums = paths.of_linked(np.zeros((1, 8), np.float32), np.array([[1, 2]], np.int32), seed, exclude=np.array([0]))
+            sums = paths.of_linked(
+                np.zeros((1, 8), np.float32), np.array([[1, 2]], np.int32), seed, exclude=np.array([0])
+            )
             assert not sums[0, :, 0].any()
             degree = len(set(graph.neighbours[graph.starts[1] : graph.starts[2]].tolist()) - {0})
-            alone = paths.of_linked(np.zeros((1, 8), np.float32), np.array([[1]], np.int32), seed, exclude=np.array([0]))[0]
+            alone = paths.of_linked(
+                np.zeros((1, 8), np.float32), np.array([[1]], np.int32), seed, exclude=np.array([0])
+            )[0]
             # Hop 2 to node 1 (weight 3), then hop 1 to its neighbours: four terms if it has any but the excluded one.
-            assert alone[3].sum() == pytest.approx(3 * ((4 if degree else 0) if fanout.pad else min(4, degree)) / (1 if fanout.pad else 3))
+            assert alone[3].sum() == pytest.approx(
+                3 * ((4 if degree else 0) if fanout.pad else min(4, degree)) / (1 if fanout.pad else 3)
+            )
 
 
 def test_the_only_neighbour_may_be_excluded() -> None:
     graph, vectors = star()
-    sums = Paths(graph, vectors, Fanout((4, 3))).of_linked(vectors[[0]], np.array([[1]], np.int32), 0, exclude=np.array([0]))
+    sums = Paths(graph, vectors, Fanout((4, 3))).of_linked(
+        vectors[[0]], np.array([[1]], np.int32), 0, exclude=np.array([0])
+    )
     assert not sums[0, 3].any()
 
 
@@ -161,7 +181,9 @@ def test_a_linked_document_is_a_new_node_of_the_graph() -> None:
     graph, vectors = random_graph(7, rng), rng.standard_normal((7, 3)).astype(np.float32)
     own, links = rng.standard_normal((2, 3)).astype(np.float32), np.array([[0, 5, -1], [2, 3, 4]], np.int32)
     fanout = Fanout((1, 1, 1), full=True)
-    grown = Paths(graph.with_nodes(links), np.concatenate([vectors, own]), fanout).of_nodes(np.array([7, 8], np.int32), 0)
+    grown = Paths(graph.with_nodes(links), np.concatenate([vectors, own]), fanout).of_nodes(
+        np.array([7, 8], np.int32), 0
+    )
     np.testing.assert_allclose(Paths(graph, vectors, fanout).of_linked(own, links, 0), grown, rtol=1e-5, atol=1e-5)
 
 

@@ -14,7 +14,9 @@ from longtail.graph.ops import ensure_diagonal, prune_rows, scale_both_sides, sc
 from longtail.graph.walk import random_walk_graph
 from longtail.types import F32
 
-squares = st.integers(1, 7).flatmap(lambda n: arrays(np.float32, (n, n), elements=st.sampled_from([0.0, 0.0, 1.0, 2.0, 3.0])))
+squares = st.integers(1, 7).flatmap(
+    lambda n: arrays(np.float32, (n, n), elements=st.sampled_from([0.0, 0.0, 1.0, 2.0, 3.0]))
+)
 
 
 @given(squares)
@@ -39,7 +41,9 @@ def test_unit_rows_dense_and_sparse(dense: F32) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_both_sides_gives_spectral_norm_one(seed: int) -> None:
     y = csr_array((np.random.default_rng(seed).random((40, 20)) < 0.1).astype(np.float64))
-    walked = ensure_diagonal(random_walk_graph(y, length=50, restart=0.8, rng=np.random.default_rng(seed)).astype(np.float64))
+    walked = ensure_diagonal(
+        random_walk_graph(y, length=50, restart=0.8, rng=np.random.default_rng(seed)).astype(np.float64)
+    )
     graph = scale_both_sides(walked).toarray()
     assert np.linalg.svd(graph, compute_uv=False)[0] == pytest.approx(1, abs=1e-8)
     assert (graph >= 0).all()
@@ -87,7 +91,9 @@ def test_diagonal_is_raised_and_nothing_else(dense: F32) -> None:
 def test_operand_with_unsorted_columns_is_neither_harmed_nor_misread() -> None:
     """scipy sorts operands in place; arrays taken out before that would no longer fit each other."""
     dense = np.array([[0, 3, 4], [8, 0, 6]], dtype=np.float32)
-    unsorted = csr_array((np.array([4, 3, 6, 8], np.float32), np.array([2, 1, 2, 0]), np.array([0, 2, 4])), shape=(2, 3))
+    unsorted = csr_array(
+        (np.array([4, 3, 6, 8], np.float32), np.array([2, 1, 2, 0]), np.array([0, 2, 4])), shape=(2, 3)
+    )
     assert np.allclose(unit_rows(unsorted).toarray(), dense / np.array([[5], [10]]))
     assert np.allclose(scale_rows_to_sum_one(unsorted).toarray(), dense / np.array([[7], [14]]))
     assert prune_rows(unsorted, 1).toarray().tolist() == [[0, 0, 4], [8, 0, 0]]

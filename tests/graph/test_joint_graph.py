@@ -10,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from longtail.graph.joint_graph import AnchorLinks, JointGraph, document_nodes, joint_graph, nearest_documents, strongest
+from longtail.graph.joint_graph import (
+    AnchorLinks,
+    JointGraph,
+    document_nodes,
+    joint_graph,
+    nearest_documents,
+    strongest,
+)
 from longtail.persistence import load_part, save_part
 
 NOBODY = np.zeros((0, 2), dtype=np.int64)
@@ -24,7 +31,9 @@ def matrix(rows: list[list[int]], columns: int) -> Any:
 
 def graph_of(rows: list[list[int]], labels: int, same: Any = NOBODY, seed: int = 0, **more: Any) -> JointGraph:
     targets = matrix(rows, labels)
-    return joint_graph(targets, document_nodes(len(rows), labels, np.asarray(same)), np.random.default_rng(seed), **more)
+    return joint_graph(
+        targets, document_nodes(len(rows), labels, np.asarray(same)), np.random.default_rng(seed), **more
+    )
 
 
 def neighbours(graph: JointGraph, node: int) -> list[int]:
@@ -32,7 +41,9 @@ def neighbours(graph: JointGraph, node: int) -> list[int]:
 
 
 def test_a_document_that_is_a_label_is_one_node() -> None:
-    """Three documents, two labels; document 1 is label 0, so there are 3 + 2 - 1 nodes, and its edges are the label's."""
+    """Three documents, two labels; document 1 is label 0, so there are 3 + 2 - 1 nodes, and its edges are the
+    label's.
+    """
     graph = graph_of([[0], [1], [0, 1]], 2, [[1, 0]])
     assert len(graph) == 4
     assert graph.nodes.tolist() == [2, 0, 3]
@@ -68,7 +79,8 @@ def test_edges_are_the_pairs_in_both_directions(data: st.DataObject) -> None:
     assert len(found) == len(set(found))
     assert set(found) == both
     np.testing.assert_array_equal(
-        graph.matrix().toarray() > 0, np.isin(np.arange(len(graph) ** 2), [a * len(graph) + b for a, b in both]).reshape(len(graph), -1)
+        graph.matrix().toarray() > 0,
+        np.isin(np.arange(len(graph) ** 2), [a * len(graph) + b for a, b in both]).reshape(len(graph), -1),
     )
 
 
@@ -78,7 +90,9 @@ def test_the_seed_orders_neighbours_and_changes_nothing_else() -> None:
     np.testing.assert_array_equal(one.neighbours, same.neighbours)
     assert one.neighbours.tolist() != other.neighbours.tolist()
     assert neighbours(one, 0) == neighbours(other, 0) == list(range(1, 9))
-    assert one.neighbours.tolist()[:8] != list(range(1, 9)), "a window of the list is a sample, so it must not go by number"
+    assert one.neighbours.tolist()[:8] != list(range(1, 9)), (
+        "a window of the list is a sample, so it must not go by number"
+    )
 
 
 def test_labels_and_documents_without_edges_are_nodes() -> None:
@@ -141,7 +155,9 @@ def test_frequent_labels_see_their_nearest_documents_only() -> None:
 
 
 def test_no_label_is_frequent_enough() -> None:
-    limited = nearest_documents(matrix([[0], [0]], 1), np.array([1, 2], np.int32), np.ones((3, 2), np.float32), threshold=2, keep=1)
+    limited = nearest_documents(
+        matrix([[0], [0]], 1), np.array([1, 2], np.int32), np.ones((3, 2), np.float32), threshold=2, keep=1
+    )
     assert limited.nnz == 0
     assert neighbours(graph_of([[0], [0]], 1, limited=limited), 0) == [1, 2]
 

@@ -35,7 +35,11 @@ def dense_spread(targets: Any, threshold: float = 0.4, weight: float = 0.2) -> A
     labels = y.shape[1]
     a = np.zeros((labels, labels))
     for i in range(labels):
-        edges = [j for j in range(labels) if j != i and y[:, i].sum() and (y[:, i] @ y[:, j]) / y[:, i].sum() >= threshold and y[:, i] @ y[:, j] > 0]
+        edges = [
+            j
+            for j in range(labels)
+            if j != i and y[:, i].sum() and (y[:, i] @ y[:, j]) / y[:, i].sum() >= threshold and y[:, i] @ y[:, j] > 0
+        ]
         a[i, edges] = weight / max(len(edges), 1)
         a[i, i] = 1 - weight if edges else 1
     a = (a + a.T) / 2
@@ -83,7 +87,10 @@ def test_blocks_of_labels_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("longtail.graph.label_filter._COUNT_BLOCK", 5)
     np.testing.assert_array_equal(correlation_graph(targets).toarray(), whole)
     z = features(2, width=150)
-    np.testing.assert_allclose(low_pass(z, spread_matrix(correlation_graph(targets)), 2)[:, :70], low_pass(z[:, :70], spread_matrix(csr_array(whole)), 2))
+    np.testing.assert_allclose(
+        low_pass(z, spread_matrix(correlation_graph(targets)), 2)[:, :70],
+        low_pass(z[:, :70], spread_matrix(csr_array(whole)), 2),
+    )
 
 
 # ---- N2, N3 ----
@@ -144,7 +151,9 @@ def test_the_sampled_filter_is_unbiased(order: int) -> None:
     rng = np.random.default_rng(8)
     draws = np.array([sampled_low_pass(z, s, order, 6, rng, batch=5) for _ in range(1000)])
     error = np.abs(draws.mean(axis=0) - low_pass(z, s, order))
-    assert (error <= 3.5 * draws.std(axis=0) / np.sqrt(len(draws)) + 1e-12).all(), "60 numbers within their standard errors"
+    assert (error <= 3.5 * draws.std(axis=0) / np.sqrt(len(draws)) + 1e-12).all(), (
+        "60 numbers within their standard errors"
+    )
 
 
 @pytest.mark.claim("N4")
@@ -152,7 +161,10 @@ def test_its_error_falls_with_the_root_of_the_sample() -> None:
     targets, z = random_targets(7), features(7)
     s = spread_matrix(correlation_graph(targets, 0.2))
     exact, rng = low_pass(z, s, 1), np.random.default_rng(9)
-    errors = [np.sqrt(np.mean([(sampled_low_pass(z, s, 1, sample, rng) - exact) ** 2 for _ in range(400)])) for sample in (4, 16, 64)]
+    errors = [
+        np.sqrt(np.mean([(sampled_low_pass(z, s, 1, sample, rng) - exact) ** 2 for _ in range(400)]))
+        for sample in (4, 16, 64)
+    ]
     assert errors[0] / errors[1] == pytest.approx(2, rel=0.15)
     assert errors[1] / errors[2] == pytest.approx(2, rel=0.15)
 

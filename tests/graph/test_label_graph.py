@@ -30,7 +30,9 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 
 def planted(seed: int, documents: int = 40, labels: int = 15) -> Csr:
-    """Random targets; label 3 is a head (20 documents), label 5 has no document, documents 0 to 4 carry the head alone."""
+    """Random targets; label 3 is a head (20 documents), label 5 has no document, documents 0 to 4 carry the head
+    alone.
+    """
     targets = (rng(seed).random((documents, labels)) < 0.12).astype(np.float32)
     targets[:, 3], targets[:, 5], targets[:5] = 0, 0, 0
     targets[:20, 3] = 1
@@ -38,7 +40,11 @@ def planted(seed: int, documents: int = 40, labels: int = 15) -> Csr:
 
 
 def user_graph(seed: int, labels: int = 15) -> Csr:
-    return csr_array(np.round(rng(seed).random((labels, labels)) * (rng(seed + 1).random((labels, labels)) < 0.3) * 9).astype(np.float32))
+    return csr_array(
+        np.round(rng(seed).random((labels, labels)) * (rng(seed + 1).random((labels, labels)) < 0.3) * 9).astype(
+            np.float32
+        )
+    )
 
 
 def settings_of(source: Any, **changes: Any) -> LabelGraphConfig:
@@ -46,7 +52,9 @@ def settings_of(source: Any, **changes: Any) -> LabelGraphConfig:
 
 
 def built(source: str, seed: int = 0, **changes: Any) -> Csr:
-    return label_graph(planted(seed), settings_of(source, **changes), rng(seed), [user_graph(seed), user_graph(seed + 7)])
+    return label_graph(
+        planted(seed), settings_of(source, **changes), rng(seed), [user_graph(seed), user_graph(seed + 7)]
+    )
 
 
 def both_sides(weights: Dense) -> Dense:
@@ -84,7 +92,9 @@ def no_heads(targets: Csr, heads: NDArray[np.bool_]) -> Csr:
 def test_the_walk_is_partitioned_cut_and_normalised(seed: int, top_k: int) -> None:
     targets = planted(seed)
     heads = head_labels(targets, HEAD)
-    counts = random_walk_graph(no_heads(targets, heads), length=60, restart=0.8, rng=rng(seed)).toarray().astype(np.float64)
+    counts = (
+        random_walk_graph(no_heads(targets, heads), length=60, restart=0.8, rng=rng(seed)).toarray().astype(np.float64)
+    )
     expected = both_sides(with_diagonal(largest(counts, top_k or 15)))
     graph = built("walk", seed, top_k=top_k)
     np.testing.assert_allclose(graph.toarray(), expected, atol=1e-6)
@@ -103,7 +113,9 @@ def test_cooccurrence_counts_shared_documents(seed: int, monkeypatch: pytest.Mon
 
 
 def test_cooccurrence_cut_in_blocks_keeps_a_diagonal_that_ties() -> None:
-    """Twelve labels that always come together: the diagonal is no larger than the rest, and must be among the three kept."""
+    """Twelve labels that always come together: the diagonal is no larger than the rest, and must be among the three
+    kept.
+    """
     targets = csr_array(np.ones((5, 12), np.float32))
     graph = label_graph(targets, LabelGraphConfig(source="cooc", top_k=3, head_documents=9), rng())
     assert (np.diff(graph.indptr) == 3).all()
@@ -117,7 +129,12 @@ def test_given_graphs_are_scaled_by_rows_and_added(source: str) -> None:
     heads = head_labels(targets, HEAD)
     pieces = [graph.toarray().astype(np.float64) for graph in graphs]
     if source == "walk+given":
-        pieces.insert(0, random_walk_graph(no_heads(targets, heads), length=60, restart=0.8, rng=rng(0)).toarray().astype(np.float64))
+        pieces.insert(
+            0,
+            random_walk_graph(no_heads(targets, heads), length=60, restart=0.8, rng=rng(0))
+            .toarray()
+            .astype(np.float64),
+        )
     for piece in pieces:
         piece[heads], piece[:, heads] = 0, 0
     total = np.zeros((15, 15))
@@ -152,7 +169,9 @@ def test_a_source_that_is_not_there_is_an_error(source: str) -> None:
         label_graph(planted(0), settings_of(source), rng())
 
 
-@pytest.mark.parametrize("wrong", [csr_array((3, 3), dtype=np.float32), -user_graph(0), user_graph(0) * np.float32(np.nan)])
+@pytest.mark.parametrize(
+    "wrong", [csr_array((3, 3), dtype=np.float32), -user_graph(0), user_graph(0) * np.float32(np.nan)]
+)
 def test_a_graph_that_cannot_be_used_is_an_error(wrong: Csr) -> None:
     with pytest.raises(DataError, match="label graph"):
         label_graph(planted(0), settings_of("given"), rng(), [wrong])
@@ -176,7 +195,9 @@ def test_heads_have_more_documents_than_the_threshold() -> None:
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_head_is_alone_and_the_others_are_as_if_it_were_not_there(source: Any) -> None:
     """Five labels; label 2 is on every document, the others would meet through it."""
-    y = np.array([[1, 1, 1, 0, 0], [1, 0, 1, 0, 0], [0, 1, 1, 0, 0], [0, 0, 1, 1, 1], [0, 0, 1, 1, 0]], dtype=np.float32)
+    y = np.array(
+        [[1, 1, 1, 0, 0], [1, 0, 1, 0, 0], [0, 1, 1, 0, 0], [0, 0, 1, 1, 1], [0, 0, 1, 1, 0]], dtype=np.float32
+    )
     config = LabelGraphConfig(source=source, length=50, head_documents=4)
     user = csr_array(np.ones((5, 5), np.float32))
     graph = label_graph(csr_array(y), config, rng(), [user]).toarray()
@@ -219,8 +240,12 @@ def test_the_largest_singular_value_is_one(seed: int, source: str, top_k: int) -
     assert (graph >= 0).all()
     assert (graph.diagonal() > 0).all()
     assert np.linalg.svd(graph, compute_uv=False)[0] == pytest.approx(1, abs=1e-6)  # float32
-    counts = with_diagonal(random_walk_graph(planted(seed), length=60, restart=0.8, rng=rng(seed)).toarray().astype(np.float64))
-    assert np.linalg.svd(normalised(csr_array(counts), "both").toarray(), compute_uv=False)[0] == pytest.approx(1, abs=1e-8)
+    counts = with_diagonal(
+        random_walk_graph(planted(seed), length=60, restart=0.8, rng=rng(seed)).toarray().astype(np.float64)
+    )
+    assert np.linalg.svd(normalised(csr_array(counts), "both").toarray(), compute_uv=False)[0] == pytest.approx(
+        1, abs=1e-8
+    )
 
 
 # ---- normalisation ----
@@ -232,7 +257,9 @@ def test_rows_sum_to_one() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_perron_is_the_symmetric_form_by_the_stationary_distribution(seed: int) -> None:
-    counts = with_diagonal(random_walk_graph(planted(seed), length=60, restart=0.8, rng=rng(seed), top_k=3).toarray().astype(np.float64))
+    counts = with_diagonal(
+        random_walk_graph(planted(seed), length=60, restart=0.8, rng=rng(seed), top_k=3).toarray().astype(np.float64)
+    )
     steps = counts / counts.sum(axis=1, keepdims=True)
     jumping = 0.999 * steps + 0.001 / 15
     values, vectors = np.linalg.eig(jumping.T)
@@ -262,7 +289,9 @@ def test_a_trace_is_the_walk_that_was_counted(label: int) -> None:
         assert y[document, here] or y[document, label], "a step starts where the last one ended, or at the start"
         here = reached
     counts = random_walk_graph(no_heads(targets, head_labels(targets, HEAD)), length=60, restart=0.8, rng=rng(1))
-    assert Counter(steps[:, 1].tolist()) == {int(c): int(v) for c, v in zip(counts[[label]].indices, counts[[label]].data, strict=True)}
+    assert Counter(steps[:, 1].tolist()) == {
+        int(c): int(v) for c, v in zip(counts[[label]].indices, counts[[label]].data, strict=True)
+    }
 
 
 def test_a_trace_without_restart_goes_on_from_where_it_is() -> None:

@@ -9,7 +9,9 @@ import pytest
 from longtail.graph.threads import on_threads, threads_for
 
 
-@pytest.mark.parametrize(("items", "each", "expected"), [(0, 32, 1), (63, 32, 1), (64, 32, 2), (10_000, 32, 2), (10_000, 9000, 1)])
+@pytest.mark.parametrize(
+    ("items", "each", "expected"), [(0, 32, 1), (63, 32, 1), (64, 32, 2), (10_000, 32, 2), (10_000, 9000, 1)]
+)
 def test_small_work_gets_few_threads_and_the_number_is_restored(items: int, each: int, expected: int) -> None:
     before = numba.get_num_threads()
     most = min(2, before)
@@ -70,7 +72,9 @@ def test_after_an_error_nothing_is_begun(two_threads: None) -> None:
 
 
 @pytest.mark.parametrize("layer", ["workqueue", "omp"])
-def test_threads_are_left_alone_where_they_would_not_help(two_threads: None, monkeypatch: pytest.MonkeyPatch, layer: str) -> None:
+def test_threads_are_left_alone_where_they_would_not_help(
+    two_threads: None, monkeypatch: pytest.MonkeyPatch, layer: str
+) -> None:
     """Two threads in the layer "workqueue" end the process; a single piece needs no other."""
     monkeypatch.setattr(numba, "threading_layer", lambda: layer)
     here = threading.get_ident()

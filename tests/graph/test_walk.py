@@ -41,7 +41,9 @@ def test_counts_converge_to_the_closed_form(restart: float) -> None:
 
 
 def test_expectation_is_exact_for_short_walks() -> None:
-    """Many copies of one small graph, walked once each: their mean must meet the finite expectation, not only the limit."""
+    """Many copies of one small graph, walked once each: their mean must meet the finite expectation, not only the
+    limit.
+    """
     small, copies = csr_array(np.array([[1, 1, 0], [0, 1, 1], [0, 0, 1]], dtype=np.float32)), 20_000
     y = csr_array(block_diag([small] * copies))
     walked = random_walk_graph(y, length=3, restart=0.5, rng=np.random.default_rng(3)).tocoo()
@@ -50,7 +52,11 @@ def test_expectation_is_exact_for_short_walks() -> None:
     exact = expected_walk_graph(small, length=3, restart=0.5).toarray()
     assert np.abs(mean - exact).max() < 0.03
     step = transition(small)
-    assert np.allclose(exact, step + (0.5 * step + 0.5 * step @ step) + (0.5 * step + 0.25 * step @ step + 0.25 * step @ step @ step), atol=1e-6)
+    assert np.allclose(
+        exact,
+        step + (0.5 * step + 0.5 * step @ step) + (0.5 * step + 0.25 * step @ step + 0.25 * step @ step @ step),
+        atol=1e-6,
+    )
 
 
 def test_top_k_is_the_full_walk_pruned_with_the_label_itself_kept() -> None:
@@ -84,7 +90,9 @@ def test_blocks_join_seamlessly(monkeypatch: pytest.MonkeyPatch) -> None:
     y = random_targets(50, 37, 0.1, 4)
     whole = random_walk_graph(y, length=30, restart=0.2, rng=np.random.default_rng(0))
     monkeypatch.setattr("longtail.graph.walk._BLOCK_ENTRIES", 5 * 30)
-    assert np.array_equal(random_walk_graph(y, length=30, restart=0.2, rng=np.random.default_rng(0)).toarray(), whole.toarray())
+    assert np.array_equal(
+        random_walk_graph(y, length=30, restart=0.2, rng=np.random.default_rng(0)).toarray(), whole.toarray()
+    )
 
 
 def test_labels_without_documents_have_empty_rows_and_are_never_reached() -> None:
@@ -96,7 +104,9 @@ def test_labels_without_documents_have_empty_rows_and_are_never_reached() -> Non
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 1), (1, 4)])
 def test_smallest(shape: tuple[int, int]) -> None:
-    walked = random_walk_graph(csr_array(np.ones(shape, dtype=np.float32)), length=5, restart=1.0, rng=np.random.default_rng(0), top_k=9)
+    walked = random_walk_graph(
+        csr_array(np.ones(shape, dtype=np.float32)), length=5, restart=1.0, rng=np.random.default_rng(0), top_k=9
+    )
     assert walked.shape == (shape[1], shape[1])
     assert (walked.sum(axis=1) == 5).all()
 
@@ -108,14 +118,19 @@ def test_unsorted_targets_give_the_same() -> None:
         part = slice(shuffled.indptr[row], shuffled.indptr[row + 1])
         shuffled.indices[part] = shuffled.indices[part][::-1].copy()
     shuffled.has_sorted_indices = shuffled.has_canonical_format = False
-    same = [random_walk_graph(each, length=20, restart=0.2, rng=np.random.default_rng(0)).toarray() for each in (y, shuffled)]
+    same = [
+        random_walk_graph(each, length=20, restart=0.2, rng=np.random.default_rng(0)).toarray()
+        for each in (y, shuffled)
+    ]
     assert np.array_equal(*same)
 
 
 @pytest.mark.parametrize(("length", "restart", "top_k"), [(0, 0.5, None), (5, -0.1, None), (5, 1.5, None), (5, 0.5, 0)])
 def test_refuses_settings_out_of_bounds(length: int, restart: float, top_k: int | None) -> None:
     with pytest.raises(ConfigError):
-        random_walk_graph(csr_array(np.ones((2, 2))), length=length, restart=restart, rng=np.random.default_rng(0), top_k=top_k)
+        random_walk_graph(
+            csr_array(np.ones((2, 2))), length=length, restart=restart, rng=np.random.default_rng(0), top_k=top_k
+        )
 
 
 def test_exact_refuses_many_labels() -> None:

@@ -1,4 +1,6 @@
-"""Random rankings with everything that is awkward: padding, too few predictions, documents without labels, rare labels."""
+"""Random rankings with everything that is awkward: padding, too few predictions, documents without labels, rare
+labels.
+"""
 
 from __future__ import annotations
 

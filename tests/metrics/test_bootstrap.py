@@ -25,7 +25,11 @@ def planted(n: int, chances: tuple[float, ...], seed: int) -> list[PerDocument]:
     luck, models = rng.random(n), []
     for chance in chances:
         ids = np.where(luck < chance, first, np.int64(-1))[:, None].astype(np.int32)
-        models.append(measure(TopK(ids, np.where(ids < 0, -np.inf, 1).astype(np.float32)), csr_array(truth), weights, (1, 3), (10,)))
+        models.append(
+            measure(
+                TopK(ids, np.where(ids < 0, -np.inf, 1).astype(np.float32)), csr_array(truth), weights, (1, 3), (10,)
+            )
+        )
     return models
 
 
@@ -57,12 +61,17 @@ def test_a_seed_gives_the_same_intervals_again() -> None:
 
 
 def test_agrees_with_drawing_documents_one_resample_at_a_time() -> None:
-    """Differences of ratios of resampled means, computed the slow way with the same draws; some documents have no labels."""
+    """Differences of ratios of resampled means, computed the slow way with the same draws; some documents have no
+    labels.
+    """
     rng = np.random.default_rng(5)
     n, n_labels, resamples = 40, 12, 70
     truth = csr_array((rng.random((n, n_labels)) < 0.1).astype(np.float32))
     weights = inverse_propensities(rng.integers(0, 9, n_labels), 50, 0.55, 1.5)
-    tops = [TopK(np.argsort(rng.random((n, n_labels)), axis=1)[:, :5].astype(np.int32), np.ones((n, 5), np.float32)) for _ in range(2)]
+    tops = [
+        TopK(np.argsort(rng.random((n, n_labels)), axis=1)[:, :5].astype(np.int32), np.ones((n, 5), np.float32))
+        for _ in range(2)
+    ]
     for skip_empty in (False, True):
         a, b = (measure(top, truth, weights, skip_empty=skip_empty) for top in tops)
         slow_a: list[list[float]] = []
@@ -98,7 +107,9 @@ def test_intervals_hold_the_true_value_about_as_often_as_they_say() -> None:
 
 def test_sums_do_not_depend_on_the_order_of_additions() -> None:
     rng = np.random.default_rng(0)
-    columns = np.stack([rng.random(5000) / 3, 1e-6 * rng.standard_normal(5000), np.zeros(5000), 17.3 * rng.random(5000)], axis=1)
+    columns = np.stack(
+        [rng.random(5000) / 3, 1e-6 * rng.standard_normal(5000), np.zeros(5000), 17.3 * rng.random(5000)], axis=1
+    )
     exact = _exactly_summable(columns)
     assert np.abs(exact - columns).max(axis=0) == pytest.approx([0] * 4, abs=1e-9)
     assert np.abs(exact - columns).max(axis=0)[1] < 1e-15, "the grid follows the size of each column"

@@ -21,7 +21,9 @@ def divergences(y: np.ndarray, clusters: np.ndarray) -> float:
         whole = sum((joint[:, label] for label in inside), np.zeros(len(y)))
         for label in inside:
             own = joint[:, label] / joint[:, label].sum()
-            loss += joint[:, label].sum() * sum(p * math.log(p / q) for p, q in zip(own, whole / whole.sum(), strict=True) if p > 0)
+            loss += joint[:, label].sum() * sum(
+                p * math.log(p / q) for p, q in zip(own, whole / whole.sum(), strict=True) if p > 0
+            )
     return loss
 
 

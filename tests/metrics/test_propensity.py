@@ -39,14 +39,25 @@ def test_with_fewer_documents_than_the_model_needs_all_labels_count_alike(n: int
     assert inverse_propensities([0, 1, n], n, 0.55, 1.5).tolist() == [1.0, 1.0, 1.0]
 
 
-@pytest.mark.parametrize(("counts", "n", "a", "b"), [([-1], 10, 0.5, 0.4), ([1], -1, 0.5, 0.4), ([1], 10, 0.0, 0.4), ([1], 10, 0.5, 0.0)])
+@pytest.mark.parametrize(
+    ("counts", "n", "a", "b"), [([-1], 10, 0.5, 0.4), ([1], -1, 0.5, 0.4), ([1], 10, 0.0, 0.4), ([1], 10, 0.5, 0.0)]
+)
 def test_impossible_numbers_are_refused(counts: list[int], n: int, a: float, b: float) -> None:
     with pytest.raises(ValueError, match=r"positive|negative"):
         inverse_propensities(np.array(counts), n, a, b)
 
 
 @pytest.mark.parametrize(
-    "name", ["Wikipedia-500K", "LF-Wikipedia-500K", "WikiTitles-500K", "LF-WikiTitles-500K", "lf_wikititles_500k", "WikiLSHTC-325K", "wiki-500k"]
+    "name",
+    [
+        "Wikipedia-500K",
+        "LF-Wikipedia-500K",
+        "WikiTitles-500K",
+        "LF-WikiTitles-500K",
+        "lf_wikititles_500k",
+        "WikiLSHTC-325K",
+        "wiki-500k",
+    ],
 )
 def test_wikipedia_family(name: str) -> None:
     assert constants_for(name) == WIKIPEDIA
@@ -56,10 +67,18 @@ def test_wikipedia_family(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "Amazon-670K", "Amazon-3M", "LF-Amazon-131K", "LF-AmazonTitles-131K", "lf_amazontitles_131k", "AmazonTitles-670K",
-        "LF-AmazonTitles-1.3M", "LF_AmazonTitles_1_3M", "AmazonTitles-3M", "LF-AmazonTitles-131K[held out 0.1, seed 0]",
+        "Amazon-670K",
+        "Amazon-3M",
+        "LF-Amazon-131K",
+        "LF-AmazonTitles-131K",
+        "lf_amazontitles_131k",
+        "AmazonTitles-670K",
+        "LF-AmazonTitles-1.3M",
+        "LF_AmazonTitles_1_3M",
+        "AmazonTitles-3M",
+        "LF-AmazonTitles-131K[held out 0.1, seed 0]",
     ],
-)  # fmt: skip
+)
 def test_amazon_family(name: str) -> None:
     assert constants_for(name) == AMAZON
     assert (AMAZON.a, AMAZON.b) == (0.6, 2.6)
@@ -68,10 +87,19 @@ def test_amazon_family(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "AmazonCat-13K", "LF-WikiSeeAlso-320K", "LF-WikiSeeAlsoTitles-320K", "LF-WikiSeeAlsoTitles-500K", "EURLex-4K", "Wiki10-31K",
-        "yso-finna-en", "wordnet-related", "amazon", "Amazon-3Months", "",
+        "AmazonCat-13K",
+        "LF-WikiSeeAlso-320K",
+        "LF-WikiSeeAlsoTitles-320K",
+        "LF-WikiSeeAlsoTitles-500K",
+        "EURLex-4K",
+        "Wiki10-31K",
+        "yso-finna-en",
+        "wordnet-related",
+        "amazon",
+        "Amazon-3Months",
+        "",
     ],
-)  # fmt: skip
+)
 def test_all_others(name: str) -> None:
     assert constants_for(name) == DEFAULT
     assert (DEFAULT.a, DEFAULT.b) == (0.55, 1.5)

@@ -9,12 +9,25 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from longtail.errors import ConfigError
-from longtail.metrics import CONVENTIONS, bins_for, by_frequency, contributions, equal_count, equal_volume, in_bin, measure_bins, paired_bootstrap, score
+from longtail.metrics import (
+    CONVENTIONS,
+    bins_for,
+    by_frequency,
+    contributions,
+    equal_count,
+    equal_volume,
+    in_bin,
+    measure_bins,
+    paired_bootstrap,
+    score,
+)
 from longtail.types import Csr, TopK
 
 Case = Callable[[int], tuple[TopK, Csr, NDArray[np.float64]]]
 
-COUNTS = st.lists(st.one_of(st.integers(0, 3), st.integers(0, 200)), min_size=1, max_size=60).map(lambda c: np.array(c, dtype=np.int64))
+COUNTS = st.lists(st.one_of(st.integers(0, 3), st.integers(0, 200)), min_size=1, max_size=60).map(
+    lambda c: np.array(c, dtype=np.int64)
+)
 
 
 def bins_by_loop(counts: NDArray[np.int64], n_bins: int) -> list[int]:
@@ -126,7 +139,9 @@ def test_a_difference_shows_in_the_bin_where_it_was_planted() -> None:
     counts = np.array([500, *[1] * n])
     targets = csr_array(np.hstack([np.ones((n, 1)), np.eye(n)]).astype(np.float32))
     good = TopK(np.stack([np.zeros(n), 1 + np.arange(n)], axis=1).astype(np.int32), np.ones((n, 2), np.float32))
-    other = TopK(np.where(np.arange(n)[:, None] % 4 == 0, good.ids, good.ids * [1, 0] + [0, -1]).astype(np.int32), good.scores)
+    other = TopK(
+        np.where(np.arange(n)[:, None] % 4 == 0, good.ids, good.ids * [1, 0] + [0, -1]).astype(np.int32), good.scores
+    )
     bins = by_frequency(counts)
     a, b = (measure_bins(top, targets, np.ones(n + 1), bins, (2,)) for top in (good, other))
     differences = paired_bootstrap(a, b, 200, rng=np.random.default_rng(0))

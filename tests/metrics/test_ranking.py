@@ -31,7 +31,10 @@ def sparse_scores(rows: list[dict[int, float]], n_labels: int, dtype: type = np.
     """Stored entries exactly as given, zeros and disorder included."""
     indptr = np.cumsum([0, *map(len, rows)])
     indices = [label for row in rows for label in row]
-    return csr_array((np.array([value for row in rows for value in row.values()], dtype=dtype), indices, indptr), shape=(len(rows), n_labels))
+    return csr_array(
+        (np.array([value for row in rows for value in row.values()], dtype=dtype), indices, indptr),
+        shape=(len(rows), n_labels),
+    )
 
 
 @settings(deadline=None, max_examples=100)
@@ -125,11 +128,17 @@ def test_masking_agrees_with_a_loop(seed: int, share: float, k: int, case: Case)
     gone = set(map(tuple, masked.tolist()))
     kept, truth = drop_masked(top, masked, k), drop_masked_targets(targets, masked)
     for i in range(len(top)):
-        left = [(label, value) for label, value in zip(top.ids[i].tolist(), top.scores[i].tolist(), strict=True) if label >= 0 and (i, label) not in gone][:k]
+        left = [
+            (label, value)
+            for label, value in zip(top.ids[i].tolist(), top.scores[i].tolist(), strict=True)
+            if label >= 0 and (i, label) not in gone
+        ][:k]
         padding = k - len(left)
         assert kept.ids[i].tolist() == [label for label, _ in left] + [-1] * padding
         assert kept.scores[i].tolist() == [value for _, value in left] + [-np.inf] * padding
-        assert truth[[i]].indices.tolist() == [label for label in targets[[i]].indices.tolist() if (i, label) not in gone]
+        assert truth[[i]].indices.tolist() == [
+            label for label in targets[[i]].indices.tolist() if (i, label) not in gone
+        ]
 
 
 def test_masked_pairs_of_labels_that_were_never_predicted_do_no_harm() -> None:
@@ -150,7 +159,9 @@ def test_masked_pairs_of_another_data_set_are_an_error(pair: tuple[int, int]) ->
 def test_hits_agree_with_a_loop(seed: int, case: Case) -> None:
     top, targets, _ = case(seed)
     dense = targets.toarray()
-    assert hits(top, targets).tolist() == [[label >= 0 and bool(dense[i, label]) for label in row] for i, row in enumerate(top.ids.tolist())]
+    assert hits(top, targets).tolist() == [
+        [label >= 0 and bool(dense[i, label]) for label in row] for i, row in enumerate(top.ids.tolist())
+    ]
 
 
 def test_hits_in_disordered_truth_with_stored_zeros_and_a_repeated_label() -> None:

@@ -60,8 +60,15 @@ def test_psp_is_a_ratio_of_means(golden: tuple[TopK, Csr, NDArray[np.float64]]) 
 
 
 @settings(deadline=None, max_examples=200)
-@given(seed=SEEDS, skip_empty=st.booleans(), ks=st.sampled_from([(1, 3, 5), (2,), (1, 12)]), recall_ks=st.sampled_from([(10, 100), (3, 4), ()]))
-def test_agrees_with_the_naive_loop(seed: int, skip_empty: bool, ks: tuple[int, ...], recall_ks: tuple[int, ...], case: Case) -> None:
+@given(
+    seed=SEEDS,
+    skip_empty=st.booleans(),
+    ks=st.sampled_from([(1, 3, 5), (2,), (1, 12)]),
+    recall_ks=st.sampled_from([(10, 100), (3, 4), ()]),
+)
+def test_agrees_with_the_naive_loop(
+    seed: int, skip_empty: bool, ks: tuple[int, ...], recall_ks: tuple[int, ...], case: Case
+) -> None:
     top, targets, weights = case(seed)
     table = score(top, targets, weights, ks, recall_ks, skip_empty)
     rankings = [[label for label in row if label >= 0] for row in top.ids.tolist()]
@@ -107,13 +114,17 @@ def test_the_order_of_documents_does_not_matter(seed: int, case: Case) -> None:
 @pytest.mark.claim("F2")
 @settings(deadline=None, max_examples=200)
 @given(seed=SEEDS, transform=st.sampled_from([np.exp, np.cbrt, lambda x: 3 * x - 7, lambda x: x**3]))
-def test_only_the_order_of_scores_matters(seed: int, transform: Callable[[NDArray[np.float64]], NDArray[np.float64]], case: Case) -> None:
+def test_only_the_order_of_scores_matters(
+    seed: int, transform: Callable[[NDArray[np.float64]], NDArray[np.float64]], case: Case
+) -> None:
     _, targets, weights = case(seed)
     rng = np.random.default_rng(seed)
     scores = csr_array(np.where(rng.random(targets.shape) < 0.7, rng.integers(-4, 5, targets.shape) + 0.5, 0.0))
     transformed = scores.copy()
     transformed.data = transform(scores.data)
-    assert score(top_k(scores, 6), targets, weights) == pytest.approx(score(top_k(transformed, 6), targets, weights), abs=1e-9)
+    assert score(top_k(scores, 6), targets, weights) == pytest.approx(
+        score(top_k(transformed, 6), targets, weights), abs=1e-9
+    )
 
 
 @settings(deadline=None, max_examples=50)
@@ -127,18 +138,46 @@ def test_recall_and_misses_are_complements_and_values_lie_in_bounds(seed: int, c
 
 
 def test_names_come_metric_by_metric() -> None:
-    names = list(score(TopK(np.zeros((1, 1), np.int32), np.ones((1, 1), np.float32)), csr_array(np.ones((1, 1))), np.ones(1), (1, 3), (3, 10)))
+    names = list(
+        score(
+            TopK(np.zeros((1, 1), np.int32), np.ones((1, 1), np.float32)),
+            csr_array(np.ones((1, 1))),
+            np.ones(1),
+            (1, 3),
+            (3, 10),
+        )
+    )
     assert names == [
-        "P@1", "P@3", "nDCG@1", "nDCG@3", "PSP@1", "PSP@3", "PSnDCG@1", "PSnDCG@3", "PSR@1", "PSR@3", "Hits@1", "Hits@3",
-        "R@1", "R@3", "R@10", "FN@1", "FN@3", "FN@10",
-    ]  # fmt: skip
+        "P@1",
+        "P@3",
+        "nDCG@1",
+        "nDCG@3",
+        "PSP@1",
+        "PSP@3",
+        "PSnDCG@1",
+        "PSnDCG@3",
+        "PSR@1",
+        "PSR@3",
+        "Hits@1",
+        "Hits@3",
+        "R@1",
+        "R@3",
+        "R@10",
+        "FN@1",
+        "FN@3",
+        "FN@10",
+    ]
 
 
 def test_truth_without_any_label_gives_zero_and_no_warning() -> None:
     top, nothing = TopK(np.zeros((2, 1), np.int32), np.ones((2, 1), np.float32)), csr_array((2, 3), dtype=np.float32)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert {name: value for name, value in score(top, nothing, np.ones(3)).items() if value and not name.startswith("FN")} == {}
+        assert {
+            name: value
+            for name, value in score(top, nothing, np.ones(3)).items()
+            if value and not name.startswith("FN")
+        } == {}
         assert set(score(top, nothing, np.ones(3), skip_empty=True).values()) == {0.0}
 
 

@@ -34,7 +34,12 @@ def test_attention_by_a_loop_over_labels(components: int, sigmoid: bool) -> None
         exponents = np.exp(attend @ np.concatenate(turned))
         alpha = exponents / exponents.sum()
         np.testing.assert_allclose(weights[label], alpha, rtol=1e-4)
-        np.testing.assert_allclose(rows[label], sum(a * part[label].numpy() for a, part in zip(alpha, parts, strict=True)), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            rows[label],
+            sum(a * part[label].numpy() for a, part in zip(alpha, parts, strict=True)),
+            rtol=1e-4,
+            atol=1e-5,
+        )
 
 
 @pytest.mark.claim("E17")
@@ -65,7 +70,10 @@ def test_equal_weights(mode: MixMode, factor: float) -> None:
 
 
 def test_only_attention_and_shared_weights_have_parameters() -> None:
-    counts = {mode: sum(p.numel() for p in AttentionMix(3, WIDTH, np.random.default_rng(1), mode=mode).parameters()) for mode in ("attention", "shared", "sum")}
+    counts = {
+        mode: sum(p.numel() for p in AttentionMix(3, WIDTH, np.random.default_rng(1), mode=mode).parameters())
+        for mode in ("attention", "shared", "sum")
+    }
     assert counts == {"attention": WIDTH**2 + 3 * 3 * WIDTH, "shared": 3, "sum": 0}
 
 

@@ -173,7 +173,10 @@ def test_at_the_start_the_block_doubles_its_input() -> None:
     x = block(v)
     assert torch.equal(x, 2 * v)
     unit_v, unit_x = (torch.nn.functional.normalize(a) for a in (v, x))
-    assert torch.equal((unit_v @ unit_v.T).argsort(descending=True, stable=True), (unit_x @ unit_x.T).argsort(descending=True, stable=True))
+    assert torch.equal(
+        (unit_v @ unit_v.T).argsort(descending=True, stable=True),
+        (unit_x @ unit_x.T).argsort(descending=True, stable=True),
+    )
 
 
 def test_dropout_falls_on_the_residual_only() -> None:

@@ -15,7 +15,11 @@ FACTORS = AdamFactors.of(3, 0.01, (0.9, 0.999), 1e-8)
 
 def pair(labels: int, width: int, text: bool) -> tuple[ComposedRows, ComposedRowsOnCpu]:
     g = torch.Generator().manual_seed(labels)
-    free, trust, words = torch.randn(labels, width + 1, generator=g), torch.rand(labels, 1, generator=g), torch.randn(labels, width, generator=g)
+    free, trust, words = (
+        torch.randn(labels, width + 1, generator=g),
+        torch.rand(labels, 1, generator=g),
+        torch.randn(labels, width, generator=g),
+    )
     plain, fast = ComposedRows(free.clone(), trust, text=text), ComposedRowsOnCpu(free.clone(), trust, text=text)
     for rows in (plain, fast):
         if rows.text is not None:

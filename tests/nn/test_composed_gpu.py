@@ -48,7 +48,11 @@ def test_rows_equal_the_cpu(trained: bool, some: bool) -> None:
     for device in ("cpu", "cuda"):
         rng = np.random.default_rng(0)
         table = RowTable.random(2 * LABELS, WIDTH, rng).to(device)
-        texts: LabelTexts = TrainedTexts(table, label_texts(), graph(), 3) if trained else FrozenTexts.of(table.weight.detach(), label_texts(), graph(), 3)
+        texts: LabelTexts = (
+            TrainedTexts(table, label_texts(), graph(), 3)
+            if trained
+            else FrozenTexts.of(table.weight.detach(), label_texts(), graph(), 3)
+        )
         free = torch.from_numpy(rng.standard_normal((LABELS, WIDTH), dtype=np.float32)).to(device)
         classifier = LabelTextGraph(texts, free, rng, bias=-2.0).eval()
         rows = classifier.composed(np.array([7, 3, 30], dtype=np.int32) if some else None)[0]
@@ -66,7 +70,14 @@ def test_loss_over_candidates_equals_the_cpu() -> None:
     for device, kind in (("cpu", None), ("cuda", torch.float32), ("cuda", torch.bfloat16)):
         loss = CandidateLoss(LABELS, compute=kind)
         named = loss.named(candidates)
-        results.append([t.cpu() for t in loss.loss_and_gradients(z.to(device), table[torch.from_numpy(named.labels).long()].to(device), named)])
+        results.append(
+            [
+                t.cpu()
+                for t in loss.loss_and_gradients(
+                    z.to(device), table[torch.from_numpy(named.labels).long()].to(device), named
+                )
+            ]
+        )
     for got, tolerance in zip(results[1:], (1e-5, 0.02), strict=True):
         for a, b in zip(got, results[0], strict=True):
             torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance * float(b.abs().max()))
@@ -76,20 +87,27 @@ def test_loss_over_candidates_equals_the_cpu() -> None:
 def test_trains(over_all: bool) -> None:
     n = 400
     labels = np.arange(n) % LABELS
-    features = csr_array((np.ones(2 * n, np.float32), np.stack([labels, labels + LABELS], 1).ravel(), np.arange(0, 2 * n + 1, 2)), shape=(n, 2 * LABELS))
+    features = csr_array(
+        (np.ones(2 * n, np.float32), np.stack([labels, labels + LABELS], 1).ravel(), np.arange(0, 2 * n + 1, 2)),
+        shape=(n, 2 * LABELS),
+    )
     documents, rng = Documents(Batch(features), "cuda"), np.random.default_rng(0)
     table = RowTable.random(2 * LABELS, WIDTH, rng).cuda()
     encoder = Refined(BagSum(table), DocumentBlock(WIDTH, rng, dropout=0.1)).cuda()
     objective: AllTargets | ComposedCandidates
     if over_all:
         classifier = LabelTextGraph(TrainedTexts(table, label_texts(), graph(), 2), None, rng, bias=-3.0)
-        objective = AllTargets(encoder, classifier, documents, DeviceCsr(csr_array(np.eye(LABELS, dtype=np.float32)[labels]), "cuda"))
+        objective = AllTargets(
+            encoder, classifier, documents, DeviceCsr(csr_array(np.eye(LABELS, dtype=np.float32)[labels]), "cuda")
+        )
     else:
         table.weight.requires_grad_(False)
         texts = FrozenTexts.of(table.weight, label_texts(), graph(), 2)
         classifier = LabelTextGraph(texts, texts.convolved(None)[1].clone(), rng, bias=-2.0)
         objective = ComposedCandidates(encoder, classifier, documents, candidates_of)
-    history = fit(objective, epochs=40, batch_size=64, schedule=OneCycle(0.05), rng_for=lambda epoch: np.random.default_rng(epoch))
+    history = fit(
+        objective, epochs=40, batch_size=64, schedule=OneCycle(0.05), rng_for=lambda epoch: np.random.default_rng(epoch)
+    )
     assert history[-1] < 0.3 * history[0]
     rows = classifier.materialised()
     scores = encode_all(encoder, documents, "score") @ rows[:, :WIDTH].T + rows[:, WIDTH]

@@ -29,7 +29,11 @@ def documents() -> Batch:
     tokens = rng.integers(0, FEATURES, (10, 5))
     sparse[3], tokens[3] = 0, -1
     tokens[4, 1:] = -1
-    return Batch(csr_array(sparse.astype(np.float32)), rng.standard_normal((10, WIDTH), dtype=np.float32), tokens.astype(np.int32))
+    return Batch(
+        csr_array(sparse.astype(np.float32)),
+        rng.standard_normal((10, WIDTH), dtype=np.float32),
+        tokens.astype(np.int32),
+    )
 
 
 def bag() -> Encoder:
@@ -114,7 +118,9 @@ def test_encode_all_goes_in_blocks_and_puts_the_mode_back(make: Callable[[], Enc
     encoder, all_documents = make().train(), Documents(documents())
     vectors = encode_all(encoder, all_documents, "search", block=4)
     assert encoder.training
-    np.testing.assert_allclose(vectors, encoder.eval()(tensor_batch(documents())).search.detach().numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        vectors, encoder.eval()(tensor_batch(documents())).search.detach().numpy(), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_bag_encoder_is_relu_of_the_weighted_sum() -> None:
@@ -153,7 +159,10 @@ def test_cnn_takes_sequences_of_any_length() -> None:
     encoder = cnn().eval()
     rng = np.random.default_rng(0)
     long = rng.integers(0, FEATURES, (1, 40)).astype(np.int32)
-    results = [scores(encoder, tensor_batch(Batch(tokens=tokens))) for tokens in (long, long[:, :12], long[:, :1], np.zeros((1, 0), np.int32))]
+    results = [
+        scores(encoder, tensor_batch(Batch(tokens=tokens)))
+        for tokens in (long, long[:, :12], long[:, :1], np.zeros((1, 0), np.int32))
+    ]
     assert all(r.shape == (1, WIDTH) for r in results)
     assert torch.equal(results[0], results[1])
     padded = np.full((1, 5), -1, dtype=np.int32)
@@ -164,12 +173,17 @@ def test_cnn_takes_sequences_of_any_length() -> None:
 def test_cnn_sees_the_order_of_tokens() -> None:
     encoder = cnn().eval()
     forward = np.array([[1, 2, 3, 4]], dtype=np.int32)
-    assert not torch.equal(scores(encoder, tensor_batch(Batch(tokens=forward))), scores(encoder, tensor_batch(Batch(tokens=forward[:, ::-1].copy()))))
+    assert not torch.equal(
+        scores(encoder, tensor_batch(Batch(tokens=forward))),
+        scores(encoder, tensor_batch(Batch(tokens=forward[:, ::-1].copy()))),
+    )
 
 
 def test_cnn_length_is_at_least_the_longest_span() -> None:
     rng = np.random.default_rng(0)
-    encoder = TokenCnn(RowTable.random(FEATURES, 4, rng), WIDTH, rng, length=1, spans=(2, 9), filters=3, chunks=8).eval()
+    encoder = TokenCnn(
+        RowTable.random(FEATURES, 4, rng), WIDTH, rng, length=1, spans=(2, 9), filters=3, chunks=8
+    ).eval()
     assert scores(encoder, tensor_batch(documents())).shape == (10, WIDTH)
 
 

@@ -32,9 +32,19 @@ def _many_blocks() -> Iterator[None]:
 class Case:
     """A random batch: x (B, D), rows (L, D), soft targets, masked pairs, weights of labels."""
 
-    def __init__(self, seed: int, documents: int = 9, labels: int = 300, width: int = 7, spread: float = 1.0, dtype: torch.dtype = torch.float64) -> None:
+    def __init__(
+        self,
+        seed: int,
+        documents: int = 9,
+        labels: int = 300,
+        width: int = 7,
+        spread: float = 1.0,
+        dtype: torch.dtype = torch.float64,
+    ) -> None:
         rng = np.random.default_rng(seed)
-        self.x, self.rows = (torch.from_numpy(rng.standard_normal((n, width)) * spread).to(dtype) for n in (documents, labels))
+        self.x, self.rows = (
+            torch.from_numpy(rng.standard_normal((n, width)) * spread).to(dtype) for n in (documents, labels)
+        )
         chances = rng.random((documents, labels))
         self.positive = np.where(chances < 0.05, rng.choice([1, 0.25], (documents, labels)), 0)
         self.hidden = (chances > 0.05) & (chances < 0.1)
@@ -50,7 +60,9 @@ class Case:
 
     def dense(self, loss: LossKind, x: Tensor | None = None, rows: Tensor | None = None) -> Tensor:
         targets, hidden = torch.from_numpy(self.positive), torch.from_numpy(self.hidden)
-        return dense_loss(self.x if x is None else x, self.rows if rows is None else rows, targets, hidden, self.weights, loss)
+        return dense_loss(
+            self.x if x is None else x, self.rows if rows is None else rows, targets, hidden, self.weights, loss
+        )
 
 
 def bags(matrix: Any) -> Bags:
@@ -62,20 +74,33 @@ both_losses = pytest.mark.parametrize("loss", ["bce", "softmax"])
 
 @both_losses
 @settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 10**6), documents=st.integers(1, 9), labels=st.integers(1, 400), spread=st.sampled_from([0.1, 1.0, 5.0]))
-def test_loss_and_gradients_equal_the_dense_ones(loss: LossKind, seed: int, documents: int, labels: int, spread: float) -> None:
+@given(
+    seed=st.integers(0, 10**6),
+    documents=st.integers(1, 9),
+    labels=st.integers(1, 400),
+    spread=st.sampled_from([0.1, 1.0, 5.0]),
+)
+def test_loss_and_gradients_equal_the_dense_ones(
+    loss: LossKind, seed: int, documents: int, labels: int, spread: float
+) -> None:
     case = Case(seed, documents, labels, spread=spread)
     x, rows = case.x.requires_grad_(), case.rows.requires_grad_()
     dense = case.dense(loss, x, rows)
     wanted = dense, *torch.autograd.grad(dense, (x, rows))
-    got = full_gradients(x, rows, case.targets, masked=case.masked, weights=case.weights, loss=loss, compute=torch.float64)
+    got = full_gradients(
+        x, rows, case.targets, masked=case.masked, weights=case.weights, loss=loss, compute=torch.float64
+    )
     for ours, theirs in zip(got, wanted, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-12)
 
 
 def test_negatives_of_a_document_can_count_less_and_its_pairs_count_in_full() -> None:
     case = Case(0)
-    x, rows, counts = case.x.requires_grad_(), case.rows.requires_grad_(), torch.linspace(0.01, 1, len(case.x), dtype=torch.float64)
+    x, rows, counts = (
+        case.x.requires_grad_(),
+        case.rows.requires_grad_(),
+        torch.linspace(0.01, 1, len(case.x), dtype=torch.float64),
+    )
     targets, hidden = torch.from_numpy(case.positive), torch.from_numpy(case.hidden)
     losses = torch.nn.functional.binary_cross_entropy_with_logits(x @ rows.T, targets, reduction="none")
     share = torch.where(targets > 0, 1.0, counts[:, None]).masked_fill(hidden, 0.0)
@@ -96,7 +121,9 @@ def test_the_mean_over_documents_is_that_over_entries_times_labels(loss: LossKin
     case = Case(0)
     options: dict[str, Any] = {"loss": loss, "masked": case.masked, "compute": torch.float64}
     by_entry = full_gradients(case.x, case.rows, case.targets, **options)
-    for a, b in zip(by_entry, full_gradients(case.x, case.rows, case.targets, mean_over="documents", **options), strict=True):
+    for a, b in zip(
+        by_entry, full_gradients(case.x, case.rows, case.targets, mean_over="documents", **options), strict=True
+    ):
         torch.testing.assert_close(a * len(case.rows), b)
 
 
@@ -119,7 +146,9 @@ def test_documents_without_positives_and_without_negatives(loss: LossKind) -> No
 def test_steps_equal_autograd_and_torch_adam(loss: LossKind, bias: bool) -> None:
     case = Case(2)
     rows = case.rows.clone()
-    full = FullRows(rows, bias=bias, loss=loss, weights=case.weights, compute=torch.float64, betas=(0.8, 0.95), epsilon=1e-6)
+    full = FullRows(
+        rows, bias=bias, loss=loss, weights=case.weights, compute=torch.float64, betas=(0.8, 0.95), epsilon=1e-6
+    )
     parameter = torch.nn.Parameter(case.rows.clone())
     adam = torch.optim.Adam([parameter], betas=(0.8, 0.95), eps=1e-6)
     given_x = case.x[:, :-1] if bias else case.x
@@ -153,7 +182,9 @@ def test_bf16_storage_follows_float32(loss: LossKind) -> None:
 
 def test_bf16_products_are_close() -> None:
     case = Case(4, width=20, dtype=torch.float32)
-    exact, rough = (full_gradients(case.x, case.rows, case.targets, compute=kind) for kind in (torch.float32, torch.bfloat16))
+    exact, rough = (
+        full_gradients(case.x, case.rows, case.targets, compute=kind) for kind in (torch.float32, torch.bfloat16)
+    )
     for a, b in zip(exact, rough, strict=True):
         assert float((a - b).norm() / a.norm()) < 0.02
 
@@ -173,7 +204,13 @@ def test_state_is_everything(precision: Any) -> None:
 
 
 @settings(max_examples=50)
-@given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False, min_value=-(2.0**100), max_value=2.0**100), min_size=1, max_size=9))
+@given(
+    st.lists(
+        st.floats(width=32, allow_nan=False, allow_infinity=False, min_value=-(2.0**100), max_value=2.0**100),
+        min_size=1,
+        max_size=9,
+    )
+)
 def test_halves_give_back_the_bits_and_the_upper_one_is_nearest(values: list[float]) -> None:
     tensor = torch.tensor(values, dtype=torch.float32)
     high, low = split(tensor)

@@ -22,7 +22,10 @@ def batch() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, Bags, Bags]:
     x, rows = (torch.from_numpy(rng.standard_normal((n, WIDTH), dtype=np.float32)) for n in (DOCUMENTS, LABELS))
     chances = rng.random((DOCUMENTS, LABELS))
     chances[0] = 1  # a document without labels
-    targets, masked = (DeviceCsr(csr_array(m.astype(np.float32))).rows(np.arange(DOCUMENTS)) for m in (chances < 0.02, (chances > 0.02) & (chances < 0.03)))
+    targets, masked = (
+        DeviceCsr(csr_array(m.astype(np.float32))).rows(np.arange(DOCUMENTS))
+        for m in (chances < 0.02, (chances > 0.02) & (chances < 0.03))
+    )
     return x, rows, torch.from_numpy(rng.random(LABELS, dtype=np.float32)) + 1, targets, masked
 
 
@@ -38,10 +41,14 @@ def trained(loss: LossKind, shard: Shard | None) -> dict[str, torch.Tensor]:
 
 def work(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=PROCESSES)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=PROCESSES
+    )
     done = {loss: trained(loss, Shard.even(LABELS, rank, PROCESSES)) for loss in LOSSES}
     torch.distributed.destroy_process_group()
-    arrays: dict[str, Any] = {f"{loss} {name}": value.numpy() for loss, found in done.items() for name, value in found.items()}
+    arrays: dict[str, Any] = {
+        f"{loss} {name}": value.numpy() for loss, found in done.items() for name, value in found.items()
+    }
     np.savez(f"{folder}/{rank}.npz", **arrays)
 
 

@@ -38,7 +38,9 @@ def _many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("variant", ["epilogue", "fused"])
 @pytest.mark.parametrize("loss", ["bce", "softmax"])
 @pytest.mark.parametrize("shape", [(5, 300, 20), (130, 257, 70)])
-def test_loss_and_gradients_are_the_dense_ones_within_bf16(loss: LossKind, variant: Variant, shape: tuple[int, int, int]) -> None:
+def test_loss_and_gradients_are_the_dense_ones_within_bf16(
+    loss: LossKind, variant: Variant, shape: tuple[int, int, int]
+) -> None:
     errors = Problem(*shape, loss, DEVICE).errors(variant, torch.bfloat16)
     assert not isinstance(errors, str), errors
     assert float(errors[0]) < (1e-4 if variant == "epilogue" else 1e-5)
@@ -61,17 +63,25 @@ def test_every_cut_gives_the_slopes(tiles: Any) -> None:
 @pytest.mark.parametrize("shift", [-30.0, 12.0, 40.0])
 def test_tiny_chances_and_large_scores_keep_their_loss(shift: float) -> None:
     """Rows that add `shift` to every score: sigmoids of 1e-13 are not 0, losses of large scores are the scores."""
-    x, rows = padded(torch.ones((16, 16), device=DEVICE), torch.bfloat16, 8), padded(torch.full((128, 16), shift / 16, device=DEVICE), torch.bfloat16, 8)
+    x, rows = (
+        padded(torch.ones((16, 16), device=DEVICE), torch.bfloat16, 8),
+        padded(torch.full((128, 16), shift / 16, device=DEVICE), torch.bfloat16, 8),
+    )
     slopes = torch.empty((16, 128), dtype=torch.bfloat16, device=DEVICE)
     scores = x.double() @ rows.double().T
-    for loss in (triton_kernels.bce_slopes(x, rows, slopes, 16, 128), triton_kernels.bce_in_place(scores.bfloat16(), 16, 128)):
+    for loss in (
+        triton_kernels.bce_slopes(x, rows, slopes, 16, 128),
+        triton_kernels.bce_in_place(scores.bfloat16(), 16, 128),
+    ):
         assert float(loss) == pytest.approx(float(torch.nn.functional.softplus(scores).sum()), rel=1e-4)
     torch.testing.assert_close(slopes.double(), scores.sigmoid(), rtol=1e-2, atol=0)
 
 
 def test_what_is_not_a_number_is_seen() -> None:
     x, rows = (torch.full((n, 16), torch.nan, dtype=torch.bfloat16, device=DEVICE) for n in (16, 128))
-    assert bool(triton_kernels.bce_slopes(x, rows, torch.empty((16, 128), dtype=torch.bfloat16, device=DEVICE), 16, 128).isnan())
+    assert bool(
+        triton_kernels.bce_slopes(x, rows, torch.empty((16, 128), dtype=torch.bfloat16, device=DEVICE), 16, 128).isnan()
+    )
 
 
 def test_the_update_gives_the_bits_of_torch() -> None:
@@ -105,7 +115,10 @@ def test_steps_train_as_torch_does() -> None:
     targets = csr_array((np.random.default_rng(0).random((20, 300)) < 0.02).astype(np.float32))
     bags: Bags = DeviceCsr(targets, DEVICE).rows(np.arange(20))
     variants: tuple[Variant, ...] = ("torch", "fused")
-    engines = [FullRows(rows, precision="bfloat16", compute=torch.bfloat16, variant=variant, mean_over="documents") for variant in variants]
+    engines = [
+        FullRows(rows, precision="bfloat16", compute=torch.bfloat16, variant=variant, mean_over="documents")
+        for variant in variants
+    ]
     for _ in range(3):
         losses = [engine.step(x, bags, 0.01)[0] for engine in engines]
     assert float(losses[1]) == pytest.approx(float(losses[0]), rel=1e-3)

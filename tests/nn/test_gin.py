@@ -89,12 +89,17 @@ def plain_forward(model: BilateralGin, graphs: KeyGraphs, name: str) -> Any:
                 for u in np.flatnonzero(a[v]):
                     total = total + h[u]
                 x = layer.first(total)
-                x = (x - layer.norm.running_mean) / torch.sqrt(layer.norm.running_var + layer.norm.eps) * layer.norm.weight + layer.norm.bias
+                x = (x - layer.norm.running_mean) / torch.sqrt(
+                    layer.norm.running_var + layer.norm.eps
+                ) * layer.norm.weight + layer.norm.bias
                 moved.append(torch.relu(layer.second(torch.relu(x))))
             h = torch.stack(moved) if moved else torch.zeros(0, layer.second.out_features)
             read.append(h.sum(dim=0))
         x = torch.cat(read) if model.concat else read[-1]
-        rows.append((x - branch.norm.running_mean) / torch.sqrt(branch.norm.running_var + branch.norm.eps) * branch.norm.weight + branch.norm.bias)
+        rows.append(
+            (x - branch.norm.running_mean) / torch.sqrt(branch.norm.running_var + branch.norm.eps) * branch.norm.weight
+            + branch.norm.bias
+        )
     return torch.stack(rows).detach()
 
 
@@ -107,7 +112,9 @@ def test_the_network_is_the_formula(make_graphs: MakeGraphs, share: Any, layers:
         if isinstance(layer, GinLayer):
             layer.eps.data.fill_(0.3)
     for name in (CONVENTIONAL, REBALANCE):
-        torch.testing.assert_close(represent(model, batch_of(graphs), name), plain_forward(model, graphs, name), atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(
+            represent(model, batch_of(graphs), name), plain_forward(model, graphs, name), atol=1e-4, rtol=1e-4
+        )
 
 
 def test_mean_read_out_divides_by_the_vertices(make_graphs: MakeGraphs) -> None:
@@ -116,7 +123,9 @@ def test_mean_read_out_divides_by_the_vertices(make_graphs: MakeGraphs) -> None:
     for model in (sums, means):
         branch: Any = model.branches[CONVENTIONAL]
         branch.norm.running_mean.zero_()
-    torch.testing.assert_close(represent(means, batch_of(graphs)) * 4, represent(sums, batch_of(graphs)), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(
+        represent(means, batch_of(graphs)) * 4, represent(sums, batch_of(graphs)), atol=1e-4, rtol=1e-4
+    )
 
 
 # ---- N6 ----
@@ -132,9 +141,16 @@ def permuted(graphs: KeyGraphs, order: Any) -> KeyGraphs:
         return np.append(0, np.cumsum([len(part) for part in parts]))
 
     return KeyGraphs(
-        graphs.vertex_starts, graphs.sentence_starts, graphs.words, starts(rows), np.concatenate(rows).astype(np.int32),
-        np.concatenate([adjacency[v][row] for v, row in enumerate(rows)]).astype(np.float32), starts(attached), np.concatenate(attached), graphs.sentences,
-    )  # fmt: skip
+        graphs.vertex_starts,
+        graphs.sentence_starts,
+        graphs.words,
+        starts(rows),
+        np.concatenate(rows).astype(np.int32),
+        np.concatenate([adjacency[v][row] for v, row in enumerate(rows)]).astype(np.float32),
+        starts(attached),
+        np.concatenate(attached),
+        graphs.sentences,
+    )
 
 
 @pytest.mark.claim("N6")
@@ -144,7 +160,9 @@ def test_the_order_of_vertices_does_not_matter(make_graphs: MakeGraphs, size: in
     graphs = make_graphs((size,), seed=seed)
     order = np.random.default_rng(seed).permutation(size)
     model = network(seed)
-    torch.testing.assert_close(represent(model, batch_of(permuted(graphs, order))), represent(model, batch_of(graphs)), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        represent(model, batch_of(permuted(graphs, order))), represent(model, batch_of(graphs)), atol=1e-5, rtol=1e-5
+    )
 
 
 @pytest.mark.claim("N6")
@@ -157,13 +175,22 @@ def test_sums_of_disjoint_graphs_add_up(make_graphs: MakeGraphs, sizes: list[int
     sentence_offsets = np.repeat(apart.sentence_starts[:-1], np.diff(apart.attach_starts[apart.vertex_starts]))
     ends, words = np.array([0, sum(sizes)]), np.array([sum(sizes)], np.int32)
     one = KeyGraphs(
-        ends, ends, words, apart.edge_starts, (apart.neighbours + offsets).astype(np.int32), apart.weights,
-        apart.attach_starts, (apart.attached + sentence_offsets).astype(np.int32), apart.sentences,
-    )  # fmt: skip
+        ends,
+        ends,
+        words,
+        apart.edge_starts,
+        (apart.neighbours + offsets).astype(np.int32),
+        apart.weights,
+        apart.attach_starts,
+        (apart.attached + sentence_offsets).astype(np.int32),
+        apart.sentences,
+    )
     model = network(seed)
     branch: Any = model.branches[CONVENTIONAL]
     branch.norm = torch.nn.Identity()
-    torch.testing.assert_close(represent(model, batch_of(one))[0], represent(model, batch_of(apart)).sum(dim=0), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(
+        represent(model, batch_of(one))[0], represent(model, batch_of(apart)).sum(dim=0), atol=1e-4, rtol=1e-4
+    )
 
 
 # ---- branches ----
@@ -198,7 +225,9 @@ def test_at_inference_both_branches_count_the_same(make_graphs: MakeGraphs) -> N
     first, second = batch_of(graphs), batch_of(graphs)
     with torch.no_grad():
         one = model.logits({CONVENTIONAL: represent(model, first), REBALANCE: represent(model, second, REBALANCE)}, 0.5)
-        other = model.logits({CONVENTIONAL: represent(model, second), REBALANCE: represent(model, first, REBALANCE)}, 0.5)
+        other = model.logits(
+            {CONVENTIONAL: represent(model, second), REBALANCE: represent(model, first, REBALANCE)}, 0.5
+        )
         assert torch.equal(one, other)
         assert torch.equal(one, model(first))
         halves = [model.branches[name](represent(model, first, name)) for name in (CONVENTIONAL, REBALANCE)]

@@ -38,15 +38,22 @@ def test_restricted_step_equals_the_cpu() -> None:
     candidates = candidates_of(np.arange(64), rng)
     z = torch.from_numpy(rng.standard_normal((64, 48), dtype=np.float32))
     on_cpu = RestrictedTrainer(OneVsAll(LABELS, 48, np.random.default_rng(1)))
-    on_gpu = {kind: RestrictedTrainer(OneVsAll(LABELS, 48, np.random.default_rng(1)).cuda(), compute=kind) for kind in (torch.float32, torch.bfloat16)}
+    on_gpu = {
+        kind: RestrictedTrainer(OneVsAll(LABELS, 48, np.random.default_rng(1)).cuda(), compute=kind)
+        for kind in (torch.float32, torch.bfloat16)
+    }
     loss, gradient = on_cpu.step(z, candidates, 0.01)
     for kind, trainer in on_gpu.items():
         tolerance = 1e-5 if kind == torch.float32 else 0.02
         loss_2, gradient_2 = trainer.step(z.cuda(), candidates, 0.01)
         assert float(loss_2) == pytest.approx(float(loss), rel=tolerance)
-        torch.testing.assert_close(gradient_2.cpu(), gradient, rtol=tolerance, atol=tolerance * float(gradient.abs().max()))
+        torch.testing.assert_close(
+            gradient_2.cpu(), gradient, rtol=tolerance, atol=tolerance * float(gradient.abs().max())
+        )
         first = on_cpu.adam.first
-        torch.testing.assert_close(trainer.adam.first.cpu(), first, rtol=tolerance, atol=tolerance * float(first.abs().max()))
+        torch.testing.assert_close(
+            trainer.adam.first.cpu(), first, rtol=tolerance, atol=tolerance * float(first.abs().max())
+        )
     assert RestrictedTrainer(OneVsAll(2, 2, rng).cuda()).compute == torch.bfloat16
 
 
@@ -70,7 +77,9 @@ def test_full_loss_equals_the_cpu() -> None:
     index, gradients = np.arange(32), {}
     for device, kind in (("cpu", torch.float32), ("cuda", torch.bfloat16)):
         leaves = [t.detach().to(device).requires_grad_() for t in (z, rows)]
-        loss = full_loss(leaves[0], leaves[1], DeviceCsr(targets, device).rows(index), loss="bce", mean_over="entries", compute=kind)
+        loss = full_loss(
+            leaves[0], leaves[1], DeviceCsr(targets, device).rows(index), loss="bce", mean_over="entries", compute=kind
+        )
         gradients[device] = [loss.detach().cpu(), *(g.cpu() for g in torch.autograd.grad(loss, leaves))]
     for wanted, got in zip(*gradients.values(), strict=True):
         torch.testing.assert_close(got, wanted, rtol=0.02, atol=0.02 * float(wanted.abs().max()))
@@ -80,7 +89,10 @@ def test_full_loss_equals_the_cpu() -> None:
 def test_trains_and_resumes(own: bool) -> None:
     n = 400
     labels = np.arange(n) % LABELS
-    features = csr_array((np.ones(2 * n, np.float32), np.stack([labels, labels + LABELS], 1).ravel(), np.arange(0, 2 * n + 1, 2)), shape=(n, 2 * LABELS))
+    features = csr_array(
+        (np.ones(2 * n, np.float32), np.stack([labels, labels + LABELS], 1).ravel(), np.arange(0, 2 * n + 1, 2)),
+        shape=(n, 2 * LABELS),
+    )
     documents = Documents(Batch(features), "cuda")
 
     def objective() -> AllTargets | OwnCandidates:
@@ -91,10 +103,14 @@ def test_trains_and_resumes(own: bool) -> None:
         classifier = OneVsAll(LABELS, 32, rng).cuda()
         if own:
             return OwnCandidates(encoder, RestrictedTrainer(classifier), documents, candidates_of)
-        return AllTargets(encoder, classifier, documents, DeviceCsr(csr_array(np.eye(LABELS, dtype=np.float32)[labels]), "cuda"))
+        return AllTargets(
+            encoder, classifier, documents, DeviceCsr(csr_array(np.eye(LABELS, dtype=np.float32)[labels]), "cuda")
+        )
 
     trained = objective()
-    history = fit(trained, epochs=40, batch_size=64, schedule=OneCycle(0.05), rng_for=lambda epoch: np.random.default_rng(epoch))
+    history = fit(
+        trained, epochs=40, batch_size=64, schedule=OneCycle(0.05), rng_for=lambda epoch: np.random.default_rng(epoch)
+    )
     assert history[-1] < 0.3 * history[0]
     vectors = encode_all(trained.encoder, documents, "score")
     classifier = trained.trainer.classifier if isinstance(trained, OwnCandidates) else trained.classifier

@@ -30,7 +30,9 @@ def world(n: int = 20, seed: int = 0) -> tuple[JointGraph, F32]:
     rng = np.random.default_rng(seed)
     lists = [rng.permutation(np.setdiff1d(np.arange(n), [node]))[: rng.integers(0, 6)] for node in range(n)]
     starts = np.cumsum([0, *map(len, lists)])
-    return JointGraph(starts, np.concatenate(lists).astype(np.int32), np.zeros(0, np.int32), n), rng.standard_normal((n, WIDTH)).astype(np.float32)
+    return JointGraph(starts, np.concatenate(lists).astype(np.int32), np.zeros(0, np.int32), n), rng.standard_normal(
+        (n, WIDTH)
+    ).astype(np.float32)
 
 
 def rng() -> np.random.Generator:
@@ -59,7 +61,9 @@ def test_a_transformation_is_its_formula() -> None:
         transform.norm.bias.copy_(torch.randn(4))
     a = torch.randn(9, 4)
     h, n = torch.relu(a), transform.norm
-    inner = (h @ transform.linear.weight.T + transform.linear.bias - n.running_mean) / (n.running_var + n.eps).sqrt() * n.weight + n.bias
+    inner = (h @ transform.linear.weight.T + transform.linear.bias - n.running_mean) / (
+        n.running_var + n.eps
+    ).sqrt() * n.weight + n.bias
     torch.testing.assert_close(transform(a), h + torch.relu(inner))
     weight, bias = transform.frozen_affine()
     torch.testing.assert_close(h + torch.relu(h @ weight.T + bias), h + torch.relu(inner), rtol=1e-4, atol=1e-5)
@@ -117,7 +121,9 @@ def test_every_hop_has_parameters_of_its_own() -> None:
 def test_sage_by_hand_with_all_neighbours() -> None:
     graph, vectors = world()
     encoder = sage_encoder(2, WIDTH, rng(), dropout=0.0).eval()
-    found = encoder(Neighbourhoods(graph, vectors, Fanout((20, 20), pad=False)), Roots(np.arange(20, dtype=np.int32), 5))
+    found = encoder(
+        Neighbourhoods(graph, vectors, Fanout((20, 20), pad=False)), Roots(np.arange(20, dtype=np.int32), 5)
+    )
     adjacency = graph.matrix().toarray()
     shares = adjacency / np.maximum(adjacency.sum(axis=1, keepdims=True), 1)
     h = vectors
@@ -130,7 +136,9 @@ def test_sage_by_hand_with_all_neighbours() -> None:
 def test_gin_by_hand_with_all_neighbours() -> None:
     graph, vectors = world()
     encoder = gin_encoder(2, WIDTH, rng(), dropout=0.0).eval()
-    found = encoder(Neighbourhoods(graph, vectors, Fanout((20, 20), pad=False)), Roots(np.arange(20, dtype=np.int32), 5))
+    found = encoder(
+        Neighbourhoods(graph, vectors, Fanout((20, 20), pad=False)), Roots(np.arange(20, dtype=np.int32), 5)
+    )
     h = torch.from_numpy(vectors)
     adjacency = torch.from_numpy(graph.matrix().toarray())
     layers: Any = encoder.layers
@@ -193,7 +201,9 @@ def test_what_is_searched() -> None:
     hops = frozen_graph_encoder(encoder, "convolved")
     assert isinstance(hops, FrozenHops)
     convolved = hops.convolved(around.paths.of_nodes(nodes, 0))
-    np.testing.assert_allclose(hops.of_nodes(around.paths, nodes, 0).search, convolved.mean(axis=1), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        hops.of_nodes(around.paths, nodes, 0).search, convolved.mean(axis=1), rtol=1e-5, atol=1e-6
+    )
     np.testing.assert_array_equal(hops.of_nodes(around.paths, nodes, 0).score, views.score)
     np.testing.assert_allclose(hops.untransformed().of_nodes(around.paths, nodes, 0).score, convolved, rtol=1e-6)
     balanced = frozen_graph_encoder(encoder, balanced=True).of_nodes(around.paths, nodes, 0).search

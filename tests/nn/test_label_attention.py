@@ -15,7 +15,14 @@ from longtail.nn.row_table import RowTable
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def head(attention: AttentionKind = "label", bias: bool = False, labels: int = 6, views: int = 3, width: int = 4, seed: int = 0) -> LabelAttention:
+def head(
+    attention: AttentionKind = "label",
+    bias: bool = False,
+    labels: int = 6,
+    views: int = 3,
+    width: int = 4,
+    seed: int = 0,
+) -> LabelAttention:
     return LabelAttention(labels, views, width, np.random.default_rng(seed), attention=attention, bias=bias)
 
 
@@ -33,7 +40,9 @@ def all_scores(made: LabelAttention, x: Tensor) -> Tensor:
     bias=st.booleans(),
     kind=st.sampled_from(["label", "global"]),
 )
-def test_the_efficient_product_is_mixing_per_label(views: int, width: int, labels: int, seed: int, bias: bool, kind: AttentionKind) -> None:
+def test_the_efficient_product_is_mixing_per_label(
+    views: int, width: int, labels: int, seed: int, bias: bool, kind: AttentionKind
+) -> None:
     made = head(kind, bias, labels, views, width, seed)
     x = torch.randn(7, views, width, generator=torch.Generator().manual_seed(seed))
     weights, alphas = made.weights.weight.detach(), made.alphas()
@@ -115,7 +124,9 @@ def test_classifiers_can_start_as_a_cosine() -> None:
     made.start_from(rows, right, wrong, (3.0, -1.0))
     weights = made.weights.weight.detach()
     assert float(weights[:, :16].norm(dim=1).std()) < 1e-5
-    torch.testing.assert_close(torch.nn.functional.normalize(weights[:, :16], dim=1), torch.nn.functional.normalize(rows, dim=1))
+    torch.testing.assert_close(
+        torch.nn.functional.normalize(weights[:, :16], dim=1), torch.nn.functional.normalize(rows, dim=1)
+    )
     scores = all_scores(made, documents).detach()
     assert float(scores[everyone, everyone].mean()) == pytest.approx(3, abs=1e-3)
     assert float(scores[everyone, torch.from_numpy(others)].mean()) == pytest.approx(-1, abs=1e-3)

@@ -112,7 +112,9 @@ def made(world: World, texts: LabelTexts, options: dict[str, Any]) -> LabelTextG
 
 @pytest.mark.parametrize("train_texts", [False, True])
 @pytest.mark.parametrize(("orders", "options", "names"), CASES)
-def test_components_and_rows_by_the_formulas(orders: int, options: dict[str, Any], names: tuple[str, ...], train_texts: bool) -> None:
+def test_components_and_rows_by_the_formulas(
+    orders: int, options: dict[str, Any], names: tuple[str, ...], train_texts: bool
+) -> None:
     world = World()
     classifier = shaken(made(world, world.trained(orders) if train_texts else world.frozen(orders), options))
     assert classifier.names == names
@@ -156,12 +158,22 @@ def test_materialised_rows_give_the_scores_of_composed_ones(train_texts: bool, b
 
 
 @settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 10**6), labels=st.integers(2, 12), orders=st.integers(1, 3), train_texts=st.booleans(), data=st.data())
-def test_rows_of_some_labels_are_those_of_all(seed: int, labels: int, orders: int, train_texts: bool, data: st.DataObject) -> None:
+@given(
+    seed=st.integers(0, 10**6),
+    labels=st.integers(2, 12),
+    orders=st.integers(1, 3),
+    train_texts=st.booleans(),
+    data=st.data(),
+)
+def test_rows_of_some_labels_are_those_of_all(
+    seed: int, labels: int, orders: int, train_texts: bool, data: st.DataObject
+) -> None:
     world = World(seed, labels)
     classifier = made(world, world.trained(orders) if train_texts else world.frozen(orders), {}).eval()
     chosen = np.array(data.draw(st.lists(st.integers(0, labels - 1), unique=True, max_size=labels)), dtype=np.int32)
-    np.testing.assert_allclose(classifier.rows(chosen).detach().numpy(), classifier.all_rows().detach().numpy()[chosen], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        classifier.rows(chosen).detach().numpy(), classifier.all_rows().detach().numpy()[chosen], rtol=1e-4, atol=1e-5
+    )
 
 
 def dense_gradient(table: RowTable) -> Tensor:
@@ -211,7 +223,9 @@ def test_a_step_moves_the_free_vectors_of_named_labels_alone() -> None:
 
 def test_frozen_texts_are_in_no_checkpoint() -> None:
     world = World()
-    names = {name for name, _ in made(world, world.frozen(2), {}).named_parameters()} | set(made(world, world.frozen(2), {}).state_dict())
+    names = {name for name, _ in made(world, world.frozen(2), {}).named_parameters()} | set(
+        made(world, world.frozen(2), {}).state_dict()
+    )
     assert not any(name.startswith("texts") for name in names)
 
 
@@ -221,14 +235,19 @@ def test_strengths_are_weights_and_lengths_of_components() -> None:
     weights, lengths = classifier.strengths(block=4)
     _, expected, parts = classifier.composed(None)
     np.testing.assert_allclose(weights, expected.detach().numpy(), rtol=1e-5)
-    np.testing.assert_allclose(lengths, np.stack([part.detach().norm(dim=1).numpy() for part in parts], axis=1), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        lengths, np.stack([part.detach().norm(dim=1).numpy() for part in parts], axis=1), rtol=1e-4, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("free", [True, False])
 @pytest.mark.parametrize("some", [True, False])
 def test_a_bias_is_one_number_more_per_row(free: bool, some: bool) -> None:
     world = World()
-    plain, biased = (LabelTextGraph(world.frozen(2), world.free.clone() if free else None, np.random.default_rng(2), bias=b).eval() for b in (None, -3.0))
+    plain, biased = (
+        LabelTextGraph(world.frozen(2), world.free.clone() if free else None, np.random.default_rng(2), bias=b).eval()
+        for b in (None, -3.0)
+    )
     labels = np.array([4, 1], dtype=np.int32) if some else None
     rows = biased.composed(labels)[0]
     torch.testing.assert_close(rows[:, :WIDTH], plain.composed(labels)[0])
@@ -283,7 +302,9 @@ def test_nothing_to_compose_of_is_refused() -> None:
         (3, True, "none", False, ("text",)),
     ],
 )
-def test_names_follow_from_what_there_is(orders: int, text: bool, graph: GraphPart, free: bool, names: tuple[str, ...]) -> None:
+def test_names_follow_from_what_there_is(
+    orders: int, text: bool, graph: GraphPart, free: bool, names: tuple[str, ...]
+) -> None:
     assert component_names(orders, text=text, graph=graph, free=free) == names
 
 
@@ -295,14 +316,20 @@ def test_convolution_is_a_product_with_gradients(seed: int, rows: int, columns: 
     values = torch.from_numpy(rng.standard_normal((columns, 4), dtype=np.float32)).requires_grad_()
     probe = torch.from_numpy(rng.standard_normal((rows, 4), dtype=np.float32))
     product = Convolution(graph, "cpu")(values)
-    np.testing.assert_allclose(product.detach().numpy(), graph.toarray() @ values.detach().numpy(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        product.detach().numpy(), graph.toarray() @ values.detach().numpy(), rtol=1e-4, atol=1e-5
+    )
     (gradient,) = torch.autograd.grad((product * probe).sum(), values)
     np.testing.assert_allclose(gradient.numpy(), graph.toarray().T @ probe.numpy(), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
-def test_training_multiplies_as_the_processor_likes_and_what_is_kept_is_exact(monkeypatch: pytest.MonkeyPatch, kind: torch.dtype) -> None:
-    """Rows that prediction reads are float32 products everywhere; in training bf16 rounds them, within its eight bits."""
+def test_training_multiplies_as_the_processor_likes_and_what_is_kept_is_exact(
+    monkeypatch: pytest.MonkeyPatch, kind: torch.dtype
+) -> None:
+    """Rows that prediction reads are float32 products everywhere; in training bf16 rounds them, within its eight
+    bits.
+    """
     world = World()
     classifier = shaken(LabelTextGraph(world.frozen(2), world.free, np.random.default_rng(0), dropout=0.0))
 
@@ -319,10 +346,14 @@ def test_training_multiplies_as_the_processor_likes_and_what_is_kept_is_exact(mo
 
 
 def test_rows_of_a_step_on_a_cpu_are_composed_in_blocks_and_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Values and gradients, and what is known of spectral norms: one step of the power iteration however many blocks."""
+    """Values and gradients, and what is known of spectral norms: one step of the power iteration however many
+    blocks.
+    """
     monkeypatch.setattr("longtail.nn.label_text_graph.fastest_products", lambda _: torch.float32)
     world = World(labels=23)
-    start = shaken(LabelTextGraph(world.frozen(2), world.free, np.random.default_rng(0), dropout=0.0, bias=-1.0)).train()
+    start = shaken(
+        LabelTextGraph(world.frozen(2), world.free, np.random.default_rng(0), dropout=0.0, bias=-1.0)
+    ).train()
     labels = np.delete(np.arange(23, dtype=np.int32), [4, 9])
 
     def stepped(block: int) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor], Tensor]:
@@ -335,7 +366,9 @@ def test_rows_of_a_step_on_a_cpu_are_composed_in_blocks_and_are_the_same(monkeyp
         assert found is not None
         order = found[0].ids.argsort()  # a backward pass comes to the blocks in any order
         np.testing.assert_array_equal(found[0].ids[order].numpy(), labels)
-        gradients = {name: parameter.grad for name, parameter in classifier.named_parameters() if parameter.grad is not None}
+        gradients = {
+            name: parameter.grad for name, parameter in classifier.named_parameters() if parameter.grad is not None
+        }
         return rows.detach(), gradients, dict(classifier.named_buffers()), found[1][order]
 
     whole, pieces = stepped(4096), stepped(8)

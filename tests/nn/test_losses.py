@@ -65,7 +65,9 @@ def test_loss_over_all_labels_equals_dense_bce(seed: int, documents: int, labels
         bags = DeviceCsr(csr_array(targets)).rows(np.arange(documents))
         ours = full_loss(z, rows, bags, loss="bce", mean_over="entries", compute=torch.float64)
     # values pass through float32 on the way in
-    dense = nn.functional.binary_cross_entropy_with_logits(z @ rows.T, torch.from_numpy(targets.astype(np.float32)).double())
+    dense = nn.functional.binary_cross_entropy_with_logits(
+        z @ rows.T, torch.from_numpy(targets.astype(np.float32)).double()
+    )
     torch.testing.assert_close(ours, dense)
     expected = torch.autograd.grad(dense * 3, (z, rows))
     for got, wanted in zip(torch.autograd.grad(ours * 3, (z, rows)), expected, strict=True):

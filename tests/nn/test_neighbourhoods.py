@@ -11,15 +11,24 @@ from longtail.graph.joint_graph import JointGraph
 from longtail.nn.neighbourhoods import Neighbourhoods, Roots
 from longtail.types import F32
 
-FANOUTS = {"padded": Fanout((4, 3, 2)), "unpadded": Fanout((4, 3, 2), pad=False), "mean": Fanout((2, 5, 3), mean=True), "one hop": Fanout((3,))}
+FANOUTS = {
+    "padded": Fanout((4, 3, 2)),
+    "unpadded": Fanout((4, 3, 2), pad=False),
+    "mean": Fanout((2, 5, 3), mean=True),
+    "one hop": Fanout((3,)),
+}
 
 
 def world(seed: int, n: int = 40) -> tuple[JointGraph, F32]:
     """Degrees from none to many."""
     rng = np.random.default_rng(seed)
-    lists = [rng.permutation(np.setdiff1d(np.arange(n), [node]))[: rng.choice([0, 1, 2, 3, 5, 20])] for node in range(n)]
+    lists = [
+        rng.permutation(np.setdiff1d(np.arange(n), [node]))[: rng.choice([0, 1, 2, 3, 5, 20])] for node in range(n)
+    ]
     starts = np.cumsum([0, *map(len, lists)])
-    return JointGraph(starts, np.concatenate(lists).astype(np.int32), np.zeros(0, np.int32), n), rng.standard_normal((n, 6)).astype(np.float32)
+    return JointGraph(starts, np.concatenate(lists).astype(np.int32), np.zeros(0, np.int32), n), rng.standard_normal(
+        (n, 6)
+    ).astype(np.float32)
 
 
 def both(graph: JointGraph, vectors: F32, fanout: Fanout) -> tuple[Neighbourhoods, Neighbourhoods]:
@@ -65,7 +74,9 @@ def test_hidden_documents_are_seen_by_their_links_and_others_by_their_edges() ->
     around = Neighbourhoods(graph, vectors, Fanout((4, 3)))
     nodes, links = np.arange(6, dtype=np.int32), np.arange(24, dtype=np.int32).reshape(6, 4) + 10
     hidden = np.array([True, False, False, True, True, False])
-    mixed, own, linked = (around.sums(roots) for roots in (Roots(nodes, 3, links, hidden), Roots(nodes, 3), Roots(nodes, 3, links)))
+    mixed, own, linked = (
+        around.sums(roots) for roots in (Roots(nodes, 3, links, hidden), Roots(nodes, 3), Roots(nodes, 3, links))
+    )
     for row in range(6):
         assert torch.equal(mixed[row], (linked if hidden[row] else own)[row])
         assert not torch.equal(own[row], linked[row])

@@ -29,7 +29,9 @@ def random_candidates(documents: int, per_document: int, labels: int, rng: np.ra
     return Candidates(ids, targets, ids >= 0)
 
 
-def trainer(labels: int, width: int, *, bias: bool = False, reference: bool = False, dtype: torch.dtype = torch.float32) -> RestrictedTrainer:
+def trainer(
+    labels: int, width: int, *, bias: bool = False, reference: bool = False, dtype: torch.dtype = torch.float32
+) -> RestrictedTrainer:
     classifier = OneVsAll(labels, width, np.random.default_rng(9), bias=bias).to(dtype)
     return RestrictedTrainer(classifier, adam=RowAdam(classifier.rows, reference=reference))
 
@@ -81,7 +83,9 @@ def test_all_labels_as_candidates_equal_dense_one_vs_all(reference: bool, bias: 
 
     dense = nn.functional.binary_cross_entropy_with_logits(classifier.all_scores(z), torch.from_numpy(truth).double())
     grad_z, grad_rows = torch.autograd.grad(dense, (z, classifier.rows))
-    loss, gradient = trained.step(z, Candidates(order.astype(np.int32), targets, np.ones(order.shape, dtype=bool)), 0.01)
+    loss, gradient = trained.step(
+        z, Candidates(order.astype(np.int32), targets, np.ones(order.shape, dtype=bool)), 0.01
+    )
     torch.testing.assert_close(loss, dense.detach(), rtol=0, atol=1e-8)
     torch.testing.assert_close(gradient, grad_z, rtol=0, atol=1e-8)
     torch.testing.assert_close(gradient_of_rows(trained), grad_rows, rtol=0, atol=1e-8)
@@ -128,7 +132,9 @@ def test_the_mask_decides(reference: bool) -> None:
     padded, masked = trainer(5, 3, reference=reference), trainer(5, 3, reference=reference)
     targets, mask = np.array([[1, 0]], dtype=np.float32), np.array([[True, False]])
     loss = padded.step(torch.ones(1, 3), Candidates(np.array([[2, -1]], dtype=np.int32), targets, mask), 0.1)[0]
-    assert torch.equal(masked.step(torch.ones(1, 3), Candidates(np.array([[2, 4]], dtype=np.int32), targets, mask), 0.1)[0], loss)
+    assert torch.equal(
+        masked.step(torch.ones(1, 3), Candidates(np.array([[2, 4]], dtype=np.int32), targets, mask), 0.1)[0], loss
+    )
     assert torch.equal(masked.adam.table, padded.adam.table)
 
 
@@ -137,7 +143,9 @@ def test_extreme_scores_stay_finite(reference: bool) -> None:
     trained = trainer(2, 1, reference=reference)
     trained.adam.table.copy_(torch.tensor([[500.0], [-500.0]]))
     ids = np.array([[0, 1]], dtype=np.int32)
-    loss, gradient = trained.step(torch.ones(1, 1), Candidates(ids, np.array([[0, 1]], dtype=np.float32), ids >= 0), 0.1)
+    loss, gradient = trained.step(
+        torch.ones(1, 1), Candidates(ids, np.array([[0, 1]], dtype=np.float32), ids >= 0), 0.1
+    )
     assert float(loss) == pytest.approx(500)
     assert float(gradient) == pytest.approx((500 + 500) / 2)
 
@@ -145,13 +153,18 @@ def test_extreme_scores_stay_finite(reference: bool) -> None:
 def test_not_a_number_shows_in_the_loss() -> None:
     trained = trainer(3, 2)
     ids = np.array([[0, 1, 2]], dtype=np.int32)
-    loss, _ = trained.step(torch.tensor([[float("nan"), 1.0]]), Candidates(ids, np.zeros((1, 3), dtype=np.float32), ids >= 0), 0.1)
+    loss, _ = trained.step(
+        torch.tensor([[float("nan"), 1.0]]), Candidates(ids, np.zeros((1, 3), dtype=np.float32), ids >= 0), 0.1
+    )
     assert torch.isnan(loss)
 
 
 def test_bits_do_not_depend_on_the_number_of_threads() -> None:
     rng = np.random.default_rng(0)
-    steps = [(torch.from_numpy(rng.standard_normal((16, 20), dtype=np.float32)), random_candidates(16, 30, 200, rng)) for _ in range(3)]
+    steps = [
+        (torch.from_numpy(rng.standard_normal((16, 20), dtype=np.float32)), random_candidates(16, 30, 200, rng))
+        for _ in range(3)
+    ]
     results = []
     for threads in (1, ALL_THREADS):
         numba.set_num_threads(threads)
@@ -174,7 +187,9 @@ def test_bits_do_not_depend_on_the_number_of_threads() -> None:
     width=st.integers(1, 20),
     reference=st.booleans(),
 )
-def test_loss_of_composed_rows_and_its_gradients(seed: int, documents: int, per_document: int, labels: int, width: int, reference: bool) -> None:
+def test_loss_of_composed_rows_and_its_gradients(
+    seed: int, documents: int, per_document: int, labels: int, width: int, reference: bool
+) -> None:
     """Against autograd over rows gathered per document, scaled by a factor so that the backward pass must scale too."""
     rng = np.random.default_rng(seed)
     candidates = random_candidates(documents, per_document, labels, rng)
@@ -212,7 +227,10 @@ def test_masked_candidates_name_no_label(reference: bool) -> None:
 
 def test_loss_of_composed_rows_does_not_depend_on_the_number_of_threads() -> None:
     rng = np.random.default_rng(0)
-    z, candidates = torch.from_numpy(rng.standard_normal((16, 20), dtype=np.float32)), random_candidates(16, 30, 200, rng)
+    z, candidates = (
+        torch.from_numpy(rng.standard_normal((16, 20), dtype=np.float32)),
+        random_candidates(16, 30, 200, rng),
+    )
     table = torch.from_numpy(rng.standard_normal((200, 20), dtype=np.float32))
     results = []
     for threads in (1, ALL_THREADS):

@@ -80,7 +80,11 @@ def test_bias_correction_counts_all_steps(reference: bool) -> None:
     adam = RowAdam(torch.zeros(2, 1, dtype=torch.float64), reference=reference)
     one = torch.ones(1, dtype=torch.float64)
     for step in range(5):
-        adam.step(Bags(torch.tensor([0, 1]), torch.tensor([1 if step == 4 else 0], dtype=torch.int32), one), torch.tensor([[3.0]], dtype=torch.float64), 0.1)
+        adam.step(
+            Bags(torch.tensor([0, 1]), torch.tensor([1 if step == 4 else 0], dtype=torch.int32), one),
+            torch.tensor([[3.0]], dtype=torch.float64),
+            0.1,
+        )
     first, second = 0.1 * 3 / (1 - 0.9**5), 0.001 * 9 / (1 - 0.999**5)
     assert float(adam.table[1, 0]) == pytest.approx(-0.1 * first / (second**0.5 + 1e-8), abs=1e-12)
     assert int(adam.count) == 5
@@ -99,14 +103,19 @@ def test_kernel_equals_reference(seed: int, documents: int, rows: int, width: in
         reference.step(bags, gradient, 0.01)
     for name, value in fast.state().items():
         torch.testing.assert_close(value, reference.state()[name], rtol=1e-5, atol=1e-5)
-    # A gradient near 0 may differ in its last bits, and Adam divides by its size: compare rows by what rate * steps allows.
+    # A gradient near 0 may differ in its last bits, and Adam divides by its size: compare rows by what rate * steps
+    # allows.
     torch.testing.assert_close(fast.table, reference.table, rtol=1e-5, atol=1e-4)
 
 
 def test_no_entries_change_no_row() -> None:
     for reference in (False, True):
         adam = RowAdam(torch.ones(3, 2), reference=reference)
-        adam.step(Bags(torch.zeros(3, dtype=torch.int64), torch.zeros(0, dtype=torch.int32), torch.zeros(0)), torch.ones(2, 2), 0.1)
+        adam.step(
+            Bags(torch.zeros(3, dtype=torch.int64), torch.zeros(0, dtype=torch.int32), torch.zeros(0)),
+            torch.ones(2, 2),
+            0.1,
+        )
         assert torch.equal(adam.table, torch.ones(3, 2))
 
 
@@ -131,7 +140,9 @@ def test_backward_leaves_the_bags_and_their_gradients() -> None:
     pending = table.take_gradient()
     assert pending is not None
     bags, gradient = pending
-    torch.testing.assert_close(as_matrix(bags, 12).T @ gradient, as_matrix(first, 12).T @ probe_1 + as_matrix(second, 12).T @ probe_2)
+    torch.testing.assert_close(
+        as_matrix(bags, 12).T @ gradient, as_matrix(first, 12).T @ probe_1 + as_matrix(second, 12).T @ probe_2
+    )
     assert table.weight.grad is None
     assert table.take_gradient() is None
 

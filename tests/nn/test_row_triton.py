@@ -1,4 +1,5 @@
-"""The Triton kernel of row-wise Adam against torch: on a GPU, or where Triton is installed without one, in its interpreter.
+"""The Triton kernel of row-wise Adam against torch: on a GPU, or where Triton is installed without one, in its
+interpreter.
 
 TRITON_INTERPRET=1 pytest tests/nn/test_row_triton.py
 """

@@ -62,7 +62,9 @@ def test_a_map_turns_texts_and_learns() -> None:
         rows.map.add_(torch.randn(4, 4, generator=torch.Generator().manual_seed(2)), alpha=0.3)
         rows.gains.fill_(1.5)
     wanted = torch.randn(6, 4, generator=torch.Generator().manual_seed(1))
-    table, turn, gain = (tensor.detach().clone().requires_grad_() for tensor in (rows.table.weight, rows.map, rows.gains))
+    table, turn, gain = (
+        tensor.detach().clone().requires_grad_() for tensor in (rows.table.weight, rows.map, rows.gains)
+    )
     expected = gain[0] * texts @ table @ turn
     torch.autograd.backward(expected, wanted)
     torch.testing.assert_close(rows(), expected.detach())
@@ -78,11 +80,17 @@ def test_products_with_the_map_in_bf16_are_close() -> None:
     rng = np.random.default_rng(0)
     sparse = csr_array(random_array((20, 30), density=0.4, rng=rng, dtype=np.float32))
     table = RowTable.random(30, 16, rng)
-    exact, rounded = (TextRows(table, sparse, None, mapped=True, compute=kind) for kind in (torch.float32, torch.bfloat16))
+    exact, rounded = (
+        TextRows(table, sparse, None, mapped=True, compute=kind) for kind in (torch.float32, torch.bfloat16)
+    )
     assert exact.map is not None
     assert rounded.map is not None
     wanted = torch.randn(20, 16, generator=torch.Generator().manual_seed(1))
-    for ours, theirs in ((rounded(), exact()), (rounded.gradient(wanted), exact.gradient(wanted)), (rounded.map.grad, exact.map.grad)):
+    for ours, theirs in (
+        (rounded(), exact()),
+        (rounded.gradient(wanted), exact.gradient(wanted)),
+        (rounded.map.grad, exact.map.grad),
+    ):
         assert ours is not None
         assert theirs is not None
         assert ours.dtype == torch.float32

@@ -84,5 +84,7 @@ def test_steps_do_not_wait_for_the_gpu(folder: Path, planted_with_graphs: Datase
 @pytest.mark.parametrize("recipe", ["ance", "ramen"])
 def test_training_learns(recipe: str, folder: Path, planted_with_graphs: Dataset, tmp_path: Path) -> None:
     settings = [f"features.checkpoint={folder}", "features.length=10", "encoder.rate=0.003", "train.epochs=12"]
-    model = api.train(planted_with_graphs, tmp_path / "run", api.make_recipe(recipe, assignments=settings), device="cuda")
+    model = api.train(
+        planted_with_graphs, tmp_path / "run", api.make_recipe(recipe, assignments=settings), device="cuda"
+    )
     assert evaluate(model, planted_with_graphs)["P@1"] > 60

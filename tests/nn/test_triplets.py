@@ -19,7 +19,9 @@ from longtail.nn.triplets import triplet_loss
 def example(seed: int, items: int = 6, others: int = 8) -> tuple[Tensor, Tensor, Tensor]:
     """Cosines of random unit vectors, a positive for some items, and random negatives that are never the positive."""
     rng = np.random.default_rng(seed)
-    x, a = (torch.nn.functional.normalize(torch.from_numpy(rng.standard_normal((n, 4))), dim=1) for n in (items, others))
+    x, a = (
+        torch.nn.functional.normalize(torch.from_numpy(rng.standard_normal((n, 4))), dim=1) for n in (items, others)
+    )
     positive = torch.from_numpy(rng.integers(-1, others, size=items))
     negative = torch.from_numpy(rng.random((items, others)) < 0.7)
     negative[torch.arange(items), positive.clamp(min=0)] = False
@@ -30,7 +32,9 @@ def by_loops(similarity: Tensor, positive: Tensor, negative: Tensor, margin: flo
     rows = []
     for i, p in enumerate(positive.tolist()):
         if p >= 0:
-            wrong = sorted((float(similarity[i, n]) for n in range(similarity.shape[1]) if negative[i, n]), reverse=True)
+            wrong = sorted(
+                (float(similarity[i, n]) for n in range(similarity.shape[1]) if negative[i, n]), reverse=True
+            )
             excess = [s - float(similarity[i, p]) + margin for s in (wrong[:hardest] if hardest else wrong)]
             violations = [value for value in excess if value > 0]
             rows.append(sum(violations) / len(violations) if violations else 0.0)
@@ -55,7 +59,9 @@ def test_it_is_zero_exactly_where_all_margins_are_kept(seed: int, hardest: int) 
     gaps = torch.where(negative & (positive >= 0)[:, None], s_positive - similarity, torch.inf)
     nearest = float(gaps.min())
     if not np.isfinite(nearest):
-        assert float(triplet_loss(similarity, positive, negative, margin=2.0, hardest=hardest)) == 0, "no triplets, no loss"
+        assert float(triplet_loss(similarity, positive, negative, margin=2.0, hardest=hardest)) == 0, (
+            "no triplets, no loss"
+        )
         return
     assert float(triplet_loss(similarity, positive, negative, margin=nearest - 1e-9, hardest=hardest)) == 0
     assert float(triplet_loss(similarity, positive, negative, margin=nearest + 1e-9, hardest=hardest)) > 0
@@ -91,7 +97,9 @@ def test_items_without_a_positive_change_nothing() -> None:
     loss = triplet_loss(similarity, positive, negative, margin=0.3)
     torch.autograd.backward(loss)
     assert similarity.grad is not None
-    assert float(loss.detach()) == pytest.approx(float(triplet_loss(similarity[:4].detach(), positive[:4], negative[:4], margin=0.3)))
+    assert float(loss.detach()) == pytest.approx(
+        float(triplet_loss(similarity[:4].detach(), positive[:4], negative[:4], margin=0.3))
+    )
     assert not similarity.grad[4:].any()
     assert similarity.grad[:4].any()
 
@@ -99,7 +107,10 @@ def test_items_without_a_positive_change_nothing() -> None:
 def test_nothing_to_compare_is_no_loss() -> None:
     nothing = torch.zeros(3, 2)
     assert float(triplet_loss(nothing, torch.full((3,), -1), torch.ones(3, 2, dtype=torch.bool), margin=0.3)) == 0
-    assert float(triplet_loss(nothing, torch.zeros(3, dtype=torch.int64), torch.zeros(3, 2, dtype=torch.bool), margin=0.3)) == 0
+    assert (
+        float(triplet_loss(nothing, torch.zeros(3, dtype=torch.int64), torch.zeros(3, 2, dtype=torch.bool), margin=0.3))
+        == 0
+    )
 
 
 @pytest.mark.parametrize("loss", ["bce", "softmax"])

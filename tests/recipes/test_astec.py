@@ -1,4 +1,6 @@
-"""Astec stage by stage: what each leaves behind, what the theorem promises of a trained model, and what strange data gets."""
+"""Astec stage by stage: what each leaves behind, what the theorem promises of a trained model, and what strange data
+gets.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ def train(tmp_path: Path) -> Train:
         with Run.open(tmp_path / "run", {}, seed=seed, device="cpu", restart=True) as run:
             data = pipeline.prepared(made, dataset, run)
             ranker = pipeline.train_one(made, data, run)
-            surrogate, shortlists, transferred = (load_part(run.folder / "stages" / name) for name in ("1_surrogate", "2_shortlist", "3_transfer"))
+            surrogate, shortlists, transferred = (
+                load_part(run.folder / "stages" / name) for name in ("1_surrogate", "2_shortlist", "3_transfer")
+            )
             assert transferred is None
             return Stages(made, run, data, surrogate, shortlists, ranker)
 
@@ -85,7 +89,9 @@ def prepared(dataset: Dataset, *settings: str) -> TrainingSet:
 
 
 def with_vectors(dataset: Dataset, vectors: F32) -> Dataset:
-    return replace(dataset, train=replace(dataset.train, documents=Items(dataset.train.documents.uids, vectors=vectors)))
+    return replace(
+        dataset, train=replace(dataset.train, documents=Items(dataset.train.documents.uids, vectors=vectors))
+    )
 
 
 # ---- I ----
@@ -137,7 +143,10 @@ def test_clusters_are_balanced_and_hold_similar_labels(run: Run) -> None:
     absent = list(data.labels.uids).index("absent")
     assert clusters[absent] == -1
     topic_of = {uid: uid.split("-")[0] for uid in data.labels.uids if uid != "absent"}
-    groups = [{topic_of[uid] for uid, cluster in zip(data.labels.uids, clusters, strict=True) if cluster == number} for number in range(n)]
+    groups = [
+        {topic_of[uid] for uid, cluster in zip(data.labels.uids, clusters, strict=True) if cluster == number}
+        for number in range(n)
+    ]
     assert sorted(map(sorted, groups)) == [["t0"], ["t1"]]
     assert np.bincount(clusters[clusters >= 0]).tolist() == [4, 4]
 
@@ -154,7 +163,9 @@ def test_labels_that_occur_together_are_clustered_together(run: Run) -> None:
     assert [clusters[a] == clusters[b] for a, b in pairs] == [True] * 4
 
 
-@pytest.mark.parametrize(("labels", "at_most", "n"), [(1, 64, 1), (3, 64, 1), (8, 64, 2), (40, 64, 8), (40, 4, 4), (40, 7, 4)])
+@pytest.mark.parametrize(
+    ("labels", "at_most", "n"), [(1, 64, 1), (3, 64, 1), (8, 64, 2), (40, 64, 8), (40, 4, 4), (40, 7, 4)]
+)
 def test_the_number_of_clusters_adapts(labels: int, at_most: int, n: int, run: Run) -> None:
     data = prepared(Dataset.from_texts([f"word{i}" for i in range(80)], [[f"l{i % labels}"] for i in range(80)]))
     clusters, found = recipe(f"surrogate.clusters={at_most}").surrogate_targets(data, run)
@@ -169,7 +180,9 @@ def test_label_selection_takes_the_most_frequent_labels(run: Run) -> None:
     names = [[name] for name, count in counts.items() for _ in range(count)]
     data = prepared(Dataset.from_texts([f"word{i}" for i in range(len(names))], names))
     for share, expected in ((0.2, {"often"}), (0.6, {"often", "some", "also5"}), (0.0, {"often"}), (1.0, set(counts))):
-        clusters, n = recipe("surrogate.task=label_selection", f"surrogate.selected={share}").surrogate_targets(data, run)
+        clusters, n = recipe("surrogate.task=label_selection", f"surrogate.selected={share}").surrogate_targets(
+            data, run
+        )
         assert n == len(expected)
         assert {uid for uid, cluster in zip(data.labels.uids, clusters, strict=True) if cluster >= 0} == expected
         assert sorted(clusters[clusters >= 0]) == list(range(n)), "each has a target of its own"
@@ -283,26 +296,44 @@ def test_settings_of_the_shortlist_arrive(planted: Dataset, run: Run) -> None:
     heads = data.label_counts() >= 20
     assert 0 < heads.sum() < 12
     np.testing.assert_array_equal(np.bincount(found.labels.owners), np.where(heads, 4, 1))
-    assert isinstance(recipe("shortlist.structures=labels").build_shortlister(vectors, data.targets, run).index, ExactIndex)  # type: ignore[union-attr]  # a LabelIndex
+    assert isinstance(
+        recipe("shortlist.structures=labels").build_shortlister(vectors, data.targets, run).index, ExactIndex
+    )  # type: ignore[union-attr]  # a LabelIndex
 
 
 @pytest.mark.parametrize("structures", ["labels", "documents"])
-def test_hard_negatives_are_the_best_labels_that_are_neither_true_nor_masked(structures: str, planted: Dataset, train: Train) -> None:
-    dataset = replace(planted, train=replace(planted.train, masked=np.array([[row, (row + 3) % 12] for row in range(60)])))
+def test_hard_negatives_are_the_best_labels_that_are_neither_true_nor_masked(
+    structures: str, planted: Dataset, train: Train
+) -> None:
+    dataset = replace(
+        planted, train=replace(planted.train, masked=np.array([[row, (row + 3) % 12] for row in range(60)]))
+    )
     stages = train(dataset, f"shortlist.structures={structures}", "classify.count=4", "classify.epochs=0")
     assert stages.shortlists.negatives is not None
     targets, hidden = stages.data.targets.toarray(), {tuple(pair) for pair in stages.data.masked.tolist()}
     for row, ids in enumerate(stages.shortlists.negatives.ids):
         # A document must not vote for its own labels, or a label of its copy would look harder than it is.
-        ranked = stages.shortlists.shortlister.query(stages.surrogate.vectors[[row]], 12, exclude=np.array([row])).ids[0]
-        allowed = [label for label in ranked.tolist() if label >= 0 and not targets[row, label] and (row, label) not in hidden]
+        ranked = stages.shortlists.shortlister.query(stages.surrogate.vectors[[row]], 12, exclude=np.array([row])).ids[
+            0
+        ]
+        allowed = [
+            label for label in ranked.tolist() if label >= 0 and not targets[row, label] and (row, label) not in hidden
+        ]
         assert ids.tolist() == (allowed + [-1] * 4)[:4]
 
 
 @pytest.mark.parametrize(
-    "settings", [("classify.negatives=uniform",), ("classify.negatives=full",), ("classify.learner=dismec",), ("classify.learner=parabel",)]
+    "settings",
+    [
+        ("classify.negatives=uniform",),
+        ("classify.negatives=full",),
+        ("classify.learner=dismec",),
+        ("classify.learner=parabel",),
+    ],
 )
-def test_hard_negatives_are_looked_up_only_where_they_are_used(settings: tuple[str, ...], planted: Dataset, train: Train) -> None:
+def test_hard_negatives_are_looked_up_only_where_they_are_used(
+    settings: tuple[str, ...], planted: Dataset, train: Train
+) -> None:
     assert train(planted, *settings, "surrogate.epochs=0", "classify.epochs=0").shortlists.negatives is None
 
 
@@ -331,8 +362,12 @@ def drift(stages: Stages, dataset: Dataset, refinement: Any) -> Any:
 @pytest.mark.claim("A1")
 @pytest.mark.parametrize("bound", [1.0, 0.4])
 @pytest.mark.parametrize("mode", ["project", "normalise"])
-def test_theorem_1_holds_on_every_test_document_of_a_trained_model(bound: float, mode: str, planted: Dataset, train: Train) -> None:
-    settings = [f"{stage}.{name}" for stage in ("surrogate", "transfer") for name in (f"bound={bound}", f"bound_mode={mode}")]
+def test_theorem_1_holds_on_every_test_document_of_a_trained_model(
+    bound: float, mode: str, planted: Dataset, train: Train
+) -> None:
+    settings = [
+        f"{stage}.{name}" for stage in ("surrogate", "transfer") for name in (f"bound={bound}", f"bound_mode={mode}")
+    ]
     stages = train(planted, *settings, "classify.epochs=6", "classify.rate=0.05")
     for refinement in (stages.ranker.refinement, stages.surrogate.refinement):
         moved = drift(stages, planted, refinement)
@@ -359,11 +394,15 @@ def test_parabel_is_a_tree_on_v(planted: Dataset, train: Train) -> None:
     assert stages.ranker.refinement is None
     assert isinstance(stages.ranker.tree, ClusterTree)
     assert stages.ranker.tree.n_leaves == 4
-    np.testing.assert_allclose(stages.ranker.encode(stages.data.documents), stages.surrogate.vectors, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        stages.ranker.encode(stages.data.documents), stages.surrogate.vectors, rtol=1e-5, atol=1e-5
+    )
 
 
 def test_clusters_of_stage_one_can_be_the_shortlist(planted: Dataset, train: Train) -> None:
-    stages = train(planted, "shortlist.structures=clusters", "surrogate.clusters=4", "shortlist.size=7", "classify.count=5")
+    stages = train(
+        planted, "shortlist.structures=clusters", "surrogate.clusters=4", "shortlist.size=7", "classify.count=5"
+    )
     ranker, beam, found = stages.ranker, stages.shortlists.shortlister, stages.surrogate
     assert isinstance(ranker, ClusterModel)
     assert beam.beam == 2, "clusters of six labels, seven labels asked for"
@@ -381,11 +420,20 @@ def test_clusters_of_stage_one_can_be_the_shortlist(planted: Dataset, train: Tra
     np.testing.assert_allclose(top.scores, expected, rtol=1e-4)
     # Negatives are what the same search confuses with the truth.
     assert stages.shortlists.negatives is not None
-    mined = ShortlistNegatives.mine(beam, refinement.apply(found.vectors), forbidden_pairs(stages.data.targets, stages.data.masked), 5)
+    mined = ShortlistNegatives.mine(
+        beam, refinement.apply(found.vectors), forbidden_pairs(stages.data.targets, stages.data.masked), 5
+    )
     np.testing.assert_array_equal(stages.shortlists.negatives.ids, mined.ids)
 
 
-GAME = ("game.enabled=true", "game.mix=0.5", "game.transpose=true", "game.clusters=both", "graph.head_documents=1000", "graph.length=30")
+GAME = (
+    "game.enabled=true",
+    "game.mix=0.5",
+    "game.transpose=true",
+    "game.clusters=both",
+    "graph.head_documents=1000",
+    "graph.length=30",
+)
 
 
 @pytest.mark.parametrize("learner", ["joint", "surrogate", "parabel"])
@@ -402,12 +450,19 @@ def test_game_can_be_put_on_clusters_and_on_the_tree(learner: str, planted: Data
         np.testing.assert_array_equal(state.arrays["label_graph"].toarray(), graph)
     else:
         assert isinstance(ranker, ClusterModel)
-        assert (ranker.game_mix, ranker.game_transpose, ranker.beam.game_mix, ranker.beam.game_transpose) == (0.5, True, 0.5, True)
+        assert (ranker.game_mix, ranker.game_transpose, ranker.beam.game_mix, ranker.beam.game_transpose) == (
+            0.5,
+            True,
+            0.5,
+            True,
+        )
         assert ranker.label_graph is not None
         clusters, between = ranker.beam.clusters, ranker.beam.graph
         np.testing.assert_array_equal(ranker.label_graph.toarray(), graph)
     assert between is not None
-    np.testing.assert_array_equal(between.toarray(), cluster_graph(csr_array(graph), clusters, between.shape[0], "both").toarray())
+    np.testing.assert_array_equal(
+        between.toarray(), cluster_graph(csr_array(graph), clusters, between.shape[0], "both").toarray()
+    )
 
 
 def test_game_spreads_along_graphs_of_the_data(planted: Dataset, train: Train) -> None:
@@ -430,7 +485,14 @@ def test_stage_one_alone_scores_labels_by_their_target(planted: Dataset, train: 
 
 
 def test_settings_of_prediction_arrive(planted: Dataset, train: Train) -> None:
-    settings = ("classify.alpha=0.25", "classify.temperature=0.5", "shortlist.size=7", "reranker.enabled=true", "reranker.depth=4", "reranker.beta=0.75")
+    settings = (
+        "classify.alpha=0.25",
+        "classify.temperature=0.5",
+        "shortlist.size=7",
+        "reranker.enabled=true",
+        "reranker.depth=4",
+        "reranker.beta=0.75",
+    )
     ranker = train(planted, *settings, "surrogate.epochs=0", "classify.epochs=0", "reranker.epochs=0").ranker
     assert isinstance(ranker, Reranked)
     assert (ranker.depth, ranker.beta) == (4, 0.75)
@@ -439,7 +501,9 @@ def test_settings_of_prediction_arrive(planted: Dataset, train: Train) -> None:
 
 
 def test_the_reranker_has_an_encoder_of_its_own(planted: Dataset, train: Train) -> None:
-    ranker: Any = train(planted, "reranker.enabled=true", "surrogate.epochs=0", "classify.epochs=0", "reranker.epochs=0").ranker
+    ranker: Any = train(
+        planted, "reranker.enabled=true", "surrogate.epochs=0", "classify.epochs=0", "reranker.epochs=0"
+    ).ranker
     assert not np.array_equal(ranker.encoder.table, ranker.base.encoder.table)
     assert not np.array_equal(ranker.classifier.rows, ranker.base.classifier.rows)
 
@@ -479,22 +543,40 @@ def test_no_step_trains_a_true_or_masked_pair_as_a_negative(
     negatives: str, reranker: bool, planted: Dataset, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = Seen(monkeypatch)
-    dataset = replace(planted, train=replace(planted.train, masked=np.array([[row, (row + 3) % 12] for row in range(120)])))
-    stages = train(dataset, f"classify.negatives={negatives}", f"reranker.enabled={str(reranker).lower()}", "classify.epochs=3", "surrogate.epochs=0")
+    dataset = replace(
+        planted, train=replace(planted.train, masked=np.array([[row, (row + 3) % 12] for row in range(120)]))
+    )
+    stages = train(
+        dataset,
+        f"classify.negatives={negatives}",
+        f"reranker.enabled={str(reranker).lower()}",
+        "classify.epochs=3",
+        "surrogate.epochs=0",
+    )
     true = set(zip(*(numbers.tolist() for numbers in stages.data.targets.nonzero()), strict=True))
     hidden = {tuple(pair) for pair in stages.data.masked.tolist()}
     wrong = seen.pairs(positive=False)
     assert seen.pairs(positive=True) == true
     assert not wrong & true
     assert not wrong & hidden
-    # 12 labels are fewer than the negatives asked for: each other label comes up, except where the batch must provide it
+    # 12 labels are fewer than the negatives asked for: each other label comes up, except where the batch must provide
+    # it
     others = 12 * stages.data.n_documents - len(true | hidden)
     assert len(wrong) == others if negatives != "inbatch" or reranker else len(wrong) > 0.7 * others
 
 
-def test_the_number_of_negatives_and_positives_is_a_setting(planted: Dataset, train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_negatives_and_positives_is_a_setting(
+    planted: Dataset, train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen = Seen(monkeypatch)
-    train(planted, "classify.count=3", "classify.random=2", "classify.positives=1", "classify.epochs=1", "surrogate.epochs=0")
+    train(
+        planted,
+        "classify.count=3",
+        "classify.random=2",
+        "classify.positives=1",
+        "classify.epochs=1",
+        "surrogate.epochs=0",
+    )
     for _, step in seen.steps:
         assert (step.targets.sum(axis=1) == 1).all()
         assert (step.mask.sum(axis=1) == 1 + 3 + 2).all()
@@ -506,8 +588,14 @@ def test_unigram_negatives_are_frequent_labels(train: Train, monkeypatch: pytest
     shares = []
     for kind in ("uniform", "unigram"):
         seen = Seen(monkeypatch)
-        data = train(dataset, f"classify.negatives={kind}", "classify.count=1", "surrogate.epochs=0", "classify.epochs=4").data
-        drawn = [label for rows, step in seen.steps for label in step.ids[(rows >= 60)[:, None] & step.mask & (step.targets == 0)].tolist()]
+        data = train(
+            dataset, f"classify.negatives={kind}", "classify.count=1", "surrogate.epochs=0", "classify.epochs=4"
+        ).data
+        drawn = [
+            label
+            for rows, step in seen.steps
+            for label in step.ids[(rows >= 60)[:, None] & step.mask & (step.targets == 0)].tolist()
+        ]
         shares.append(drawn.count(list(data.labels.uids).index("often")) / len(drawn))
     assert shares[0] < 0.2
     assert shares[1] > 0.35  # 60 ** 0.75 of that plus 19 labels of one document
@@ -522,7 +610,12 @@ GOOD: dict[str, tuple[str, ...]] = {
     "slice": ("classify.learner=slice",),
     "ensemble": ("ensemble.learners=2",),
     "clusters": ("shortlist.structures=clusters",),
-    "network": ("surrogate.encoder=mlp", "surrogate.task=label_selection", "surrogate.selected=1", "surrogate.epochs=20"),
+    "network": (
+        "surrogate.encoder=mlp",
+        "surrogate.task=label_selection",
+        "surrogate.selected=1",
+        "surrogate.epochs=20",
+    ),
 }
 
 
@@ -540,19 +633,31 @@ def test_it_finds_planted_labels(case: str, planted: Dataset, tmp_path: Path) ->
 def test_the_memory_estimate_grows_with_all_that_grows(planted: Dataset) -> None:
     data = prepared(planted)
     base = recipe().memory(data)
-    assert base >= 3 * 4 * 8 * (data.featurizer.width + data.n_labels), "word vectors and classifiers with two moments each"
+    assert base >= 3 * 4 * 8 * (data.featurizer.width + data.n_labels), (
+        "word vectors and classifiers with two moments each"
+    )
     larger = ("surrogate.width=16", "classify.count=1000", "reranker.enabled=true")
     assert all(recipe(setting).memory(data) > base for setting in larger)
-    assert recipe("reranker.enabled=true", "reranker.depth=500").memory(data) > recipe("reranker.enabled=true").memory(data)
+    assert recipe("reranker.enabled=true", "reranker.depth=500").memory(data) > recipe("reranker.enabled=true").memory(
+        data
+    )
 
     def estimate(documents: int, words: int, labels: int) -> int:
         texts = [f"word{i % words} word{(i + documents) % words}" for i in range(documents)]
         names = {f"l{i}": "word0" for i in range(labels)}  # labels bring no words of their own
         plain = "features.subwords=none", "features.pairs=false"
-        return recipe(*plain).memory(prepared(Dataset.from_texts(texts, [[f"l{i % labels}"] for i in range(documents)], names), *plain))
+        return recipe(*plain).memory(
+            prepared(Dataset.from_texts(texts, [[f"l{i % labels}"] for i in range(documents)], names), *plain)
+        )
 
     # 16 and 24 labels make the same number of clusters
-    assert min(estimate(240, 240, 24) - less for less in (estimate(120, 240, 24), estimate(240, 120, 24), estimate(240, 240, 16))) > 0
+    assert (
+        min(
+            estimate(240, 240, 24) - less
+            for less in (estimate(120, 240, 24), estimate(240, 120, 24), estimate(240, 240, 16))
+        )
+        > 0
+    )
 
 
 # ---- mistakes and strange data ----
@@ -582,13 +687,22 @@ def test_settings_that_do_not_fit_the_data_say_so(planted: Dataset, train: Train
 LEARNERS = ("joint", "slice", "dismec", "parabel", "surrogate")
 STRANGE: dict[str, tuple[list[str], list[list[str]]]] = {
     "fewer labels than clusters": ([f"word{i % 3} also{i}" for i in range(30)], [[f"l{i % 3}"] for i in range(30)]),
-    "a label with every document": ([f"word{i % 5} also{i}" for i in range(40)], [["all", f"l{i % 5}"] for i in range(40)]),
+    "a label with every document": (
+        [f"word{i % 5} also{i}" for i in range(40)],
+        [["all", f"l{i % 5}"] for i in range(40)],
+    ),
     "every label with every document": ([f"word{i % 5} also{i}" for i in range(20)], [["a", "b"]] * 20),
     "one label only": ([f"word{i}" for i in range(9)], [["only"]] * 9),
     "one document only": (["word"], [["only"]]),
-    "40% duplicate documents": (["same text"] * 24 + [f"word{i}" for i in range(36)], [[f"l{i % 6}"] for i in range(60)]),
+    "40% duplicate documents": (
+        ["same text"] * 24 + [f"word{i}" for i in range(36)],
+        [[f"l{i % 6}"] for i in range(60)],
+    ),
     "nothing but duplicates": (["same text"] * 20, [[f"l{i % 5}"] for i in range(20)]),
-    "a document with every label": (["word"] * 3 + ["other"] * 10, [[f"l{i}" for i in range(10)]] * 3 + [[f"l{i}"] for i in range(10)]),
+    "a document with every label": (
+        ["word"] * 3 + ["other"] * 10,
+        [[f"l{i}" for i in range(10)]] * 3 + [[f"l{i}"] for i in range(10)],
+    ),
 }
 
 
@@ -614,7 +728,9 @@ def test_where_there_are_no_negatives_training_goes_on(case: str, negatives: str
 
 
 def test_a_label_with_every_document_is_learnt(train: Train) -> None:
-    stages = train(Dataset.from_texts(*STRANGE["a label with every document"]), "classify.epochs=20", "classify.rate=0.05")
+    stages = train(
+        Dataset.from_texts(*STRANGE["a label with every document"]), "classify.epochs=20", "classify.rate=0.05"
+    )
     top = stages.ranker.rank(stages.data.documents, 1)
     assert stages.data.labels.uids[int(np.bincount(top.ids[:, 0]).argmax())] == "all"
 
@@ -642,6 +758,8 @@ def test_an_ensemble_has_members_with_other_clusters(tmp_path: Path) -> None:
     dataset = topics(n_topics=5, labels=40, documents=160)
     made = recipe("ensemble.learners=2", "surrogate.epochs=0", "classify.epochs=0")
     api.train(dataset, tmp_path / "run", made, device="cpu")
-    clusters = [load_part(tmp_path / "run" / "members" / member / "stages" / "1_surrogate").clusters for member in ("0", "1")]
+    clusters = [
+        load_part(tmp_path / "run" / "members" / member / "stages" / "1_surrogate").clusters for member in ("0", "1")
+    ]
     together = [np.equal.outer(c, c) for c in clusters]
     assert not np.array_equal(*together), "labels are grouped in another way, not only renumbered"

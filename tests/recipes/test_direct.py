@@ -18,7 +18,15 @@ from longtail.errors import ConfigError
 from longtail.evaluation import evaluate
 from longtail.nn.bag_encoder import BagSum
 from longtail.recipes import direct
-from longtail.recipes.direct import Direct, DirectConfig, default_epochs, default_rate, first_bias, propensity_weights, related_labels
+from longtail.recipes.direct import (
+    Direct,
+    DirectConfig,
+    default_epochs,
+    default_rate,
+    first_bias,
+    propensity_weights,
+    related_labels,
+)
 from longtail.training.anchor_columns import AnchorsConfig, anchor_columns
 from longtail.training.prepare import prepare
 from longtail.training.run import Run
@@ -53,21 +61,36 @@ def test_it_learns_and_label_text_helps_rare_labels(data: Dataset, tmp_path: Pat
 @pytest.mark.parametrize(
     "settings",
     [
-        ("labels.free=false",), ("labels.neighbours=true",), ("labels.documents=true",), ("encoder.signed=on",), ("train.softmax=true",),
+        ("labels.free=false",),
+        ("labels.neighbours=true",),
+        ("labels.documents=true",),
+        ("encoder.signed=on",),
+        ("train.softmax=true",),
         ("encoder.residual=false",),
-        ("train.propensity=true", "train.smoothing=0.2", "encoder.token_dropout=0.2"), ("predict.index=hnsw",), ("ensemble.learners=2",),
-        ("anchors.weight=0.5",), ("anchors.weight=0.5", "labels.text=false"), ("anchors.weight=0.5", "labels.neighbours=true", "labels.documents=true"),
-        ("train.completion=0.3", "train.averaging=0.3"), ("train.completion=0.2", "train.smoothing=0.1", "train.softmax=true", "labels.documents=true"),
-        ("anchors.weight=0",), ("labels.map=on", "features.damping=0"), ("labels.map=on", "encoder.signed=on", "labels.neighbours=true"),
+        ("train.propensity=true", "train.smoothing=0.2", "encoder.token_dropout=0.2"),
+        ("predict.index=hnsw",),
+        ("ensemble.learners=2",),
+        ("anchors.weight=0.5",),
+        ("anchors.weight=0.5", "labels.text=false"),
+        ("anchors.weight=0.5", "labels.neighbours=true", "labels.documents=true"),
+        ("train.completion=0.3", "train.averaging=0.3"),
+        ("train.completion=0.2", "train.smoothing=0.1", "train.softmax=true", "labels.documents=true"),
+        ("anchors.weight=0",),
+        ("labels.map=on", "features.damping=0"),
+        ("labels.map=on", "encoder.signed=on", "labels.neighbours=true"),
     ],
     ids=" ".join,
-)  # fmt: skip
+)
 def test_every_setting_trains(settings: tuple[str, ...], data: Dataset, tmp_path: Path) -> None:
     assert trained(data, tmp_path / "run", *settings)["P@1"] > 40
 
 
-def test_what_needs_many_pairs_is_learnt_from_many(data: Dataset, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The matrix for label texts, and vectors with either sign: by default with enough pairs of a document and a label, else where asked for."""
+def test_what_needs_many_pairs_is_learnt_from_many(
+    data: Dataset, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The matrix for label texts, and vectors with either sign: by default with enough pairs of a document and a
+    label, else where asked for.
+    """
     ready = prepare(data, recipe().config.features)
 
     def made(*settings: str) -> tuple[bool, bool]:
@@ -124,7 +147,10 @@ def test_masked_pairs_reach_the_objective(data: Dataset) -> None:
     ready = prepare(data, recipe().config.features)
     assert len(ready.masked), "the planted data has documents that are labels"
     masked = recipe().examples(ready)[2]
-    np.testing.assert_array_equal(np.stack(masked[: ready.n_documents].nonzero(), axis=1), ready.masked[np.lexsort((ready.masked[:, 1], ready.masked[:, 0]))])
+    np.testing.assert_array_equal(
+        np.stack(masked[: ready.n_documents].nonzero(), axis=1),
+        ready.masked[np.lexsort((ready.masked[:, 1], ready.masked[:, 0]))],
+    )
 
 
 def test_completion_adds_targets_but_none_to_masked_pairs(data: Dataset) -> None:
@@ -169,7 +195,10 @@ def test_known_words_begin_with_their_vectors_and_others_as_before(dim: int, dat
     features: Any = ready.featurizer
     known = list(features.word_range)[::3]
     vectors = np.random.default_rng(0).standard_normal((len(known), dim)).astype(np.float32) * 7
-    lines = [f"{features.token(row)} {' '.join(f'{x:.6g}' for x in vector)}" for row, vector in zip(known, vectors, strict=True)]
+    lines = [
+        f"{features.token(row)} {' '.join(f'{x:.6g}' for x in vector)}"
+        for row, vector in zip(known, vectors, strict=True)
+    ]
     (tmp_path / "words.vec").write_text(f"{len(lines)} {dim}\n" + "\n".join(reversed(lines)) + "\n")
     with Run.open(tmp_path / "run", {}, seed=0, device="cpu") as run:
         plain: Any = recipe().new_encoder(ready, run)
@@ -189,7 +218,9 @@ def test_known_words_begin_with_their_vectors_and_others_as_before(dim: int, dat
 def test_vectors_train(data: Dataset, tmp_path: Path) -> None:
     words: Any = prepare(data, recipe().config.features).featurizer
     vectors = np.random.default_rng(0).standard_normal((words.width, 16)).tolist()
-    (tmp_path / "words.vec").write_text("\n".join(" ".join([words.token(row), *map(str, vectors[row])]) for row in words.word_range))
+    (tmp_path / "words.vec").write_text(
+        "\n".join(" ".join([words.token(row), *map(str, vectors[row])]) for row in words.word_range)
+    )
     assert trained(data, tmp_path / "run", f"encoder.vectors={tmp_path / 'words.vec'}")["P@1"] > 20
 
 
@@ -244,7 +275,9 @@ def test_no_graph_where_labels_never_occur_together(data: Dataset, tmp_path: Pat
     ready = prepare(data, recipe().config.features)
     single = ready.targets.copy()
     first = single.indptr[:-1]
-    lonely = type(single)((np.ones(len(first), np.float32), single.indices[first], np.arange(len(first) + 1)), shape=single.shape)
+    lonely = type(single)(
+        (np.ones(len(first), np.float32), single.indices[first], np.arange(len(first) + 1)), shape=single.shape
+    )
     with Run.open(tmp_path / "run", {}, seed=0, device="cpu") as run:
         no_heads = "labels.graph.head_documents=1000"
         near = recipe("labels.neighbours=true", no_heads)
@@ -258,8 +291,16 @@ def test_no_graph_where_labels_never_occur_together(data: Dataset, tmp_path: Pat
 
 def test_epochs_follow_from_the_number_of_documents() -> None:
     assert [default_epochs(n) for n in (10, 12_394, 80_657, 505_916, 10**8)] == [60, 60, 25, 10, 8]
-    assert [round(default_rate(n, 10**6), 4) for n in (10, 25_000, 100_000, 400_000, 10**8)] == [0.0005, 0.0005, 0.001, 0.002, 0.0025]
-    assert [default_rate(25_000, steps) for steps in (10, 1000, 10_000)] == [0.004, 0.002, 0.0005], "a short training takes longer steps"
+    assert [round(default_rate(n, 10**6), 4) for n in (10, 25_000, 100_000, 400_000, 10**8)] == [
+        0.0005,
+        0.0005,
+        0.001,
+        0.002,
+        0.0025,
+    ]
+    assert [default_rate(25_000, steps) for steps in (10, 1000, 10_000)] == [0.004, 0.002, 0.0005], (
+        "a short training takes longer steps"
+    )
 
 
 def test_first_bias_is_the_logit_of_the_average_label(data: Dataset) -> None:

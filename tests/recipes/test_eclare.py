@@ -1,4 +1,6 @@
-"""ECLARE stage by stage: what each leaves behind, every variant of the paper as settings, and what lacking or strange data gets."""
+"""ECLARE stage by stage: what each leaves behind, every variant of the paper as settings, and what lacking or strange
+data gets.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,17 @@ from longtail.nn.label_text_graph import LabelTextGraph
 from longtail.nn.label_texts import FrozenTexts
 from longtail.persistence import load_part
 from longtail.recipes import eclare
-from longtail.recipes.eclare import VARIANTS, ConvolvedTexts, Eclare, EclareConfig, Shortlists, Surrogate, has_edges, restore, saved
+from longtail.recipes.eclare import (
+    VARIANTS,
+    ConvolvedTexts,
+    Eclare,
+    EclareConfig,
+    Shortlists,
+    Surrogate,
+    has_edges,
+    restore,
+    saved,
+)
 from longtail.search.negatives import candidates
 from longtail.search.packed import unpacked
 from longtail.training.label_components import LabelComponents
@@ -40,7 +52,14 @@ from longtail.types import F32, Candidates
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 # One percent of 120 documents is one: without a number of their own all labels would be heads, alone in the graph.
-SMALL = ("surrogate.width=8", "surrogate.epochs=2", "shortlist.epochs=2", "shortlist.beam=2", "classify.epochs=2", "graph.head_documents=1000")
+SMALL = (
+    "surrogate.width=8",
+    "surrogate.epochs=2",
+    "shortlist.epochs=2",
+    "shortlist.beam=2",
+    "classify.epochs=2",
+    "graph.head_documents=1000",
+)
 
 
 def recipe(*settings: str) -> Eclare:
@@ -80,7 +99,9 @@ def train(tmp_path: Path) -> Train:
         with Run.open(tmp_path / "run", {}, seed=seed, device="cpu", restart=True) as run:
             data = pipeline.prepared(made, dataset, run)
             ranker: Any = pipeline.train_one(made, data, run)
-            surrogate, shortlists, texts = (load_part(run.folder / "stages" / name) for name in ("1_surrogate", "2_shortlist", "3_transfer"))
+            surrogate, shortlists, texts = (
+                load_part(run.folder / "stages" / name) for name in ("1_surrogate", "2_shortlist", "3_transfer")
+            )
             return Stages(made, run, data, surrogate, shortlists, texts, ranker)
 
     return trained
@@ -102,7 +123,10 @@ def without_text(dataset: Dataset) -> Dataset:
 def one_label_each(dataset: Dataset) -> Dataset:
     """Documents with their first label alone: no two labels occur together."""
     targets = dataset.train.targets
-    first = csr_array((np.ones(targets.shape[0], np.float32), targets.indices[targets.indptr[:-1]], np.arange(targets.shape[0] + 1)), shape=targets.shape)
+    first = csr_array(
+        (np.ones(targets.shape[0], np.float32), targets.indices[targets.indptr[:-1]], np.arange(targets.shape[0] + 1)),
+        shape=targets.shape,
+    )
     return replace(dataset, train=replace(dataset.train, targets=first))
 
 
@@ -114,7 +138,9 @@ def with_label_graph(dataset: Dataset, graph: Any) -> Dataset:
 
 
 def test_the_graph_follows_the_settings(planted: Dataset, train: Train) -> None:
-    stages = train(planted, "graph.source=cooc", "graph.top_k=3", "surrogate.epochs=0", "shortlist.epochs=0", "classify.epochs=0")
+    stages = train(
+        planted, "graph.source=cooc", "graph.top_k=3", "surrogate.epochs=0", "shortlist.epochs=0", "classify.epochs=0"
+    )
     config = LabelGraphConfig(source="cooc", top_k=3, head_documents=1000)
     expected = label_graph(stages.data.targets, config, np.random.default_rng(0))
     assert (abs(stages.surrogate.graph - expected) > 1e-6).nnz == 0
@@ -131,7 +157,9 @@ def test_a_given_graph_is_read(planted: Dataset, run: Run) -> None:
 
 
 @pytest.mark.parametrize("source", ["given", "walk+given"])
-def test_where_no_graph_is_given_walks_take_its_place_and_the_run_says_so(source: str, planted: Dataset, run: Run) -> None:
+def test_where_no_graph_is_given_walks_take_its_place_and_the_run_says_so(
+    source: str, planted: Dataset, run: Run
+) -> None:
     found = recipe(f"graph.source={source}").build_graph(prepared(planted), run)
     walked = recipe().build_graph(prepared(planted), run)
     assert (found != walked).nnz == 0
@@ -142,7 +170,9 @@ def test_a_graph_that_nothing_uses_is_not_built(planted: Dataset, run: Run) -> N
     assert not has_edges(recipe(*VARIANTS["DECAF"]).build_graph(prepared(planted), run))
 
 
-def test_stage_one_has_no_free_vectors_and_trains_every_word_of_documents_and_labels(planted: Dataset, train: Train) -> None:
+def test_stage_one_has_no_free_vectors_and_trains_every_word_of_documents_and_labels(
+    planted: Dataset, train: Train
+) -> None:
     stages = train(planted, "shortlist.epochs=0", "classify.epochs=0")
     start = train(planted, "surrogate.epochs=0", "shortlist.epochs=0", "classify.epochs=0").surrogate.encoder.table
     documents: Any = stages.data.documents
@@ -151,7 +181,12 @@ def test_stage_one_has_no_free_vectors_and_trains_every_word_of_documents_and_la
     occurs = np.bincount(used, minlength=stages.data.featurizer.width) > 0
     np.testing.assert_array_equal(np.any(stages.surrogate.encoder.table != start, axis=1), occurs)
     assert not any("free" in name for name in stages.surrogate.network)
-    assert {"block.block.weight", "heads.text.weight", "heads.gale.0.weight", "heads.bias"} <= stages.surrogate.network.keys()
+    assert {
+        "block.block.weight",
+        "heads.text.weight",
+        "heads.gale.0.weight",
+        "heads.bias",
+    } <= stages.surrogate.network.keys()
 
 
 def test_stage_one_leaves_sums_of_either_sign(planted: Dataset, train: Train) -> None:
@@ -294,10 +329,14 @@ def test_stage_three_convolves_label_texts(planted: Dataset, train: Train) -> No
 
 @pytest.mark.parametrize(("start", "order"), [("graph", 1), ("text", 0)])
 def test_free_vectors_start_from_text(start: str, order: int, planted: Dataset, train: Train) -> None:
-    stages = train(planted, "classify.epochs=0", f"transfer.start={start}", "composition.text=false", "composition.graph=none")
+    stages = train(
+        planted, "classify.epochs=0", f"transfer.start={start}", "composition.text=false", "composition.graph=none"
+    )
     assert stages.components.names == ("free",)
     assert stages.texts is not None
-    np.testing.assert_allclose(unpacked(stages.ranker.classifier.rows), stages.texts.orders[order], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        unpacked(stages.ranker.classifier.rows), stages.texts.orders[order], rtol=1e-5, atol=1e-6
+    )
 
 
 def test_free_vectors_can_start_at_random(planted: Dataset, train: Train) -> None:
@@ -337,7 +376,9 @@ def test_components_are_kept_for_analyses_and_not_in_the_bundle(planted: Dataset
     assert not list((tmp_path / "run" / "bundle").rglob("*components*"))
 
 
-def test_epochs_are_counted_per_stage_and_rates_are_halved_half_way(planted: Dataset, train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_epochs_are_counted_per_stage_and_rates_are_halved_half_way(
+    planted: Dataset, train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rates: list[float] = []
     step = ComposedCandidates.step
 
@@ -376,9 +417,13 @@ class Seen:
 
 
 @pytest.mark.parametrize("negatives", ["shortlist", "ppr", "uniform"])
-def test_no_step_trains_a_true_or_masked_pair_as_a_negative(negatives: str, planted: Dataset, train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_step_trains_a_true_or_masked_pair_as_a_negative(
+    negatives: str, planted: Dataset, train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen = Seen(monkeypatch)
-    dataset = replace(planted, train=replace(planted.train, masked=np.array([[row, (row + 3) % 12] for row in range(120)])))
+    dataset = replace(
+        planted, train=replace(planted.train, masked=np.array([[row, (row + 3) % 12] for row in range(120)]))
+    )
     stages = train(dataset, f"classify.negatives={negatives}", "surrogate.epochs=0", "shortlist.epochs=0")
     true = set(zip(*(numbers.tolist() for numbers in stages.data.targets.nonzero()), strict=True))
     hidden = {tuple(pair) for pair in stages.data.masked.tolist()}
@@ -390,7 +435,15 @@ def test_no_step_trains_a_true_or_masked_pair_as_a_negative(negatives: str, plan
 
 def test_the_number_of_negatives_is_a_setting(planted: Dataset, train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = Seen(monkeypatch)
-    train(planted, "classify.count=3", "classify.random=2", "classify.positives=1", "classify.epochs=1", "surrogate.epochs=0", "shortlist.epochs=0")
+    train(
+        planted,
+        "classify.count=3",
+        "classify.random=2",
+        "classify.positives=1",
+        "classify.epochs=1",
+        "surrogate.epochs=0",
+        "shortlist.epochs=0",
+    )
     for _, step in seen.steps:
         assert (step.targets.sum(axis=1) == 1).all()
         assert (step.mask.sum(axis=1) == 1 + 3 + 2).all()
@@ -399,7 +452,14 @@ def test_the_number_of_negatives_is_a_setting(planted: Dataset, train: Train, mo
 def test_full_negatives_train_all_rows(planted: Dataset, train: Train) -> None:
     stages = train(planted, "classify.negatives=full", "shortlist.beam=1", "surrogate.epochs=0", "shortlist.epochs=0")
     assert stages.shortlists.negatives is None
-    untrained = train(planted, "classify.negatives=full", "shortlist.beam=1", "surrogate.epochs=0", "shortlist.epochs=0", "classify.epochs=0")
+    untrained = train(
+        planted,
+        "classify.negatives=full",
+        "shortlist.beam=1",
+        "surrogate.epochs=0",
+        "shortlist.epochs=0",
+        "classify.epochs=0",
+    )
     assert np.any(stages.ranker.classifier.rows != untrained.ranker.classifier.rows, axis=1).all()
 
 
@@ -437,7 +497,10 @@ def test_every_variant_of_the_paper_is_a_setting(name: str, planted: Dataset, tr
 def test_without_the_graph_in_clustering_clusters_differ(run: Run) -> None:
     world = prepared(synthesise(SyntheticConfig(documents=200, test_documents=10, labels=60, topics=6)).dataset)
     graph = recipe().build_graph(world, run)
-    found = [recipe(f"surrogate.augmented={on}").clustered(world.documents.sparse, world, graph, run.rng("clusters")) for on in ("true", "false")]
+    found = [
+        recipe(f"surrogate.augmented={on}").clustered(world.documents.sparse, world, graph, run.rng("clusters"))
+        for on in ("true", "false")
+    ]
     assert not np.array_equal(np.equal.outer(found[0], found[0]), np.equal.outer(found[1], found[1]))
 
 
@@ -447,7 +510,11 @@ LACKING: dict[str, tuple[Callable[[Dataset], Dataset], tuple[str, ...], tuple[st
     "nothing": (lambda data: data, ("text", "gale1", "free"), ()),
     "label text": (without_text, ("free",), ("label text: there is none",)),
     "a graph": (one_label_each, ("text", "free"), ("label graph: no two labels",)),
-    "both": (lambda data: without_text(one_label_each(data)), ("free",), ("label graph: no two labels", "label text: there is none")),
+    "both": (
+        lambda data: without_text(one_label_each(data)),
+        ("free",),
+        ("label graph: no two labels", "label text: there is none"),
+    ),
 }
 
 
@@ -467,7 +534,9 @@ def test_what_the_data_lacks_is_left_out_and_said(case: str, free: str, planted:
 
 def test_a_label_without_text_or_documents_can_be_there(train: Train) -> None:
     texts = [f"word{i % 4} also{i}" for i in range(40)]
-    dataset = Dataset.from_texts(texts, [[f"l{i % 4}"] for i in range(40)], {"l0": "word0", "absent": "word1 thing", "silent": ""})
+    dataset = Dataset.from_texts(
+        texts, [[f"l{i % 4}"] for i in range(40)], {"l0": "word0", "absent": "word1 thing", "silent": ""}
+    )
     stages = train(dataset)
     assert stages.data.n_labels == 6
     top = stages.ranker.rank(stages.data.documents, 6)
@@ -476,20 +545,31 @@ def test_a_label_without_text_or_documents_can_be_there(train: Train) -> None:
 
 def test_dense_vectors_are_refused(planted: Dataset, train: Train) -> None:
     vectors: F32 = np.ones((120, 5), dtype=np.float32)
-    dataset = replace(planted, train=replace(planted.train, documents=Items(planted.train.documents.uids, vectors=vectors)))
+    dataset = replace(
+        planted, train=replace(planted.train, documents=Items(planted.train.documents.uids, vectors=vectors))
+    )
     with pytest.raises(ConfigError, match="reads words") as caught:
         train(dataset)
     assert "astec" in caught.value.hint
 
 
 STRANGE: dict[str, tuple[list[str], list[list[str]]]] = {
-    "fewer labels than a cluster holds": ([f"word{i % 3} also{i}" for i in range(30)], [[f"l{i % 3}"] for i in range(30)]),
-    "a label with every document": ([f"word{i % 5} also{i}" for i in range(40)], [["all", f"l{i % 5}"] for i in range(40)]),
+    "fewer labels than a cluster holds": (
+        [f"word{i % 3} also{i}" for i in range(30)],
+        [[f"l{i % 3}"] for i in range(30)],
+    ),
+    "a label with every document": (
+        [f"word{i % 5} also{i}" for i in range(40)],
+        [["all", f"l{i % 5}"] for i in range(40)],
+    ),
     "every label with every document": ([f"word{i % 5} also{i}" for i in range(20)], [["a", "b"]] * 20),
     "one label only": ([f"word{i}" for i in range(9)], [["only"]] * 9),
     "one document only": (["word"], [["only"]]),
     "nothing but duplicates": (["same text"] * 20, [[f"l{i % 5}"] for i in range(20)]),
-    "a document with every label": (["word"] * 3 + ["other"] * 10, [[f"l{i}" for i in range(10)]] * 3 + [[f"l{i}"] for i in range(10)]),
+    "a document with every label": (
+        ["word"] * 3 + ["other"] * 10,
+        [[f"l{i}" for i in range(10)]] * 3 + [[f"l{i}"] for i in range(10)],
+    ),
 }
 
 
@@ -523,19 +603,37 @@ GOOD: dict[str, tuple[str, ...]] = {
 
 @pytest.mark.parametrize("case", GOOD)
 def test_it_finds_planted_labels(case: str, planted: Dataset, tmp_path: Path) -> None:
-    made = recipe("surrogate.width=64", "surrogate.epochs=6", "surrogate.rate=0.003", "shortlist.epochs=4", "classify.epochs=12", *GOOD[case])
+    made = recipe(
+        "surrogate.width=64",
+        "surrogate.epochs=6",
+        "surrogate.rate=0.003",
+        "shortlist.epochs=4",
+        "classify.epochs=12",
+        *GOOD[case],
+    )
     found = evaluate(api.train(planted, tmp_path / "run", made, device="cpu"), planted)
     assert found["P@1"] > 80
     assert found["R@10"] > 95
 
 
 def test_it_learns_a_world_of_rare_labels_and_uses_their_text(tmp_path: Path) -> None:
-    """Most labels have few documents: text and free vectors together are far above the most frequent labels and above free vectors alone."""
+    """Most labels have few documents: text and free vectors together are far above the most frequent labels and above
+    free vectors alone.
+    """
     world = synthesise(SyntheticConfig(documents=400, test_documents=200, labels=100, topics=8, zipf=0.8)).dataset
-    small = ("surrogate.width=48", "surrogate.epochs=4", "surrogate.rate=0.003", "shortlist.epochs=2", "shortlist.beam=8", "classify.epochs=4")
+    small = (
+        "surrogate.width=48",
+        "surrogate.epochs=4",
+        "surrogate.rate=0.003",
+        "shortlist.epochs=2",
+        "shortlist.beam=8",
+        "classify.epochs=4",
+    )
     found = {}
     for name, data in (("text", world), ("no text", without_text(world))):
-        found[name] = evaluate(api.train(data, tmp_path / name, Eclare(from_text(EclareConfig(), small)), device="cpu"), world)
+        found[name] = evaluate(
+            api.train(data, tmp_path / name, Eclare(from_text(EclareConfig(), small)), device="cpu"), world
+        )
     yardstick = Yardstick.of(world)
     frequent = yardstick.score(baselines(world, yardstick)["most frequent labels"])
     assert found["text"]["P@1"] > frequent["P@1"] + 30
@@ -549,5 +647,10 @@ def test_it_learns_a_world_of_rare_labels_and_uses_their_text(tmp_path: Path) ->
 def test_the_memory_estimate_grows_with_all_that_grows(planted: Dataset) -> None:
     data = prepared(planted)
     base = recipe().memory(data)
-    assert base >= 3 * 4 * 8 * (data.featurizer.width + data.n_labels), "word vectors and classifiers with two moments each"
-    assert all(recipe(setting).memory(data) > base for setting in ("surrogate.width=16", "classify.count=1000", "composition.order=3"))
+    assert base >= 3 * 4 * 8 * (data.featurizer.width + data.n_labels), (
+        "word vectors and classifiers with two moments each"
+    )
+    assert all(
+        recipe(setting).memory(data) > base
+        for setting in ("surrogate.width=16", "classify.count=1000", "composition.order=3")
+    )

@@ -71,7 +71,9 @@ def train(tmp_path: Path) -> Train:
         with Run.open(tmp_path / "run", {}, seed=seed, device="cpu", restart=True) as run:
             data = pipeline.prepared(made, dataset, run)
             ranker: Any = pipeline.train_one(made, data, run)
-            stages: list[Any] = [load_part(run.folder / "stages" / name) for name in ("1_start", "1_surrogate", "2_shortlist")]
+            stages: list[Any] = [
+                load_part(run.folder / "stages" / name) for name in ("1_start", "1_surrogate", "2_shortlist")
+            ]
             assert load_part(run.folder / "stages" / "3_transfer") is None
             return Stages(made, run, data, stages[0], stages[1], stages[2], ranker)
 
@@ -85,7 +87,10 @@ def with_graph(dataset: Dataset) -> Dataset:
     documents = csr_array(np.concatenate([dataset.train.targets.toarray(), np.ones((n, 1))], axis=1).astype(np.float32))
     sides = csr_array(np.concatenate([np.eye(labels), np.ones((labels, 1))], axis=1).astype(np.float32))
     square = csr_array(np.roll(np.eye(labels), 1, axis=1).astype(np.float32))
-    return replace(dataset, graphs={"anchors": Graph("anchors", anchors, documents, sides), "labels": Graph("labels", label_label=square)})
+    return replace(
+        dataset,
+        graphs={"anchors": Graph("anchors", anchors, documents, sides), "labels": Graph("labels", label_label=square)},
+    )
 
 
 # ---- as a whole ----
@@ -110,7 +115,9 @@ def test_every_variant_of_the_paper_is_a_setting(variant: str, planted: Dataset,
     top = stages.ranker.rank(batch, 3)
     assert (top.ids[:, 0] >= 0).all()
     assert len(np.unique(top.ids[:, 0])) > 2
-    expected = {"GIN": FrozenMessages, "GraphSAGE": FrozenMessages, "GraphSAGE links": FrozenMessages}.get(variant, FrozenHops)
+    expected = {"GIN": FrozenMessages, "GraphSAGE": FrozenMessages, "GraphSAGE links": FrozenMessages}.get(
+        variant, FrozenHops
+    )
     assert isinstance(stages.ranker.hops, expected)
     assert stages.ranker.hops.views == {"K=2": 2, "K=1": 1}.get(variant, 1 if expected is FrozenMessages else 3)
     assert (stages.ranker.alphas is None) == (variant in ("NoAtt", "K=1", "GIN", "GraphSAGE", "GraphSAGE links"))
@@ -118,7 +125,10 @@ def test_every_variant_of_the_paper_is_a_setting(variant: str, planted: Dataset,
 
 
 def test_estimated_memory_grows_with_the_data(planted: Dataset) -> None:
-    small, large = (prepare(data, recipe().config.features) for data in (planted, replace(planted, train=planted.train.rows(np.arange(60)))))
+    small, large = (
+        prepare(data, recipe().config.features)
+        for data in (planted, replace(planted, train=planted.train.rows(np.arange(60))))
+    )
     assert recipe().memory(small) > recipe().memory(large) > 2**28
     assert recipe("initial.source=words").memory(small) <= recipe().memory(small)
 
@@ -144,17 +154,27 @@ def test_vectors_are_sums_of_word_vectors(planted: Dataset, train: Train) -> Non
     assert isinstance(surrogate.encoder, FrozenBag)
     assert isinstance(stages.start.space.encoder, FrozenSum)
     space = stages.start.space
-    np.testing.assert_allclose(space.vectors[space.graph.nodes], product(stages.data.documents, surrogate.encoder.table), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        space.vectors[space.graph.nodes], product(stages.data.documents, surrogate.encoder.table), rtol=1e-4, atol=1e-5
+    )
     assert stages.data.label_texts is not None
-    np.testing.assert_allclose(space.vectors[:12], product(stages.data.label_texts, surrogate.encoder.table), rtol=1e-4, atol=1e-5)
-    unit, positive = (train(planted, "initial.centred=false", f"initial.rectified={flag}").start.space for flag in ("false", "true"))
+    np.testing.assert_allclose(
+        space.vectors[:12], product(stages.data.label_texts, surrogate.encoder.table), rtol=1e-4, atol=1e-5
+    )
+    unit, positive = (
+        train(planted, "initial.centred=false", f"initial.rectified={flag}").start.space for flag in ("false", "true")
+    )
     np.testing.assert_allclose(np.linalg.norm(unit.vectors, axis=1), 1, rtol=1e-5)
     assert (positive.vectors >= 0).all()
     centred = train(planted).start.space
     moved = unit.vectors - unit.vectors[unit.graph.nodes].mean(axis=0)
-    np.testing.assert_allclose(centred.vectors, moved / np.linalg.norm(moved, axis=1, keepdims=True), rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(
+        centred.vectors, moved / np.linalg.norm(moved, axis=1, keepdims=True), rtol=1e-3, atol=1e-5
+    )
     np.testing.assert_array_equal(centred.initial(stages.data.documents), centred.vectors[centred.graph.nodes])
-    assert not centred.initial(stages.data.featurizer.batch_of_texts(["qqq"])).any(), "a text without a known word stays a zero vector"
+    assert not centred.initial(stages.data.featurizer.batch_of_texts(["qqq"])).any(), (
+        "a text without a known word stays a zero vector"
+    )
     assert isinstance(positive.encoder, FrozenBag)
 
 
@@ -168,7 +188,11 @@ def test_stage_one_of_astec_is_astecs(planted: Dataset, train: Train, tmp_path: 
 
 
 def test_labels_without_text_start_from_their_documents(train: Train) -> None:
-    data = Dataset.from_texts([f"word{i % 4} more{i % 3}" for i in range(40)], [[f"l{i % 4}"] for i in range(40)], {"l0": "word0", "alone": "word1"})
+    data = Dataset.from_texts(
+        [f"word{i % 4} more{i % 3}" for i in range(40)],
+        [[f"l{i % 4}"] for i in range(40)],
+        {"l0": "word0", "alone": "word1"},
+    )
     stages = train(data, "initial.unit=false")
     space, uids = stages.start.space, list(stages.data.labels.uids)
     documents = space.vectors[space.graph.nodes]
@@ -180,11 +204,17 @@ def test_labels_without_text_start_from_their_documents(train: Train) -> None:
 
 
 def test_a_label_without_documents_is_an_isolated_node_that_can_be_found(train: Train) -> None:
-    data = Dataset.from_texts([f"word{i % 4} more{i % 3}" for i in range(40)], [[f"l{i % 4}"] for i in range(40)], {"alone": "unheard of", "mute": ""})
+    data = Dataset.from_texts(
+        [f"word{i % 4} more{i % 3}" for i in range(40)],
+        [[f"l{i % 4}"] for i in range(40)],
+        {"alone": "unheard of", "mute": ""},
+    )
     stages = train(data)
     uids = list(stages.data.labels.uids)
     assert stages.start.space.graph.degrees[[uids.index("alone"), uids.index("mute")]].tolist() == [0, 0]
-    assert not stages.start.space.vectors[uids.index("mute")].any(), "neither text nor documents: a zero vector, near to nothing"
+    assert not stages.start.space.vectors[uids.index("mute")].any(), (
+        "neither text nor documents: a zero vector, near to nothing"
+    )
     top = stages.ranker.exhaustive().rank(stages.data.featurizer.batch_of_texts(["unheard of", "word1 more2"]), 6)
     assert np.isfinite(top.scores).all()
 
@@ -208,9 +238,22 @@ def test_links_of_training_documents_are_kept_where_edges_are_hidden(planted: Da
 
 def test_vectors_of_another_run(planted: Dataset, train: Train, tmp_path: Path) -> None:
     """Another vocabulary: words that both know have the same vectors, others none."""
-    astec = api.train(planted, tmp_path / "astec", "astec", settings={"surrogate": {"width": 8, "epochs": 1}, "classify": {"epochs": 0}}, device="cpu")
-    other = replace(planted.train.documents, fields={"title": [f"{text} unheard" for text in planted.train.documents.fields["title"]]})
-    stages = train(replace(planted, train=replace(planted.train, documents=other)), "initial.source=bundle", f"initial.path={tmp_path / 'astec'}")
+    astec = api.train(
+        planted,
+        tmp_path / "astec",
+        "astec",
+        settings={"surrogate": {"width": 8, "epochs": 1}, "classify": {"epochs": 0}},
+        device="cpu",
+    )
+    other = replace(
+        planted.train.documents,
+        fields={"title": [f"{text} unheard" for text in planted.train.documents.fields["title"]]},
+    )
+    stages = train(
+        replace(planted, train=replace(planted.train, documents=other)),
+        "initial.source=bundle",
+        f"initial.path={tmp_path / 'astec'}",
+    )
     theirs: Any = astec.bundle
     encoder: Any = stages.start.space.encoder
     featurizer: Any = stages.data.featurizer
@@ -222,7 +265,9 @@ def test_vectors_of_another_run(planted: Dataset, train: Train, tmp_path: Path) 
     known = [feature for feature in range(featurizer.width) if spelled(featurizer, feature) in place]
     assert 20 < len(known) < featurizer.width
     for feature in known:
-        np.testing.assert_array_equal(encoder.table[feature], theirs.ranker.encoder.table[place[spelled(featurizer, feature)]])
+        np.testing.assert_array_equal(
+            encoder.table[feature], theirs.ranker.encoder.table[place[spelled(featurizer, feature)]]
+        )
     assert not encoder.table[[feature for feature in range(featurizer.width) if feature not in known]].any()
     again = train(planted, "initial.source=bundle", f"initial.path={stages_bundle(stages, tmp_path)}")
     assert again.ranker.rank(again.data.documents.rows(slice(0, 3)), 2).ids.shape == (3, 2)
@@ -231,7 +276,11 @@ def test_vectors_of_another_run(planted: Dataset, train: Train, tmp_path: Path) 
 def stages_bundle(stages: Stages, tmp_path: Path) -> Path:
     """A run of galaxc itself."""
     api.train(
-        with_graph(replace(Dataset.from_texts(["cat noise1", "dog noise2"] * 20, [["id-cat"], ["id-dog"]] * 20), name="g")), tmp_path / "g", stages.recipe
+        with_graph(
+            replace(Dataset.from_texts(["cat noise1", "dog noise2"] * 20, [["id-cat"], ["id-dog"]] * 20), name="g")
+        ),
+        tmp_path / "g",
+        stages.recipe,
     )
     return tmp_path / "g"
 
@@ -259,7 +308,11 @@ def test_given_vectors(planted: Dataset, train: Train) -> None:
     """Documents as vectors, labels without anything: they start from their documents."""
     noise = np.random.default_rng(0).standard_normal((120, 12)).astype(np.float32)
     vectors = planted.train.targets.toarray() + 0.1 * noise
-    data = replace(planted, labels=Items(planted.labels.uids), train=replace(planted.train, documents=Items(planted.train.documents.uids, vectors=vectors)))
+    data = replace(
+        planted,
+        labels=Items(planted.labels.uids),
+        train=replace(planted.train, documents=Items(planted.train.documents.uids, vectors=vectors)),
+    )
     stages = train(data, "surrogate.epochs=10")
     top = stages.ranker.rank(stages.data.documents, 1)
     assert float(np.asarray(planted.train.targets.toarray()[np.arange(120), top.ids[:, 0]]).mean()) > 0.8
@@ -272,12 +325,21 @@ def test_link_prediction_compares_what_classifiers_read(planted: Dataset, train:
     """Labels of the head without classifiers are their mean view, though shortlists go by convolved vectors."""
     ranker = train(planted, "surrogate.head=links", "surrogate.epochs=1").ranker
     views = ranker.label_views()
-    np.testing.assert_allclose(unpacked(ranker.classifier.rows), unit_rows(views.score.mean(axis=1)), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        unpacked(ranker.classifier.rows), unit_rows(views.score.mean(axis=1)), rtol=1e-5, atol=1e-6
+    )
     assert not np.allclose(unit_rows(views.search), unit_rows(views.score.mean(axis=1)), atol=0.01)
 
 
 def test_classifiers_start_as_the_cosine_to_their_labels(planted: Dataset, train: Train) -> None:
-    stages = train(planted, "surrogate.epochs=0", "surrogate.right=3", "surrogate.wrong=-2", "surrogate.attention=none", "shortlist.beta=1")
+    stages = train(
+        planted,
+        "surrogate.epochs=0",
+        "surrogate.right=3",
+        "surrogate.wrong=-2",
+        "surrogate.attention=none",
+        "shortlist.beta=1",
+    )
     rows, bias = unpacked(stages.ranker.classifier.rows), stages.ranker.classifier.bias
     assert bias is not None
     views = stages.ranker.label_views().score.mean(axis=1)
@@ -287,7 +349,9 @@ def test_classifiers_start_as_the_cosine_to_their_labels(planted: Dataset, train
     assert np.ptp(np.linalg.norm(rows, axis=1)) < 1e-4
     everyone = np.tile(np.arange(12, dtype=np.int32), (120, 1))
     scores = stages.ranker.scores(stages.ranker.views(stages.data.documents).score, everyone)
-    assert scores[stages.data.targets.toarray() > 0].mean() > scores.mean() + 1, "right labels score higher from the start"
+    assert scores[stages.data.targets.toarray() > 0].mean() > scores.mean() + 1, (
+        "right labels score higher from the start"
+    )
     chance = train(planted, "surrogate.epochs=0", "surrogate.start=random", "surrogate.bias=false").ranker.classifier
     assert chance.bias is None
     assert np.abs(unpacked(chance.rows)).max() <= 0.25
@@ -321,7 +385,9 @@ def test_hard_negatives_are_near_and_never_positives(planted: Dataset, train: Tr
 
 
 @pytest.mark.claim("G19")
-def test_stage_four_leaves_convolutions_and_their_statistics_alone(planted: Dataset, train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stage_four_leaves_convolutions_and_their_statistics_alone(
+    planted: Dataset, train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Bit-equal parameters and batch-norm buffers; classifiers and attention move."""
     fitted: list[Any] = []
 
@@ -349,7 +415,9 @@ def test_the_index_holds_the_mean_views_of_labels(planted: Dataset, train: Train
     stages = train(planted)
     views = stages.ranker.label_views().search
     index: Any = stages.ranker.index
-    np.testing.assert_allclose(index.vectors, views / np.linalg.norm(views, axis=1, keepdims=True), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(
+        index.vectors, views / np.linalg.norm(views, axis=1, keepdims=True), rtol=1e-4, atol=1e-6
+    )
     assert isinstance(train(planted, "shortlist.index=hnsw").ranker.index, HnswIndex)
     assert isinstance(train(planted, "shortlist.index=hnsw").ranker.space.linker, HnswIndex)
 
@@ -366,11 +434,17 @@ def test_given_graphs_add_edges(planted: Dataset, train: Train) -> None:
     assert added.sum() > 300
     label_edges = more.matrix()[:12, :12].toarray() - plain.matrix()[:12, :12].toarray()
     assert (np.roll(np.eye(12), 1, axis=1) * (1 - label_edges) == 0).all(), "the given label graph is in"
-    assert len(train(data, "graph.auxiliary=train", "graph.auxiliary_graphs=labels").start.space.graph.neighbours) < len(more.neighbours)
+    assert len(
+        train(data, "graph.auxiliary=train", "graph.auxiliary_graphs=labels").start.space.graph.neighbours
+    ) < len(more.neighbours)
 
 
 def test_new_documents_are_linked_by_anchors(planted: Dataset, tmp_path: Path) -> None:
-    settings = {"astec": {"width": 16}, "surrogate": {"epochs": 4}, "graph": {"auxiliary": "test", "auxiliary_graphs": ["anchors"]}}
+    settings = {
+        "astec": {"width": 16},
+        "surrogate": {"epochs": 4},
+        "graph": {"auxiliary": "test", "auxiliary_graphs": ["anchors"]},
+    }
     model = api.train(with_graph(planted), tmp_path / "run", "galaxc", settings=settings, device="cpu")
     ranker: Any = model.bundle.ranker
     assert next(iter(ranker.anchor_uids)) == f"topic-{planted.labels.uids[0]}"
@@ -380,13 +454,18 @@ def test_new_documents_are_linked_by_anchors(planted: Dataset, tmp_path: Path) -
     owl_found, owl_alone = ({p.label: p.score for p in listed}["id-owl"] for listed in (found[0], alone))
     assert owl_found > owl_alone, "owls are neighbours now"
     for same in found[1:]:  # up to the last bit: products of one row and of three may round differently
-        assert [p.label for p in same] == [p.label for p in alone], "an anchor that training did not know links to nothing"
+        assert [p.label for p in same] == [p.label for p in alone], (
+            "an anchor that training did not know links to nothing"
+        )
         assert [p.score for p in same] == pytest.approx([p.score for p in alone], rel=1e-5)
     context = model.context(1, anchors=[["topic-id-owl"]])
     assert context is not None
     links = ranker.space.given(1, context)
     owl = list(planted.labels.uids).index("id-owl")
-    owls = {owl, *ranker.space.graph.neighbours[ranker.space.graph.starts[owl] : ranker.space.graph.starts[owl + 1]].tolist()}
+    owls = {
+        owl,
+        *ranker.space.graph.neighbours[ranker.space.graph.starts[owl] : ranker.space.graph.starts[owl + 1]].tolist(),
+    }
     assert set(links[links >= 0].tolist()) <= owls
 
 
@@ -395,7 +474,11 @@ def test_anchors_of_several_graphs_with_one_id_are_one(planted: Dataset, train: 
     first = data.graphs["anchors"]
     assert first.anchors is not None
     labels = len(data.labels)
-    more = Graph("more", Items(["all", "new"], {"title": ["", ""]}), labels=csr_array(np.array([[0, 1]] * labels, dtype=np.float32)))
+    more = Graph(
+        "more",
+        Items(["all", "new"], {"title": ["", ""]}),
+        labels=csr_array(np.array([[0, 1]] * labels, dtype=np.float32)),
+    )
     stages = train(replace(data, graphs={"anchors": first, "more": more}), "graph.auxiliary=test")
     anchors = stages.start.space.anchors
     assert anchors is not None
@@ -416,7 +499,9 @@ def test_graphs_that_are_not_there(planted: Dataset, train: Train) -> None:
 
 
 def test_known_labels_help_on_a_saved_bundle(planted: Dataset, tmp_path: Path) -> None:
-    api.train(planted, tmp_path / "run", "galaxc", settings={"astec": {"width": 16}, "surrogate": {"epochs": 4}}, device="cpu")
+    api.train(
+        planted, tmp_path / "run", "galaxc", settings={"astec": {"width": 16}, "surrogate": {"epochs": 4}}, device="cpu"
+    )
     model = Predictor.open(tmp_path / "run" / "bundle")
     cold = model.predict(["noise1 noise2 noise3"], k=12)[0]
     warm = model.predict(["noise1 noise2 noise3"], k=12, known_labels=[["id-cat", "id-owl"]])[0]
@@ -456,7 +541,9 @@ def test_models_that_read_text_alone_refuse(tiny_run: Path) -> None:
         (("hops.fanouts=[]",), "fanouts"),
     ],
 )
-def test_contradictions_are_refused_before_any_training(settings: tuple[str, ...], message: str, planted: Dataset, train: Train) -> None:
+def test_contradictions_are_refused_before_any_training(
+    settings: tuple[str, ...], message: str, planted: Dataset, train: Train
+) -> None:
     with pytest.raises(ConfigError, match=message):
         train(planted, *settings)
 

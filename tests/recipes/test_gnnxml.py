@@ -1,4 +1,6 @@
-"""GNN-XML end to end on planted long texts: it learns, every ablation runs, strange texts do no harm, a resumed run is the same."""
+"""GNN-XML end to end on planted long texts: it learns, every ablation runs, strange texts do no harm, a resumed run
+is the same.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,21 @@ from longtail.training.run import Run
 
 TOPICS, EACH = 6, 3
 SMALL = (
-    "features.fields=title,content", "features.keygraph.width=16", "matcher.width=12", "matcher.epochs=5", "matcher.batch=16", "clusters.count=6",
-    "rankers.beam=3", "rankers.mistakes=2",
-)  # fmt: skip
+    "features.fields=title,content",
+    "features.keygraph.width=16",
+    "matcher.width=12",
+    "matcher.epochs=5",
+    "matcher.batch=16",
+    "clusters.count=6",
+    "rankers.beam=3",
+    "rankers.mistakes=2",
+)
 
 
 def long_texts(documents: int = 180, test: int = 60, seed: int = 0) -> Dataset:
-    """18 labels in 6 topics. A document has one or two labels of a topic: a sentence for each, of its own and of topical words, and a vague title."""
+    """18 labels in 6 topics. A document has one or two labels of a topic: a sentence for each, of its own and of
+    topical words, and a vague title.
+    """
     rng = np.random.default_rng(seed)
 
     def side(count: int) -> tuple[list[dict[str, str]], list[list[str]]]:
@@ -41,7 +51,10 @@ def long_texts(documents: int = 180, test: int = 60, seed: int = 0) -> Dataset:
             chosen = rng.choice(EACH, int(rng.integers(1, 3)), replace=False)
             noise = rng.integers(40, size=(len(chosen), 2))
             about = f"word meets topic{topic} and topic{topic}x"
-            sentences = [f"The own{topic}{label} {about} noise{a}. It is so noise{b}." for label, (a, b) in zip(chosen, noise, strict=True)]
+            sentences = [
+                f"The own{topic}{label} {about} noise{a}. It is so noise{b}."
+                for label, (a, b) in zip(chosen, noise, strict=True)
+            ]
             texts.append({"title": f"document about something{number % 5}", "content": " ".join(sentences)})
             labels.append([f"L{topic}{label}" for label in chosen])
         return texts, labels
@@ -84,7 +97,9 @@ def test_clusters_are_the_topics(trained: Callable[..., Predictor], data: Datase
     ranker = trained().bundle.ranker
     assert isinstance(ranker, KeygraphModel)
     topic = np.array([int(uid[1]) for uid in data.labels.uids])
-    assert len({(a, b) for a, b in zip(topic, ranker.clusters.tolist(), strict=True)}) == TOPICS, "one cluster per topic, one topic per cluster"
+    assert len({(a, b) for a, b in zip(topic, ranker.clusters.tolist(), strict=True)}) == TOPICS, (
+        "one cluster per topic, one topic per cluster"
+    )
 
 
 ABLATIONS = {
@@ -107,7 +122,9 @@ ABLATIONS = {
 
 
 @pytest.mark.parametrize("settings", ABLATIONS.values(), ids=ABLATIONS)
-def test_every_ablation_runs_and_knows_more_than_chance(trained: Callable[..., Predictor], data: Dataset, settings: tuple[str, ...]) -> None:
+def test_every_ablation_runs_and_knows_more_than_chance(
+    trained: Callable[..., Predictor], data: Dataset, settings: tuple[str, ...]
+) -> None:
     found = api.evaluate(trained(*settings), data)["P@1"]
     assert found > (8 if "matcher.epochs=0" in settings else 35)
 
@@ -125,7 +142,17 @@ def test_variants_change_what_they_say(trained: Callable[..., Predictor]) -> Non
 
 # ---- strange texts ----
 
-STRANGE = ["", " ", "stranger", "own00", "!?", "我们喜欢猫。狗也很好", "own00 " * 10_000, " ".join(f"w{n}" for n in range(10_000)), "a\0b \ud800 own11"]
+STRANGE = [
+    "",
+    " ",
+    "stranger",
+    "own00",
+    "!?",
+    "我们喜欢猫。狗也很好",
+    "own00 " * 10_000,
+    " ".join(f"w{n}" for n in range(10_000)),
+    "a\0b \ud800 own11",
+]
 
 
 def test_strange_texts_are_predicted(trained: Callable[..., Predictor]) -> None:
@@ -138,14 +165,28 @@ def test_strange_texts_are_predicted(trained: Callable[..., Predictor]) -> None:
 
 
 def test_strange_texts_are_trained_on(tmp_path: Path) -> None:
-    texts = [{"title": text, "content": f"own{n % 4} sentence. Another own{n % 4}."} for n, text in enumerate(STRANGE[:-1] * 4)]
+    texts = [
+        {"title": text, "content": f"own{n % 4} sentence. Another own{n % 4}."}
+        for n, text in enumerate(STRANGE[:-1] * 4)
+    ]
     labels = [[f"L{n % 4}"] for n in range(len(texts))]
-    model = api.train(Dataset.from_texts(texts, labels, name="strange"), tmp_path / "run", api.make_recipe("gnnxml", assignments=[*SMALL[:-3]]), device="cpu")
+    model = api.train(
+        Dataset.from_texts(texts, labels, name="strange"),
+        tmp_path / "run",
+        api.make_recipe("gnnxml", assignments=[*SMALL[:-3]]),
+        device="cpu",
+    )
     assert model.predict("own2 sentence")[0][0].label == "L2"
 
 
 def test_one_label_and_one_document(tmp_path: Path) -> None:
-    model = api.train(Dataset.from_texts(["a cat sat"], [["x"]], name="one"), tmp_path / "run", "gnnxml", settings={"matcher": {"epochs": 2}}, device="cpu")
+    model = api.train(
+        Dataset.from_texts(["a cat sat"], [["x"]], name="one"),
+        tmp_path / "run",
+        "gnnxml",
+        settings={"matcher": {"epochs": 2}},
+        device="cpu",
+    )
     assert [p.label for p in model.predict("the cat")[0]] == ["x"]
 
 
@@ -159,7 +200,12 @@ def test_data_of_vectors_is_refused(tmp_path: Path) -> None:
 def test_label_text_is_asked_for_only_where_there_is_some(data: Dataset, tmp_path: Path) -> None:
     nameless = replace(data, labels=Items(data.labels.uids))
     with pytest.raises(ConfigError, match="labels have no text"):
-        api.train(nameless, tmp_path / "run", api.make_recipe("gnnxml", assignments=[*SMALL, "clusters.features=label_text"]), device="cpu")
+        api.train(
+            nameless,
+            tmp_path / "run",
+            api.make_recipe("gnnxml", assignments=[*SMALL, "clusters.features=label_text"]),
+            device="cpu",
+        )
 
 
 # ---- the stages ----

@@ -40,10 +40,20 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 OVER_TARGETS = ("eclare", "direct")
 EVERY = (*BASES, *OVER_TARGETS)
 SMALL = (
-    "encoder.width=8", "train.epochs=3", "train.refresh=2", "features.subwords=none", "classify.epochs=2", "classify.count=4", "classify.size=5",
-    "eclare.surrogate.width=8", "eclare.surrogate.epochs=3", "eclare.shortlist.epochs=2", "eclare.classify.epochs=2",
-    "direct.encoder.width=8", "direct.train.epochs=3",
-)  # fmt: skip
+    "encoder.width=8",
+    "train.epochs=3",
+    "train.refresh=2",
+    "features.subwords=none",
+    "classify.epochs=2",
+    "classify.count=4",
+    "classify.size=5",
+    "eclare.surrogate.width=8",
+    "eclare.surrogate.epochs=3",
+    "eclare.shortlist.epochs=2",
+    "eclare.classify.epochs=2",
+    "direct.encoder.width=8",
+    "direct.train.epochs=3",
+)
 QUICK = ("regularise.warm_up=1", "regularise.every=1", "bandit.block=5")
 
 
@@ -70,16 +80,24 @@ def shapes(bundle: Path) -> dict[str, Any]:
     for path in bundle.rglob("*.safetensors"):
         with safe_open(path, framework="numpy") as tensors:
             place = path.relative_to(bundle)
-            found |= {f"{place}:{name}": (tensors.get_slice(name).get_dtype(), tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118 (it is no dict)
+            found |= {
+                f"{place}:{name}": (tensors.get_slice(name).get_dtype(), tensors.get_slice(name).get_shape())
+                for name in tensors.keys()  # noqa: SIM118 (it is no dict)
+            }
     for path in bundle.rglob("part.json"):
         found[str(path.relative_to(bundle))] = json.loads(path.read_text())["kind"]
     return found
 
 
 def outlines(contents: dict[str, bytes]) -> dict[str, bytes | int]:
-    """Of JSON its text, but for the digits of trained numbers (a number can have one digit more than another); of other files their bytes."""
+    """Of JSON its text, but for the digits of trained numbers (a number can have one digit more than another); of
+    other files their bytes.
+    """
     number = rb"-?\d+\.\d+(e-?\d+)?"
-    return {name: re.sub(number, b"0.0", content) if name.endswith(".json") else len(content) for name, content in contents.items()}
+    return {
+        name: re.sub(number, b"0.0", content) if name.endswith(".json") else len(content)
+        for name, content in contents.items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -94,15 +112,21 @@ def pairs(tmp_path_factory: pytest.TempPathFactory, planted_with_graphs: Dataset
 
 @pytest.mark.claim("R1")
 @pytest.mark.parametrize("base", EVERY)
-def test_prediction_is_the_bases_own(base: str, pairs: dict[str, tuple[Path, Path]], planted_with_graphs: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Same classes, same names and shapes of tensors, same sizes of files, the same calls of the encoder; and no graph."""
+def test_prediction_is_the_bases_own(
+    base: str, pairs: dict[str, tuple[Path, Path]], planted_with_graphs: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Same classes, same names and shapes of tensors, same sizes of files, the same calls of the encoder; and no
+    graph.
+    """
     of_base, of_ramen = (run / "bundle" for run in pairs[base])
     assert shapes(of_base) == shapes(of_ramen)
     first, second = (files(bundle / "ranker") for bundle in (of_base, of_ramen))
     assert outlines(first) == outlines(second)
     assert first != second, "graphs changed the encoder"
     assert files(of_base / "featurizer") == files(of_ramen / "featurizer")
-    anchors = [uid for graph in planted_with_graphs.graphs.values() if graph.anchors is not None for uid in graph.anchors.uids]
+    anchors = [
+        uid for graph in planted_with_graphs.graphs.values() if graph.anchors is not None for uid in graph.anchors.uids
+    ]
     assert not [name for name, content in files(of_ramen).items() for uid in anchors if uid.encode() in content]
 
     calls: list[int] = []
@@ -126,7 +150,9 @@ def test_prediction_is_the_bases_own(base: str, pairs: dict[str, tuple[Path, Pat
 
 @pytest.mark.claim("R2")
 @pytest.mark.parametrize("base", EVERY)
-def test_with_all_weights_zero_it_is_the_base_bit_for_bit(base: str, pairs: dict[str, tuple[Path, Path]], planted_with_graphs: Dataset, tmp_path: Path) -> None:
+def test_with_all_weights_zero_it_is_the_base_bit_for_bit(
+    base: str, pairs: dict[str, tuple[Path, Path]], planted_with_graphs: Dataset, tmp_path: Path
+) -> None:
     """Graphs are completed, pruned and drawn from as ever."""
     run = tmp_path / "run"
     api.train(planted_with_graphs, run, ramen(base, *QUICK, "bandit.enabled=false", "bandit.fixed=0"), device="cpu")
@@ -139,8 +165,15 @@ def test_with_all_weights_zero_it_is_the_base_bit_for_bit(base: str, pairs: dict
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("base", EVERY)
-def test_it_trains_on_a_gpu(base: str, pairs: dict[str, tuple[Path, Path]], planted_with_graphs: Dataset, tmp_path: Path) -> None:
-    api.train(planted_with_graphs, tmp_path / "run", ramen(base, *QUICK, f"bandit.reward={'task' if base in OVER_TARGETS else 'heldout'}"), device="cuda")
+def test_it_trains_on_a_gpu(
+    base: str, pairs: dict[str, tuple[Path, Path]], planted_with_graphs: Dataset, tmp_path: Path
+) -> None:
+    api.train(
+        planted_with_graphs,
+        tmp_path / "run",
+        ramen(base, *QUICK, f"bandit.reward={'task' if base in OVER_TARGETS else 'heldout'}"),
+        device="cuda",
+    )
     assert shapes(tmp_path / "run" / "bundle") == shapes(pairs[base][0] / "bundle")
 
 
@@ -155,7 +188,11 @@ def test_trajectories_are_logged(pairs: dict[str, tuple[Path, Path]]) -> None:
     assert blocks[0]["weights"] == {"task": 1.0, "pairs:documents": 0.1, "pairs:labels": 0.1, "noise:documents": 0.1}
     assert len({block["weights"]["noise:documents"] for block in blocks}) > 3
     pruned = events(run, "prune")
-    assert {(event["graph"], event["side"]) for event in pruned} == {("pairs", "documents"), ("pairs", "labels"), ("noise", "documents")}
+    assert {(event["graph"], event["side"]) for event in pruned} == {
+        ("pairs", "documents"),
+        ("pairs", "labels"),
+        ("noise", "documents"),
+    }
     assert {event["epoch"] for event in pruned} == {1, 2}
     noise = next(event for event in events(run, "graph") if event["name"] == "noise")
     assert (noise["anchors"], noise["known"]) == (5, 4), "an anchor without a known word is left out"
@@ -163,7 +200,15 @@ def test_trajectories_are_logged(pairs: dict[str, tuple[Path, Path]]) -> None:
 
 def test_items_come_nearer_to_their_anchors(planted_with_graphs: Dataset, tmp_path: Path) -> None:
     """What the regularisers are for: cosines of edges against those of pairs without an edge, beside the base's."""
-    recipe = ramen("ance", "bandit.enabled=false", "graphs.completion=none", "regularise.prune=none", "graphs.names=pairs", "train.rate=0.02", "train.epochs=6")
+    recipe = ramen(
+        "ance",
+        "bandit.enabled=false",
+        "graphs.completion=none",
+        "regularise.prune=none",
+        "graphs.names=pairs",
+        "train.rate=0.02",
+        "train.epochs=6",
+    )
     gaps = []
     for name, made in (("base", recipe.base), ("ramen", recipe)):
         api.train(planted_with_graphs, tmp_path / name, made, device="cpu")
@@ -180,12 +225,16 @@ def test_items_come_nearer_to_their_anchors(planted_with_graphs: Dataset, tmp_pa
 @pytest.mark.parametrize(
     "settings",
     [
-        ("graphs.noise=0.5", "graphs.share=0.5"), ("graphs.documents=false",), ("graphs.labels=false",), ("bandit.estimator=gauss_score", "bandit.reward=task"),
-        ("bandit.estimator=paper_ratio", "bandit.accumulate=sum", "bandit.baseline=none"), ("bandit.estimator=pairs",),
+        ("graphs.noise=0.5", "graphs.share=0.5"),
+        ("graphs.documents=false",),
+        ("graphs.labels=false",),
+        ("bandit.estimator=gauss_score", "bandit.reward=task"),
+        ("bandit.estimator=paper_ratio", "bandit.accumulate=sum", "bandit.baseline=none"),
+        ("bandit.estimator=pairs",),
         ("bandit.reward=heldout", "bandit.fix_task_weight=false"),
     ],
     ids=" ".join,
-)  # fmt: skip
+)
 def test_every_setting_trains(settings: tuple[str, ...], planted_with_graphs: Dataset, tmp_path: Path) -> None:
     predictor = api.train(planted_with_graphs, tmp_path / "run", ramen("ance", *QUICK, *settings), device="cpu")
     assert (predictor.rank(planted_with_graphs.need_test().documents, 1).ids >= 0).all()
@@ -197,13 +246,21 @@ def test_token_vectors_come_nearer_to_those_of_anchors(base: str, planted_with_g
     found = {}
     for name, weight in (("base", "0"), ("graphs", "2")):
         settings = ("bandit.enabled=false", f"bandit.fixed={weight}", "graphs.names=pairs", "graphs.completion=none")
-        model = api.train(planted_with_graphs, tmp_path / name, ramen(base, *settings, "eclare.surrogate.epochs=20", "direct.train.epochs=20"), device="cpu")
+        model = api.train(
+            planted_with_graphs,
+            tmp_path / name,
+            ramen(base, *settings, "eclare.surrogate.epochs=20", "direct.train.epochs=20"),
+            device="cpu",
+        )
         ranker: Any = model.bundle.ranker
         encoder = ranker.encoder if base == "direct" else load_part(tmp_path / name / "stages" / "1_surrogate").encoder
         graph = planted_with_graphs.graphs["pairs"]
         assert graph.anchors is not None
         texts = model.bundle.featurizer.label_batch(planted_with_graphs.labels)
-        labels, anchors = (unit_rows(encoder.encode(batch)) for batch in (texts, model.bundle.featurizer.batch_of_texts(list(graph.anchors.fields["title"]))))
+        labels, anchors = (
+            unit_rows(encoder.encode(batch))
+            for batch in (texts, model.bundle.featurizer.batch_of_texts(list(graph.anchors.fields["title"])))
+        )
         assert graph.labels is not None
         cosines, own = labels @ anchors.T, graph.labels.toarray() > 0
         found[name] = cosines[own].mean() - cosines[~own].mean()
@@ -228,8 +285,13 @@ def test_direct_is_its_own_recipe_but_that_graphs_are_regularisers_alone() -> No
 
 def test_noise_and_shares_and_sides_reach_the_graphs(planted_with_graphs: Dataset) -> None:
     ready = prepare(planted_with_graphs, RamenConfig().features)
-    assert [(graph.name, list(graph.sides)) for graph in ramen("ance").graphs(ready)] == [("pairs", ["documents", "labels"]), ("noise", ["documents"])]
-    assert [(graph.name, list(graph.sides)) for graph in ramen("ance", "graphs.documents=false").graphs(ready)] == [("pairs", ["labels"])]
+    assert [(graph.name, list(graph.sides)) for graph in ramen("ance").graphs(ready)] == [
+        ("pairs", ["documents", "labels"]),
+        ("noise", ["documents"]),
+    ]
+    assert [(graph.name, list(graph.sides)) for graph in ramen("ance", "graphs.documents=false").graphs(ready)] == [
+        ("pairs", ["labels"])
+    ]
     assert [graph.name for graph in ramen("ance", "graphs.names=noise").graphs(ready)] == ["noise"]
     with pytest.raises(ConfigError, match="'nois'"):
         ramen("ance", "graphs.names=nois").graphs(ready)
@@ -237,7 +299,9 @@ def test_noise_and_shares_and_sides_reach_the_graphs(planted_with_graphs: Datase
         ramen("ance", "graphs.names=noise", "graphs.documents=false").graphs(ready)
 
 
-def test_documents_are_kept_apart_only_for_a_reward_that_wants_them(planted_with_graphs: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documents_are_kept_apart_only_for_a_reward_that_wants_them(
+    planted_with_graphs: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[float] = []
 
     def spy(documents: int, share: float, rng: Any) -> Any:
@@ -245,7 +309,9 @@ def test_documents_are_kept_apart_only_for_a_reward_that_wants_them(planted_with
         return kept_apart(documents, share, rng)
 
     monkeypatch.setattr(two_towers, "kept_apart", spy)
-    for number, settings in enumerate([(), ("bandit.reward=heldout", "bandit.heldout_share=0.2"), ("bandit.reward=heldout", "bandit.enabled=false")]):
+    for number, settings in enumerate(
+        [(), ("bandit.reward=heldout", "bandit.heldout_share=0.2"), ("bandit.reward=heldout", "bandit.enabled=false")]
+    ):
         api.train(planted_with_graphs, tmp_path / str(number), ramen("ance", "train.epochs=1", *settings), device="cpu")
     assert asked == [0.2]
 
@@ -278,15 +344,22 @@ def test_noise_and_shares_change_the_edges_that_are_trained_on(planted_with_grap
         assert walked[name] > plain[name]
 
 
-def test_data_without_anchors_is_refused_with_a_hint(planted: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_data_without_anchors_is_refused_with_a_hint(
+    planted: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(DataError, match="the data has none") as problem:
         api.train(planted, tmp_path / "bare", ramen("dexml"), device="cpu")
     assert "--recipe dexml" in problem.value.hint
     between = Graph("between", label_label=csr_array(np.eye(len(planted.labels), dtype=np.float32)))
     with pytest.raises(DataError, match="only between, without anchors"):
-        api.train(with_digest(replace(planted, graphs={"between": between})), tmp_path / "labels", ramen("ance"), device="cpu")
+        api.train(
+            with_digest(replace(planted, graphs={"between": between})), tmp_path / "labels", ramen("ance"), device="cpu"
+        )
     write(planted, tmp_path / "data", "lf")
-    assert main(["train", str(tmp_path / "data"), "--recipe", "ramen", "--out", str(tmp_path / "run"), "--device", "cpu"]) == 2
+    assert (
+        main(["train", str(tmp_path / "data"), "--recipe", "ramen", "--out", str(tmp_path / "run"), "--device", "cpu"])
+        == 2
+    )
     said = capsys.readouterr().err
     assert "graphs of anchors" in said
     assert "hint:" in said

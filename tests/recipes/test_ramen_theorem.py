@@ -1,4 +1,6 @@
-"""RAMEN's theorem: an encoder whose cosines are the graph can stand in for a graph convolution; and why that says little of sparse graphs."""
+"""RAMEN's theorem: an encoder whose cosines are the graph can stand in for a graph convolution; and why that says
+little of sparse graphs.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,11 @@ from longtail.recipes.two_towers import TwoTowersConfig
 from longtail.training.prepare import prepare
 
 # Coordinate-wise functions with their Lipschitz constants.
-ACTIVATIONS: tuple[tuple[Any, float], ...] = ((lambda x: np.maximum(x, 0), 1.0), (np.tanh, 1.0), (lambda x: 2 * np.abs(x), 2.0))
+ACTIVATIONS: tuple[tuple[Any, float], ...] = (
+    (lambda x: np.maximum(x, 0), 1.0),
+    (np.tanh, 1.0),
+    (lambda x: 2 * np.abs(x), 2.0),
+)
 
 
 def head(x: Any, f: Any, w: Any, phi: Any) -> Any:

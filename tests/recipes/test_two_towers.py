@@ -34,7 +34,14 @@ from longtail.types import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-SMALL = ("encoder.width=16", "train.epochs=6", "train.rate=0.02", "features.subwords=none", "features.pairs=false", "classify.epochs=5")
+SMALL = (
+    "encoder.width=16",
+    "train.epochs=6",
+    "train.rate=0.02",
+    "features.subwords=none",
+    "features.pairs=false",
+    "classify.epochs=5",
+)
 BASES = ("ance", "ngame", "dexml", "siamese")
 
 
@@ -76,7 +83,9 @@ def test_labels_without_text_come_last() -> None:
     rows: Any = retriever(towers, TwoTowersConfig()).index
     top = rows.query(np.array([[1, 0, 1]], np.float32), 3)
     assert top.ids.tolist() == [[0, 2, 1]]
-    assert label_index(towers.labels, exact_on("cpu")).query(np.array([[1, 0]], np.float32), 3).ids.tolist() == [[0, 2, -1]]
+    assert label_index(towers.labels, exact_on("cpu")).query(np.array([[1, 0]], np.float32), 3).ids.tolist() == [
+        [0, 2, -1]
+    ]
 
 
 def test_the_pool_of_a_batch() -> None:
@@ -100,10 +109,27 @@ def objective(data: TrainingSet, cluster: int = 0, mined: int = 0, **settings: A
     from longtail.training.run import Run
 
     run = Run(Path("nowhere"), seed=3, device="cpu", display=None)  # type: ignore[arg-type]  # nothing is shown here
-    task = Task(data.targets, forbidden_pairs(data.targets, data.masked), settings.pop("loss", "triplet"), 0.3, 0, 0.05, settings.pop("random", 0), mined)
+    task = Task(
+        data.targets,
+        forbidden_pairs(data.targets, data.masked),
+        settings.pop("loss", "triplet"),
+        0.3,
+        0,
+        0.05,
+        settings.pop("random", 0),
+        mined,
+    )
     assert data.label_texts is not None
     encoder = recipe("ance").new_encoder(data, run)
-    return TwoTowers(encoder, Documents(data.documents), Documents(data.label_texts), task, rng_for=run.rng, cluster=cluster, **settings)
+    return TwoTowers(
+        encoder,
+        Documents(data.documents),
+        Documents(data.label_texts),
+        task,
+        rng_for=run.rng,
+        cluster=cluster,
+        **settings,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -119,13 +145,22 @@ def test_clustered_batches_hold_documents_that_are_alike(ready: TrainingSet) -> 
     vectors = encode_all(found.encoder, found.documents, "search")
 
     def likeness(order: Any) -> float:
-        return float(np.mean([(vectors[order[at : at + 10]] @ vectors[order[at : at + 10]].T).mean() for at in range(0, len(order), 10)]))
+        return float(
+            np.mean(
+                [
+                    (vectors[order[at : at + 10]] @ vectors[order[at : at + 10]].T).mean()
+                    for at in range(0, len(order), 10)
+                ]
+            )
+        )
 
     assert likeness(order) > likeness(np.random.default_rng(0).permutation(ready.n_documents)) + 0.1
     assert not np.array_equal(order, found.order(np.random.default_rng(1)))
     before = int(found.state()["cluster_of"].max())
     found.begins(5, 8)
-    assert (before + 1, int(found.state()["cluster_of"].max()) + 1) == (12, 6), "clusters are twice as large after `doubled` epochs"
+    assert (before + 1, int(found.state()["cluster_of"].max()) + 1) == (12, 6), (
+        "clusters are twice as large after `doubled` epochs"
+    )
 
 
 def test_mined_negatives_are_the_nearest_wrong_labels(ready: TrainingSet) -> None:
@@ -225,6 +260,12 @@ def test_data_that_lacks_what_is_read_is_refused(name: str, planted: Dataset, tm
     with pytest.raises(DataError, match="finds labels by their text"):
         api.train(bare, tmp_path / "bare", recipe(name), device="cpu")
     vectors = np.ones((len(planted.train), 3), np.float32)
-    dense = with_digest(replace(planted, train=replace(planted.train, documents=Items(planted.train.documents.uids, vectors=vectors)), test=None))
+    dense = with_digest(
+        replace(
+            planted,
+            train=replace(planted.train, documents=Items(planted.train.documents.uids, vectors=vectors)),
+            test=None,
+        )
+    )
     with pytest.raises(ConfigError, match="reads words"):
         api.train(dense, tmp_path / "dense", recipe(name), device="cpu")

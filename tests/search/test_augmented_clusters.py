@@ -38,7 +38,9 @@ def test_any_number_of_clusters_comes_out_balanced(seed: int, n_rows: int, dense
 
 def test_a_power_of_two_is_the_balanced_tree() -> None:
     rows = np.random.default_rng(0).random((53, 6)).astype(np.float32)
-    np.testing.assert_array_equal(even_clusters(rows, 16, np.random.default_rng(1)), balanced_clusters(rows, 16, np.random.default_rng(1)))
+    np.testing.assert_array_equal(
+        even_clusters(rows, 16, np.random.default_rng(1)), balanced_clusters(rows, 16, np.random.default_rng(1))
+    )
 
 
 def test_three_groups_are_found_as_three_clusters() -> None:
@@ -54,21 +56,38 @@ def test_too_many_clusters_are_an_error(n_clusters: int) -> None:
     with pytest.raises(ConfigError, match="1 to 5"):
         even_clusters(np.ones((5, 2), np.float32), n_clusters, np.random.default_rng(0))
     with pytest.raises(ConfigError, match="1 to 5"):
-        augmented_clusters(np.ones((1, 2), np.float32), csr_array((1, 5)), identity(5), np.zeros(5, bool), n_clusters, np.random.default_rng(0))
+        augmented_clusters(
+            np.ones((1, 2), np.float32),
+            csr_array((1, 5)),
+            identity(5),
+            np.zeros(5, bool),
+            n_clusters,
+            np.random.default_rng(0),
+        )
 
 
 # ---- every label in one cluster, none empty ----
 
 
-@given(st.integers(0, 10_000), st.integers(1, 30), st.booleans(), st.sampled_from([0.0, 0.1, 0.6, 1.0]), st.sampled_from([0.0, 0.3, 1.0]))
+@given(
+    st.integers(0, 10_000),
+    st.integers(1, 30),
+    st.booleans(),
+    st.sampled_from([0.0, 0.1, 0.6, 1.0]),
+    st.sampled_from([0.0, 0.3, 1.0]),
+)
 @settings(deadline=None, max_examples=80)
-def test_every_label_has_a_cluster_and_every_cluster_a_label(seed: int, labels: int, dense: bool, head_share: float, empty_share: float) -> None:
+def test_every_label_has_a_cluster_and_every_cluster_a_label(
+    seed: int, labels: int, dense: bool, head_share: float, empty_share: float
+) -> None:
     rng = np.random.default_rng(seed)
     n_clusters = int(rng.integers(1, labels + 1))
     heads = rng.random(labels) < head_share
     targets = csr_array(((rng.random((25, labels)) < 0.2) * (rng.random(labels) >= empty_share)).astype(np.float32))
     documents: Any = random_array((25, 10), density=0.3, rng=rng, dtype=np.float32).tocsr()
-    clusters = augmented_clusters(documents.toarray() if dense else documents, targets, identity(labels), heads, n_clusters, rng)
+    clusters = augmented_clusters(
+        documents.toarray() if dense else documents, targets, identity(labels), heads, n_clusters, rng
+    )
     assert clusters.dtype == np.int32
     assert np.array_equal(np.unique(clusters), np.arange(n_clusters))
     for group in (heads, ~heads):
@@ -80,7 +99,10 @@ def test_every_label_has_a_cluster_and_every_cluster_a_label(seed: int, labels: 
 
 def test_heads_get_their_share_of_clusters_and_the_last_numbers() -> None:
     rng = np.random.default_rng(0)
-    documents, targets = rng.random((50, 6)).astype(np.float32), csr_array((rng.random((50, 40)) < 0.3).astype(np.float32))
+    documents, targets = (
+        rng.random((50, 6)).astype(np.float32),
+        csr_array((rng.random((50, 40)) < 0.3).astype(np.float32)),
+    )
     for n_heads, expected in ((0, 0), (1, 1), (4, 2), (20, 8), (40, 16)):
         heads = np.arange(40) < n_heads
         clusters = augmented_clusters(documents, targets, identity(40), heads, 16, np.random.default_rng(1))
@@ -98,7 +120,9 @@ def test_a_label_without_documents_goes_where_its_neighbour_goes() -> None:
     targets[:4, :2], targets[4:, 2:4] = 1, 1
     graph = np.eye(6, dtype=np.float32)
     graph[4, 0] = graph[5, 3] = 0.5
-    clusters = augmented_clusters(documents, csr_array(targets), csr_array(graph), np.zeros(6, bool), 2, np.random.default_rng(0))
+    clusters = augmented_clusters(
+        documents, csr_array(targets), csr_array(graph), np.zeros(6, bool), 2, np.random.default_rng(0)
+    )
     assert clusters[0] == clusters[1] == clusters[4] != clusters[2]
     assert clusters[2] == clusters[3] == clusters[5]
 
@@ -111,15 +135,22 @@ def test_centroids_are_summed_over_the_graph(dense: bool) -> None:
     augmented = graph @ (targets.T @ documents)
     expected = even_clusters(augmented, 6, np.random.default_rng(0))
     given_documents = documents if dense else csr_array(documents)
-    found = augmented_clusters(given_documents, csr_array(targets), csr_array(graph), np.zeros(24, bool), 6, np.random.default_rng(0))
+    found = augmented_clusters(
+        given_documents, csr_array(targets), csr_array(graph), np.zeros(24, bool), 6, np.random.default_rng(0)
+    )
     np.testing.assert_array_equal(found, expected)
 
 
 def test_the_graph_completes_what_missing_labels_hide() -> None:
-    """Pairs of labels belong together, but each of their documents keeps only one of them, with few and varied words: E5 in small."""
+    """Pairs of labels belong together, but each of their documents keeps only one of them, with few and varied words:
+    E5 in small.
+    """
     rng = np.random.default_rng(0)
     pairs, per_pair = 64, 6
-    documents, truth = np.zeros((pairs * per_pair, pairs * 8), np.float32), np.zeros((pairs * per_pair, 2 * pairs), np.float32)
+    documents, truth = (
+        np.zeros((pairs * per_pair, pairs * 8), np.float32),
+        np.zeros((pairs * per_pair, 2 * pairs), np.float32),
+    )
     for row in range(len(documents)):
         pair = row % pairs
         documents[row, pair * 8 + rng.integers(8, size=2)] = 1
@@ -128,7 +159,10 @@ def test_the_graph_completes_what_missing_labels_hide() -> None:
     targets = csr_array(observed.astype(np.float32))
     heads = head_labels(targets, 100)
     graph = label_graph(targets, LabelGraphConfig(head_documents=100), rng)
-    with_graph, without = (augmented_clusters(csr_array(documents), targets, g, heads, pairs, np.random.default_rng(1)) for g in (graph, identity(2 * pairs)))
+    with_graph, without = (
+        augmented_clusters(csr_array(documents), targets, g, heads, pairs, np.random.default_rng(1))
+        for g in (graph, identity(2 * pairs))
+    )
     shuffled = rng.permutation(with_graph)
     losses = [lmi(csr_array(truth), clusters).nats for clusters in (with_graph, without, shuffled)]
     assert losses[0] < losses[1] < losses[2]

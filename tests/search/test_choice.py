@@ -51,7 +51,9 @@ def test_the_fastest_that_finds_enough_and_is_clearly_faster_wins() -> None:
     assert not Measured("tree", {}, 0.96, 0.96, 1, 1, 0, 0).good_enough, "of the ten best nearly all must be found"
 
 
-@pytest.mark.parametrize(("kind", "made"), [("exact", PackedIndex), ("sketch", SketchIndex), ("tree", SketchIndex), ("hnsw", HnswIndex)])
+@pytest.mark.parametrize(
+    ("kind", "made"), [("exact", PackedIndex), ("sketch", SketchIndex), ("tree", SketchIndex), ("hnsw", HnswIndex)]
+)
 def test_what_is_asked_for_is_made(exact: PackedIndex, kind: SearchKind, made: type) -> None:
     queries = rows(60, seed=1)
     found = choose(exact, lambda: queries, kind)

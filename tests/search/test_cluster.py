@@ -13,7 +13,15 @@ from scipy.sparse import csr_array
 from longtail.errors import ConfigError
 from longtail.graph.ops import ensure_diagonal, scale_rows_to_sum_one, unit_rows
 from longtail.graph.walk import random_walk_graph
-from longtail.search.cluster import balanced_clusters, balanced_halves, cluster_count, label_centroids, meta_labels, smooth, spherical_kmeans
+from longtail.search.cluster import (
+    balanced_clusters,
+    balanced_halves,
+    cluster_count,
+    label_centroids,
+    meta_labels,
+    smooth,
+    spherical_kmeans,
+)
 from longtail.types import F32, Csr
 
 
@@ -41,7 +49,9 @@ def test_sizes_are_balanced_and_every_label_has_one_cluster(n: int, height: int,
     assert len(sizes) == count
     assert sizes.min() >= n // count
     assert sizes.max() <= -(-n // count)
-    while len(sizes) > 1:  # every split of the tree: the halves of a node differ by at most one, the first is not smaller
+    while (
+        len(sizes) > 1
+    ):  # every split of the tree: the halves of a node differ by at most one, the first is not smaller
         halves = sizes.reshape(-1, 2)
         assert np.isin(halves[:, 0] - halves[:, 1], (0, 1)).all()
         sizes = halves.sum(axis=1)
@@ -123,7 +133,9 @@ def test_dense_and_sparse_agree_and_threads_do_not_matter() -> None:
 def test_scale_of_a_row_does_not_matter() -> None:
     rows = sparse_rows(60, 20, 1).toarray()
     scaled = rows * np.random.default_rng(0).choice([0.5, 2.0, 8.0], (60, 1)).astype(np.float32)
-    assert np.array_equal(balanced_clusters(rows, 8, np.random.default_rng(0)), balanced_clusters(scaled, 8, np.random.default_rng(0)))
+    assert np.array_equal(
+        balanced_clusters(rows, 8, np.random.default_rng(0)), balanced_clusters(scaled, 8, np.random.default_rng(0))
+    )
 
 
 def test_zero_and_equal_rows_fill_up() -> None:
@@ -131,7 +143,9 @@ def test_zero_and_equal_rows_fill_up() -> None:
     padded = np.concatenate([rows, np.zeros((41, rows.shape[1]), np.float32)])
     second, _ = balanced_halves(padded, np.random.default_rng(0))
     assert second.sum() == 40
-    assert len(np.unique(group[second[:40]])) == len(np.unique(group[~second[:40]])) == 1  # zeros did not part the groups
+    assert (
+        len(np.unique(group[second[:40]])) == len(np.unique(group[~second[:40]])) == 1
+    )  # zeros did not part the groups
     for same in (np.zeros((9, 3), np.float32), np.ones((9, 3), np.float32)):
         assert np.bincount(balanced_clusters(same, 4, np.random.default_rng(0))).tolist() == [3, 2, 2, 2]
         assert np.bincount(balanced_clusters(csr_array(same), 4, np.random.default_rng(0))).tolist() == [3, 2, 2, 2]
@@ -143,13 +157,17 @@ def test_refuses_other_than_powers_of_two(n_clusters: int) -> None:
         balanced_clusters(np.ones((5, 2), np.float32), n_clusters, np.random.default_rng(0))
 
 
-@pytest.mark.parametrize(("labels", "expected"), [(1, 1), (7, 1), (8, 2), (3993, 512), (24_764, 4096), (131_073, 2**15), (3_000_000, 2**16)])
+@pytest.mark.parametrize(
+    ("labels", "expected"), [(1, 1), (7, 1), (8, 2), (3993, 512), (24_764, 4096), (131_073, 2**15), (3_000_000, 2**16)]
+)
 def test_cluster_count(labels: int, expected: int) -> None:
     assert cluster_count(labels) == expected
 
 
 def correlated_labels(seed: int, groups: int = 16, per_group: int = 8) -> tuple[Csr, Csr]:
-    """Labels of a group share documents, but have no word in common; which a walk can see and plain centroids cannot."""
+    """Labels of a group share documents, but have no word in common; which a walk can see and plain centroids
+    cannot.
+    """
     rng = np.random.default_rng(seed)
     n_labels = groups * per_group
     targets, words = np.zeros((900, n_labels), np.float32), np.zeros((900, 3 * n_labels + 40), np.float32)
@@ -177,13 +195,17 @@ def test_smoothed_centroids_keep_co_occurring_labels_together() -> None:
         walked = random_walk_graph(y, length=400, restart=0.8, rng=np.random.default_rng(seed), top_k=10)
         smoothed = smooth(plain, scale_rows_to_sum_one(ensure_diagonal(walked)), keep=64)
         gains.append(
-            within(balanced_clusters(smoothed, 16, np.random.default_rng(seed)), y) - within(balanced_clusters(plain, 16, np.random.default_rng(seed)), y)
+            within(balanced_clusters(smoothed, 16, np.random.default_rng(seed)), y)
+            - within(balanced_clusters(plain, 16, np.random.default_rng(seed)), y)
         )
     assert min(gains) > 0
 
 
 def test_centroids_are_normalised_sums_of_documents() -> None:
-    x, y = sparse_rows(30, 10, 0, share=0.4), csr_array((np.random.default_rng(1).random((30, 6)) < 0.2).astype(np.float32))
+    x, y = (
+        sparse_rows(30, 10, 0, share=0.4),
+        csr_array((np.random.default_rng(1).random((30, 6)) < 0.2).astype(np.float32)),
+    )
     y = csr_array(np.concatenate([y.toarray(), np.zeros((30, 1), np.float32)], axis=1))  # label 6 has no document
     expected = np.zeros((7, 10))
     for label in range(6):
@@ -196,7 +218,10 @@ def test_centroids_are_normalised_sums_of_documents() -> None:
 
 
 def test_smooth_is_the_product_with_the_graph() -> None:
-    rows, graph = unit_rows(sparse_rows(9, 12, 0, share=0.5)), csr_array(np.random.default_rng(0).random((9, 9)).astype(np.float32))
+    rows, graph = (
+        unit_rows(sparse_rows(9, 12, 0, share=0.5)),
+        csr_array(np.random.default_rng(0).random((9, 9)).astype(np.float32)),
+    )
     expected = unit_rows(graph.toarray() @ rows.toarray())
     assert np.allclose(smooth(rows, graph).toarray(), expected, atol=1e-6)
     assert np.allclose(smooth(rows.toarray(), graph, keep=2), expected, atol=1e-6)
@@ -221,7 +246,9 @@ def test_meta_labels() -> None:
 
 def test_kmeans_finds_planted_modes() -> None:
     rows, group = planted_groups(5, 40, 3)
-    centres = spherical_kmeans(np.concatenate([rows * 3, np.zeros((7, rows.shape[1]), np.float32)]), 5, np.random.default_rng(0))
+    centres = spherical_kmeans(
+        np.concatenate([rows * 3, np.zeros((7, rows.shape[1]), np.float32)]), 5, np.random.default_rng(0)
+    )
     assert centres.shape == (5, rows.shape[1])
     assert np.allclose(np.linalg.norm(centres, axis=1), 1, atol=1e-5)
     nearest = np.argmax(unit_rows(rows) @ centres.T, axis=1)

@@ -23,10 +23,16 @@ def numbers(rng: np.random.Generator, *shape: int) -> F32:
     return rng.standard_normal(shape).astype(np.float32)
 
 
-def random_beam(rng: np.random.Generator, *, graph: bool = True, n_clusters: int = 6, labels: int = 17, **settings: Any) -> ClusterBeam:
+def random_beam(
+    rng: np.random.Generator, *, graph: bool = True, n_clusters: int = 6, labels: int = 17, **settings: Any
+) -> ClusterBeam:
     """Clusters of uneven sizes, some labels without one; the last cluster has no label."""
     clusters = rng.integers(-1, max(n_clusters - 1, 1), labels).astype(np.int32)
-    edges = csr_array((rng.random((n_clusters, n_clusters)) * (rng.random((n_clusters, n_clusters)) < 0.5) + np.eye(n_clusters)).astype(np.float32))
+    edges = csr_array(
+        (
+            rng.random((n_clusters, n_clusters)) * (rng.random((n_clusters, n_clusters)) < 0.5) + np.eye(n_clusters)
+        ).astype(np.float32)
+    )
     return ClusterBeam(numbers(rng, n_clusters, 5), clusters, edges if graph else None, **settings)
 
 
@@ -41,7 +47,9 @@ def naive_select(beam: ClusterBeam, x: F32) -> dict[int, float]:
         return {m: p[m] for m in best}
     edges = beam.graph.toarray().astype(float)
     spread = beam.game_mix * ((edges.T if beam.game_transpose else edges) @ p) + (1 - beam.game_mix) * p
-    return {m: spread[m] for m in sorted(np.flatnonzero(spread > 0).tolist(), key=lambda m: (-spread[m], m))[: beam.beam]}
+    return {
+        m: spread[m] for m in sorted(np.flatnonzero(spread > 0).tolist(), key=lambda m: (-spread[m], m))[: beam.beam]
+    }
 
 
 @given(st.integers(0, 10_000), st.booleans(), st.sampled_from([0.5, 1.0]), st.booleans(), st.integers(1, 9))
@@ -153,7 +161,9 @@ def test_refuses_what_cannot_be() -> None:
         ClusterBeam(heads * np.nan, clusters, beam=1)
 
 
-@pytest.mark.parametrize(("n_clusters", "n_labels", "expected"), [(2**15, 131_073, 120), (4096, 28_881, 69), (4, 12, 160), (1, 131_073, 10)])
+@pytest.mark.parametrize(
+    ("n_clusters", "n_labels", "expected"), [(2**15, 131_073, 120), (4096, 28_881, 69), (4, 12, 160), (1, 131_073, 10)]
+)
 def test_default_beam_gives_about_480_labels(n_clusters: int, n_labels: int, expected: int) -> None:
     assert default_beam(n_clusters, n_labels) == expected
 
@@ -168,7 +178,11 @@ def test_default_beam_gives_about_480_labels(n_clusters: int, n_labels: int, exp
 def test_packed_heads_select_as_the_numbers_they_hold(dtype: PackedType, bias: bool, queries: int, width: int) -> None:
     """Width 64: through products of bytes, where the machine has them."""
     rng = np.random.default_rng(3)
-    heads, clusters, x = numbers(rng, 90, width + bias), rng.integers(0, 90, 200).astype(np.int32), numbers(rng, queries, width)
+    heads, clusters, x = (
+        numbers(rng, 90, width + bias),
+        rng.integers(0, 90, 200).astype(np.int32),
+        numbers(rng, queries, width),
+    )
     if bias:
         heads[:, -1] *= 10
     graph = csr_array((np.eye(90) + (rng.random((90, 90)) < 0.05)).astype(np.float32))

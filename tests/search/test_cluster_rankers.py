@@ -30,7 +30,9 @@ def world() -> dict[str, Any]:
     targets[:, 4] = 0
     found = csr_array((rng.random((DOCUMENTS, CLUSTERS)) < 0.2).astype(np.float32))
     vectors = rng.standard_normal((DOCUMENTS, 5)).astype(np.float32)
-    masked = np.array([[d, label] for d in range(0, DOCUMENTS, 9) for label in (0, 3) if not targets[d, label]], dtype=np.int64)
+    masked = np.array(
+        [[d, label] for d in range(0, DOCUMENTS, 9) for label in (0, 3) if not targets[d, label]], dtype=np.int64
+    )
     return {"words": words, "vectors": vectors, "targets": csr_array(targets), "found": found, "masked": masked}
 
 
@@ -40,11 +42,23 @@ def reading(world: dict[str, Any], reads: str) -> RankerInput:
 
 def fitted(world: dict[str, Any], reads: str, config: LinearConfig = EXACT, **more: Any) -> Any:
     arguments = {"found": world["found"], "masked": world["masked"], **more}
-    return ClusterRankers.fit(reading(world, reads), world["targets"], CLUSTER_OF, arguments["found"], arguments["masked"], config, np.random.default_rng(1))
+    return ClusterRankers.fit(
+        reading(world, reads),
+        world["targets"],
+        CLUSTER_OF,
+        arguments["found"],
+        arguments["masked"],
+        config,
+        np.random.default_rng(1),
+    )
 
 
 def matrix(world: dict[str, Any], reads: str) -> Any:
-    parts = {"words": [world["words"].toarray()], "vectors": [world["vectors"]], "both": [world["words"].toarray(), world["vectors"]]}
+    parts = {
+        "words": [world["words"].toarray()],
+        "vectors": [world["vectors"]],
+        "both": [world["words"].toarray(), world["vectors"]],
+    }
     return np.concatenate(parts[reads], axis=1).astype(np.float64)
 
 
@@ -57,7 +71,9 @@ def expected_probabilities(world: dict[str, Any], reads: str) -> Any:
         if cluster >= 0:
             of_cluster = (y[:, cluster == CLUSTER_OF].sum(axis=1) > 0) | (found[:, cluster] > 0)
             rows = [d for d in np.flatnonzero(of_cluster) if (d, label) not in masked]
-            model = LogisticRegression(C=1.0, solver="liblinear", tol=1e-10, max_iter=100_000).fit(x[rows], y[rows, label])
+            model = LogisticRegression(C=1.0, solver="liblinear", tol=1e-10, max_iter=100_000).fit(
+                x[rows], y[rows, label]
+            )
             probabilities[:, label] = model.predict_proba(x)[:, 1]
     return probabilities
 
@@ -81,7 +97,9 @@ def test_who_the_negatives_are(world: dict[str, Any]) -> None:
     groups = cluster_documents(world["targets"], CLUSTER_OF, CLUSTERS, world["found"]).toarray() > 0
     y, found = world["targets"].toarray(), world["found"].toarray()
     for cluster in range(CLUSTERS):
-        np.testing.assert_array_equal(groups[cluster], (y[:, cluster == CLUSTER_OF].max(axis=1) > 0) | (found[:, cluster] > 0))
+        np.testing.assert_array_equal(
+            groups[cluster], (y[:, cluster == CLUSTER_OF].max(axis=1) > 0) | (found[:, cluster] > 0)
+        )
 
 
 @pytest.mark.parametrize("k", [1, 3, 20])
@@ -107,7 +125,14 @@ def test_ranking_is_gate_times_probability(world: dict[str, Any], k: int) -> Non
 def test_starting_from_a_solution_is_faster_and_gives_the_same(world: dict[str, Any]) -> None:
     _, cold = fitted(world, "both")
     _, warm = ClusterRankers.fit(
-        reading(world, "both"), world["targets"], CLUSTER_OF, world["found"], world["masked"], EXACT, np.random.default_rng(1), start=cold
+        reading(world, "both"),
+        world["targets"],
+        CLUSTER_OF,
+        world["found"],
+        world["masked"],
+        EXACT,
+        np.random.default_rng(1),
+        start=cold,
     )
     np.testing.assert_allclose(warm.weights.toarray(), cold.weights.toarray(), atol=1e-4)
     assert warm.tail is not None
@@ -121,7 +146,9 @@ def test_saved_and_loaded(world: dict[str, Any], reads: str, tmp_path: Path) -> 
     rankers, _ = fitted(world, reads)
     save_part(rankers, tmp_path / "part")
     clusters = np.tile(np.arange(CLUSTERS, dtype=np.int32), (DOCUMENTS, 1))
-    before, after = (part.label_scores(reading(world, reads), clusters) for part in (rankers, load_part(tmp_path / "part")))
+    before, after = (
+        part.label_scores(reading(world, reads), clusters) for part in (rankers, load_part(tmp_path / "part"))
+    )
     np.testing.assert_array_equal(before[0], after[0])
     np.testing.assert_array_equal(before[1], after[1])
 
@@ -139,6 +166,10 @@ def test_nonsense_is_refused(world: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="as those of training"):
         rankers.label_scores(reading(world, "words"), np.zeros((DOCUMENTS, 1), np.int32))
     state = rankers.state()
-    for name, array in (("labels", state.arrays["labels"] + 5), ("starts", state.arrays["starts"] + 1), ("rows", state.arrays["rows"][1:])):
+    for name, array in (
+        ("labels", state.arrays["labels"] + 5),
+        ("starts", state.arrays["starts"] + 1),
+        ("rows", state.arrays["rows"][1:]),
+    ):
         with pytest.raises(ValueError):
             ClusterRankers.from_state(State(state.values, {**state.arrays, name: array}))

@@ -70,10 +70,14 @@ def test_within_a_list_only_its_own_nodes_give_and_get(seed: int, mix: float, tr
     found = game.within(ids, scores)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("longtail.search.game._TABLE", 0)
-        np.testing.assert_array_equal(game.within(ids, scores), found, err_msg="through a hash table per row, as in large graphs")
+        np.testing.assert_array_equal(
+            game.within(ids, scores), found, err_msg="through a hash table per row, as in large graphs"
+        )
     wanted = expected_rows(dense, graph.toarray().astype(float), mix, transpose)
     assert found.shape == ids.shape
-    np.testing.assert_allclose(found, np.where(ids >= 0, np.take_along_axis(wanted, np.maximum(ids, 0).astype(np.int64), axis=1), 0), atol=1e-6)
+    np.testing.assert_allclose(
+        found, np.where(ids >= 0, np.take_along_axis(wanted, np.maximum(ids, 0).astype(np.int64), axis=1), 0), atol=1e-6
+    )
 
 
 @pytest.mark.claim("E6")
@@ -100,8 +104,15 @@ def test_another_numbering_changes_names_only(seed: int, mix: float, transpose: 
     new = rng.permutation(10).astype(np.int32)  # new number of each node
     renamed = csr_array(graph.toarray()[np.ix_(np.argsort(new), np.argsort(new))])
     renamed_ids = np.where(ids >= 0, new[ids], -1).astype(np.int32)
-    np.testing.assert_allclose(Game(renamed, mix, transpose).within(renamed_ids, scores), Game(graph, mix, transpose).within(ids, scores), atol=1e-9)
-    before, after = Game(graph, mix, transpose).spread(ids, scores, 10), Game(renamed, mix, transpose).spread(renamed_ids, scores, 10)
+    np.testing.assert_allclose(
+        Game(renamed, mix, transpose).within(renamed_ids, scores),
+        Game(graph, mix, transpose).within(ids, scores),
+        atol=1e-9,
+    )
+    before, after = (
+        Game(graph, mix, transpose).spread(ids, scores, 10),
+        Game(renamed, mix, transpose).spread(renamed_ids, scores, 10),
+    )
     for row in range(6):
         assert as_scores(after, row) == {int(new[node]): score for node, score in as_scores(before, row).items()}
 
@@ -137,7 +148,10 @@ def test_edges_of_clusters_join_those_of_their_labels(seed: int, scale: Any) -> 
 def test_balanced_clusters_of_single_labels_stay_as_they_are() -> None:
     found = cluster_graph(eye_array(6, format="csr"), np.array([0, 0, 1, 1, 2, 2], np.int32), 3)
     np.testing.assert_allclose(found.toarray(), np.eye(3) / 2)  # smaller, but all alike
-    np.testing.assert_allclose(cluster_graph(eye_array(6, format="csr"), np.array([0, 0, 1, 1, 2, 2], np.int32), 3, "both").toarray(), np.eye(3))
+    np.testing.assert_allclose(
+        cluster_graph(eye_array(6, format="csr"), np.array([0, 0, 1, 1, 2, 2], np.int32), 3, "both").toarray(),
+        np.eye(3),
+    )
 
 
 # ---- borders ----

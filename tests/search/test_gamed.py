@@ -1,4 +1,6 @@
-"""GAME on a tree that was trained without it: against the formula, as nothing where labels are unrelated, and what it finds."""
+"""GAME on a tree that was trained without it: against the formula, as nothing where labels are unrelated, and what it
+finds.
+"""
 
 from __future__ import annotations
 
@@ -70,19 +72,27 @@ def test_it_is_the_formula(dense: bool, transpose: bool, mix: float) -> None:
         wanted = {int(label): joint[label] for label in ids[0] if label >= 0}
         real = top.ids[row] >= 0
         assert set(top.ids[row][real].tolist()) == wanted.keys()
-        np.testing.assert_allclose(top.scores[row][real], [wanted[label] for label in top.ids[row][real].tolist()], rtol=1e-4)
+        np.testing.assert_allclose(
+            top.scores[row][real], [wanted[label] for label in top.ids[row][real].tolist()], rtol=1e-4
+        )
 
 
 def test_unrelated_labels_leave_the_tree_as_it_is() -> None:
     tree, batch, _ = small_tree()
-    alone = Gamed(tree, eye_array(tree.n_leaves, format="csr", dtype=np.float32), eye_array(LABELS, format="csr", dtype=np.float32))
+    alone = Gamed(
+        tree,
+        eye_array(tree.n_leaves, format="csr", dtype=np.float32),
+        eye_array(LABELS, format="csr", dtype=np.float32),
+    )
     before, after = tree.rank(batch, 10), alone.rank(batch, 10)
     np.testing.assert_array_equal(before.ids, after.ids)
     np.testing.assert_array_equal(before.scores, after.scores)
 
 
 def test_a_rare_label_is_found_through_the_label_it_occurs_with() -> None:
-    """Odd labels have one document each, of noise, that an even label shares: no word leads to them. Claim E18 in small."""
+    """Odd labels have one document each, of noise, that an even label shares: no word leads to them. Claim E18 in
+    small.
+    """
     rng, frequent = np.random.default_rng(0), np.arange(0, LABELS, 2)
     x, y = np.zeros((10 * len(frequent), LABELS + 20), np.float32), np.zeros((10 * len(frequent), LABELS), np.float32)
     for row, label in enumerate(np.tile(frequent, 10)):
@@ -94,7 +104,10 @@ def test_a_rare_label_is_found_through_the_label_it_occurs_with() -> None:
     tree = ClusterTree.fit(csr_array(x), csr_array(y), TreeConfig(leaf_size=4, beam=3), np.random.default_rng(0))
     gamed = Gamed.build(tree, graph_of(csr_array(y)), GameSettings())
     words = Batch(sparse=csr_array(np.eye(LABELS, LABELS + 20, dtype=np.float32)[frequent]))
-    plain, found = (np.mean([label + 1 in top for label, top in zip(frequent, model.rank(words, 2).ids, strict=True)]) for model in (tree, gamed))
+    plain, found = (
+        np.mean([label + 1 in top for label, top in zip(frequent, model.rank(words, 2).ids, strict=True)])
+        for model in (tree, gamed)
+    )
     assert found > 0.8 > 0.5 > plain
 
 

@@ -30,7 +30,10 @@ def recall(found: TopK, truth: TopK) -> float:
 @pytest.mark.parametrize("settings", [CENTROIDS, DOCUMENTS])
 def test_recall_at_100_with_default_effort(settings: HnswSettings) -> None:
     items, queries = clustered(4000, 0), clustered(200, 1)
-    assert recall(HnswIndex.build(items, settings).query(queries, 100), ExactIndex.build(items).query(queries, 100)) >= 0.95
+    assert (
+        recall(HnswIndex.build(items, settings).query(queries, 100), ExactIndex.build(items).query(queries, 100))
+        >= 0.95
+    )
 
 
 def test_crowds_of_equal_items_do_not_hurt_recall() -> None:
@@ -98,7 +101,11 @@ def test_a_spoilt_graph_is_an_error_that_names_the_folder(tmp_path: Path) -> Non
     save_part(HnswIndex.build(clustered(50, 0)), tmp_path / "index")
     file = tmp_path / "index" / "arrays.safetensors"
     arrays = {name: np.array(array) for name, array in map_arrays(file).items()}
-    for spoilt in ({"graph": arrays["graph"][:100]}, {"graph": np.zeros(500, np.uint8)}, {"group_ptr": arrays["group_ptr"][:-1]}):
+    for spoilt in (
+        {"graph": arrays["graph"][:100]},
+        {"graph": np.zeros(500, np.uint8)},
+        {"group_ptr": arrays["group_ptr"][:-1]},
+    ):
         write_arrays(file, arrays | spoilt)
         with pytest.raises(BundleError, match="index"):
             load_part(tmp_path / "index")

@@ -65,7 +65,10 @@ def test_every_partition_numbers_all_clusters(partition: Any, sparse: bool) -> N
 def test_order_zero_is_plain_kmeans() -> None:
     targets, noise = world()
     config = ClusterConfig(count=5)
-    found = [label_clusters(noise, targets, c, np.random.default_rng(2)) for c in (replace(config, order=0), replace(config, partition="kmeans"))]
+    found = [
+        label_clusters(noise, targets, c, np.random.default_rng(2))
+        for c in (replace(config, order=0), replace(config, partition="kmeans"))
+    ]
     np.testing.assert_array_equal(found[0], found[1])
 
 

@@ -1,4 +1,6 @@
-"""Many linear classifiers at once: against scikit-learn, the conditions of an optimum, answers known by hand, and borders."""
+"""Many linear classifiers at once: against scikit-learn, the conditions of an optimum, answers known by hand, and
+borders.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ def oracle(loss: Loss, cost: float, bias: float) -> Any:
 @pytest.mark.parametrize("loss", LOSSES)
 def test_agrees_with_scikit_learn(loss: Loss, cost: float, as_dense: bool) -> None:
     x, positives, groups = planted(1)
-    found = fit_linear(x.toarray() if as_dense else x, positives, groups, GROUP_OF, exact(loss, cost), np.random.default_rng(0))
+    found = fit_linear(
+        x.toarray() if as_dense else x, positives, groups, GROUP_OF, exact(loss, cost), np.random.default_rng(0)
+    )
     assert isinstance(found.weights, np.ndarray) == as_dense
     for problem, group in enumerate(GROUP_OF):
         rows = groups.toarray()[group] > 0
@@ -84,14 +88,23 @@ def test_without_bias_agrees_with_scikit_learn(loss: Loss) -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 10**6), loss=st.sampled_from(LOSSES), cost=st.sampled_from([0.01, 0.5, 5.0]), bias=st.sampled_from([0.0, 0.5, 2.0]))
+@given(
+    seed=st.integers(0, 10**6),
+    loss=st.sampled_from(LOSSES),
+    cost=st.sampled_from([0.01, 0.5, 5.0]),
+    bias=st.sampled_from([0.0, 0.5, 2.0]),
+)
 def test_weights_are_those_of_an_optimum(seed: int, loss: Loss, cost: float, bias: float) -> None:
-    """The gradient vanishes: w = cost * sum of -loss'(margin) * sign * x, also where documents repeat, are empty, or agree."""
+    """The gradient vanishes: w = cost * sum of -loss'(margin) * sign * x, also where documents repeat, are empty, or
+    agree.
+    """
     rng = np.random.default_rng(seed)
     n, width = int(rng.integers(1, 12)), int(rng.integers(1, 5))
     x = (rng.integers(-1, 3, (n, width)) * (rng.random((n, width)) < 0.6)).astype(np.float32)
     truth = rng.random(n) < rng.choice([0.0, 0.5, 1.0])
-    found = fit_linear(csr_array(x), pattern(truth[None]), pattern(np.ones((1, n))), np.zeros(1), exact(loss, cost, bias), rng)
+    found = fit_linear(
+        csr_array(x), pattern(truth[None]), pattern(np.ones((1, n))), np.zeros(1), exact(loss, cost, bias), rng
+    )
     weights, signs = dense(found.weights)[0], np.where(truth, 1.0, -1.0)
     margins = signs * (x @ weights + found.bias[0])
     pull = 2 * np.maximum(0, 1 - margins) if loss == "squared_hinge" else 1 / (1 + np.exp(margins))
@@ -145,7 +158,9 @@ def test_result_does_not_depend_on_how_work_is_cut(as_dense: bool, monkeypatch: 
 def test_the_seed_orders_the_documents() -> None:
     x, positives, groups = planted(4)
     config = LinearConfig(rounds=1, prune=0.0)
-    one, same, other = (fit_linear(x, positives, groups, GROUP_OF, config, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    one, same, other = (
+        fit_linear(x, positives, groups, GROUP_OF, config, np.random.default_rng(seed)) for seed in (1, 1, 2)
+    )
     np.testing.assert_array_equal(dense(one.weights), dense(same.weights))
     assert np.any(dense(one.weights) != dense(other.weights))
     assert one.rounds.tolist() == [1] * 5
@@ -191,7 +206,9 @@ def test_a_warm_start_saves_rounds_and_a_bad_one_does_no_harm(loss: Loss, as_den
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_features_of_a_single_document_get_what_they_would_get_among_others(loss: Loss) -> None:
-    """Sparse rows are solved without the features that one document of a group alone has; dense rows are solved with all of them."""
+    """Sparse rows are solved without the features that one document of a group alone has; dense rows are solved with
+    all of them.
+    """
     x, positives, groups = planted(12, width=400)
     few = csr_array(x.toarray() * (np.random.default_rng(0).random(x.shape) < 0.05))  # one or two documents each
     singles = [(few.toarray()[rows > 0] != 0).sum(axis=0) == 1 for rows in groups.toarray()]
@@ -199,14 +216,26 @@ def test_features_of_a_single_document_get_what_they_would_get_among_others(loss
     sparse = fit_linear(few, positives, groups, GROUP_OF, exact(loss), np.random.default_rng(0))
     whole = fit_linear(few.toarray(), positives, groups, GROUP_OF, exact(loss), np.random.default_rng(0))
     np.testing.assert_allclose(dense(sparse.weights), whole.weights, atol=1e-5)
-    assert all(np.abs(dense(sparse.weights)[problem, singles[group]]).max() > 0.01 for problem, group in enumerate(GROUP_OF))
-    warm = fit_linear(few, positives, groups, GROUP_OF, LinearConfig(loss=loss, tolerance=1e-3, prune=0.0), np.random.default_rng(1), start=sparse)
+    assert all(
+        np.abs(dense(sparse.weights)[problem, singles[group]]).max() > 0.01 for problem, group in enumerate(GROUP_OF)
+    )
+    warm = fit_linear(
+        few,
+        positives,
+        groups,
+        GROUP_OF,
+        LinearConfig(loss=loss, tolerance=1e-3, prune=0.0),
+        np.random.default_rng(1),
+        start=sparse,
+    )
     assert np.all(warm.rounds == 1), "what is known of such features is part of the start"
     np.testing.assert_allclose(dense(warm.weights), dense(sparse.weights), atol=1e-4)
 
 
 @pytest.mark.parametrize("as_dense", [False, True])
-def test_problems_that_are_solved_side_by_side_do_not_see_each_other(as_dense: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_problems_that_are_solved_side_by_side_do_not_see_each_other(
+    as_dense: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """More of one group than are solved at once, of different difficulty: each as if it were alone."""
     monkeypatch.setattr("longtail.search.linear._JOBS", 1)  # else each of these few is a job of its own
     rng = np.random.default_rng(13)
@@ -216,12 +245,18 @@ def test_problems_that_are_solved_side_by_side_do_not_see_each_other(as_dense: b
     together = fit_linear(documents, positives, one_group, np.zeros(37), exact("logistic"), np.random.default_rng(0))
     assert len(set(together.rounds.tolist())) > 3, "those that are solved stop, the others go on"
     for problem in range(37):
-        alone = fit_linear(documents, positives[[problem]], one_group, np.zeros(1), exact("logistic"), np.random.default_rng(0))
+        alone = fit_linear(
+            documents, positives[[problem]], one_group, np.zeros(1), exact("logistic"), np.random.default_rng(0)
+        )
         np.testing.assert_allclose(dense(together.weights)[problem], dense(alone.weights)[0], atol=1e-5)
         assert together.bias[problem] == pytest.approx(alone.bias[0], abs=1e-5)
-    # The first of those that are solved together orders the documents. It stops where it would stop alone, though others need longer.
+    # The first of those that are solved together orders the documents. It stops where it would stop alone, though
+    # others need longer.
     rough = LinearConfig(loss="logistic", tolerance=0.3, prune=0.0)
-    together, alone = (fit_linear(documents, some, one_group, np.zeros(some.shape[0]), rough, np.random.default_rng(0)) for some in (positives, positives[[0]]))
+    together, alone = (
+        fit_linear(documents, some, one_group, np.zeros(some.shape[0]), rough, np.random.default_rng(0))
+        for some in (positives, positives[[0]])
+    )
     assert together.rounds[0] == alone.rounds[0] < together.rounds[:16].max()
     np.testing.assert_allclose(dense(together.weights)[0], dense(alone.weights)[0], rtol=1e-5)
 
@@ -232,7 +267,14 @@ def test_groups_of_nothing_and_of_one_kind(loss: Loss, as_dense: bool) -> None:
     x: Any = np.array([[1, 0], [0, 1], [0, 0]], dtype=np.float32)
     groups = pattern([[0, 0, 0], [1, 1, 1], [0, 0, 1]])
     positives = pattern([[0, 0, 0], [1, 1, 1], [0, 0, 0], [0, 0, 1]])
-    found = fit_linear(x if as_dense else csr_array(x), positives, groups, np.array([0, 1, 1, 2]), exact(loss), np.random.default_rng(0))
+    found = fit_linear(
+        x if as_dense else csr_array(x),
+        positives,
+        groups,
+        np.array([0, 1, 1, 2]),
+        exact(loss),
+        np.random.default_rng(0),
+    )
     weights = dense(found.weights)
     # No documents, no opinion; always positive; never positive; a document without features speaks through the bias.
     np.testing.assert_array_equal(np.sign(weights), [[0, 0], [1, 1], [-1, -1], [0, 0]])
@@ -254,7 +296,10 @@ def test_unsorted_rows_are_read_as_they_are_meant() -> None:
         span = slice(mixed.indptr[row], mixed.indptr[row + 1])
         mixed.indices[span], mixed.data[span] = mixed.indices[span][::-1].copy(), mixed.data[span][::-1].copy()
     mixed.has_sorted_indices = mixed.has_canonical_format = False
-    one, other = (fit_linear(documents, positives, groups, GROUP_OF, LinearConfig(), np.random.default_rng(0)) for documents in (x, mixed))
+    one, other = (
+        fit_linear(documents, positives, groups, GROUP_OF, LinearConfig(), np.random.default_rng(0))
+        for documents in (x, mixed)
+    )
     np.testing.assert_array_equal(dense(one.weights), dense(other.weights))
 
 
@@ -284,7 +329,9 @@ def test_dense_columns_beside_sparse_ones_are_more_columns(loss: Loss) -> None:
     expected = fit_linear(joined, positives, pattern(own_groups), np.arange(len(GROUP_OF)), exact(loss), rng)
     found = fit_linear(x, positives, groups, GROUP_OF, exact(loss), rng, tail=tail, left_out=left_out)
     assert found.tail is not None
-    np.testing.assert_allclose(np.concatenate([found.weights.toarray(), found.tail], axis=1), dense(expected.weights), atol=2e-3)
+    np.testing.assert_allclose(
+        np.concatenate([found.weights.toarray(), found.tail], axis=1), dense(expected.weights), atol=2e-3
+    )
     np.testing.assert_allclose(found.bias, expected.bias, atol=2e-3)
     with pytest.raises(ValueError, match="must be sparse"):
         fit_linear(joined.toarray(), positives, groups, GROUP_OF, exact(loss), rng, tail=tail)

@@ -31,7 +31,12 @@ def test_the_residual_is_what_is_positive(documents: int, width: int) -> None:
 def test_rows_that_are_not_contiguous_are_read_right() -> None:
     rows, matrix = numbers(40, 65)[:, :64], numbers(64, 32, seed=1)
     np.testing.assert_allclose(product(rows, matrix), rows @ matrix, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(with_residual(rows[:, :32], matrix[:32]), rows[:, :32] + np.maximum(rows[:, :32] @ matrix[:32], 0), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        with_residual(rows[:, :32], matrix[:32]),
+        rows[:, :32] + np.maximum(rows[:, :32] @ matrix[:32], 0),
+        rtol=1e-4,
+        atol=1e-4,
+    )
 
 
 def test_threads_and_other_rows_change_nothing() -> None:

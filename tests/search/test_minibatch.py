@@ -16,7 +16,9 @@ from longtail.types import F32
 def planted(clusters: int, each: int, seed: int = 0) -> tuple[F32, F32]:
     rng = np.random.default_rng(seed)
     centres = rng.standard_normal((clusters, 10)).astype(np.float32) * 10
-    return np.repeat(centres, each, axis=0) + 0.1 * rng.standard_normal((clusters * each, 10)).astype(np.float32), centres
+    return np.repeat(centres, each, axis=0) + 0.1 * rng.standard_normal((clusters * each, 10)).astype(
+        np.float32
+    ), centres
 
 
 @pytest.mark.parametrize("batch", [30, 10_000])
@@ -37,7 +39,9 @@ def test_many_centres_are_drawn_several_at_a_time(monkeypatch: pytest.MonkeyPatc
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 5))
 @settings(max_examples=60, deadline=None)
 def test_no_cluster_is_empty_also_of_equal_rows(rows: int, clusters: int, distinct: int) -> None:
-    data = np.repeat(np.random.default_rng(rows).standard_normal((distinct, 3)).astype(np.float32), -(-rows // distinct), axis=0)[:rows]
+    data = np.repeat(
+        np.random.default_rng(rows).standard_normal((distinct, 3)).astype(np.float32), -(-rows // distinct), axis=0
+    )[:rows]
     clusters = min(clusters, rows)
     found = minibatch_kmeans(data, clusters, np.random.default_rng(0), batch=8, rounds=3)
     assert found.dtype == np.int32

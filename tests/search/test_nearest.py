@@ -35,12 +35,16 @@ def naive(documents: Csr, targets: Csr, queries: Csr, config: VoteConfig, k: int
     answers = []
     for query in queries.toarray():
         similarity = documents.toarray() @ query
-        order = sorted((row for row in range(len(similarity)) if similarity[row] > 0), key=lambda row: (-similarity[row], row))[: config.neighbours]
+        order = sorted(
+            (row for row in range(len(similarity)) if similarity[row] > 0), key=lambda row: (-similarity[row], row)
+        )[: config.neighbours]
         votes = np.zeros(targets.shape[1])
         for row in order:
             votes[targets.toarray()[row] > 0] += similarity[row] ** config.power
         total = sum(similarity[row] ** config.power for row in order)
-        ranked = sorted((label for label in range(len(votes)) if votes[label] > 0), key=lambda label: (-votes[label], label))[:k]
+        ranked = sorted(
+            (label for label in range(len(votes)) if votes[label] > 0), key=lambda label: (-votes[label], label)
+        )[:k]
         answers.append([(label, votes[label] / total) for label in ranked])
     return answers
 
@@ -89,7 +93,10 @@ def test_result_does_not_depend_on_threads_or_batch() -> None:
 
 def test_save_and_load_is_bit_equal(tmp_path: Path) -> None:
     documents, targets, queries = planted(5)
-    for name, matrix, batch in (("sparse", documents, Batch(sparse=queries)), ("dense", documents.toarray(), Batch(dense=queries.toarray()))):
+    for name, matrix, batch in (
+        ("sparse", documents, Batch(sparse=queries)),
+        ("dense", documents.toarray(), Batch(dense=queries.toarray())),
+    ):
         ranker = NearestDocuments(matrix, targets, VoteConfig(3, 1.5))
         save_part(ranker, tmp_path / name)
         loaded = load_part(tmp_path / name)
@@ -99,7 +106,9 @@ def test_save_and_load_is_bit_equal(tmp_path: Path) -> None:
 
 def test_a_document_without_known_words_gets_no_label() -> None:
     documents, targets, _ = planted(6)
-    top = NearestDocuments(documents, targets, VoteConfig()).rank(Batch(sparse=csr_array((1, documents.shape[1]), dtype=np.float32)), 5)
+    top = NearestDocuments(documents, targets, VoteConfig()).rank(
+        Batch(sparse=csr_array((1, documents.shape[1]), dtype=np.float32)), 5
+    )
     assert np.all(top.ids == TopK.PAD)
 
 
@@ -121,4 +130,6 @@ def test_features_of_another_model_are_refused() -> None:
     with pytest.raises(ConfigError, match="vocabulary"):
         NearestDocuments(documents, targets, VoteConfig()).rank(Batch(sparse=csr_array((1, 3), dtype=np.float32)), 5)
     with pytest.raises(ConfigError, match="width 40"):
-        NearestDocuments(documents.toarray(), targets, VoteConfig()).rank(Batch(dense=np.zeros((1, 3), dtype=np.float32)), 5)
+        NearestDocuments(documents.toarray(), targets, VoteConfig()).rank(
+            Batch(dense=np.zeros((1, 3), dtype=np.float32)), 5
+        )

@@ -49,15 +49,23 @@ def head_heavy() -> Data:
     return data
 
 
-DATA: dict[str, Callable[[], Data]] = {"many-labels": lambda: Data(60, 3000, 0.001), "few-labels": lambda: Data(40, 12, 0.2), "head-heavy": head_heavy}
+DATA: dict[str, Callable[[], Data]] = {
+    "many-labels": lambda: Data(60, 3000, 0.001),
+    "few-labels": lambda: Data(40, 12, 0.2),
+    "head-heavy": head_heavy,
+}
 COUNT = 10
 SAMPLERS: dict[str, Callable[[Data], Negatives]] = {
     "uniform": lambda d: RandomNegatives(d.forbidden, COUNT),
     "unigram": lambda d: RandomNegatives.unigram(d.y, d.forbidden, COUNT),
     "label-index": lambda d: ShortlistNegatives.mine(LabelIndex.build(d.vectors, d.y), d.vectors, d.forbidden, COUNT),
-    "instance-vote": lambda d: ShortlistNegatives.mine(InstanceVote.build(d.vectors, d.y), d.vectors, d.forbidden, COUNT),
+    "instance-vote": lambda d: ShortlistNegatives.mine(
+        InstanceVote.build(d.vectors, d.y), d.vectors, d.forbidden, COUNT
+    ),
     "both": lambda d: ShortlistNegatives.mine(both(d), d.vectors, d.forbidden, COUNT),
-    "both-and-random": lambda d: WithRandom(ShortlistNegatives.mine(both(d), d.vectors, d.forbidden, COUNT - 4), RandomNegatives(d.forbidden, 4)),
+    "both-and-random": lambda d: WithRandom(
+        ShortlistNegatives.mine(both(d), d.vectors, d.forbidden, COUNT - 4), RandomNegatives(d.forbidden, 4)
+    ),
     "in-batch": lambda d: InBatchNegatives(d.y, d.forbidden, COUNT),
     "all": lambda d: AllNegatives(d.forbidden),
 }
@@ -101,7 +109,9 @@ def test_never_a_positive_or_masked_pair_always_valid_unique_and_within_the_cap(
     assert found > 0
 
 
-def test_same_generator_same_negatives_whatever_the_threads(data: Data, sampler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_same_generator_same_negatives_whatever_the_threads(
+    data: Data, sampler: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("longtail.search.negatives._DOCUMENTS_PER_THREAD", 1)
     negatives = sampler(data)
     before = numba.get_num_threads()
@@ -158,12 +168,16 @@ def test_labels_without_weight_do_not_fill_up(labels: int) -> None:
     weights = np.zeros(labels, np.float32)
     weights[[0, 3]] = [1, 2]
     for count in (3, 4):
-        drawn = RandomNegatives(csr_array((1, labels), dtype=np.float32), count, weights).draw(np.array([0]), np.random.default_rng(0))
+        drawn = RandomNegatives(csr_array((1, labels), dtype=np.float32), count, weights).draw(
+            np.array([0]), np.random.default_rng(0)
+        )
         assert sorted(lists(drawn)[0]) == [0, 3]
 
 
 def test_weights_without_replacement_match_successive_draws() -> None:
-    """Two of three labels: P(label 0 is in) = p0 + sum over first picks j of p_j p0 / (1 - p_j); for both ways of drawing."""
+    """Two of three labels: P(label 0 is in) = p0 + sum over first picks j of p_j p0 / (1 - p_j); for both ways of
+    drawing.
+    """
     p = np.array([0.2, 0.3, 0.5])
     expected = [p[i] + sum(p[j] * p[i] / (1 - p[j]) for j in range(3) if j != i) for i in range(3)]
     for labels in (3, 30):
@@ -196,7 +210,9 @@ def test_extras_are_new_each_time_and_differ_from_the_hard_ones() -> None:
 
 def test_extras_avoid_the_hard_ones_even_when_few_are_left() -> None:
     forbidden = csr_array((np.ones(1, np.float32), (np.array([0]), np.array([0]))), shape=(1, 8))
-    drawn = RandomNegatives(forbidden, 5).draw(np.array([0]), np.random.default_rng(0), avoid=np.array([[3, 5, -1, 6]], dtype=np.int32))
+    drawn = RandomNegatives(forbidden, 5).draw(
+        np.array([0]), np.random.default_rng(0), avoid=np.array([[3, 5, -1, 6]], dtype=np.int32)
+    )
     assert sorted(drawn[0].tolist()) == [-1, 1, 2, 4, 7]
 
 
@@ -208,15 +224,21 @@ def test_shortlist_negatives_are_the_shortlist_without_what_is_forbidden() -> No
     for document in range(50):
         if document == 7:
             continue  # every label is forbidden
-        allowed = [label for label in found.ids[document] if label >= 0 and not data.forbidden.toarray()[document, label]][:5]
+        allowed = [
+            label for label in found.ids[document] if label >= 0 and not data.forbidden.toarray()[document, label]
+        ][:5]
         assert lists(mined.ids)[document][: len(allowed)] == allowed
     assert lists(mined.ids)[7] == []
 
 
 def test_mining_in_blocks_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows keep their own number in every block: each is left out of its own neighbours, and loses its own positives."""
+    """Rows keep their own number in every block: each is left out of its own neighbours, and loses its own
+    positives.
+    """
     data = Data(90, 25, 0.1)
-    data.y = csr_array(np.eye(90, 25, dtype=np.float32) + np.eye(90, 25, -25, dtype=np.float32) + np.eye(90, 25, -50, dtype=np.float32))
+    data.y = csr_array(
+        np.eye(90, 25, dtype=np.float32) + np.eye(90, 25, -25, dtype=np.float32) + np.eye(90, 25, -50, dtype=np.float32)
+    )
     forbidden, vote = forbidden_pairs(data.y), InstanceVote.build(data.vectors, data.y, neighbours=4)
     whole = ShortlistNegatives.mine(vote, data.vectors, forbidden, 6).ids
     monkeypatch.setattr("longtail.search.negatives._BLOCK", 7)
@@ -226,14 +248,22 @@ def test_mining_in_blocks_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_shortlist_negatives_are_saved_and_loaded(tmp_path: Path) -> None:
     negatives = ShortlistNegatives(np.arange(12, dtype=np.int32).reshape(4, 3))
     save_part(negatives, tmp_path / "part")
-    assert np.array_equal(load_part(tmp_path / "part").draw(np.array([2, 0]), np.random.default_rng(0)), [[6, 7, 8], [0, 1, 2]])
+    assert np.array_equal(
+        load_part(tmp_path / "part").draw(np.array([2, 0]), np.random.default_rng(0)), [[6, 7, 8], [0, 1, 2]]
+    )
 
 
 def test_in_batch_offers_what_the_others_have() -> None:
     y = csr_array(np.array([[1, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 1, 1, 0], [0, 0, 0, 0, 1]], dtype=np.float32))
     batch = InBatchNegatives(y, forbidden_pairs(y, np.array([[1, 3]])), 3)
-    assert [set(found) for found in lists(batch.draw(np.array([0, 1, 2]), np.random.default_rng(0)))] == [{2, 3}, {0, 1}, {0, 1}]
-    chosen = {tuple(sorted(lists(batch.draw(np.array([3, 0, 2]), np.random.default_rng(seed)))[0])) for seed in range(40)}
+    assert [set(found) for found in lists(batch.draw(np.array([0, 1, 2]), np.random.default_rng(0)))] == [
+        {2, 3},
+        {0, 1},
+        {0, 1},
+    ]
+    chosen = {
+        tuple(sorted(lists(batch.draw(np.array([3, 0, 2]), np.random.default_rng(seed)))[0])) for seed in range(40)
+    }
     assert chosen == {(0, 1, 2), (0, 1, 3), (0, 2, 3), (1, 2, 3)}  # 4 labels for 3 places: every choice occurs
 
 
@@ -264,12 +294,16 @@ def test_candidates_are_positives_then_negatives(seed: int, max_positives: int) 
 
 def test_a_document_with_many_positives_gets_each_of_them_in_turn() -> None:
     y = csr_array(np.concatenate([np.ones((1, 10)), np.zeros((1, 2))], axis=1).astype(np.float32))
-    made = candidates(np.zeros(2000, np.int64), y, AllNegatives(forbidden_pairs(y)), np.random.default_rng(0), max_positives=3)
+    made = candidates(
+        np.zeros(2000, np.int64), y, AllNegatives(forbidden_pairs(y)), np.random.default_rng(0), max_positives=3
+    )
     seen = np.bincount(made.ids[:, :3].ravel(), minlength=12) / 2000
     assert np.allclose(seen[:10], 0.3, atol=0.05)
 
 
-@pytest.mark.parametrize("make", [lambda d: RandomNegatives(d.forbidden, 0), lambda d: InBatchNegatives(d.y, d.forbidden, -1)])
+@pytest.mark.parametrize(
+    "make", [lambda d: RandomNegatives(d.forbidden, 0), lambda d: InBatchNegatives(d.y, d.forbidden, -1)]
+)
 def test_a_count_below_one_is_refused(make: Any) -> None:
     with pytest.raises(ConfigError):
         make(DATA["few-labels"]())

@@ -178,12 +178,29 @@ def test_search_is_exact_over_what_the_rows_hold(dtype: PackedType, queries: int
 @pytest.mark.parametrize(("asked", "room"), [(1, 1), (6, 8)])
 def test_products_of_bytes_are_whole_numbers_without_error(asked: int, room: int) -> None:
     rng = np.random.default_rng(0)
-    rows, queries = rng.integers(-128, 128, (1 + 4 * 130, 192), dtype=np.int8), rng.integers(0, 256, (room, 192), dtype=np.uint8)
+    rows, queries = (
+        rng.integers(-128, 128, (1 + 4 * 130, 192), dtype=np.int8),
+        rng.integers(0, 256, (room, 192), dtype=np.uint8),
+    )
     rows[0], queries[0] = -128, 255
     n, ones = len(rows), np.ones(len(rows), np.float32)
-    ids, scores, sizes = np.empty((1, asked, 2 * n), np.int32), np.empty((1, asked, 2 * n), np.float32), np.zeros((1, asked), np.int64)
+    ids, scores, sizes = (
+        np.empty((1, asked, 2 * n), np.int32),
+        np.empty((1, asked, 2 * n), np.float32),
+        np.zeros((1, asked), np.int64),
+    )
     byte_kernels.scan_bytes(
-        rows, ones, ones, ones, queries, np.ones(room, np.float32), np.full(asked, 2, np.float32), np.zeros(asked, np.float32), ids, scores, sizes
+        rows,
+        ones,
+        ones,
+        ones,
+        queries,
+        np.ones(room, np.float32),
+        np.full(asked, 2, np.float32),
+        np.zeros(asked, np.float32),
+        ids,
+        scores,
+        sizes,
     )
     expected = queries[:asked].astype(np.int64) @ rows.astype(np.int64).T + 2
     assert (sizes == n).all()
@@ -198,7 +215,11 @@ def test_pools_of_bytes_hold_the_best_rows_of_each_piece(pieces: int, keep: int)
     rng = np.random.default_rng(0)
     rows, queries = rng.integers(-128, 128, (700, 64), dtype=np.int8), rng.integers(0, 256, (8, 64), dtype=np.uint8)
     ones, some = np.ones(len(rows), np.float32), np.ones(5, np.float32)
-    ids, scores, sizes = np.empty((pieces, 5, 2 * keep), np.int32), np.empty((pieces, 5, 2 * keep), np.float32), np.zeros((pieces, 5), np.int64)
+    ids, scores, sizes = (
+        np.empty((pieces, 5, 2 * keep), np.int32),
+        np.empty((pieces, 5, 2 * keep), np.float32),
+        np.zeros((pieces, 5), np.int64),
+    )
     byte_kernels.scan_bytes(rows, ones, ones, ones, queries, np.ones(8, np.float32), some, some * 0, ids, scores, sizes)
     products = queries[:5].astype(np.int64) @ rows.astype(np.int64).T + 1
     step = -(-len(rows) // pieces)
@@ -259,7 +280,16 @@ def test_pieces_of_the_table_are_put_together_again(monkeypatch: pytest.MonkeyPa
     values, scales, _ = index.rows.stored
     assert index.offsets is not None
     ids, scores, sizes = np.empty((3, 2, 7), np.int32), np.empty((3, 2, 7), np.float32), np.zeros((3, 2), np.int64)
-    scan(values, scales, index.offsets, np.ascontiguousarray(asked[:, :-1]), np.ascontiguousarray(asked[:, -1]), ids, scores, sizes)
+    scan(
+        values,
+        scales,
+        index.offsets,
+        np.ascontiguousarray(asked[:, :-1]),
+        np.ascontiguousarray(asked[:, -1]),
+        ids,
+        scores,
+        sizes,
+    )
     answer = Heaps(2, 7)
     gather(ids, scores, sizes, *answer.arrays)
     same(answer.ranked(), oracle(index, asked, 7))

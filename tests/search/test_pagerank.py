@@ -19,7 +19,9 @@ def test_ranks_by_the_chance_to_be_at_a_label(seed: int, labels: int, teleport: 
     rng = np.random.default_rng(seed)
     graph = rng.random((labels, labels)) * (rng.random((labels, labels)) < 0.4) + np.eye(labels) * 0.1
     targets = (rng.random((6, labels)) < 0.4).astype(np.float32)
-    rank = PersonalisedPageRank(csr_array(targets), csr_array(graph.astype(np.float32)), teleport=teleport, steps=60).rank
+    rank = PersonalisedPageRank(
+        csr_array(targets), csr_array(graph.astype(np.float32)), teleport=teleport, steps=60
+    ).rank
     step = graph / graph.sum(axis=1, keepdims=True)
     # sum over t of teleport (1 - teleport)^t s P^t
     series = teleport * np.linalg.inv(np.eye(labels) - (1 - teleport) * step)

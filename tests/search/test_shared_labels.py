@@ -21,12 +21,19 @@ from longtail.search.shared_labels import BatchLabels, hard_labels, random_label
 def test_a_step_has_every_positive_and_no_masked_pair(data: st.DataObject) -> None:
     n, labels = data.draw(st.integers(1, 8)), data.draw(st.integers(1, 10))
     targets = [data.draw(st.sets(st.integers(0, labels - 1), max_size=4)) for _ in range(n)]
-    masked = {(row, label) for row in range(n) for label in data.draw(st.sets(st.integers(0, labels - 1), max_size=3)) if label not in targets[row]}
+    masked = {
+        (row, label)
+        for row in range(n)
+        for label in data.draw(st.sets(st.integers(0, labels - 1), max_size=3))
+        if label not in targets[row]
+    }
     y = np.zeros((n, labels), np.float32)
     for row, own in enumerate(targets):
         y[row, list(own)] = 1
     count = data.draw(st.integers(0, labels + 2))
-    made = BatchLabels(csr_array(y), np.array(sorted(masked), dtype=np.int64).reshape(-1, 2), random_labels(labels, count))
+    made = BatchLabels(
+        csr_array(y), np.array(sorted(masked), dtype=np.int64).reshape(-1, 2), random_labels(labels, count)
+    )
     for seed in range(3):
         rows = np.array(data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=6)), dtype=np.int64)
         shared = made.draw(rows, np.random.default_rng(seed))
@@ -65,5 +72,7 @@ def test_hard_labels_are_of_the_documents_of_the_batch() -> None:
     everything = hard_labels(ShortlistNegatives(ids), 10)(np.array([0]), rng)
     assert sorted(everything.tolist()) == list(range(10))
     y = csr_array(np.zeros((4, 40), np.float32))
-    shared = BatchLabels(y, np.zeros((0, 2), np.int64), hard_labels(ShortlistNegatives(ids), 10)).draw(np.array([0, 2]), rng)
+    shared = BatchLabels(y, np.zeros((0, 2), np.int64), hard_labels(ShortlistNegatives(ids), 10)).draw(
+        np.array([0, 2]), rng
+    )
     assert shared.labels.tolist() == [*range(10), *range(20, 25)], "padding is no label"

@@ -20,7 +20,9 @@ from longtail.types import F32, Csr, TopK
 
 def data(seed: int, documents: int = 40, labels: int = 12, share: float = 0.15) -> tuple[F32, Csr]:
     rng = np.random.default_rng(seed)
-    return rng.random((documents, 6)).astype(np.float32), csr_array((rng.random((documents, labels)) < share).astype(np.float32))
+    return rng.random((documents, 6)).astype(np.float32), csr_array(
+        (rng.random((documents, labels)) < share).astype(np.float32)
+    )
 
 
 def ranked(scores: dict[int, float], k: int) -> list[int]:
@@ -31,7 +33,9 @@ def ranked(scores: dict[int, float], k: int) -> list[int]:
 @settings(deadline=None, max_examples=40)
 def test_votes_are_sums_of_cosines_over_the_largest(seed: int, neighbours: int, excluded: bool) -> None:
     vectors, y = data(seed)
-    found = InstanceVote.build(vectors, y, neighbours=neighbours).query(vectors, 6, exclude=np.arange(40) if excluded else None)
+    found = InstanceVote.build(vectors, y, neighbours=neighbours).query(
+        vectors, 6, exclude=np.arange(40) if excluded else None
+    )
     units, targets = unit_rows(vectors), y.toarray()
     for row in range(40):
         cosines = units @ units[row]
@@ -44,7 +48,11 @@ def test_votes_are_sums_of_cosines_over_the_largest(seed: int, neighbours: int, 
         largest = max(sums.values(), default=1.0)
         real = found.ids[row][found.ids[row] >= 0]
         assert len(real) == min(6, len(sums))
-        assert np.allclose(found.scores[row][: len(real)], sorted((s / largest for s in sums.values()), reverse=True)[: len(real)], atol=1e-5)
+        assert np.allclose(
+            found.scores[row][: len(real)],
+            sorted((s / largest for s in sums.values()), reverse=True)[: len(real)],
+            atol=1e-5,
+        )
         assert np.allclose([sums[int(label)] / largest for label in real], found.scores[row][: len(real)], atol=1e-5)
 
 
@@ -53,7 +61,10 @@ def test_a_document_does_not_vote_for_itself_but_its_copy_does() -> None:
     vote = InstanceVote.build(vectors, csr_array(np.eye(3, dtype=np.float32)), neighbours=1)
     assert vote.query(vectors, 1, exclude=np.arange(3)).ids[:2].tolist() == [[1], [0]]
     assert vote.query(vectors, 1).ids.tolist() == [[0], [0], [2]]
-    assert vote.query(vectors[:2], 2, exclude=np.array([-1, 0])).ids.tolist() == [[0, -1], [1, -1]]  # one voter either way
+    assert vote.query(vectors[:2], 2, exclude=np.array([-1, 0])).ids.tolist() == [
+        [0, -1],
+        [1, -1],
+    ]  # one voter either way
 
 
 def test_only_similar_documents_vote() -> None:
@@ -75,9 +86,16 @@ def test_label_index_is_the_cosine_to_centroids() -> None:
     targets = y.toarray()
     centroids = {label: vectors[targets[:, label] > 0].sum(axis=0) for label in range(12) if targets[:, label].any()}
     for row in range(40):
-        cosines = {label: float(c @ vectors[row] / np.linalg.norm(c) / np.linalg.norm(vectors[row])) for label, c in centroids.items()}
+        cosines = {
+            label: float(c @ vectors[row] / np.linalg.norm(c) / np.linalg.norm(vectors[row]))
+            for label, c in centroids.items()
+        }
         assert np.allclose(found.scores[row][: len(cosines)], sorted(cosines.values(), reverse=True), atol=1e-5)
-        assert np.allclose([cosines[int(label)] for label in found.ids[row][: len(cosines)]], found.scores[row][: len(cosines)], atol=1e-5)
+        assert np.allclose(
+            [cosines[int(label)] for label in found.ids[row][: len(cosines)]],
+            found.scores[row][: len(cosines)],
+            atol=1e-5,
+        )
 
 
 def head_label(seed: int) -> tuple[F32, Csr]:
@@ -113,7 +131,9 @@ def test_several_centres_bring_a_head_label_near_all_its_topics() -> None:
 
 def test_labels_with_fewer_documents_than_centres_keep_their_mean() -> None:
     vectors, y = head_label(1)
-    assert len(LabelIndex.build(vectors, y, head_centres=151, head_documents=10, rng=np.random.default_rng(0)).owners) == 6
+    assert (
+        len(LabelIndex.build(vectors, y, head_centres=151, head_documents=10, rng=np.random.default_rng(0)).owners) == 6
+    )
 
 
 @pytest.mark.parametrize("k", [1, 3, 8, 20])
@@ -131,13 +151,17 @@ def test_many_centres_of_one_label_do_not_crowd_out_others(k: int) -> None:
 
 
 def merge_by_hand(near: TopK, voted: TopK, gamma: float, k: int, reserved: int) -> list[dict[int, float]]:
-    """The formula with dictionaries; rounded to float32 where the kernel rounds, so that equal scores are equal in both."""
+    """The formula with dictionaries; rounded to float32 where the kernel rounds, so that equal scores are equal in
+    both.
+    """
     lists = []
     for row in range(len(near)):
         cosine = {int(i): float(s) for i, s in zip(near.ids[row], near.scores[row], strict=True) if i >= 0}
         votes = {int(i): float(s) for i, s in zip(voted.ids[row], voted.scores[row], strict=True) if i >= 0}
         scores = {
-            label: float(np.float32(float(np.float32((1 - gamma) * cosine.get(label, 0.0))) + gamma * votes.get(label, 0.0)))
+            label: float(
+                np.float32(float(np.float32((1 - gamma) * cosine.get(label, 0.0))) + gamma * votes.get(label, 0.0))
+            )
             for label in cosine.keys() | votes.keys()
         }
         own = ranked({label: s for label, s in scores.items() if label not in cosine}, reserved)
@@ -146,7 +170,12 @@ def merge_by_hand(near: TopK, voted: TopK, gamma: float, k: int, reserved: int) 
     return lists
 
 
-@given(st.integers(0, 200), st.sampled_from([0.0, 0.075, 0.5, 1.0]), st.sampled_from([0.0, 0.2, 0.5, 1.0]), st.integers(1, 9))
+@given(
+    st.integers(0, 200),
+    st.sampled_from([0.0, 0.075, 0.5, 1.0]),
+    st.sampled_from([0.0, 0.2, 0.5, 1.0]),
+    st.integers(1, 9),
+)
 @settings(deadline=None, max_examples=60)
 def test_merge_follows_the_formula(seed: int, gamma: float, reserved: float, k: int) -> None:
     vectors, y = data(seed, labels=30, share=0.08)

@@ -29,7 +29,9 @@ def vectors(n: int, dim: int, seed: int = 0) -> F32:
 
 def clustered(n: int, dim: int, groups: int, seed: int = 0, spread: float = 0.4) -> F32:
     rng = np.random.default_rng(seed)
-    return (vectors(groups, dim, seed + 1)[rng.integers(groups, size=n)] + spread * rng.standard_normal((n, dim))).astype(np.float32)
+    return (
+        vectors(groups, dim, seed + 1)[rng.integers(groups, size=n)] + spread * rng.standard_normal((n, dim))
+    ).astype(np.float32)
 
 
 def packed(items: F32, dtype: PackedType = "int8", last_whole: bool = True) -> PackedIndex:
@@ -51,7 +53,9 @@ def same(found: TopK, expected: TopK) -> None:
 @pytest.mark.parametrize("last_whole", [True, False])
 @pytest.mark.parametrize("leaves", [0, 7])
 @pytest.mark.parametrize("documents", [1, 3, 41])
-def test_with_all_rows_as_candidates_it_is_exact_search(dtype: PackedType, last_whole: bool, leaves: int, documents: int) -> None:
+def test_with_all_rows_as_candidates_it_is_exact_search(
+    dtype: PackedType, last_whole: bool, leaves: int, documents: int
+) -> None:
     exact = packed(vectors(500, 80), dtype, last_whole)
     index = SketchIndex.build(exact, leaves=leaves, rng=np.random.default_rng(0)).tuned(more=500, effort=500)
     queries = vectors(documents, 80, 1)
@@ -61,27 +65,35 @@ def test_with_all_rows_as_candidates_it_is_exact_search(dtype: PackedType, last_
 @pytest.mark.parametrize("leaves", [0, 60])
 def test_few_candidates_find_most(leaves: int) -> None:
     items, queries = clustered(6000, 256, 40), clustered(50, 256, 40, seed=5)
-    items = items @ np.diag(1 / (1 + np.arange(256, dtype=np.float32) / 8))  # rows of trained models point into few directions
+    items = items @ np.diag(
+        1 / (1 + np.arange(256, dtype=np.float32) / 8)
+    )  # rows of trained models point into few directions
     exact = packed(items.astype(np.float32), last_whole=False)
     index = SketchIndex.build(exact, leaves=leaves, rng=np.random.default_rng(0))
     true = exact.query(queries, 50)
     assert recall(index.tuned(more=100, effort=3000).query(queries, 50), true) > 0.95
     # Asking for one, and looking at two leaves or so: those of the best of fifty.
     hasty = index.tuned(more=0, effort=1).query(queries, 1)
-    assert leaves == 0 or 0.3 < np.mean(hasty.ids[:, 0] == true.ids[:, 0]) < 0.98, "looking at few rows finds less, or nothing was left out"
+    assert leaves == 0 or 0.3 < np.mean(hasty.ids[:, 0] == true.ids[:, 0]) < 0.98, (
+        "looking at few rows finds less, or nothing was left out"
+    )
 
 
 def test_a_wider_sketch_finds_more() -> None:
     exact, queries = packed(vectors(3000, 256), last_whole=False), vectors(30, 256, 1)
     true = exact.query(queries, 20)
-    narrow, wide = (recall(SketchIndex.build(exact, width=width).tuned(more=50).query(queries, 20), true) for width in (64, 192))
+    narrow, wide = (
+        recall(SketchIndex.build(exact, width=width).tuned(more=50).query(queries, 20), true) for width in (64, 192)
+    )
     assert narrow < wide
 
 
 @pytest.mark.parametrize("leaves", [0, 9])
 def test_ties_go_by_number_and_threads_do_not_matter(leaves: int) -> None:
     items = np.repeat(vectors(100, 64), 3, axis=0)[np.random.default_rng(1).permutation(300)]
-    index = SketchIndex.build(packed(items, last_whole=False), leaves=leaves, rng=np.random.default_rng(0)).tuned(more=300, effort=300)
+    index = SketchIndex.build(packed(items, last_whole=False), leaves=leaves, rng=np.random.default_rng(0)).tuned(
+        more=300, effort=300
+    )
     queries = vectors(40, 64, 2)
     found = index.query(queries, 9)
     ties = found.scores[:, 1:] == found.scores[:, :-1]
@@ -99,7 +111,9 @@ def test_ties_go_by_number_and_threads_do_not_matter(leaves: int) -> None:
 
 @pytest.mark.parametrize("leaves", [0, 9])
 def test_a_document_does_not_depend_on_its_batch(leaves: int) -> None:
-    index = SketchIndex.build(packed(clustered(900, 96, 20)), leaves=leaves, rng=np.random.default_rng(0)).tuned(more=20, effort=200)
+    index = SketchIndex.build(packed(clustered(900, 96, 20)), leaves=leaves, rng=np.random.default_rng(0)).tuned(
+        more=20, effort=200
+    )
     queries = clustered(30, 96, 20, seed=3)
     whole = index.query(queries, 5)
     for row in range(30):
@@ -120,7 +134,9 @@ def test_where_no_row_beats_another_all_are_compared() -> None:
 
 @pytest.mark.parametrize("leaves", [0, 3])
 def test_odd_wishes(leaves: int) -> None:
-    index = SketchIndex.build(packed(vectors(40, 64)[:, :64], last_whole=False), leaves=leaves, rng=np.random.default_rng(0))
+    index = SketchIndex.build(
+        packed(vectors(40, 64)[:, :64], last_whole=False), leaves=leaves, rng=np.random.default_rng(0)
+    )
     queries = vectors(2, 64, 1)
     assert index.query(queries, 0).ids.shape == (2, 0)
     assert index.query(queries[:0], 3).ids.shape == (0, 3)
@@ -133,7 +149,9 @@ def test_odd_wishes(leaves: int) -> None:
 
 @pytest.mark.parametrize("leaves", [0, 12])
 def test_it_survives_saving(tmp_path: Path, leaves: int) -> None:
-    index = SketchIndex.build(packed(vectors(400, 65)), leaves=leaves, rng=np.random.default_rng(0)).tuned(more=30, effort=90)
+    index = SketchIndex.build(packed(vectors(400, 65)), leaves=leaves, rng=np.random.default_rng(0)).tuned(
+        more=30, effort=90
+    )
     save_part(index, tmp_path / "index")
     again, queries = load_part(tmp_path / "index"), vectors(20, 65, 1)
     for documents in (1, 20):
@@ -204,10 +222,18 @@ def test_woven_rows_can_be_taken_apart_again(n: int) -> None:
 def test_a_look_at_woven_rows_tells_values_and_what_beats_the_threshold(documents: int, look: Any) -> None:
     rng = np.random.default_rng(documents)
     queries, offsets = vectors(documents, 64, 1) + 2, vectors(1, 90, 2)[0]
-    heads, lasts, shifts = Heads.of(vectors(90, 64), offsets), vectors(1, documents, 3)[0], rng.random(documents).astype(np.float32)
+    heads, lasts, shifts = (
+        Heads.of(vectors(90, 64), offsets),
+        vectors(1, documents, 3)[0],
+        rng.random(documents).astype(np.float32),
+    )
     rounded, scales = as_bytes(np.maximum(queries, 0))
     bytes_of_rows = unwoven(heads.woven, np.arange(90)).astype(np.float32) * heads.scales[:90, None]
-    expected = (rounded[:documents] * scales[:, None]) @ bytes_of_rows.T + lasts[:, None] * offsets - shifts[:, None] * bytes_of_rows.sum(axis=1)
+    expected = (
+        (rounded[:documents] * scales[:, None]) @ bytes_of_rows.T
+        + lasts[:, None] * offsets
+        - shifts[:, None] * bytes_of_rows.sum(axis=1)
+    )
     thresholds = np.median(expected, axis=1).astype(np.float32)
     values, bits = np.zeros((4, 128), np.float32), np.full((4, 8), 0xFFFF, np.uint16)
     for tile in range(0, documents, 4):
@@ -223,7 +249,11 @@ def test_a_look_at_woven_rows_tells_values_and_what_beats_the_threshold(document
 def test_a_sketch_of_an_earlier_longtail_is_refused() -> None:
     state = SketchIndex.build(packed(vectors(50, 65))).state()
     with pytest.raises(ValueError, match="pack the model again"):
-        SketchIndex.from_state(State(state.values, {name: array for name, array in state.arrays.items() if name != "head_woven"}, state.parts))
+        SketchIndex.from_state(
+            State(
+                state.values, {name: array for name, array in state.arrays.items() if name != "head_woven"}, state.parts
+            )
+        )
 
 
 def test_heads_that_do_not_fit_are_refused() -> None:

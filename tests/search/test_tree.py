@@ -35,13 +35,17 @@ def planted(seed: int = 0, n: int = 200, n_labels: int = 24, noise: int = 20) ->
     return csr_array(x / np.linalg.norm(x, axis=1, keepdims=True)), csr_array(y)
 
 
-def random_tree(rng: np.random.Generator, n_leaves: int, loss: Any, dense: bool, beam: int) -> tuple[ClusterTree, LinearRows]:
+def random_tree(
+    rng: np.random.Generator, n_leaves: int, loss: Any, dense: bool, beam: int
+) -> tuple[ClusterTree, LinearRows]:
     """A tree whose classifiers are random (so that every search order is met), and these classifiers as plain rows."""
     sizes = rng.integers(0, 4, n_leaves)
     n_present = int(sizes.sum())
     starts = np.append(2 * np.arange(n_leaves), 2 * (n_leaves - 1) + np.cumsum(sizes))
     labels = rng.permutation(n_present + 3)[:n_present].astype(np.int32)
-    weights = np.round(rng.standard_normal((2 * (n_leaves - 1) + n_present, WIDTH)) * (rng.random((1, WIDTH)) < 0.6), 1).astype(np.float32)
+    weights = np.round(
+        rng.standard_normal((2 * (n_leaves - 1) + n_present, WIDTH)) * (rng.random((1, WIDTH)) < 0.6), 1
+    ).astype(np.float32)
     weights *= rng.random(weights.shape) < 0.5
     bias = np.round(rng.standard_normal(len(weights)), 1).astype(np.float32)
     rows = LinearRows(weights if dense else csr_array(weights), bias, np.zeros(len(bias), np.int32))
@@ -75,7 +79,10 @@ def naive_labels(tree: ClusterTree, rows: LinearRows, document: Any, leaf: int) 
     """Label -> log probability given the leaf."""
     first = 2 * (tree.n_leaves - 1)
     return {
-        int(label): naive_log(float(rows.weights[first + place].astype(float) @ document + rows.bias[first + place]), tree.config.linear.loss)
+        int(label): naive_log(
+            float(rows.weights[first + place].astype(float) @ document + rows.bias[first + place]),
+            tree.config.linear.loss,
+        )
         for place, label in enumerate(tree.labels)
         if tree.clusters[label] == leaf
     }
@@ -106,7 +113,9 @@ def test_ranks_like_a_search_over_lists(seed: int, n_leaves: int, loss: str, den
         found = top.ids[row] >= 0
         assert found.sum() == min(len(expected), top.k)
         np.testing.assert_allclose(top.scores[row][found], expected, rtol=1e-4)
-        np.testing.assert_allclose(top.scores[row][found], [scores[label] for label in top.ids[row][found].tolist()], rtol=1e-4)
+        np.testing.assert_allclose(
+            top.scores[row][found], [scores[label] for label in top.ids[row][found].tolist()], rtol=1e-4
+        )
         pairs = list(zip(-top.scores[row][found], top.ids[row][found], strict=True))
         assert pairs == sorted(pairs), "ties go by label number"
         assert np.all(np.isneginf(top.scores[row][~found]))
@@ -130,7 +139,9 @@ def test_leaf_and_label_scores_are_the_factors_of_the_ranking(dense: bool) -> No
             inside, given_leaf = ids[row, block], probabilities[row, block]
             naive = naive_labels(tree, rows, document, leaf)
             assert set(inside[inside >= 0].tolist()) == set(naive)
-            np.testing.assert_allclose(given_leaf[inside >= 0], [math.exp(naive[label]) for label in inside[inside >= 0].tolist()], rtol=1e-4)
+            np.testing.assert_allclose(
+                given_leaf[inside >= 0], [math.exp(naive[label]) for label in inside[inside >= 0].tolist()], rtol=1e-4
+            )
             assert not given_leaf[inside < 0].any()
     assert tree.leaf_scores(batch, beam=100).k == 8
 
@@ -145,20 +156,26 @@ def test_ranking_in_given_leaves_uses_their_scores() -> None:
     expected = naive_labels(tree, rows, document[0].astype(float), int(filled[0]))
     found = top.ids[0] >= 0
     assert set(top.ids[0][found].tolist()) == set(expected)
-    np.testing.assert_allclose(top.scores[0][found], [0.25 * math.exp(expected[label]) for label in top.ids[0][found].tolist()], rtol=1e-4)
+    np.testing.assert_allclose(
+        top.scores[0][found], [0.25 * math.exp(expected[label]) for label in top.ids[0][found].tolist()], rtol=1e-4
+    )
     with pytest.raises(ValueError, match="leaves"):
         tree.label_scores(Batch(dense=document), np.array([[4]], np.int32))
 
 
 def test_classifiers_are_trained_on_the_right_documents() -> None:
-    """Each node against its sibling's documents, each label against the documents of its leaf; scikit-learn is the witness."""
+    """Each node against its sibling's documents, each label against the documents of its leaf; scikit-learn is the
+    witness.
+    """
     x, y = planted(1, n=120, n_labels=8)
     clusters = np.arange(8, dtype=np.int32) // 2
     config = TreeConfig(linear=LinearConfig(tolerance=1e-6, rounds=100_000))
     tree = ClusterTree.fit(x.toarray(), y, config, np.random.default_rng(0), clusters=clusters)
     assert isinstance(tree.weights, DenseWeights)
     documents, truth = x.toarray(), y.toarray() > 0
-    has = [truth[:, np.isin(clusters, leaves)].any(axis=1) for leaves in ([0, 1, 2, 3], [0, 1], [2, 3], [0], [1], [2], [3])]
+    has = [
+        truth[:, np.isin(clusters, leaves)].any(axis=1) for leaves in ([0, 1, 2, 3], [0, 1], [2, 3], [0], [1], [2], [3])
+    ]
     problems = [(has[(node - 1) // 2], has[node]) for node in range(1, 7)]
     problems += [(has[3 + clusters[label]], truth[:, label]) for label in tree.labels]
     for number, (group, positive) in enumerate(problems):
@@ -190,9 +207,11 @@ def test_leaves_are_balanced_and_small_enough() -> None:
 
 
 def topics(rng: np.random.Generator, n: int, per_topic: int = 8, n_topics: int = 8) -> tuple[Csr, Csr]:
-    """A label is a topic and a member in it; topics have words of their own, and member words are the same in all topics.
+    """A label is a topic and a member in it; topics have words of their own, and member words are the same in all
+    topics.
 
-    So a topic's labels can be told from the rest by a line, and a random set of labels cannot. Numbers say nothing about topics.
+    So a topic's labels can be told from the rest by a line, and a random set of labels cannot. Numbers say nothing
+    about topics.
     """
     shuffled = np.random.default_rng(99).permutation(n_topics * per_topic)
     x, y = np.zeros((n, n_topics * 6 + per_topic), np.float32), np.zeros((n, n_topics * per_topic), np.float32)
@@ -231,7 +250,9 @@ def test_result_does_not_depend_on_threads_batch_or_block(dense: bool, monkeypat
     threads = numba.get_num_threads()
     try:
         numba.set_num_threads(1)
-        alone = ClusterTree.fit(documents, y, TreeConfig(leaf_size=4, beam=3), np.random.default_rng(0)).rank(batch(slice(None)), 5)
+        alone = ClusterTree.fit(documents, y, TreeConfig(leaf_size=4, beam=3), np.random.default_rng(0)).rank(
+            batch(slice(None)), 5
+        )
     finally:
         numba.set_num_threads(threads)
     monkeypatch.setattr("longtail.search.tree._BLOCK", 7)
@@ -287,7 +308,9 @@ def spoil_values(arrays: dict[str, Any]) -> None:
     arrays["values"] = arrays["values"][:-1]
 
 
-@pytest.mark.parametrize("spoil", [spoil_dtype, spoil_children, spoil_labels, spoil_starts, spoil_order, spoil_bias, spoil_values])
+@pytest.mark.parametrize(
+    "spoil", [spoil_dtype, spoil_children, spoil_labels, spoil_starts, spoil_order, spoil_bias, spoil_values]
+)
 def test_an_altered_file_is_refused(spoil: Any, tmp_path: Path) -> None:
     x, y = planted(8)
     save_part(ClusterTree.fit(x, y, TreeConfig(leaf_size=4), np.random.default_rng(0)), tmp_path / "tree")
@@ -345,7 +368,9 @@ def test_labels_without_documents_are_never_predicted() -> None:
 def test_no_label_has_documents(n_labels: int) -> None:
     x, _ = planted(12, n=5)
     for documents in (x, x.toarray()):
-        tree = ClusterTree.fit(documents, csr_array((5, n_labels), dtype=np.float32), TreeConfig(), np.random.default_rng(0))
+        tree = ClusterTree.fit(
+            documents, csr_array((5, n_labels), dtype=np.float32), TreeConfig(), np.random.default_rng(0)
+        )
         batch = Batch(dense=documents) if isinstance(documents, np.ndarray) else Batch(sparse=documents)
         top = tree.rank(batch, 3)
         assert top.ids.shape == (5, min(3, n_labels))
@@ -387,7 +412,12 @@ def test_duplicate_documents_and_labels_that_tie() -> None:
     x, y = planted(15, n=48)
     labels = y.toarray()
     labels[:, 20] = labels[:, 5]
-    tree = ClusterTree.fit(csr_array(np.repeat(x.toarray(), 3, axis=0)), csr_array(np.repeat(labels, 3, axis=0)), TreeConfig(), np.random.default_rng(0))
+    tree = ClusterTree.fit(
+        csr_array(np.repeat(x.toarray(), 3, axis=0)),
+        csr_array(np.repeat(labels, 3, axis=0)),
+        TreeConfig(),
+        np.random.default_rng(0),
+    )
     with_both = x[np.flatnonzero(labels[:, 5])]
     top = tree.rank(Batch(sparse=with_both), 24)
     for ids, scores in zip(top.ids.tolist(), top.scores, strict=True):

@@ -1,4 +1,6 @@
-"""A step against all labels: against autograd over dense matrices, and what masking, trust and rare looks at texts do."""
+"""A step against all labels: against autograd over dense matrices, and what masking, trust and rare looks at texts
+do.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,14 @@ def sparse(rows: int, columns: int, seed: int, density: float = 0.4) -> csr_arra
     return csr_array(random_array((rows, columns), density=density, rng=np.random.default_rng(seed), dtype=np.float32))
 
 
-def objective(*, masked: csr_array | None = None, counts: np.ndarray | None = None, text_every: int = 1, trust: float = 0.5, text: bool = True) -> AllLabels:
+def objective(
+    *,
+    masked: csr_array | None = None,
+    counts: np.ndarray | None = None,
+    text_every: int = 1,
+    trust: float = 0.5,
+    text: bool = True,
+) -> AllLabels:
     encoder = BagEncoder(RowTable.random(WORDS, WIDTH, np.random.default_rng(3)), dropout=0.0)
     texts = TextRows(encoder.table, sparse(LABELS, WORDS, 1), sparse(LABELS, LABELS, 2)) if text else None
     targets = sparse(DOCUMENTS, LABELS, 4)
@@ -34,7 +43,15 @@ def objective(*, masked: csr_array | None = None, counts: np.ndarray | None = No
     start = torch.randn(LABELS, WIDTH, generator=torch.Generator().manual_seed(5))
     documents = Documents(Batch(sparse=sparse(DOCUMENTS, WORDS, 6, 0.6)))
     return AllLabels(
-        encoder, texts, torch.full((LABELS, 1), trust), torch.tensor(-1.0), documents, truth, start=start, text_every=text_every, compute=torch.float32
+        encoder,
+        texts,
+        torch.full((LABELS, 1), trust),
+        torch.tensor(-1.0),
+        documents,
+        truth,
+        start=start,
+        text_every=text_every,
+        compute=torch.float32,
     )
 
 
@@ -44,7 +61,12 @@ def token_vectors(model: AllLabels) -> torch.Tensor:
 
 
 def dense_loss(
-    model: AllLabels, rows: np.ndarray, free: torch.Tensor, table: torch.Tensor, masked: csr_array | None = None, counts: np.ndarray | None = None
+    model: AllLabels,
+    rows: np.ndarray,
+    free: torch.Tensor,
+    table: torch.Tensor,
+    masked: csr_array | None = None,
+    counts: np.ndarray | None = None,
 ) -> torch.Tensor:
     """The same loss from dense matrices: mean over documents of the sum over labels."""
     documents = torch.from_numpy(sparse(DOCUMENTS, WORDS, 6, 0.6).toarray())[rows]
@@ -127,12 +149,16 @@ def test_state_holds_all_that_steps_change() -> None:
     for name, value in first.state().items():
         second.state()[name].copy_(value)
     for _ in range(4):
-        assert torch.equal(first.step(rows, np.random.default_rng(0), 0.01), second.step(rows, np.random.default_rng(0), 0.01))
+        assert torch.equal(
+            first.step(rows, np.random.default_rng(0), 0.01), second.step(rows, np.random.default_rng(0), 0.01)
+        )
     assert torch.equal(first.final_rows(), second.final_rows())
 
 
 def test_averaged_weights_make_the_final_rows() -> None:
-    """Rows are composed of the averages of token vectors, gains and free vectors, whatever the last look at texts gave."""
+    """Rows are composed of the averages of token vectors, gains and free vectors, whatever the last look at texts
+    gave.
+    """
     model, rows, snapshots = objective(text_every=3), np.arange(DOCUMENTS), []
     averaged = Averaged(model, model.weights(), steps=10, share=0.4)
     for _ in range(10):

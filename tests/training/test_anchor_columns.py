@@ -20,7 +20,10 @@ def fruit() -> TrainingSet:
     labels = csr_array(np.array([[1, 0, 1, 0], [0, 0, 0, 1]], np.float32))
     graph = Graph("kinds", anchors, documents, labels)
     data = Dataset.from_texts(
-        TEXTS, [["green pear"], ["sweet"], ["sweet"], ["green pear"]], {"green pear": "green pear", "sweet": "sweet red"}, {"kinds": graph}
+        TEXTS,
+        [["green pear"], ["sweet"], ["sweet"], ["green pear"]],
+        {"green pear": "green pear", "sweet": "sweet red"},
+        {"kinds": graph},
     )
     return prepare(data, FeaturesConfig(subwords="none", pairs=False, min_count=1))
 

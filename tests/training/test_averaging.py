@@ -74,7 +74,15 @@ def train(objective: Averaged, checkpoint: InMemory | None = None, stop: int | N
             raise Interrupted
 
     try:
-        fit(objective, epochs=EPOCHS, batch_size=BATCH, schedule=OneCycle(0.1, 0.5), rng_for=np.random.default_rng, checkpoint=checkpoint, on_batch=on_batch)
+        fit(
+            objective,
+            epochs=EPOCHS,
+            batch_size=BATCH,
+            schedule=OneCycle(0.1, 0.5),
+            rng_for=np.random.default_rng,
+            checkpoint=checkpoint,
+            on_batch=on_batch,
+        )
     except Interrupted:
         return
     objective.finish()

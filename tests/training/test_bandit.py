@@ -30,7 +30,10 @@ def test_two_estimators_are_unbiased_and_the_printed_ratio_has_no_variance() -> 
 @pytest.mark.claim("R11")
 def test_the_ratios_spread_grows_without_end_and_the_others_does_not() -> None:
     """The sample's standard deviation of 1 / z grows like the root of the sample."""
-    halves = {name: [estimates(name)[:size].std() for size in (1_000, DRAWS)] for name in ("sign", "gauss_score", "paper_ratio")}
+    halves = {
+        name: [estimates(name)[:size].std() for size in (1_000, DRAWS)]
+        for name in ("sign", "gauss_score", "paper_ratio")
+    }
     assert halves["paper_ratio"][1] > 5 * halves["paper_ratio"][0]
     for name in ("sign", "gauss_score"):
         assert halves[name][1] == pytest.approx(halves[name][0], rel=0.2)

@@ -1,4 +1,6 @@
-"""Training of the two-branch matcher: the reversed sampler, the balance, gradients of the mixed loss, stopping and resuming."""
+"""Training of the two-branch matcher: the reversed sampler, the balance, gradients of the mixed loss, stopping and
+resuming.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,10 @@ def test_a_drawn_document_carries_the_drawn_label(seed: int) -> None:
     targets.data[:] = 1
     if targets.nnz:
         sampler, y = ReversedSampler(targets), targets.toarray()
-        labels, documents = sampler.draw_labels(200, np.random.default_rng(seed)), sampler.draw(200, np.random.default_rng(seed))
+        labels, documents = (
+            sampler.draw_labels(200, np.random.default_rng(seed)),
+            sampler.draw(200, np.random.default_rng(seed)),
+        )
         assert (y[documents, labels] == 1).all()
 
 
@@ -89,7 +94,9 @@ def test_documents_of_a_label_are_drawn_alike_and_nobody_of_nothing() -> None:
 # ---- the objective ----
 
 
-def objective(make_graphs: Callable[..., KeyGraphs], *, validation: int = 8, documents: int = 40, **how: Any) -> Bilateral:
+def objective(
+    make_graphs: Callable[..., KeyGraphs], *, validation: int = 8, documents: int = 40, **how: Any
+) -> Bilateral:
     rng = np.random.default_rng(0)
     sizes = rng.integers(1, 5, documents)
     graphs = make_graphs(sizes, width=6)
@@ -103,17 +110,35 @@ def objective(make_graphs: Callable[..., KeyGraphs], *, validation: int = 8, doc
     model = BilateralGin(6, CLUSTERS, np.random.default_rng(1), width=7, **network)
     train = np.arange(documents - validation)
     matrix = csr_array(targets)
-    return Bilateral(model, DeviceGraphs(graphs), matrix, train, np.arange(documents - validation, documents), ReversedSampler(matrix[train]), **how)
+    return Bilateral(
+        model,
+        DeviceGraphs(graphs),
+        matrix,
+        train,
+        np.arange(documents - validation, documents),
+        ReversedSampler(matrix[train]),
+        **how,
+    )
 
 
 def trained(made: Bilateral, epochs: int = 12, **more: Any) -> list[float]:
-    return fit(made, epochs=epochs, batch_size=8, schedule=WarmUp(0.01), rng_for=lambda e: np.random.default_rng([9, e]), watch=made, **more)
+    return fit(
+        made,
+        epochs=epochs,
+        batch_size=8,
+        schedule=WarmUp(0.01),
+        rng_for=lambda e: np.random.default_rng([9, e]),
+        watch=made,
+        **more,
+    )
 
 
 @pytest.mark.claim("N13")
 @pytest.mark.parametrize(("alpha", "silent", "other"), [(1.0, REBALANCE, CONVENTIONAL), (0.0, CONVENTIONAL, REBALANCE)])
 @pytest.mark.parametrize("share", ["none", "all_but_last"])
-def test_at_either_end_the_other_branch_learns_nothing(make_graphs: Callable[..., KeyGraphs], alpha: float, silent: str, other: str, share: str) -> None:
+def test_at_either_end_the_other_branch_learns_nothing(
+    make_graphs: Callable[..., KeyGraphs], alpha: float, silent: str, other: str, share: str
+) -> None:
     made = objective(make_graphs, share=share)
     made.model.train()
     torch.autograd.backward(made.loss(np.arange(8), np.arange(8, 16), alpha))
@@ -131,7 +156,9 @@ def test_the_mixed_loss_is_the_formula(make_graphs: Callable[..., KeyGraphs]) ->
     with torch.no_grad():
         h_c = made.model.represent(made.graphs.rows(first), [CONVENTIONAL])[CONVENTIONAL]
         h_r = made.model.represent(made.graphs.rows(second), [REBALANCE])[REBALANCE]
-        mixed = torch.sigmoid(alpha * made.model.branches[CONVENTIONAL](h_c) + (1 - alpha) * made.model.branches[REBALANCE](h_r)).double()
+        mixed = torch.sigmoid(
+            alpha * made.model.branches[CONVENTIONAL](h_c) + (1 - alpha) * made.model.branches[REBALANCE](h_r)
+        ).double()
 
         def entropy(documents: Any) -> Any:
             g = torch.zeros(3, CLUSTERS, dtype=torch.float64)
@@ -179,7 +206,9 @@ def test_the_balance_moves_from_epoch_to_epoch(make_graphs: Callable[..., KeyGra
     assert sorted(set(seen), reverse=True) == [balance_at("parabolic", epoch, 3) for epoch in range(3)]
 
 
-def test_the_best_epoch_is_taken_but_none_of_the_first(make_graphs: Callable[..., KeyGraphs], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_epoch_is_taken_but_none_of_the_first(
+    make_graphs: Callable[..., KeyGraphs], monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = objective(make_graphs, fewest_epochs=3)
     losses = iter([0.5, 0.2, 0.4, 0.3, 0.6])
     weights = []
@@ -197,7 +226,9 @@ def test_the_best_epoch_is_taken_but_none_of_the_first(make_graphs: Callable[...
     assert torch.equal(next(made.model.parameters()), weights[3]), "epochs 3 to 7 have losses 0.5, 0.2, 0.4, 0.3, 0.6"
 
 
-def test_training_stops_when_it_no_longer_helps(make_graphs: Callable[..., KeyGraphs], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_stops_when_it_no_longer_helps(
+    make_graphs: Callable[..., KeyGraphs], monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = objective(make_graphs, patience=2, fewest_epochs=2)
     monkeypatch.setattr(made, "validation_loss", lambda: 1.0)
     assert len(trained(made, 20)) == 4, "the second epoch is the best, two more bring nothing"
@@ -239,7 +270,9 @@ def test_a_resumed_training_gives_the_same_bits(make_graphs: Callable[..., KeyGr
         assert torch.equal(value, resumed.state()[name]), name
 
 
-def test_a_training_that_had_stopped_stays_stopped(make_graphs: Callable[..., KeyGraphs], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_that_had_stopped_stays_stopped(
+    make_graphs: Callable[..., KeyGraphs], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Bilateral, "validation_loss", lambda self: 1.0)
     memory = Memory()
     assert len(trained(objective(make_graphs, patience=1), 9, checkpoint=memory)) == 2
@@ -264,7 +297,9 @@ def test_radam_is_that_of_torch_and_its_state_can_be_put_back() -> None:
         other.step()
         other.zero_grad()
     torch.testing.assert_close(ours.weight, theirs.weight)
-    assert set(mine.state()) == {f"{name}.{moment}" for name in ("weight", "bias") for moment in ("step", "exp_avg", "exp_avg_sq")}
+    assert set(mine.state()) == {
+        f"{name}.{moment}" for name in ("weight", "bias") for moment in ("step", "exp_avg", "exp_avg_sq")
+    }
     assert float(mine.state()["weight.step"]) == 8
 
 

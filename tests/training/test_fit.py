@@ -63,7 +63,12 @@ def encoder(*, frozen: bool = False) -> Encoder:
 
 def all_targets() -> AllTargets:
     features, targets = planted()
-    return AllTargets(encoder(), OneVsAll(LABELS, WIDTH, np.random.default_rng(2), bias=True), Documents(Batch(features)), DeviceCsr(targets))
+    return AllTargets(
+        encoder(),
+        OneVsAll(LABELS, WIDTH, np.random.default_rng(2), bias=True),
+        Documents(Batch(features)),
+        DeviceCsr(targets),
+    )
 
 
 def positives_and_random(rows: I64, rng: np.random.Generator) -> Candidates:
@@ -80,7 +85,9 @@ def own_candidates() -> OwnCandidates:
 
 
 def composed(kind: type[AllTargets] | type[ComposedCandidates]) -> AllTargets | ComposedCandidates:
-    """Label texts are the labels' words, and every label's neighbour is the next one. All targets train token vectors, candidates do not."""
+    """Label texts are the labels' words, and every label's neighbour is the next one. All targets train token
+    vectors, candidates do not.
+    """
     rng = np.random.default_rng(1)
     features, targets = planted()
     texts = csr_array(np.hstack([np.eye(LABELS, dtype=np.float32)] * 2))
@@ -88,7 +95,9 @@ def composed(kind: type[AllTargets] | type[ComposedCandidates]) -> AllTargets | 
     table = RowTable.random(FEATURES, WIDTH, rng)
     network, documents = Refined(BagSum(table), DocumentBlock(WIDTH, rng, dropout=0.1)), Documents(Batch(features))
     if kind is AllTargets:
-        return AllTargets(network, LabelTextGraph(TrainedTexts(table, texts, graph, 2), None, rng), documents, DeviceCsr(targets))
+        return AllTargets(
+            network, LabelTextGraph(TrainedTexts(table, texts, graph, 2), None, rng), documents, DeviceCsr(targets)
+        )
     table.weight.requires_grad_(False)
     frozen = FrozenTexts.of(table.weight, texts, graph, 2)
     classifier = LabelTextGraph(frozen, frozen.convolved(None)[1].clone(), rng)
@@ -129,8 +138,17 @@ class Memory:
             raise KeyboardInterrupt
 
 
-def trained(objective: Objective, *, epochs: int = 6, checkpoint: Memory | None = None, schedule: Schedule | None = None) -> list[float]:
-    return fit(objective, epochs=epochs, batch_size=16, schedule=schedule or StepDecay(0.02, at=(4,)), rng_for=rng_for, checkpoint=checkpoint)
+def trained(
+    objective: Objective, *, epochs: int = 6, checkpoint: Memory | None = None, schedule: Schedule | None = None
+) -> list[float]:
+    return fit(
+        objective,
+        epochs=epochs,
+        batch_size=16,
+        schedule=schedule or StepDecay(0.02, at=(4,)),
+        rng_for=rng_for,
+        checkpoint=checkpoint,
+    )
 
 
 def assert_same_bits(a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
@@ -147,7 +165,9 @@ def test_learns_what_was_planted(make: Callable[[], AllTargets | OwnCandidates |
     assert history[-1] < 0.3 * history[0]
     classifier = objective.trainer.classifier if isinstance(objective, OwnCandidates) else objective.classifier
     vectors = objective.encoder.eval()(objective.documents.rows(np.arange(DOCUMENTS))).score
-    right = (classifier.eval().inputs(vectors) @ classifier.all_rows().T).argmax(1).numpy() == np.arange(DOCUMENTS) % LABELS
+    right = (classifier.eval().inputs(vectors) @ classifier.all_rows().T).argmax(1).numpy() == np.arange(
+        DOCUMENTS
+    ) % LABELS
     assert right.mean() > 0.9
 
 
@@ -164,7 +184,13 @@ def test_same_seed_and_threads_same_bits(make: Callable[[], Objective]) -> None:
 def test_another_seed_other_bits(make: Callable[[], Objective]) -> None:
     first, second = make(), make()
     trained(first)
-    fit(second, epochs=6, batch_size=16, schedule=StepDecay(0.02, at=(4,)), rng_for=lambda epoch: np.random.default_rng([8, epoch]))
+    fit(
+        second,
+        epochs=6,
+        batch_size=16,
+        schedule=StepDecay(0.02, at=(4,)),
+        rng_for=lambda epoch: np.random.default_rng([8, epoch]),
+    )
     assert any(not torch.equal(first.state()[name], second.state()[name]) for name in first.state())
 
 
@@ -190,7 +216,9 @@ def test_a_finished_training_is_only_loaded() -> None:
         calls += 1
 
     again = all_targets()
-    history = fit(again, epochs=6, batch_size=16, schedule=StepDecay(0.02), rng_for=rng_for, checkpoint=checkpoint, on_batch=count)
+    history = fit(
+        again, epochs=6, batch_size=16, schedule=StepDecay(0.02), rng_for=rng_for, checkpoint=checkpoint, on_batch=count
+    )
     assert len(history) == 6
     assert calls == 0
 
@@ -254,7 +282,14 @@ def test_an_objective_may_say_in_which_order_documents_come() -> None:
 def test_history_is_the_mean_over_documents_and_progress_is_told() -> None:
     told: list[tuple[int, int, float]] = []
     objective = Planned([1.0, 2.0, 6.0])
-    history = fit(objective, epochs=1, batch_size=4, schedule=StepDecay(1.0), rng_for=rng_for, on_batch=lambda *seen: told.append(seen))
+    history = fit(
+        objective,
+        epochs=1,
+        batch_size=4,
+        schedule=StepDecay(1.0),
+        rng_for=rng_for,
+        on_batch=lambda *seen: told.append(seen),
+    )
     assert history == [pytest.approx((4 * 1 + 4 * 2 + 2 * 6) / 10)]
     assert told == [(1, 3, 1.0), (2, 3, 2.0), (3, 3, 6.0)]
 
@@ -282,7 +317,10 @@ def test_step_decay_halves_at_the_start_of_an_epoch() -> None:
     assert [schedule.rate(e, 6) for e in (0, 1.99, 2, 3.5, 4, 5.9)] == [0.8, 0.8, 0.4, 0.4, 0.2, 0.2]
 
 
-@pytest.mark.parametrize(("share", "epochs", "at"), [(0.5, 10, (5,)), (0.5, 1, ()), (0.5, 3, (2,)), (0.25, 8, (2, 4, 6)), (1.0, 9, ()), (0.4, 10, (4, 8))])
+@pytest.mark.parametrize(
+    ("share", "epochs", "at"),
+    [(0.5, 10, (5,)), (0.5, 1, ()), (0.5, 3, (2,)), (0.25, 8, (2, 4, 6)), (1.0, 9, ()), (0.4, 10, (4, 8))],
+)
 def test_decay_after_every_share_of_the_epochs(share: float, epochs: int, at: tuple[int, ...]) -> None:
     assert StepDecay.every(0.8, share, epochs) == StepDecay(0.8, at)
 
@@ -325,14 +363,22 @@ def test_arrays_keep_the_bits(dtype: torch.dtype) -> None:
 
 
 def test_masked_pairs_are_neither_right_nor_wrong() -> None:
-    """Label 3 is masked in every document: its row stays as it was, unless pairs without a target count as negatives."""
+    """Label 3 is masked in every document: its row stays as it was, unless pairs without a target count as
+    negatives.
+    """
     features, targets = planted()
     targets = targets.tolil()
     targets[:, 3] = 0
     masked = np.zeros(targets.shape, dtype=np.float32)
     masked[:, 3] = 1
     for hidden, stays in ((DeviceCsr(csr_array(masked)), True), (None, False)):
-        objective = AllTargets(encoder(), OneVsAll(LABELS, WIDTH, np.random.default_rng(2)), Documents(Batch(features)), DeviceCsr(csr_array(targets)), hidden)
+        objective = AllTargets(
+            encoder(),
+            OneVsAll(LABELS, WIDTH, np.random.default_rng(2)),
+            Documents(Batch(features)),
+            DeviceCsr(csr_array(targets)),
+            hidden,
+        )
         before = objective.classifier.all_rows().detach().clone()
         trained(objective)
         changed = (objective.classifier.all_rows().detach() != before).any(dim=1)
@@ -343,11 +389,18 @@ def test_masked_pairs_are_neither_right_nor_wrong() -> None:
 def test_shapes_that_do_not_fit_are_refused() -> None:
     features, targets = planted()
     with pytest.raises(ValueError, match="12"):
-        AllTargets(encoder(), OneVsAll(LABELS + 1, WIDTH, np.random.default_rng(2)), Documents(Batch(features)), DeviceCsr(targets))
+        AllTargets(
+            encoder(),
+            OneVsAll(LABELS + 1, WIDTH, np.random.default_rng(2)),
+            Documents(Batch(features)),
+            DeviceCsr(targets),
+        )
 
 
 @pytest.mark.parametrize("make", [all_targets, composed_targets])
-def test_products_with_all_targets_are_of_the_type_that_is_fastest_here(make: Callable[[], AllTargets], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_products_with_all_targets_are_of_the_type_that_is_fastest_here(
+    make: Callable[[], AllTargets], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def losses(kind: torch.dtype) -> list[float]:
         monkeypatch.setattr("longtail.training.objectives.fastest_products", lambda _: kind)
         monkeypatch.setattr("longtail.nn.label_text_graph.fastest_products", lambda _: torch.float32)

@@ -33,7 +33,10 @@ KINDS = ("bag", "sum", "mlp", "dense", "projected", "cnn", "narrow cnn")
 def shaken(module: torch.nn.Module, rng: np.random.Generator) -> Any:
     """Every parameter random, biases too (they start as zero, which would hide their absence); dropout off."""
     for parameter in module.parameters():
-        parameter.copy_(torch.from_numpy(rng.standard_normal(tuple(parameter.shape)).astype(np.float32)) / parameter.shape[-1] ** 0.5)
+        parameter.copy_(
+            torch.from_numpy(rng.standard_normal(tuple(parameter.shape)).astype(np.float32))
+            / parameter.shape[-1] ** 0.5
+        )
     return module.eval()
 
 
@@ -61,7 +64,11 @@ def random_documents(count: int, words: int, rng: np.random.Generator) -> Batch:
     tokens = rng.integers(0, words, (count, 14))
     tokens[np.arange(14) >= rng.integers(0, 15, (count, 1))] = -1
     sparse[0], tokens[0] = 0, -1
-    return Batch(csr_array(sparse.astype(np.float32)), rng.standard_normal((count, 7)).astype(np.float32), tokens.astype(np.int32))
+    return Batch(
+        csr_array(sparse.astype(np.float32)),
+        rng.standard_normal((count, 7)).astype(np.float32),
+        tokens.astype(np.int32),
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -17,7 +17,10 @@ def test_same_answers_as_the_exact_index(kind: Similarity, k: int, monkeypatch: 
     rng = np.random.default_rng(0)
     # Small whole numbers: products are exact, and ties are many.
     items, queries = rng.integers(0, 3, (90, 4)).astype(np.float32), rng.integers(0, 3, (33, 4)).astype(np.float32)
-    exact, ours = ExactIndex.build(items, kind).query(queries, k), GpuExactIndex.build(items, kind, "cpu").query(queries, k)
+    exact, ours = (
+        ExactIndex.build(items, kind).query(queries, k),
+        GpuExactIndex.build(items, kind, "cpu").query(queries, k),
+    )
     np.testing.assert_allclose(ours.scores, exact.scores, atol=1e-6)
     if kind == "dot" and k == 500:
         np.testing.assert_array_equal(ours.ids, exact.ids)

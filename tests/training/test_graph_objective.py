@@ -50,14 +50,20 @@ def tables(made: SharedCandidates) -> list[Tensor]:
     return [made.head.weights.weight, logits, made.encoder.epsilon]
 
 
-def objective(seed: int = 0, *, random: int = L, links: Any = None, hide: float = 0.0, factor: float = 1.0, dropout: float = 0.0) -> SharedCandidates:
+def objective(
+    seed: int = 0, *, random: int = L, links: Any = None, hide: float = 0.0, factor: float = 1.0, dropout: float = 0.0
+) -> SharedCandidates:
     graph, vectors, targets = world()
     rng = np.random.default_rng(seed)
     around = Neighbourhoods(graph, vectors, Fanout((3, 2)))
     documents = GraphDocuments(around, graph.nodes, links, hide=hide)
     head = LabelAttention(L, 2, D, rng)
     return SharedCandidates(
-        HopEncoder(2, D, rng, dropout=dropout), head, documents, BatchLabels(targets, NOBODY, random_labels(L, random)), attention_factor=factor
+        HopEncoder(2, D, rng, dropout=dropout),
+        head,
+        documents,
+        BatchLabels(targets, NOBODY, random_labels(L, random)),
+        attention_factor=factor,
     )
 
 
@@ -67,20 +73,29 @@ def objective(seed: int = 0, *, random: int = L, links: Any = None, hide: float 
 def test_the_loss_is_a_mean_over_all_pairs_that_count() -> None:
     torch.manual_seed(0)
     z, rows = torch.randn(3, 5, requires_grad=True), torch.randn(4, 5, requires_grad=True)
-    shared = SharedLabels(np.arange(4, dtype=np.int32), np.array([0, 2, 2, 3]), np.array([0, 3, 1], np.int32), np.array([[0, 1], [1, 1], [2, 3]]))
+    shared = SharedLabels(
+        np.arange(4, dtype=np.int32),
+        np.array([0, 2, 2, 3]),
+        np.array([0, 3, 1], np.int32),
+        np.array([[0, 1], [1, 1], [2, 3]]),
+    )
     targets, counts = torch.zeros(3, 4), torch.ones(3, 4, dtype=torch.bool)
     targets[0, 0] = targets[0, 3] = targets[2, 1] = 1
     counts[0, 1] = counts[1, 1] = counts[2, 3] = False
     loss = shared_bce(z, rows, shared)
     expected = torch.nn.functional.binary_cross_entropy_with_logits((z @ rows.T)[counts], targets[counts])
     torch.testing.assert_close(loss, expected)
-    for found, wanted in zip(torch.autograd.grad(loss, (z, rows)), torch.autograd.grad(expected, (z, rows)), strict=True):
+    for found, wanted in zip(
+        torch.autograd.grad(loss, (z, rows)), torch.autograd.grad(expected, (z, rows)), strict=True
+    ):
         torch.testing.assert_close(found, wanted)
 
 
 def test_training_lowers_the_loss_and_finds_the_labels() -> None:
     made = objective()
-    losses = fit(made, epochs=60, batch_size=8, schedule=StepDecay(0.02), rng_for=lambda epoch: np.random.default_rng(epoch))
+    losses = fit(
+        made, epochs=60, batch_size=8, schedule=StepDecay(0.02), rng_for=lambda epoch: np.random.default_rng(epoch)
+    )
     assert losses[-1] < 0.3 * losses[0]
     made.model.eval()
     with torch.no_grad():
@@ -131,7 +146,10 @@ def test_hidden_documents_cannot_copy_their_labels() -> None:
     graph, vectors, _ = world()
     around = Neighbourhoods(graph, vectors, Fanout((3, 2)))
     open_, hidden = (
-        GraphDocuments(around, graph.nodes, np.full((N, 1), -1, np.int32), hide=share).roots(np.arange(N), np.random.default_rng(0)) for share in (0.0, 1.0)
+        GraphDocuments(around, graph.nodes, np.full((N, 1), -1, np.int32), hide=share).roots(
+            np.arange(N), np.random.default_rng(0)
+        )
+        for share in (0.0, 1.0)
     )
     assert around.sums(open_)[:, 1:].abs().sum() > 0
     assert around.sums(hidden)[:, 1:].abs().sum() == 0
@@ -176,8 +194,12 @@ def test_links_are_predicted_by_the_cosine_of_embeddings() -> None:
     around, rng = Neighbourhoods(graph, vectors, Fanout((3, 2))), np.random.default_rng(0)
     encoder = sage_encoder(2, D, rng, dropout=0.0, signed=True)
     head: SharedHead = LinkHead(encoder, around, L)
-    made = SharedCandidates(encoder, head, GraphDocuments(around, graph.nodes), BatchLabels(targets, NOBODY, random_labels(L, L)))
-    losses = fit(made, epochs=40, batch_size=10, schedule=StepDecay(0.01), rng_for=lambda epoch: np.random.default_rng(epoch))
+    made = SharedCandidates(
+        encoder, head, GraphDocuments(around, graph.nodes), BatchLabels(targets, NOBODY, random_labels(L, L))
+    )
+    losses = fit(
+        made, epochs=40, batch_size=10, schedule=StepDecay(0.01), rng_for=lambda epoch: np.random.default_rng(epoch)
+    )
     assert losses[-1] < 0.7 * losses[0]
     made.model.eval()
     with torch.no_grad():

@@ -1,4 +1,6 @@
-"""Graph terms beside a loss over targets: the gradient is that of the sum, streams stay apart, and a resumed training goes on alike."""
+"""Graph terms beside a loss over targets: the gradient is that of the sum, streams stay apart, and a resumed training
+goes on alike.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,23 @@ def objective(weight: float, *, both: bool = True, enabled: bool = False) -> tup
     rng = np.random.default_rng(5)
     targets = csr_array((rng.random((N, L)) < 0.3).astype(np.float32))
     sides: dict[Any, int] = {"documents": N, "labels": L} if both else {"documents": N}
-    regularisers, _ = made([random_graph(rng, sides, M)], [unit(rng, M)], fixed=weight, initial=weight, enabled=enabled, block=2)
+    regularisers, _ = made(
+        [random_graph(rng, sides, M)], [unit(rng, M)], fixed=weight, initial=weight, enabled=enabled, block=2
+    )
     documents, labels = Documents(Batch(dense=unit(rng, N))), Documents(Batch(dense=unit(rng, L)))
     encoder = DenseEncoder(WIDTH, np.random.default_rng(1), project_to=WIDTH, dropout=0.3)
-    terms = GraphTerms(regularisers, encoder, documents, labels, targets, lambda name, number: np.random.default_rng([len(name), number]))
+    terms = GraphTerms(
+        regularisers,
+        encoder,
+        documents,
+        labels,
+        targets,
+        lambda name, number: np.random.default_rng([len(name), number]),
+    )
     terms.begins(0, 1)
-    return AllTargets(encoder, OneVsAll(L, WIDTH, np.random.default_rng(2)), documents, DeviceCsr(targets), beside=terms), terms
+    return AllTargets(
+        encoder, OneVsAll(L, WIDTH, np.random.default_rng(2)), documents, DeviceCsr(targets), beside=terms
+    ), terms
 
 
 def weights(made: AllTargets) -> Any:
@@ -89,7 +102,15 @@ def test_a_resumed_training_goes_on_alike() -> None:
     def trained(checkpoint: Memory, epochs: int) -> AllTargets:
         made, terms = objective(0.5, enabled=True)
         rates = StepDecay(0.01)
-        fit(made, epochs=epochs, batch_size=5, schedule=rates, rng_for=lambda epoch: np.random.default_rng(epoch), checkpoint=checkpoint, watch=terms)
+        fit(
+            made,
+            epochs=epochs,
+            batch_size=5,
+            schedule=rates,
+            rng_for=lambda epoch: np.random.default_rng(epoch),
+            checkpoint=checkpoint,
+            watch=terms,
+        )
         return made
 
     whole = trained(Memory(), 4)

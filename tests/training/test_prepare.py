@@ -1,4 +1,6 @@
-"""From a data set to what training sees: what is dropped is counted, everything stays in step, and test documents stay out."""
+"""From a data set to what training sees: what is dropped is counted, everything stays in step, and test documents
+stay out.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +32,19 @@ def ones(rows: int, columns: int, *pairs: tuple[int, int]) -> Csr:
 def dataset() -> Dataset:
     """Of six documents three can be trained on.
 
-    1 has no words; 2 has no label; 4 has one label, and that pair is masked. 3 keeps one of its two labels; (5, 0) is masked
-    though it is no target.
+    1 has no words; 2 has no label; 4 has one label, and that pair is masked. 3 keeps one of its two labels; (5, 0) is
+    masked though it is no target.
     """
-    documents = Items([f"d{n}" for n in range(6)], {"title": ["cat dog", "", "cat fish", "dog fish", "fish", "bird cat"]})
+    documents = Items(
+        [f"d{n}" for n in range(6)], {"title": ["cat dog", "", "cat fish", "dog fish", "fish", "bird cat"]}
+    )
     targets = ones(6, 3, (0, 0), (1, 1), (3, 0), (3, 2), (4, 1), (5, 1), (5, 2))
     labels = Items(["one", "two", "three"], {"title": ["the first", "the second", ""], "note": ["a", "", "c"]})
     anchors = Items(["p", "q", "r", "s"], {"title": ["cat", "", "q & a", "été"]})
     graphs = {
-        "links": Graph("links", anchors, ones(6, 4, (0, 1), (1, 0), (2, 2), (3, 3), (5, 0), (5, 2)), ones(3, 4, (0, 3), (2, 1))),
+        "links": Graph(
+            "links", anchors, ones(6, 4, (0, 1), (1, 0), (2, 2), (3, 3), (5, 0), (5, 2)), ones(3, 4, (0, 3), (2, 1))
+        ),
         "related": Graph("related", label_label=ones(3, 3, (0, 1), (2, 0))),
     }
     masked = np.array([[1, 0], [3, 2], [4, 1], [5, 0]])
@@ -123,7 +129,9 @@ def same_items(a: Items | None, b: Items | None) -> None:
     assert (a is None) == (b is None)
     if a is not None and b is not None:
         assert list(a.uids) == list(b.uids)
-        assert {name: list(texts) for name, texts in a.fields.items()} == {name: list(texts) for name, texts in b.fields.items()}
+        assert {name: list(texts) for name, texts in a.fields.items()} == {
+            name: list(texts) for name, texts in b.fields.items()
+        }
 
 
 def same(a: TrainingSet, b: TrainingSet) -> None:
@@ -139,7 +147,9 @@ def same(a: TrainingSet, b: TrainingSet) -> None:
         other = b.graphs[name]
         assert graph.name == other.name
         same_items(graph.anchors, other.anchors)
-        assert all(same_csr(getattr(graph, side), getattr(other, side)) for side in ("documents", "labels", "label_label"))
+        assert all(
+            same_csr(getattr(graph, side), getattr(other, side)) for side in ("documents", "labels", "label_label")
+        )
 
 
 VECTORS = np.arange(12, dtype=np.float32).reshape(6, 2)
@@ -204,6 +214,8 @@ def test_a_training_set_has_no_place_for_test_documents() -> None:
 def test_nothing_left_to_train_on_is_said_with_numbers() -> None:
     data = dataset()
     everything = np.argwhere(data.train.targets.toarray())
-    with pytest.raises(DataError, match=r"no training document with both .* \(6 documents, 0 with a label, 5 with a feature\)") as caught:
+    with pytest.raises(
+        DataError, match=r"no training document with both .* \(6 documents, 0 with a label, 5 with a feature\)"
+    ) as caught:
         prepare(replace(data, train=replace(data.train, masked=everything)), FeaturesConfig())
     assert "data check" in caught.value.hint

@@ -1,4 +1,6 @@
-"""Regularisers on random and planted graphs: which triplets there are, what pruning keeps, and that streams stay apart."""
+"""Regularisers on random and planted graphs: which triplets there are, what pruning keeps, and that streams stay
+apart.
+"""
 
 from __future__ import annotations
 
@@ -24,21 +26,32 @@ from longtail.types import Batch
 WIDTH = 6
 
 
-def made(graphs: list[AnchorGraph], vectors: list[Any], config: RegulariserConfig | None = None, **bandit: Any) -> tuple[Regularisers, list[Any]]:
+def made(
+    graphs: list[AnchorGraph], vectors: list[Any], config: RegulariserConfig | None = None, **bandit: Any
+) -> tuple[Regularisers, list[Any]]:
     """Regularisers whose anchors are given vectors, with bandit off unless asked for; and what they log."""
     logged: list[Any] = []
     sets = [AnchorSet(graph, Documents(Batch(dense=v))) for graph, v in zip(graphs, vectors, strict=True)]
-    weights = WeightBandit(term_names(graphs), BanditConfig(**{"enabled": False, **bandit}), lambda block: np.random.default_rng([1, block]))
+    weights = WeightBandit(
+        term_names(graphs),
+        BanditConfig(**{"enabled": False, **bandit}),
+        lambda block: np.random.default_rng([1, block]),
+    )
     found = Regularisers(
-        sets, config or RegulariserConfig(), weights,
+        sets,
+        config or RegulariserConfig(),
+        weights,
         rng_for=lambda name, number: np.random.default_rng([len(name), number]),
-        log=lambda event, **values: logged.append((event, values)), say=logged.append,
-    )  # fmt: skip
+        log=lambda event, **values: logged.append((event, values)),
+        say=logged.append,
+    )
     return found, logged
 
 
 def random_graph(rng: np.random.Generator, items: dict[Any, int], anchors: int, share: float = 0.2) -> AnchorGraph:
-    return AnchorGraph("g", {side: csr_array((rng.random((n, anchors)) < share).astype(np.float32)) for side, n in items.items()})
+    return AnchorGraph(
+        "g", {side: csr_array((rng.random((n, anchors)) < share).astype(np.float32)) for side, n in items.items()}
+    )
 
 
 def unit(rng: np.random.Generator, n: int) -> Any:
@@ -68,7 +81,9 @@ def test_negatives_are_never_edges_and_items_without_anchors_take_no_part(seed: 
         assert side in graph.sides
     found.sets[0].begin_epoch(rng)
     rows, labels = rng.permutation(12)[:8], np.sort(rng.permutation(7)[:4])
-    vectors = BatchVectors({"documents": (rows, torch.from_numpy(unit(rng, 8))), "labels": (labels, torch.from_numpy(unit(rng, 4)))})
+    vectors = BatchVectors(
+        {"documents": (rows, torch.from_numpy(unit(rng, 8))), "labels": (labels, torch.from_numpy(unit(rng, 4)))}
+    )
     seen: list[Any] = []
     pools: list[Any] = []
     texts = found.texts
@@ -100,15 +115,20 @@ def test_negatives_are_never_edges_and_items_without_anchors_take_no_part(seed: 
 
 @pytest.mark.claim("R5")
 def test_the_negatives_of_a_known_batch() -> None:
-    """Items 0 and 1 have anchors 0 and 1; item 0 is linked to anchor 1 too, by an edge that was pruned; item 2 has none."""
+    """Items 0 and 1 have anchors 0 and 1; item 0 is linked to anchor 1 too, by an edge that was pruned; item 2 has
+    none.
+    """
     edges = csr_array(np.array([[1, 1, 0], [0, 1, 0], [0, 0, 0]], np.float32))
     anchors = np.eye(3, WIDTH, dtype=np.float32)
     found, _ = made([AnchorGraph("g", {"documents": edges})], [anchors], RegulariserConfig(margin=0.5))
     found.sets[0].kept["documents"].copy_(torch.tensor([1, 0, 1], dtype=torch.uint8))
     found.sets[0].begin_epoch(np.random.default_rng(0))
-    x = torch.nn.functional.normalize(torch.tensor([[0.0, 1, 0, 0, 0, 0], [1.0, 1, 0, 0, 0, 0], [1.0, 0, 0, 0, 0, 0]]), dim=1)
+    x = torch.nn.functional.normalize(
+        torch.tensor([[0.0, 1, 0, 0, 0, 0], [1.0, 1, 0, 0, 0, 0], [1.0, 0, 0, 0, 0, 0]]), dim=1
+    )
     (loss,) = losses_of(found, ENCODER, BatchVectors({"documents": (np.arange(3), x)}), np.ones(1, bool))
-    # Item 0 has no negative in the pool {0, 1}; item 1 has anchor 0, as near as its own: a violation of 0.5; item 2 is not counted.
+    # Item 0 has no negative in the pool {0, 1}; item 1 has anchor 0, as near as its own: a violation of 0.5; item 2
+    # is not counted.
     assert loss is not None
     assert float(loss) == pytest.approx(0.5 / 2)
 
@@ -116,7 +136,9 @@ def test_the_negatives_of_a_known_batch() -> None:
 def test_pruning_keeps_like_ends_always_from_all_edges_and_says_so() -> None:
     edges = csr_array(np.array([[1, 1, 0, 0], [1, 1, 0, 0]], np.float32))
     graph = AnchorGraph("g", {"documents": edges})
-    found, logged = made([graph], [np.array([[1, 0], [0, 1], [0, 0], [0, 0]], np.float32)], RegulariserConfig(warm_up=1, every=2))
+    found, logged = made(
+        [graph], [np.array([[1, 0], [0, 1], [0, 0], [0, 0]], np.float32)], RegulariserConfig(warm_up=1, every=2)
+    )
     encoder = UnitEncoder(GivenVectors(2))
     labels = Documents(Batch(dense=np.zeros((0, 2), np.float32)))
 
@@ -138,7 +160,11 @@ def test_pruning_keeps_like_ends_always_from_all_edges_and_says_so() -> None:
 
 def test_pruning_in_the_batch_masks_positives_that_are_unlike() -> None:
     edges = csr_array(np.eye(2, dtype=np.float32))
-    found, _ = made([AnchorGraph("g", {"documents": edges})], [np.eye(2, dtype=np.float32)], RegulariserConfig(prune="inbatch", warm_up=1, margin=1.0))
+    found, _ = made(
+        [AnchorGraph("g", {"documents": edges})],
+        [np.eye(2, dtype=np.float32)],
+        RegulariserConfig(prune="inbatch", warm_up=1, margin=1.0),
+    )
     encoder, nothing = UnitEncoder(GivenVectors(2)), Documents(Batch(dense=np.zeros((0, 2), np.float32)))
     x = torch.tensor([[1.0, 0.0], [0.0, -1.0]])
 
@@ -156,7 +182,12 @@ def test_a_term_of_weight_zero_is_not_computed_and_changes_no_other_stream() -> 
     rng = np.random.default_rng(0)
     graphs = [random_graph(rng, {"documents": 10, "labels": 5}, 6, 0.5) for _ in range(2)]
     texts = [unit(rng, 6) for _ in graphs]
-    vectors = BatchVectors({"documents": (np.arange(10), torch.from_numpy(unit(rng, 10))), "labels": (np.arange(5), torch.from_numpy(unit(rng, 5)))})
+    vectors = BatchVectors(
+        {
+            "documents": (np.arange(10), torch.from_numpy(unit(rng, 10))),
+            "labels": (np.arange(5), torch.from_numpy(unit(rng, 5))),
+        }
+    )
     found, _ = made(graphs, texts)
     before = torch.get_rng_state()
     whole = losses_of(found, ENCODER, vectors, np.array([True, True, True, True]))
@@ -217,7 +248,9 @@ def test_only_the_hardest_negatives_count() -> None:
     vectors = BatchVectors({"documents": (np.arange(10), torch.from_numpy(unit(rng, 10)))})
     values = []
     for hardest in (0, 1):
-        (loss,) = losses_of(made([graph], [texts], RegulariserConfig(hardest=hardest))[0], ENCODER, vectors, np.ones(1, bool))
+        (loss,) = losses_of(
+            made([graph], [texts], RegulariserConfig(hardest=hardest))[0], ENCODER, vectors, np.ones(1, bool)
+        )
         assert loss is not None
         values.append(float(loss))
     assert values[1] > values[0], "the mean over the hardest violation is larger than over all"

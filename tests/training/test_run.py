@@ -90,7 +90,10 @@ def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
 
 def test_two_processes_cannot_share_a_run(tmp_path: Path) -> None:
     with Run.open(tmp_path / "r", IDENTITY):
-        code = f"from pathlib import Path; from longtail.training.run import Run; Run.open(Path({str(tmp_path / 'r')!r}), {IDENTITY!r})"
+        code = (
+            "from pathlib import Path; from longtail.training.run import Run; "
+            f"Run.open(Path({str(tmp_path / 'r')!r}), {IDENTITY!r})"
+        )
         other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "another process is training here" in other.stderr
     Run.open(tmp_path / "r", IDENTITY).close()
@@ -170,7 +173,9 @@ def test_generators_are_named_and_reproducible(tmp_path: Path) -> None:
         assert not np.array_equal(run.rng("shuffle", 1).random(3), first)
         assert not np.array_equal(run.rng("dropout", 0).random(3), first)
         # Pinned: another machine or version must shuffle alike, or resumed runs differ.
-        assert run.seed_for("shuffle", 0) == Run(Path(), seed=5, device="cpu", display=PlainDisplay()).seed_for("shuffle", 0)
+        assert run.seed_for("shuffle", 0) == Run(Path(), seed=5, device="cpu", display=PlainDisplay()).seed_for(
+            "shuffle", 0
+        )
     with Run.open(tmp_path / "s", IDENTITY, seed=6) as run:
         assert not np.array_equal(run.rng("shuffle", 0).random(3), first)
 
@@ -196,14 +201,23 @@ def test_device_cuda_without_a_gpu_is_refused(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
-    with Run.open(tmp_path / "r", IDENTITY, device="cuda") as run, pytest.raises(Exception, match="sees no CUDA device"):
+    with (
+        Run.open(tmp_path / "r", IDENTITY, device="cuda") as run,
+        pytest.raises(Exception, match="sees no CUDA device"),
+    ):
         _ = run.device
     with Run.open(tmp_path / "s", IDENTITY, device="auto") as run:
         assert run.device == "cpu"
 
 
 def test_bytes_are_readable() -> None:
-    assert [readable_bytes(n) for n in (12, 34_000, 5_600_000, 7.8e9, 9.1e12)] == ["12 B", "34 kB", "5.6 MB", "7.8 GB", "9.1 TB"]
+    assert [readable_bytes(n) for n in (12, 34_000, 5_600_000, 7.8e9, 9.1e12)] == [
+        "12 B",
+        "34 kB",
+        "5.6 MB",
+        "7.8 GB",
+        "9.1 TB",
+    ]
 
 
 def test_a_run_where_no_folder_can_be(tmp_path: Path) -> None:

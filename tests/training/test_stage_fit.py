@@ -57,7 +57,9 @@ class Counting(SilentDisplay):
         self.notes.append(note)
 
 
-def fitted(folder: Path, objective: Watched, *, epochs: int = 2, batch: int = 255, name: str = "part", seed: int = 0) -> Counting:
+def fitted(
+    folder: Path, objective: Watched, *, epochs: int = 2, batch: int = 255, name: str = "part", seed: int = 0
+) -> Counting:
     display = Counting()
 
     def work() -> StringTable:
@@ -72,10 +74,21 @@ def fitted(folder: Path, objective: Watched, *, epochs: int = 2, batch: int = 25
 @pytest.mark.parametrize(
     ("documents", "asked", "used"),
     [
-        (1, 255, 8), (100, 255, 8), (511, 255, 8), (640, 255, 10), (6400, 255, 100), (6400, 32, 32), (100, 5, 5),
-        (16_320, 255, 255), (130_000, 255, 255), (130_560, 255, 255), (200_000, 255, 390), (1_000_000, 255, 1020), (1_000_000, 8, 32),
+        (1, 255, 8),
+        (100, 255, 8),
+        (511, 255, 8),
+        (640, 255, 10),
+        (6400, 255, 100),
+        (6400, 32, 32),
+        (100, 5, 5),
+        (16_320, 255, 255),
+        (130_000, 255, 255),
+        (130_560, 255, 255),
+        (200_000, 255, 390),
+        (1_000_000, 255, 1020),
+        (1_000_000, 8, 32),
     ],
-)  # fmt: skip
+)
 def test_small_data_takes_smaller_steps_and_large_data_larger_ones(documents: int, asked: int, used: int) -> None:
     assert adapted_batch(documents, asked) == used
 

@@ -37,7 +37,9 @@ def calls_of(encoder: Any) -> list[Any]:
 
 def test_a_transformer_gets_all_texts_in_one_call(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    encoder = UnitEncoder(Transformer(read_checkpoint(write_checkpoint(tmp_path / "c", [f"w{n}" for n in range(20)])))).eval()
+    encoder = UnitEncoder(
+        Transformer(read_checkpoint(write_checkpoint(tmp_path / "c", [f"w{n}" for n in range(20)])))
+    ).eval()
     wanted = [
         Wanted(sequences(30, 12, rng), rng.permutation(30)[:9]),
         Wanted(sequences(40, 7, rng), np.arange(5, 25)),
@@ -51,7 +53,10 @@ def test_a_transformer_gets_all_texts_in_one_call(tmp_path: Path) -> None:
         torch.testing.assert_close(vectors, alone, atol=1e-5, rtol=0)
     # The gradient of the weights, too: nothing is lost between the sets.
     names = dict(encoder.named_parameters())
-    together, apart = (torch.autograd.grad([(n + 1) * v[:, 0].sum() for n, v in enumerate(sets)], list(names.values())) for sets in (found, expected))
+    together, apart = (
+        torch.autograd.grad([(n + 1) * v[:, 0].sum() for n, v in enumerate(sets)], list(names.values()))
+        for sets in (found, expected)
+    )
     for name, one, other in zip(names, together, apart, strict=True):
         torch.testing.assert_close(one, other, atol=1e-3, rtol=1e-3, msg=name)
 

@@ -1,7 +1,8 @@
 """What a data set is once it is in memory, whatever file format it came from.
 
 A `Dataset` is raw: texts, targets and given graphs. Training never sees one: `longtail.prepare` turns its training side
-into a `TrainingSet`, a type that has no place for test documents, so they cannot enter graphs, statistics or vocabulary.
+into a `TrainingSet`, a type that has no place for test documents, so they cannot enter graphs, statistics or
+vocabulary.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class Split:
     targets: (N, L) CSR float32 of ones, sorted, no duplicates.
     masked: (P, 2) int64 (document, label) pairs that count neither as right nor as wrong (the document *is* the label,
         or a reciprocal pair): dropped from training, and from predictions and truth in evaluation.
-    known: (P, 2) int64 pairs of test documents that are told before anything is predicted (warm start), masked as well. Models
+    known: (P, 2) int64 pairs of test documents that are told before anything is predicted (warm start), masked as
+        well. Models
         that can use labels already known are given them.
     """
 
@@ -158,10 +160,11 @@ class Dataset:
     def hold_out(self, share: float, seed: int) -> Dataset:
         """Training documents split by seed: `share` of them become the test side. The real test side is not touched.
 
-        This is how everything is chosen: on a slice of the training data, never on the test split. It is like a test split: pairs
-        whose reverse is left in training are masked (a choice would be made by who copies best), labels that no training document is
-        left of are not asked for (a choice would be made by who guesses them from their text), nor are documents of such labels alone.
-        Anchors that are held-out documents leave the graphs, as test documents do when data is read.
+        This is how everything is chosen: on a slice of the training data, never on the test split. It is like a test
+        split: pairs whose reverse is left in training are masked (a choice would be made by who copies best), labels
+        that no training document is left of are not asked for (a choice would be made by who guesses them from their
+        text), nor are documents of such labels alone. Anchors that are held-out documents leave the graphs, as test
+        documents do when data is read.
         """
         from longtail.data.graph_files import drop_test_anchors
         from longtail.data.identity import check_reciprocal
@@ -183,7 +186,10 @@ class Dataset:
             name=f"{self.name}[held out {share:g}, seed {seed}]",
             train=kept,
             test=replace(out, targets=asked).rows(np.flatnonzero(np.diff(asked.indptr) > 0)),
-            graphs={name: drop_test_anchors(graph.document_rows(np.sort(order[held:])), out.documents)[0] for name, graph in self.graphs.items()},
+            graphs={
+                name: drop_test_anchors(graph.document_rows(np.sort(order[held:])), out.documents)[0]
+                for name, graph in self.graphs.items()
+            },
         )
         test = slice_of.need_test()
         masked = np.unique(np.concatenate([test.masked, check_reciprocal(slice_of).test]), axis=0)
@@ -191,5 +197,8 @@ class Dataset:
 
     def need_test(self) -> Split:
         if self.test is None:
-            raise DataError(f"the data set '{self.name}' has no test documents", "add tst.json.gz to a folder, or give --test FILE for a table")
+            raise DataError(
+                f"the data set '{self.name}' has no test documents",
+                "add tst.json.gz to a folder, or give --test FILE for a table",
+            )
         return self.test

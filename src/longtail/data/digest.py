@@ -1,7 +1,8 @@
 """The name of a data set's content: SHA-256 of what is in memory after reading.
 
-It does not depend on the file format, on compression or on how rows were stored, so a converted data set keeps its digest
-as long as the format holds everything. The training side comes first and alone: test documents do not change it.
+It does not depend on the file format, on compression or on how rows were stored, so a converted data set keeps its
+digest as long as the format holds everything. The training side comes first and alone: test documents do not change
+it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ _PIECE = 1 << 20  # numbers that are converted at once
 
 
 def digest(dataset: Dataset) -> str:
-    """64 hex digits of labels, training documents and graphs; then, with test documents, ``+`` and 64 digits of those."""
+    """64 hex digits of labels, training documents and graphs; then, with test documents, ``+`` and 64 digits of
+    those.
+    """
     training = _Hash()
     training.items(dataset.labels)
     training.split(dataset.train)

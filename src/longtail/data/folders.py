@@ -1,4 +1,6 @@
-"""What all data sets that are folders share, whatever holds their documents: pairs to mask, graphs, raw texts and repairs."""
+"""What all data sets that are folders share, whatever holds their documents: pairs to mask, graphs, raw texts and
+repairs.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ _FILTER_FILES = {
 _KNOWN_FILE = "known_labels_tst.txt"
 
 
-def assemble(folder: Path, labels: Items, train: Split, test: Split | None, unseen: Items | None, repairs: Counter[str]) -> Dataset:
+def assemble(
+    folder: Path, labels: Items, train: Split, test: Split | None, unseen: Items | None, repairs: Counter[str]
+) -> Dataset:
     """Adds masked pairs and graphs to what a format holds, and mends: see `Dataset.repairs`.
 
     test: the test side, if it was asked for. unseen: the test documents where anchors must be checked against them.
@@ -43,14 +47,18 @@ def assemble(folder: Path, labels: Items, train: Split, test: Split | None, unse
     return finished(folder.resolve().name, labels, train, test, graphs, repairs)
 
 
-def finished(name: str, labels: Items, train: Split, test: Split | None, graphs: dict[str, Graph], repairs: Counter[str]) -> Dataset:
+def finished(
+    name: str, labels: Items, train: Split, test: Split | None, graphs: dict[str, Graph], repairs: Counter[str]
+) -> Dataset:
     """The last repair, and the digest."""
     train, graphs = _without_empty_documents(name, train, graphs, repairs)
     dataset = Dataset(name, labels, train, test, graphs, dict(+repairs))
     return replace(dataset, digest=digest(dataset))
 
 
-def _without_empty_documents(name: str, train: Split, graphs: dict[str, Graph], repairs: Counter[str]) -> tuple[Split, dict[str, Graph]]:
+def _without_empty_documents(
+    name: str, train: Split, graphs: dict[str, Graph], repairs: Counter[str]
+) -> tuple[Split, dict[str, Graph]]:
     fields, vectors = train.documents.fields, train.documents.vectors
     if isinstance(vectors, np.ndarray) or any(all(map(str.strip, texts)) for texts in fields.values()):
         return train, graphs
@@ -58,7 +66,10 @@ def _without_empty_documents(name: str, train: Split, graphs: dict[str, Graph], 
     for texts in fields.values():
         filled |= np.fromiter(map(bool, map(str.strip, texts)), dtype=bool, count=len(texts))
     if not filled.any():
-        raise DataError(f"'{name}': none of the {len(train)} training documents has a text or a vector", "training needs one or the other")
+        raise DataError(
+            f"'{name}': none of the {len(train)} training documents has a text or a vector",
+            "training needs one or the other",
+        )
     kept = np.flatnonzero(filled)
     repairs["training documents without text or vector, dropped"] += len(train) - len(kept)
     if len(kept) == len(train):
@@ -72,8 +83,9 @@ def _without_empty_documents(name: str, train: Split, graphs: dict[str, Graph], 
 def _masked(folder: Path, side: str, split: Split, labels: Items, repairs: Counter[str]) -> I64:
     """The pairs of the filter file; where there is none, documents and labels of the same title that are not targets.
 
-    A document that is itself a label finds that label first, and that says nothing. But where the truth names the pair (a
-    book on bees titled "Bees"), it is a right answer like any other. Differs: spec 06 section 4 masks those too.
+    A document that is itself a label finds that label first, and that says nothing. But where the truth names the
+    pair (a book on bees titled "Bees"), it is a right answer like any other. Differs: spec 06 section 4 masks those
+    too.
     """
     path = find_one(folder, *_FILTER_FILES[side])
     if path is not None:
@@ -81,7 +93,9 @@ def _masked(folder: Path, side: str, split: Split, labels: Items, repairs: Count
     pairs = self_pairs(split.documents, labels)
     if len(pairs):
         pairs = pairs[np.asarray(split.targets[pairs[:, 0], pairs[:, 1]]).ravel() == 0]
-    repairs[f"pairs masked because document and label have the same title (there is no {_FILTER_FILES[side][0]})"] += len(pairs)
+    repairs[f"pairs masked because document and label have the same title (there is no {_FILTER_FILES[side][0]})"] += (
+        len(pairs)
+    )
     return pairs
 
 
@@ -103,13 +117,23 @@ def read_pairs(path: Path, documents: int, labels: int) -> I64:
         pairs = np.fromiter(map(int, chain.from_iterable(lines)), dtype=np.int64).reshape(-1, 2)
     except (ValueError, OverflowError):
         line = next(line for line, words in enumerate(lines, 1) if words and not _is_pair(words))
-        raise DataError(f"{' '.join(lines[line - 1])!r} is not a pair", "write 'document label', two numbers, on each line", file=path, line=line) from None
+        raise DataError(
+            f"{' '.join(lines[line - 1])!r} is not a pair",
+            "write 'document label', two numbers, on each line",
+            file=path,
+            line=line,
+        ) from None
     outside = (pairs < 0) | (pairs >= np.array([documents, labels]))
     if outside.any():
         row, column = np.argwhere(outside)[0]
         line = [line for line, words in enumerate(lines, 1) if words][row]
         what, count = (("document", documents), ("label", labels))[column]
-        raise DataError(f"{what} {pairs[row, column]} is outside 0..{count - 1}", "the file belongs to other data, or counts from 1", file=path, line=line)
+        raise DataError(
+            f"{what} {pairs[row, column]} is outside 0..{count - 1}",
+            "the file belongs to other data, or counts from 1",
+            file=path,
+            line=line,
+        )
     return np.unique(pairs, axis=0)
 
 
@@ -125,13 +149,22 @@ def _is_pair(words: Sequence[str]) -> bool:
 
 @dataclass(frozen=True)
 class Side:
-    """Training or test documents as a folder of matrices holds them. vectors: (N, D), or None where there are raw texts."""
+    """Training or test documents as a folder of matrices holds them. vectors: (N, D), or None where there are raw
+    texts.
+    """
 
     targets: Csr
     vectors: Csr | F32 | None
 
 
-def assemble_matrices(folder: Path, side: Callable[[str], Side | None], label_vectors: Csr | F32 | None, repairs: Counter[str], *, test: bool) -> Dataset:
+def assemble_matrices(
+    folder: Path,
+    side: Callable[[str], Side | None],
+    label_vectors: Csr | F32 | None,
+    repairs: Counter[str],
+    *,
+    test: bool,
+) -> Dataset:
     """A data set from matrices and raw texts. side: reads "trn" or "tst"; None where there is no test side."""
     train = side(TRAIN)
     assert train is not None, "a folder was recognised by its training side"
@@ -145,25 +178,45 @@ def assemble_matrices(folder: Path, side: Callable[[str], Side | None], label_ve
 
 def _split(folder: Path, side: str, matrices: Side, repairs: Counter[str]) -> Split:
     if matrices.vectors is not None and matrices.vectors.shape[0] != matrices.targets.shape[0]:
-        counts = f"{matrices.vectors.shape[0]} documents of '{side}' have features, {matrices.targets.shape[0]} have labels"
+        counts = (
+            f"{matrices.vectors.shape[0]} documents of '{side}' have features, {matrices.targets.shape[0]} have labels"
+        )
         raise DataError(counts, "both files must list the same documents in the same order", file=folder)
     documents = raw_items(folder, side, matrices.targets.shape[0], matrices.vectors, repairs)
     if documents.vectors is None and not documents.fields:
-        raise DataError(f"documents of '{side}' have neither vectors nor texts", f"add features, or {_text_files(side)[0]} with a text per line", file=folder)
+        raise DataError(
+            f"documents of '{side}' have neither vectors nor texts",
+            f"add features, or {_text_files(side)[0]} with a text per line",
+            file=folder,
+        )
     return Split(documents, matrices.targets)
 
 
 def _check_alike(folder: Path, train: Side, test: Side | None, label_vectors: Csr | F32 | None) -> None:
     other = "both sides must use the same numbering; the files belong to different data sets"
     if test is not None and test.targets.shape[1] != train.targets.shape[1]:
-        raise DataError(f"training counts {train.targets.shape[1]} labels, test {test.targets.shape[1]}", other, file=folder)
+        raise DataError(
+            f"training counts {train.targets.shape[1]} labels, test {test.targets.shape[1]}", other, file=folder
+        )
     if label_vectors is not None and label_vectors.shape[0] != train.targets.shape[1]:
-        raise DataError(f"training counts {train.targets.shape[1]} labels, and {label_vectors.shape[0]} have features", other, file=folder)
+        raise DataError(
+            f"training counts {train.targets.shape[1]} labels, and {label_vectors.shape[0]} have features",
+            other,
+            file=folder,
+        )
     for name, vectors in (("test documents", None if test is None else test.vectors), ("labels", label_vectors)):
         if vectors is not None and train.vectors is not None and vectors.shape[1] != train.vectors.shape[1]:
-            raise DataError(f"training documents have {train.vectors.shape[1]} features, {name} {vectors.shape[1]}", other, file=folder)
+            raise DataError(
+                f"training documents have {train.vectors.shape[1]} features, {name} {vectors.shape[1]}",
+                other,
+                file=folder,
+            )
     if test is not None and type(test.vectors) is not type(train.vectors):
-        raise DataError("training and test documents have features of different kinds", "give both as sparse, both as dense, or both as text", file=folder)
+        raise DataError(
+            "training and test documents have features of different kinds",
+            "give both as sparse, both as dense, or both as text",
+            file=folder,
+        )
 
 
 # ---- items whose texts and ids are plain lines ----
@@ -174,7 +227,9 @@ def raw_items(folder: Path, side: str, count: int, vectors: Csr | F32 | None, re
     texts = find_one(folder, *_text_files(side))
     fields = {} if texts is None else {"title": _exactly(texts, count, _mended(texts, repairs))}
     ids = folder / _uid_file(side)
-    uids = _unique(ids, _exactly(ids, count, list(open_text_lines(ids)))) if ids.is_file() else default_uids(side, count)
+    uids = (
+        _unique(ids, _exactly(ids, count, list(open_text_lines(ids)))) if ids.is_file() else default_uids(side, count)
+    )
     return Items(uids, fields, vectors)
 
 
@@ -182,7 +237,10 @@ def write_raw_items(folder: Path, side: str, items: Items) -> None:
     """Texts and ids of items as plain lines; ids only if they are not the numbers that `raw_items` would give."""
     filled = [name for name, texts in items.fields.items() if any(texts)]
     if len(filled) > 1:
-        raise ConfigError(f"this format holds one text per item, and {', '.join(filled)} are given", "write lf, jsonl or parquet instead")
+        raise ConfigError(
+            f"this format holds one text per item, and {', '.join(filled)} are given",
+            "write lf, jsonl or parquet instead",
+        )
     for name in filled:
         _write_plain(folder / _text_files(side)[0], items.fields[name], name)
     if list(items.uids) != default_uids(side, len(items)):
@@ -190,7 +248,9 @@ def write_raw_items(folder: Path, side: str, items: Items) -> None:
 
 
 def write_shared(folder: Path, dataset: Dataset) -> None:
-    """Masked and known pairs, and graphs. Filter files are written even if empty: without one a reader would make pairs."""
+    """Masked and known pairs, and graphs. Filter files are written even if empty: without one a reader would make
+    pairs.
+    """
     for side, split in ((TRAIN, dataset.train), (TEST, dataset.test)):
         if split is not None:
             _write_pairs(folder / _FILTER_FILES[side][0], split.masked)
@@ -223,7 +283,11 @@ def _mended(path: Path, repairs: Counter[str]) -> list[str]:
 
 def _exactly(path: Path, count: int, lines: list[str]) -> list[str]:
     if len(lines) < count or any(lines[count:]):
-        raise DataError(f"has {len(lines)} lines, expected {count}", "write one line per item, in the order of the other files", file=path)
+        raise DataError(
+            f"has {len(lines)} lines, expected {count}",
+            "write one line per item, in the order of the other files",
+            file=path,
+        )
     return lines[:count]
 
 
@@ -239,5 +303,8 @@ def _unique(path: Path, uids: list[str]) -> list[str]:
 def _write_plain(path: Path, texts: Sequence[str], name: str) -> None:
     for number, text in enumerate(texts):
         if "\n" in text or text.endswith("\r"):
-            raise ConfigError(f"the {name} of item {number} has a line break, which {path.name} cannot hold", "write lf, jsonl or parquet instead")
+            raise ConfigError(
+                f"the {name} of item {number} has a line break, which {path.name} cannot hold",
+                "write lf, jsonl or parquet instead",
+            )
     write_lines(path, texts)

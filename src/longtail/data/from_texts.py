@@ -1,7 +1,8 @@
 """A `Dataset` from Python lists, and the step that every format with string labels shares: giving labels their numbers.
 
 Label order, so that numbers are stable: labels that come with a text (or a labels file) first, in the order given; then
-the other labels of the training documents, sorted by id. Without any label text it is simply the sorted ids of training.
+the other labels of the training documents, sorted by id. Without any label text it is simply the sorted ids of
+training.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ def numbered(train: Labelled, test: Labelled | None = None, known: Items | None 
     """Give labels their numbers.
 
     known: labels with their text, which come first and in this order; they need not occur in any document.
-    Repairs, counted: a label twice in one document is merged; labels of test documents that are neither in `known` nor in
-    training are dropped from the truth; labels of training that `known` lacks are added without text.
+    Repairs, counted: a label twice in one document is merged; labels of test documents that are neither in `known`
+    nor in training are dropped from the truth; labels of training that `known` lacks are added without text.
     """
     labels, added = _label_space(train.labels, known)
     number = {uid: position for position, uid in enumerate(labels.uids)}
@@ -60,7 +61,9 @@ def numbered(train: Labelled, test: Labelled | None = None, known: Items | None 
 
 
 def assembled(name: str, parts: Numbered, graphs: Mapping[str, Graph] | None = None) -> Dataset:
-    """A data set with the repairs that all formats share: anchors that are test documents and training documents without text go."""
+    """A data set with the repairs that all formats share: anchors that are test documents and training documents
+    without text go.
+    """
     from longtail.data.folders import finished
     from longtail.data.graph_files import drop_test_anchors
 
@@ -85,13 +88,19 @@ def _label_space(labels: Sequence[Sequence[str]], known: Items | None) -> tuple[
     added = sorted(used.difference(known.uids))
     if not added:
         return known, 0
-    return Items([*known.uids, *added], {name: [*texts, *[""] * len(added)] for name, texts in known.fields.items()}), len(added)
+    return Items(
+        [*known.uids, *added], {name: [*texts, *[""] * len(added)] for name, texts in known.fields.items()}
+    ), len(added)
 
 
 def targets_of(labels: Sequence[Sequence[str]], number: Mapping[str, int]) -> tuple[Csr, int, int]:
-    """(N, L) CSR float32 of ones from label ids; how many (document, label) pairs are unknown to `number`; how many are repeated."""
+    """(N, L) CSR float32 of ones from label ids; how many (document, label) pairs are unknown to `number`; how many
+    are repeated.
+    """
     lengths = np.fromiter((len(uids) for uids in labels), dtype=np.int64, count=len(labels))
-    columns = np.fromiter((number.get(uid, -1) for uids in labels for uid in uids), dtype=np.int64, count=int(lengths.sum()))
+    columns = np.fromiter(
+        (number.get(uid, -1) for uids in labels for uid in uids), dtype=np.int64, count=int(lengths.sum())
+    )
     rows = np.repeat(np.arange(len(labels), dtype=np.int64), lengths)
     known = columns >= 0
     targets = binary_csr(rows[known], columns[known], (len(labels), len(number)))
@@ -103,12 +112,16 @@ def binary_csr(rows: I64, columns: I64, shape: tuple[int, int]) -> Csr:
     from scipy.sparse import csr_array
 
     width = max(shape[1], 1)
-    places = np.sort(rows * width + columns, kind="stable")  # mostly sorted already, which this kind is fast on; np.unique hashes
+    places = np.sort(
+        rows * width + columns, kind="stable"
+    )  # mostly sorted already, which this kind is fast on; np.unique hashes
     if len(places):
         places = places[np.concatenate([[True], places[1:] != places[:-1]])]
     indptr = np.zeros(shape[0] + 1, dtype=np.int32 if len(places) < 2**31 else np.int64)
     np.cumsum(np.bincount(places // width, minlength=shape[0]), out=indptr[1:])
-    return csr_array((np.ones(len(places), dtype=np.float32), (places % width).astype(indptr.dtype), indptr), shape=shape)
+    return csr_array(
+        (np.ones(len(places), dtype=np.float32), (places % width).astype(indptr.dtype), indptr), shape=shape
+    )
 
 
 def shown(value: Any) -> str:
@@ -143,7 +156,8 @@ def from_texts(
     texts: a string per document, or a dict of text fields (``{"title": ..., "content": ...}``).
     labels: a list of label ids (strings) per document; it may be empty.
     label_texts: a text for each label id, also for labels without documents. Without it the id itself is the text.
-    graphs: by name a `Graph`, or a pair (documents x anchors, labels x anchors) of sparse arrays of which one may be None,
+    graphs: by name a `Graph`, or a pair (documents x anchors, labels x anchors) of sparse arrays of which one may be
+        None,
         or one sparse labels x labels array. Rows of labels follow `Dataset.labels.uids` (see the top of this file).
     Repairs, counted: see `numbered` and `assembled`.
     """
@@ -162,9 +176,15 @@ def from_texts(
 def _labelled(texts: Any, labels: Any, texts_name: str, labels_name: str, prefix: str) -> Labelled:
     for value, name in ((texts, texts_name), (labels, labels_name)):
         if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__len__"):
-            raise DataError(f"{name} is a {type(value).__name__}, expected a list", f"give {name} as a list with one entry per document")
+            raise DataError(
+                f"{name} is a {type(value).__name__}, expected a list",
+                f"give {name} as a list with one entry per document",
+            )
     if len(texts) != len(labels):
-        raise DataError(f"{len(texts)} {texts_name} and {len(labels)} {labels_name}", "give one list of labels per text; an empty list where there is none")
+        raise DataError(
+            f"{len(texts)} {texts_name} and {len(labels)} {labels_name}",
+            "give one list of labels per text; an empty list where there is none",
+        )
     if not len(texts):
         raise DataError(f"{texts_name} is empty", "give at least one document")
     for index, uids in enumerate(labels):
@@ -174,10 +194,16 @@ def _labelled(texts: Any, labels: Any, texts_name: str, labels_name: str, prefix
 
 def _check_label_list(uids: Any, place: str) -> None:
     if isinstance(uids, str | bytes | Mapping) or not hasattr(uids, "__len__"):
-        raise DataError(f"{place} is {shown(uids)}, expected a list of label ids", "write a list per document, also for a single label: ['physics']")
+        raise DataError(
+            f"{place} is {shown(uids)}, expected a list of label ids",
+            "write a list per document, also for a single label: ['physics']",
+        )
     for uid in uids:
         if not isinstance(uid, str) or not uid.strip() or not is_whole(uid):
-            raise DataError(f"{place} holds {shown(uid)}, expected a label id (a string that is not blank)", "turn label ids into strings: str(id)")
+            raise DataError(
+                f"{place} holds {shown(uid)}, expected a label id (a string that is not blank)",
+                "turn label ids into strings: str(id)",
+            )
 
 
 def _fields(texts: Any, place: str) -> dict[str, list[str]]:
@@ -185,13 +211,25 @@ def _fields(texts: Any, place: str) -> dict[str, list[str]]:
     form: type = str if isinstance(texts[0], str) else Mapping
     for index, text in enumerate(texts):
         if not isinstance(text, form):
-            expected = "a string or a dict of text fields" if index == 0 else "a string, as the first" if form is str else "a dict of text fields, as the first"
-            raise DataError(f"{place}[{index}] is {shown(text)}, expected {expected}", 'give strings, or {"title": "...", "content": "..."} everywhere')
+            expected = (
+                "a string or a dict of text fields"
+                if index == 0
+                else "a string, as the first"
+                if form is str
+                else "a dict of text fields, as the first"
+            )
+            raise DataError(
+                f"{place}[{index}] is {shown(text)}, expected {expected}",
+                'give strings, or {"title": "...", "content": "..."} everywhere',
+            )
     fields = {"title": list(texts)} if form is str else _fields_of_dicts(texts, place)
     for values in fields.values():
         for index, value in enumerate(values):
             if not is_whole(value):
-                raise DataError(f"{place}[{index}] holds half a character: {shown(value)}", "the text was cut in the middle of a character")
+                raise DataError(
+                    f"{place}[{index}] holds half a character: {shown(value)}",
+                    "the text was cut in the middle of a character",
+                )
     return fields
 
 
@@ -200,17 +238,25 @@ def _fields_of_dicts(texts: Any, place: str) -> dict[str, list[str]]:
     for index, text in enumerate(texts):
         for field, value in text.items():
             if not isinstance(field, str) or not isinstance(value, str):
-                raise DataError(f"{place}[{index}] has {shown(field)}: {shown(value)}, expected strings", "leave out a field that is empty")
+                raise DataError(
+                    f"{place}[{index}] has {shown(field)}: {shown(value)}, expected strings",
+                    "leave out a field that is empty",
+                )
         names.update(dict.fromkeys(text))
     return {field: [text.get(field, "") for text in texts] for field in names}
 
 
 def _labels_with_text(label_texts: Any) -> Items:
     if not isinstance(label_texts, Mapping):
-        raise DataError(f"label_texts is a {type(label_texts).__name__}, expected a dict", 'give {"label id": "its text", ...}')
+        raise DataError(
+            f"label_texts is a {type(label_texts).__name__}, expected a dict", 'give {"label id": "its text", ...}'
+        )
     for uid, text in label_texts.items():
         if not isinstance(uid, str) or not uid.strip() or not isinstance(text, str) or not is_whole(uid + text):
-            raise DataError(f"label_texts has {shown(uid)}: {shown(text)}, expected strings", "make ids and texts strings; '' where there is no text")
+            raise DataError(
+                f"label_texts has {shown(uid)}: {shown(text)}, expected strings",
+                "make ids and texts strings; '' where there is no text",
+            )
     return Items(list(label_texts), {"title": list(label_texts.values())})
 
 
@@ -222,11 +268,22 @@ def _graph(name: str, given: Any, parts: Numbered) -> Graph:
         graph = Graph(name, label_label=given)
     elif isinstance(given, Graph):
         graph = given
-    elif isinstance(given, tuple) and len(given) == 2 and all(side is None or issparse(side) for side in given) and any(side is not None for side in given):
+    elif (
+        isinstance(given, tuple)
+        and len(given) == 2
+        and all(side is None or issparse(side) for side in given)
+        and any(side is not None for side in given)
+    ):
         graph = Graph(name, documents=given[0], labels=given[1])
     else:
-        forms = "a Graph, a pair (documents x anchors, labels x anchors) of sparse arrays, or a sparse labels x labels array"
-        raise DataError(f"graph '{name}' is {shown(given)}, expected {forms}", "scipy.sparse.csr_array turns a dense array into a sparse one")
+        forms = (
+            "a Graph, a pair (documents x anchors, labels x anchors) of sparse arrays, or a sparse labels x "
+            "labels array"
+        )
+        raise DataError(
+            f"graph '{name}' is {shown(given)}, expected {forms}",
+            "scipy.sparse.csr_array turns a dense array into a sparse one",
+        )
     n, size = len(parts.train), len(parts.labels)
     sides = {
         "documents": _side(graph.documents, name, "documents", n, "training documents"),
@@ -235,11 +292,18 @@ def _graph(name: str, given: Any, parts: Numbered) -> Graph:
     }
     columns = {side: matrix.shape[1] for side, matrix in sides.items() if matrix is not None}
     if columns.get("label_label", size) != size:
-        raise DataError(f"graph '{name}' has {columns['label_label']} columns in label_label for {size} labels", "a labels x labels array must be square")
-    anchors = {*(columns[side] for side in ("documents", "labels") if side in columns), *([] if graph.anchors is None else [len(graph.anchors)])}
+        raise DataError(
+            f"graph '{name}' has {columns['label_label']} columns in label_label for {size} labels",
+            "a labels x labels array must be square",
+        )
+    anchors = {
+        *(columns[side] for side in ("documents", "labels") if side in columns),
+        *([] if graph.anchors is None else [len(graph.anchors)]),
+    }
     if len(anchors) > 1:
         raise DataError(
-            f"graph '{name}' has sides with {sorted(anchors)} anchors", "both sides and the list of anchors need the same anchors, in the same order"
+            f"graph '{name}' has sides with {sorted(anchors)} anchors",
+            "both sides and the list of anchors need the same anchors, in the same order",
         )
     return replace(graph, name=name, **sides)
 
@@ -257,5 +321,7 @@ def _side(matrix: Any, name: str, side: str, rows: int, what: str) -> Csr | None
     canonical = csr_array(matrix, dtype=np.float32, copy=True)
     canonical.sum_duplicates()
     if not np.isfinite(canonical.data).all():
-        raise DataError(f"graph '{name}' has a weight in {side} that is not a number", "remove NaN and infinite weights")
+        raise DataError(
+            f"graph '{name}' has a weight in {side} that is not a number", "remove NaN and infinite weights"
+        )
     return canonical

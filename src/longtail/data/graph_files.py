@@ -6,7 +6,8 @@
     lbl_lbl.npz         labels x labels
     meta.json           remarks; read by nobody here, but it must be JSON
 
-``oracle_tst.npz`` holds edges of test documents. No reader of data sets opens it; `read_oracle` does, for analyses only.
+``oracle_tst.npz`` holds edges of test documents. No reader of data sets opens it; `read_oracle` does, for analyses
+only.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def find_one(folder: Path, *names: str) -> Path | None:
     """The one file of these names that exists; two of them are an error."""
     found = [folder / name for name in names if (folder / name).is_file()]
     if len(found) > 1:
-        raise DataError(f"{' and '.join(path.name for path in found)} hold the same thing", "keep one of them", file=folder)
+        raise DataError(
+            f"{' and '.join(path.name for path in found)} hold the same thing", "keep one of them", file=folder
+        )
     return found[0] if found else None
 
 
@@ -51,7 +54,11 @@ def find_json(folder: Path, stem: str) -> Path | None:
 
 def graph_folders(folder: Path) -> list[Path]:
     home = folder / "graphs"
-    return sorted(path for path in home.iterdir() if path.is_dir() and not path.name.startswith(".")) if home.is_dir() else []
+    return (
+        sorted(path for path in home.iterdir() if path.is_dir() and not path.name.startswith("."))
+        if home.is_dir()
+        else []
+    )
 
 
 def have_anchors(folder: Path) -> bool:
@@ -102,7 +109,11 @@ def read_oracle(folder: Path | str, graph: str) -> Csr:
     home = folder / "graphs" / graph
     anchors_file, test_file = find_json(home, "anchors"), find_json(folder, "tst")
     if anchors_file is None or test_file is None:
-        raise DataError("an oracle needs the graph's anchors.json.gz and the data set's tst.json.gz", "use it on a data set in the LF layout", file=home)
+        raise DataError(
+            "an oracle needs the graph's anchors.json.gz and the data set's tst.json.gz",
+            "use it on a data set in the LF layout",
+            file=home,
+        )
     anchors, test = read_items(anchors_file, repairs), read_items(test_file, repairs, ("target_ind", "target_rel"))
     oracle = _side(home / "oracle_tst.npz", (len(test), len(anchors)), "test documents x anchors")
     if oracle is None:
@@ -116,9 +127,9 @@ def read_oracle(folder: Path | str, graph: str) -> Csr:
 def drop_test_anchors(graph: Graph, test: Items) -> tuple[Graph, int]:
     """Without the anchors that are test documents, and their edges; and how many there were (spec 06 section 9).
 
-    An anchor is a test document if its uid is the uid of one, or its normalised title the title of one: both in full. So a
-    category that is named after a document (uid ``domain::04123-n``, title ``domain dressage``) stays: it stands for a
-    topic, and carries no edge of the document. An empty title equals nothing.
+    An anchor is a test document if its uid is the uid of one, or its normalised title the title of one: both in full.
+    So a category that is named after a document (uid ``domain::04123-n``, title ``domain dressage``) stays: it stands
+    for a topic, and carries no edge of the document. An empty title equals nothing.
     """
     if graph.anchors is None:
         return graph, 0
@@ -130,14 +141,20 @@ def drop_test_anchors(graph: Graph, test: Items) -> tuple[Graph, int]:
     def columns(side: Csr | None) -> Csr | None:
         return None if side is None else side[:, kept]
 
-    return replace(graph, anchors=graph.anchors.rows(kept), documents=columns(graph.documents), labels=columns(graph.labels)), dropped
+    return replace(
+        graph, anchors=graph.anchors.rows(kept), documents=columns(graph.documents), labels=columns(graph.labels)
+    ), dropped
 
 
 def _kept_anchors(anchors: Items, test: Items) -> I64:
     uids, titles = set(test.uids), set(map(normalised, test.fields.get("title", ())))
     titles.discard("")
     names = anchors.titles()
-    kept = [number for number, (uid, name) in enumerate(zip(anchors.uids, names, strict=True)) if uid not in uids and normalised(name) not in titles]
+    kept = [
+        number
+        for number, (uid, name) in enumerate(zip(anchors.uids, names, strict=True))
+        if uid not in uids and normalised(name) not in titles
+    ]
     return np.array(kept, dtype=np.int64)
 
 
@@ -154,9 +171,18 @@ def write_graphs(folder: Path, graphs: Mapping[str, Graph]) -> None:
 def _write_graph(folder: Path, graph: Graph) -> None:
     folder.mkdir(parents=True)
     sides = {"trn": graph.documents, "lbl": graph.labels, "lbl_lbl": graph.label_label}
-    meta: dict[str, Any] = {"name": graph.name, "directed": False, "completion": "none", "test_nodes_removed": True, "counts": {}}
+    meta: dict[str, Any] = {
+        "name": graph.name,
+        "directed": False,
+        "completion": "none",
+        "test_nodes_removed": True,
+        "counts": {},
+    }
     anchors = graph.anchors
-    if anchors is None and (side := next((side for side in (graph.documents, graph.labels) if side is not None), None)) is not None:
+    if (
+        anchors is None
+        and (side := next((side for side in (graph.documents, graph.labels) if side is not None), None)) is not None
+    ):
         anchors = Items([str(number) for number in range(side.shape[1])], {"title": [""] * side.shape[1]})
     if anchors is not None:
         write_lines(folder / "anchors.json.gz", item_lines(anchors))

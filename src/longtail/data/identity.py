@@ -1,6 +1,7 @@
 """Which texts are the same: duplicates, documents that are labels, and reciprocal pairs between them.
 
-Two texts are the same when they agree after lower-casing and collapsing white space. Everything is linear in the number of items.
+Two texts are the same when they agree after lower-casing and collapsing white space. Everything is linear in the
+number of items.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ def self_pairs(documents: Items, labels: Items) -> I64:
 
 
 def same_titles(documents: Items, labels: Items, pairs: I64) -> I64:
-    """Those of (P, 2) (document, label) pairs whose two sides have the same title: of masked pairs, the ones of a document that *is* the label."""
+    """Those of (P, 2) (document, label) pairs whose two sides have the same title: of masked pairs, the ones of a
+    document that *is* the label.
+    """
     ours, theirs = titles(documents.rows(pairs[:, 0])), titles(labels.rows(pairs[:, 1]))
     return pairs[np.array([bool(a) and a == b for a, b in zip(ours, theirs, strict=True)], dtype=bool)]
 
@@ -84,7 +87,9 @@ def check_reciprocal(dataset: Dataset) -> Reciprocal:
 
 
 def _label_edges(split: Split, labels: Items) -> tuple[I64, I64, I64]:
-    """Every unmasked (document, other label) pair of a document that is a label, as: the label it is, the label it has, the document."""
+    """Every unmasked (document, other label) pair of a document that is a label, as: the label it is, the label it
+    has, the document.
+    """
     truth: Csr = drop_masked_targets(split.targets, split.masked)
     pairs = self_pairs(split.documents, labels)
     starts, counts = truth.indptr[pairs[:, 0]].astype(np.int64), np.diff(truth.indptr)[pairs[:, 0]].astype(np.int64)

@@ -1,4 +1,6 @@
-"""Documents to predict for: a text file, JSON lines, a column of a table, or a data set's own test file. None is dropped."""
+"""Documents to predict for: a text file, JSON lines, a column of a table, or a data set's own test file. None is
+dropped.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def read_documents(source: str, text: str = "") -> Items:
     path = Path(source)
     if not path.is_file():
         raise DataError(
-            "no such file" if not path.exists() else "is a folder", "give a file of texts, JSON lines or a table, or - for standard input", file=path
+            "no such file" if not path.exists() else "is a folder",
+            "give a file of texts, JSON lines or a table, or - for standard input",
+            file=path,
         )
     name = path.name.removesuffix(".gz")
     if name.endswith((".json", ".jsonl", ".ndjson")):
@@ -61,12 +65,20 @@ def from_json_lines(lines: Iterable[str], path: Path) -> Items:
             value: Any = json.loads(line)
         except json.JSONDecodeError as problem:
             raise DataError(
-                f"not valid JSON ({problem.msg} at column {problem.colno})", "every line must be a JSON object or string", file=path, line=number
+                f"not valid JSON ({problem.msg} at column {problem.colno})",
+                "every line must be a JSON object or string",
+                file=path,
+                line=number,
             ) from None
         if isinstance(value, str):
             value = {"title": value}
         if not isinstance(value, dict):
-            raise DataError(f"{str(value)[:40]!r} is neither an object nor a string", 'write {"title": "..."} on every line', file=path, line=number)
+            raise DataError(
+                f"{str(value)[:40]!r} is neither an object nor a string",
+                'write {"title": "..."} on every line',
+                file=path,
+                line=number,
+            )
         uids.append(str(value.get("uid", number - 1)))
         row = {name: text for name, text in value.items() if isinstance(text, str) and name != "uid"}
         if "title" not in row and "text" in row:

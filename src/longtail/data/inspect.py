@@ -1,6 +1,7 @@
 """Looking at a data set before training on it: counts (`statistics`), and what is wrong or worth knowing (`check`).
 
-Everything is linear in documents, labels and edges, so half a million documents take seconds. Shares are between 0 and 1.
+Everything is linear in documents, labels and edges, so half a million documents take seconds. Shares are between 0
+and 1.
 """
 
 from __future__ import annotations
@@ -40,13 +41,23 @@ def statistics(dataset: Dataset) -> dict[str, Any]:
     """Counts of a data set as nested plain values (JSON). Masked pairs are counted as such and nowhere else."""
     train_texts = full_texts(dataset.train.documents)
     known = set(filter(None, train_texts))
-    sections: dict[str, Any] = {"name": dataset.name, "digest": dataset.digest, "train": _split(dataset.train, train_texts, dataset.labels)}
+    sections: dict[str, Any] = {
+        "name": dataset.name,
+        "digest": dataset.digest,
+        "train": _split(dataset.train, train_texts, dataset.labels),
+    }
     if dataset.test is not None:
         test_texts = full_texts(dataset.test.documents)
-        sections["test"] = {**_split(dataset.test, test_texts, dataset.labels), "texts_also_in_train": sum(text in known for text in test_texts)}
+        sections["test"] = {
+            **_split(dataset.test, test_texts, dataset.labels),
+            "texts_also_in_train": sum(text in known for text in test_texts),
+        }
     sections["labels"] = _labels(dataset)
     reciprocal = check_reciprocal(dataset)
-    sections["reciprocal_pairs"] = {"test_pairs_reversed_in_train": len(reciprocal.test), "train_pairs_reversed_in_train": reciprocal.within_train}
+    sections["reciprocal_pairs"] = {
+        "test_pairs_reversed_in_train": len(reciprocal.test),
+        "train_pairs_reversed_in_train": reciprocal.within_train,
+    }
     sections["graphs"] = {name: _graph(graph, dataset) for name, graph in dataset.graphs.items()}
     sections["repairs"] = dict(dataset.repairs)
     return sections
@@ -119,7 +130,9 @@ def _vectors(vectors: Any) -> dict[str, Any]:
 
 
 def _graph(graph: Graph, dataset: Dataset) -> dict[str, Any]:
-    sides: dict[str, Csr] = {side: matrix for side in ("documents", "labels", "label_label") if (matrix := getattr(graph, side)) is not None}
+    sides: dict[str, Csr] = {
+        side: matrix for side in ("documents", "labels", "label_label") if (matrix := getattr(graph, side)) is not None
+    }
     counts: dict[str, Any] = {}
     if graph.label_label is None:
         counts["anchors"] = int(next(iter(sides.values())).shape[1]) if sides else 0
@@ -143,13 +156,23 @@ def _graph(graph: Graph, dataset: Dataset) -> dict[str, Any]:
 
 def check(dataset: Dataset, counts: Mapping[str, Any] | None = None) -> list[Finding]:
     """What is wrong with a data set or worth knowing, worst first. counts: its `statistics`, if they are at hand."""
-    broken = [*_check_masked(dataset.train, "train"), *([] if dataset.test is None else _check_masked(dataset.test, "test"))]
+    broken = [
+        *_check_masked(dataset.train, "train"),
+        *([] if dataset.test is None else _check_masked(dataset.test, "test")),
+    ]
     if broken:
         return broken  # nothing can be counted before this is mended
     counts = statistics(dataset) if counts is None else counts
     findings = [*_check_labels(dataset, counts), *_check_split(dataset.train, counts["train"], "train")]
     if dataset.test is None:
-        findings.append(Finding("note", "no-test", "there are no test documents", "evaluation needs some; training can hold out a share of its own"))
+        findings.append(
+            Finding(
+                "note",
+                "no-test",
+                "there are no test documents",
+                "evaluation needs some; training can hold out a share of its own",
+            )
+        )
     else:
         findings += [*_check_split(dataset.test, counts["test"], "test"), *_check_leaks(counts)]
     for name, graph in counts["graphs"].items():
@@ -165,10 +188,24 @@ def _check_labels(dataset: Dataset, counts: Mapping[str, Any]) -> list[Finding]:
     found += _check_vectors(labels.get("vectors"), "labels")
     if labels["share_with_0_documents"] > 0:
         number = round(labels["share_with_0_documents"] * labels["labels"])
-        found.append(Finding("note", "labels-without-documents", f"{number} labels have no training document", "they can be found by their text alone"))
+        found.append(
+            Finding(
+                "note",
+                "labels-without-documents",
+                f"{number} labels have no training document",
+                "they can be found by their text alone",
+            )
+        )
     if labels["labels_without_text"]:
         message = f"{labels['labels_without_text']} of {labels['labels']} labels have no text"
-        found.append(Finding("note", "labels-without-text", message, "recipes that read label text know these labels by their documents only"))
+        found.append(
+            Finding(
+                "note",
+                "labels-without-text",
+                message,
+                "recipes that read label text know these labels by their documents only",
+            )
+        )
     if labels["repeated_texts"]:
         message = f"{labels['repeated_texts']} labels have the same text as another label"
         found.append(Finding("note", "labels-same-text", message, "if they mean the same, merge them"))
@@ -176,7 +213,11 @@ def _check_labels(dataset: Dataset, counts: Mapping[str, Any]) -> list[Finding]:
 
 
 def _check_split(split: Split, counts: Mapping[str, Any], side: str) -> list[Finding]:
-    found = [*_check_uids(split.documents, f"{side} documents"), *_check_targets(split, side), *_check_vectors(counts.get("vectors"), f"{side} documents")]
+    found = [
+        *_check_uids(split.documents, f"{side} documents"),
+        *_check_targets(split, side),
+        *_check_vectors(counts.get("vectors"), f"{side} documents"),
+    ]
     if not counts["documents"]:
         found.append(Finding("error", f"{side}-empty", f"there are no {side} documents", "check the files"))
         return found
@@ -189,20 +230,47 @@ def _check_split(split: Split, counts: Mapping[str, Any], side: str) -> list[Fin
         level = "error" if counts["documents_without_text"] == counts["documents"] else "warning"
         message = f"{counts['documents_without_text']} of {counts['documents']} {side} documents have no text"
         found.append(
-            Finding(level, f"{side}-without-text", message, "they are left out of training" if side == "train" else "nothing can be predicted for them")
+            Finding(
+                level,
+                f"{side}-without-text",
+                message,
+                "they are left out of training" if side == "train" else "nothing can be predicted for them",
+            )
         )
     if counts.get("repeated_texts"):
         message = f"{counts['repeated_texts']} {side} documents repeat the text of an earlier one"
-        found.append(Finding("note", f"{side}-repeated-texts", message, "if they are the same record, merge their labels"))
+        found.append(
+            Finding("note", f"{side}-repeated-texts", message, "if they are the same record, merge their labels")
+        )
     if counts["documents_that_are_labels"] and not counts["filter_pairs"]:
-        message = f"{counts['documents_that_are_labels']} {side} documents have the title of a label, and no pair is masked"
-        found.append(Finding("note", f"{side}-documents-are-labels", message, "if a document must not be given itself as label, add a filter file"))
+        message = (
+            f"{counts['documents_that_are_labels']} {side} documents have the title of a label, and no pair is masked"
+        )
+        found.append(
+            Finding(
+                "note",
+                f"{side}-documents-are-labels",
+                message,
+                "if a document must not be given itself as label, add a filter file",
+            )
+        )
     return found
 
 
 def _check_uids(items: Items, what: str) -> list[Finding]:
     extra = len(items) - len(set(items.uids))
-    return [Finding("error", "duplicate-ids", f"{extra} of {len(items)} {what} have an id that occurred before", "ids must be unique")] if extra else []
+    return (
+        [
+            Finding(
+                "error",
+                "duplicate-ids",
+                f"{extra} of {len(items)} {what} have an id that occurred before",
+                "ids must be unique",
+            )
+        ]
+        if extra
+        else []
+    )
 
 
 def _check_masked(split: Split, side: str) -> list[Finding]:
@@ -211,7 +279,10 @@ def _check_masked(split: Split, side: str) -> list[Finding]:
     outside = (masked < 0).any(axis=1) | (masked[:, 0] >= n) | (masked[:, 1] >= size)
     if not outside.any():
         return []
-    message = f"{int(outside.sum())} masked {side} pairs are out of range, e.g. {tuple(masked[outside][0].tolist())} of {n} documents and {size} labels"
+    message = (
+        f"{int(outside.sum())} masked {side} pairs are out of range, e.g. "
+        f"{tuple(masked[outside][0].tolist())} of {n} documents and {size} labels"
+    )
     return [Finding("error", "masked-out-of-range", message, "document and label numbers start at 0")]
 
 
@@ -220,10 +291,24 @@ def _check_targets(split: Split, side: str) -> list[Finding]:
     targets, found = split.targets, []
     n, size = targets.shape
     if targets.nnz and not (targets.data == 1).all():
-        found.append(Finding("error", "targets-not-binary", f"the {side} targets have values other than 1", "a label is there or not; drop weights"))
+        found.append(
+            Finding(
+                "error",
+                "targets-not-binary",
+                f"the {side} targets have values other than 1",
+                "a label is there or not; drop weights",
+            )
+        )
     rows = np.repeat(np.arange(n, dtype=np.int64), np.diff(targets.indptr))
     if not (np.diff(rows * max(size, 1) + targets.indices) > 0).all():
-        found.append(Finding("error", "targets-unsorted", f"the {side} targets are not sorted or have duplicates", "call sum_duplicates() on them"))
+        found.append(
+            Finding(
+                "error",
+                "targets-unsorted",
+                f"the {side} targets are not sorted or have duplicates",
+                "call sum_duplicates() on them",
+            )
+        )
     return found
 
 
@@ -236,20 +321,41 @@ def _check_vectors(vectors: Mapping[str, Any] | None, what: str) -> list[Finding
         found.append(Finding("error", "vectors-not-finite", message, "compute them again, or remove these items"))
     if vectors["negative"] and vectors["kind"] == "sparse":
         message = f"the sparse features of {what} hold {vectors['negative']} negative values"
-        found.append(Finding("warning", "vectors-negative", message, "TF-IDF is never negative; check how they were made"))
+        found.append(
+            Finding("warning", "vectors-negative", message, "TF-IDF is never negative; check how they were made")
+        )
     if vectors["empty_rows"]:
-        found.append(Finding("warning", "vectors-empty", f"{vectors['empty_rows']} {what} have vectors without any value", "nothing can be learned from them"))
+        found.append(
+            Finding(
+                "warning",
+                "vectors-empty",
+                f"{vectors['empty_rows']} {what} have vectors without any value",
+                "nothing can be learned from them",
+            )
+        )
     return found
 
 
 def _check_leaks(counts: Mapping[str, Any]) -> list[Finding]:
     found = []
     if counts["test"].get("texts_also_in_train"):
-        message = f"{counts['test']['texts_also_in_train']} of {counts['test']['documents']} test documents have the text of a training document"
-        found.append(Finding("warning", "test-texts-in-train", message, "results on them measure memory; report the number, or split again"))
+        message = (
+            f"{counts['test']['texts_also_in_train']} of {counts['test']['documents']} test documents have "
+            "the text of a training document"
+        )
+        found.append(
+            Finding(
+                "warning",
+                "test-texts-in-train",
+                message,
+                "results on them measure memory; report the number, or split again",
+            )
+        )
     if leaked := counts["reciprocal_pairs"]["test_pairs_reversed_in_train"]:
         message = f"{leaked} test pairs a -> b are in training as b -> a and not masked"
-        found.append(Finding("warning", "reciprocal-pairs", message, "a model can copy them; list them in filter_labels_tst.txt"))
+        found.append(
+            Finding("warning", "reciprocal-pairs", message, "a model can copy them; list them in filter_labels_tst.txt")
+        )
     return found
 
 
@@ -261,15 +367,26 @@ def _check_graph(dataset: Dataset, name: str, counts: Mapping[str, Any]) -> list
         if matrix is None:
             continue
         if matrix.shape[0] != rows:
-            found.append(Finding("error", "graph-shape", f"graph '{name}' has {matrix.shape[0]} rows in {side}, expected {rows}", "one row per item, in order"))
+            found.append(
+                Finding(
+                    "error",
+                    "graph-shape",
+                    f"graph '{name}' has {matrix.shape[0]} rows in {side}, expected {rows}",
+                    "one row per item, in order",
+                )
+            )
         if counts[side]["weights_not_finite"]:
-            message = f"graph '{name}' has {counts[side]['weights_not_finite']} weights in {side} that are NaN or infinite"
+            message = (
+                f"graph '{name}' has {counts[side]['weights_not_finite']} weights in {side} that are NaN or infinite"
+            )
             found.append(Finding("error", "graph-not-finite", message, "remove these edges"))
         if not counts[side]["edges"]:
             found.append(Finding("warning", "graph-empty", f"graph '{name}' has no edges in {side}", "leave it out"))
     if counts.get("test_nodes"):
         message = f"graph '{name}' has {counts['test_nodes']} anchors with the id or title of a test document"
-        found.append(Finding("error", "graph-test-nodes", message, "remove these anchors and their edges; reading a folder does"))
+        found.append(
+            Finding("error", "graph-test-nodes", message, "remove these anchors and their edges; reading a folder does")
+        )
     return found
 
 

@@ -1,6 +1,7 @@
 """JSON objects, one per line, as columns. This is the fast path of reading: per line it only parses and appends.
 
-Everything that can be checked on a whole column is checked after the loop; only when such a check fails is the line sought.
+Everything that can be checked on a whole column is checked after the loop; only when such a check fails is the line
+sought.
 """
 
 from __future__ import annotations
@@ -35,7 +36,12 @@ def records(path: Path) -> Iterator[Record]:
             if end != len(text):
                 record = _parsed_with_care(path, line, text)
             if type(record) is not dict:
-                raise DataError(f"{shown(record)} is not a JSON object", 'write one object per line: {"uid": "...", "title": "..."}', file=path, line=line)
+                raise DataError(
+                    f"{shown(record)} is not a JSON object",
+                    'write one object per line: {"uid": "...", "title": "..."}',
+                    file=path,
+                    line=line,
+                )
             yield record
 
 
@@ -54,7 +60,12 @@ def _parsed_with_care(path: Path, line: int, text: str) -> Any:
 
 def _expect_blank(path: Path, line: int, rest: list[str], blocks: Iterator[tuple[int, list[str]]]) -> None:
     if any(text.strip() for text in rest) or any(text.strip() for _, lines in blocks for text in lines):
-        raise DataError("the line is blank", "remove blank lines: the number of a line is the number of its item", file=path, line=line)
+        raise DataError(
+            "the line is blank",
+            "remove blank lines: the number of a line is the number of its item",
+            file=path,
+            line=line,
+        )
 
 
 def read_items(path: Path, repairs: Counter[str], unwanted: Sequence[str] = ()) -> Items:
@@ -67,8 +78,8 @@ def read_items(path: Path, repairs: Counter[str], unwanted: Sequence[str] = ()) 
 class ItemColumns:
     """Collects ``uid`` and text fields of records, then checks them.
 
-    A field is text if it is a string on some line; elsewhere it may be missing or null, which is "". A field that is never
-    a string is left out and counted, unless it is among `unwanted`. ``title`` is always a field.
+    A field is text if it is a string on some line; elsewhere it may be missing or null, which is "". A field that is
+    never a string is left out and counted, unless it is among `unwanted`. ``title`` is always a field.
     """
 
     def __init__(self, path: Path, unwanted: Sequence[str] = ()) -> None:
@@ -107,7 +118,12 @@ class ItemColumns:
         self._check_uids()
         for name, lines in self._other.items():
             if name in self.columns:
-                raise DataError(f"field '{name}' is not a text here, but is one on other lines", "make it a text on every line", file=self.path, line=lines[0])
+                raise DataError(
+                    f"field '{name}' is not a text here, but is one on other lines",
+                    "make it a text on every line",
+                    file=self.path,
+                    line=lines[0],
+                )
             repairs[f"values of field '{name}' in {self.path.name} that are not text, left out"] += len(lines)
         return Items(self.uids, {name: self._texts(name, column) for name, column in self.columns.items()})
 
@@ -116,20 +132,33 @@ class ItemColumns:
             line = _line_where(lambda uid: type(uid) is not str or not uid, self.uids)
             value = self.uids[line - 1]
             wrong = "there is no uid" if value is None else f"uid is {shown(value)}"
-            raise DataError(f"{wrong}, expected a string that is not empty", 'give every line a "uid" of its own', file=self.path, line=line)
+            raise DataError(
+                f"{wrong}, expected a string that is not empty",
+                'give every line a "uid" of its own',
+                file=self.path,
+                line=line,
+            )
         self._check_whole("uid", self.uids)
         if len(set(self.uids)) < len(self.uids):
             first: dict[str, int] = {}
             line = _line_where(lambda pair: first.setdefault(pair[1], pair[0]) != pair[0], enumerate(self.uids, 1))
             uid = self.uids[line - 1]
-            raise DataError(f"uid {shown(uid)} stands on line {first[uid]} already", "give every line a uid of its own", file=self.path, line=line)
+            raise DataError(
+                f"uid {shown(uid)} stands on line {first[uid]} already",
+                "give every line a uid of its own",
+                file=self.path,
+                line=line,
+            )
 
     def _texts(self, name: str, column: list[Any]) -> Sequence[str]:
         types = set(map(type, column))
         if not types <= {str, type(None)}:
             line = _line_where(lambda value: value is not None and type(value) is not str, column)
             raise DataError(
-                f"{name} is {shown(column[line - 1])}, expected a string", 'write texts in quotes; "" where there is none', file=self.path, line=line
+                f"{name} is {shown(column[line - 1])}, expected a string",
+                'write texts in quotes; "" where there is none',
+                file=self.path,
+                line=line,
             )
         texts = column if types <= {str} else [text or "" for text in column]
         self._check_whole(name, texts)
@@ -139,7 +168,12 @@ class ItemColumns:
         """JSON escapes can hold half a character, which no file and no tokenizer could take later."""
         if not is_whole("".join([text for text in texts if not text.isascii()])):
             line = _line_where(lambda text: not is_whole(text), texts)
-            raise DataError(f"{name} has half a character: {shown(texts[line - 1])}", "the text was cut in the middle of an escape", file=self.path, line=line)
+            raise DataError(
+                f"{name} has half a character: {shown(texts[line - 1])}",
+                "the text was cut in the middle of an escape",
+                file=self.path,
+                line=line,
+            )
 
 
 def _line_where(wrong: Callable[[Any], bool], values: Iterable[Any]) -> int:

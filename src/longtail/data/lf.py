@@ -30,7 +30,10 @@ from longtail.data.matrices import as_targets, make_csr
 from longtail.errors import ConfigError, DataError
 from longtail.types import F32, I64, Csr
 
-_LAYOUT = "a data set in the LF layout is a folder with trn.json.gz, lbl.json.gz, and where given tst.json.gz, filter_labels_*.txt and graphs/"
+_LAYOUT = (
+    "a data set in the LF layout is a folder with trn.json.gz, lbl.json.gz, and where given tst.json.gz, "
+    "filter_labels_*.txt and graphs/"
+)
 _TARGETS = ("target_ind", "target_rel")
 _ALL_ONES = "leave target_rel out if all are 1"
 
@@ -47,7 +50,13 @@ def read_lf(folder: Path | str, *, test: bool = True) -> Dataset:
     labels = _not_empty(read_items(labels_file, repairs), labels_file)
     train = read_split(train_file, len(labels), repairs)
     held = read_split(test_file, len(labels), repairs) if test and test_file is not None else None
-    unseen = held.documents if held is not None else read_items(test_file, repairs, _TARGETS) if test_file is not None and have_anchors(folder) else None
+    unseen = (
+        held.documents
+        if held is not None
+        else read_items(test_file, repairs, _TARGETS)
+        if test_file is not None and have_anchors(folder)
+        else None
+    )
     return assemble(folder, labels, train, held, unseen, repairs)
 
 
@@ -79,7 +88,9 @@ class _Targets:
         numbers, end = self.numbers, self.ends.append
         for record in records:
             own, relevance = record.pop("target_ind", None), record.pop("target_rel", None)
-            if type(own) is not list or (relevance is not None and (type(relevance) is not list or len(relevance) != len(own))):
+            if type(own) is not list or (
+                relevance is not None and (type(relevance) is not list or len(relevance) != len(own))
+            ):
                 raise self._not_lists(own, relevance)
             if relevance is not None and relevance.count(1.0) != len(own):
                 self.places += range(len(numbers), len(numbers) + len(own))
@@ -92,9 +103,13 @@ class _Targets:
         line = len(self.ends)
         if type(own) is not list:
             wrong = "there is no target_ind" if own is None else f"target_ind is {shown(own)}"
-            return self._error(line, f"{wrong}, expected a list of label numbers", "write [] where a document has no label")
+            return self._error(
+                line, f"{wrong}, expected a list of label numbers", "write [] where a document has no label"
+            )
         found = f"has {len(relevance)} entries" if type(relevance) is list else f"is {shown(relevance)}"
-        return self._error(line, f"target_rel {found}, expected a list of {len(own)} numbers, one for each of target_ind", _ALL_ONES)
+        return self._error(
+            line, f"target_rel {found}, expected a list of {len(own)} numbers, one for each of target_ind", _ALL_ONES
+        )
 
     def matrix(self, labels: int, repairs: Counter[str]) -> Csr:
         """(N, L) CSR of ones."""
@@ -104,7 +119,9 @@ class _Targets:
     def _label_numbers(self, labels: int) -> I64:
         if not set(map(type, self.numbers)) <= {int}:
             place = next(place for place, number in enumerate(self.numbers) if type(number) is not int)
-            raise self._error_at(place, f"target_ind holds {shown(self.numbers[place])}, expected label numbers", "write whole numbers")
+            raise self._error_at(
+                place, f"target_ind holds {shown(self.numbers[place])}, expected label numbers", "write whole numbers"
+            )
         try:
             numbers = np.array(self.numbers, dtype=np.int64)
             outside = (numbers < 0) | (numbers >= labels)
@@ -153,11 +170,16 @@ def _check_can_be_held(items: Items) -> None:
         raise ConfigError("the LF layout holds text, and the data has vectors", "write npz (or split) instead")
     reserved = {"uid", *_TARGETS} & set(items.fields)
     if reserved:
-        raise ConfigError(f"a text field cannot be called '{min(reserved)}' in the LF layout", "give the field another name")
+        raise ConfigError(
+            f"a text field cannot be called '{min(reserved)}' in the LF layout", "give the field another name"
+        )
 
 
 def _document_lines(split: Split) -> Iterator[str]:
     labels, indptr = split.targets.indices.tolist(), split.targets.indptr.tolist()
     for item, (start, end) in zip(item_lines(split.documents), pairwise(indptr), strict=True):
         # The object is continued rather than built twice: "{...}" loses its brace and gets the targets.
-        yield f'{item[:-1]}, "target_ind": {json.dumps(labels[start:end])}, "target_rel": {json.dumps([1.0] * (end - start))}}}'
+        yield (
+            f'{item[:-1]}, "target_ind": {json.dumps(labels[start:end])}, "target_rel": '
+            f"{json.dumps([1.0] * (end - start))}}}"
+        )

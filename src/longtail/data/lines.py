@@ -1,7 +1,8 @@
 """Text files line by line, plain or gzip, and folders that appear complete or not at all.
 
-Lines end at ``\\n`` only (a title may hold any other separator that Unicode knows); a byte order mark is skipped. Whatever is
-wrong with the bytes is a `DataError` that names the line. Equal lines are written as equal bytes: gzip without name and time.
+Lines end at ``\\n`` only (a title may hold any other separator that Unicode knows); a byte order mark is skipped.
+Whatever is wrong with the bytes is a `DataError` that names the line. Equal lines are written as equal bytes: gzip
+without name and time.
 """
 
 from __future__ import annotations
@@ -43,14 +44,23 @@ def byte_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
                 chunk = file.read(BLOCK)
     except gzip.BadGzipFile as problem:
         raise DataError(
-            f"is not a gzip file, or is broken ({problem})", "compress it again with gzip, or drop .gz from its name", file=path, line=line
+            f"is not a gzip file, or is broken ({problem})",
+            "compress it again with gzip, or drop .gz from its name",
+            file=path,
+            line=line,
         ) from None
     except (EOFError, zlib.error) as problem:
-        raise DataError(f"the gzip file is truncated or broken ({problem})", "copy or download the file again", file=path, line=line) from None
+        raise DataError(
+            f"the gzip file is truncated or broken ({problem})", "copy or download the file again", file=path, line=line
+        ) from None
     except FileNotFoundError:
         raise DataError("the file is missing", "check the path", file=path) from None
     except OSError as problem:
-        raise DataError(f"cannot be read ({os.strerror(problem.errno or 0)})", "check the path and the rights of the file", file=path) from None
+        raise DataError(
+            f"cannot be read ({os.strerror(problem.errno or 0)})",
+            "check the path and the rights of the file",
+            file=path,
+        ) from None
     if last := b"".join(unfinished):
         yield line, last
 
@@ -66,7 +76,9 @@ def line_blocks(path: Path) -> Iterator[tuple[int, list[str]]]:
             text = block.decode("utf-8")
         except UnicodeDecodeError as problem:
             line = first + block.count(b"\n", 0, problem.start)
-            raise DataError(f"byte 0x{block[problem.start]:02x} is not valid UTF-8", "save the file as UTF-8", file=path, line=line) from None
+            raise DataError(
+                f"byte 0x{block[problem.start]:02x} is not valid UTF-8", "save the file as UTF-8", file=path, line=line
+            ) from None
         yield first, text.removesuffix("\n").split("\n")
 
 
@@ -98,13 +110,21 @@ def read_raw_texts(path: Path) -> tuple[list[str], int]:
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Write lines of UTF-8, gzipped if the name ends in ``.gz``. Not atomic: write into a `new_folder`."""
-    with path.open("wb") as file, _compressing(path, file) as raw, io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as text:
+    with (
+        path.open("wb") as file,
+        _compressing(path, file) as raw,
+        io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as text,
+    ):
         for line in lines:
             text.write(line + "\n")
 
 
 def _compressing(path: Path, file: BinaryIO) -> BinaryIO:
-    return cast(BinaryIO, gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0, compresslevel=6)) if path.suffix == ".gz" else file
+    return (
+        cast(BinaryIO, gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0, compresslevel=6))
+        if path.suffix == ".gz"
+        else file
+    )
 
 
 @contextlib.contextmanager

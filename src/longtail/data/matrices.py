@@ -18,7 +18,16 @@ from longtail.errors import DataError
 from longtail.persistence import csr_from_pieces
 from longtail.types import F32, Csr
 
-_UNREADABLE = (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError, MemoryError)
+_UNREADABLE = (
+    ValueError,
+    OSError,
+    EOFError,
+    KeyError,
+    zipfile.BadZipFile,
+    zlib.error,
+    NotImplementedError,
+    MemoryError,
+)
 _SAVE_AGAIN = "save it again with scipy.sparse.save_npz"
 
 
@@ -33,7 +42,9 @@ def make_csr(values: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], 
     return csr_array((values, indices.astype(index, copy=False), indptr.astype(index, copy=False)), shape=shape)
 
 
-def load_csr(path: Path, shape: Shape = (None, None), of: str = "rows x columns", *, sum_duplicates: bool = True) -> Csr:
+def load_csr(
+    path: Path, shape: Shape = (None, None), of: str = "rows x columns", *, sum_duplicates: bool = True
+) -> Csr:
     """A sparse matrix as CSR float32, finite, rows sorted unless duplicates are kept. CSC and COO are converted.
 
     shape: what is expected; None leaves a side open. of: what rows and columns are, for the message.
@@ -43,7 +54,9 @@ def load_csr(path: Path, shape: Shape = (None, None), of: str = "rows x columns"
         matrix = _assembled(pieces).tocsr()
         matrix = make_csr(matrix.data, matrix.indices, matrix.indptr, matrix.shape)
     except KeyError as problem:
-        raise DataError(f"holds no sparse matrix: {problem} is missing among {', '.join(sorted(pieces))}", _SAVE_AGAIN, file=path) from None
+        raise DataError(
+            f"holds no sparse matrix: {problem} is missing among {', '.join(sorted(pieces))}", _SAVE_AGAIN, file=path
+        ) from None
     except (ValueError, TypeError, IndexError, AttributeError, MemoryError) as problem:
         raise DataError(f"is not a usable sparse matrix ({problem})", _SAVE_AGAIN, file=path) from None
     check_shape(path, matrix.shape, shape, of)
@@ -64,7 +77,11 @@ def _pieces(path: Path) -> dict[str, NDArray[Any]]:
     except FileNotFoundError:
         raise DataError("the file is missing", "check the path", file=path) from None
     except _UNREADABLE as problem:
-        raise DataError(f"cannot be read as .npz ({problem})", f"the file is truncated, altered or of another kind; {_SAVE_AGAIN}", file=path) from None
+        raise DataError(
+            f"cannot be read as .npz ({problem})",
+            f"the file is truncated, altered or of another kind; {_SAVE_AGAIN}",
+            file=path,
+        ) from None
 
 
 def _assembled(pieces: dict[str, NDArray[Any]]) -> Csr:
@@ -76,7 +93,11 @@ def _assembled(pieces: dict[str, NDArray[Any]]) -> Csr:
     rows, columns = (int(n) for n in pieces["shape"])
     data = pieces["data"]
     numbers = [pieces[name] for name in (("row", "col") if kind == "coo" else ("indices", "indptr"))]
-    if any(array.dtype.kind not in "iu" or array.ndim != 1 for array in numbers) or data.dtype.kind not in "fiub" or data.ndim != 1:
+    if (
+        any(array.dtype.kind not in "iu" or array.ndim != 1 for array in numbers)
+        or data.dtype.kind not in "fiub"
+        or data.ndim != 1
+    ):
         raise ValueError("indices must be whole numbers and values numbers, in flat arrays")
     numbers = [array.astype(np.int64) for array in numbers]  # differences of unsigned numbers are never negative
     with np.errstate(over="ignore"):
@@ -97,17 +118,29 @@ def load_dense(path: Path) -> F32:
     except FileNotFoundError:
         raise DataError("the file is missing", "check the path", file=path) from None
     except _UNREADABLE as problem:
-        raise DataError(f"cannot be read as .npy ({problem})", "save it again with numpy.save, as numbers", file=path) from None
+        raise DataError(
+            f"cannot be read as .npy ({problem})", "save it again with numpy.save, as numbers", file=path
+        ) from None
     if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind not in "fiub":
-        found = f"shape {array.shape} of {array.dtype}" if isinstance(array, np.ndarray) else "an archive of several arrays"
-        raise DataError(f"holds {found}, expected a 2-D array of numbers", "save vectors as an array of shape (items, dimensions)", file=path)
+        found = (
+            f"shape {array.shape} of {array.dtype}" if isinstance(array, np.ndarray) else "an archive of several arrays"
+        )
+        raise DataError(
+            f"holds {found}, expected a 2-D array of numbers",
+            "save vectors as an array of shape (items, dimensions)",
+            file=path,
+        )
     with np.errstate(over="ignore"):
         vectors = np.ascontiguousarray(array, dtype=np.float32)
     finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():
         row = int(np.argmin(finite))
         column = int(np.argmin(np.isfinite(vectors[row])))
-        raise DataError(f"row {row} (from 0), column {column} holds {vectors[row, column]}, expected finite numbers", "mend or drop the row", file=path)
+        raise DataError(
+            f"row {row} (from 0), column {column} holds {vectors[row, column]}, expected finite numbers",
+            "mend or drop the row",
+            file=path,
+        )
     return vectors
 
 
@@ -122,7 +155,9 @@ def check_shape(path: Path, found: tuple[int, ...], expected: Shape, of: str) ->
     if any(wanted is not None and have != wanted for have, wanted in zip(found, expected, strict=True)):
         wanted = " x ".join("any" if side is None else str(side) for side in expected)
         raise DataError(
-            f"is {' x '.join(str(side) for side in found)}, expected {wanted} ({of})", "the file belongs to other data; write it for this one", file=path
+            f"is {' x '.join(str(side) for side in found)}, expected {wanted} ({of})",
+            "the file belongs to other data; write it for this one",
+            file=path,
         )
 
 
@@ -134,11 +169,17 @@ def check_not_negative(path: Path, matrix: Csr) -> None:
 def _bad_entry(path: Path, matrix: Csr, bad: NDArray[np.bool_], expected: str) -> DataError:
     position = int(np.argmax(bad))
     row, column = int(np.searchsorted(matrix.indptr, position, side="right")) - 1, int(matrix.indices[position])
-    return DataError(f"row {row}, column {column} (from 0) holds {matrix.data[position]}, {expected}", "mend or drop the entry", file=path)
+    return DataError(
+        f"row {row}, column {column} (from 0) holds {matrix.data[position]}, {expected}",
+        "mend or drop the entry",
+        file=path,
+    )
 
 
 def as_targets(matrix: Csr, repairs: Counter[str]) -> Csr:
-    """A documents x labels matrix of relevances (finite, but in any order and with duplicates) as ones; the rest is counted as repaired."""
+    """A documents x labels matrix of relevances (finite, but in any order and with duplicates) as ones; the rest is
+    counted as repaired.
+    """
     stored = matrix.nnz
     if not (matrix.data > 0).all():
         matrix.data[matrix.data < 0] = 0

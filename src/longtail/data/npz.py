@@ -5,8 +5,8 @@
     tst_X.*, tst_Y.npz         the same for test documents
     lbl_X.npz or lbl_X.npy     labels x features
 
-and as lines: texts ``trn_X.txt``, ``tst_X.txt``, ``Y.txt`` (or ``lbl.txt``), which may replace features; ids that are not the
-line numbers (``trn_uid.txt``, ``tst_uid.txt``, ``lbl_uid.txt``); filter files; and graphs.
+and as lines: texts ``trn_X.txt``, ``tst_X.txt``, ``Y.txt`` (or ``lbl.txt``), which may replace features; ids that are
+not the line numbers (``trn_uid.txt``, ``tst_uid.txt``, ``lbl_uid.txt``); filter files; and graphs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,11 @@ def read_npz(folder: Path | str, *, test: bool = True) -> Dataset:
         if not found.is_file():
             if name == TEST:
                 return None
-            raise DataError("trn_Y.npz is missing", "a folder of npz files holds trn_Y.npz and trn_X.npz (or trn_X.npy, trn_X.txt)", file=folder)
+            raise DataError(
+                "trn_Y.npz is missing",
+                "a folder of npz files holds trn_Y.npz and trn_X.npz (or trn_X.npy, trn_X.txt)",
+                file=folder,
+            )
         targets = as_targets(load_csr(found, of="documents x labels", sum_duplicates=False), repairs)
         return Side(targets, _vectors(folder, name))
 

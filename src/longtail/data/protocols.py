@@ -22,11 +22,12 @@ _STRATA = 10  # groups of similar frequency that held-out labels are drawn from
 
 @dataclass(frozen=True)
 class WarmStart:
-    """Two data sets with the same test side: documents with two or more labels, half of which are hidden and to be found.
+    """Two data sets with the same test side: documents with two or more labels, half of which are hidden and to be
+    found.
 
     warm: the test documents with their revealed labels are part of training. cold: training as it was, the control.
-    Revealed pairs are masked in both test sides, and known there (`Split.known`). In training only `warm` has them. Propensities
-    are those of `cold` in both, so that PSP is comparable.
+    Revealed pairs are masked in both test sides, and known there (`Split.known`). In training only `warm` has them.
+    Propensities are those of `cold` in both, so that PSP is comparable.
     """
 
     warm: Dataset
@@ -43,7 +44,10 @@ def warm_start(dataset: Dataset, seed: int) -> WarmStart:
     truth = drop_masked_targets(test.targets, test.masked)
     rows = np.flatnonzero(np.diff(truth.indptr) >= 2).astype(np.int64)
     if not len(rows):
-        raise DataError(f"no test document of '{dataset.name}' has two or more labels", "warm start reveals half of a document's labels; use other data")
+        raise DataError(
+            f"no test document of '{dataset.name}' has two or more labels",
+            "warm start reveals half of a document's labels; use other data",
+        )
     kept = replace(test, targets=truth).rows(rows)
     revealed = _half(kept.targets, np.random.default_rng([seed, 0x3A21]))
     hidden = _difference(kept.targets, revealed)
@@ -52,7 +56,9 @@ def warm_start(dataset: Dataset, seed: int) -> WarmStart:
     cold = replace(dataset, name=f"{dataset.name}[cold start, seed {seed}]", test=held)
     added = Split(kept.documents, revealed, kept.masked)
     graphs = {name: _with_empty_rows(graph, len(rows)) for name, graph in dataset.graphs.items()}
-    warm = replace(cold, name=f"{dataset.name}[warm start, seed {seed}]", train=_stacked(dataset.train, added), graphs=graphs)
+    warm = replace(
+        cold, name=f"{dataset.name}[warm start, seed {seed}]", train=_stacked(dataset.train, added), graphs=graphs
+    )
     return WarmStart(with_digest(warm), with_digest(cold))
 
 
@@ -80,10 +86,17 @@ def _stacked(first: Split, second: Split) -> Split:
     offset = np.array([len(first), 0], dtype=np.int64)
     documents = Items(
         [*first.documents.uids, *second.documents.uids],
-        {name: [*texts, *second.documents.fields.get(name, [""] * len(second))] for name, texts in first.documents.fields.items()},
+        {
+            name: [*texts, *second.documents.fields.get(name, [""] * len(second))]
+            for name, texts in first.documents.fields.items()
+        },
         _stacked_vectors(first.documents, second.documents),
     )
-    return Split(documents, csr_array(vstack([first.targets, second.targets], format="csr")), np.concatenate([first.masked, second.masked + offset]))
+    return Split(
+        documents,
+        csr_array(vstack([first.targets, second.targets], format="csr")),
+        np.concatenate([first.masked, second.masked + offset]),
+    )
 
 
 def _stacked_vectors(first: Items, second: Items) -> object:
@@ -99,7 +112,9 @@ def _stacked_vectors(first: Items, second: Items) -> object:
 def _with_empty_rows(graph: Graph, n: int) -> Graph:
     if graph.documents is None:
         return graph
-    return replace(graph, documents=_reshaped(graph.documents, (graph.documents.shape[0] + n, graph.documents.shape[1])))
+    return replace(
+        graph, documents=_reshaped(graph.documents, (graph.documents.shape[0] + n, graph.documents.shape[1]))
+    )
 
 
 def _reshaped(matrix: Csr, shape: tuple[int, int]) -> Csr:
@@ -117,7 +132,8 @@ class ZeroShot:
 
     train: what training may see. Its labels are the seen ones (all of them when transductive), and it has no test side.
     unseen: held-out labels only; its test side ranks among them.  generalised: all labels, as in the original data set.
-    Both test sides hold the test documents with at least one held-out label; their training sides are for counting only.
+    Both test sides hold the test documents with at least one held-out label; their training sides are for counting
+    only.
     held_out: numbers of the held-out labels in the original data set, sorted.
     """
 
@@ -135,7 +151,9 @@ def zero_shot(dataset: Dataset, seed: int, share: float = 0.15, *, transductive_
     """
     test = dataset.need_test()
     if not 0 < share < 1:
-        raise ConfigError(f"a share of {share:g} of the labels to hold out", "use a share between 0 and 1, such as 0.15")
+        raise ConfigError(
+            f"a share of {share:g} of the labels to hold out", "use a share between 0 and 1, such as 0.15"
+        )
     held = _held_out(dataset, share, np.random.default_rng([seed, 0x0507]))
     is_held = np.zeros(len(dataset.labels), dtype=bool)
     is_held[held] = True
@@ -144,10 +162,13 @@ def zero_shot(dataset: Dataset, seed: int, share: float = 0.15, *, transductive_
 
     cleaned = _without_labels(dataset.train, is_held)
     rows = np.flatnonzero(np.diff(cleaned.targets.indptr) > 0).astype(np.int64)
-    tested = np.flatnonzero(np.diff(drop_masked_targets(test.targets, test.masked)[:, held].indptr) > 0).astype(np.int64)
+    tested = np.flatnonzero(np.diff(drop_masked_targets(test.targets, test.masked)[:, held].indptr) > 0).astype(
+        np.int64
+    )
     if not len(rows) or not len(tested):
         raise DataError(
-            f"holding out {len(held)} labels leaves {len(rows)} training documents and {len(tested)} test documents with a held-out label",
+            f"holding out {len(held)} labels leaves {len(rows)} training documents and {len(tested)} test documents "
+            "with a held-out label",
             "use another share or more data",
         )
     name = f"{dataset.name}[zero shot {share:g}, seed {seed}]"
@@ -161,14 +182,19 @@ def zero_shot(dataset: Dataset, seed: int, share: float = 0.15, *, transductive_
 
 def _held_out(dataset: Dataset, share: float, rng: np.random.Generator) -> I64:
     """Labels with text, the same share of every stratum of frequency."""
-    frequency = np.bincount(drop_masked_targets(dataset.train.targets, dataset.train.masked).indices, minlength=len(dataset.labels))
+    frequency = np.bincount(
+        drop_masked_targets(dataset.train.targets, dataset.train.masked).indices, minlength=len(dataset.labels)
+    )
     with_text = np.flatnonzero([bool(text) for text in full_texts(dataset.labels)])
     by_frequency = with_text[np.argsort(frequency[with_text], kind="stable")]
     strata = np.array_split(by_frequency, _STRATA)
     chosen = [rng.choice(stratum, round(share * len(stratum)), replace=False) for stratum in strata if len(stratum)]
     held = np.sort(np.concatenate(chosen)).astype(np.int64) if chosen else np.zeros(0, dtype=np.int64)
     if not len(held):
-        raise DataError(f"'{dataset.name}' has {len(with_text)} labels with text, too few to hold out {share:g} of them", "zero shot needs label texts")
+        raise DataError(
+            f"'{dataset.name}' has {len(with_text)} labels with text, too few to hold out {share:g} of them",
+            "zero shot needs label texts",
+        )
     return held
 
 

@@ -25,8 +25,18 @@ from longtail.data.npz import read_npz, write_npz
 from longtail.data.sparse_text import FILES, read_sparse, read_split_form, write_sparse, write_split_form
 from longtail.errors import ConfigError, DataError
 
-READERS: dict[str, Callable[..., Dataset]] = {"lf": read_lf, "split": read_split_form, "sparse": read_sparse, "npz": read_npz}
-WRITERS: dict[str, Callable[[Dataset, Path], None]] = {"lf": write_lf, "split": write_split_form, "sparse": write_sparse, "npz": write_npz}
+READERS: dict[str, Callable[..., Dataset]] = {
+    "lf": read_lf,
+    "split": read_split_form,
+    "sparse": read_sparse,
+    "npz": read_npz,
+}
+WRITERS: dict[str, Callable[[Dataset, Path], None]] = {
+    "lf": write_lf,
+    "split": write_split_form,
+    "sparse": write_sparse,
+    "npz": write_npz,
+}
 TABLES = ("jsonl", "csv", "tsv", "parquet")
 
 _KNOWN = (
@@ -46,7 +56,9 @@ def read(path: Path | str, *, test: bool = True, **table_options: Any) -> Datase
     if kind == "table":
         return _read_table(path, test, table_options)
     if table_options:
-        raise ConfigError(f"'{min(table_options)}' is for tables, and {path} is data in the format '{kind}'", "leave it out")
+        raise ConfigError(
+            f"'{min(table_options)}' is for tables, and {path} is data in the format '{kind}'", "leave it out"
+        )
     return READERS[kind](path, test=test)
 
 
@@ -82,7 +94,11 @@ def _seen(path: Path) -> str:
     if path.is_file():
         return f"it is a file of {path.stat().st_size} bytes"
     names = sorted(entry.name for entry in path.iterdir())
-    return f"the folder holds {', '.join(names[:8])}{f' and {len(names) - 8} more' if len(names) > 8 else ''}" if names else "the folder is empty"
+    return (
+        f"the folder holds {', '.join(names[:8])}{f' and {len(names) - 8} more' if len(names) > 8 else ''}"
+        if names
+        else "the folder is empty"
+    )
 
 
 def _read_table(path: Path, test: bool, options: dict[str, Any]) -> Dataset:

@@ -1,4 +1,6 @@
-"""The embedded sample: a reverse dictionary out of WordNet (`sample/README.txt`), built by `scripts/build_sample.py`."""
+"""The embedded sample: a reverse dictionary out of WordNet (`sample/README.txt`), built by
+`scripts/build_sample.py`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,11 @@ def sample_folder() -> Path:
     """Where the sample lies inside the installed package: a data set in the raw LF layout, read-only by custom."""
     folder = Path(str(resources.files("longtail.data"))) / "sample"
     if not (folder / "trn.json.gz").is_file():
-        raise DataError("the embedded sample is missing", "install longtail again, unzipped; in a checkout: scripts/build_sample.py makes it", file=folder)
+        raise DataError(
+            "the embedded sample is missing",
+            "install longtail again, unzipped; in a checkout: scripts/build_sample.py makes it",
+            file=folder,
+        )
     return folder
 
 
@@ -24,7 +30,8 @@ def write_sample(folder: Path) -> None:
     _refuse_unless_free(folder, target)
     source = sample_folder()
     with no_room_is_an_error(folder), written_aside(target) as aside:
-        # Not copytree: it hides the reason of a failure (a full disk), and copies the rights of a read-only installation.
+        # Not copytree: it hides the reason of a failure (a full disk), and copies the rights of a read-only
+        # installation.
         for file in sorted(path for path in source.rglob("*") if path.is_file()):
             copy = aside / file.relative_to(source)
             copy.parent.mkdir(parents=True, exist_ok=True)

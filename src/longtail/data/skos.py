@@ -1,9 +1,10 @@
-"""SKOS vocabularies (Turtle, RDF/XML, N-Triples) as label sets: names, alternative names, languages, and how concepts relate.
+"""SKOS vocabularies (Turtle, RDF/XML, N-Triples) as label sets: names, alternative names, languages, and how concepts
+relate.
 
 A concept becomes a label. Its title is the preferred label in the language asked for; where there is none, that of a
-regional form (en-GB for en), then one without a language, then the first by language. Its content is the alternative and
-hidden labels of that language (or without one), joined by "; ". Preferred labels in other languages are fields title_fi,
-title_sv, ... A concept with no preferred label at all keeps an empty title.
+regional form (en-GB for en), then one without a language, then the first by language. Its content is the alternative
+and hidden labels of that language (or without one), joined by "; ". Preferred labels in other languages are fields
+title_fi, title_sv, ... A concept with no preferred label at all keeps an empty title.
 
 Deprecated concepts (owl:deprecated) are left out and counted. Labels are sorted by id, so numbers are stable.
 """
@@ -35,9 +36,11 @@ Uid = Literal["uri", "local", "notation"]
 
 
 class Vocabulary(NamedTuple):
-    """Labels of a vocabulary. Its parts are the arguments of `attach_vocabulary`: ``attach_vocabulary(data, *read_skos(path))``.
+    """Labels of a vocabulary. Its parts are the arguments of `attach_vocabulary`: ``attach_vocabulary(data,
+    *read_skos(path))``.
 
-    graphs: "broader" (labels x labels, a row's concept points to its broader ones) and "related" (symmetric), where there are edges.
+    graphs: "broader" (labels x labels, a row's concept points to its broader ones) and "related" (symmetric), where
+        there are edges.
     repairs: what was left out and how often.
     """
 
@@ -49,14 +52,21 @@ class Vocabulary(NamedTuple):
 def read_skos(path: Path | str, language: str = "en", uid: Uid = "uri") -> Vocabulary:
     """Read a vocabulary file (also ``.gz``). Needs the extra `skos`.
 
-    uid: what identifies a label: the concept's URI, the last step of it ("local": p123 of http://.../yso/p123), or its notation.
+    uid: what identifies a label: the concept's URI, the last step of it ("local": p123 of http://.../yso/p123), or
+        its notation.
     """
     path = Path(path)
     triples = _parsed(path)
-    concepts = [str(subject) for subject in triples.subjects(_uri(RDF_TYPE), _uri(SKOS + "Concept")) if _is_uri(subject)]
+    concepts = [
+        str(subject) for subject in triples.subjects(_uri(RDF_TYPE), _uri(SKOS + "Concept")) if _is_uri(subject)
+    ]
     if not concepts:
         raise DataError("the file has no skos:Concept with a URI", "give a SKOS vocabulary", file=path)
-    deprecated = {str(subject) for subject, value in triples.subject_objects(_uri(DEPRECATED)) if str(value).lower() in ("true", "1")}
+    deprecated = {
+        str(subject)
+        for subject, value in triples.subject_objects(_uri(DEPRECATED))
+        if str(value).lower() in ("true", "1")
+    }
     kept = [concept for concept in dict.fromkeys(concepts) if concept not in deprecated]
     ids = _ids(triples, kept, uid, path)
     kept.sort(key=ids.__getitem__)
@@ -85,7 +95,9 @@ def _parsed(path: Path) -> Any:
     """All triples of the file, as an rdflib Graph. Nothing is fetched from the network."""
     kind = SUFFIXES.get(Path(path.name.lower().removesuffix(".gz")).suffix)
     if kind is None:
-        raise DataError(f"'{path.name}' is not a vocabulary that can be read", f"use one of {', '.join(SUFFIXES)}", file=path)
+        raise DataError(
+            f"'{path.name}' is not a vocabulary that can be read", f"use one of {', '.join(SUFFIXES)}", file=path
+        )
     try:
         import rdflib
     except ImportError:
@@ -95,23 +107,41 @@ def _parsed(path: Path) -> Any:
     except FileNotFoundError:
         raise DataError("no such file", "give the path of a SKOS vocabulary", file=path) from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as problem:
-        raise DataError(f"not a whole gzip file ({problem})", "the file is truncated; copy it again", file=path) from None
+        raise DataError(
+            f"not a whole gzip file ({problem})", "the file is truncated; copy it again", file=path
+        ) from None
     except OSError as problem:
-        raise DataError(f"cannot be read ({problem.strerror})", "give the path of a SKOS vocabulary", file=path) from None
+        raise DataError(
+            f"cannot be read ({problem.strerror})", "give the path of a SKOS vocabulary", file=path
+        ) from None
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         if kind != "xml":  # XML names its own encoding
             line = content.count(b"\n", 0, problem.start) + 1
-            raise DataError(f"not valid UTF-8 (byte {content[problem.start]:#04x})", "convert the file to UTF-8", file=path, line=line) from None
+            raise DataError(
+                f"not valid UTF-8 (byte {content[problem.start]:#04x})",
+                "convert the file to UTF-8",
+                file=path,
+                line=line,
+            ) from None
     try:
         return rdflib.Graph().parse(data=content if kind == "xml" else text, format=kind)
     except SAXParseException as problem:
         raise DataError(
-            f"not valid RDF/XML ({problem.getMessage()})", "the file is truncated or of another format", file=path, line=problem.getLineNumber()
+            f"not valid RDF/XML ({problem.getMessage()})",
+            "the file is truncated or of another format",
+            file=path,
+            line=problem.getLineNumber(),
         ) from None
-    except Exception as problem:  # rdflib's parsers raise classes of their own, ValueError, and others: whatever it was, the file is at fault
-        raise DataError(f"not valid {kind} ({_reason(problem)})", "the file is truncated or of another format", file=path, line=_line(problem)) from None
+    # rdflib's parsers raise classes of their own, ValueError, and others: whatever it was, the file is at fault
+    except Exception as problem:
+        raise DataError(
+            f"not valid {kind} ({_reason(problem)})",
+            "the file is truncated or of another format",
+            file=path,
+            line=_line(problem),
+        ) from None
 
 
 def _reason(problem: Exception) -> str:
@@ -140,7 +170,11 @@ def _ids(triples: Any, concepts: Iterable[str], uid: Uid, path: Path) -> dict[st
         if not name:
             raise DataError(f"concept <{concept}> has no {uid} id", "identify labels by their URI", file=path)
         if owner.setdefault(name, concept) != concept:
-            raise DataError(f"concepts <{owner[name]}> and <{concept}> have the same {uid} id '{name}'", "identify labels by their URI", file=path)
+            raise DataError(
+                f"concepts <{owner[name]}> and <{concept}> have the same {uid} id '{name}'",
+                "identify labels by their URI",
+                file=path,
+            )
         ids[concept] = name
     return ids
 
@@ -154,7 +188,9 @@ def _fields(triples: Any, concepts: list[str], language: str) -> dict[str, list[
         "title": [_title(names, language) for names in preferred],
         "content": ["; ".join([*names.get(language, ()), *names.get("", ())]) for names in others],
     }
-    return fields | {f"title_{code}": [next(iter(names.get(code, ())), "") for names in preferred] for code in languages}
+    return fields | {
+        f"title_{code}": [next(iter(names.get(code, ())), "") for names in preferred] for code in languages
+    }
 
 
 def _by_language(triples: Any, number: Mapping[str, int], properties: Iterable[str]) -> list[dict[str, list[str]]]:
@@ -180,7 +216,10 @@ def _title(names: Mapping[str, list[str]], language: str) -> str:
 
 def _graphs(triples: Any, number: Mapping[str, int]) -> dict[str, Graph]:
     def pairs(name: str) -> list[tuple[int, int]]:
-        found = ((number.get(str(subject)), number.get(str(value))) for subject, value in triples.subject_objects(_uri(SKOS + name)))
+        found = (
+            (number.get(str(subject)), number.get(str(value)))
+            for subject, value in triples.subject_objects(_uri(SKOS + name))
+        )
         return [(a, b) for a, b in found if a is not None and b is not None and a != b]
 
     related = pairs("related")
@@ -208,42 +247,61 @@ def attach_vocabulary(
 ) -> Dataset:
     """The same documents with the labels of a vocabulary: all its concepts, in its order, with its texts and graphs.
 
-    Labels are matched by id. unknown: what becomes of labels that the vocabulary lacks: an error that names some; "drop"
-    takes them out of all documents, counted; "keep" puts them after the vocabulary, with the text they had as title.
-    Graphs of the data set follow their labels; a graph of the vocabulary may not have the name of one of them.
+    Labels are matched by id. unknown: what becomes of labels that the vocabulary lacks: an error that names some;
+    "drop" takes them out of all documents, counted; "keep" puts them after the vocabulary, with the text they had as
+    title. Graphs of the data set follow their labels; a graph of the vocabulary may not have the name of one of them.
     """
     position = {uid: number for number, uid in enumerate(vocabulary.uids)}
     missing = [label for label, uid in enumerate(dataset.labels.uids) if uid not in position]
     if missing and unknown == "error":
-        some = ", ".join([*(f"'{dataset.labels.uids[label]}'" for label in missing[:3]), *(["..."] if len(missing) > 3 else [])])
+        some = ", ".join(
+            [*(f"'{dataset.labels.uids[label]}'" for label in missing[:3]), *(["..."] if len(missing) > 3 else [])]
+        )
         example = next(iter(vocabulary.uids), "")
         raise DataError(
-            f"{len(missing)} of {len(dataset.labels)} labels are not in the vocabulary: {some}; its ids look like '{example}'",
+            f"{len(missing)} of {len(dataset.labels)} labels are not in the vocabulary: {some}; its ids look like "
+            f"'{example}'",
             "choose other ids for the vocabulary (uri, local, notation), or drop or keep unknown labels",
         )
     if shared := sorted(set(dataset.graphs) & set(graphs or {})):
-        raise ConfigError(f"both the data set and the vocabulary have a graph '{shared[0]}'", "rename or remove one of them")
+        raise ConfigError(
+            f"both the data set and the vocabulary have a graph '{shared[0]}'", "rename or remove one of them"
+        )
     kept = missing if unknown == "keep" else []
     labels = _extended(vocabulary, dataset.labels, kept)
     position |= {dataset.labels.uids[label]: len(vocabulary) + place for place, label in enumerate(kept)}
     column = np.array([position.get(uid, -1) for uid in dataset.labels.uids], dtype=np.int64)
     train = _relabelled(dataset.train, column, len(labels))
     test = None if dataset.test is None else _relabelled(dataset.test, column, len(labels))
-    lost = dataset.train.targets.nnz - train.targets.nnz + (0 if dataset.test is None or test is None else dataset.test.targets.nnz - test.targets.nnz)
+    lost = (
+        dataset.train.targets.nnz
+        - train.targets.nnz
+        + (0 if dataset.test is None or test is None else dataset.test.targets.nnz - test.targets.nnz)
+    )
     return with_digest(
         replace(
             dataset,
             labels=labels,
             train=train,
             test=test,
-            graphs={**{name: _moved(graph, column, len(labels)) for name, graph in dataset.graphs.items()}, **_widened(graphs or {}, len(labels))},
-            repairs={**dataset.repairs, **(repairs or {}), **({"labels of documents that the vocabulary lacks, dropped": int(lost)} if lost else {})},
+            graphs={
+                **{name: _moved(graph, column, len(labels)) for name, graph in dataset.graphs.items()},
+                **_widened(graphs or {}, len(labels)),
+            },
+            repairs={
+                **dataset.repairs,
+                **(repairs or {}),
+                **({"labels of documents that the vocabulary lacks, dropped": int(lost)} if lost else {}),
+            },
         )
     )
 
 
 def _extended(labels: Items, old: Items, kept: list[int]) -> Items:
-    fields = {name: [*texts, *([old.name(label) for label in kept] if name == "title" else [""] * len(kept))] for name, texts in labels.fields.items()}
+    fields = {
+        name: [*texts, *([old.name(label) for label in kept] if name == "title" else [""] * len(kept))]
+        for name, texts in labels.fields.items()
+    }
     return Items([*labels.uids, *(old.uids[label] for label in kept)], fields)
 
 
@@ -278,5 +336,9 @@ def _moved(graph: Graph, column: I64, size: int) -> Graph:
 
 def _widened(graphs: Mapping[str, Graph], size: int) -> dict[str, Graph]:
     """Graphs of the vocabulary with empty rows and columns for labels kept after it."""
-    old = {name: np.arange(graph.label_label.shape[0], dtype=np.int64) for name, graph in graphs.items() if graph.label_label is not None}
+    old = {
+        name: np.arange(graph.label_label.shape[0], dtype=np.int64)
+        for name, graph in graphs.items()
+        if graph.label_label is not None
+    }
     return {name: _moved(graphs[name], numbers, size) for name, numbers in old.items()}

@@ -1,13 +1,14 @@
 """The sparse text formats of the Extreme Classification Repository. All numbers count from 0; files may be gzipped.
 
-``N D L``: a header with three counts, then per document ``l1,l2 f1:v1 f2:v2``; one without labels starts with a space. A
-file is a training set; a folder holds ``trn.txt`` (or ``train.txt``) and where given ``tst.txt`` (``test.txt``).
+``N D L``: a header with three counts, then per document ``l1,l2 f1:v1 f2:v2``; one without labels starts with a
+space. A file is a training set; a folder holds ``trn.txt`` (or ``train.txt``) and where given ``tst.txt``
+(``test.txt``).
 
-Split form: a folder with ``trn_X_Xf.txt`` (header ``N D``, then ``f:v`` pairs), ``trn_X_Y.txt`` (``N L``, then ``l:1.0``),
-the same for ``tst``.
+Split form: a folder with ``trn_X_Xf.txt`` (header ``N D``, then ``f:v`` pairs), ``trn_X_Y.txt`` (``N L``, then
+``l:1.0``), the same for ``tst``.
 
-Folders of both forms may hold label features ``Yf.txt`` (``L D``), raw texts ``trn_X.txt``, ``tst_X.txt``, ``Y.txt``, ids
-that are not the line numbers (``trn_uid.txt``, ``tst_uid.txt``, ``lbl_uid.txt``), filter files and graphs.
+Folders of both forms may hold label features ``Yf.txt`` (``L D``), raw texts ``trn_X.txt``, ``tst_X.txt``, ``Y.txt``,
+ids that are not the line numbers (``trn_uid.txt``, ``tst_uid.txt``, ``lbl_uid.txt``), filter files and graphs.
 """
 
 from __future__ import annotations
@@ -23,7 +24,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.data.dataset import Dataset, Items, Split
-from longtail.data.folders import LABELS, TEST, TRAIN, Side, assemble_matrices, default_uids, finished, write_raw_items, write_shared
+from longtail.data.folders import (
+    LABELS,
+    TEST,
+    TRAIN,
+    Side,
+    assemble_matrices,
+    default_uids,
+    finished,
+    write_raw_items,
+    write_shared,
+)
 from longtail.data.from_texts import shown
 from longtail.data.graph_files import find_one
 from longtail.data.lines import byte_blocks, new_folder, write_lines
@@ -31,7 +42,10 @@ from longtail.data.matrices import as_targets, make_csr
 from longtail.errors import ConfigError, DataError
 from longtail.types import I64, Csr
 
-FILES = {TRAIN: ("trn.txt", "trn.txt.gz", "train.txt", "train.txt.gz"), TEST: ("tst.txt", "tst.txt.gz", "test.txt", "test.txt.gz")}
+FILES = {
+    TRAIN: ("trn.txt", "trn.txt.gz", "train.txt", "train.txt.gz"),
+    TEST: ("tst.txt", "tst.txt.gz", "test.txt", "test.txt.gz"),
+}
 
 _ROWS = 4096  # rows that are written at once
 
@@ -46,12 +60,21 @@ def read_sparse(path: Path | str, *, test: bool = True) -> Dataset:
         side = _read_side(path, repairs)
         documents = Items(default_uids(TRAIN, side.targets.shape[0]), vectors=side.vectors)
         labels = Items(default_uids(LABELS, side.targets.shape[1]))
-        return finished(path.name.removesuffix(".gz").removesuffix(".txt"), labels, Split(documents, side.targets), None, {}, repairs)
+        return finished(
+            path.name.removesuffix(".gz").removesuffix(".txt"),
+            labels,
+            Split(documents, side.targets),
+            None,
+            {},
+            repairs,
+        )
 
     def side_of(name: str) -> Side | None:
         found = find_one(path, *FILES[name])
         if found is None and name == TRAIN:
-            raise DataError("trn.txt is missing", "a folder of sparse text holds trn.txt, and where given tst.txt", file=path)
+            raise DataError(
+                "trn.txt is missing", "a folder of sparse text holds trn.txt, and where given tst.txt", file=path
+            )
         return None if found is None else _read_side(found, repairs)
 
     return assemble_matrices(path, side_of, _label_features(path), repairs, test=test)
@@ -66,7 +89,11 @@ def read_split_form(folder: Path | str, *, test: bool = True) -> Dataset:
         if found is None:
             if name == TEST:
                 return None
-            raise DataError("trn_X_Y.txt is missing", "the split form holds trn_X_Y.txt and trn_X_Xf.txt (or trn_X.txt)", file=folder)
+            raise DataError(
+                "trn_X_Y.txt is missing",
+                "the split form holds trn_X_Y.txt and trn_X_Xf.txt (or trn_X.txt)",
+                file=folder,
+            )
         targets = as_targets(_matrix(found, "label", sum_duplicates=False), repairs)
         features = _plain_or_gzip(folder, f"{name}_X_Xf.txt")
         return Side(targets, None if features is None else _matrix(features, "feature"))
@@ -80,9 +107,17 @@ def write_sparse(dataset: Dataset, folder: Path | str) -> None:
         for name, split in _sides(dataset):
             vectors = _sparse_vectors(split.documents)
             if vectors is None:
-                raise ConfigError("the sparse format holds features, and the data has only texts", "write split, npz, lf or jsonl instead")
+                raise ConfigError(
+                    "the sparse format holds features, and the data has only texts",
+                    "write split, npz, lf or jsonl instead",
+                )
             rows = zip(_label_lists(split.targets), _pairs(vectors), strict=True)
-            write_lines(aside / FILES[name][0], _headed(f"{len(split)} {vectors.shape[1]} {len(dataset.labels)}", (f"{own} {pairs}" for own, pairs in rows)))
+            write_lines(
+                aside / FILES[name][0],
+                _headed(
+                    f"{len(split)} {vectors.shape[1]} {len(dataset.labels)}", (f"{own} {pairs}" for own, pairs in rows)
+                ),
+            )
         _write_rest(aside, dataset)
 
 
@@ -159,7 +194,9 @@ class _Rows:
         blocks = byte_blocks(self.path)
         first = next(blocks, None)
         if first is None:
-            raise DataError("the file is empty", f"the first line must hold the numbers of {', '.join(self.header)}", file=self.path)
+            raise DataError(
+                "the file is empty", f"the first line must hold the numbers of {', '.join(self.header)}", file=self.path
+            )
         head, _, rest = first[1].partition(b"\n")
         self.counts = self._header(head)
         pieces = [self._parsed(line, block) for line, block in ((2, rest), *blocks) if block]
@@ -174,7 +211,10 @@ class _Rows:
             text = shown(head.decode("utf-8", "replace").strip())
             wanted = ", ".join(self.header)
             raise DataError(
-                f"the header is {text}, expected {len(self.header)} counts: {wanted}", "write whole numbers, divided by spaces", file=self.path, line=1
+                f"the header is {text}, expected {len(self.header)} counts: {wanted}",
+                "write whole numbers, divided by spaces",
+                file=self.path,
+                line=1,
             )
         return tuple(int(word) for word in words)
 
@@ -187,11 +227,19 @@ class _Rows:
         label_ends, column_ends = np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64)
         columns, values = np.empty(pairs, dtype=np.int64), np.empty(pairs, dtype=np.float32)
         text = np.frombuffer(block, dtype=np.uint8)
-        code, place, found = parse_rows(text, has_labels, self.counts[-1], self.counts[1], labels, label_ends, columns, values, column_ends)
+        code, place, found = parse_rows(
+            text, has_labels, self.counts[-1], self.counts[1], labels, label_ends, columns, values, column_ends
+        )
         if code != FINE:
             raise self._error(code, block, place, first)
         label_ends, column_ends = label_ends[:found], column_ends[:found]
-        return labels[: label_ends[-1]].copy(), label_ends, columns[: column_ends[-1]], values[: column_ends[-1]], column_ends
+        return (
+            labels[: label_ends[-1]].copy(),
+            label_ends,
+            columns[: column_ends[-1]],
+            values[: column_ends[-1]],
+            column_ends,
+        )
 
     def _error(self, code: int, block: bytes, place: int, first: int) -> DataError:
         from longtail.data.sparse_text_kernels import BAD_LABEL, BAD_PAIR, LABEL_OUTSIDE
@@ -212,10 +260,17 @@ class _Rows:
     def _check_count(self) -> None:
         """As many rows as the header says; blank lines may follow."""
         wanted, found = self.counts[0], len(self.column_ends) - 1
-        nothing_more = found > wanted and self.column_ends[wanted] == self.column_ends[-1] and self.label_ends[wanted] == self.label_ends[-1]
+        nothing_more = (
+            found > wanted
+            and self.column_ends[wanted] == self.column_ends[-1]
+            and self.label_ends[wanted] == self.label_ends[-1]
+        )
         if found != wanted and not nothing_more:
             raise DataError(
-                f"the header says {wanted} {self.header[0]}, the file has {found}", "the file is cut off, or its header wrong", file=self.path, line=1
+                f"the header says {wanted} {self.header[0]}, the file has {found}",
+                "the file is cut off, or its header wrong",
+                file=self.path,
+                line=1,
             )
         self.label_ends, self.column_ends = self.label_ends[: wanted + 1], self.column_ends[: wanted + 1]
 
@@ -260,7 +315,10 @@ def _pairs(matrix: Csr) -> Iterator[str]:
         ends = matrix.indptr[start : start + _ROWS + 1]
         part = slice(ends[0], ends[-1])
         pairs = [
-            f"{column}:{value}" for column, value in zip(matrix.indices[part].tolist(), matrix.data[part].astype(np.float32).astype(str).tolist(), strict=True)
+            f"{column}:{value}"
+            for column, value in zip(
+                matrix.indices[part].tolist(), matrix.data[part].astype(np.float32).astype(str).tolist(), strict=True
+            )
         ]
         for begin, end in pairwise((ends - ends[0]).tolist()):
             yield " ".join(pairs[begin:end])

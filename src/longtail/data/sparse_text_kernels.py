@@ -99,7 +99,8 @@ def parse_rows(
 ) -> tuple[int, int, int]:
     """Whole lines ``l1,l2 f1:v1 f2:v2`` (without labels if not `has_labels`) into the arrays, which are large enough.
 
-    label_ends, feature_ends: per row, where its entries end. Returns a code, the byte it is about, and the number of rows.
+    label_ends, feature_ends: per row, where its entries end. Returns a code, the byte it is about, and the number of
+        rows.
     """
     at = row = label = pair = 0
     while at < len(text):

@@ -1,11 +1,12 @@
 """Planted data with a known answer, for tests and offline acceptance (spec 06 section 10).
 
-The world: topics hold *families* of related labels. A label has a few words of its own. A document is about one to three
-labels, mostly of one family; its text mixes their words (half of them dropped), words of their topics and noise. What is
-recorded is less than the truth: rare labels are missed more often. Anchors of a metadata graph hang on topics and families.
+The world: topics hold *families* of related labels. A label has a few words of its own. A document is about one to
+three labels, mostly of one family; its text mixes their words (half of them dropped), words of their topics and
+noise. What is recorded is less than the truth: rare labels are missed more often. Anchors of a metadata graph hang on
+topics and families.
 
-Every ingredient draws from a generator of its own (seed and ingredient), so turning one knob leaves the rest of the world
-as it was: with and without noisy edges, documents and texts are the same.
+Every ingredient draws from a generator of its own (seed and ingredient), so turning one knob leaves the rest of the
+world as it was: with and without noisy edges, documents and texts are the same.
 """
 
 from __future__ import annotations
@@ -45,9 +46,18 @@ class SyntheticConfig:
     test_documents: int = setting(500, "test documents", low=1)
     labels: int = setting(500, "labels", low=10)
     topics: int = setting(20, "topics, each with its own word distribution", low=1)
-    zipf: float = setting(1.0, "exponent of label frequency by rank; 0 makes all labels equally frequent", low=0, high=3)
-    text_informativeness: float = setting(1.0, "share of the words of labels and topics that are not replaced by noise; 0 makes text useless", low=0, high=1)
-    token_dropout: float = setting(0.5, "chance that a word of a label is left out of a document of that label", low=0, high=1)
+    zipf: float = setting(
+        1.0, "exponent of label frequency by rank; 0 makes all labels equally frequent", low=0, high=3
+    )
+    text_informativeness: float = setting(
+        1.0,
+        "share of the words of labels and topics that are not replaced by noise; 0 makes text useless",
+        low=0,
+        high=1,
+    )
+    token_dropout: float = setting(
+        0.5, "chance that a word of a label is left out of a document of that label", low=0, high=1
+    )
     missing_rate: float = setting(
         0.3,
         "share of true test pairs that are not recorded, mostly of rare labels; training loses fewer; 0 records all",
@@ -55,9 +65,15 @@ class SyntheticConfig:
         high=0.9,
     )
     label_text: float = setting(1.0, "share of labels that have a text", low=0, high=1)
-    graph_coverage: float = setting(0.8, "share of training documents and labels with edges to anchors; 0 leaves out the graph", low=0, high=1)
-    noise_edges: float = setting(0.1, "share of edges that lead to a random anchor; 1 makes the graph useless", low=0, high=1)
-    share_documents_are_labels: float = setting(0.05, "share of documents that are a label themselves: same text, pair masked", low=0, high=1)
+    graph_coverage: float = setting(
+        0.8, "share of training documents and labels with edges to anchors; 0 leaves out the graph", low=0, high=1
+    )
+    noise_edges: float = setting(
+        0.1, "share of edges that lead to a random anchor; 1 makes the graph useless", low=0, high=1
+    )
+    share_documents_are_labels: float = setting(
+        0.05, "share of documents that are a label themselves: same text, pair masked", low=0, high=1
+    )
     independent_labels: bool = setting(False, "draw the labels of a document independently: no correlation (control)")
     multimodal_heads: int = setting(0, f"most frequent labels that are each a union of {MODES} topics", low=0)
 
@@ -81,8 +97,9 @@ class Synthetic:
     """The data set as a user would get it, and what only the maker knows.
 
     complete_train, complete_test: (N, L) and (N', L) CSR, the truth before labels went missing.
-    propensity: (L,) chance that a true pair was recorded in the test split (training documents keep at least one label).
-    injected_documents, injected_labels: (N, M) and (L, M) CSR, the edges that are noise. None without a graph.
+    propensity: (L,) chance that a true pair was recorded in the test split (training documents keep at least one
+    label). injected_documents, injected_labels: (N, M) and (L, M) CSR, the edges that are noise. None without a
+    graph.
     oracle_test: (N', M) CSR, edges of test documents, for oracle-linker analyses only. None without a graph.
     multimodal: numbers of the labels that are unions of topics.
     """
@@ -105,14 +122,26 @@ def synthesise(config: SyntheticConfig | str = "tiny", seed: int = 0) -> Synthet
     share = config.test_documents / config.documents
     test_rng = _rng(seed, "test labels")
     expected = max(config.test_documents, round(world.frequency.sum() * share))
-    test = _mentions(world, test_rng.multinomial(expected, world.frequency / world.frequency.sum()), config.test_documents, config, test_rng)
-    complete = [binary_csr(side.document, world.label_of[side.sense], (side.documents, config.labels)) for side in (train, test)]
+    test = _mentions(
+        world,
+        test_rng.multinomial(expected, world.frequency / world.frequency.sum()),
+        config.test_documents,
+        config,
+        test_rng,
+    )
+    complete = [
+        binary_csr(side.document, world.label_of[side.sense], (side.documents, config.labels)) for side in (train, test)
+    ]
     selves = _selves(world, (train, test), complete, config, _rng(seed, "documents that are labels"))
     propensity = _propensity(complete[0], config)
     observed = [
-        _observed(truth, propensity, _rng(seed, f"missing in {name}"), name == "train") for name, truth in zip(("train", "test"), complete, strict=True)
+        _observed(truth, propensity, _rng(seed, f"missing in {name}"), name == "train")
+        for name, truth in zip(("train", "test"), complete, strict=True)
     ]
-    texts = [_texts(world, side, own, config, _rng(seed, f"{name} texts")) for name, side, own in zip(("train", "test"), (train, test), selves, strict=True)]
+    texts = [
+        _texts(world, side, own, config, _rng(seed, f"{name} texts"))
+        for name, side, own in zip(("train", "test"), (train, test), selves, strict=True)
+    ]
     labels = _labels(world, selves, texts, config, _rng(seed, "label texts"))
     splits = [
         Split(Items([f"{prefix}{row}" for row in range(side.documents)], {"title": titles}), targets, own)
@@ -137,7 +166,10 @@ def _checked(config: SyntheticConfig | str) -> SyntheticConfig:
         return SyntheticConfig.preset(config)
     config = resolve(SyntheticConfig(), to_tables(config), "synthetic data")
     if config.labels > config.documents:
-        raise ConfigError(f"{config.labels} labels for {config.documents} documents", "use at most as many labels as documents: each label needs one")
+        raise ConfigError(
+            f"{config.labels} labels for {config.documents} documents",
+            "use at most as many labels as documents: each label needs one",
+        )
     if config.topics > config.labels:
         raise ConfigError(f"{config.topics} topics for {config.labels} labels", "use at most as many topics as labels")
     if config.multimodal_heads and (config.topics < MODES or config.multimodal_heads > config.labels // 10):
@@ -145,10 +177,14 @@ def _checked(config: SyntheticConfig | str) -> SyntheticConfig:
             f"{config.multimodal_heads} multimodal heads with {config.topics} topics and {config.labels} labels",
             f"use at least {MODES} topics, and at most a tenth of the labels as heads",
         )
-    selves = round(config.share_documents_are_labels * config.documents) + round(config.share_documents_are_labels * config.test_documents)
+    selves = round(config.share_documents_are_labels * config.documents) + round(
+        config.share_documents_are_labels * config.test_documents
+    )
     if selves > config.labels:
         share = f"share_documents_are_labels={config.share_documents_are_labels:g}"
-        raise ConfigError(f"{share} needs {selves} labels, there are {config.labels}", "lower the share, or make more labels")
+        raise ConfigError(
+            f"{share} needs {selves} labels, there are {config.labels}", "lower the share, or make more labels"
+        )
     return config
 
 
@@ -205,7 +241,9 @@ def _world(config: SyntheticConfig, seed: int) -> _World:
         family_of[label_of == head] = topics + config.topics * rng.integers(0, families // config.topics, MODES)
 
     n_topic_words, n_own_words = 15 * config.topics + TOPIC_SUPPORT, 2 * config.labels
-    support = np.stack([rng.choice(n_topic_words, TOPIC_SUPPORT, replace=False) for _ in range(config.topics)]).astype(np.int64)
+    support = np.stack([rng.choice(n_topic_words, TOPIC_SUPPORT, replace=False) for _ in range(config.topics)]).astype(
+        np.int64
+    )
     cumulative = np.cumsum(rng.dirichlet(np.full(TOPIC_SUPPORT, TOPIC_CONCENTRATION), config.topics), axis=1)
     n_own = rng.integers(OWN_WORDS[0], OWN_WORDS[1] + 1, len(label_of))
     own_start = np.concatenate([[0], np.cumsum(n_own)]).astype(np.int64)
@@ -229,7 +267,9 @@ def _world(config: SyntheticConfig, seed: int) -> _World:
 
 
 def _frequencies(config: SyntheticConfig) -> I64:
-    """(L,) true documents per label by rank: c / rank^s, rounded and clipped to [1, N/50], with c such that documents have 1.8 labels on average."""
+    """(L,) true documents per label by rank: c / rank^s, rounded and clipped to [1, N/50], with c such that documents
+    have 1.8 labels on average.
+    """
     highest = max(1, config.documents // 50)
     shape = np.arange(1, config.labels + 1, dtype=np.float64) ** -config.zipf
 
@@ -265,7 +305,10 @@ def _spelled(n: int, rng: np.random.Generator) -> list[str]:
     while len(syllables) ** length < 2 * n:
         length += 1
     codes = rng.choice(len(syllables) ** length, n, replace=False).tolist()
-    return ["".join(syllables[(code // len(syllables) ** place) % len(syllables)] for place in range(length)) for code in codes]
+    return [
+        "".join(syllables[(code // len(syllables) ** place) % len(syllables)] for place in range(length))
+        for code in codes
+    ]
 
 
 # ---- which document is about which labels ----
@@ -301,7 +344,9 @@ class _Runs:
         return self.sense[self.start[items] + (rng.random(len(items)) * self.count[items]).astype(np.int64)]
 
 
-def _mentions(world: _World, frequency: I64, documents: int, config: SyntheticConfig, rng: np.random.Generator) -> _Mentions:
+def _mentions(
+    world: _World, frequency: I64, documents: int, config: SyntheticConfig, rng: np.random.Generator
+) -> _Mentions:
     """Deal the mentions of all senses out to exactly `documents` documents of 1 to 3 different labels each.
 
     Mentions are sorted by family, shuffled within, and cut into documents, so labels of a family go together and every
@@ -322,8 +367,8 @@ def _mentions(world: _World, frequency: I64, documents: int, config: SyntheticCo
 def _families_of_mentions(world: _World, sense: I64, frequency: I64, rng: np.random.Generator) -> I64:
     """The family in whose documents each mention turns up: mostly that of its label.
 
-    Some mentions stray to another family of the topic. A frequent label is general: what exceeds its family's share turns
-    up anywhere, or, for a sense of a multimodal head, anywhere in its topic.
+    Some mentions stray to another family of the topic. A frequent label is general: what exceeds its family's share
+    turns up anywhere, or, for a sense of a multimodal head, anywhere in its topic.
     """
     family = world.family_of[sense]
     earlier = np.arange(len(sense), dtype=np.int64) - np.repeat(np.cumsum(frequency) - frequency, frequency)
@@ -344,7 +389,11 @@ def _cut(labels: I64, documents: int, rng: np.random.Generator) -> I64:
         starts = _starts(labels.tolist(), rng.integers(fewest, MOST_LABELS + 1, n).tolist())
         if len(starts) <= documents <= n:
             inside = np.setdiff1d(np.arange(n, dtype=np.int64), starts)
-            return np.sort(np.concatenate([np.array(starts, dtype=np.int64), rng.choice(inside, documents - len(starts), replace=False)]))
+            return np.sort(
+                np.concatenate(
+                    [np.array(starts, dtype=np.int64), rng.choice(inside, documents - len(starts), replace=False)]
+                )
+            )
     raise ConfigError(
         f"{n} mentions of labels cannot be dealt out to {documents} documents of 1 to {MOST_LABELS} different labels",
         "use more labels (a label has at most a fiftieth of the documents), or another zipf exponent",
@@ -363,8 +412,16 @@ def _starts(labels: list[int], sizes: list[int]) -> list[int]:
     return starts
 
 
-def _selves(world: _World, sides: Sequence[_Mentions], complete: Sequence[Csr], config: SyntheticConfig, rng: np.random.Generator) -> list[I64]:
-    """For each side (P, 2) (document, label) pairs: documents that are a label, of the family they are about and not one of their own labels."""
+def _selves(
+    world: _World,
+    sides: Sequence[_Mentions],
+    complete: Sequence[Csr],
+    config: SyntheticConfig,
+    rng: np.random.Generator,
+) -> list[I64]:
+    """For each side (P, 2) (document, label) pairs: documents that are a label, of the family they are about and not
+    one of their own labels.
+    """
     members: list[set[int]] = [set() for _ in range(world.families)]
     for label, family in zip(world.label_of.tolist(), world.family_of.tolist(), strict=True):
         members[family].add(label)
@@ -372,13 +429,19 @@ def _selves(world: _World, sides: Sequence[_Mentions], complete: Sequence[Csr], 
     anywhere = iter(rng.permutation(config.labels).tolist())
     pairs: list[I64] = []
     for side, truth in zip(sides, complete, strict=True):
-        documents = np.sort(rng.choice(side.documents, round(config.share_documents_are_labels * side.documents), replace=False))
+        documents = np.sort(
+            rng.choice(side.documents, round(config.share_documents_are_labels * side.documents), replace=False)
+        )
         families = world.family_of[side.sense[side.runs.start[documents]]]
         found: list[tuple[int, int]] = []
         for document, family in zip(documents.tolist(), families.tolist(), strict=True):
             own = set(truth.indices[truth.indptr[document] : truth.indptr[document + 1]].tolist())
             related = sorted(members[family] - own - taken)
-            label = related[0] if related else next((label for label in anywhere if label not in own and label not in taken), None)
+            label = (
+                related[0]
+                if related
+                else next((label for label in anywhere if label not in own and label not in taken), None)
+            )
             if label is not None:
                 taken.add(label)
                 found.append((document, label))
@@ -390,7 +453,9 @@ def _selves(world: _World, sides: Sequence[_Mentions], complete: Sequence[Csr], 
 
 
 def _propensity(complete: Csr, config: SyntheticConfig) -> NDArray[np.float64]:
-    """(L,) chance that a true pair is recorded: the propensity model of spec 06 section 3, stretched to lose `missing_rate` of all pairs."""
+    """(L,) chance that a true pair is recorded: the propensity model of spec 06 section 3, stretched to lose
+    `missing_rate` of all pairs.
+    """
     frequency = np.diff(complete.tocsc().indptr)
     constants: PropensityConstants = constants_for("synthetic")
     loss = 1 - 1 / inverse_propensities(frequency, config.documents, constants.a, constants.b)
@@ -403,7 +468,9 @@ def _propensity(complete: Csr, config: SyntheticConfig) -> NDArray[np.float64]:
 
 
 def _observed(complete: Csr, propensity: NDArray[np.float64], rng: np.random.Generator, keep_one: bool) -> Csr:
-    """The pairs that were recorded. keep_one: every document keeps its most frequent label, as no one collects documents without any."""
+    """The pairs that were recorded. keep_one: every document keeps its most frequent label, as no one collects
+    documents without any.
+    """
     rows = np.repeat(np.arange(complete.shape[0], dtype=np.int64), np.diff(complete.indptr))
     chance = propensity[complete.indices]
     recorded = rng.random(len(rows)) < chance
@@ -457,7 +524,13 @@ def _noise_words(world: _World, n: int, rng: np.random.Generator) -> I64:
     return world.noise_start + (size * rng.random(n) ** 2).astype(np.int64)
 
 
-def _labels(world: _World, selves: Sequence[I64], texts: Sequence[Sequence[str]], config: SyntheticConfig, rng: np.random.Generator) -> Items:
+def _labels(
+    world: _World,
+    selves: Sequence[I64],
+    texts: Sequence[Sequence[str]],
+    config: SyntheticConfig,
+    rng: np.random.Generator,
+) -> Items:
     """Labels named by their own words; one that is a document has that document's text."""
     owner, words = _own_words(world, world.label_of, np.arange(len(world.label_of), dtype=np.int64))
     titles: list[list[str]] = [[] for _ in range(config.labels)]
@@ -484,11 +557,15 @@ class _PlantedGraph:
 
 
 def _graph(world: _World, train: _Mentions, test: _Mentions, config: SyntheticConfig, seed: int) -> _PlantedGraph:
-    labels = _Runs.of(np.bincount(world.label_of, minlength=config.labels), np.arange(len(world.label_of), dtype=np.int64))
+    labels = _Runs.of(
+        np.bincount(world.label_of, minlength=config.labels), np.arange(len(world.label_of), dtype=np.int64)
+    )
     documents, injected_documents = _edges(world, train.runs, config, seed, "train")
     label_edges, injected_labels = _edges(world, labels, config, seed, "labels")
     oracle, _ = _edges(world, test.runs, config, seed, "test")
-    return _PlantedGraph(Graph("anchors", _anchors(world), documents, label_edges), injected_documents, injected_labels, oracle)
+    return _PlantedGraph(
+        Graph("anchors", _anchors(world), documents, label_edges), injected_documents, injected_labels, oracle
+    )
 
 
 def _edges(world: _World, runs: _Runs, config: SyntheticConfig, seed: int, what: str) -> tuple[Csr, Csr]:
@@ -512,11 +589,24 @@ def _edges(world: _World, runs: _Runs, config: SyntheticConfig, seed: int, what:
 
 
 def _anchors(world: _World) -> Items:
-    """Topics are named by their likeliest words, families by words of a label. The first word keeps them apart from all documents."""
+    """Topics are named by their likeliest words, families by words of a label. The first word keeps them apart from
+    all documents.
+    """
     weight = np.diff(world.cumulative, axis=1, prepend=0)
-    likeliest = np.take_along_axis(world.support, np.argsort(-weight, axis=1, kind="stable")[:, : 2 * ANCHORS_PER_GROUP], axis=1)
+    likeliest = np.take_along_axis(
+        world.support, np.argsort(-weight, axis=1, kind="stable")[:, : 2 * ANCHORS_PER_GROUP], axis=1
+    )
     by_family = np.argsort(world.family_of, kind="stable")
-    member = by_family[np.minimum(np.searchsorted(world.family_of[by_family], np.arange(world.families)), len(by_family) - 1)]
-    names = {"topic": likeliest.reshape(-1, 2), "family": world.own[world.own_start[member][:, None] + np.arange(ANCHORS_PER_GROUP)].reshape(-1, 1)}
-    titles = [" ".join([kind, *(world.words[word] for word in words)]) for kind, rows in names.items() for words in rows.tolist()]
+    member = by_family[
+        np.minimum(np.searchsorted(world.family_of[by_family], np.arange(world.families)), len(by_family) - 1)
+    ]
+    names = {
+        "topic": likeliest.reshape(-1, 2),
+        "family": world.own[world.own_start[member][:, None] + np.arange(ANCHORS_PER_GROUP)].reshape(-1, 1),
+    }
+    titles = [
+        " ".join([kind, *(world.words[word] for word in words)])
+        for kind, rows in names.items()
+        for words in rows.tolist()
+    ]
     return Items([f"a{number}" for number in range(len(titles))], {"title": titles})

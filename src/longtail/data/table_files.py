@@ -1,7 +1,7 @@
 """Files of rows and columns: JSON lines, CSV, TSV, Parquet. What the columns mean is said in `tables`.
 
-CSV is comma- (or semicolon-, or tab-) separated with quotes; TSV is tab-separated without quotes. Both have a header; a TSV
-without one whose second column holds ``<uri>`` is read as an Annif corpus. All are UTF-8; ``.gz`` is read too.
+CSV is comma- (or semicolon-, or tab-) separated with quotes; TSV is tab-separated without quotes. Both have a header;
+a TSV without one whose second column holds ``<uri>`` is read as an Annif corpus. All are UTF-8; ``.gz`` is read too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,14 @@ from longtail.data.from_texts import shown
 from longtail.data.lines import line_blocks, write_lines
 from longtail.errors import DataError, MissingExtra
 
-SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
+SUFFIXES = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+}
 URIS = re.compile(r"\s*(<[^<>\s]+>\s*)+")
 
 _SAMPLE = 100  # records of a JSON file that are asked for their columns
@@ -47,7 +54,11 @@ class TableFile(Protocol):
 def open_table(path: Path) -> TableFile:
     kind = format_of(path)
     if kind is None:
-        raise DataError(f"'{''.join(path.suffixes) or path.name}' is not a table that can be read", f"use one of {', '.join(SUFFIXES)}", file=path)
+        raise DataError(
+            f"'{''.join(path.suffixes) or path.name}' is not a table that can be read",
+            f"use one of {', '.join(SUFFIXES)}",
+            file=path,
+        )
     if not path.is_file():
         raise DataError("no such file" if not path.exists() else "is a folder", "give the path of a table", file=path)
     if kind == "parquet":
@@ -67,7 +78,11 @@ class _Lines:
         for first, block in line_blocks(self.path):
             for number, line in enumerate(block, first):
                 if "\0" in line:
-                    raise self.error(number, "the line has a NUL byte", "the file is broken, or not UTF-8 text: export it again as UTF-8")
+                    raise self.error(
+                        number,
+                        "the line has a NUL byte",
+                        "the file is broken, or not UTF-8 text: export it again as UTF-8",
+                    )
                 yield number, line + "\n"
 
 
@@ -95,12 +110,22 @@ class JsonLines(_Lines):
             try:
                 record = json.loads(line)
             except (ValueError, RecursionError) as problem:
-                at = f"{problem.msg}, column {problem.colno}" if isinstance(problem, json.JSONDecodeError) else str(problem)
+                at = (
+                    f"{problem.msg}, column {problem.colno}"
+                    if isinstance(problem, json.JSONDecodeError)
+                    else str(problem)
+                )
                 array = "this is a JSON array; " if number == 1 and line.startswith("[") else ""
                 raise self.error(number, f"not valid JSON ({at})", f"{array}write one JSON object per line") from None
             if not isinstance(record, dict):
-                array = "a JSON array can be cut into lines with: jq -c '.[]'" if isinstance(record, list) else 'e.g. {"text": "...", "labels": ["..."]}'
-                raise self.error(number, f"{shown(record)} is not a JSON object", f"write one JSON object per line; {array}")
+                array = (
+                    "a JSON array can be cut into lines with: jq -c '.[]'"
+                    if isinstance(record, list)
+                    else 'e.g. {"text": "...", "labels": ["..."]}'
+                )
+                raise self.error(
+                    number, f"{shown(record)} is not a JSON object", f"write one JSON object per line; {array}"
+                )
             yield number, record
 
 
@@ -117,7 +142,11 @@ class Delimited(_Lines):
             if line < first or (not cells and len(names) > 1):  # in a single column, a blank line is an empty cell
                 continue
             if len(cells or [""]) != len(names):
-                raise self.error(line, f"{len(cells)} columns, the header has {len(names)} ({', '.join(names)})", _COLUMNS_HINT[self._tabs])
+                raise self.error(
+                    line,
+                    f"{len(cells)} columns, the header has {len(names)} ({', '.join(names)})",
+                    _COLUMNS_HINT[self._tabs],
+                )
             yield line, [cells[place] for place in places] if cells else [""]
 
     @property
@@ -128,7 +157,11 @@ class Delimited(_Lines):
         """Names of the columns, and the line after them."""
         line, cells = next((row for row in self._split() if row[1]), (0, []))
         if not cells:
-            raise DataError("the file is empty", "write a header with the names of the columns, and a row per document", file=self.path)
+            raise DataError(
+                "the file is empty",
+                "write a header with the names of the columns, and a row per document",
+                file=self.path,
+            )
         if self._tabs and len(cells) == 2 and URIS.fullmatch(cells[1]):
             return ["text", "uris"], line
         names = [cell.strip() for cell in cells]
@@ -152,7 +185,9 @@ class Delimited(_Lines):
                 begin = reader.line_num + 1
         except csv.Error as problem:
             raise self.error(
-                begin, f"not valid CSV ({problem})", 'a cell with " in it must be quoted, and each " in it doubled; every quote must be closed'
+                begin,
+                f"not valid CSV ({problem})",
+                'a cell with " in it must be quoted, and each " in it doubled; every quote must be closed',
             ) from None
 
     def _delimiter(self) -> str:
@@ -176,7 +211,9 @@ class Parquet:
         return self._read(lambda file: list(file.schema_arrow.names))
 
     def rows(self, wanted: Sequence[str]) -> Iterator[tuple[int, Sequence[Any]]]:
-        columns = self._read(lambda file: [column.to_pylist() for column in file.read(columns=list(wanted)).select(list(wanted)).columns])
+        columns = self._read(
+            lambda file: [column.to_pylist() for column in file.read(columns=list(wanted)).select(list(wanted)).columns]
+        )
         return enumerate(zip(*columns, strict=True), 1)
 
     def error(self, line: int, message: str, hint: str) -> DataError:
@@ -189,7 +226,11 @@ class Parquet:
                 return read(file)
         except (arrow.ArrowException, OSError, UnicodeDecodeError) as problem:
             reason = str(problem).strip().split("\n")[0]
-            raise DataError(f"not a readable Parquet file ({reason})", "the file is truncated or of another format; write it again", file=self.path) from None
+            raise DataError(
+                f"not a readable Parquet file ({reason})",
+                "the file is truncated or of another format; write it again",
+                file=self.path,
+            ) from None
 
 
 def _pyarrow() -> tuple[Any, Any]:
@@ -205,7 +246,13 @@ def _pyarrow() -> tuple[Any, Any]:
 
 
 def _write_jsonl(path: Path, columns: Mapping[str, list[Any]]) -> None:
-    write_lines(path, (json.dumps(dict(zip(columns, values, strict=True)), ensure_ascii=False) for values in zip(*columns.values(), strict=True)))
+    write_lines(
+        path,
+        (
+            json.dumps(dict(zip(columns, values, strict=True)), ensure_ascii=False)
+            for values in zip(*columns.values(), strict=True)
+        ),
+    )
 
 
 def _write_csv(path: Path, columns: Mapping[str, list[Any]]) -> None:
@@ -223,7 +270,9 @@ def _write_tsv(path: Path, columns: Mapping[str, list[Any]]) -> None:
 def _tab_separated(values: Sequence[str]) -> str:
     for value in values:
         if any(character in value for character in "\t\r\n"):
-            raise DataError(f"{shown(value)} holds a tab or a line break, which TSV cannot hold", "write csv, jsonl or parquet")
+            raise DataError(
+                f"{shown(value)} holds a tab or a line break, which TSV cannot hold", "write csv, jsonl or parquet"
+            )
     return "\t".join(values)
 
 
@@ -231,7 +280,9 @@ def _write_parquet(path: Path, columns: Mapping[str, list[Any]]) -> None:
     parquet, arrow = _pyarrow()
     text = arrow.string()
     types = {name: arrow.list_(text) if name == "labels" and path.stem != "labels" else text for name in columns}
-    parquet.write_table(arrow.table({name: arrow.array(values, type=types[name]) for name, values in columns.items()}), path)
+    parquet.write_table(
+        arrow.table({name: arrow.array(values, type=types[name]) for name, values in columns.items()}), path
+    )
 
 
 WRITERS: Mapping[str, Callable[[Path, Mapping[str, list[Any]]], None]] = {

@@ -1,14 +1,16 @@
 """Tables: JSON lines, CSV, TSV and Parquet files with text columns and a labels column.
 
-A table is a file, or a folder with ``train.*``, and where given ``test.*`` and ``labels.*`` (an id and a title per label),
-filter files and graphs as in the LF layout (their label numbers are rows of ``labels.*``, or places among the sorted ids).
+A table is a file, or a folder with ``train.*``, and where given ``test.*`` and ``labels.*`` (an id and a title per
+label), filter files and graphs as in the LF layout (their label numbers are rows of ``labels.*``, or places among the
+sorted ids).
 
 Columns are found by name (`TEXT_NAMES`, `LABEL_NAMES`, `ID_NAMES`; case does not matter) unless the caller names them.
 Every text column becomes a text field of that name; where none is called ``title``, the first one becomes ``title``.
 
-Labels are a list (JSON, Parquet) or one string. A string is split at the separator the caller names ("" for one label per
-cell). Without one, the whole column decides: ``["a", "b"]`` is read as JSON, ``<uri> <uri>`` as Annif writes it, else it is
-split at ``|`` or ``;``, whichever occurs. Where both occur, or only commas do, the reader asks instead of guessing.
+Labels are a list (JSON, Parquet) or one string. A string is split at the separator the caller names ("" for one label
+per cell). Without one, the whole column decides: ``["a", "b"]`` is read as JSON, ``<uri> <uri>`` as Annif writes it,
+else it is split at ``|`` or ``;``, whichever occurs. Where both occur, or only commas do, the reader asks instead of
+guessing.
 
 `table_files` reads and writes the files themselves.
 """
@@ -31,8 +33,34 @@ from longtail.data.lines import new_folder
 from longtail.data.table_files import SUFFIXES, URIS, WRITERS, TableFile, format_of, open_table
 from longtail.errors import ConfigError, DataError
 
-TEXT_NAMES = ("title", "text", "content", "abstract", "description", "body", "sentence", "question", "query", "document")
-LABEL_NAMES = ("labels", "label", "subjects", "subject", "uris", "tags", "tag", "categories", "category", "keywords", "topics", "targets", "classes", "class")
+TEXT_NAMES = (
+    "title",
+    "text",
+    "content",
+    "abstract",
+    "description",
+    "body",
+    "sentence",
+    "question",
+    "query",
+    "document",
+)
+LABEL_NAMES = (
+    "labels",
+    "label",
+    "subjects",
+    "subject",
+    "uris",
+    "tags",
+    "tag",
+    "categories",
+    "category",
+    "keywords",
+    "topics",
+    "targets",
+    "classes",
+    "class",
+)
 ID_NAMES = ("uid", "id")
 LABEL_ID_NAMES = ("uid", "id", "uri", "label")
 LABEL_TITLE_NAMES = ("title", "name", "text", "preflabel", "label")
@@ -70,7 +98,11 @@ def read_table(
     cells = _Cells(train.table.columns[train.label_column], separator, train_file)
     labelled = Labelled(train.items, cells.split(train))
     if label_file is None and not any(labelled.labels):
-        raise DataError(f"no document has a label in column '{train.label_column}'", "name the right column with --labels", file=train_file)
+        raise DataError(
+            f"no document has a label in column '{train.label_column}'",
+            "name the right column with --labels",
+            file=train_file,
+        )
     tested = None if test_file is None else _tested(_documents(test_file, columns, "test"), train, cells)
     parts = numbered(labelled, tested, None if label_file is None else _read_labels(label_file))
     return _with_folder(path, parts) if path.is_dir() else assembled(_name(path), parts)
@@ -79,7 +111,8 @@ def read_table(
 def _tested(test: _Documents, train: _Documents, cells: _Cells) -> Labelled:
     if set(test.items.fields) != set(train.items.fields):
         raise DataError(
-            f"has the text columns {', '.join(test.items.fields)}, the training file has {', '.join(train.items.fields)}",
+            f"has the text columns {', '.join(test.items.fields)}, the training file has "
+            f"{', '.join(train.items.fields)}",
             "name the columns that both have with --text",
             file=test.table.source.path,
         )
@@ -94,13 +127,17 @@ def _with_folder(folder: Path, parts: Numbered) -> Dataset:
 
 
 def _masked(split: Split, folder: Path, side: str) -> Split:
-    """With the pairs of the filter file. Where there is none, nothing is masked: in a table a document may be called what its label is called."""
+    """With the pairs of the filter file. Where there is none, nothing is masked: in a table a document may be called
+    what its label is called.
+    """
     path = folder / _FILTER_FILES[side]
     return replace(split, masked=read_pairs(path, *split.targets.shape)) if path.is_file() else split
 
 
 def read_texts(path: Path | str, text: str | Sequence[str] | None = None) -> Items:
-    """The documents of a table to predict for: its text fields and ids, every row in order. text: as in `read_table`."""
+    """The documents of a table to predict for: its text fields and ids, every row in order. text: as in
+    `read_table`.
+    """
     source = open_table(Path(path))
     names = source.columns()
     uid = _named(ID_NAMES, names)
@@ -110,7 +147,9 @@ def read_texts(path: Path | str, text: str | Sequence[str] | None = None) -> Ite
 
 
 def read_lists(path: Path | str, column: str, option: str, separator: str | None = None) -> list[list[str]]:
-    """A column of ids, some per row, as the labels column of a table is read. option: what named the column, for errors."""
+    """A column of ids, some per row, as the labels column of a table is read. option: what named the column, for
+    errors.
+    """
     source = open_table(Path(path))
     table = _read(source, [_required(source.path, source.columns(), column, option)])
     rows = _Documents(Items([""] * len(table)), column, table)
@@ -125,17 +164,27 @@ def _files(path: Path) -> tuple[Path, Path | None, Path | None]:
     if path.is_file():
         return path, None, None
     if not path.is_dir():
-        raise DataError("no such file or folder", "give a table (.jsonl, .csv, .tsv, .parquet), or a folder with train.* and test.*", file=path)
+        raise DataError(
+            "no such file or folder",
+            "give a table (.jsonl, .csv, .tsv, .parquet), or a folder with train.* and test.*",
+            file=path,
+        )
     found = {stem: _only(path, stem) for stem in ("train", "test", "labels")}
     if found["train"] is None:
-        raise DataError("the folder has no training file", f"name it train{', train'.join(SUFFIXES)} (or .gz of it)", file=path)
+        raise DataError(
+            "the folder has no training file", f"name it train{', train'.join(SUFFIXES)} (or .gz of it)", file=path
+        )
     return found["train"], found["test"], found["labels"]
 
 
 def _only(folder: Path, stem: str) -> Path | None:
     files = sorted(file for file in folder.iterdir() if file.name.split(".")[0] == stem and format_of(file) is not None)
     if len(files) > 1:
-        raise DataError(f"the folder has several {stem} files: {', '.join(file.name for file in files)}", "keep one of them", file=folder)
+        raise DataError(
+            f"the folder has several {stem} files: {', '.join(file.name for file in files)}",
+            "keep one of them",
+            file=folder,
+        )
     return files[0] if files else None
 
 
@@ -223,7 +272,9 @@ def _named(candidates: Sequence[str], names: Sequence[str]) -> str | None:
 
 def _required(path: Path, names: Sequence[str], column: str, option: str) -> str:
     if column not in names:
-        raise DataError(f"no column '{column}'; the columns are {_quoted(names)}", f"name one of them: {option} COLUMN", file=path)
+        raise DataError(
+            f"no column '{column}'; the columns are {_quoted(names)}", f"name one of them: {option} COLUMN", file=path
+        )
     return column
 
 
@@ -231,13 +282,19 @@ def _text_columns(path: Path, names: Sequence[str], asked: Sequence[str] | None,
     """The text columns that were asked for; else all with a known name; else the only one that is left."""
     if asked is not None:
         return [_required(path, names, column, "--text") for column in asked]
-    by_name = [column for column in (_named([name], names) for name in TEXT_NAMES) if column is not None and column not in others]
+    by_name = [
+        column
+        for column in (_named([name], names) for name in TEXT_NAMES)
+        if column is not None and column not in others
+    ]
     rest = [name for name in names if name not in others]
     if by_name:
         return by_name
     if len(rest) == 1:
         return rest
-    raise DataError(f"no text column among {_quoted(names)}", "name it: --text COLUMN (several: --text title,content)", file=path)
+    raise DataError(
+        f"no text column among {_quoted(names)}", "name it: --text COLUMN (several: --text title,content)", file=path
+    )
 
 
 def _fields(table: _Table, columns: Sequence[str]) -> dict[str, list[str]]:
@@ -261,13 +318,20 @@ def _texts(table: _Table, column: str) -> list[str]:
 def _text(table: _Table, row: int, column: str, value: Any) -> str:
     if isinstance(value, str):
         if not is_whole(value):
-            raise table.error(row, column, f"has half a character: {shown(value)}", "the text was cut in the middle of an escaped character; export it again")
+            raise table.error(
+                row,
+                column,
+                f"has half a character: {shown(value)}",
+                "the text was cut in the middle of an escaped character; export it again",
+            )
         return value
     if value is None:
         return ""
     if type(value) is int or (type(value) is float and math.isfinite(value)):
         return str(value)
-    raise table.error(row, column, f"holds {shown(value)}, expected a text", "name the right column, or leave the value empty")
+    raise table.error(
+        row, column, f"holds {shown(value)}, expected a text", "name the right column, or leave the value empty"
+    )
 
 
 def _unique_ids(table: _Table, column: str) -> list[str]:
@@ -277,7 +341,12 @@ def _unique_ids(table: _Table, column: str) -> list[str]:
         if not uid:
             raise table.error(row, column, "is empty, expected an id", "give every row an id, or name another column")
         if seen.setdefault(uid, row) != row:
-            raise table.error(row, column, f"repeats the id '{uid}' of line {table.lines[seen[uid]]}", "ids must be unique; name another column")
+            raise table.error(
+                row,
+                column,
+                f"repeats the id '{uid}' of line {table.lines[seen[uid]]}",
+                "ids must be unique; name another column",
+            )
     return list(seen)
 
 
@@ -315,9 +384,17 @@ class _Cells:
         found = []
         for row, value in enumerate(table.columns[column]):
             try:
-                found.append([label for part in self._listed(value) if (label := self.known[part] if type(part) is str else _number(part))])
+                found.append(
+                    [
+                        label
+                        for part in self._listed(value)
+                        if (label := self.known[part] if type(part) is str else _number(part))
+                    ]
+                )
             except ValueError as problem:
-                raise table.error(row, column, str(problem), 'labels are a list of texts, or one text such as "a|b"') from None
+                raise table.error(
+                    row, column, str(problem), 'labels are a list of texts, or one text such as "a|b"'
+                ) from None
         return found
 
     def _listed(self, value: Any) -> Sequence[Any]:
@@ -354,7 +431,11 @@ def _notation(cells: list[str], path: Path) -> Callable[[str], Sequence[Any]]:
         return _json_list
     used = [separator for separator in _SEPARATORS if any(separator in cell for cell in cells)]
     if len(used) > 1:
-        raise DataError("the labels column holds both | and ;", "say which one separates labels: --separator '|' or --separator ';'", file=path)
+        raise DataError(
+            "the labels column holds both | and ;",
+            "say which one separates labels: --separator '|' or --separator ';'",
+            file=path,
+        )
     if not used and (example := next((cell for cell in cells if "," in cell), None)) is not None:
         raise DataError(
             f"the labels column holds commas, as in {shown(example)}: several labels or one?",
@@ -392,7 +473,13 @@ def write_table(dataset: Dataset, folder: Path | str, format: str = "jsonl", sep
     with new_folder(Path(folder)) as aside:
         for name, split in splits.items():
             write(aside / f"{name}.{format}", _document_columns(split, dataset.labels, joiner))
-        write(aside / f"labels.{format}", {"uid": list(dataset.labels.uids), **{name: list(texts) for name, texts in _with_title(dataset.labels).items()}})
+        write(
+            aside / f"labels.{format}",
+            {
+                "uid": list(dataset.labels.uids),
+                **{name: list(texts) for name, texts in _with_title(dataset.labels).items()},
+            },
+        )
         if dataset.graphs or any(len(split.masked) for split in splits.values()):
             write_shared(aside, dataset)
 
@@ -412,15 +499,22 @@ def _document_columns(split: Split, labels: Items, separator: str | None) -> dic
     indices, indptr = split.targets.indices.tolist(), split.targets.indptr.tolist()
     uids = list(labels.uids)
     lists = [[uids[label] for label in indices[start:end]] for start, end in itertools.pairwise(indptr)]
-    joined: list[Any] = lists if separator is None else [separator.join(cells) for cells in _joinable(lists, uids, separator)]
-    return {"uid": list(split.documents.uids), **{name: list(texts) for name, texts in split.documents.fields.items()}, "labels": joined}
+    joined: list[Any] = (
+        lists if separator is None else [separator.join(cells) for cells in _joinable(lists, uids, separator)]
+    )
+    return {
+        "uid": list(split.documents.uids),
+        **{name: list(texts) for name, texts in split.documents.fields.items()},
+        "labels": joined,
+    }
 
 
 def _joinable(lists: list[list[str]], uids: list[str], separator: str) -> list[list[str]]:
     for uid in uids:
         if not separator or separator in uid or uid != uid.strip():
             raise DataError(
-                f"label '{uid}' cannot be told apart when labels are joined with '{separator}'", "choose another separator, or write jsonl or parquet"
+                f"label '{uid}' cannot be told apart when labels are joined with '{separator}'",
+                "choose another separator, or write jsonl or parquet",
             )
     return lists
 

@@ -20,7 +20,8 @@ _BLOCK = 1024
 
 @dataclass(frozen=True)
 class ClusterModel:
-    """score_l = r_l p_m^c for the labels l of the selected clusters m, with r = G sigmoid(w_l . x) (GAME); other labels are never predicted.
+    """score_l = r_l p_m^c for the labels l of the selected clusters m, with r = G sigmoid(w_l . x) (GAME); other
+    labels are never predicted.
 
     shortlist_map and rank_map: from the encoder's vectors to what the clusters' and the labels' classifiers read.
     label_graph: (L, L) CSR, or None for no GAME among labels.
@@ -67,11 +68,20 @@ class ClusterModel:
         labels[batch.is_empty()] = TopK.PAD
         raw = self.classifier.scores(vectors if self.rank_map is None else self.rank_map.apply(vectors), labels)
         r = np.where(labels >= 0, sigmoid(raw), np.float32(0))
-        rank_labels(labels, (r if self._game is None else self._game.within(labels, r)) * per_label(p**self.cluster_power, labels), top)
+        rank_labels(
+            labels,
+            (r if self._game is None else self._game.within(labels, r)) * per_label(p**self.cluster_power, labels),
+            top,
+        )
 
     def state(self) -> State:
         arrays = {} if self.label_graph is None else {"label_graph": self.label_graph}
-        parts: dict[str, Any] = {"encoder": self.encoder, "shortlist_map": self.shortlist_map, "rank_map": self.rank_map, "beam": self.beam}
+        parts: dict[str, Any] = {
+            "encoder": self.encoder,
+            "shortlist_map": self.shortlist_map,
+            "rank_map": self.rank_map,
+            "beam": self.beam,
+        }
         values = {"game_mix": self.game_mix, "game_transpose": self.game_transpose, "cluster_power": self.cluster_power}
         return self.classifier.state(values, parts, arrays)
 
@@ -79,4 +89,12 @@ class ClusterModel:
     def from_state(cls, state: State) -> ClusterModel:
         parts: Any = state.parts
         classifier = Classifier.from_state(state)
-        return cls(parts["encoder"], parts["shortlist_map"], parts["rank_map"], parts["beam"], classifier, state.arrays.get("label_graph"), **state.values)
+        return cls(
+            parts["encoder"],
+            parts["shortlist_map"],
+            parts["rank_map"],
+            parts["beam"],
+            classifier,
+            state.arrays.get("label_graph"),
+            **state.values,
+        )

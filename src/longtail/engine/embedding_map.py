@@ -38,7 +38,8 @@ class FrozenSum:
 
 @dataclass(frozen=True)
 class EmbeddingMap:
-    """x = ReLU(a + lam R ReLU(a)).  weight: R, (D, D), its spectral norm already 1; relu: whether the outer ReLU is there.
+    """x = ReLU(a + lam R ReLU(a)).  weight: R, (D, D), its spectral norm already 1; relu: whether the outer ReLU is
+    there.
 
     Paper: ECLARE Sec. 3.3 (embedding block) and Fig. 2.
     """

@@ -110,7 +110,9 @@ class FrozenDense:
 
     def encode(self, batch: Batch) -> F32:
         if batch.dense is None or (self.weight is not None and batch.dense.shape[1] != self.weight.shape[1]):
-            raise ConfigError("this model reads dense vectors as wide as those of its training", "give vectors made in the same way")
+            raise ConfigError(
+                "this model reads dense vectors as wide as those of its training", "give vectors made in the same way"
+            )
         vectors = batch.dense if self.weight is None or self.bias is None else batch.dense @ self.weight.T + self.bias
         return np.maximum(vectors, 0).astype(np.float32)
 
@@ -139,7 +141,9 @@ class FrozenMlp:
         return np.maximum(np.maximum(hidden, 0) @ self.weight.T + self.bias, 0)
 
     def state(self) -> State:
-        return state_of_rows("table", self.table, {"hidden_bias": self.hidden_bias, "weight": self.weight, "bias": self.bias})
+        return state_of_rows(
+            "table", self.table, {"hidden_bias": self.hidden_bias, "weight": self.weight, "bias": self.bias}
+        )
 
     @classmethod
     def from_state(cls, state: State) -> FrozenMlp:
@@ -172,7 +176,9 @@ class FrozenCnn:
             tokens = batch.tokens[start : start + block, : self.length]
             x = np.zeros((len(tokens), self.length, self.table.shape[1]), dtype=np.float32)
             x[:, : tokens.shape[1]] = np.where(tokens[..., None] >= 0, self.table[tokens], 0)
-            pooled = np.concatenate([self._pooled(x, f, b) for f, b in zip(self.filters, self.filter_biases, strict=True)], axis=1)
+            pooled = np.concatenate(
+                [self._pooled(x, f, b) for f, b in zip(self.filters, self.filter_biases, strict=True)], axis=1
+            )
             out[start : start + block] = np.maximum(pooled @ self.weight.T + self.bias, 0)
         return out
 
@@ -181,7 +187,10 @@ class FrozenCnn:
         windows = np.lib.stride_tricks.sliding_window_view(x, span, axis=1)  # (B, T - span + 1, D_in, span)
         maps = np.maximum(np.einsum("btds,fds->bft", windows, filters, optimize=True) + bias[:, None], 0)
         positions = maps.shape[2]
-        edges = [(place * positions // self.chunks, -(-(place + 1) * positions // self.chunks)) for place in range(self.chunks)]
+        edges = [
+            (place * positions // self.chunks, -(-(place + 1) * positions // self.chunks))
+            for place in range(self.chunks)
+        ]
         pieces: F32 = np.stack([maps[:, :, low:high].max(axis=2) for low, high in edges], axis=2).reshape(len(x), -1)
         return pieces
 
@@ -189,13 +198,23 @@ class FrozenCnn:
         arrays = {"weight": self.weight, "bias": self.bias}
         for number, (f, b) in enumerate(zip(self.filters, self.filter_biases, strict=True)):
             arrays |= {f"filters{number}": f, f"filter_bias{number}": b}
-        return state_of_rows("table", self.table, arrays, {"length": self.length, "chunks": self.chunks, "spans": len(self.filters)})
+        return state_of_rows(
+            "table", self.table, arrays, {"length": self.length, "chunks": self.chunks, "spans": len(self.filters)}
+        )
 
     @classmethod
     def from_state(cls, state: State) -> FrozenCnn:
         a, spans = state.arrays, range(state.values["spans"])
         filters, biases = tuple(a[f"filters{n}"] for n in spans), tuple(a[f"filter_bias{n}"] for n in spans)
-        return cls(rows_of_state(state, "table"), filters, biases, a["weight"], a["bias"], state.values["length"], state.values["chunks"])
+        return cls(
+            rows_of_state(state, "table"),
+            filters,
+            biases,
+            a["weight"],
+            a["bias"],
+            state.values["length"],
+            state.values["chunks"],
+        )
 
 
 def add_bags(batch: Batch, table: Rows, sums: F32) -> None:
@@ -204,6 +223,11 @@ def add_bags(batch: Batch, table: Rows, sums: F32) -> None:
 
     x = batch.sparse
     if x is None or x.shape[1] != table.shape[0]:
-        raise ConfigError(f"this model reads sparse features of its own vocabulary of {table.shape[0]}", "let the bundle's featurizer make the batch")
+        raise ConfigError(
+            f"this model reads sparse features of its own vocabulary of {table.shape[0]}",
+            "let the bundle's featurizer make the batch",
+        )
     with threads_for(len(batch)):
-        kernels.add_bags(x.indptr.astype(np.int64), x.indices.astype(np.int32), x.data.astype(np.float32), *stored(table), sums)
+        kernels.add_bags(
+            x.indptr.astype(np.int64), x.indices.astype(np.int32), x.data.astype(np.float32), *stored(table), sums
+        )

@@ -60,7 +60,8 @@ class FrozenBranch:
 class FrozenGin:
     """Keyword graphs in, h_G of every branch out. A part.
 
-    common: layers that branches share. concat: h_G joins all layers, else it is the last one alone. mean: h_G is a mean over vertices.
+    common: layers that branches share. concat: h_G joins all layers, else it is the last one alone. mean: h_G is a
+        mean over vertices.
     weighted: neighbours count by the number of shared sentences.
     """
 
@@ -77,11 +78,15 @@ class FrozenGin:
         graphs = batch.graphs
         if not isinstance(graphs, KeyGraphs):
             raise ConfigError("this model reads keyword graphs", "let the bundle's featurizer make the batch")
-        blocks = [self._block(graphs.rows(slice(start, start + _BLOCK))) for start in range(0, max(len(graphs), 1), _BLOCK)]
+        blocks = [
+            self._block(graphs.rows(slice(start, start + _BLOCK))) for start in range(0, max(len(graphs), 1), _BLOCK)
+        ]
         return {name: np.concatenate([block[name] for block in blocks]) for name in self.branches}
 
     def encode(self, batch: Batch) -> F32:
-        """(B, branches x D + 1): h_G of all branches side by side and a constant 1, what the clusters' classifiers read."""
+        """(B, branches x D + 1): h_G of all branches side by side and a constant 1, what the clusters' classifiers
+        read.
+        """
         return joined(self.represent(batch))
 
     def _block(self, graphs: KeyGraphs) -> dict[str, F32]:
@@ -107,11 +112,18 @@ class FrozenGin:
 
         sizes = np.diff(graphs.vertex_starts)
         values = np.repeat(1 / np.maximum(sizes, 1) if self.mean else np.ones(len(sizes)), sizes).astype(np.float32)
-        return csr_array((values, np.arange(graphs.n_vertices), graphs.vertex_starts), shape=(len(graphs), graphs.n_vertices))
+        return csr_array(
+            (values, np.arange(graphs.n_vertices), graphs.vertex_starts), shape=(len(graphs), graphs.n_vertices)
+        )
 
     def state(self) -> State:
         arrays: dict[str, Any] = {}
-        values: dict[str, Any] = {"concat": self.concat, "mean": self.mean, "weighted": self.weighted, "common": _keep("common", self.common, arrays)}
+        values: dict[str, Any] = {
+            "concat": self.concat,
+            "mean": self.mean,
+            "weighted": self.weighted,
+            "common": _keep("common", self.common, arrays),
+        }
         values["branches"] = {}
         for name, branch in self.branches.items():
             values["branches"][name] = _keep(name, branch.layers, arrays)
@@ -121,8 +133,17 @@ class FrozenGin:
     @classmethod
     def from_state(cls, state: State) -> FrozenGin:
         values, arrays = state.values, state.arrays
-        branches = {name: FrozenBranch(_kept(name, eps, arrays), arrays[f"{name}.scale"], arrays[f"{name}.shift"]) for name, eps in values["branches"].items()}
-        return cls(_kept("common", values["common"], arrays), branches, bool(values["concat"]), bool(values["mean"]), bool(values["weighted"]))
+        branches = {
+            name: FrozenBranch(_kept(name, eps, arrays), arrays[f"{name}.scale"], arrays[f"{name}.shift"])
+            for name, eps in values["branches"].items()
+        }
+        return cls(
+            _kept("common", values["common"], arrays),
+            branches,
+            bool(values["concat"]),
+            bool(values["mean"]),
+            bool(values["weighted"]),
+        )
 
 
 def joined(vectors: Mapping[str, F32]) -> F32:
@@ -147,4 +168,7 @@ def _keep(prefix: str, layers: tuple[FrozenLayer, ...], arrays: dict[str, Any]) 
 
 
 def _kept(prefix: str, eps: list[float], arrays: Mapping[str, Any]) -> tuple[FrozenLayer, ...]:
-    return tuple(FrozenLayer(float(e), *(arrays[f"{prefix}{number}.{name}"] for name in _LAYER_ARRAYS)) for number, e in enumerate(eps))
+    return tuple(
+        FrozenLayer(float(e), *(arrays[f"{prefix}{number}.{name}"] for name in _LAYER_ARRAYS))
+        for number, e in enumerate(eps)
+    )

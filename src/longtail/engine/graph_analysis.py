@@ -1,4 +1,6 @@
-"""Looking inside a trained `JointGraphModel`: which hops labels attend to, what embeddings recall, what the parts weigh."""
+"""Looking inside a trained `JointGraphModel`: which hops labels attend to, what embeddings recall, what the parts
+weigh.
+"""
 
 from __future__ import annotations
 
@@ -36,14 +38,19 @@ def attention(model: JointGraphModel) -> Floats:
     return model.alphas.astype(np.float64)
 
 
-def attention_by_frequency(model: JointGraphModel, counts: I64, binned: Callable[[I64], Bins] = equal_count) -> tuple[Bins, Floats]:
-    """Bins of labels by frequency, head first, and (Q, K) the mean attention to each hop times its mean length; nan where a bin is empty.
+def attention_by_frequency(
+    model: JointGraphModel, counts: I64, binned: Callable[[I64], Bins] = equal_count
+) -> tuple[Bins, Floats]:
+    """Bins of labels by frequency, head first, and (Q, K) the mean attention to each hop times its mean length; nan
+    where a bin is empty.
 
-    counts: (L,) training documents per label. Paper: GalaXC Fig. 6 (which shows rare labels first). Lengths matter: sums over wide
-    neighbourhoods are longer, so little attention to them may still be much.
+    counts: (L,) training documents per label. Paper: GalaXC Fig. 6 (which shows rare labels first). Lengths matter:
+    sums over wide neighbourhoods are longer, so little attention to them may still be much.
     """
     bins, weights = binned(counts), attention(model)
-    sums = np.stack([np.bincount(bins.bin_of_label, weights=column, minlength=len(bins)) for column in weights.T], axis=1)
+    sums = np.stack(
+        [np.bincount(bins.bin_of_label, weights=column, minlength=len(bins)) for column in weights.T], axis=1
+    )
     sizes = bins.n_labels[:, None].astype(np.float64)
     return bins, np.divide(sums, sizes, out=np.full_like(sums, np.nan), where=sizes > 0) * hop_norms(model)
 
@@ -54,20 +61,34 @@ def embedding_recall(model: JointGraphModel, batch: Batch, truth: Csr, k: int = 
     truth: (B, L) CSR in the label numbers of the model; documents without labels are left out. Paper: GalaXC Table 4.
     """
     evenly = np.ones(truth.shape[1])
-    return {name: metrics.measure(ranked, truth, evenly, (1,), (k,), skip_empty=True).values()[f"R@{k}"] for name, ranked in _rankings(model, batch, k)}
+    return {
+        name: metrics.measure(ranked, truth, evenly, (1,), (k,), skip_empty=True).values()[f"R@{k}"]
+        for name, ranked in _rankings(model, batch, k)
+    }
 
 
 def _rankings(model: JointGraphModel, batch: Batch, k: int) -> Iterator[tuple[str, TopK]]:
     kinds: list[tuple[str, Any, int]] = [("initial", "raw", 0), ("transformed, mean of hops", "transformed", 0)]
     if isinstance(model.hops, FrozenHops):
         kinds.append(("convolved, mean of hops", "convolved", 0))
-        kinds += [(f"{space}, hop {hop}", space, hop) for space in ("convolved", "transformed") for hop in range(1, model.hops.views + 1)]
+        kinds += [
+            (f"{space}, hop {hop}", space, hop)
+            for space in ("convolved", "transformed")
+            for hop in range(1, model.hops.views + 1)
+        ]
     for name, space, hop in kinds:
-        yield name, ExactIndex.build(model.embeddings(None, space, hop)).query(model.embeddings(batch, space, hop), min(k, model.n_labels))
+        yield (
+            name,
+            ExactIndex.build(model.embeddings(None, space, hop)).query(
+                model.embeddings(batch, space, hop), min(k, model.n_labels)
+            ),
+        )
 
 
 def bytes_of_parts(model: JointGraphModel) -> dict[str, int]:
-    """What prediction needs, by part. Paper: GalaXC Sec. 5 counts vectors of nodes too, as they are needed to predict."""
+    """What prediction needs, by part. Paper: GalaXC Sec. 5 counts vectors of nodes too, as they are needed to
+    predict.
+    """
     space = model.space
     parts = {
         "classifiers": _state_bytes(model.classifier.state({}, {})),
@@ -87,4 +108,6 @@ def _bytes(part: Part) -> int:
 
 
 def _state_bytes(state: State) -> int:
-    return sum(array.nbytes for array in state.arrays.values()) + sum(_bytes(part) for part in state.parts.values() if part is not None)
+    return sum(array.nbytes for array in state.arrays.values()) + sum(
+        _bytes(part) for part in state.parts.values() if part is not None
+    )

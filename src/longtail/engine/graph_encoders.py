@@ -35,16 +35,20 @@ class FrozenGraphEncoder(Part, Protocol):
     def of_nodes(self, paths: Paths, nodes: I32, seed: int) -> Views: ...
 
     def of_linked(self, paths: Paths, vectors: F32, links: I32, seed: int, exclude: I64 | None = None) -> Views:
-        """vectors: (B, D).  links: (B, m), -1 where there are fewer.  exclude: (B,) a node of the graph that each document is, -1 for none."""
+        """vectors: (B, D).  links: (B, m), -1 where there are fewer.  exclude: (B,) a node of the graph that each
+        document is, -1 for none.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class FrozenHops:
-    """v^k = h + ReLU(R_k h + b_k), h = ReLU(a^k), with batch norm folded into R and b.  epsilons: (K,); weight: (K, D, D); bias: (K, D).
+    """v^k = h + ReLU(R_k h + b_k), h = ReLU(a^k), with batch norm folded into R and b.  epsilons: (K,); weight: (K,
+    D, D); bias: (K, D).
 
     space: what is averaged over hops for the search: v^k (the paper), or a^k (the released code).
-    balanced: every hop is scaled to unit length before; sums over wide neighbourhoods are longer and would drown the others.
+    balanced: every hop is scaled to unit length before; sums over wide neighbourhoods are longer and would drown the
+        others.
     """
 
     KIND = "frozen-hops"
@@ -104,7 +108,8 @@ class FrozenHops:
 
 @dataclass(frozen=True)
 class FrozenMessages:
-    """GraphSAGE or GIN, the last hop alone. One dictionary of arrays per hop; see `nn.message_encoders` for what they mean.
+    """GraphSAGE or GIN, the last hop alone. One dictionary of arrays per hop; see `nn.message_encoders` for what they
+    mean.
 
     sage: weight (D, 2 D), bias (D,); `signed`: the last hop without ReLU.
     gin: epsilon (1,), first (D, D), first_bias (D,) with batch norm folded in, second (D, D), second_bias (D,).
@@ -127,7 +132,9 @@ class FrozenMessages:
     def of_linked(self, paths: Paths, vectors: F32, links: I32, seed: int, exclude: I64 | None = None) -> Views:
         real = links >= 0
         owners = np.repeat(np.arange(len(links)), real.sum(axis=1))
-        theirs = self._levels(paths, paths.tree(links[real], len(self.layers) - 1, seed, None if exclude is None else exclude[owners]))
+        theirs = self._levels(
+            paths, paths.tree(links[real], len(self.layers) - 1, seed, None if exclude is None else exclude[owners])
+        )
         weights = paths.fanout.link_weights(real.sum(axis=1), mean=self.kind == "sage")
         h: F32 = vectors
         for hop in range(len(self.layers)):
@@ -161,16 +168,23 @@ class FrozenMessages:
 
     @cached_property
     def _weights(self) -> list[dict[str, F64]]:
-        return [{name: array.astype(np.float64) for name, array in layer.items() if array.ndim == 2} for layer in self.layers]
+        return [
+            {name: array.astype(np.float64) for name, array in layer.items() if array.ndim == 2}
+            for layer in self.layers
+        ]
 
     def state(self) -> State:
         arrays = {f"{name}{hop}": array for hop, layer in enumerate(self.layers) for name, array in layer.items()}
-        return State({"kind": self.kind, "signed": self.signed, "names": [sorted(layer) for layer in self.layers]}, arrays)
+        return State(
+            {"kind": self.kind, "signed": self.signed, "names": [sorted(layer) for layer in self.layers]}, arrays
+        )
 
     @classmethod
     def from_state(cls, state: State) -> FrozenMessages:
         values: Any = state.values
-        layers = tuple({name: state.arrays[f"{name}{hop}"] for name in names} for hop, names in enumerate(values["names"]))
+        layers = tuple(
+            {name: state.arrays[f"{name}{hop}"] for name in names} for hop, names in enumerate(values["names"])
+        )
         return cls(values["kind"], layers, values["signed"])
 
 

@@ -1,4 +1,6 @@
-"""Scores of labels that weigh several views of a document, each label in its own way. Floor: one row of D numbers per label."""
+"""Scores of labels that weigh several views of a document, each label in its own way. Floor: one row of D numbers per
+label.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from longtail.types import F32, I32
 def score_views(views: F32, rows: NDArray[Any], scales: F32, alphas: F32, ids: I32, out: F32) -> None:
     """out[b, c] = sum over k of alphas[l, k] (views[b, k] . rows[l]) for l = ids[b, c], 0 at padding.
 
-    views: (B, K, D); rows, scales: (L, D) stored; alphas: (L, K); ids, out: (B, C). fastmath: see `search.product_kernels`.
+    views: (B, K, D); rows, scales: (L, D) stored; alphas: (L, K); ids, out: (B, C). fastmath: see
+        `search.product_kernels`.
     """
     for unsigned in prange(len(ids)):
         row = np.int64(unsigned)

@@ -31,8 +31,9 @@ _SEED = 0x6A1A
 
 @dataclass(frozen=True)
 class JointGraphModel:
-    """score_l = beta sigmoid(sum over views k of alpha_lk (w_l . x^k)) + (1 - beta) sigmoid(cosine / temperature) for the labels whose
-    mean view is nearest to that of the document, by that cosine; a label outside this shortlist is never predicted.
+    """score_l = beta sigmoid(sum over views k of alpha_lk (w_l . x^k)) + (1 - beta) sigmoid(cosine / temperature) for
+    the labels whose mean view is nearest to that of the document, by that cosine; a label outside this shortlist is
+    never predicted.
 
     index: over the (L, D) mean views of labels.  alphas: (L, K), or None where a label reads the mean view.
     """
@@ -64,11 +65,17 @@ class JointGraphModel:
     def rank_in_context(self, batch: Batch, k: int, context: Context) -> TopK:
         k = min(k, self.n_labels)
         top = TopK.padding(len(batch), k)
-        together = self.space.with_documents(self.space.initial(batch), context) if context.together and len(batch) else None
+        together = (
+            self.space.with_documents(self.space.initial(batch), context) if context.together and len(batch) else None
+        )
         for start in range(0, len(batch), _BLOCK):
             part = slice(start, min(start + _BLOCK, len(batch)))
             documents, own = batch.rows(part), context.rows(part)
-            views = self.views(documents, own) if together is None else self._views_together(together, start, len(documents))
+            views = (
+                self.views(documents, own)
+                if together is None
+                else self._views_together(together, start, len(documents))
+            )
             found = self._ranked(views, documents, own, k)
             top.ids[part], top.scores[part] = found.ids, found.scores
         return top
@@ -76,14 +83,19 @@ class JointGraphModel:
     def _ranked(self, views: Views, documents: Batch, context: Context, k: int) -> TopK:
         known = np.zeros(len(documents), dtype=np.int64) if context.labels is None else np.diff(context.labels.indptr)
         found = self.index.query(views.search, min(self.shortlist_size + int(known.max(initial=0)), self.n_labels))
-        # Of a document without a known word nothing can be said, unless some of its labels are known. Known ones take no place.
-        kept = ~(documents.is_empty() & (known == 0))[:, None] & (np.arange(found.k) < (self.shortlist_size + known)[:, None])
+        # Of a document without a known word nothing can be said, unless some of its labels are known. Known ones take
+        # no place.
+        kept = ~(documents.is_empty() & (known == 0))[:, None] & (
+            np.arange(found.k) < (self.shortlist_size + known)[:, None]
+        )
         if context.labels is not None:
             kept &= ~listed(found.ids, context.labels)
         ids = np.where(kept, found.ids, np.int32(TopK.PAD))
         # In double precision: float32 would make ties of all scores above 17.
         scores = sigmoid(self.scores(views.score, ids).astype(np.float64))
-        return best(ids, self.beta * scores + (1 - self.beta) * sigmoid(found.scores.astype(np.float64) / self.temperature), k)
+        return best(
+            ids, self.beta * scores + (1 - self.beta) * sigmoid(found.scores.astype(np.float64) / self.temperature), k
+        )
 
     def scores(self, views: F32, ids: I32) -> F32:
         """(B, C): documents (B, K, D) against labels of their own; 0 at padding."""
@@ -110,7 +122,9 @@ class JointGraphModel:
         return self.hops.of_linked(self.space.paths, vectors, self.space.linked(vectors, context or Context()), _SEED)
 
     def _views_together(self, paths: Paths, first: int, documents: int) -> Views:
-        return self.hops.of_nodes(paths, np.arange(first, first + documents, dtype=np.int32) + np.int32(len(self.space.graph)), _SEED)
+        return self.hops.of_nodes(
+            paths, np.arange(first, first + documents, dtype=np.int32) + np.int32(len(self.space.graph)), _SEED
+        )
 
     def label_views(self) -> Views:
         """What the index and the analyses see of all labels: from the training graph alone."""
@@ -126,10 +140,17 @@ class JointGraphModel:
             return self.space.vectors[: self.n_labels] if batch is None else self.space.initial(batch)
         if not isinstance(self.hops, FrozenHops):
             if space == "convolved":
-                raise ConfigError("only the encoder 'galaxc' has convolved embeddings", "use hops.encoder=galaxc, or space=transformed")
+                raise ConfigError(
+                    "only the encoder 'galaxc' has convolved embeddings",
+                    "use hops.encoder=galaxc, or space=transformed",
+                )
             return (self.label_views() if batch is None else self.views(batch)).search
         # Without its transformations the encoder gives what was convolved.
-        hops = replace(self.hops, balanced=False, space="transformed") if space == "transformed" else self.hops.untransformed()
+        hops = (
+            replace(self.hops, balanced=False, space="transformed")
+            if space == "transformed"
+            else self.hops.untransformed()
+        )
         plain = replace(self, hops=hops)
         views = plain.label_views() if batch is None else plain.views(batch)
         return views.search if hop == 0 else views.score[:, hop - 1]
@@ -145,7 +166,9 @@ class JointGraphModel:
     def from_state(cls, state: State) -> JointGraphModel:
         parts: Any = state.parts
         classifier = Classifier.from_state(state)
-        return cls(parts["space"], parts["hops"], parts["index"], classifier, state.arrays.get("alphas"), **state.values)
+        return cls(
+            parts["space"], parts["hops"], parts["index"], classifier, state.arrays.get("alphas"), **state.values
+        )
 
 
 def node_views(hops: FrozenGraphEncoder, paths: Paths, nodes: I32) -> Views:

@@ -22,11 +22,14 @@ RankerReads: TypeAlias = Literal["both", "tfidf", "graph"]
 
 @dataclass(frozen=True)
 class KeygraphModel:
-    """score_l = g_c(l) x sigmoid(theta_l . phi(x)) for labels of the `beam` best clusters; other labels are never predicted.
+    """score_l = g_c(l) x sigmoid(theta_l . phi(x)) for labels of the `beam` best clusters; other labels are never
+    predicted.
 
     g = sigmoid(heads . h_G): gates of the clusters, not a distribution over them. Paper: GNN-XML Sec. 3, Eq. 2 and 3.
-    Differs: Eq. 2 is a mixture, but its gates are independent sigmoids; dividing them by their sum could change no list.
-    heads: an index over (K, branches x D + 1) rows, one per cluster. reads: what rankers read; graph_weight: length of h_G in it.
+    Differs: Eq. 2 is a mixture, but its gates are independent sigmoids; dividing them by their sum could change no
+        list.
+    heads: an index over (K, branches x D + 1) rows, one per cluster. reads: what rankers read; graph_weight: length
+        of h_G in it.
     """
 
     KIND = "keygraph-model"
@@ -60,7 +63,9 @@ class KeygraphModel:
             vectors = self.encoder.represent(rows)
             found = self._best_clusters(rows, vectors)
             gates = np.where(found.ids >= 0, found.scores, np.float32(0))
-            self.rankers.rank(self._ranker_input(rows, vectors), found.ids, gates, TopK(top.ids[part], top.scores[part]))
+            self.rankers.rank(
+                self._ranker_input(rows, vectors), found.ids, gates, TopK(top.ids[part], top.scores[part])
+            )
         return top
 
     def match(self, batch: Batch) -> F32:
@@ -85,8 +90,8 @@ class KeygraphModel:
         ids = self.heads.query(read, min(self.beam, self.n_leaves)).ids
         # Of a document without a known word nothing can be said; any order would be made up.
         ids = np.where(batch.is_empty()[:, None], np.int32(TopK.PAD), ids)
-        # Scored again one by one, as products over a batch round differently from batch to batch; and put in order by the raw score:
-        # clusters whose gate rounds to 1 keep theirs.
+        # Scored again one by one, as products over a batch round differently from batch to batch; and put in order by
+        # the raw score: clusters whose gate rounds to 1 keep theirs.
         found = best(ids, Classifier(np.asarray(self.heads.vectors)).scores(read, ids), ids.shape[1])
         return TopK(found.ids, np.where(found.ids >= 0, sigmoid(found.scores), -np.inf).astype(np.float32))
 

@@ -20,7 +20,9 @@ from longtail.types import F32, I32, Batch, Ranker, Shortlister, TopK
 
 @dataclass(frozen=True)
 class Classifier:
-    """A linear classifier per label, materialised: score = rows[l] . x + bias[l].  rows: (L, D), all stored; bias: (L,) or None."""
+    """A linear classifier per label, materialised: score = rows[l] . x + bias[l].  rows: (L, D), all stored; bias:
+    (L,) or None.
+    """
 
     rows: Rows
     bias: F32 | None = None
@@ -32,10 +34,14 @@ class Classifier:
         found = np.empty(ids.shape, dtype=np.float32)
         with threads_for(len(ids), each=4):
             values, scales, _ = stored(self.rows)
-            score_candidates(np.ascontiguousarray(vectors, dtype=np.float32), values, scales, np.ascontiguousarray(ids), found)
+            score_candidates(
+                np.ascontiguousarray(vectors, dtype=np.float32), values, scales, np.ascontiguousarray(ids), found
+            )
         return found if self.bias is None else found + np.where(ids >= 0, self.bias[ids], np.float32(0))
 
-    def state(self, values: Mapping[str, Any], parts: Mapping[str, Any], arrays: Mapping[str, Any] | None = None) -> State:
+    def state(
+        self, values: Mapping[str, Any], parts: Mapping[str, Any], arrays: Mapping[str, Any] | None = None
+    ) -> State:
         """The state of the model that it belongs to, with its own arrays in it."""
         own = state_of_rows("rows", self.rows, {} if self.bias is None else {"bias": self.bias})
         return State(values, {**own.arrays, **(arrays or {})}, {**own.parts, **parts})
@@ -49,8 +55,8 @@ class Classifier:
 class Model:
     """Paper: DeepXML Sec. 3 (prediction).
 
-    score_l = alpha * sigmoid(classifier) + (1 - alpha) * sigmoid(similarity / temperature), for labels of the shortlist;
-    a label outside it is never predicted.
+    score_l = alpha * sigmoid(classifier) + (1 - alpha) * sigmoid(similarity / temperature), for labels of the
+    shortlist; a label outside it is never predicted.
     """
 
     KIND = "model"
@@ -67,28 +73,36 @@ class Model:
         search = self.encoder.encode(batch)
         shortlist = self.shortlister.query(search, min(self.shortlist_size, len(self.classifier.rows)))
         score = search if self.refinement is None else self.refinement.apply(search)
-        fused = self.alpha * sigmoid(self.classifier.scores(score, shortlist.ids)) + (1 - self.alpha) * sigmoid(shortlist.scores / self.temperature)
+        fused = self.alpha * sigmoid(self.classifier.scores(score, shortlist.ids)) + (1 - self.alpha) * sigmoid(
+            shortlist.scores / self.temperature
+        )
         # Of a document without a known word nothing can be said; any order would be made up.
         ids = np.where(batch.is_empty()[:, None], TopK.PAD, shortlist.ids)
         return best(ids, fused, min(k, len(self.classifier.rows)))
 
     def state(self) -> State:
         values = {"shortlist_size": self.shortlist_size, "alpha": self.alpha, "temperature": self.temperature}
-        parts: dict[str, Any] = {"encoder": self.encoder, "refinement": self.refinement, "shortlister": self.shortlister}
+        parts: dict[str, Any] = {
+            "encoder": self.encoder,
+            "refinement": self.refinement,
+            "shortlister": self.shortlister,
+        }
         return self.classifier.state(values, parts)
 
     @classmethod
     def from_state(cls, state: State) -> Model:
         parts: Any = state.parts
-        return cls(parts["encoder"], parts["refinement"], parts["shortlister"], Classifier.from_state(state), **state.values)
+        return cls(
+            parts["encoder"], parts["refinement"], parts["shortlister"], Classifier.from_state(state), **state.values
+        )
 
 
 @dataclass(frozen=True)
 class Reranked:
     """A second model with an encoder of its own re-scores the first one's best labels (Paper: Astec Sec. 4, re-ranker).
 
-    score = beta * sigmoid(second) + (1 - beta) * first, within the first `depth` labels of the base; labels after these keep
-    (1 - beta) * first, which leaves them behind.
+    score = beta * sigmoid(second) + (1 - beta) * first, within the first `depth` labels of the base; labels after
+    these keep (1 - beta) * first, which leaves them behind.
     """
 
     KIND = "reranked"
@@ -103,11 +117,16 @@ class Reranked:
     def rank(self, batch: Batch, k: int) -> TopK:
         first = self.base.rank(batch, max(self.depth, k))
         vectors = self.encoder.encode(batch)
-        # Labels beyond the depth, there only if more are asked for, get no second score: what is best must not depend on k.
+        # Labels beyond the depth, there only if more are asked for, get no second score: what is best must not depend
+        # on k.
         seen = np.where(np.arange(first.k) < self.depth, first.ids, TopK.PAD).astype(np.int32)
         scores = self.classifier.scores(vectors if self.refinement is None else self.refinement.apply(vectors), seen)
         second = np.where(seen >= 0, sigmoid(scores), np.float32(0))
-        return best(first.ids, self.beta * second + (1 - self.beta) * np.where(first.ids >= 0, first.scores, 0), min(k, len(self.classifier.rows)))
+        return best(
+            first.ids,
+            self.beta * second + (1 - self.beta) * np.where(first.ids >= 0, first.scores, 0),
+            min(k, len(self.classifier.rows)),
+        )
 
     def state(self) -> State:
         parts: dict[str, Any] = {"base": self.base, "encoder": self.encoder, "refinement": self.refinement}

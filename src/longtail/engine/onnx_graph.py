@@ -1,8 +1,9 @@
 """A frozen transformer as an ONNX graph, written here byte by byte: neither torch nor the package `onnx` is needed.
 
-The graph has the inputs ``tokens`` (B, T) int64 and ``there`` (B, T) float32, 1 where a token is and 0 at padding, and the output
-``vectors`` (B, D) float32. Matrices in int8 are multiplied as such: a token's numbers are rounded to int8 with a scale of its own
-(dynamic quantisation). One scale for all, which is usual, would let the vector of a text depend on the other texts of its batch.
+The graph has the inputs ``tokens`` (B, T) int64 and ``there`` (B, T) float32, 1 where a token is and 0 at padding,
+and the output ``vectors`` (B, D) float32. Matrices in int8 are multiplied as such: a token's numbers are rounded to
+int8 with a scale of its own (dynamic quantisation). One scale for all, which is usual, would let the vector of a text
+depend on the other texts of its batch.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def session(weights: Mapping[str, NDArray[Any]], heads: int, epsilon: float) -> 
     """The function (token numbers, where they are) -> vectors that onnxruntime makes of the graph."""
     import onnxruntime
 
-    made: Any = onnxruntime.InferenceSession(transformer_graph(weights, heads, epsilon), providers=["CPUExecutionProvider"])
+    made: Any = onnxruntime.InferenceSession(
+        transformer_graph(weights, heads, epsilon), providers=["CPUExecutionProvider"]
+    )
 
     def run(tokens: I32, there: BoolArray) -> F32:
         found: F32 = made.run(["vectors"], {"tokens": tokens.astype(np.int64), "there": there.astype(np.float32)})[0]
@@ -50,11 +53,22 @@ def transformer_graph(weights: Mapping[str, NDArray[Any]], heads: int, epsilon: 
         return g("Add", product, g.constant(weights[f"{name}.bias"]))
 
     def norm(x: str, name: str) -> str:
-        return g("LayerNormalization", x, g.constant(weights[f"{name}.weight"]), g.constant(weights[f"{name}.bias"]), axis=-1, epsilon=epsilon)
+        return g(
+            "LayerNormalization",
+            x,
+            g.constant(weights[f"{name}.weight"]),
+            g.constant(weights[f"{name}.bias"]),
+            axis=-1,
+            epsilon=epsilon,
+        )
 
     length = g("Gather", g("Shape", "tokens"), g.constant(np.int64(1)))
     places = g("Range", g.constant(np.int64(0)), length, g.constant(np.int64(1)))
-    x = g("Add", g("Gather", g.constant(plain(weights, "words")), "tokens"), g("Gather", g.constant(plain(weights, "positions")), places))
+    x = g(
+        "Add",
+        g("Gather", g.constant(plain(weights, "words")), "tokens"),
+        g("Gather", g.constant(plain(weights, "positions")), places),
+    )
     x = norm(x, "norm")
     away = g("Mul", g("Sub", g.constant(np.float32(1)), "there"), g.constant(np.float32(_MASKED)))
     far = g("Unsqueeze", away, g.constant(np.array([1, 2])))
@@ -63,7 +77,11 @@ def transformer_graph(weights: Mapping[str, NDArray[Any]], heads: int, epsilon: 
         parts = g("Reshape", linear(x, f"{at}.inputs"), g.constant(np.array([0, 0, 3, heads, width // heads])))
         apart = g("Transpose", parts, perm=[2, 0, 3, 1, 4])
         q, k, v = (g("Gather", apart, g.constant(np.int64(which)), axis=0) for which in range(3))
-        close = g("Mul", g("MatMul", q, g("Transpose", k, perm=[0, 1, 3, 2])), g.constant(np.float32((width // heads) ** -0.5)))
+        close = g(
+            "Mul",
+            g("MatMul", q, g("Transpose", k, perm=[0, 1, 3, 2])),
+            g.constant(np.float32((width // heads) ** -0.5)),
+        )
         mixed = g("MatMul", g("Softmax", g("Add", close, far), axis=-1), v)
         together = g("Reshape", g("Transpose", mixed, perm=[0, 2, 1, 3]), g.constant(np.array([0, 0, width])))
         x = norm(g("Add", x, linear(together, f"{at}.outputs")), f"{at}.between")
@@ -72,7 +90,10 @@ def transformer_graph(weights: Mapping[str, NDArray[Any]], heads: int, epsilon: 
     sums = g("ReduceSum", g("Mul", x, kept), g.constant(np.array([1])), keepdims=0)
     means = g("Div", sums, g("ReduceSum", "there", g.constant(np.array([1])), keepdims=1))
     g("LpNormalization" if unit else "Identity", means, to="vectors", **({"axis": -1, "p": 2} if unit else {}))
-    return g.model({"tokens": ("int64", ("texts", "length")), "there": ("float32", ("texts", "length"))}, {"vectors": ("float32", ("texts", width))})
+    return g.model(
+        {"tokens": ("int64", ("texts", "length")), "there": ("float32", ("texts", "length"))},
+        {"vectors": ("float32", ("texts", width))},
+    )
 
 
 def _int8_product(g: Graph, x: str, matrix: NDArray[np.int8], scale: F32) -> str:
@@ -80,8 +101,12 @@ def _int8_product(g: Graph, x: str, matrix: NDArray[np.int8], scale: F32) -> str
     largest = g("ReduceMax", g("Abs", x), g.constant(np.array([-1])), keepdims=1)
     of_token = g("Mul", g("Max", largest, g.constant(np.float32(1e-12))), g.constant(np.float32(1 / 127)))
     # Moved up by 128: kernels multiply unsigned by signed bytes.
-    rounded = g("Cast", g("Add", g("Round", g("Div", x, of_token)), g.constant(np.float32(128))), to_type=_TYPES["uint8"])
-    product = g("Cast", g("MatMulInteger", rounded, g.constant(matrix), g.constant(np.uint8(128))), to_type=_TYPES["float32"])
+    rounded = g(
+        "Cast", g("Add", g("Round", g("Div", x, of_token)), g.constant(np.float32(128))), to_type=_TYPES["uint8"]
+    )
+    product = g(
+        "Cast", g("MatMulInteger", rounded, g.constant(matrix), g.constant(np.uint8(128))), to_type=_TYPES["float32"]
+    )
     return g("Mul", g("Mul", product, of_token), g.constant(scale))
 
 
@@ -97,20 +122,38 @@ class Graph:
         if to_type is not None:
             attributes["to"] = to_type
         fields = [_text(1, name) for name in inputs] + [_text(2, output), _text(4, op)]
-        self._nodes.append(b"".join(fields + [_bytes(5, _attribute(name, value)) for name, value in attributes.items()]))
+        self._nodes.append(
+            b"".join(fields + [_bytes(5, _attribute(name, value)) for name, value in attributes.items()])
+        )
         return output
 
     def constant(self, value: Any) -> str:
         array = np.asarray(value)
         name = f"c{len(self._constants)}"
         dims = b"".join(_number(1, n) for n in array.shape)
-        self._constants.append(dims + _number(2, _TYPES[array.dtype.name]) + _text(8, name) + _bytes(9, array.tobytes()))
+        self._constants.append(
+            dims + _number(2, _TYPES[array.dtype.name]) + _text(8, name) + _bytes(9, array.tobytes())
+        )
         return name
 
-    def model(self, inputs: Mapping[str, tuple[str, Sequence[int | str]]], outputs: Mapping[str, tuple[str, Sequence[int | str]]]) -> bytes:
-        fields = [_bytes(1, node) for node in self._nodes] + [_text(2, "encoder")] + [_bytes(5, constant) for constant in self._constants]
-        fields += [_bytes(number, _value(name, *kind)) for number, side in ((11, inputs), (12, outputs)) for name, kind in side.items()]
-        return _number(1, IR_VERSION) + _text(2, "longtail") + _bytes(7, b"".join(fields)) + _bytes(8, _number(2, OPSET))
+    def model(
+        self,
+        inputs: Mapping[str, tuple[str, Sequence[int | str]]],
+        outputs: Mapping[str, tuple[str, Sequence[int | str]]],
+    ) -> bytes:
+        fields = (
+            [_bytes(1, node) for node in self._nodes]
+            + [_text(2, "encoder")]
+            + [_bytes(5, constant) for constant in self._constants]
+        )
+        fields += [
+            _bytes(number, _value(name, *kind))
+            for number, side in ((11, inputs), (12, outputs))
+            for name, kind in side.items()
+        ]
+        return (
+            _number(1, IR_VERSION) + _text(2, "longtail") + _bytes(7, b"".join(fields)) + _bytes(8, _number(2, OPSET))
+        )
 
 
 # ---- the wire format of protocol buffers, as far as it is needed; field numbers are those of onnx.proto ----

@@ -1,7 +1,8 @@
 """A trained model with its tables of vectors packed: the same parts, fewer bytes. Needs no torch.
 
-Tables of words, classifiers of labels and of clusters, and vectors of exact indices are packed; what is small beside them, and the links of an
-HNSW graph, stays as it is. The last number of the rows of `IndexedRows` is a bias and is kept whole.
+Tables of words, classifiers of labels and of clusters, and vectors of exact indices are packed; what is small beside
+them, and the links of an HNSW graph, stays as it is. The last number of the rows of `IndexedRows` is a bias and is
+kept whole.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from longtail.types import F32, BoolArray
 
 @dataclass(frozen=True)
 class Packer:
-    """dtype: of the packed numbers; int4 is for vectors of words, of which a document has many, and those of labels are then int8.
+    """dtype: of the packed numbers; int4 is for vectors of words, of which a document has many, and those of labels
+    are then int8.
 
     features: how many word vectors are kept, the most useful; 0: all that are not zero.
 
@@ -49,10 +51,17 @@ class Packer:
         """The model, packed; refuses one that has no tables of vectors."""
         match model:
             case IndexedRows():
-                return replace(model, encoder=self.encoder(model.encoder), index=self.index(model.index, last_whole=True))
+                return replace(
+                    model, encoder=self.encoder(model.encoder), index=self.index(model.index, last_whole=True)
+                )
             case Model():
                 shortlister = self.shortlister(model.shortlister, model.classifier.rows.shape[1])
-                return replace(model, encoder=self.encoder(model.encoder), shortlister=shortlister, classifier=self.classifier(model.classifier))
+                return replace(
+                    model,
+                    encoder=self.encoder(model.encoder),
+                    shortlister=shortlister,
+                    classifier=self.classifier(model.classifier),
+                )
             case Reranked():
                 base, encoder = self.ranker(model.base), self.encoder(model.encoder)
                 return replace(model, base=base, encoder=encoder, classifier=self.classifier(model.classifier))
@@ -60,12 +69,16 @@ class Packer:
                 return replace(model, members=tuple(self.ranker(member) for member in model.members))
             case ClusterModel():
                 beam = model.beam.packed(self.label_dtype, width=model.classifier.rows.shape[1])
-                return replace(model, encoder=self.encoder(model.encoder), beam=beam, classifier=self.classifier(model.classifier))
+                return replace(
+                    model, encoder=self.encoder(model.encoder), beam=beam, classifier=self.classifier(model.classifier)
+                )
             case EncodedTree():
                 return replace(model, encoder=self.encoder(model.encoder))
             case JointGraphModel():
                 space = replace(model.space, encoder=self.encoder(model.space.encoder))
-                return replace(model, space=space, index=self.index(model.index), classifier=self.classifier(model.classifier))
+                return replace(
+                    model, space=space, index=self.index(model.index), classifier=self.classifier(model.classifier)
+                )
             case _:
                 raise ConfigError(
                     f"a model of the kind '{model.KIND}' has no tables of vectors that could be packed",
@@ -95,13 +108,18 @@ class Packer:
             case InstanceVote():
                 return InstanceVote(self.index(shortlister.index), shortlister.targets, shortlister.neighbours)
             case MergedShortlist():
-                labels, instances = self.shortlister(shortlister.labels, width), self.shortlister(shortlister.instances, width)
+                labels, instances = (
+                    self.shortlister(shortlister.labels, width),
+                    self.shortlister(shortlister.instances, width),
+                )
                 return MergedShortlist(labels, instances, shortlister.gamma, shortlister.reserved)
             case _:
                 return shortlister
 
     def index(self, index: Any, *, last_whole: bool = False) -> Any:
-        return PackedIndex.of(index, self.label_dtype, last_whole=last_whole) if isinstance(index, ExactIndex) else index
+        return (
+            PackedIndex.of(index, self.label_dtype, last_whole=last_whole) if isinstance(index, ExactIndex) else index
+        )
 
     def rows(self, rows: Rows, dtype: PackedType, keep: Any = None) -> PackedRows:
         if isinstance(rows, PackedRows):

@@ -13,22 +13,29 @@ from longtail.search.matrix import ours_for_many
 from longtail.search.packed import PackedIndex
 from longtail.search.sketch import SketchIndex
 
-# Documents of a piece. Fewer than `_MOST` cost more each, as they share less of what is in the caches: 5% with half as many, 16% with a quarter.
-# At least `_LEAST`, so that a piece takes far longer than waking a thread, and so many that products go the way of `matrix.ours_for_many`.
+# Documents of a piece. Fewer than `_MOST` cost more each, as they share less of what is in the caches: 5% with half
+# as many, 16% with a quarter. At least `_LEAST`, so that a piece takes far longer than waking a thread, and so many
+# that products go the way of `matrix.ours_for_many`.
 _MOST, _LEAST = 512, 64
 
 
 def stands_alone(ranker: Any) -> bool:
-    """Whether no step has threads of its own, and what is said of a document does not depend on those beside it, to the last bit.
+    """Whether no step has threads of its own, and what is said of a document does not depend on those beside it, to
+    the last bit.
 
-    (In a batch of `_LEAST` or more.) So it is where all steps are our kernels: bags of words, and rows in bytes. BLAS adds up in another
-    order where there are fewer rows, and BLAS and faiss have threads of their own, which would stand in the way of ours.
+    (In a batch of `_LEAST` or more.) So it is where all steps are our kernels: bags of words, and rows in bytes. BLAS
+    adds up in another order where there are fewer rows, and BLAS and faiss have threads of their own, which would
+    stand in the way of ours.
     """
     match ranker:
         case IndexedRows(encoder=FrozenBag() | FrozenSum()):
             return _map_stands_alone(ranker.refinement) and _index_stands_alone(ranker.index)
         case ClusterModel(encoder=FrozenBag() | FrozenSum()):
-            return _map_stands_alone(ranker.shortlist_map) and _map_stands_alone(ranker.rank_map) and _index_stands_alone(ranker.beam.index)
+            return (
+                _map_stands_alone(ranker.shortlist_map)
+                and _map_stands_alone(ranker.rank_map)
+                and _index_stands_alone(ranker.beam.index)
+            )
         case Ensemble():
             return all(map(stands_alone, ranker.members))
         case _:
@@ -36,7 +43,9 @@ def stands_alone(ranker: Any) -> bool:
 
 
 def _map_stands_alone(refinement: Any) -> bool:
-    return refinement is None or (isinstance(refinement, ResidualMap | FullMap | EmbeddingMap) and ours_for_many(refinement.weight))
+    return refinement is None or (
+        isinstance(refinement, ResidualMap | FullMap | EmbeddingMap) and ours_for_many(refinement.weight)
+    )
 
 
 def _index_stands_alone(index: Any) -> bool:

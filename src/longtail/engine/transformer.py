@@ -1,7 +1,8 @@
 """A trained transformer encoder, frozen: from token numbers to the mean of its last layer's vectors. Needs no torch.
 
-numpy computes it wherever longtail is installed; onnxruntime, where it is installed (extra `text`), computes the same faster, from a graph
-that `engine/onnx_graph.py` makes of these arrays. A bundle holds arrays only: no graph and no code is ever read from a file.
+numpy computes it wherever longtail is installed; onnxruntime, where it is installed (extra `text`), computes the same
+faster, from a graph that `engine/onnx_graph.py` makes of these arrays. A bundle holds arrays only: no graph and no
+code is ever read from a file.
 
     x = norm(words[token] + positions)
     each layer:  x = norm(x + outputs(attention(inputs(x)))),  x = norm(x + down(gelu(up(x))))
@@ -24,7 +25,8 @@ from longtail.persistence import State
 from longtail.search.packed import PackedType
 from longtail.types import F32, I32, I64, Batch, BoolArray
 
-# Numbers of the widest layer that exist at a time: texts go through together in such amounts, those of like length beside each other.
+# Numbers of the widest layer that exist at a time: texts go through together in such amounts, those of like length
+# beside each other.
 _BLOCK_NUMBERS = 1 << 23
 _MOST_TEXTS = 64
 SCALE = ":scale"
@@ -32,7 +34,9 @@ SCALE = ":scale"
 
 @dataclass(frozen=True)
 class FrozenTransformer:
-    """weights: as `nn/transformer.py` names them; matrices in float32, in float16, or in int8 with one scale per row (``name:scale``)."""
+    """weights: as `nn/transformer.py` names them; matrices in float32, in float16, or in int8 with one scale per row
+    (``name:scale``).
+    """
 
     KIND = "frozen-transformer"
 
@@ -62,8 +66,14 @@ class FrozenTransformer:
         return found
 
     def _checked(self, tokens: I32 | None) -> I32:
-        if tokens is None or tokens.shape[1] > len(self.weights["positions"]) or tokens.max(initial=-1) >= len(self.weights["words"]):
-            raise ConfigError("this model reads token numbers of its own tokenizer", "let the bundle's featurizer make the batch")
+        if (
+            tokens is None
+            or tokens.shape[1] > len(self.weights["positions"])
+            or tokens.max(initial=-1) >= len(self.weights["words"])
+        ):
+            raise ConfigError(
+                "this model reads token numbers of its own tokenizer", "let the bundle's featurizer make the batch"
+            )
         return tokens
 
     def _forward(self, ids: I32, there: BoolArray) -> F32:
@@ -86,7 +96,9 @@ class FrozenTransformer:
         return session(self.weights, self.heads, self.epsilon)
 
     def packed(self, dtype: PackedType) -> FrozenTransformer:
-        """Matrices in fewer bytes. int8: onnxruntime rounds vectors on the way, too (dynamic quantisation); numpy does not."""
+        """Matrices in fewer bytes. int8: onnxruntime rounds vectors on the way, too (dynamic quantisation); numpy
+        does not.
+        """
         found: dict[str, NDArray[Any]] = {}
         for name, array in self.weights.items():
             if array.dtype != np.float32:
@@ -121,9 +133,16 @@ def layers_of(weights: Mapping[str, NDArray[Any]]) -> int:
     return len({name.split(".")[1] for name in weights if name.startswith("layers.")})
 
 
-def expected_shapes(vocabulary: int, positions: int, width: int, hidden: int, layers: int) -> dict[str, tuple[int, ...]]:
+def expected_shapes(
+    vocabulary: int, positions: int, width: int, hidden: int, layers: int
+) -> dict[str, tuple[int, ...]]:
     """The name and shape of every array of a transformer."""
-    shapes: dict[str, tuple[int, ...]] = {"words": (vocabulary, width), "positions": (positions, width), "norm.weight": (width,), "norm.bias": (width,)}
+    shapes: dict[str, tuple[int, ...]] = {
+        "words": (vocabulary, width),
+        "positions": (positions, width),
+        "norm.weight": (width,),
+        "norm.bias": (width,),
+    }
     linear = {"inputs": (3 * width, width), "outputs": (width, width), "up": (hidden, width), "down": (width, hidden)}
     for layer in range(layers):
         for name, (rows, columns) in linear.items():
@@ -141,7 +160,9 @@ def check_shapes(weights: Mapping[str, NDArray[Any]], heads: int) -> None:
     for name in sorted(expected.keys() | weights.keys()):
         if name not in weights or name not in expected or weights[name].shape != expected[name]:
             found = weights[name].shape if name in weights else "nothing"
-            raise ValueError(f"array '{name}' of a transformer has the shape {found}, expected {expected.get(name, 'no such array')}")
+            raise ValueError(
+                f"array '{name}' of a transformer has the shape {found}, expected {expected.get(name, 'no such array')}"
+            )
     if heads < 1 or words.shape[1] % heads:
         raise ValueError(f"{heads} heads for vectors of {words.shape[1]} numbers")
 
@@ -161,7 +182,9 @@ def blocks_of_length(lengths: I64, hidden: int) -> Iterator[tuple[I64, int]]:
 
 
 def forward(weights: Mapping[str, F32], heads: int, epsilon: float, ids: I32, there: BoolArray) -> F32:
-    """(B, D) means over tokens.  ids: (B, T) token numbers.  there: (B, T), False at padding; every text has a token."""
+    """(B, D) means over tokens.  ids: (B, T) token numbers.  there: (B, T), False at padding; every text has a
+    token.
+    """
     from scipy.special import erf
 
     count, length = ids.shape

@@ -19,7 +19,8 @@ from longtail.types import Batch
 
 @runtime_checkable
 class Featurizer(Part, Protocol):
-    """Turns documents and labels into numbers, always the same for the same text. Fitted on training data, saved with the model.
+    """Turns documents and labels into numbers, always the same for the same text. Fitted on training data, saved with
+    the model.
 
     width: number of features, the columns of a batch.
     """
@@ -42,18 +43,25 @@ class Featurizer(Part, Protocol):
         """Plain texts as documents; a ConfigError where the model was trained on given vectors."""
 
 
-def make_featurizer(documents: Items, labels: Items | None, config: FeaturesConfig) -> tuple[Featurizer, Batch, Batch | None]:
+def make_featurizer(
+    documents: Items, labels: Items | None, config: FeaturesConfig
+) -> tuple[Featurizer, Batch, Batch | None]:
     """A featurizer fitted on training documents (and label texts), with the batches of both."""
     reads_vectors = _reads_vectors(documents, labels, config)
     if reads_vectors and isinstance(config, GraphFeaturesConfig):
-        raise ConfigError("keyword graphs are made of text, but documents are to be read as vectors", "use features.source=text, or another recipe")
+        raise ConfigError(
+            "keyword graphs are made of text, but documents are to be read as vectors",
+            "use features.source=text, or another recipe",
+        )
     if reads_vectors:
         given = (GivenSparse if is_sparse(documents.vectors) else GivenDense).fit(documents, config.unit_vectors)
         _check_label_vectors(labels, given)
         return given, given.batch(documents), None if labels is None else given.label_batch(labels)
     if isinstance(config, CheckpointFeaturesConfig) and config.checkpoint:
         return Pieces.fit_batches(documents, labels, config)
-    text_config = SparseTextConfig(**{field.name: getattr(config, field.name) for field in dataclasses.fields(SparseTextConfig)})
+    text_config = SparseTextConfig(
+        **{field.name: getattr(config, field.name) for field in dataclasses.fields(SparseTextConfig)}
+    )
     if isinstance(config, GraphFeaturesConfig):
         return GraphText.fit_batches(documents, labels, text_config, config.keygraph)
     return SparseText.fit_batches(documents, labels, text_config)
@@ -62,16 +70,25 @@ def make_featurizer(documents: Items, labels: Items | None, config: FeaturesConf
 def _reads_vectors(documents: Items, labels: Items | None, config: FeaturesConfig) -> bool:
     """The decision, with every mixture that cannot work refused."""
     if config.source == "vectors" and documents.vectors is None:
-        raise ConfigError("features.source is 'vectors', but documents came without", "set features.source=text, or add vectors to the data")
+        raise ConfigError(
+            "features.source is 'vectors', but documents came without",
+            "set features.source=text, or add vectors to the data",
+        )
     if config.source != "text" and documents.vectors is not None:
         return True
     if not documents.fields:
         raise ConfigError(
-            "documents have no text" + (" (features.source is 'text')" if config.source == "text" else " and no vectors"),
-            "set features.source=vectors, or add text to the data" if documents.vectors is not None else "add a text field or vectors to the data",
+            "documents have no text"
+            + (" (features.source is 'text')" if config.source == "text" else " and no vectors"),
+            "set features.source=vectors, or add text to the data"
+            if documents.vectors is not None
+            else "add a text field or vectors to the data",
         )
     if labels is not None and labels.vectors is not None and not labels.fields:
-        raise ConfigError("documents are read as text, but labels came as vectors without text", "give both as vectors, or add label texts")
+        raise ConfigError(
+            "documents are read as text, but labels came as vectors without text",
+            "give both as vectors, or add label texts",
+        )
     return False
 
 
@@ -81,6 +98,7 @@ def _check_label_vectors(labels: Items | None, given: GivenSparse | GivenDense) 
     form = "sparse" if is_sparse(labels.vectors) else "dense"
     if form != given.FORM or labels.vectors.shape[1] != given.width:
         raise ConfigError(
-            f"documents have {given.FORM} vectors of {given.width} columns, labels {form} ones of {labels.vectors.shape[1]}",
+            f"documents have {given.FORM} vectors of {given.width} columns, labels {form} ones of "
+            f"{labels.vectors.shape[1]}",
             "give both the same kind of vectors, or leave those of labels out",
         )

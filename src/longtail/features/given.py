@@ -1,4 +1,6 @@
-"""Vectors that came with the data, sparse or dense: checked, and scaled to unit length if wished. Nothing is learned but the width."""
+"""Vectors that came with the data, sparse or dense: checked, and scaled to unit length if wished. Nothing is learned
+but the width.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +118,10 @@ class GivenDense(_Given):
 def _refuse_strange(strange: Any, owners: Any, items: Items, who: str) -> None:
     if np.any(strange):
         row = int(owners[int(np.argmax(strange))])
-        raise DataError(f"the vectors of {who} hold NaN or infinity, first in row {row} ('{items.uids[row]}')", "replace such numbers, or drop the row")
+        raise DataError(
+            f"the vectors of {who} hold NaN or infinity, first in row {row} ('{items.uids[row]}')",
+            "replace such numbers, or drop the row",
+        )
 
 
 def _inverse(lengths: Any) -> F32:

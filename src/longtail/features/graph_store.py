@@ -1,4 +1,5 @@
-"""Keyword graphs on disk: written as they are made, so that a corpus need not fit into memory, and found again by what they are made of.
+"""Keyword graphs on disk: written as they are made, so that a corpus need not fit into memory, and found again by
+what they are made of.
 
     FOLDER/<key>/about.json       types and shapes of the arrays
     FOLDER/<key>/<name>.bin       one array each, memory-mapped when read
@@ -34,7 +35,9 @@ def store_key(columns: Sequence[Sequence[str]], config: KeyGraphConfig, encoder:
     digest = sha256()
     settings = {name: value for name, value in to_tables(config).items() if name != "cache"}
     state = encoder.state()
-    digest.update(json.dumps([settings, encoder.KIND, dict(state.values), list(common), len(columns)], sort_keys=True).encode())
+    digest.update(
+        json.dumps([settings, encoder.KIND, dict(state.values), list(common), len(columns)], sort_keys=True).encode()
+    )
     for array in state.arrays.values():
         digest.update(np.ascontiguousarray(array).data)
     for column in columns:
@@ -54,17 +57,29 @@ def write_graphs(folder: Path, made: Iterable[tuple[Blocks, F32]], width: int) -
             for name, array in split_pieces(pieces, vectors).items():
                 files[name].write(np.ascontiguousarray(array).data)
                 rows[name] += len(array)
-        about = {name: {"dtype": str(first[0].dtype), "shape": [rows[name], *first[0].shape[1:]]} for name, first in empty.items()}
+        about = {
+            name: {"dtype": str(first[0].dtype), "shape": [rows[name], *first[0].shape[1:]]}
+            for name, first in empty.items()
+        }
         write_json(aside / _ABOUT, about)
 
 
 def read_graphs(folder: Path) -> KeyGraphs:
     """Graphs that `write_graphs` wrote, memory-mapped and checked."""
     try:
-        graphs = Collected.graphs({name: _mapped(folder / f"{name}.bin", entry) for name, entry in read_json(folder / _ABOUT, DataError).items()})
+        graphs = Collected.graphs(
+            {
+                name: _mapped(folder / f"{name}.bin", entry)
+                for name, entry in read_json(folder / _ABOUT, DataError).items()
+            }
+        )
         graphs.check()
     except (KeyError, TypeError, ValueError, AttributeError, OSError) as problem:
-        raise DataError(f"the keyword graphs kept there cannot be read ({problem})", "remove the folder; they are made anew", file=folder) from problem
+        raise DataError(
+            f"the keyword graphs kept there cannot be read ({problem})",
+            "remove the folder; they are made anew",
+            file=folder,
+        ) from problem
     return graphs
 
 

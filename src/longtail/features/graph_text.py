@@ -42,7 +42,12 @@ class GraphText:
     ) -> tuple[GraphText, Batch, Batch | None]:
         """Learn vocabulary and encoder from training documents; the documents and labels as numbers."""
         text, rows, label_rows = SparseText.fit_batches(documents, labels, text_config)
-        made = cls(config, text, make_encoder(config, rows.sparse, text), StringTable.of(_common_words(rows.sparse, text, config.common)))
+        made = cls(
+            config,
+            text,
+            make_encoder(config, rows.sparse, text),
+            StringTable.of(_common_words(rows.sparse, text, config.common)),
+        )
         batch = Batch(rows.sparse, tokens=rows.tokens, graphs=made.kept_graphs(text.document_columns(documents)))
         return made, batch, None if labels is None or label_rows is None else made._with_vectors(labels, label_rows)
 
@@ -72,7 +77,9 @@ class GraphText:
         return assembled(self._made(columns), self.encoder.width)
 
     def kept_graphs(self, columns: Columns) -> KeyGraphs:
-        """As `graphs`; through the folder `cache` where the settings name one: written block by block, or found there."""
+        """As `graphs`; through the folder `cache` where the settings name one: written block by block, or found
+        there.
+        """
         if not self.config.cache:
             return self.graphs(columns)
         folder = Path(self.config.cache) / store_key(columns, self.config, self.encoder, self.common)
@@ -85,7 +92,9 @@ class GraphText:
         return GraphBuilder(self.config, self.common, self.text.word_reader)
 
     def _made(self, columns: Columns) -> Iterator[tuple[Blocks, F32]]:
-        """Graphs and sentence vectors block by block. Encoders use all cores themselves, so they run one block at a time."""
+        """Graphs and sentence vectors block by block. Encoders use all cores themselves, so they run one block at a
+        time.
+        """
         for made in self.builder.blocks(columns):
             yield made.pieces, self.encoder.encode(made.sentences, self.text)
 
@@ -94,7 +103,10 @@ class GraphText:
         return Batch(rows.sparse, self.encoder.encode(texts, self.text), rows.tokens)
 
     def state(self) -> State:
-        return State({"config": to_tables(self.config)}, parts={"text": self.text, "encoder": self.encoder, "common": self.common})
+        return State(
+            {"config": to_tables(self.config)},
+            parts={"text": self.text, "encoder": self.encoder, "common": self.common},
+        )
 
     @classmethod
     def from_state(cls, state: State) -> GraphText:
@@ -104,7 +116,11 @@ class GraphText:
             raise ValueError(problem.message) from problem
         parts: Any = state.parts
         text, encoder, common = parts["text"], parts["encoder"], parts["common"]
-        if not isinstance(text, SparseText) or not isinstance(encoder, SentenceEncoder) or not isinstance(common, StringTable):
+        if (
+            not isinstance(text, SparseText)
+            or not isinstance(encoder, SentenceEncoder)
+            or not isinstance(common, StringTable)
+        ):
             raise ValueError("no vocabulary, no encoder of sentences, or no list of common words")
         return cls(config, text, encoder, common)
 

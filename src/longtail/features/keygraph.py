@@ -1,9 +1,9 @@
 """Keyword graphs of documents. Paper: GNN-XML Sec. 3.1 (KeyGraph).
 
-A vertex is a keyword; a sentence is attached to every keyword that it contains, and to the one empty vertex if it contains none. Two
-vertices are joined if they share a sentence, with the number of shared sentences as weight. A vertex's features are the sum of the
-vectors of its sentences. Texts of one sentence (titles) have windows of a few words in place of sentences, as all their keywords would
-look the same otherwise.
+A vertex is a keyword; a sentence is attached to every keyword that it contains, and to the one empty vertex if it
+contains none. Two vertices are joined if they share a sentence, with the number of shared sentences as weight. A
+vertex's features are the sum of the vectors of its sentences. Texts of one sentence (titles) have windows of a few
+words in place of sentences, as all their keywords would look the same otherwise.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class KeyGraphs:
     """The keyword graphs of B documents, flat. Numbers of vertices and sentences count from 0 in each document. A part.
 
     vertex_starts, sentence_starts: (B + 1,) int64.  words: (B,) int32, words of the document.
-    edge_starts: (V + 1,) int64; neighbours: (E,) int32; weights: (E,) float32, shared sentences. Edges stand in both directions.
+    edge_starts: (V + 1,) int64; neighbours: (E,) int32; weights: (E,) float32, shared sentences. Edges stand in both
+        directions.
     attach_starts: (V + 1,) int64; attached: (A,) int32, the sentences of each vertex.
     sentences: (S, D) float16, their vectors.
     """
@@ -79,9 +80,16 @@ class KeyGraphs:
         edge_starts, edges = taken(self.edge_starts, vertices)
         attach_starts, attachments = taken(self.attach_starts, vertices)
         return KeyGraphs(
-            vertex_starts, sentence_starts, self.words[chosen], edge_starts, self.neighbours[edges], self.weights[edges],
-            attach_starts, self.attached[attachments], self.sentences[sentences],
-        )  # fmt: skip
+            vertex_starts,
+            sentence_starts,
+            self.words[chosen],
+            edge_starts,
+            self.neighbours[edges],
+            self.weights[edges],
+            attach_starts,
+            self.attached[attachments],
+            self.sentences[sentences],
+        )
 
     def adjacency(self, weighted: bool = False) -> Csr:
         """(V, V) CSR float32, block-diagonal: ones, or the numbers of shared sentences."""
@@ -97,12 +105,17 @@ class KeyGraphs:
 
         first = np.repeat(self.sentence_starts[:-1], np.diff(self.vertex_starts))
         columns = self.attached + np.repeat(first, np.diff(self.attach_starts))
-        attach = csr_array((np.ones(len(columns), np.float32), columns, self.attach_starts), shape=(self.n_vertices, len(self.sentences)))
+        attach = csr_array(
+            (np.ones(len(columns), np.float32), columns, self.attach_starts),
+            shape=(self.n_vertices, len(self.sentences)),
+        )
         sums: F32 = attach @ np.asarray(self.sentences, dtype=np.float32)
         return sums
 
     def mean_sentences(self, block: int = 4096) -> F32:
-        """(B, D): the mean of the vectors of a document's sentences, the document's own vector; zero without sentences."""
+        """(B, D): the mean of the vectors of a document's sentences, the document's own vector; zero without
+        sentences.
+        """
         counts = np.diff(self.sentence_starts)
         means = np.zeros((len(self), self.width), dtype=np.float32)
         for start in range(0, len(self), block):
@@ -148,7 +161,8 @@ class KeyGraphs:
 
 
 class KeyGraph(NamedTuple):
-    """One document's graph, to look at. vertices: keywords, "" for the empty one.  edges: (u, v) with u < v.  weights: of edges.
+    """One document's graph, to look at. vertices: keywords, "" for the empty one.  edges: (u, v) with u < v.
+    weights: of edges.
 
     sentence_index: the sentences of each vertex, as numbers into `sentences`.
     """
@@ -218,7 +232,10 @@ class GraphBuilder:
 
     def _phrases(self, texts: Sequence[str], n_fields: int) -> Phrases:
         """What the recogniser finds in each document, as keys of words; each entity once."""
-        found = [list(dict.fromkeys(entities(self.config.ner, texts[start : start + n_fields]))) for start in range(0, len(texts), n_fields)]
+        found = [
+            list(dict.fromkeys(entities(self.config.ner, texts[start : start + n_fields])))
+            for start in range(0, len(texts), n_fields)
+        ]
         keys, starts = word_keys([entity for document in found for entity in document], self.reader)
         return Phrases(frozen(np.cumsum([0, *map(len, found)]).astype(np.int64)), frozen(starts), frozen(keys))
 
@@ -237,7 +254,7 @@ class Collected:
     def __init__(self, width: int) -> None:
         self.arrays: dict[str, list[NDArray[Any]]] = {
             name: [array] for name, array in split_pieces(_NOTHING, np.zeros((0, width), np.float32)).items()
-        }  # fmt: skip
+        }
 
     def add(self, pieces: Blocks, vectors: F32) -> None:
         for name, array in split_pieces(pieces, vectors).items():
@@ -253,27 +270,52 @@ class Collected:
             return pointers
 
         return KeyGraphs(
-            starts(arrays["vertices"]), starts(arrays["n_sentences"]), arrays["words"], starts(arrays["edges"]), arrays["neighbours"], arrays["weights"],
-            starts(arrays["attachments"]), arrays["attached"], arrays["vectors"],
-        )  # fmt: skip
+            starts(arrays["vertices"]),
+            starts(arrays["n_sentences"]),
+            arrays["words"],
+            starts(arrays["edges"]),
+            arrays["neighbours"],
+            arrays["weights"],
+            starts(arrays["attachments"]),
+            arrays["attached"],
+            arrays["vectors"],
+        )
 
 
 _NOTHING = Blocks(
-    *(np.zeros(0, np.int32),) * 5, np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros((0, 2), np.int64), np.zeros((0, 2), np.int64)
-)  # fmt: skip
+    *(np.zeros(0, np.int32),) * 5,
+    np.zeros(0, np.float32),
+    np.zeros(0, np.int32),
+    np.zeros(0, np.int32),
+    np.zeros((0, 2), np.int64),
+    np.zeros((0, 2), np.int64),
+)
 
 
 def split_pieces(pieces: Blocks, vectors: F32) -> dict[str, NDArray[Any]]:
     """What is kept of a block, by name."""
     return {
-        "vertices": pieces.vertices, "n_sentences": pieces.sentences, "words": pieces.words, "edges": pieces.edges, "neighbours": pieces.neighbours,
-        "weights": pieces.weights, "attachments": pieces.attachments, "attached": pieces.attached, "vectors": vectors.astype(SENTENCE_TYPE),
-    }  # fmt: skip
+        "vertices": pieces.vertices,
+        "n_sentences": pieces.sentences,
+        "words": pieces.words,
+        "edges": pieces.edges,
+        "neighbours": pieces.neighbours,
+        "weights": pieces.weights,
+        "attachments": pieces.attachments,
+        "attached": pieces.attached,
+        "vectors": vectors.astype(SENTENCE_TYPE),
+    }
 
 
 def plain_reader() -> Reader:
     """Words of any script, by this Python's Unicode tables; a fitted vocabulary brings its own."""
-    return Reader(frozen(class_table(*class_runs())), 1 << WORDS, frozen(np.zeros(0, np.int64)), key_table(np.zeros(0, np.uint64)), 0)
+    return Reader(
+        frozen(class_table(*class_runs())),
+        1 << WORDS,
+        frozen(np.zeros(0, np.int64)),
+        key_table(np.zeros(0, np.uint64)),
+        0,
+    )
 
 
 def taken(starts: I64, index: I64) -> tuple[I64, I64]:

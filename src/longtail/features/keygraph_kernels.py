@@ -1,7 +1,9 @@
-"""From the code points of documents to their keyword graphs, one document after the other, without the interpreter's lock.
+"""From the code points of documents to their keyword graphs, one document after the other, without the interpreter's
+lock.
 
-A block of documents is one piece of work (`features.reading.in_order` gives every thread its own), so results do not depend on
-the number of threads. Words are known by their 64-bit keys (`sparse_kernels`), inside a document by small numbers.
+A block of documents is one piece of work (`features.reading.in_order` gives every thread its own), so results do not
+depend on the number of threads. Words are known by their 64-bit keys (`sparse_kernels`), inside a document by small
+numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from longtail.types import F32, I32, I64
 F64 = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-# Ends of sentences in scripts that put no space after them: Arabic question mark and full stop, Armenian, danda, Ethiopic, ideographic.
+# Ends of sentences in scripts that put no space after them: Arabic question mark and full stop, Armenian, danda,
+# Ethiopic, ideographic.
 _FULL_STOPS = (0x061F, 0x06D4, 0x0589, 0x0964, 0x0965, 0x1362, 0x3002)
 _POINT, _EXCLAMATION, _QUESTION, _NEWLINE = 0x2E, 0x21, 0x3F, 0x0A
 _BULLETS = (0x2A, 0x2022, 0x2023, 0x25E6, 0x2043)
@@ -34,9 +37,15 @@ _BULLETS = (0x2A, 0x2022, 0x2023, 0x25E6, 0x2043)
 @compiled()
 def keys_of_words(text: U32, edges: I64, reader: Reader) -> tuple[U64, I64]:
     """Keys of the words of each text, in order, and where each text's begin and the last's end."""
-    keys, origins, starts = np.empty(len(text), np.uint64), np.empty(len(text), np.int64), np.zeros(len(edges), np.int64)
+    keys, origins, starts = (
+        np.empty(len(text), np.uint64),
+        np.empty(len(text), np.int64),
+        np.zeros(len(edges), np.int64),
+    )
     for number in range(len(edges) - 1):
-        starts[number + 1] = read_keys(text, edges[number] + 1, edges[number + 1], reader, keys, origins, starts[number])
+        starts[number + 1] = read_keys(
+            text, edges[number] + 1, edges[number + 1], reader, keys, origins, starts[number]
+        )
     return keys[: starts[-1]].copy(), starts
 
 
@@ -52,7 +61,13 @@ def _end_of(origin: Any) -> Any:
 
 @compiled()
 def _is_space(character: Any) -> Any:
-    return character == 0x20 or (0x09 <= character <= 0x0D) or character == 0xA0 or (0x2000 <= character <= 0x200A) or character == 0x3000
+    return (
+        character == 0x20
+        or (0x09 <= character <= 0x0D)
+        or character == 0xA0
+        or (0x2000 <= character <= 0x200A)
+        or character == 0x3000
+    )
 
 
 @compiled()
@@ -76,7 +91,12 @@ def _ends_sentence(text: U32, begin: int, end: int, classes: U8, after_abbreviat
         if pointed and _is_space(character):
             return True
         for bullet in _BULLETS:
-            if character == bullet and (i == begin or _is_space(text[i - 1])) and i + 1 < end and _is_space(text[i + 1]):
+            if (
+                character == bullet
+                and (i == begin or _is_space(text[i - 1]))
+                and i + 1 < end
+                and _is_space(text[i + 1])
+            ):
                 return True
     return False
 
@@ -90,8 +110,20 @@ def _is_abbreviation(text: U32, origin: np.int64, key: np.uint64, classes: U8, r
 
 
 @compiled()
-def _read_document(text: U32, edges: I64, document: int, fields: int, reader: Reader, rules: Rules, keys: U64, origins: I64, sentence: I32) -> tuple[int, int]:
-    """Words of a document in reading order with the number of their sentence; (words, sentences). A field ends a sentence."""
+def _read_document(
+    text: U32,
+    edges: I64,
+    document: int,
+    fields: int,
+    reader: Reader,
+    rules: Rules,
+    keys: U64,
+    origins: I64,
+    sentence: I32,
+) -> tuple[int, int]:
+    """Words of a document in reading order with the number of their sentence; (words, sentences). A field ends a
+    sentence.
+    """
     n, sentences = 0, 0
     for field in range(document * fields, (document + 1) * fields):
         before = n
@@ -108,7 +140,9 @@ def _read_document(text: U32, edges: I64, document: int, fields: int, reader: Re
 
 @compiled()
 def _number_words(keys: U64, n: int, word: I32, first: I32) -> int:
-    """word[i] = the number of word i within the document, by first occurrence; first[w] = where word w occurs first. How many there are."""
+    """word[i] = the number of word i within the document, by first occurrence; first[w] = where word w occurs first.
+    How many there are.
+    """
     bits = 2
     while (1 << bits) < 2 * n:
         bits += 1
@@ -127,7 +161,9 @@ def _number_words(keys: U64, n: int, word: I32, first: I32) -> int:
 
 @compiled()
 def _says_something(text: U32, origin: np.int64, key: np.uint64, classes: U8, rules: Rules) -> bool:
-    """Whether a word is a content word: no stop word, no number, and longer than a letter (ideographs are words of one)."""
+    """Whether a word is a content word: no stop word, no number, and longer than a letter (ideographs are words of
+    one).
+    """
     begin, end = _begin_of(origin), _end_of(origin)
     if end - begin == 1 and classes[text[begin]] == WORD:
         return False
@@ -142,7 +178,9 @@ def _says_something(text: U32, origin: np.int64, key: np.uint64, classes: U8, ru
 
 @compiled()
 def _co_occurrences(word: I32, sentence: I32, content: Bools, n: int, span: int, words: int) -> tuple[I64, I32]:
-    """Neighbours of each word: content words at most `span` - 1 places away among those of a sentence, as often as it happens."""
+    """Neighbours of each word: content words at most `span` - 1 places away among those of a sentence, as often as it
+    happens.
+    """
     kept, kept_sentence = np.empty(n, np.int32), np.empty(n, np.int32)
     count = 0
     for i in range(n):
@@ -173,7 +211,9 @@ def _co_occurrences(word: I32, sentence: I32, content: Bools, n: int, span: int,
 
 @compiled()
 def text_rank(starts: I64, neighbours: I32, damping: float, rounds: int, tolerance: float) -> F64:
-    """(W,) score_w = 1 - d + d * sum over neighbours u of score_u / degree_u, from all ones, until no score moves by `tolerance`."""
+    """(W,) score_w = 1 - d + d * sum over neighbours u of score_u / degree_u, from all ones, until no score moves by
+    `tolerance`.
+    """
     words = len(starts) - 1
     scores, moved = np.ones(words), np.ones(words)
     for _ in range(rounds):
@@ -193,7 +233,9 @@ def text_rank(starts: I64, neighbours: I32, damping: float, rounds: int, toleran
 
 @compiled()
 def _choose(scores: F64, content: Bools, words: int, rules: Rules, vertex_of: I32) -> int:
-    """vertex_of[w] = the rank of a content word that becomes a keyword, else -1; how many do. Ties go to the word that occurs first."""
+    """vertex_of[w] = the rank of a content word that becomes a keyword, else -1; how many do. Ties go to the word
+    that occurs first.
+    """
     candidates = np.empty(words, np.int64)
     count = 0
     for w in range(words):
@@ -223,9 +265,20 @@ def _matches(keys: U64, at: int, end: int, phrase: U64) -> bool:
 
 @compiled()
 def _add_entities(
-    keys: U64, n: int, word: I32, sentence: I32, phrases: Phrases, document: int, vertex_of: I32, vertices: int, longer: I64, longer_first: I64
-) -> tuple[int, int]:  # fmt: skip
-    """Vertices for named entities: single words as keywords, longer ones that occur in `longer`, `longer_first`; (vertices, longer ones)."""
+    keys: U64,
+    n: int,
+    word: I32,
+    sentence: I32,
+    phrases: Phrases,
+    document: int,
+    vertex_of: I32,
+    vertices: int,
+    longer: I64,
+    longer_first: I64,
+) -> tuple[int, int]:
+    """Vertices for named entities: single words as keywords, longer ones that occur in `longer`, `longer_first`;
+    (vertices, longer ones).
+    """
     found = 0
     for number in range(phrases.document_starts[document], phrases.document_starts[document + 1]):
         phrase = phrases.keys[phrases.key_starts[number] : phrases.key_starts[number + 1]]
@@ -280,8 +333,12 @@ def _grown(array: Any, needed: int) -> Any:
 
 
 @compiled()
-def _attach(keys: U64, word: I32, units: I64, vertex_of: I32, phrases: Phrases, longer: I64, vertices: int) -> tuple[int, I32, I32, I32]:
-    """Which vertices each unit holds: (vertices with the empty one if it is needed, starts of each unit's vertices, these, shared (v, v))."""
+def _attach(
+    keys: U64, word: I32, units: I64, vertex_of: I32, phrases: Phrases, longer: I64, vertices: int
+) -> tuple[int, I32, I32, I32]:
+    """Which vertices each unit holds: (vertices with the empty one if it is needed, starts of each unit's vertices,
+    these, shared (v, v)).
+    """
     single, empty = vertices - len(longer), False
     seen, found, filled = np.full(vertices + 1, -1, np.int32), np.empty(64, np.int32), 0
     starts, shared = np.zeros(len(units) + 1, np.int32), np.zeros((vertices, vertices), np.int32)
@@ -314,8 +371,16 @@ def _attach(keys: U64, word: I32, units: I64, vertex_of: I32, phrases: Phrases, 
 
 @compiled()
 def _write_names(
-    origins: I64, first: I32, words: int, vertex_of: I32, phrases: Phrases, longer: I64, longer_first: I64, singles: int, names: I64
-) -> None:  # fmt: skip
+    origins: I64,
+    first: I32,
+    words: int,
+    vertex_of: I32,
+    phrases: Phrases,
+    longer: I64,
+    longer_first: I64,
+    singles: int,
+    names: I64,
+) -> None:
     """Where each vertex of a document is spelled; the empty vertex stays (0, 0)."""
     names[:] = 0
     for w in range(words):
@@ -329,7 +394,9 @@ def _write_names(
 
 @compiled()
 def _write_edges(shared: I32, degrees: I32, neighbours: I32, weights: F32, at: int) -> tuple[I32, F32, int]:
-    """Edges of a document from position `at` on, by vertex and neighbour; the arrays, grown if need be, and the position after."""
+    """Edges of a document from position `at` on, by vertex and neighbour; the arrays, grown if need be, and the
+    position after.
+    """
     neighbours, weights = _grown(neighbours, at + shared.size), _grown(weights, at + shared.size)
     degrees[:] = 0
     for a in range(len(shared)):
@@ -363,9 +430,23 @@ def keygraphs(text: U32, edges: I64, fields: int, reader: Reader, phrases: Phras
     for document in range(documents):
         longest = max(longest, edges[(document + 1) * fields] - edges[document * fields])
     keys, origins, content = np.empty(longest, np.uint64), np.empty(longest, np.int64), np.empty(longest, np.bool_)
-    sentence, word, first, vertex_of = np.empty(longest, np.int32), np.empty(longest, np.int32), np.empty(longest, np.int32), np.empty(longest, np.int32)
-    n_vertices, n_units, n_words = np.zeros(documents, np.int32), np.zeros(documents, np.int32), np.zeros(documents, np.int32)
-    degrees, names, attachments, vertex_end = np.empty(1024, np.int32), np.empty((1024, 2), np.int64), np.empty(1024, np.int32), 0
+    sentence, word, first, vertex_of = (
+        np.empty(longest, np.int32),
+        np.empty(longest, np.int32),
+        np.empty(longest, np.int32),
+        np.empty(longest, np.int32),
+    )
+    n_vertices, n_units, n_words = (
+        np.zeros(documents, np.int32),
+        np.zeros(documents, np.int32),
+        np.zeros(documents, np.int32),
+    )
+    degrees, names, attachments, vertex_end = (
+        np.empty(1024, np.int32),
+        np.empty((1024, 2), np.int64),
+        np.empty(1024, np.int32),
+        0,
+    )
     neighbours, weights, edge_end = np.empty(4096, np.int32), np.empty(4096, np.float32), 0
     attached, attached_end, spans, span_end = np.empty(4096, np.int32), 0, np.empty((1024, 2), np.int64), 0
     for document in range(documents):
@@ -374,25 +455,46 @@ def keygraphs(text: U32, edges: I64, fields: int, reader: Reader, phrases: Phras
         for w in range(words):
             content[w] = _says_something(text, origins[first[w]], keys[first[w]], reader.classes, rules)
         starts, others = _co_occurrences(word, sentence, content, n, rules.span, words)
-        ranked = _choose(text_rank(starts, others, rules.damping, rules.rounds, rules.tolerance), content, words, rules, vertex_of)
+        ranked = _choose(
+            text_rank(starts, others, rules.damping, rules.rounds, rules.tolerance), content, words, rules, vertex_of
+        )
         entities = phrases.document_starts[document + 1] - phrases.document_starts[document]
         longer, longer_first = np.empty(entities, np.int64), np.empty(entities, np.int64)
-        singles, n_longer = _add_entities(keys, n, word, sentence, phrases, document, vertex_of, ranked, longer, longer_first)
+        singles, n_longer = _add_entities(
+            keys, n, word, sentence, phrases, document, vertex_of, ranked, longer, longer_first
+        )
         longer = longer[:n_longer]
         units = _units(sentence, n, sentences, rules)
         total, unit_starts, members, shared = _attach(keys, word, units, vertex_of, phrases, longer, singles + n_longer)
 
         here, vertex_end = vertex_end, vertex_end + total
-        names, degrees, attachments = _grown(names, vertex_end), _grown(degrees, vertex_end), _grown(attachments, vertex_end)
+        names, degrees, attachments = (
+            _grown(names, vertex_end),
+            _grown(degrees, vertex_end),
+            _grown(attachments, vertex_end),
+        )
         _write_names(origins, first, words, vertex_of, phrases, longer, longer_first, singles, names[here:vertex_end])
         neighbours, weights, edge_end = _write_edges(shared, degrees[here:vertex_end], neighbours, weights, edge_end)
-        attached, attached_end = _write_attachments(unit_starts, members, attachments[here:vertex_end], attached, attached_end)
+        attached, attached_end = _write_attachments(
+            unit_starts, members, attachments[here:vertex_end], attached, attached_end
+        )
         spans = _grown(spans, span_end + len(units))
         for u in range(len(units)):
-            spans[span_end + u, 0], spans[span_end + u, 1] = _begin_of(origins[units[u, 0]]), _end_of(origins[units[u, 1] - 1])
+            spans[span_end + u, 0], spans[span_end + u, 1] = (
+                _begin_of(origins[units[u, 0]]),
+                _end_of(origins[units[u, 1] - 1]),
+            )
         span_end += len(units)
         n_vertices[document], n_units[document], n_words[document] = total, len(units), n
     return Blocks(
-        n_vertices, n_units, n_words, degrees[:vertex_end].copy(), neighbours[:edge_end].copy(), weights[:edge_end].copy(),
-        attachments[:vertex_end].copy(), attached[:attached_end].copy(), names[:vertex_end].copy(), spans[:span_end].copy(),
-    )  # fmt: skip
+        n_vertices,
+        n_units,
+        n_words,
+        degrees[:vertex_end].copy(),
+        neighbours[:edge_end].copy(),
+        weights[:edge_end].copy(),
+        attachments[:vertex_end].copy(),
+        attached[:attached_end].copy(),
+        names[:vertex_end].copy(),
+        spans[:span_end].copy(),
+    )

@@ -21,7 +21,8 @@ _BLOCK = 10_000
 
 
 class Pieces:
-    """A featurizer and a part: ``Batch.tokens`` (B, features.length), with the marks that the model wants at both ends; padded with -1.
+    """A featurizer and a part: ``Batch.tokens`` (B, features.length), with the marks that the model wants at both
+    ends; padded with -1.
 
     A text without a word has no tokens, not even marks. tokenizer: the JSON text of `tokenizers`.
     """
@@ -32,9 +33,13 @@ class Pieces:
         self.config, self.tokenizer = config, tokenizer
 
     @classmethod
-    def fit_batches(cls, documents: Items, labels: Items | None, config: CheckpointFeaturesConfig) -> tuple[Pieces, Batch, Batch | None]:
+    def fit_batches(
+        cls, documents: Items, labels: Items | None, config: CheckpointFeaturesConfig
+    ) -> tuple[Pieces, Batch, Batch | None]:
         """Nothing is learnt: the checkpoint brings its tokenizer."""
-        part = cls(config, read_tokenizer(checkpoint_folder(config.checkpoint, f"features.checkpoint={config.checkpoint}")))
+        part = cls(
+            config, read_tokenizer(checkpoint_folder(config.checkpoint, f"features.checkpoint={config.checkpoint}"))
+        )
         return part, part.batch(documents), None if labels is None else part.label_batch(labels)
 
     @property
@@ -78,7 +83,9 @@ class Pieces:
         try:
             tokenizer = Tokenizer.from_str(self.tokenizer)
         except Exception as problem:  # the library raises nothing narrower
-            raise BundleError(f"the tokenizer of the model cannot be read ({problem})", "the bundle was altered; copy it anew") from problem
+            raise BundleError(
+                f"the tokenizer of the model cannot be read ({problem})", "the bundle was altered; copy it anew"
+            ) from problem
         tokenizer.no_padding()
         tokenizer.enable_truncation(self.config.length)
         return tokenizer
@@ -87,7 +94,9 @@ class Pieces:
         count = len(columns[0])
         tokens = np.full((count, self.config.length), -1, dtype=np.int32)
         for start in range(0, count, _BLOCK):
-            texts = [" ".join(parts) for parts in zip(*(column[start : start + _BLOCK] for column in columns), strict=True)]
+            texts = [
+                " ".join(parts) for parts in zip(*(column[start : start + _BLOCK] for column in columns), strict=True)
+            ]
             self._number(texts, tokens[start : start + _BLOCK])
         return Batch(tokens=tokens)
 

@@ -43,7 +43,8 @@ class SentenceEncoder(Part, Protocol):
 
 
 class SpectralSentences:
-    """TF-IDF rows of words, projected to the directions in which training documents differ most (latent semantic analysis).
+    """TF-IDF rows of words, projected to the directions in which training documents differ most (latent semantic
+    analysis).
 
     columns: (R,) features with a vector, increasing. table: (R, D) their vectors.
     """
@@ -57,7 +58,9 @@ class SpectralSentences:
 
     @classmethod
     def fit(cls, documents: Csr, words: SparseText, width: int) -> SpectralSentences:
-        """documents: (N, V) TF-IDF rows. A word that one document alone has relates it to nothing, and gets no vector."""
+        """documents: (N, V) TF-IDF rows. A word that one document alone has relates it to nothing, and gets no
+        vector.
+        """
         counts = np.bincount(documents.indices, minlength=documents.shape[1])
         whole = np.zeros(len(counts), dtype=np.bool_)
         whole[slice(words.word_range.start, words.word_range.stop) if words.word_range else slice(None)] = True
@@ -88,7 +91,8 @@ class SpectralSentences:
 
 
 class StaticSentences:
-    """The mean of static token vectors, e.g. WordLlama's. Table and tokenizer travel with the model: its package is needed in training only.
+    """The mean of static token vectors, e.g. WordLlama's. Table and tokenizer travel with the model: its package is
+    needed in training only.
 
     table: (R, D) float16. tokenizer: the JSON text of `tokenizers`.
     """
@@ -100,14 +104,27 @@ class StaticSentences:
 
     @classmethod
     def wordllama(cls, folder: str) -> StaticSentences:
-        """The table of the package `wordllama` (256 numbers per token, 33 MB), or of a folder laid out like it. Nothing is downloaded."""
+        """The table of the package `wordllama` (256 numbers per token, 33 MB), or of a folder laid out like it.
+        Nothing is downloaded.
+        """
         root = _package_folder("wordllama", "wordllama") if not folder else Path(folder)
-        weights, tokenizers = sorted((root / "weights").glob("*.safetensors")), sorted((root / "tokenizers").glob("*.json"))
+        weights, tokenizers = (
+            sorted((root / "weights").glob("*.safetensors")),
+            sorted((root / "tokenizers").glob("*.json")),
+        )
         if not weights or not tokenizers:
-            raise DataError("no weights/*.safetensors and tokenizers/*.json in the folder", "give the folder of WordLlama's package", file=root)
+            raise DataError(
+                "no weights/*.safetensors and tokenizers/*.json in the folder",
+                "give the folder of WordLlama's package",
+                file=root,
+            )
         tables = list(map_arrays(weights[0]).values())
         if len(tables) != 1 or tables[0].ndim != 2:
-            raise DataError(f"expected one table of vectors, found {len(tables)} arrays", "give the weights of a WordLlama model", file=weights[0])
+            raise DataError(
+                f"expected one table of vectors, found {len(tables)} arrays",
+                "give the weights of a WordLlama model",
+                file=weights[0],
+            )
         return cls(tables[0].astype(np.float16), tokenizers[0].read_text(encoding="utf-8"))
 
     @property
@@ -130,11 +147,16 @@ class StaticSentences:
         for start in range(0, len(sentences), _BLOCK):
             # A lone surrogate is no UTF-8, which is what the tokenizer reads.
             texts = [text.encode("utf-8", "replace").decode() for text in sentences[start : start + _BLOCK]]
-            ids = [np.array(found.ids, dtype=np.int64) for found in self._tokenizer.encode_batch(texts, add_special_tokens=False)]
+            ids = [
+                np.array(found.ids, dtype=np.int64)
+                for found in self._tokenizer.encode_batch(texts, add_special_tokens=False)
+            ]
             indptr = np.cumsum([0, *map(len, ids)])
             known, places = np.unique(np.concatenate(ids), return_inverse=True)
             counts = csr_array((np.ones(indptr[-1], np.float32), places, indptr), shape=(len(texts), len(known)))
-            vectors[start : start + _BLOCK] = counts @ self.table[np.minimum(known, len(self.table) - 1)].astype(np.float32)
+            vectors[start : start + _BLOCK] = counts @ self.table[np.minimum(known, len(self.table) - 1)].astype(
+                np.float32
+            )
         return unit(vectors)
 
     def state(self) -> State:
@@ -173,7 +195,8 @@ class NamedSentences:
         vectors = np.asarray(self._encode(sentences), dtype=np.float32)
         if vectors.shape != (len(sentences), self.width) or not np.isfinite(vectors).all():
             raise DataError(
-                f"the encoder '{self.name}' gave an array of shape {vectors.shape} for {len(sentences)} sentences, or numbers that are not finite",
+                f"the encoder '{self.name}' gave an array of shape {vectors.shape} for {len(sentences)} sentences, "
+                "or numbers that are not finite",
                 f"it must give finite vectors of width {self.width}",
             )
         return unit(vectors)
@@ -186,13 +209,15 @@ class NamedSentences:
         return cls(str(state.values["name"]), str(state.values["model"]), int(state.values["width"]))
 
 
-# Encoders that are code: a function of the model's folder that gives the function to call. Those of the house are imported when asked for.
+# Encoders that are code: a function of the model's folder that gives the function to call. Those of the house are
+# imported when asked for.
 _HOMES = {"minilm": "longtail.nn.minilm:load"}
 _REGISTERED: dict[str, Callable[[str], EncodeTexts]] = {}
 
 
 def register_encoder(name: str, load: Callable[[str], EncodeTexts]) -> None:
-    """Make ``features.keygraph.encoder=name`` known. load: given `features.keygraph.model`, returns the function from texts to vectors.
+    """Make ``features.keygraph.encoder=name`` known. load: given `features.keygraph.model`, returns the function from
+    texts to vectors.
 
     A model that was trained with it predicts only where it is registered too.
     """
@@ -226,7 +251,9 @@ def unit(vectors: Any) -> F32:
     """Rows of unit length, float32; zero rows stay zero."""
     vectors = np.asarray(vectors, dtype=np.float32)
     lengths = np.sqrt(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64))
-    return np.divide(vectors, lengths[:, None], out=np.zeros_like(vectors), where=lengths[:, None] > 0, casting="unsafe")
+    return np.divide(
+        vectors, lengths[:, None], out=np.zeros_like(vectors), where=lengths[:, None] > 0, casting="unsafe"
+    )
 
 
 def _package_folder(package: str, extra: str) -> Path:

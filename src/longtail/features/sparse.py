@@ -1,8 +1,10 @@
-"""Texts as sparse TF-IDF rows over words, word pairs and sub-words; the vocabulary is learned once and travels with the model.
+"""Texts as sparse TF-IDF rows over words, word pairs and sub-words; the vocabulary is learned once and travels with
+the model.
 
-Documents and label texts share one vocabulary. Features are chosen by the number of training documents and label texts they
-occur in (label text is known before any document is tagged); idf = ln((1 + N) / (1 + df)) + 1 counts training documents only.
-A row is tf * idf (damped for rare features, where `damping` asks), scaled to unit length. Words that were never seen are dropped, so a row may be empty.
+Documents and label texts share one vocabulary. Features are chosen by the number of training documents and label
+texts they occur in (label text is known before any document is tagged); idf = ln((1 + N) / (1 + df)) + 1 counts
+training documents only. A row is tf * idf (damped for rare features, where `damping` asks), scaled to unit length.
+Words that were never seen are dropped, so a row may be empty.
 
 Numba is imported by the functions that run kernels, not on top: opening a model must not wait for it.
 """
@@ -35,19 +37,32 @@ KIND_NAMES = {WORDS: "word", PAIRS: "pair", CHARS: "chars", PIECES: "piece"}
 
 
 class SparseText:
-    """A fitted vocabulary. Made by `fit` or `fit_transform`; after saving and loading it gives the same rows, bit by bit."""
+    """A fitted vocabulary. Made by `fit` or `fit_transform`; after saving and loading it gives the same rows, bit by
+    bit.
+    """
 
     KIND = "sparse-text"
 
     def __init__(
-        self, config: SparseTextConfig, keys: U64, idf: F32, tokens: StringTable, runs: tuple[I32, U8], pieces: StringTable, shares: F32 | None = None
+        self,
+        config: SparseTextConfig,
+        keys: U64,
+        idf: F32,
+        tokens: StringTable,
+        runs: tuple[I32, U8],
+        pieces: StringTable,
+        shares: F32 | None = None,
     ) -> None:
-        """keys: (V,) increasing.  idf: (V,), damped.  tokens: V spellings.  runs: see `characters.class_runs`.  pieces: empty without WordPiece.
+        """keys: (V,) increasing.  idf: (V,), damped.  tokens: V spellings.  runs: see `characters.class_runs`.
+        pieces: empty without WordPiece.
 
         shares: (V,) of the training documents that a feature is in; None where the idf tells (`document_shares`).
         """
         if not len(keys) == len(idf) == len(tokens) or (shares is not None and len(shares) != len(keys)):
-            raise ValueError(f"{len(keys)} keys, {len(idf)} weights and {len(tokens)} spellings of features, or shares of other features")
+            raise ValueError(
+                f"{len(keys)} keys, {len(idf)} weights and {len(tokens)} spellings of features, or shares of other "
+                "features"
+            )
         self.config, self.idf, self.tokens, self.pieces = config, frozen(idf), tokens, pieces
         self._shares = None if shares is None else frozen(shares)
         self._runs = runs
@@ -62,22 +77,36 @@ class SparseText:
         return cls._learn(documents, labels, config, keep_bags=False)[0]
 
     @classmethod
-    def fit_transform(cls, documents: Items, labels: Items | None, config: SparseTextConfig) -> tuple[SparseText, Csr, Csr | None]:
-        """`fit`, and what `transform` gives for the same documents and labels (None without label texts), reading them once."""
+    def fit_transform(
+        cls, documents: Items, labels: Items | None, config: SparseTextConfig
+    ) -> tuple[SparseText, Csr, Csr | None]:
+        """`fit`, and what `transform` gives for the same documents and labels (None without label texts), reading
+        them once.
+        """
         part, bags = cls._learn(documents, labels, config, keep_bags=True)
         rows = [part._assembled(part._weigh, _emptied(source)) for source in bags]
         return part, rows[0], rows[1] if len(rows) > 1 else None
 
     @classmethod
-    def fit_batches(cls, documents: Items, labels: Items | None, config: SparseTextConfig) -> tuple[SparseText, Batch, Batch | None]:
+    def fit_batches(
+        cls, documents: Items, labels: Items | None, config: SparseTextConfig
+    ) -> tuple[SparseText, Batch, Batch | None]:
         """`fit_transform` with every view that the settings ask for."""
         part, document_rows, label_rows = cls.fit_transform(documents, labels, config)
-        label_tokens = None if labels is None or label_rows is None else part._tokens_view(part._columns(labels, "labels")[0])
+        label_tokens = (
+            None if labels is None or label_rows is None else part._tokens_view(part._columns(labels, "labels")[0])
+        )
         label_batch = None if label_rows is None else Batch(sparse=label_rows, tokens=label_tokens)
-        return part, Batch(sparse=document_rows, tokens=part._tokens_view(part._columns(documents, "documents")[0])), label_batch
+        return (
+            part,
+            Batch(sparse=document_rows, tokens=part._tokens_view(part._columns(documents, "documents")[0])),
+            label_batch,
+        )
 
     @classmethod
-    def _learn(cls, documents: Items, labels: Items | None, config: SparseTextConfig, keep_bags: bool) -> tuple[SparseText, list[deque[Bags]]]:
+    def _learn(
+        cls, documents: Items, labels: Items | None, config: SparseTextConfig, keep_bags: bool
+    ) -> tuple[SparseText, list[deque[Bags]]]:
         from longtail.features.vocabulary import DOCUMENTS, LABELS, Source, count_features
 
         _check(config)
@@ -85,7 +114,9 @@ class SparseText:
         if labels is not None and labels.fields:
             sources.append(Source(*_label_columns(labels, config), LABELS))
         runs = class_runs()
-        pieces = StringTable.of(_learn_pieces(sources, class_table(*runs), config.piece_count) if config.subwords == "wordpiece" else [])
+        pieces = StringTable.of(
+            _learn_pieces(sources, class_table(*runs), config.piece_count) if config.subwords == "wordpiece" else []
+        )
         reader = _reader(config, class_table(*runs), pieces)
         least = [config.min_count if kind == WORDS else config.min_count_rest for kind in KIND_NAMES]
         counted, bags = count_features(sources, reader, least, keep_bags)
@@ -93,7 +124,8 @@ class SparseText:
             counted = counted.most_frequent(config.max_features)
         if not len(counted.keys):
             raise DataError(
-                f"no feature is left of {len(documents)} documents: the fields {', '.join(config.fields)} are empty, or nothing occurs often enough",
+                f"no feature is left of {len(documents)} documents: the fields {', '.join(config.fields)} are "
+                "empty, or nothing occurs often enough",
                 "read other fields (features.fields), or lower features.min_count and features.min_count_rest",
             )
         idf = np.log((1 + len(documents)) / (1.0 + counted.documents)) + 1 if config.idf else np.ones(len(counted.keys))
@@ -110,7 +142,9 @@ class SparseText:
 
     @property
     def document_shares(self) -> F32 | None:
-        """(V,) the share of training documents that each feature is in, to a scale. None for a vocabulary that was saved when nobody asked."""
+        """(V,) the share of training documents that each feature is in, to a scale. None for a vocabulary that was
+        saved when nobody asked.
+        """
         if self._shares is None and _tells_shares(self.config):
             return np.exp(1 - self.idf)
         return self._shares
@@ -151,7 +185,9 @@ class SparseText:
         return self._features.keys
 
     def token(self, feature: int) -> str:
-        """How a feature is spelled: ``word``, ``two words``, ``<wor`` (n-gram at a word's edge), ``##rd`` (piece inside a word)."""
+        """How a feature is spelled: ``word``, ``two words``, ``<wor`` (n-gram at a word's edge), ``##rd`` (piece
+        inside a word).
+        """
         return self.tokens[feature]
 
     def kind(self, feature: int) -> str:
@@ -174,7 +210,8 @@ class SparseText:
         return self._reader._replace(kinds=1 << WORDS)
 
     def token_ids(self, items: Items, max_length: int, side: Side = "documents") -> I32:
-        """(n, max_length) int32: known words (or pieces) in reading order, field after field; padded with -1, cut at the end.
+        """(n, max_length) int32: known words (or pieces) in reading order, field after field; padded with -1, cut at
+        the end.
 
         Numbers run from 0 to ``len(token_range) - 1``; unknown words are left out.
         """
@@ -203,7 +240,9 @@ class SparseText:
             raise ValueError("tokens or pieces are no table of strings")
         arrays = {name: _typed(state.arrays[name], dtype) for name, dtype in _DTYPES.items()}
         shares = _typed(state.arrays["shares"], np.float32) if "shares" in state.arrays else None
-        return cls(config, arrays["keys"], arrays["idf"], tokens, (arrays["class_starts"], arrays["classes"]), pieces, shares)
+        return cls(
+            config, arrays["keys"], arrays["idf"], tokens, (arrays["class_starts"], arrays["classes"]), pieces, shares
+        )
 
     # ---- inside ----
 
@@ -214,7 +253,9 @@ class SparseText:
     def _features_of(self, kind: int) -> range:
         first, last = kind << int(KIND_SHIFT), ((kind + 1) << int(KIND_SHIFT)) - 1
         keys = self._features.keys
-        return range(int(np.searchsorted(keys, np.uint64(first))), int(np.searchsorted(keys, np.uint64(last), side="right")))
+        return range(
+            int(np.searchsorted(keys, np.uint64(first))), int(np.searchsorted(keys, np.uint64(last), side="right"))
+        )
 
     @property
     def _token_kind(self) -> int:
@@ -263,7 +304,8 @@ class SparseText:
         reader = self._reader._replace(kinds=self._reader.kinds & 1 << self._token_kind)
         if not reader.kinds:
             raise ConfigError(
-                "token numbers are asked for, but neither words nor pieces are features", "set features.words=true or features.subwords=wordpiece"
+                "token numbers are asked for, but neither words nor pieces are features",
+                "set features.words=true or features.subwords=wordpiece",
             )
         first = self.token_range.start
 
@@ -285,14 +327,22 @@ def _tells_shares(config: SparseTextConfig) -> bool:
 
 def _typed(array: Any, dtype: Any) -> Any:
     if array.dtype != dtype or array.ndim != 1:
-        raise ValueError(f"an array of {array.dtype} with {array.ndim} dimensions where one of {np.dtype(dtype)} was expected")
+        raise ValueError(
+            f"an array of {array.dtype} with {array.ndim} dimensions where one of {np.dtype(dtype)} was expected"
+        )
     return array
 
 
 def _joined(pieces: Sequence[CsrPieces]) -> CsrPieces:
-    """Blocks of rows one after the other. (A single text is one block, and joining one would cost more than reading it.)"""
+    """Blocks of rows one after the other. (A single text is one block, and joining one would cost more than reading
+    it.)
+    """
     lengths = [np.zeros(1, np.int64), *(np.diff(rows) for _, _, rows in pieces)]
-    return np.concatenate([data for data, _, _ in pieces]), np.concatenate([indices for _, indices, _ in pieces]), np.cumsum(np.concatenate(lengths))
+    return (
+        np.concatenate([data for data, _, _ in pieces]),
+        np.concatenate([indices for _, indices, _ in pieces]),
+        np.cumsum(np.concatenate(lengths)),
+    )
 
 
 def _emptied(bags: deque[Bags]) -> Iterator[Bags]:
@@ -308,14 +358,23 @@ def _check(config: SparseTextConfig) -> None:
     if not (config.words or config.pairs or config.subwords != "none"):
         raise ConfigError("features: words, pairs and subwords are all switched off", "set features.words=true")
     if config.subwords == "chars" and not config.char_sizes:
-        raise ConfigError("features.char_sizes is empty while features.subwords is 'chars'", "e.g. features.char_sizes=4")
-    for name, weights, fields in (("weights", config.weights, config.fields), ("label_weights", config.label_weights, config.label_fields)):
+        raise ConfigError(
+            "features.char_sizes is empty while features.subwords is 'chars'", "e.g. features.char_sizes=4"
+        )
+    for name, weights, fields in (
+        ("weights", config.weights, config.fields),
+        ("label_weights", config.label_weights, config.label_fields),
+    ):
         if weights and len(weights) != len(fields):
             raise ConfigError(
-                f"features.{name} has {len(weights)} numbers for {len(fields)} fields", f"give one per field of {', '.join(fields) or '(none)'}, or none"
+                f"features.{name} has {len(weights)} numbers for {len(fields)} fields",
+                f"give one per field of {', '.join(fields) or '(none)'}, or none",
             )
         if any(not weight > 0 or math.isinf(weight) for weight in weights):
-            raise ConfigError(f"features.{name} is {weights}, expected numbers above 0", "leave a field out of features.fields to ignore it")
+            raise ConfigError(
+                f"features.{name} is {weights}, expected numbers above 0",
+                "leave a field out of features.fields to ignore it",
+            )
 
 
 def document_texts(items: Items, config: SparseTextConfig) -> Columns:
@@ -346,7 +405,8 @@ def _shared_fields(items: Items, config: SparseTextConfig) -> list[str]:
     shared = [name for name in config.fields if name in items.fields]
     if not shared:
         raise ConfigError(
-            f"labels have none of the fields {', '.join(config.fields)} (features.fields); they have: {', '.join(items.fields) or 'no text'}",
+            f"labels have none of the fields {', '.join(config.fields)} (features.fields); they have: "
+            f"{', '.join(items.fields) or 'no text'}",
             "name the fields of labels in features.label_fields",
         )
     return shared
@@ -356,7 +416,8 @@ def _texts(items: Items, names: Sequence[str], who: str, setting_name: str) -> C
     for name in names:
         if name not in items.fields:
             raise ConfigError(
-                f"{who} have no field '{name}' ({setting_name}); they have: {', '.join(items.fields) or 'no text'}", f"set {setting_name} to fields of the data"
+                f"{who} have no field '{name}' ({setting_name}); they have: {', '.join(items.fields) or 'no text'}",
+                f"set {setting_name} to fields of the data",
             )
     return [items.fields[name] for name in names]
 
@@ -366,7 +427,12 @@ def _weights(values: Sequence[float]) -> F32:
 
 
 def _reader(config: SparseTextConfig, classes: U8, pieces: StringTable) -> Reader:
-    wanted = {WORDS: config.words, PAIRS: config.pairs, CHARS: config.subwords == "chars", PIECES: config.subwords == "wordpiece"}
+    wanted = {
+        WORDS: config.words,
+        PAIRS: config.pairs,
+        CHARS: config.subwords == "chars",
+        PIECES: config.subwords == "wordpiece",
+    }
     sizes = frozen(np.unique(np.array(config.char_sizes, dtype=np.int64)))
     kinds = sum(1 << kind for kind, want in wanted.items() if want)
     return _reader_of_kinds(kinds, classes, sizes, pieces)
@@ -386,5 +452,9 @@ def _learn_pieces(sources: Sequence[Any], classes: U8, size: int) -> list[str]:
     from longtail.features.vocabulary import count_features
     from longtail.features.wordpiece import train_pieces
 
-    words, _ = count_features(sources, _reader_of_kinds(1 << WORDS, classes, frozen(np.zeros(0, np.int64)), StringTable.of([])), [1] * len(KIND_NAMES))
+    words, _ = count_features(
+        sources,
+        _reader_of_kinds(1 << WORDS, classes, frozen(np.zeros(0, np.int64)), StringTable.of([])),
+        [1] * len(KIND_NAMES),
+    )
     return train_pieces(list(words.spellings), words.total, size)

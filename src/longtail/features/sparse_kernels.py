@@ -1,12 +1,14 @@
 """The inner loops of `SparseText`: code points in, weighted features out.
 
-A feature is known by a 64-bit key: its kind in the top two bits, a hash of its spelling below. Two of n features share a key
-with a chance of about n^2 / 2^63: one in a hundred thousand for ten million features, so collisions are not handled.
-Features are numbered in the order of their keys, hence sorted keys are sorted columns, and the kinds lie one after the other.
+A feature is known by a 64-bit key: its kind in the top two bits, a hash of its spelling below. Two of n features
+share a key with a chance of about n^2 / 2^63: one in a hundred thousand for ten million features, so collisions are
+not handled. Features are numbered in the order of their keys, hence sorted keys are sorted columns, and the kinds lie
+one after the other.
 
-All kernels run without the interpreter's lock on one thread each: `SparseText` gives every thread a block of documents of
-its own. So results cannot depend on the number of threads, one short text costs no thread start, and a server may call from
-many threads at once. Arrays that are only read are expected read-only (as memory maps are), so that each kernel is compiled once.
+All kernels run without the interpreter's lock on one thread each: `SparseText` gives every thread a block of
+documents of its own. So results cannot depend on the number of threads, one short text costs no thread start, and a
+server may call from many threads at once. Arrays that are only read are expected read-only (as memory maps are), so
+that each kernel is compiled once.
 """
 
 from __future__ import annotations
@@ -22,7 +24,12 @@ from longtail.features.tables import CHARS, KIND_SHIFT, PAIRS, PIECES, U8, U32, 
 from longtail.types import F32, I32, I64
 
 # One seed per kind, so that a word and a pair are never alike; a piece inside a word is none at its start.
-_SEEDS = (np.uint64(0x8CB92BA72F3D8DD7), np.uint64(0xD6E8FEB86659FD93), np.uint64(0xA24BAED4963EE407), np.uint64(0x9FB21C651E98DF25))
+_SEEDS = (
+    np.uint64(0x8CB92BA72F3D8DD7),
+    np.uint64(0xD6E8FEB86659FD93),
+    np.uint64(0xA24BAED4963EE407),
+    np.uint64(0x9FB21C651E98DF25),
+)
 _SEED_INSIDE = np.uint64(0xC2B2AE3D27D4EB4F)
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
@@ -74,12 +81,22 @@ def _put_gram(text: U32, begin: int, marked: int, first: int, length: int, keys:
     for i in range(first, first + length):
         state = _step(state, _BEGIN if i == 0 else _END if i == marked - 1 else np.uint64(text[begin + i - 1]))
     at_begin, at_end = int(first == 0), int(first + length == marked)
-    return _put(keys, origins, at, _finish(state, CHARS), begin + first - 1 + at_begin, length - at_begin - at_end, at_begin | at_end << 1)
+    return _put(
+        keys,
+        origins,
+        at,
+        _finish(state, CHARS),
+        begin + first - 1 + at_begin,
+        length - at_begin - at_end,
+        at_begin | at_end << 1,
+    )
 
 
 @compiled()
 def _read_grams(text: U32, begin: int, end: int, sizes: I64, whole: bool, keys: U64, origins: I64, at: int) -> int:
-    """Character n-grams of the word text[begin:end] between its edge marks. `whole`: a word too short for any size counts as it is."""
+    """Character n-grams of the word text[begin:end] between its edge marks. `whole`: a word too short for any size
+    counts as it is.
+    """
     marked = end - begin + 2
     if whole and marked < sizes[0]:
         return _put_gram(text, begin, marked, 0, marked, keys, origins, at)
@@ -90,7 +107,9 @@ def _read_grams(text: U32, begin: int, end: int, sizes: I64, whole: bool, keys: 
 
 
 @compiled()
-def _read_pieces(text: U32, begin: int, end: int, pieces: KeyTable, longest: int, keys: U64, origins: I64, at: int) -> int:
+def _read_pieces(
+    text: U32, begin: int, end: int, pieces: KeyTable, longest: int, keys: U64, origins: I64, at: int
+) -> int:
     """WordPiece: the longest known piece first, then on from its end. A word with an unknown rest gives nothing."""
     if end - begin > LONGEST_CUT_WORD:
         return at
@@ -113,7 +132,9 @@ def _read_pieces(text: U32, begin: int, end: int, pieces: KeyTable, longest: int
 
 @compiled()
 def read_keys(text: U32, start: int, end: int, reader: Reader, keys: U64, origins: I64, at: int) -> int:
-    """Writes the features of text[start:end] in reading order from position `at` on; returns the position after them."""
+    """Writes the features of text[start:end] in reading order from position `at` on; returns the position after
+    them.
+    """
     previous, previous_begin = np.uint64(0), -1
     i = start
     while i < end:
@@ -143,7 +164,9 @@ def read_keys(text: U32, start: int, end: int, reader: Reader, keys: U64, origin
 
 @compiled()
 def _room(characters: int, reader: Reader) -> int:
-    """No text of so many characters has more features: a word is at least one character, and has at most two n-grams of a size for each."""
+    """No text of so many characters has more features: a word is at least one character, and has at most two n-grams
+    of a size for each.
+    """
     each = 0
     for kind in range(4):
         if reader.kinds & (1 << kind):
@@ -152,8 +175,19 @@ def _room(characters: int, reader: Reader) -> int:
 
 
 @compiled()
-def _sort_into(raw_keys: U64, raw_origins: I64, raw_counts: F32, n: int, heads: I32, keys: U64, origins: I64, counts: F32, start: int) -> None:
-    """The first n raw features by increasing key, from `start` on. Keys are evenly spread hashes, so dealing them into buckets almost sorts them.
+def _sort_into(
+    raw_keys: U64,
+    raw_origins: I64,
+    raw_counts: F32,
+    n: int,
+    heads: I32,
+    keys: U64,
+    origins: I64,
+    counts: F32,
+    start: int,
+) -> None:
+    """The first n raw features by increasing key, from `start` on. Keys are evenly spread hashes, so dealing them
+    into buckets almost sorts them.
 
     heads: scratch of at least 8n + 1 entries.
     """
@@ -206,7 +240,12 @@ def bags(text: U32, edges: I64, weights: F32, reader: Reader) -> tuple[U64, F32,
     for document in range(documents):
         longest = max(longest, edges[(document + 1) * fields] - edges[document * fields])
     row, room = _room(longest, reader), _room(len(text), reader)
-    raw_keys, raw_counts, raw_origins, heads = np.empty(row, np.uint64), np.empty(row, np.float32), np.empty(row, np.int64), np.empty(8 * row + 9, np.int32)
+    raw_keys, raw_counts, raw_origins, heads = (
+        np.empty(row, np.uint64),
+        np.empty(row, np.float32),
+        np.empty(row, np.int64),
+        np.empty(8 * row + 9, np.int32),
+    )
     keys, counts, origins = np.empty(room, np.uint64), np.empty(room, np.float32), np.empty(room, np.int64)
     rows = np.zeros(documents + 1, np.int64)
     used = 0
@@ -227,7 +266,8 @@ def bags(text: U32, edges: I64, weights: F32, reader: Reader) -> tuple[U64, F32,
 def weigh(keys: U64, counts: F32, rows: I64, features: KeyTable, idf: F32, sublinear: bool) -> tuple[F32, I32, I64]:
     """TF-IDF rows of unit length, as CSR pieces (data, indices, indptr); unknown features are dropped.
 
-    Where fields are weighted, a count may be below one: it then stays as it is also with `sublinear` (1 + ln would turn negative).
+    Where fields are weighted, a count may be below one: it then stays as it is also with `sublinear` (1 + ln would
+        turn negative).
     """
     documents = len(rows) - 1
     data, columns = np.empty(len(keys), np.float32), np.empty(len(keys), np.int32)
@@ -252,8 +292,12 @@ def weigh(keys: U64, counts: F32, rows: I64, features: KeyTable, idf: F32, subli
 
 
 @compiled()
-def token_numbers(text: U32, edges: I64, fields: int, reader: Reader, features: KeyTable, base: int, numbers: I32) -> None:
-    """Known tokens in reading order, less `base`, into the rows of `numbers` (documents, T); the rest of a row stays as it is."""
+def token_numbers(
+    text: U32, edges: I64, fields: int, reader: Reader, features: KeyTable, base: int, numbers: I32
+) -> None:
+    """Known tokens in reading order, less `base`, into the rows of `numbers` (documents, T); the rest of a row stays
+    as it is.
+    """
     longest = 0
     for segment in range(len(edges) - 1):
         longest = max(longest, edges[segment + 1] - edges[segment])
@@ -270,7 +314,8 @@ def token_numbers(text: U32, edges: I64, fields: int, reader: Reader, features: 
 
 @compiled()
 def count_keys(keys: U64, side: int, slots: U64, counts: I32, least: I32) -> tuple[int, I64]:
-    """Counts keys in an open-addressing table: (new keys, positions in `keys` where a key reached the least count of its kind).
+    """Counts keys in an open-addressing table: (new keys, positions in `keys` where a key reached the least count of
+    its kind).
 
     slots: (C,) a power of two, with room for all.  counts: (C, 2), one column per side; a slot with no count is free.
     least: (4,) per kind.
@@ -309,7 +354,8 @@ def move_counts(old_slots: U64, old_counts: I32, slots: U64, counts: I32) -> Non
 def spell(text: U32, classes: U8, keys: U64, origins: I64) -> tuple[U32, I64]:
     """The spelling of features as code points, one after the other, and where each begins and the last ends.
 
-    A pair is written with one space, n-grams with ``<`` and ``>`` at the edges of their word, a piece inside a word with ``##``.
+    A pair is written with one space, n-grams with ``<`` and ``>`` at the edges of their word, a piece inside a word
+    with ``##``.
     """
     room = 0
     for j in range(len(keys)):

@@ -41,7 +41,9 @@ class Counted:
         return self.documents.astype(np.int64) + self.labels
 
     def most_frequent(self, most: int) -> Counted:
-        """The `most` features with the highest counts (documents and labels together); ties go by spelling, then by kind."""
+        """The `most` features with the highest counts (documents and labels together); ties go by spelling, then by
+        kind.
+        """
         if most >= len(self.keys):
             return self
         total = self.total
@@ -52,8 +54,11 @@ class Counted:
         return Counted(self.keys[rows], self.documents[rows], self.labels[rows], _reordered(self.spellings, rows))
 
 
-def count_features(sources: Sequence[Source], reader: Reader, least: Sequence[int], keep_bags: bool = False) -> tuple[Counted, list[deque[Bags]]]:
-    """Reads the sources once. Gives the features that reach the least count of their kind, and per source its bags if they are to be kept.
+def count_features(
+    sources: Sequence[Source], reader: Reader, least: Sequence[int], keep_bags: bool = False
+) -> tuple[Counted, list[deque[Bags]]]:
+    """Reads the sources once. Gives the features that reach the least count of their kind, and per source its bags if
+    they are to be kept.
 
     Blocks are read on all cores and counted in their order.
     """
@@ -77,14 +82,19 @@ def count_features(sources: Sequence[Source], reader: Reader, least: Sequence[in
 class _FeatureCounter:
     """Counts in how many documents and labels each feature occurs, block by block.
 
-    A feature is spelled out at the moment it reaches the least count of its kind, so the many that never do cost 16 bytes each.
+    A feature is spelled out at the moment it reaches the least count of its kind, so the many that never do cost 16
+    bytes each.
     """
 
     def __init__(self, least: Sequence[int], reader: Reader) -> None:
         self._reader, self._least = reader, np.array(least, dtype=np.int32)
         self._slots, self._counts = _empty_table(1 << 16)
         self._used = 0
-        self._keys, self._points, self._lengths = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)]
+        self._keys, self._points, self._lengths = (
+            [np.zeros(0, np.uint64)],
+            [np.zeros(0, np.uint32)],
+            [np.zeros(0, np.int64)],
+        )
 
     def add(self, side: int, text: U32, keys: U64, origins: I64) -> None:
         self._make_room(len(keys))
@@ -112,7 +122,12 @@ class _FeatureCounter:
         keys, counts = keys[often], counts[often]
         order = np.argsort(keys)
         spellings = _utf8(np.concatenate(self._points), np.concatenate(self._lengths))
-        return Counted(keys[order], counts[order, DOCUMENTS], counts[order, LABELS], _reordered(spellings, np.argsort(np.concatenate(self._keys))))
+        return Counted(
+            keys[order],
+            counts[order, DOCUMENTS],
+            counts[order, LABELS],
+            _reordered(spellings, np.argsort(np.concatenate(self._keys))),
+        )
 
 
 def _empty_table(capacity: int) -> tuple[U64, I32]:

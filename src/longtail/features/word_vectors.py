@@ -15,8 +15,9 @@ from longtail.types import F32, I64
 def read_word_vectors(path: Path, rows: Mapping[str, int]) -> tuple[I64, F32]:
     """The vectors of those words that `rows` numbers: (n,) their numbers, ascending, and (n, dim) float32.
 
-    The file may begin with a line "count dim", and be compressed (``*.gz``). It is read in blocks; only vectors that are wanted are kept, and
-    only their numbers are looked at. A word must be spelt as in `rows`; of a word that occurs twice the first vector counts. Vectors of zeros are left out.
+    The file may begin with a line "count dim", and be compressed (``*.gz``). It is read in blocks; only vectors that
+    are wanted are kept, and only their numbers are looked at. A word must be spelt as in `rows`; of a word that
+    occurs twice the first vector counts. Vectors of zeros are left out.
     """
     found: dict[int, F32] = {}
     words, dim, promised = 0, 0, None
@@ -26,13 +27,20 @@ def read_word_vectors(path: Path, rows: Mapping[str, int]) -> tuple[I64, F32]:
             if number == 1 and (header := _header(line)) is not None:
                 promised, dim = header
                 if dim < 1:
-                    raise DataError(f"the first line promises vectors of {dim} numbers", "expected 'count dim', e.g. '2000 300'", file=path, line=1)
+                    raise DataError(
+                        f"the first line promises vectors of {dim} numbers",
+                        "expected 'count dim', e.g. '2000 300'",
+                        file=path,
+                        line=1,
+                    )
                 continue
             dim = dim or line.count(" ")
             if line.count(" ") != dim or not dim:
                 raise DataError(
-                    f"{line.count(' ')} numbers after the word '{line.partition(' ')[0][:40]}', expected {dim or 'at least 1'}",
-                    "each line is a word and its numbers, separated by single spaces (word2vec's or fastText's text format)",
+                    f"{line.count(' ')} numbers after the word '{line.partition(' ')[0][:40]}', expected "
+                    f"{dim or 'at least 1'}",
+                    "each line is a word and its numbers, separated by single spaces (word2vec's or fastText's text "
+                    "format)",
                     file=path,
                     line=number,
                 )
@@ -42,7 +50,11 @@ def read_word_vectors(path: Path, rows: Mapping[str, int]) -> tuple[I64, F32]:
             if row is not None and row not in found:
                 found[row] = _vector(numbers, path, number)
     if promised is not None and words != promised:
-        raise DataError(f"{words} words, but the first line promises {promised}", "copy or download the file again, or mend its first line", file=path)
+        raise DataError(
+            f"{words} words, but the first line promises {promised}",
+            "copy or download the file again, or mend its first line",
+            file=path,
+        )
     kept = np.array(sorted(row for row, vector in found.items() if vector.any()), dtype=np.int64)
     if not len(kept):
         raise DataError(
@@ -56,7 +68,11 @@ def read_word_vectors(path: Path, rows: Mapping[str, int]) -> tuple[I64, F32]:
 def _header(line: str) -> tuple[int, int] | None:
     """(count, dim) if a first line says so."""
     parts = line.split(" ")
-    return (int(parts[0]), int(parts[1])) if len(parts) == 2 and all(part.isascii() and part.isdigit() for part in parts) else None
+    return (
+        (int(parts[0]), int(parts[1]))
+        if len(parts) == 2 and all(part.isascii() and part.isdigit() for part in parts)
+        else None
+    )
 
 
 def _vector(numbers: str, path: Path, line: int) -> F32:
@@ -68,6 +84,11 @@ def _vector(numbers: str, path: Path, line: int) -> F32:
             value = float("nan")
         # A float32 has no more than this.
         if not abs(value) < 3e38:
-            raise DataError(f"'{text[:40]}' is no number that can be used", "expected finite numbers after the word", file=path, line=line)
+            raise DataError(
+                f"'{text[:40]}' is no number that can be used",
+                "expected finite numbers after the word",
+                file=path,
+                line=line,
+            )
         values.append(value)
     return np.array(values, dtype=np.float32)

@@ -1,7 +1,7 @@
 """A sub-word vocabulary learned from the words of a corpus, offline.
 
-`tokenizers` learns it; cutting words into pieces is a kernel of ours (`sparse_kernels`), so prediction does not need the
-library, and a test holds both to the same pieces.
+`tokenizers` learns it; cutting words into pieces is a kernel of ours (`sparse_kernels`), so prediction does not need
+the library, and a test holds both to the same pieces.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ _LEAST_COUNT = 2
 
 
 def train_pieces(words: Sequence[str], counts: I64, size: int) -> list[str]:
-    """About `size` pieces, sorted; those that continue a word begin with ``##``. The same words and counts give the same pieces.
+    """About `size` pieces, sorted; those that continue a word begin with ``##``. The same words and counts give the
+    same pieces.
 
-    The library's trainer alone does not: it numbers the characters that continue words in the order of a randomly seeded
-    hash map, and these numbers break ties between merges. Handing it those characters, sorted, as given tokens fixes their
-    numbers (checked: any order of words and any number of threads, equal pieces).
+    The library's trainer alone does not: it numbers the characters that continue words in the order of a randomly
+    seeded hash map, and these numbers break ties between merges. Handing it those characters, sorted, as given tokens
+    fixes their numbers (checked: any order of words and any number of threads, equal pieces).
     """
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 

@@ -1,7 +1,8 @@
-"""Metadata as links from documents and labels to anchors, made ready for training: completed by walks, cut, spoilt on purpose.
+"""Metadata as links from documents and labels to anchors, made ready for training: completed by walks, cut, spoilt on
+purpose.
 
-No function here looks at test documents: the readers of data sets drop anchors that are test documents (spec 06 section 9), and
-nothing after that adds one.
+No function here looks at test documents: the readers of data sets drop anchors that are test documents (spec 06
+section 9), and nothing after that adds one.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ _COMPLETED_ROWS = 20_000
 
 @dataclass(frozen=True)
 class AnchorGraph:
-    """Items linked to the anchors of one set.  sides: (items, M) CSR of ones for documents, labels or both; M is the same."""
+    """Items linked to the anchors of one set.  sides: (items, M) CSR of ones for documents, labels or both; M is the
+    same.
+    """
 
     name: str
     sides: Mapping[Side, Csr]
@@ -60,9 +63,10 @@ class AnchorGraph:
     def completed(self, *, length: int, restart: float, top: int, rng: np.random.Generator) -> AnchorGraph:
         """With the anchors that walks find near an item's own: the `most` largest of E Q per item, and its own.
 
-        Q: visits of anchors by a walk from every anchor through the items of both sides, the `top` of each row, rows summing to one.
-        Paper: RAMEN App. (a walk with restart on each anchor, 400 hops, restart 0.8). Differs: the paper names neither the graph
-        that is walked nor what becomes of the visits; this is the reading of spec 04 section 2.
+        Q: visits of anchors by a walk from every anchor through the items of both sides, the `top` of each row, rows
+            summing to one.
+        Paper: RAMEN App. (a walk with restart on each anchor, 400 hops, restart 0.8). Differs: the paper names
+        neither the graph that is walked nor what becomes of the visits; this is the reading of spec 04 section 2.
         """
         from scipy.sparse import vstack
 
@@ -79,7 +83,9 @@ class AnchorGraph:
         return self.changed(with_near)
 
     def noisy(self, rate: float, rng: np.random.Generator) -> tuple[AnchorGraph, Mapping[Side, Csr]]:
-        """A share `rate` of the edges leads to a random anchor instead; and which of the edges are such, of those that were none before."""
+        """A share `rate` of the edges leads to a random anchor instead; and which of the edges are such, of those
+        that were none before.
+        """
         _check_share("noise", rate)
         sides, injected = {}, {}
         for name, edges in self.sides.items():
@@ -104,7 +110,9 @@ class AnchorGraph:
 
 
 def anchor_graphs(graphs: Mapping[str, Graph]) -> list[AnchorGraph]:
-    """The given graphs that link documents or labels to anchors; label-label graphs have none, and one without edges says nothing."""
+    """The given graphs that link documents or labels to anchors; label-label graphs have none, and one without edges
+    says nothing.
+    """
     found = []
     for name, graph in graphs.items():
         given: dict[Side, Csr | None] = {"documents": graph.documents, "labels": graph.labels}

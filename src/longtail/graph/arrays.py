@@ -1,4 +1,6 @@
-"""How arrays are handed to kernels: read-only, so that arrays in memory and memory-mapped ones share one machine code."""
+"""How arrays are handed to kernels: read-only, so that arrays in memory and memory-mapped ones share one machine
+code.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,11 @@ def canonical(matrix: Csr) -> Csr:
 
 def pieces(matrix: Csr) -> Pieces:
     matrix = canonical(matrix)
-    return Pieces(frozen(matrix.indptr.astype(np.int64, copy=False)), frozen(matrix.indices.astype(np.int32, copy=False)), frozen(matrix.data))
+    return Pieces(
+        frozen(matrix.indptr.astype(np.int64, copy=False)),
+        frozen(matrix.indices.astype(np.int32, copy=False)),
+        frozen(matrix.data),
+    )
 
 
 def csr(data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], shape: tuple[int, int]) -> Csr:
@@ -49,7 +55,9 @@ def csr(data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], shape: 
 
 
 def csr_of_rows(ids: I32, values: NDArray[Any], sizes: I64, columns: int) -> Csr:
-    """A CSR array from padded rows: row r holds the first ``sizes[r]`` entries of ``ids[r]`` and ``values[r]``, in any order."""
+    """A CSR array from padded rows: row r holds the first ``sizes[r]`` entries of ``ids[r]`` and ``values[r]``, in
+    any order.
+    """
     real = np.arange(ids.shape[1]) < sizes[:, None]
     indptr = np.zeros(len(sizes) + 1, dtype=np.int64)
     np.cumsum(sizes, out=indptr[1:])

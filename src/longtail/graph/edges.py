@@ -1,4 +1,6 @@
-"""Lists of neighbours as CSR arrays: drawing from them, cutting them, and asking whether pairs are linked. Only which entries exist matters."""
+"""Lists of neighbours as CSR arrays: drawing from them, cutting them, and asking whether pairs are linked. Only which
+entries exist matters.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def drawn(edges: Csr, rows: I64, rng: np.random.Generator) -> I64:
     place = begin + np.minimum((rng.random(len(rows)) * lengths).astype(np.int64), np.maximum(lengths - 1, 0))
     if not len(edges.indices):
         return np.full(len(rows), -1, dtype=np.int64)
-    return np.where(lengths > 0, np.asarray(edges.indices, dtype=np.int64)[np.minimum(place, len(edges.indices) - 1)], -1)
+    return np.where(
+        lengths > 0, np.asarray(edges.indices, dtype=np.int64)[np.minimum(place, len(edges.indices) - 1)], -1
+    )
 
 
 def linked(edges: Csr, rows: I64, columns: I64) -> BoolArray:
@@ -70,7 +74,9 @@ def linked(edges: Csr, rows: I64, columns: I64) -> BoolArray:
 
 
 def edge_cosines(edges: Csr, of_rows: F32, of_columns: F32) -> NDArray[np.float32]:
-    """(E,): the dot product of the unit vectors at both ends of every entry.  of_rows: (rows, D); of_columns: (columns, D)."""
+    """(E,): the dot product of the unit vectors at both ends of every entry.  of_rows: (rows, D); of_columns:
+    (columns, D).
+    """
     rows, columns = edge_rows(edges), np.asarray(edges.indices)
     cosines = np.empty(len(rows), dtype=np.float32)
     block = max(_BLOCK_NUMBERS // max(of_rows.shape[1], 1), 1)

@@ -1,8 +1,10 @@
-"""Neighbourhoods of a joint graph, summed along sampled paths. No torch: prediction and training on a CPU use the same code.
+"""Neighbourhoods of a joint graph, summed along sampled paths. No torch: prediction and training on a CPU use the
+same code.
 
-The weighted-sum convolution a^k = (1 + eps_k) a^(k-1) + sum of neighbours' a^(k-1) has nothing between hops that is not linear, so
-a^k is a sum over *paths*: at each hop a path stays (and takes the factor 1 + eps) or goes on to a neighbour. Sums of vectors over
-paths of one kind, 2^K of them, do not depend on what is trained; `convolutions` puts them together. Paper: GalaXC Sec. 4.
+The weighted-sum convolution a^k = (1 + eps_k) a^(k-1) + sum of neighbours' a^(k-1) has nothing between hops that is
+not linear, so a^k is a sum over *paths*: at each hop a path stays (and takes the factor 1 + eps) or goes on to a
+neighbour. Sums of vectors over paths of one kind, 2^K of them, do not depend on what is trained; `convolutions` puts
+them together. Paper: GalaXC Sec. 4.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ class Fanout:
     def link_weights(self, counts: I64, mean: bool | None = None) -> F32:
         """(B, K): what each link of an introduced document counts at each hop, given how many links it has.
 
-        All links are used and scaled to what a sample would sum to: `sizes[k - 1]` terms, or without `pad` at most as many as there are.
+        All links are used and scaled to what a sample would sum to: `sizes[k - 1]` terms, or without `pad` at most as
+            many as there are.
         mean: other than the fan-out says, for encoders that always average.
         """
         each = np.maximum(counts, 1)[:, None].astype(np.float32)
@@ -68,13 +71,16 @@ class Paths:
         self.graph, self.vectors, self.fanout = graph, frozen(vectors), fanout
 
     def of_nodes(self, nodes: I32, seed: int, exclude: I64 | None = None) -> F32:
-        """(B, 2^K, D): entry c sums over paths whose hops to a neighbour are the bits of c (bit 0 is hop 1); entry 0 is the node itself."""
+        """(B, 2^K, D): entry c sums over paths whose hops to a neighbour are the bits of c (bit 0 is hop 1); entry 0
+        is the node itself.
+        """
         return self._sums(np.arange(len(nodes) + 1), nodes, self.fanout.hops, seed, exclude)
 
     def of_linked(self, vectors: F32, links: I32, seed: int, exclude: I64 | None = None) -> F32:
         """(B, 2^K, D): the same for documents that are not in the graph, or whose own edges shall not be seen.
 
-        vectors: (B, D).  links: (B, m) their neighbours, -1 where there are fewer.  exclude: (B,) their own nodes, -1 where they have none.
+        vectors: (B, D).  links: (B, m) their neighbours, -1 where there are fewer.  exclude: (B,) their own nodes, -1
+            where they have none.
         """
         hops, real = self.fanout.hops, links >= 0
         counts = real.sum(axis=1)
@@ -90,7 +96,9 @@ class Paths:
         return sums
 
     def tree(self, nodes: I32, hops: int, seed: int, exclude: I64 | None = None) -> I32:
-        """(B, 1 + F_hops, ..., 1 + F_1): nodes of computation trees, -1 where there is none; index 0 of each axis is the parent itself."""
+        """(B, 1 + F_hops, ..., 1 + F_1): nodes of computation trees, -1 where there is none; index 0 of each axis is
+        the parent itself.
+        """
         from longtail.graph.fanout_kernels import fill_trees
 
         if self.fanout.full:
@@ -99,7 +107,15 @@ class Paths:
         trees = np.empty((len(nodes), int(np.prod(shape, dtype=np.int64))), dtype=np.int32)
         with threads_for(len(nodes)):
             fill_trees(
-                self.graph.starts, self.graph.neighbours, frozen(nodes), hops, self._sizes, np.uint64(seed), _or_none(exclude, nodes), self.fanout.pad, trees
+                self.graph.starts,
+                self.graph.neighbours,
+                frozen(nodes),
+                hops,
+                self._sizes,
+                np.uint64(seed),
+                _or_none(exclude, nodes),
+                self.fanout.pad,
+                trees,
             )
         return trees.reshape(len(nodes), *shape)
 
@@ -117,9 +133,19 @@ class Paths:
             return sums
         with threads_for(n, each=8):
             add_paths(
-                self.graph.starts, self.graph.neighbours, self.vectors, frozen(root_ptr.astype(np.int64)), frozen(roots), hops, self._sizes, np.uint64(seed),
-                _or_none(exclude, root_ptr[1:]), self.fanout.pad, self.fanout.mean, sums,
-            )  # fmt: skip
+                self.graph.starts,
+                self.graph.neighbours,
+                self.vectors,
+                frozen(root_ptr.astype(np.int64)),
+                frozen(roots),
+                hops,
+                self._sizes,
+                np.uint64(seed),
+                _or_none(exclude, root_ptr[1:]),
+                self.fanout.pad,
+                self.fanout.mean,
+                sums,
+            )
         return sums
 
     def _add_full(self, root_ptr: I64, roots: I32, hops: int, exclude: I64 | None, sums: F32) -> None:
@@ -144,7 +170,8 @@ class Paths:
 def convolutions(sums: Any, epsilons: Iterable[Any]) -> Iterator[Any]:
     """a^1, ..., a^K, (B, D) each, from sums along paths (B, 2^K, D); arrays of numpy or tensors.
 
-    Bit 0 of a kind is the first hop: kinds 2j and 2j + 1 differ in that hop alone, which stays (1 + eps) or goes to a neighbour.
+    Bit 0 of a kind is the first hop: kinds 2j and 2j + 1 differ in that hop alone, which stays (1 + eps) or goes to a
+        neighbour.
     """
     for epsilon in epsilons:
         sums = (1 + epsilon) * sums[:, 0::2] + sums[:, 1::2]

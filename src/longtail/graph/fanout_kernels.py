@@ -1,7 +1,7 @@
 """Sampling neighbours and summing vectors along paths, one root per piece of work.
 
-A sample is a pure function of (seed, node, hop): the same for any batch and any number of threads. `nn.neighbourhoods` draws the
-same samples on a GPU.
+A sample is a pure function of (seed, node, hop): the same for any batch and any number of threads.
+`nn.neighbourhoods` draws the same samples on a GPU.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from longtail.types import F32, I32, I64
 
 
 @compiled()
-def sample(starts: I64, neighbours: I32, node: int, hop: int, seed: np.uint64, exclude: int, pad: bool, found: I32) -> int:
+def sample(
+    starts: I64, neighbours: I32, node: int, hop: int, seed: np.uint64, exclude: int, pad: bool, found: I32
+) -> int:
     """Neighbours of a node into `found`, as many as it has room for; returns how many there are.
 
-    A window of the node's list that starts anywhere and goes round: with `pad` again and again, so that `found` is full unless
-    the node is isolated. `exclude` is passed over. It is one neighbour of at least two (or the only one), so twice as many
-    steps as there is room are enough.
+    A window of the node's list that starts anywhere and goes round: with `pad` again and again, so that `found` is
+    full unless the node is isolated. `exclude` is passed over. It is one neighbour of at least two (or the only one),
+    so twice as many steps as there is room are enough.
     """
     low, degree = starts[node], starts[node + 1] - starts[node]
     if degree == 0:
@@ -38,12 +40,23 @@ def sample(starts: I64, neighbours: I32, node: int, hop: int, seed: np.uint64, e
 
 @compiled()
 def grow(
-    starts: I64, neighbours: I32, node: int, hops: int, fanouts: I64, seed: np.uint64, exclude: int, pad: bool, found: I32, nodes: I32, taken: I32, parents: I32
+    starts: I64,
+    neighbours: I32,
+    node: int,
+    hops: int,
+    fanouts: I64,
+    seed: np.uint64,
+    exclude: int,
+    pad: bool,
+    found: I32,
+    nodes: I32,
+    taken: I32,
+    parents: I32,
 ) -> int:
     """All paths from a node that go on to a neighbour, or stay, at each of hops `hops`, ..., 1; returns their number.
 
-    nodes: where each path ends.  taken: bit k - 1 is set where hop k went to a neighbour.  parents: how many neighbours the last
-    nodes of the path had to share its weight with (their product).
+    nodes: where each path ends.  taken: bit k - 1 is set where hop k went to a neighbour.  parents: how many
+    neighbours the last nodes of the path had to share its weight with (their product).
     """
     nodes[0], taken[0], parents[0] = node, 0, 1
     size = 1
@@ -52,7 +65,11 @@ def grow(
         for path in range(before):
             count = sample(starts, neighbours, nodes[path], hop, seed, exclude, pad, found[: fanouts[hop - 1]])
             for place in range(count):
-                nodes[size], taken[size], parents[size] = found[place], taken[path] | (1 << (hop - 1)), parents[path] * count
+                nodes[size], taken[size], parents[size] = (
+                    found[place],
+                    taken[path] | (1 << (hop - 1)),
+                    parents[path] * count,
+                )
                 size += 1
     return size
 
@@ -72,9 +89,11 @@ def add_paths(
     mean: bool,
     sums: F32,
 ) -> None:
-    """sums[b, c] += the vectors at the ends of all paths from the roots of b whose hops to a neighbour are the bits of c.
+    """sums[b, c] += the vectors at the ends of all paths from the roots of b whose hops to a neighbour are the bits
+    of c.
 
-    sums: (B, 2^hops, D). exclude: (B,) a node that paths of b do not enter, -1 for none. mean: neighbours share a weight of 1.
+    sums: (B, 2^hops, D). exclude: (B,) a node that paths of b do not enter, -1 for none. mean: neighbours share a
+        weight of 1.
     """
     room = 1
     for hop in range(hops):
@@ -82,9 +101,16 @@ def add_paths(
     widest = fanouts.max() if len(fanouts) > 0 else 0
     for unsigned in prange(len(root_ptr) - 1):
         b = np.int64(unsigned)
-        nodes, taken, parents, found = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.int32), np.empty(widest, np.int32)
+        nodes, taken, parents, found = (
+            np.empty(room, np.int32),
+            np.empty(room, np.int32),
+            np.empty(room, np.int32),
+            np.empty(widest, np.int32),
+        )
         for root in range(root_ptr[b], root_ptr[b + 1]):
-            size = grow(starts, neighbours, roots[root], hops, fanouts, seed, exclude[b], pad, found, nodes, taken, parents)
+            size = grow(
+                starts, neighbours, roots[root], hops, fanouts, seed, exclude[b], pad, found, nodes, taken, parents
+            )
             for path in range(size):
                 out, vector = sums[b, taken[path]], vectors[nodes[path]]
                 weight = np.float32(1.0 / parents[path]) if mean else np.float32(1.0)
@@ -93,8 +119,20 @@ def add_paths(
 
 
 @compiled(parallel=True)
-def fill_trees(starts: I64, neighbours: I32, roots: I32, hops: int, fanouts: I64, seed: np.uint64, exclude: I64, pad: bool, trees: I32) -> None:
-    """trees: (B, (1 + F_hops) ... (1 + F_1)), the nodes of a computation tree, -1 where there is none; a node's first child is itself."""
+def fill_trees(
+    starts: I64,
+    neighbours: I32,
+    roots: I32,
+    hops: int,
+    fanouts: I64,
+    seed: np.uint64,
+    exclude: I64,
+    pad: bool,
+    trees: I32,
+) -> None:
+    """trees: (B, (1 + F_hops) ... (1 + F_1)), the nodes of a computation tree, -1 where there is none; a node's first
+    child is itself.
+    """
     widest = fanouts.max() if len(fanouts) > 0 else 0
     for unsigned in prange(len(roots)):
         b = np.int64(unsigned)
@@ -113,10 +151,14 @@ def fill_trees(starts: I64, neighbours: I32, roots: I32, hops: int, fanouts: I64
 
 
 @compiled(parallel=True)
-def link_by_anchors(ptr: I64, anchors: I32, member_ptr: I64, members: I32, exclude: I64, keys: I64, seed: np.uint64, found: I32) -> None:
-    """For every row of anchors, in their order, the nodes that have them, until `found` (B, m) is full; -1 where there are fewer.
+def link_by_anchors(
+    ptr: I64, anchors: I32, member_ptr: I64, members: I32, exclude: I64, keys: I64, seed: np.uint64, found: I32
+) -> None:
+    """For every row of anchors, in their order, the nodes that have them, until `found` (B, m) is full; -1 where
+    there are fewer.
 
-    exclude: (B,) a node left out, -1 for none. Lists of members are begun at a place that depends on (seed, keys[b], anchor).
+    exclude: (B,) a node left out, -1 for none. Lists of members are begun at a place that depends on (seed, keys[b],
+        anchor).
     """
     for unsigned in prange(len(found)):
         b = np.int64(unsigned)

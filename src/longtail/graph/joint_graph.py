@@ -1,7 +1,8 @@
 """Documents and labels as one graph: a document is a neighbour of its labels, and a label of its documents.
 
-Node l is label l; documents come after the labels. A training document that *is* a label has no node of its own. Neighbours of a
-node stand in a random order that is part of the graph, so that any window of the list is a sample (`graph.fanout`).
+Node l is label l; documents come after the labels. A training document that *is* a label has no node of its own.
+Neighbours of a node stand in a random order that is part of the graph, so that any window of the list is a sample
+(`graph.fanout`).
 Paper: GalaXC Sec. 3 and 4.
 """
 
@@ -21,7 +22,8 @@ from longtail.types import F32, I32, I64, Csr
 
 @dataclass(frozen=True)
 class JointGraph:
-    """starts: (n + 1,) int64; neighbours: (E,) int32. Node v has neighbours[starts[v] : starts[v + 1]], all different, never itself.
+    """starts: (n + 1,) int64; neighbours: (E,) int32. Node v has neighbours[starts[v] : starts[v + 1]], all
+    different, never itself.
 
     nodes: (N,) int32, the node of every training document. Nothing here is ever changed: prediction only reads.
     """
@@ -37,7 +39,13 @@ class JointGraph:
         for name in ("starts", "neighbours", "nodes"):
             object.__setattr__(self, name, frozen(getattr(self, name)))
         ends = self.starts
-        if len(ends) < 1 or ends[0] != 0 or ends[-1] != len(self.neighbours) or np.any(np.diff(ends) < 0) or self.n_labels > len(self):
+        if (
+            len(ends) < 1
+            or ends[0] != 0
+            or ends[-1] != len(self.neighbours)
+            or np.any(np.diff(ends) < 0)
+            or self.n_labels > len(self)
+        ):
             raise ValueError("the row pointers of a joint graph do not fit")
         for ids in (self.neighbours, self.nodes):
             if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < len(self):
@@ -54,21 +62,34 @@ class JointGraph:
 
     def matrix(self) -> Csr:
         """(n, n) CSR of ones: row v has the neighbours of v."""
-        matrix = csr(np.ones(len(self.neighbours), np.float32), np.array(self.neighbours), np.array(self.starts), (len(self), len(self)))
+        matrix = csr(
+            np.ones(len(self.neighbours), np.float32),
+            np.array(self.neighbours),
+            np.array(self.starts),
+            (len(self), len(self)),
+        )
         matrix.sort_indices()
         return matrix
 
     def with_nodes(self, links: I32) -> JointGraph:
-        """A new graph with more nodes at the end: row b of `links` (B, m; -1: none) has the neighbours of node n + b, which may be new ones.
+        """A new graph with more nodes at the end: row b of `links` (B, m; -1: none) has the neighbours of node n + b,
+        which may be new ones.
 
         Old nodes do not see the new ones.
         """
         real = links >= 0
         ends = int(self.starts[-1]) + np.cumsum(real.sum(axis=1), dtype=np.int64)
-        return JointGraph(np.concatenate([self.starts, ends]), np.concatenate([self.neighbours, links[real].astype(np.int32)]), self.nodes, self.n_labels)
+        return JointGraph(
+            np.concatenate([self.starts, ends]),
+            np.concatenate([self.neighbours, links[real].astype(np.int32)]),
+            self.nodes,
+            self.n_labels,
+        )
 
     def state(self) -> State:
-        return State({"n_labels": self.n_labels}, {"starts": self.starts, "neighbours": self.neighbours, "nodes": self.nodes})
+        return State(
+            {"n_labels": self.n_labels}, {"starts": self.starts, "neighbours": self.neighbours, "nodes": self.nodes}
+        )
 
     @classmethod
     def from_state(cls, state: State) -> JointGraph:
@@ -76,7 +97,9 @@ class JointGraph:
 
 
 def document_nodes(n_documents: int, n_labels: int, same: I64) -> I32:
-    """(N,) the node of every document. same: (P, 2) pairs of a document and the label that it is; of several labels the first counts."""
+    """(N,) the node of every document. same: (P, 2) pairs of a document and the label that it is; of several labels
+    the first counts.
+    """
     nodes = np.full(n_documents, n_labels, dtype=np.int64)
     np.minimum.at(nodes, same[:, 0], same[:, 1])
     own = nodes == n_labels
@@ -84,13 +107,15 @@ def document_nodes(n_documents: int, n_labels: int, same: I64) -> I32:
     return nodes.astype(np.int32)
 
 
-def joint_graph(targets: Csr, nodes: I32, rng: np.random.Generator, *, extra: Sequence[Csr] = (), limited: Csr | None = None) -> JointGraph:
+def joint_graph(
+    targets: Csr, nodes: I32, rng: np.random.Generator, *, extra: Sequence[Csr] = (), limited: Csr | None = None
+) -> JointGraph:
     """The graph of training documents and labels.
 
     targets: (N, L) CSR.  nodes: from `document_nodes`.
-    extra: (n, n) CSR each, more neighbours of the row's node (Paper: GalaXC Sec. 5.1, Aux-Train); the other direction must be
-    listed if it is meant. limited: (L, n) CSR from `nearest_documents`: what labels with a row there see in place of all their
-    documents; documents still see such labels.
+    extra: (n, n) CSR each, more neighbours of the row's node (Paper: GalaXC Sec. 5.1, Aux-Train); the other direction
+    must be listed if it is meant. limited: (L, n) CSR from `nearest_documents`: what labels with a row there see in
+    place of all their documents; documents still see such labels.
     """
     n_labels = int(targets.shape[1])
     n = int(max(nodes.max(initial=-1) + 1, n_labels))
@@ -116,7 +141,8 @@ def _shuffled(sources: I64, ends: I64, n: int, nodes: I32, n_labels: int, rng: n
 
 
 def nearest_documents(targets: Csr, nodes: I32, vectors: F32, *, threshold: int, keep: int) -> Csr:
-    """(L, n) CSR: for labels of more than `threshold` documents the `keep` nodes among these that are nearest by cosine; other rows are empty.
+    """(L, n) CSR: for labels of more than `threshold` documents the `keep` nodes among these that are nearest by
+    cosine; other rows are empty.
 
     vectors: (n, D), of nodes. Paper: GalaXC Sec. 5 (hyper-parameters, LF-AmazonTitles-1.3M).
     """
@@ -140,11 +166,12 @@ def nearest_documents(targets: Csr, nodes: I32, vectors: F32, *, threshold: int,
 
 
 class AnchorLinks:
-    """Nodes that share an anchor: metadata such as a category, a dependency or a related search. Those of the rarest anchor come first.
+    """Nodes that share an anchor: metadata such as a category, a dependency or a related search. Those of the rarest
+    anchor come first.
 
     members: (M, n) CSR, the nodes of every anchor. Anchors that the training data did not have link to nothing.
-    Paper: GalaXC Sec. 5.1 (auxiliary information). Differs: the paper ranks related searches by their click-through rate; given
-    metadata has no rates, and a rare anchor says more than a frequent one.
+    Paper: GalaXC Sec. 5.1 (auxiliary information). Differs: the paper ranks related searches by their click-through
+    rate; given metadata has no rates, and a rare anchor says more than a frequent one.
     """
 
     def __init__(self, members: Csr) -> None:
@@ -152,7 +179,9 @@ class AnchorLinks:
         self._sizes = np.diff(self.members.indptr)
 
     def edges(self, most: int, rng: np.random.Generator) -> Csr:
-        """(n, n) CSR: up to `most` neighbours of every node. Where an anchor has more, each node starts elsewhere in its list."""
+        """(n, n) CSR: up to `most` neighbours of every node. Where an anchor has more, each node starts elsewhere in
+        its list.
+        """
         anchors = canonical(self.members.T.tocsr())
         itself = np.arange(anchors.shape[0], dtype=np.int64)
         links = self._links(anchors, itself, itself, most, new_seed(rng))
@@ -164,7 +193,9 @@ class AnchorLinks:
         return matrix
 
     def links(self, anchors: Csr, most: int) -> I32:
-        """(B, most) nodes for documents that are not in the graph, best first, -1 where there are fewer. anchors: (B, M) CSR."""
+        """(B, most) nodes for documents that are not in the graph, best first, -1 where there are fewer. anchors: (B,
+        M) CSR.
+        """
         nothing = np.full(anchors.shape[0], -1, dtype=np.int64)
         return self._links(canonical(anchors), nothing, np.zeros(anchors.shape[0], np.int64), most, np.uint64(0))
 
@@ -177,8 +208,15 @@ class AnchorLinks:
         starts, nodes, _ = pieces(self.members)
         with threads_for(len(found)):
             link_by_anchors(
-                anchors.indptr.astype(np.int64), anchors.indices[rarest_first].astype(np.int32), starts, nodes, exclude, keys, seed, found
-            )  # fmt: skip
+                anchors.indptr.astype(np.int64),
+                anchors.indices[rarest_first].astype(np.int32),
+                starts,
+                nodes,
+                exclude,
+                keys,
+                seed,
+                found,
+            )
         return found
 
 

@@ -7,8 +7,8 @@
 
 Paper: GNN-XML Sec. 3.2, Eq. 8 and 9.
 Differs: Eq. 8 as printed weighs every pair of labels; edges are those of B. A label without edges would divide by zero.
-Differs: A is symmetrised. As printed it is not symmetric, the eigenvalues of L_s are complex, and there is no low-pass filter to
-speak of; `directed` keeps it as it is.
+Differs: A is symmetrised. As printed it is not symmetric, the eigenvalues of L_s are complex, and there is no
+low-pass filter to speak of; `directed` keeps it as it is.
 """
 
 from __future__ import annotations
@@ -53,11 +53,15 @@ def _reweighted(rows: I64, columns: I64, n_labels: int, weight: float) -> Csr:
     degrees = np.bincount(rows, minlength=n_labels)
     itself = np.arange(n_labels)
     values = np.concatenate([weight / degrees[rows], np.where(degrees > 0, 1.0 - weight, 1.0)])
-    return canonical(coo_array((values, (np.append(rows, itself), np.append(columns, itself))), shape=(n_labels, n_labels)).tocsr())
+    return canonical(
+        coo_array((values, (np.append(rows, itself), np.append(columns, itself))), shape=(n_labels, n_labels)).tocsr()
+    )
 
 
 def spread_matrix(graph: Csr, directed: bool = False) -> Csr:
-    """S: the symmetrised and scaled graph, its eigenvalues within -1..1; with `directed` the graph as it is (its rows sum to one)."""
+    """S: the symmetrised and scaled graph, its eigenvalues within -1..1; with `directed` the graph as it is (its rows
+    sum to one).
+    """
     if directed:
         return graph
     return scale_both_sides(((graph + graph.T) / 2).tocsr())
@@ -82,14 +86,19 @@ def low_pass(features: Any, spread: Csr, order: int) -> Any:
     return filtered
 
 
-def sampled_low_pass(features: NDArray[Any], spread: Csr, order: int, sample: int, rng: np.random.Generator, *, batch: int = 4096) -> NDArray[Any]:
+def sampled_low_pass(
+    features: NDArray[Any], spread: Csr, order: int, sample: int, rng: np.random.Generator, *, batch: int = 4096
+) -> NDArray[Any]:
     """An unbiased estimate of `low_pass`, a batch of labels at a time, for graphs of too many edges.
 
-    Of the columns of S, `sample` are drawn anew for every order with chances by their squared length and weighed by 1 / (sample x
-    chance), so the mean over draws is S Z. A batch touches batch + order x sample rows. Paper: GNN-XML Sec. 3.3, after FastGCN.
+    Of the columns of S, `sample` are drawn anew for every order with chances by their squared length and weighed by 1
+    / (sample x chance), so the mean over draws is S Z. A batch touches batch + order x sample rows. Paper: GNN-XML
+    Sec. 3.3, after FastGCN.
     """
     if sample < 1:
-        raise ConfigError(f"a sample of {sample} columns asked for", "sample at least one, or filter exactly (sample 0)")
+        raise ConfigError(
+            f"a sample of {sample} columns asked for", "sample at least one, or filter exactly (sample 0)"
+        )
     n_labels = int(features.shape[0])
     squares = np.bincount(spread.indices, weights=spread.data.astype(np.float64) ** 2, minlength=n_labels)
     chance = squares / squares.sum()
@@ -119,5 +128,7 @@ def _estimated(features: NDArray[Any], spread: Csr, labels: I64, factors: list[N
     ends = np.append(0, np.cumsum(kept))[rows.indptr]
     needed, places = np.unique(np.concatenate([labels, rows.indices[kept]]), return_inverse=True)
     below = _estimated(features, spread, needed, factors[1:])
-    sampled = csr((rows.data[kept] * factor[kept]).astype(features.dtype), places[len(labels) :], ends, (len(labels), len(needed)))
+    sampled = csr(
+        (rows.data[kept] * factor[kept]).astype(features.dtype), places[len(labels) :], ends, (len(labels), len(needed))
+    )
     return (below[places[: len(labels)]] + sampled @ below) / 2

@@ -1,8 +1,9 @@
 """Which labels stand in for each other: a sparse label x label graph from the training labels, or given by the user.
 
-Rare labels borrow from their neighbours in this graph: text (GALE), cluster centroids, and scores (GAME). A label that very
-many documents carry is a *head*: a neighbour of everything, which would drown the rest. Walks do not pass through heads, and a
-head keeps an edge to itself only. Paper: ECLARE Sec. 3.2; `docs/label-graph.md` goes through an example.
+Rare labels borrow from their neighbours in this graph: text (GALE), cluster centroids, and scores (GAME). A label
+that very many documents carry is a *head*: a neighbour of everything, which would drown the rest. Walks do not pass
+through heads, and a head keeps an edge to itself only. Paper: ECLARE Sec. 3.2; `docs/label-graph.md` goes through an
+example.
 """
 
 from __future__ import annotations
@@ -38,20 +39,31 @@ class LabelGraphConfig:
 
     source: Literal["walk", "cooc", "given", "walk+given", "exact", "none"] = setting(
         "walk",
-        "walk: random walks through documents; cooc: co-occurrence; given: label-label graphs of the data; walk+given: both; "
+        "walk: random walks through documents; cooc: co-occurrence; given: label-label graphs of the data; "
+        "walk+given: both; "
         "exact: what walks count on average, for few labels; none: every label alone",
     )
     length: int = setting(400, "steps of the walk from each label", low=1)
     restart: float = setting(0.8, "chance of a step to go back to the start", low=0, high=1)
     top_k: int = setting(10, "labels kept per label and source, itself among them; 0: all", low=0)
-    head_documents: int = setting(0, "labels of more documents than this stay alone in the graph; 0: 500, or 1% of all documents where that is fewer", low=0)
-    norm: Norm = setting("both", "both: by the roots of row and column sums; rows: rows sum to one; perron: by the stationary distribution")
+    head_documents: int = setting(
+        0,
+        "labels of more documents than this stay alone in the graph; 0: 500, or 1% of all documents where that is "
+        "fewer",
+        low=0,
+    )
+    norm: Norm = setting(
+        "both",
+        "both: by the roots of row and column sums; rows: rows sum to one; perron: by the stationary distribution",
+    )
 
 
 def head_labels(targets: Csr, documents: int = 0) -> BoolArray:
-    """(L,) bool: labels of more than `documents` documents; 0 stands for min(500, 1% of all documents). targets: (N, L) CSR.
+    """(L,) bool: labels of more than `documents` documents; 0 stands for min(500, 1% of all documents). targets: (N,
+    L) CSR.
 
-    Paper: ECLARE Sec. 3.2 (500). Differs: 500 documents may be most of a small data set, where no label would be a head.
+    Paper: ECLARE Sec. 3.2 (500). Differs: 500 documents may be most of a small data set, where no label would be a
+        head.
     """
     threshold = documents or min(_HEAD_DOCUMENTS, _HEAD_SHARE * int(targets.shape[0]))
     return np.bincount(targets.indices, minlength=targets.shape[1]) > threshold
@@ -61,13 +73,13 @@ def label_graph(targets: Csr, config: LabelGraphConfig, rng: np.random.Generator
     """The label graph: (L, L) CSR float32, not negative, its diagonal above zero, columns sorted.
 
     targets: (N, L) CSR of training labels. given: (L, L) graphs of the user, read where the source says so.
-    A head has G_hh = 1 and no other entry in its row and column. Counts of a walk are used as they are, with a diagonal of at
-    least 1. Given graphs come in any unit and often without a diagonal: each of them, and the walk beside them, is scaled to rows
-    that sum to one; then they are added and the diagonal is raised to at least 1, so that a label counts as much as one list of
-    its neighbours.
+    A head has G_hh = 1 and no other entry in its row and column. Counts of a walk are used as they are, with a
+    diagonal of at least 1. Given graphs come in any unit and often without a diagonal: each of them, and the walk
+    beside them, is scaled to rows that sum to one; then they are added and the diagonal is raised to at least 1, so
+    that a label counts as much as one list of its neighbours.
 
-    Paper: ECLARE Sec. 3.2. Differs, as the released code: only the `top_k` most visited labels of a row are kept, and the
-    diagonal is forced (the paper relies on restarts, which make an empty diagonal unlikely, not impossible).
+    Paper: ECLARE Sec. 3.2. Differs, as the released code: only the `top_k` most visited labels of a row are kept, and
+    the diagonal is forced (the paper relies on restarts, which make an empty diagonal unlikely, not impossible).
     """
     heads = head_labels(targets, config.head_documents)
     found = _sources(targets, heads, config, rng, given)
@@ -81,14 +93,16 @@ def label_graph(targets: Csr, config: LabelGraphConfig, rng: np.random.Generator
 def normalised(graph: Csr, norm: Norm) -> Csr:
     """A non-negative graph scaled so that spreading along it neither blows up nor lets frequent labels win.
 
-    both: A^-1/2 G B^-1/2 with the row and column sums A and B. Its largest singular value is 1, and an edge to a label that is
-    rarely visited weighs more than one to a label that everybody visits. rows: each row sums to one. perron: `perron_scaled`.
+    both: A^-1/2 G B^-1/2 with the row and column sums A and B. Its largest singular value is 1, and an edge to a
+    label that is rarely visited weighs more than one to a label that everybody visits. rows: each row sums to one.
+    perron: `perron_scaled`.
     """
     return {"both": scale_both_sides, "rows": scale_rows_to_sum_one, "perron": perron_scaled}[norm](graph)
 
 
 def perron_scaled(graph: Csr) -> Csr:
-    """(F^1/2 P F^-1/2 + F^-1/2 P^T F^1/2) / 2, symmetric: P is the graph with rows that sum to one, F its stationary distribution.
+    """(F^1/2 P F^-1/2 + F^-1/2 P^T F^1/2) / 2, symmetric: P is the graph with rows that sum to one, F its stationary
+    distribution.
 
     graph: square, no row empty. Paper: ECLARE Sec. 4 (ECLARE-PN), after Chung 2005.
     """
@@ -102,28 +116,46 @@ def perron_scaled(graph: Csr) -> Csr:
     return both
 
 
-def walk_trace(targets: Csr, label: int, length: int, restart: float, rng: np.random.Generator, *, head_documents: int = 0) -> I32:
-    """The walk from one label as (length, 2) int32 of (document, label) steps, heads left out; empty for a head. Paper: ECLARE Fig. 4."""
-    return random_walk(_without_heads(targets, head_labels(targets, head_documents)), label, length=length, restart=restart, rng=rng)
+def walk_trace(
+    targets: Csr, label: int, length: int, restart: float, rng: np.random.Generator, *, head_documents: int = 0
+) -> I32:
+    """The walk from one label as (length, 2) int32 of (document, label) steps, heads left out; empty for a head.
+    Paper: ECLARE Fig. 4.
+    """
+    return random_walk(
+        _without_heads(targets, head_labels(targets, head_documents)), label, length=length, restart=restart, rng=rng
+    )
 
 
-def _sources(targets: Csr, heads: BoolArray, config: LabelGraphConfig, rng: np.random.Generator, given: Sequence[Csr]) -> list[Csr]:
+def _sources(
+    targets: Csr, heads: BoolArray, config: LabelGraphConfig, rng: np.random.Generator, given: Sequence[Csr]
+) -> list[Csr]:
     """The graphs that the settings name, cut to `top_k`, without edges from or to heads."""
     found: list[Csr] = []
     if config.source in ("walk", "walk+given"):
         tail = _without_heads(targets, heads)
-        found.append(random_walk_graph(tail, length=config.length, restart=config.restart, rng=rng, top_k=config.top_k or None))
+        found.append(
+            random_walk_graph(tail, length=config.length, restart=config.restart, rng=rng, top_k=config.top_k or None)
+        )
     elif config.source == "exact":
-        found.append(_cut(expected_walk_graph(_without_heads(targets, heads), length=config.length, restart=config.restart), config.top_k))
+        found.append(
+            _cut(
+                expected_walk_graph(_without_heads(targets, heads), length=config.length, restart=config.restart),
+                config.top_k,
+            )
+        )
     elif config.source == "cooc":
         found.append(_cooccurrences(_without_heads(targets, heads), config.top_k))
     elif config.source == "none":
         n_labels = len(heads)
-        found.append(csr(np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(n_labels + 1, np.int64), (n_labels, n_labels)))
+        found.append(
+            csr(np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(n_labels + 1, np.int64), (n_labels, n_labels))
+        )
     if "given" in config.source:
         if not given:
             raise ConfigError(
-                f"the label graph shall be '{config.source}', but the data holds no label-label graph", "use source=walk, or add graphs/<name>/lbl_lbl.npz"
+                f"the label graph shall be '{config.source}', but the data holds no label-label graph",
+                "use source=walk, or add graphs/<name>/lbl_lbl.npz",
             )
         found += [_cut(_without_head_edges(graph, heads), config.top_k) for graph in given]
     return found
@@ -137,7 +169,10 @@ def _without_heads(targets: Csr, heads: BoolArray) -> Csr:
 def _without_head_edges(graph: Csr, heads: BoolArray) -> Csr:
     n_labels = len(heads)
     if graph.shape != (n_labels, n_labels):
-        raise DataError(f"a label graph has shape {graph.shape}, expected {(n_labels, n_labels)}", "give one row and one column per label")
+        raise DataError(
+            f"a label graph has shape {graph.shape}, expected {(n_labels, n_labels)}",
+            "give one row and one column per label",
+        )
     graph = canonical(graph)
     if not np.isfinite(graph.data).all() or (graph.data < 0).any():
         raise DataError("a label graph holds weights that are negative or not finite", "weights must be 0 or more")
@@ -157,12 +192,17 @@ def _cut(graph: Csr, top_k: int, first_row: int = 0) -> Csr:
 
 
 def _cooccurrences(targets: Csr, top_k: int) -> Csr:
-    """Documents that each two labels share, (L, L); block by block of labels, as the whole may be too big before it is cut."""
+    """Documents that each two labels share, (L, L); block by block of labels, as the whole may be too big before it
+    is cut.
+    """
     from scipy.sparse import vstack
 
     by_label = targets.T.tocsr()
     firsts = range(0, max(by_label.shape[0], 1), _COOC_BLOCK)
-    return vstack([_cut((by_label[first : first + _COOC_BLOCK] @ targets).tocsr(), top_k, first) for first in firsts], format="csr")
+    return vstack(
+        [_cut((by_label[first : first + _COOC_BLOCK] @ targets).tocsr(), top_k, first) for first in firsts],
+        format="csr",
+    )
 
 
 def _sum(graphs: Sequence[Csr]) -> Csr:
@@ -173,7 +213,9 @@ def _sum(graphs: Sequence[Csr]) -> Csr:
 
 
 def _stationary(steps: Csr) -> NDArray[np.float64]:
-    """(L,) where a walk along `steps` (rows sum to one) that sometimes jumps anywhere is found in the long run, by power iteration."""
+    """(L,) where a walk along `steps` (rows sum to one) that sometimes jumps anywhere is found in the long run, by
+    power iteration.
+    """
     n_labels = int(steps.shape[0])
     back, place = steps.T.tocsr().astype(np.float64), np.full(n_labels, 1 / n_labels)
     for _ in range(_PERRON_ROUNDS):

@@ -33,13 +33,16 @@ def unit_rows(rows: Csr | F32) -> Any:
     if isinstance(rows, np.ndarray):
         squares = np.einsum("nd,nd->n", rows, rows, dtype=np.float64)
         # Computed in double precision piece by piece: a float64 copy of all rows could be the largest thing in memory.
-        return np.multiply(rows, np.sqrt(_inverse(squares))[:, None], out=np.empty(rows.shape, np.float32), casting="unsafe")
+        return np.multiply(
+            rows, np.sqrt(_inverse(squares))[:, None], out=np.empty(rows.shape, np.float32), casting="unsafe"
+        )
     rows = canonical(rows.astype(np.float32))
     return _scaled(rows, np.sqrt(_inverse(rows.multiply(rows).sum(axis=1))), None)
 
 
 def prune_rows(graph: Csr, k: int, *, keep_diagonal: bool = False, first_row: int = 0) -> Csr:
-    """The k largest entries of each row, ties by column number. `keep_diagonal`: an existing diagonal entry is one of them.
+    """The k largest entries of each row, ties by column number. `keep_diagonal`: an existing diagonal entry is one of
+    them.
 
     first_row: for a block of rows of a larger graph, the number of its first: the diagonal starts in that column.
     """

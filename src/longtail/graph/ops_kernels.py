@@ -10,8 +10,12 @@ from longtail.types import F32, I32, I64
 
 
 @compiled(parallel=True)
-def largest_of_rows(indptr: I64, indices: I32, data: F32, own: I64, new_indptr: I64, new_indices: I32, new_data: F32) -> None:
-    """Copy the largest entries of each row, as many as `new_indptr` leaves room for, in no order; that in column own[row] first."""
+def largest_of_rows(
+    indptr: I64, indices: I32, data: F32, own: I64, new_indptr: I64, new_indices: I32, new_data: F32
+) -> None:
+    """Copy the largest entries of each row, as many as `new_indptr` leaves room for, in no order; that in column
+    own[row] first.
+    """
     for r in prange(len(indptr) - 1):
         row = np.int64(r)
         start, size = new_indptr[row], new_indptr[row + 1] - new_indptr[row]

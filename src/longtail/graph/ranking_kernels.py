@@ -1,4 +1,6 @@
-"""The k best of a stream of (id, score), ordered by score, ties by id: a bounded heap with the worst kept at its root."""
+"""The k best of a stream of (id, score), ordered by score, ties by id: a bounded heap with the worst kept at its
+root.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ def settle(ids: I32, scores: F32, size: int) -> None:
 
 @compiled()
 def better_half(ids: I32, scores: F32, size: int, keep: int) -> np.float32:
-    """Bring the `keep` highest of the first `size` scores to the front, with their ids, in any order; returns the lowest of them."""
+    """Bring the `keep` highest of the first `size` scores to the front, with their ids, in any order; returns the
+    lowest of them.
+    """
     low, high = 0, size - 1
     while low < high:
         pivot = scores[(low + high) // 2]

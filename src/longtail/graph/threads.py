@@ -40,8 +40,9 @@ class _Threads:
 def threads_for(items: int, each: int = 32) -> _Threads:
     """Within: kernels use no more threads than give each one `each` items.
 
-    Waking a thread costs tens of microseconds, and milliseconds on a busy machine (torch keeps its own threads waiting in a
-    loop): more than a single query or a small batch takes in all. Results never depend on the number of threads.
+    Waking a thread costs tens of microseconds, and milliseconds on a busy machine (torch keeps its own threads
+    waiting in a loop): more than a single query or a small batch takes in all. Results never depend on the number of
+    threads.
     """
     return _Threads(max(1, items // each))
 
@@ -49,8 +50,9 @@ def threads_for(items: int, each: int = 32) -> _Threads:
 def on_threads(work: Callable[[Piece], Result], pieces: Sequence[Piece]) -> list[Result]:
     """`work` on each piece, on as many threads as numba may use here; results in the order of pieces.
 
-    Each piece keeps to one thread: kernels within it wake no others. Work should spend its time in kernels, which release the interpreter's lock.
-    The calling thread takes its share: on a busy machine new threads wait for a processor. After an error no piece is begun any more.
+    Each piece keeps to one thread: kernels within it wake no others. Work should spend its time in kernels, which
+    release the interpreter's lock. The calling thread takes its share: on a busy machine new threads wait for a
+    processor. After an error no piece is begun any more.
     """
     import numba
 

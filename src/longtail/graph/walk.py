@@ -17,17 +17,19 @@ _TASKS_PER_THREAD = 8
 _EXACT_LABELS = 5000
 
 
-def random_walk_graph(y: Csr, *, length: int, restart: float, rng: np.random.Generator, top_k: int | None = None) -> Csr:
+def random_walk_graph(
+    y: Csr, *, length: int, restart: float, rng: np.random.Generator, top_k: int | None = None
+) -> Csr:
     """Visits of labels by a random walk from every label: (L, L) CSR float32 of counts, columns sorted.
 
     y: (N, L) CSR, documents x labels; only which entries exist matters (no explicit zeros).
-    A step: with probability `restart` go back to the start; then to a random document of the label; then to a random label
-    of that document, which is counted. A row sums to `length`, or is empty for a label without documents.
+    A step: with probability `restart` go back to the start; then to a random document of the label; then to a random
+    label of that document, which is counted. A row sums to `length`, or is empty for a label without documents.
     top_k: keep the most visited labels of a row (ties by number); the label itself, if visited, is always among them.
 
-    Paper: ECLARE Sec. 3.2 (length 400, restart 0.8); Astec Sec. 4, Module I (length 50, restart 0.2, top 10, from the released code).
-    To keep walks off head labels, remove their columns' entries from `y`: their rows come out empty (see `ensure_diagonal`).
-    The result depends on the generator only, not on the number of threads.
+    Paper: ECLARE Sec. 3.2 (length 400, restart 0.8); Astec Sec. 4, Module I (length 50, restart 0.2, top 10, from the
+    released code). To keep walks off head labels, remove their columns' entries from `y`: their rows come out empty
+    (see `ensure_diagonal`). The result depends on the generator only, not on the number of threads.
     """
     _check(length, restart)
     if top_k is not None and top_k < 1:
@@ -45,44 +47,67 @@ def random_walk_graph(y: Csr, *, length: int, restart: float, rng: np.random.Gen
     found = []
     for first in range(0, max(n_labels, 1), block):
         rows = min(block, n_labels - first)
-        ids, counts, sizes = np.empty((rows, width), np.int32), np.empty((rows, width), np.float32), np.empty(rows, np.int64)
+        ids, counts, sizes = (
+            np.empty((rows, width), np.int32),
+            np.empty((rows, width), np.float32),
+            np.empty(rows, np.int64),
+        )
         with threads_for(rows):
             walk_block(
-                first, seed, labels.indptr, labels.indices, documents.indptr, documents.indices, length, threshold,
-                get_num_threads() * _TASKS_PER_THREAD, ids, counts, sizes,
-            )  # fmt: skip
+                first,
+                seed,
+                labels.indptr,
+                labels.indices,
+                documents.indptr,
+                documents.indices,
+                length,
+                threshold,
+                get_num_threads() * _TASKS_PER_THREAD,
+                ids,
+                counts,
+                sizes,
+            )
         found.append(csr_of_rows(ids, counts, sizes, n_labels))
     return vstack(found, format="csr")
 
 
 def random_walk(y: Csr, label: int, *, length: int, restart: float, rng: np.random.Generator) -> I32:
-    """The walk from one label, step by step: (length, 2) int32 of (document, label reached); empty for a label without documents.
+    """The walk from one label, step by step: (length, 2) int32 of (document, label reached); empty for a label
+    without documents.
 
     With an equal generator this is the walk whose visits `random_walk_graph` counts for the label.
     """
     _check(length, restart)
     n_labels = int(y.shape[1])
     if not 0 <= label < n_labels:
-        raise ConfigError(f"a walk from label {label} of {n_labels} asked for", f"use a number from 0 to {n_labels - 1}")
+        raise ConfigError(
+            f"a walk from label {label} of {n_labels} asked for", f"use a number from 0 to {n_labels - 1}"
+        )
     from longtail.graph.walk_kernels import walk_steps
 
     documents, labels = pieces(y), pieces(y.T.tocsr())
     steps = np.empty((length if labels.indptr[label] < labels.indptr[label + 1] else 0, 2), np.int32)
-    walk_steps(label, new_seed(rng), labels.indptr, labels.indices, documents.indptr, documents.indices, _share(restart), steps)
+    walk_steps(
+        label, new_seed(rng), labels.indptr, labels.indices, documents.indptr, documents.indices, _share(restart), steps
+    )
     return steps
 
 
 def expected_walk_graph(y: Csr, *, length: int, restart: float) -> Csr:
     """What `random_walk_graph` counts on average, without `top_k`: (L, L) CSR float32. Dense inside, for few labels.
 
-    With P the label -> document -> label transition, the position after step t is R_1 = P, R_t = r P + (1 - r) R_{t-1} P.
+    With P the label -> document -> label transition, the position after step t is R_1 = P, R_t = r P + (1 - r)
+    R_{t-1} P.
     """
     from scipy.sparse import csr_array, diags_array
 
     _check(length, restart)
     n_labels = int(y.shape[1])
     if n_labels > _EXACT_LABELS:
-        raise ConfigError(f"the exact walk needs dense {n_labels} x {n_labels} matrices", f"use the random walk above {_EXACT_LABELS} labels")
+        raise ConfigError(
+            f"the exact walk needs dense {n_labels} x {n_labels} matrices",
+            f"use the random walk above {_EXACT_LABELS} labels",
+        )
     ones = csr_array((np.ones(y.nnz), y.indices, y.indptr), shape=y.shape)
     per_label, per_document = np.maximum(ones.sum(axis=0), 1), np.maximum(ones.sum(axis=1), 1)
     step = (diags_array(1 / per_label) @ ones.T @ diags_array(1 / per_document) @ ones).toarray()

@@ -13,9 +13,19 @@ from longtail.types import F32, I32, I64
 
 @compiled()
 def _step(
-    start: int, here: int, step: int, key: np.uint64, label_ptr: I64, label_docs: I32, doc_ptr: I64, doc_labels: I32, restart: np.uint64
+    start: int,
+    here: int,
+    step: int,
+    key: np.uint64,
+    label_ptr: I64,
+    label_docs: I32,
+    doc_ptr: I64,
+    doc_labels: I32,
+    restart: np.uint64,
 ) -> tuple[int, int]:
-    """Step number `step` of a walk that stands at label `here`: the document passed and the label reached. `restart` is a share of 2^32."""
+    """Step number `step` of a walk that stands at label `here`: the document passed and the label reached. `restart`
+    is a share of 2^32.
+    """
     bits = draw(key, 2 * step)
     if (bits & np.uint64(0xFFFFFFFF)) < restart:
         here = start
@@ -25,9 +35,18 @@ def _step(
 
 @compiled()
 def _walk(
-    start: int, key: np.uint64, label_ptr: I64, label_docs: I32, doc_ptr: I64, doc_labels: I32, length: int, restart: np.uint64,
-    keys: I32, counts: F32, used: I64,
-) -> int:  # fmt: skip
+    start: int,
+    key: np.uint64,
+    label_ptr: I64,
+    label_docs: I32,
+    doc_ptr: I64,
+    doc_labels: I32,
+    length: int,
+    restart: np.uint64,
+    keys: I32,
+    counts: F32,
+    used: I64,
+) -> int:
     """Tally the labels of one walk of `length` steps; returns how many different ones."""
     size = 0
     here = start
@@ -38,8 +57,19 @@ def _walk(
 
 
 @compiled()
-def walk_steps(start: int, seed: np.uint64, label_ptr: I64, label_docs: I32, doc_ptr: I64, doc_labels: I32, restart: np.uint64, steps: I32) -> None:
-    """Write the documents and labels of the walk from one label into `steps` (length, 2); the same walk that `walk_block` tallies."""
+def walk_steps(
+    start: int,
+    seed: np.uint64,
+    label_ptr: I64,
+    label_docs: I32,
+    doc_ptr: I64,
+    doc_labels: I32,
+    restart: np.uint64,
+    steps: I32,
+) -> None:
+    """Write the documents and labels of the walk from one label into `steps` (length, 2); the same walk that
+    `walk_block` tallies.
+    """
     key, here = key_of(seed, start), start
     for step in range(len(steps)):
         doc, here = _step(start, here, step, key, label_ptr, label_docs, doc_ptr, doc_labels, restart)
@@ -48,7 +78,9 @@ def walk_steps(start: int, seed: np.uint64, label_ptr: I64, label_docs: I32, doc
 
 @compiled()
 def _keep_most_visited(start: int, keys: I32, counts: F32, used: I64, size: int, ids: I32, kept: F32) -> int:
-    """The most visited labels into `ids` and `kept`, in no order. The start always stays: it stands for the label itself."""
+    """The most visited labels into `ids` and `kept`, in no order. The start always stays: it stands for the label
+    itself.
+    """
     found = 0
     for i in range(size):
         label = keys[used[i]]
@@ -60,9 +92,19 @@ def _keep_most_visited(start: int, keys: I32, counts: F32, used: I64, size: int,
 
 @compiled(parallel=True)
 def walk_block(
-    first: int, seed: np.uint64, label_ptr: I64, label_docs: I32, doc_ptr: I64, doc_labels: I32, length: int, restart: np.uint64,
-    tasks: int, ids: I32, counts: F32, sizes: I64,
-) -> None:  # fmt: skip
+    first: int,
+    seed: np.uint64,
+    label_ptr: I64,
+    label_docs: I32,
+    doc_ptr: I64,
+    doc_labels: I32,
+    length: int,
+    restart: np.uint64,
+    tasks: int,
+    ids: I32,
+    counts: F32,
+    sizes: I64,
+) -> None:
     """Walks from labels first, first + 1, ... (as many as `ids` has rows); the work is cut into `tasks` pieces."""
     labels = np.int64(len(sizes))
     slots = room(min(length, len(label_ptr) - 1))
@@ -75,6 +117,18 @@ def walk_block(
             if label_ptr[start] == label_ptr[start + 1]:
                 sizes[row] = 0
                 continue
-            size = _walk(start, key_of(seed, start), label_ptr, label_docs, doc_ptr, doc_labels, length, restart, keys, values, used)
+            size = _walk(
+                start,
+                key_of(seed, start),
+                label_ptr,
+                label_docs,
+                doc_ptr,
+                doc_labels,
+                length,
+                restart,
+                keys,
+                values,
+                used,
+            )
             sizes[row] = _keep_most_visited(start, keys, values, used, size, ids[row], counts[row])
             clear(keys, used, size)

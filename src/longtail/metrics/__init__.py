@@ -1,7 +1,8 @@
 """Measuring rankings: P, nDCG, PSP, PSnDCG, R, FN, PSR and Hits @k; propensities; label quantiles; bootstrap.
 
 Reading order: `ranking` (scores -> `TopK`, masked pairs, hits), `propensity`, `scores` (the table), `quantiles` (which
-labels it comes from), `bootstrap` (whether a difference is real), `clusters` (groups of labels). `reference` says the definitions as plain loops.
+labels it comes from), `bootstrap` (whether a difference is real), `clusters` (groups of labels). `reference` says the
+definitions as plain loops.
 
 Every metric is reported in percent (0-100).
 """
@@ -11,7 +12,17 @@ from __future__ import annotations
 from longtail.metrics.bootstrap import Difference, Interval, bootstrap_interval, paired_bootstrap
 from longtail.metrics.clusters import InformationLoss, cluster_listing, lmi
 from longtail.metrics.propensity import PropensityConstants, constants_for, inverse_propensities
-from longtail.metrics.quantiles import CONVENTIONS, Bins, bins_for, by_frequency, contributions, equal_count, equal_volume, in_bin, measure_bins
+from longtail.metrics.quantiles import (
+    CONVENTIONS,
+    Bins,
+    bins_for,
+    by_frequency,
+    contributions,
+    equal_count,
+    equal_volume,
+    in_bin,
+    measure_bins,
+)
 from longtail.metrics.ranking import cut, drop_masked, drop_masked_targets, hits, to_csr, top_k
 from longtail.metrics.scores import PerDocument, measure, score
 

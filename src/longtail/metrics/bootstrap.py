@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from longtail.errors import DataError
 from longtail.metrics.scores import PerDocument, percent
 
-# Resamples per matrix product. Fewer make the product slow (its threads wait for each other); 64 take 0.5 GB for a million documents.
+# Resamples per matrix product. Fewer make the product slow (its threads wait for each other); 64 take 0.5 GB for a
+# million documents.
 BLOCK = 64
 
 
@@ -35,23 +36,40 @@ class Difference(Interval):
         return self.low > 0 or self.high < 0
 
 
-def bootstrap_interval(measured: PerDocument, resamples: int = 1000, *, rng: np.random.Generator, level: float = 0.95) -> dict[str, Interval]:
+def bootstrap_interval(
+    measured: PerDocument, resamples: int = 1000, *, rng: np.random.Generator, level: float = 0.95
+) -> dict[str, Interval]:
     """How far each metric of one model depends on the choice of test documents."""
-    return {name: Interval(*ends) for name, ends in zip(measured.names, _intervals(measured, measured.numerators, resamples, rng, level), strict=True)}
+    return {
+        name: Interval(*ends)
+        for name, ends in zip(
+            measured.names, _intervals(measured, measured.numerators, resamples, rng, level), strict=True
+        )
+    }
 
 
-def paired_bootstrap(a: PerDocument, b: PerDocument, resamples: int = 1000, *, rng: np.random.Generator, level: float = 0.95) -> dict[str, Difference]:
+def paired_bootstrap(
+    a: PerDocument, b: PerDocument, resamples: int = 1000, *, rng: np.random.Generator, level: float = 0.95
+) -> dict[str, Difference]:
     """a - b for each metric, both models measured on the same resampled documents.
 
-    The denominators (best possible gains, numbers of documents) belong to the truth and not to a model, so the difference
-    of the two ratios of resampled sums is the ratio of the summed differences. Equal predictions give exactly 0.
+    The denominators (best possible gains, numbers of documents) belong to the truth and not to a model, so the
+    difference of the two ratios of resampled sums is the ratio of the summed differences. Equal predictions give
+    exactly 0.
     """
-    if a.names != b.names or not np.array_equal(a.divisor, b.divisor) or not np.array_equal(a.denominators, b.denominators):
+    if (
+        a.names != b.names
+        or not np.array_equal(a.divisor, b.divisor)
+        or not np.array_equal(a.denominators, b.denominators)
+    ):
         raise DataError(
             "the two models were not measured on the same documents, labels and metrics",
             "evaluate both on the same data, with the same masked pairs and settings",
         )
-    return {name: Difference(*ends) for name, ends in zip(a.names, _intervals(a, a.numerators - b.numerators, resamples, rng, level), strict=True)}
+    return {
+        name: Difference(*ends)
+        for name, ends in zip(a.names, _intervals(a, a.numerators - b.numerators, resamples, rng, level), strict=True)
+    }
 
 
 def _intervals(

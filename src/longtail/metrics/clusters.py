@@ -1,4 +1,6 @@
-"""How good groups of labels are: what they lose of the information that labels have about documents; and what is in them."""
+"""How good groups of labels are: what they lose of the information that labels have about documents; and what is in
+them.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +13,20 @@ from longtail.types import I32, Csr
 
 
 class InformationLoss(NamedTuple):
-    """nats: I(label; document) - I(cluster; document), at least 0. percent: of I(label; document), 0 where that is 0."""
+    """nats: I(label; document) - I(cluster; document), at least 0. percent: of I(label; document), 0 where that
+    is 0.
+    """
 
     nats: float
     percent: float
 
 
 def lmi(targets: Csr, clusters: I32) -> InformationLoss:
-    """Loss of mutual information when a label is only known by its cluster. Lower is better; compare at equal numbers of clusters.
+    """Loss of mutual information when a label is only known by its cluster. Lower is better; compare at equal numbers
+    of clusters.
 
-    targets: (N, L) CSR, not negative; clusters: (L,), -1 for labels without documents. The joint distribution of label and document
-    is targets / sum. Paper: ECLARE Sec. 4 and Tab. 7; Dhillon, Mallela, Kumar 2003.
+    targets: (N, L) CSR, not negative; clusters: (L,), -1 for labels without documents. The joint distribution of
+    label and document is targets / sum. Paper: ECLARE Sec. 4 and Tab. 7; Dhillon, Mallela, Kumar 2003.
     """
     if np.any(clusters[np.unique(targets.indices[targets.data != 0])] < 0):
         raise ValueError("a label that has documents has no cluster")
@@ -42,7 +47,9 @@ def _by_cluster(targets: Csr, clusters: I32) -> Csr:
     cluster_of = np.maximum(clusters, 0)  # a label without a cluster has no document
     shape = (int(targets.shape[0]), int(cluster_of.max(initial=0)) + 1)
     # A copy of the pointers too: adding up duplicates changes them in place.
-    merged = csr_array((targets.data.astype(np.float64), cluster_of[targets.indices], targets.indptr), shape=shape, copy=True)
+    merged = csr_array(
+        (targets.data.astype(np.float64), cluster_of[targets.indices], targets.indptr), shape=shape, copy=True
+    )
     merged.sum_duplicates()
     return merged
 

@@ -12,7 +12,8 @@ import numpy as np
 from longtail.persistence import State
 from longtail.types import I32, I64, Csr
 
-# Documents above which a label or cluster counts as frequent. Paper: Fig. 1 has 1.51% of labels and 75.8% of clusters on Wiki10-31K.
+# Documents above which a label or cluster counts as frequent. Paper: Fig. 1 has 1.51% of labels and 75.8% of clusters
+# on Wiki10-31K.
 FREQUENT = 100
 
 
@@ -21,7 +22,8 @@ class FrequencyCurves:
     """A part, left in RUN/analysis.
 
     labels, clusters: training documents of each label that has any, and of each cluster, most frequent first.
-    sizes: labels of each cluster, in the order of `clusters`. words: words per document, in the order of the documents; may be empty.
+    sizes: labels of each cluster, in the order of `clusters`. words: words per document, in the order of the
+        documents; may be empty.
     """
 
     KIND = "frequency-curves"

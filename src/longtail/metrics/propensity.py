@@ -34,7 +34,12 @@ DEFAULT = PropensityConstants(0.55, 1.5, "default")
 
 # A size is part of the name: WikiSeeAlso-350K, Wiki10-31K and AmazonCat-13K are of the default family.
 _FAMILIES = (
-    (re.compile(r"wiki(pedia)?[-_ ]?(large)?[-_ ]?(titles)?[-_ ]?500k(?![a-z0-9])|wikilshtc[-_ ]?(325k)?(?![a-z0-9])"), WIKIPEDIA),
+    (
+        re.compile(
+            r"wiki(pedia)?[-_ ]?(large)?[-_ ]?(titles)?[-_ ]?500k(?![a-z0-9])|wikilshtc[-_ ]?(325k)?(?![a-z0-9])"
+        ),
+        WIKIPEDIA,
+    ),
     (re.compile(r"amazon[-_ ]?(titles)?[-_ ]?(131k|670k|1[._-]?3m|3m)(?![a-z0-9])"), AMAZON),
 )
 

@@ -3,7 +3,8 @@
 Three conventions; papers use the first two under the same name, so always say which:
 
 - `equal_count`: bins with the same number of labels (Astec Fig. 3).
-- `equal_volume`: bins with the same number of training pairs (ECLARE Fig. 7, GalaXC Fig. 5, RAMEN Fig. 4): few labels in
+- `equal_volume`: bins with the same number of training pairs (ECLARE Fig. 7, GalaXC Fig. 5, RAMEN Fig. 4): few labels
+  in
   the first bin, most of all labels in the last.
 - `by_frequency`: fixed edges, 100+ | 10-99 | 5-9 | 2-4 | 1 | 0 training documents: comparable between data sets.
 
@@ -29,7 +30,8 @@ from longtail.types import I64, Csr, TopK
 class Bins:
     """A partition of the labels into Q bins, head first.
 
-    bin_of_label: (L,) int64, 0..Q-1. n_labels: (Q,). mean_frequency: (Q,) training documents per label, 0 for an empty bin.
+    bin_of_label: (L,) int64, 0..Q-1. n_labels: (Q,). mean_frequency: (Q,) training documents per label, 0 for an
+        empty bin.
     """
 
     convention: str
@@ -49,7 +51,9 @@ class Bins:
 
 
 def equal_count(counts: I64, n_bins: int = 5) -> Bins:
-    """Labels by decreasing frequency in bins whose sizes differ by at most one. counts: (L,) training documents per label."""
+    """Labels by decreasing frequency in bins whose sizes differ by at most one. counts: (L,) training documents per
+    label.
+    """
     bin_of_label = np.empty(len(counts), dtype=np.int64)
     for number, labels in enumerate(np.array_split(_by_decreasing_frequency(counts), n_bins)):
         bin_of_label[labels] = number
@@ -76,7 +80,9 @@ def equal_volume(counts: I64, n_bins: int = 5) -> Bins:
 
 
 def by_frequency(counts: I64, edges: Sequence[int] = (0, 1, 2, 5, 10, 100)) -> Bins:
-    """Labels by fixed frequencies: bin i holds those from edges[i] to below edges[i + 1], the highest bin comes first."""
+    """Labels by fixed frequencies: bin i holds those from edges[i] to below edges[i + 1], the highest bin comes
+    first.
+    """
     if not edges or edges[0] != 0 or any(low >= high for low, high in pairwise(edges)):
         raise ValueError(f"frequency edges must start with 0 and increase, got {list(edges)}")
     names = [str(low) if high == low + 1 else f"{low}-{high - 1}" for low, high in pairwise(edges)] + [f"{edges[-1]}+"]
@@ -84,7 +90,11 @@ def by_frequency(counts: I64, edges: Sequence[int] = (0, 1, 2, 5, 10, 100)) -> B
     return Bins.of("by_frequency", names[::-1], (len(edges) - 1 - from_below).astype(np.int64), counts)
 
 
-CONVENTIONS: Mapping[str, Callable[[I64], Bins]] = {"equal_count": equal_count, "equal_volume": equal_volume, "by_frequency": by_frequency}
+CONVENTIONS: Mapping[str, Callable[[I64], Bins]] = {
+    "equal_count": equal_count,
+    "equal_volume": equal_volume,
+    "by_frequency": by_frequency,
+}
 
 
 def bins_for(convention: str, counts: I64) -> Bins:
@@ -100,12 +110,18 @@ def in_bin(metric: str, bin_name: str) -> str:
 
 
 def measure_bins(
-    top: TopK, targets: Csr, inverse_propensity: NDArray[np.float64], bins: Bins, ks: Sequence[int] = (1, 3, 5), skip_empty: bool = False
+    top: TopK,
+    targets: Csr,
+    inverse_propensity: NDArray[np.float64],
+    bins: Bins,
+    ks: Sequence[int] = (1, 3, 5),
+    skip_empty: bool = False,
 ) -> PerDocument:
     """The contribution of each bin of labels to P@k, PSP@k and FN@k of every document, named by `in_bin`.
 
-    Contributions sum to the metric: P@k and PSP@k of `measure` with the same arguments, and FN@k with ``skip_empty=True``
-    (what is missed of a document without labels is undefined, so those documents are always left out of FN here).
+    Contributions sum to the metric: P@k and PSP@k of `measure` with the same arguments, and FN@k with
+    ``skip_empty=True`` (what is missed of a document without labels is undefined, so those documents are always left
+    out of FN here).
     """
     ranked = Ranked.of(top, targets, inverse_propensity, depth=max(ks), hit_depth=max(ks))
     documents = ranked.labelled if skip_empty else np.ones_like(ranked.labelled)
@@ -126,11 +142,20 @@ def measure_bins(
 
 
 def contributions(
-    top: TopK, targets: Csr, inverse_propensity: NDArray[np.float64], bins: Bins, ks: Sequence[int] = (1, 3, 5), skip_empty: bool = False
+    top: TopK,
+    targets: Csr,
+    inverse_propensity: NDArray[np.float64],
+    bins: Bins,
+    ks: Sequence[int] = (1, 3, 5),
+    skip_empty: bool = False,
 ) -> dict[str, list[float]]:
     """``{"P@1": [a value per bin], ...}`` in percent; see `measure_bins` for what they sum to."""
     values = measure_bins(top, targets, inverse_propensity, bins, ks, skip_empty).values()
-    return {f"{metric}@{k}": [values[in_bin(f"{metric}@{k}", name)] for name in bins.names] for metric in ("P", "PSP", "FN") for k in ks}
+    return {
+        f"{metric}@{k}": [values[in_bin(f"{metric}@{k}", name)] for name in bins.names]
+        for metric in ("P", "PSP", "FN")
+        for k in ks
+    }
 
 
 def _labels_in_bins(targets: Csr, bins: Bins) -> I64:

@@ -66,7 +66,9 @@ def drop_masked(top: TopK, masked: I64, k: int) -> TopK:
 
     _check_pairs(masked, len(top))
     n_labels = 1 + int(max(top.ids.max(initial=0), masked[:, 1].max(initial=0)))
-    gone = hits(top, csr_array((np.ones(len(masked), dtype=np.int32), (masked[:, 0], masked[:, 1])), shape=(len(top), n_labels)))
+    gone = hits(
+        top, csr_array((np.ones(len(masked), dtype=np.int32), (masked[:, 0], masked[:, 1])), shape=(len(top), n_labels))
+    )
     kept = _nothing(len(top), k)
     copy_kept(top.ids, top.scores, gone, kept.ids, kept.scores)
     return kept
@@ -86,7 +88,9 @@ def drop_masked_targets(targets: Csr, masked: I64) -> Csr:
 
 
 def hits(top: TopK, targets: Csr) -> NDArray[np.bool_]:
-    """(N, k) whether each ranked label is among the document's targets (N, L). Padding is a miss; a label listed twice counts once."""
+    """(N, k) whether each ranked label is among the document's targets (N, L). Padding is a miss; a label listed
+    twice counts once.
+    """
     from longtail.metrics.ranking_kernels import mark_hits
 
     if len(top) != targets.shape[0]:
@@ -113,11 +117,16 @@ def positives(targets: Csr) -> Csr:
 def check_labels(top: TopK, n_labels: int) -> None:
     """Refuse label numbers that the data set does not have."""
     if top.ids.size and int(top.ids.max()) >= n_labels:
-        raise DataError(f"label {int(top.ids.max())} was predicted, and the data set has {n_labels} labels", "the predictions belong to another data set")
+        raise DataError(
+            f"label {int(top.ids.max())} was predicted, and the data set has {n_labels} labels",
+            "the predictions belong to another data set",
+        )
 
 
 def _nothing(n_documents: int, k: int) -> TopK:
-    return TopK(np.full((n_documents, k), TopK.PAD, dtype=np.int32), np.full((n_documents, k), -np.inf, dtype=np.float32))
+    return TopK(
+        np.full((n_documents, k), TopK.PAD, dtype=np.int32), np.full((n_documents, k), -np.inf, dtype=np.float32)
+    )
 
 
 def _without_duplicates(matrix: Csr) -> Csr:
@@ -131,5 +140,6 @@ def _without_duplicates(matrix: Csr) -> Csr:
 def _check_pairs(masked: I64, n_documents: int) -> None:
     if len(masked) and (masked.min() < 0 or masked[:, 0].max() >= n_documents):
         raise DataError(
-            f"a masked pair names document {int(masked[:, 0].max())} of {n_documents}, or a negative number", "the filter file belongs to another data set"
+            f"a masked pair names document {int(masked[:, 0].max())} of {n_documents}, or a negative number",
+            "the filter file belongs to another data set",
         )

@@ -32,7 +32,9 @@ def mark_hits(ids: I32, indptr: I64, indices: I32, hit: NDArray[np.bool_]) -> No
 
 @compiled()
 def best_of_rows(indptr: I64, indices: I32, values: NDArray[Any], ids: I32, scores: F32) -> None:
-    """Fill each row of `ids` and `scores` with its largest values. Columns are sorted, so a stable sort breaks ties by label."""
+    """Fill each row of `ids` and `scores` with its largest values. Columns are sorted, so a stable sort breaks ties
+    by label.
+    """
     for row in range(ids.shape[0]):
         start = indptr[row]
         order = np.argsort(-values[start : indptr[row + 1]], kind="mergesort")

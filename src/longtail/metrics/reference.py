@@ -22,7 +22,9 @@ def naive_score(
     pairs = [(ranking, truth) for ranking, truth in zip(rankings, truths, strict=True) if truth or not skip_empty]
     table: dict[str, float] = {}
     for k in sorted({*ks, *recall_ks}):
-        recalls = [sum(label in truth for label in ranking[:k]) / len(truth) if truth else 0.0 for ranking, truth in pairs]
+        recalls = [
+            sum(label in truth for label in ranking[:k]) / len(truth) if truth else 0.0 for ranking, truth in pairs
+        ]
         table[f"R@{k}"] = fmean(recalls)
         table[f"FN@{k}"] = fmean(1 - recall for recall in recalls)
     for k in ks:

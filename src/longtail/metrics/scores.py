@@ -91,7 +91,8 @@ def measure(
     """Every metric of every document.
 
     top: (N, any) ranked labels, masked pairs dropped. targets: (N, L) CSR truth, masked pairs dropped.
-    inverse_propensity: (L,) from `inverse_propensities`. ks: places for all metrics; recall_ks: more places for R and FN.
+    inverse_propensity: (L,) from `inverse_propensities`. ks: places for all metrics; recall_ks: more places for R and
+        FN.
     skip_empty: leave documents without labels out of the means; for analysis, not for tables.
     """
     ranked = Ranked.of(top, targets, inverse_propensity, depth=max(ks), hit_depth=max([*ks, *recall_ks]))
@@ -132,7 +133,8 @@ class Ranked:
     """What all metrics are made of; K places of N documents.
 
     ids: (N, K) ranked labels. hit: (N, H >= K) bool. gain: (N, K) 1/p of each hit, else 0.
-    best: (N, K) the largest 1/p among the document's labels, decreasing, then 0. n_labels: (N,). labelled: (N,) 1.0 or 0.0.
+    best: (N, K) the largest 1/p among the document's labels, decreasing, then 0. n_labels: (N,). labelled: (N,) 1.0
+        or 0.0.
     """
 
     ids: I32
@@ -145,7 +147,9 @@ class Ranked:
     @classmethod
     def of(cls, top: TopK, targets: Csr, inverse_propensity: NDArray[np.float64], depth: int, hit_depth: int) -> Ranked:
         if inverse_propensity.shape != (targets.shape[1],):
-            raise ValueError(f"{targets.shape[1]} labels need as many inverse propensities, got shape {inverse_propensity.shape}")
+            raise ValueError(
+                f"{targets.shape[1]} labels need as many inverse propensities, got shape {inverse_propensity.shape}"
+            )
         top, targets = cut(top, hit_depth), positives(targets)
         hit, ids = hits(top, targets), top.ids[:, :depth]
         n_labels = np.diff(targets.indptr).astype(np.int64)

@@ -19,14 +19,22 @@ MixMode = Literal["attention", "shared", "sum", "mean"]
 class AttentionMix(nn.Module):
     """w = sum_j alpha_j z_j over J components, with weights alpha by `mode`:
 
-    attention: alpha = softmax(A [t(z_1); ...; t(z_J)]) per label, t(z) = sigmoid(T dropout(ReLU(z))); T and A have spectral
+    attention: alpha = softmax(A [t(z_1); ...; t(z_J)]) per label, t(z) = sigmoid(T dropout(ReLU(z))); T and A have
+        spectral
         norm 1. Paper: ECLARE Sec. 3.3.  `sigmoid=False` leaves it out of t, as the released code does.
     shared: alpha_j = sigmoid of one number per component for all labels (DECAF's way).
     sum, mean: alpha_j = 1 or 1 / J; nothing is trained.
     """
 
     def __init__(
-        self, components: int, width: int, rng: np.random.Generator, *, mode: MixMode = "attention", dropout: float = 0.2, sigmoid: bool = True
+        self,
+        components: int,
+        width: int,
+        rng: np.random.Generator,
+        *,
+        mode: MixMode = "attention",
+        dropout: float = 0.2,
+        sigmoid: bool = True,
     ) -> None:
         super().__init__()
         self.components, self.width, self.mode, self.sigmoid = components, width, mode, sigmoid

@@ -30,7 +30,9 @@ class BagEncoder(Encoder):
 
 
 class BagSum(Encoder):
-    """a = dropout(sum of weight * vector of each feature), with either sign: what a `DocumentBlock` turns into x. Paper: ECLARE Sec. 3.1."""
+    """a = dropout(sum of weight * vector of each feature), with either sign: what a `DocumentBlock` turns into x.
+    Paper: ECLARE Sec. 3.1.
+    """
 
     def __init__(self, table: RowTable, *, dropout: float = 0.0) -> None:
         super().__init__()
@@ -44,7 +46,9 @@ class BagSum(Encoder):
 
 
 class MlpEncoder(Encoder):
-    """A bag as the first layer, then one more: v = dropout(ReLU(A dropout(ReLU(bag + b)) + c)). Paper: MACH's network."""
+    """A bag as the first layer, then one more: v = dropout(ReLU(A dropout(ReLU(bag + b)) + c)). Paper: MACH's
+    network.
+    """
 
     def __init__(self, table: RowTable, width: int, rng: np.random.Generator, *, dropout: float = 0.5) -> None:
         super().__init__()

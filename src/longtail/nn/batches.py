@@ -1,7 +1,7 @@
 """Documents as tensors, taken by row without a Python loop over rows.
 
-`Batch` (numpy, scipy) is what the rest of the house passes around; here it moves to where the model is. `Documents` moves
-once and then gives out rows, so that an epoch on a GPU copies nothing but row positions.
+`Batch` (numpy, scipy) is what the rest of the house passes around; here it moves to where the model is. `Documents`
+moves once and then gives out rows, so that an epoch on a GPU copies nothing but row positions.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class Bags:
     def of_rows(rows: Tensor) -> Bags:
         """A bag for each of these different rows, (U,) int32."""
         count = len(rows)
-        return Bags(torch.arange(count + 1, device=rows.device), rows, torch.ones(count, device=rows.device), one_each=True)
+        return Bags(
+            torch.arange(count + 1, device=rows.device), rows, torch.ones(count, device=rows.device), one_each=True
+        )
 
     @staticmethod
     def joined(bags: list[Bags]) -> Bags:
@@ -60,7 +62,9 @@ class Bags:
 
 @dataclass(frozen=True)
 class TensorBatch:
-    """A `Batch` on a device. tokens: (B, T) int32, padded with -1; lengths: (B,) how many each has, in numpy: known without asking a GPU."""
+    """A `Batch` on a device. tokens: (B, T) int32, padded with -1; lengths: (B,) how many each has, in numpy: known
+    without asking a GPU.
+    """
 
     sparse: Bags | None = None
     dense: Tensor | None = None
@@ -72,8 +76,13 @@ class TensorBatch:
         """The token sequences of all, in order."""
         tokens = [batch.need_tokens() for batch in batches]
         width = max(each.shape[1] for each in tokens)
-        padded = [each if each.shape[1] == width else nn.functional.pad(each, (0, width - each.shape[1]), value=-1) for each in tokens]
-        return TensorBatch(tokens=torch.cat(padded), lengths=np.concatenate([batch.need_lengths() for batch in batches]))
+        padded = [
+            each if each.shape[1] == width else nn.functional.pad(each, (0, width - each.shape[1]), value=-1)
+            for each in tokens
+        ]
+        return TensorBatch(
+            tokens=torch.cat(padded), lengths=np.concatenate([batch.need_lengths() for batch in batches])
+        )
 
     def need_sparse(self) -> Bags:
         assert self.sparse is not None, "the encoder reads sparse features, the batch has none"
@@ -129,7 +138,9 @@ class DeviceCsr:
 
 def owners_of(starts: Tensor, entries: int) -> Tensor:
     """(entries,) int64: the bag of every entry."""
-    return torch.repeat_interleave(torch.arange(len(starts) - 1, device=starts.device), starts.diff(), output_size=entries)
+    return torch.repeat_interleave(
+        torch.arange(len(starts) - 1, device=starts.device), starts.diff(), output_size=entries
+    )
 
 
 class Documents:
@@ -162,13 +173,17 @@ def tensor_batch(batch: Batch, device: torch.device | str = "cpu") -> TensorBatc
 
 
 def to_tensor(array: NDArray[Any], device: torch.device | str) -> Tensor:
-    """The array on a device: shared memory on the CPU where it may be written to, a copy where it is read-only (a mapped file)."""
+    """The array on a device: shared memory on the CPU where it may be written to, a copy where it is read-only (a
+    mapped file).
+    """
     array = np.ascontiguousarray(array)
     return torch.from_numpy(array if array.flags.writeable else array.copy()).to(device)
 
 
 def sent(array: NDArray[Any], device: torch.device | str) -> Tensor:
-    """`to_tensor` for the small arrays of a step: a GPU gets them through pinned memory, without waiting for its other work."""
+    """`to_tensor` for the small arrays of a step: a GPU gets them through pinned memory, without waiting for its
+    other work.
+    """
     if torch.device(device).type == "cpu":
         return to_tensor(array, device)
     return to_tensor(array, "cpu").pin_memory().to(device, non_blocking=True)

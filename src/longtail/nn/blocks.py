@@ -21,15 +21,18 @@ class SpectralBound(nn.Module):
 
     project: R * min(1, bound / s).  normalise: R * bound / s, always at the bound.  off: R as it is.
 
-    In training s is estimated by one power iteration per call on a vector that persists; gradients flow through R / s with
-    the singular vectors held constant. `exact` uses the true norm: what is frozen for prediction keeps the bound for sure.
-    Paper: Astec Sec. 4 (spectral regularisation). Differs: "project" is the default, because the paper's constraint is an
-    upper bound, while normalising would also blow up a small R.
+    In training s is estimated by one power iteration per call on a vector that persists; gradients flow through R / s
+    with the singular vectors held constant. `exact` uses the true norm: what is frozen for prediction keeps the bound
+    for sure.
+    Paper: Astec Sec. 4 (spectral regularisation). Differs: "project" is the default, because the paper's constraint
+    is an upper bound, while normalising would also blow up a small R.
     """
 
     left: Tensor
 
-    def __init__(self, weight: Tensor, rng: np.random.Generator, *, bound: float = 1.0, mode: BoundMode = "project") -> None:
+    def __init__(
+        self, weight: Tensor, rng: np.random.Generator, *, bound: float = 1.0, mode: BoundMode = "project"
+    ) -> None:
         super().__init__()
         self.bound, self.mode = bound, mode
         start = torch.from_numpy(rng.standard_normal(len(weight))).to(weight)
@@ -68,7 +71,9 @@ class SpectralBound(nn.Module):
 class BoundedMatrix(nn.Module):
     """A trained matrix under a `SpectralBound`: estimated in a training step, exact out of training."""
 
-    def __init__(self, weight: Tensor, rng: np.random.Generator, *, bound: float = 1.0, mode: BoundMode = "project") -> None:
+    def __init__(
+        self, weight: Tensor, rng: np.random.Generator, *, bound: float = 1.0, mode: BoundMode = "project"
+    ) -> None:
         super().__init__()
         self.weight = nn.Parameter(weight)
         self.spectral = SpectralBound(self.weight.detach(), rng, bound=bound, mode=mode)
@@ -83,7 +88,9 @@ class BoundedMatrix(nn.Module):
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Inside, all forward passes use the same matrix: pieces of one batch are then one step of the power iteration."""
+        """Inside, all forward passes use the same matrix: pieces of one batch are then one step of the power
+        iteration.
+        """
         self._held = self.bounded()
         try:
             yield
@@ -93,7 +100,11 @@ class BoundedMatrix(nn.Module):
     def frozen_weight(self) -> Tensor:
         """The bounded matrix for prediction, its norm exact. Computed once per value of the parameter."""
         # Compared by value: torch's version counter does not notice a step of a fused optimiser.
-        if self._frozen is None or self._frozen[0].device != self.weight.device or not torch.equal(self._frozen[0], self.weight):
+        if (
+            self._frozen is None
+            or self._frozen[0].device != self.weight.device
+            or not torch.equal(self._frozen[0], self.weight)
+        ):
             self._frozen = (self.weight.detach().clone(), self.spectral.exact(self.weight))
         return self._frozen[1]
 
@@ -106,7 +117,14 @@ class Residual(BoundedMatrix):
     """
 
     def __init__(
-        self, width: int, rng: np.random.Generator, *, dropout: float = 0.5, bias: bool = False, bound: float = 1.0, mode: BoundMode = "project"
+        self,
+        width: int,
+        rng: np.random.Generator,
+        *,
+        dropout: float = 0.5,
+        bias: bool = False,
+        bound: float = 1.0,
+        mode: BoundMode = "project",
     ) -> None:
         super().__init__(torch.eye(width), rng, bound=bound, mode=mode)
         self.bias = nn.Parameter(torch.zeros(width)) if bias else None

@@ -14,8 +14,8 @@ from longtail.nn.initial import uniform
 class OneVsAll(nn.Module):
     """An independent linear classifier per label.
 
-    rows: (L, D) parameter; with `bias` (L, D + 1), the last column being the weight of a feature that is always 1: every
-    way of training then handles the bias without knowing of it.
+    rows: (L, D) parameter; with `bias` (L, D + 1), the last column being the weight of a feature that is always 1:
+    every way of training then handles the bias without knowing of it.
     """
 
     def __init__(self, labels: int, width: int, rng: np.random.Generator, *, bias: bool = False) -> None:

@@ -17,8 +17,8 @@ from longtail.types import Csr
 class Convolution:
     """G @ values for a fixed (R, C) graph; the way back is a product with its transpose, made once.
 
-    On a CPU both are sums over bags, so bits do not depend on threads. On a GPU that would let one frequent column (a bag of
-    its own, thousands of entries long) hold up all others; cuSPARSE shares the work out by entries.
+    On a CPU both are sums over bags, so bits do not depend on threads. On a GPU that would let one frequent column (a
+    bag of its own, thousands of entries long) hold up all others; cuSPARSE shares the work out by entries.
     """
 
     def __init__(self, graph: Csr, device: torch.device | str) -> None:
@@ -53,5 +53,11 @@ def _on_cpu(matrix: Csr, device: torch.device | str) -> Product:
 def _on_gpu(matrix: Csr, device: torch.device | str) -> Product:
     # 32-bit positions, which cuSPARSE knows: half the bytes to read.
     pointers, columns = (to_tensor(np.asarray(piece, np.int32), device) for piece in (matrix.indptr, matrix.indices))
-    sparse = torch.sparse_csr_tensor(pointers, columns, to_tensor(np.asarray(matrix.data, np.float32), device), tuple(matrix.shape), check_invariants=False)
+    sparse = torch.sparse_csr_tensor(
+        pointers,
+        columns,
+        to_tensor(np.asarray(matrix.data, np.float32), device),
+        tuple(matrix.shape),
+        check_invariants=False,
+    )
     return lambda values: sparse @ values.float()

@@ -26,11 +26,13 @@ class GivenVectors(Encoder):
 class DenseEncoder(Encoder):
     """v = dropout(ReLU(A x + b)), or dropout(ReLU(x)) without projection.
 
-    The plain form keeps the positive part only: right for vectors that come out of a ReLU (image networks); signed vectors
-    want the projection.
+    The plain form keeps the positive part only: right for vectors that come out of a ReLU (image networks); signed
+    vectors want the projection.
     """
 
-    def __init__(self, inputs: int, rng: np.random.Generator, *, project_to: int | None = None, dropout: float = 0.5) -> None:
+    def __init__(
+        self, inputs: int, rng: np.random.Generator, *, project_to: int | None = None, dropout: float = 0.5
+    ) -> None:
         super().__init__()
         self.projection = None if project_to is None else xavier_linear(inputs, project_to, rng)
         self.dropout = nn.Dropout(dropout)

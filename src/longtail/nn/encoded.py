@@ -28,7 +28,8 @@ class Encoded:
 class Encoder(nn.Module):
     """Documents in, vectors out, non-negative ones unless the class says otherwise. `width` is D.
 
-    together: a call costs so much that all texts of a step should go through in one (`training.objectives.vectors_together`).
+    together: a call costs so much that all texts of a step should go through in one
+        (`training.objectives.vectors_together`).
     """
 
     width: int

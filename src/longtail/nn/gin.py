@@ -1,6 +1,7 @@
 """Graph isomorphism networks over keyword graphs, in two branches. Paper: GNN-XML Sec. 3.1, Eq. 4 to 6.
 
-    h^k_v = MLP^k((1 + eps^k) h^{k-1}_v + sum over neighbours u of h^{k-1}_u),   MLP = Linear, BatchNorm, ReLU, Linear, ReLU
+    h^k_v = MLP^k((1 + eps^k) h^{k-1}_v + sum over neighbours u of h^{k-1}_u),   MLP = Linear, BatchNorm, ReLU,
+                                                                                 Linear, ReLU
     h_G   = BatchNorm(concat over k = 0..J of the sum over vertices of h^k_v)
     g     = sigmoid(alpha W_c h^c_G + (1 - alpha) W_r h^r_G)
 
@@ -32,7 +33,9 @@ class Norm(nn.BatchNorm1d):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training and len(x) < 2:
-            return nn.functional.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
+            return nn.functional.batch_norm(
+                x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps
+            )
         return super().forward(x)
 
 
@@ -42,7 +45,11 @@ class GinLayer(nn.Module):
     def __init__(self, inputs: int, width: int, rng: np.random.Generator, *, learned: bool = False) -> None:
         super().__init__()
         self.eps = nn.Parameter(torch.zeros(()), requires_grad=learned)
-        self.first, self.norm, self.second = xavier_linear(inputs, width, rng), Norm(width), xavier_linear(width, width, rng)
+        self.first, self.norm, self.second = (
+            xavier_linear(inputs, width, rng),
+            Norm(width),
+            xavier_linear(width, width, rng),
+        )
 
     def forward(self, h_VD: Tensor, batch: GraphBatch) -> Tensor:
         gathered = (1 + self.eps) * h_VD + neighbour_sums(h_VD, batch.edges)
@@ -52,7 +59,15 @@ class GinLayer(nn.Module):
 class Branch(nn.Module):
     """What one branch has of its own: its last layers, the normalisation of h_G, and a classifier per cluster."""
 
-    def __init__(self, layers: list[GinLayer], width: int, clusters: int, rng: np.random.Generator, dropout: float, norm: Norm | None = None) -> None:
+    def __init__(
+        self,
+        layers: list[GinLayer],
+        width: int,
+        clusters: int,
+        rng: np.random.Generator,
+        dropout: float,
+        norm: Norm | None = None,
+    ) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
         self.norm = norm if norm is not None else Norm(width)
@@ -67,14 +82,26 @@ class Branch(nn.Module):
 class BilateralGin(nn.Module):
     """The matcher: from keyword graphs to the clusters of labels that a document has.
 
-    layers: J. Without layers h_G is the sum of the vertices' features. concat: h_G joins all layers, else it is the last one alone.
+    layers: J. Without layers h_G is the sum of the vertices' features. concat: h_G joins all layers, else it is the
+        last one alone.
     share: what branches have in common: nothing, all layers but the last (BBN's way), or all of them.
     """
 
     def __init__(
-        self, inputs: int, clusters: int, rng: np.random.Generator, *, width: int = 256, layers: int = 2, concat: bool = True, branches: Branches = "both",
-        share: Share = "all_but_last", readout: Readout = "sum", dropout: float = 0.0, learned_eps: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        inputs: int,
+        clusters: int,
+        rng: np.random.Generator,
+        *,
+        width: int = 256,
+        layers: int = 2,
+        concat: bool = True,
+        branches: Branches = "both",
+        share: Share = "all_but_last",
+        readout: Readout = "sum",
+        dropout: float = 0.0,
+        learned_eps: bool = False,
+    ) -> None:
         super().__init__()
         self.concat, self.readout, self.clusters = concat, readout, clusters
         sizes = [inputs, *[width] * layers]
@@ -82,12 +109,16 @@ class BilateralGin(nn.Module):
         shared = {"none": 0, "all_but_last": max(layers - 1, 0), "all": layers}[share] if branches == "both" else 0
 
         def new_layers(first: int, last: int) -> list[GinLayer]:
-            return [GinLayer(sizes[number], sizes[number + 1], rng, learned=learned_eps) for number in range(first, last)]
+            return [
+                GinLayer(sizes[number], sizes[number + 1], rng, learned=learned_eps) for number in range(first, last)
+            ]
 
         self.common = nn.ModuleList(new_layers(0, shared))
         names = [CONVENTIONAL, REBALANCE] if branches == "both" else [branches]
         norm = Norm(self.width) if share == "all" and branches == "both" else None
-        self.branches = nn.ModuleDict({name: Branch(new_layers(shared, layers), self.width, clusters, rng, dropout, norm) for name in names})
+        self.branches = nn.ModuleDict(
+            {name: Branch(new_layers(shared, layers), self.width, clusters, rng, dropout, norm) for name in names}
+        )
 
     @property
     def names(self) -> list[str]:
@@ -110,7 +141,9 @@ class BilateralGin(nn.Module):
         return alpha * found[CONVENTIONAL] + (1 - alpha) * found[REBALANCE]
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """(B, K) logits as the trained network gives them: the same documents to both branches, which count the same."""
+        """(B, K) logits as the trained network gives them: the same documents to both branches, which count the
+        same.
+        """
         return self.logits(self.represent(batch, self.names), ALPHA_AT_INFERENCE)
 
     def _own(self, h: Tensor, read: list[Tensor], batch: GraphBatch, branch: Any) -> Tensor:

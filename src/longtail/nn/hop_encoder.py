@@ -23,7 +23,9 @@ class GraphEncoder(nn.Module):
         raise NotImplementedError
 
     def freeze(self) -> None:
-        """No parameter and no running statistic changes from now on; dropout stays. Paper: GalaXC Sec. 4.1, Module III."""
+        """No parameter and no running statistic changes from now on; dropout stays. Paper: GalaXC Sec. 4.1, Module
+        III.
+        """
         self.frozen = True
         self.requires_grad_(False)
         self.train(self.training)
@@ -38,8 +40,12 @@ class GraphEncoder(nn.Module):
 
 
 @torch.no_grad()
-def encoded_blocks(encoder: GraphEncoder, around: Neighbourhoods, roots: Roots, *, block: int = 1024) -> Iterator[Tensor]:
-    """(b, K, D): all views of `block` roots after the other, without dropout. The encoder's mode is put back at the end."""
+def encoded_blocks(
+    encoder: GraphEncoder, around: Neighbourhoods, roots: Roots, *, block: int = 1024
+) -> Iterator[Tensor]:
+    """(b, K, D): all views of `block` roots after the other, without dropout. The encoder's mode is put back at the
+    end.
+    """
     was_training = encoder.training
     encoder.eval()
     try:
@@ -55,7 +61,9 @@ class BatchNorm(nn.BatchNorm1d):
     def forward(self, x: Tensor) -> Tensor:
         flat = x.reshape(-1, x.shape[-1])
         if self.training and len(flat) < 2:
-            return nn.functional.batch_norm(flat, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps).view(x.shape)
+            return nn.functional.batch_norm(
+                flat, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
+            ).view(x.shape)
         return super().forward(flat).view(x.shape)
 
     def folded(self) -> tuple[Tensor, Tensor]:
@@ -92,12 +100,15 @@ class HopTransform(nn.Module):
 
 
 class HopEncoder(GraphEncoder):
-    """v^k = T_k(a^k) with a^k = (1 + eps_k) a^(k-1) + sum of neighbours' a^(k-1), nothing non-linear between hops. Paper: GalaXC Sec. 4.
+    """v^k = T_k(a^k) with a^k = (1 + eps_k) a^(k-1) + sum of neighbours' a^(k-1), nothing non-linear between hops.
+    Paper: GalaXC Sec. 4.
 
     All views are given back: (B, K, D). eps starts in [0, 1).
     """
 
-    def __init__(self, hops: int, width: int, rng: np.random.Generator, *, dropout: float = 0.5, pre_relu: bool = True) -> None:
+    def __init__(
+        self, hops: int, width: int, rng: np.random.Generator, *, dropout: float = 0.5, pre_relu: bool = True
+    ) -> None:
         super().__init__()
         self.width, self.views = width, hops
         self.epsilon = nn.Parameter(torch.from_numpy(rng.random(hops, dtype=np.float32)))
@@ -107,7 +118,9 @@ class HopEncoder(GraphEncoder):
         return self.transformed(self.convolved(around.sums(roots)))
 
     def convolved(self, sums_BCD: Tensor) -> Tensor:
-        """(B, K, D): a^1, ..., a^K, in float32 under autocast too: sums over many neighbours would lose the small ones in bf16."""
+        """(B, K, D): a^1, ..., a^K, in float32 under autocast too: sums over many neighbours would lose the small
+        ones in bf16.
+        """
         return torch.stack(list(convolutions(sums_BCD, self.epsilon)), dim=1)
 
     def transformed(self, a_BKD: Tensor) -> Tensor:

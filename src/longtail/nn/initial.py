@@ -1,4 +1,6 @@
-"""Initial values of layers, from an explicit generator. (Layers are made on "meta" first, so that torch draws nothing.)"""
+"""Initial values of layers, from an explicit generator. (Layers are made on "meta" first, so that torch draws
+nothing.)
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def xavier_convolution(inputs: int, outputs: int, span: int, rng: np.random.Gene
 
 
 def at_width(vectors: F32, width: int, rng: np.random.Generator) -> F32:
-    """(n, D) vectors as (n, width), of unit length: by a random map with orthonormal rows, which keeps all cosines, or if width < D by a random projection."""
+    """(n, D) vectors as (n, width), of unit length: by a random map with orthonormal rows, which keeps all cosines,
+    or if width < D by a random projection.
+    """
     basis, _ = np.linalg.qr(rng.standard_normal((max(vectors.shape[1], width), min(vectors.shape[1], width))))
     mapped: F32 = unit_rows(vectors @ (basis.T if width >= vectors.shape[1] else basis).astype(np.float32))
     return mapped

@@ -1,4 +1,6 @@
-"""Graphs of documents as tensors: flat, taken by document without a Python loop, with sums along edges and over graphs."""
+"""Graphs of documents as tensors: flat, taken by document without a Python loop, with sums along edges and over
+graphs.
+"""
 
 from __future__ import annotations
 
@@ -64,12 +66,20 @@ class DeviceGraphs:
         sizes = np.diff(vertex_starts)
         first_vertex, first_sentence = np.repeat(vertex_starts[:-1], sizes), np.repeat(sentence_starts[:-1], sizes)
         edges_at, attached_at = self._sent(edges), self._sent(attached)
-        neighbours = self.neighbours[edges_at] + self._sent(np.repeat(first_vertex, np.diff(edge_starts)).astype(np.int32))
-        of_vertices = self.attached[attached_at] + self._sent(np.repeat(first_sentence, np.diff(attach_starts)).astype(np.int32))
+        neighbours = self.neighbours[edges_at] + self._sent(
+            np.repeat(first_vertex, np.diff(edge_starts)).astype(np.int32)
+        )
+        of_vertices = self.attached[attached_at] + self._sent(
+            np.repeat(first_sentence, np.diff(attach_starts)).astype(np.int32)
+        )
         ones = torch.ones(len(of_vertices), device=self.device)
-        features = bag_sums(self.sentences[self._sent(sentences)].float(), Bags(self._sent(attach_starts), of_vertices, ones))
+        features = bag_sums(
+            self.sentences[self._sent(sentences)].float(), Bags(self._sent(attach_starts), of_vertices, ones)
+        )
         members = Bags(
-            self._sent(vertex_starts), torch.arange(len(vertices), dtype=torch.int32, device=self.device), torch.ones(len(vertices), device=self.device)
+            self._sent(vertex_starts),
+            torch.arange(len(vertices), dtype=torch.int32, device=self.device),
+            torch.ones(len(vertices), device=self.device),
         )
         return GraphBatch(features, Bags(self._sent(edge_starts), neighbours, self.weights[edges_at]), members)
 
@@ -78,7 +88,9 @@ class DeviceGraphs:
 
 
 def neighbour_sums(h_VD: Tensor, edges: Bags) -> Tensor:
-    """(V, D): the weighted sum over the neighbours of each vertex. Edges stand in both directions, so the gradient is the same sum."""
+    """(V, D): the weighted sum over the neighbours of each vertex. Edges stand in both directions, so the gradient is
+    the same sum.
+    """
     return cast(Callable[..., Tensor], _NeighbourSum.apply)(h_VD, edges)
 
 

@@ -26,18 +26,29 @@ class LabelAttention(SharedHead):
 
     label: e of its own per label; global: one for all; none: alpha = 1 / K.
     As one product: documents are [x^1; ...; x^K] and label l is [alpha_l1 w_l; ...; alpha_lK w_l] (`inputs`, `rows`).
-    w (and b) start in +-1/sqrt(D), e from N(0, spread^2), 1 in the paper. Paper: GalaXC Sec. 4 (label-wise attention) and 4.1 (initialisation).
+    w (and b) start in +-1/sqrt(D), e from N(0, spread^2), 1 in the paper. Paper: GalaXC Sec. 4 (label-wise attention)
+    and 4.1 (initialisation).
     """
 
     def __init__(
-        self, labels: int, views: int, width: int, rng: np.random.Generator, *, attention: AttentionKind = "label", spread: float = 1.0, bias: bool = False
+        self,
+        labels: int,
+        views: int,
+        width: int,
+        rng: np.random.Generator,
+        *,
+        attention: AttentionKind = "label",
+        spread: float = 1.0,
+        bias: bool = False,
     ) -> None:
         super().__init__()
         self.labels, self.views, self.width, self.has_bias = labels, views, width, bias
         self.attention: AttentionKind = attention if views > 1 else "none"
         self.weights = RowTable(uniform((labels, width + bias), width**-0.5, rng))
         if self.attention == "label":
-            self.logits: nn.Module = RowTable(torch.from_numpy(rng.standard_normal((labels, views), dtype=np.float32)).mul_(spread))
+            self.logits: nn.Module = RowTable(
+                torch.from_numpy(rng.standard_normal((labels, views), dtype=np.float32)).mul_(spread)
+            )
         elif self.attention == "global":
             self.logits = _Shared(torch.from_numpy(rng.standard_normal(views, dtype=np.float32)).mul_(spread))
         else:
@@ -49,7 +60,9 @@ class LabelAttention(SharedHead):
         return torch.cat([z, z.new_ones(len(z), 1)], dim=1) if self.has_bias else z
 
     def rows(self, labels_U: Tensor, seed: int = 0) -> Tensor:
-        """(U, E): the classifiers of different labels, (U,) int32. seed: not used; heads that look at neighbourhoods need one."""
+        """(U, E): the classifiers of different labels, (U,) int32. seed: not used; heads that look at neighbourhoods
+        need one.
+        """
         bags = Bags.of_rows(labels_U)
         weights: Tensor = self.weights(bags)
         rows = weights[:, : self.width]
@@ -60,7 +73,9 @@ class LabelAttention(SharedHead):
 
     @torch.no_grad()
     def read(self, blocks: Iterable[Tensor], labels: I64) -> tuple[Tensor, Tensor]:
-        """(B, D) what a label, one per document, reads of the views (b, K, D) of documents that come in blocks; and the labels there."""
+        """(B, D) what a label, one per document, reads of the views (b, K, D) of documents that come in blocks; and
+        the labels there.
+        """
         alphas, labels_B = self.alphas(), to_tensor(labels, self.weights.weight.device)
         x_BD, done = alphas.new_empty(len(labels), self.width), 0
         for x_bKD in blocks:
@@ -70,7 +85,9 @@ class LabelAttention(SharedHead):
         return x_BD, labels_B
 
     @torch.no_grad()
-    def start_from(self, rows_LD: Tensor, right: tuple[Tensor, Tensor], wrong: tuple[Tensor, Tensor], scores: tuple[float, float]) -> None:
+    def start_from(
+        self, rows_LD: Tensor, right: tuple[Tensor, Tensor], wrong: tuple[Tensor, Tensor], scores: tuple[float, float]
+    ) -> None:
         """Let classifiers start as a cosine to what they are made for: w_l = g unit(rows_l), and one bias for all.
 
         right, wrong: documents (B, D) with a label (B,) each that they have, and any label; from `read`.

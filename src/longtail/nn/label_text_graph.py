@@ -1,4 +1,6 @@
-"""Classifier rows that are composed: of a label's text, of its neighbours' texts, and of a free vector. Paper: ECLARE Sec. 3.3."""
+"""Classifier rows that are composed: of a label's text, of its neighbours' texts, and of a free vector. Paper: ECLARE
+Sec. 3.3.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ GraphPart = Literal["gale", "gcn", "lightgcn", "none"]
 
 # Rows composed at a time when all are: a block of activations stays small beside the rows.
 _BLOCK = 16_384
-# The same in a step on a CPU. Tensors of these (8 MB of 512 numbers) use memory again that was just freed; those of all labels come from the system,
-# which clears every page of them, in every step anew.
+# The same in a step on a CPU. Tensors of these (8 MB of 512 numbers) use memory again that was just freed; those of
+# all labels come from the system, which clears every page of them, in every step anew.
 _STEP_BLOCK = 4096
 
 
@@ -39,8 +41,10 @@ class LabelTextGraph(nn.Module):
 
     texts: where E Z and its convolutions come from; None: labels have no text, and only free vectors are left.
     free: (L, D), what free vectors start from; None: there are none.
-    bias: None, or what the bias of every label starts from: rows then have one number more, the weight of a feature that is
-        always 1 (`inputs` adds it). It is one trained number for all labels, and where there are free vectors one per label besides.
+    bias: None, or what the bias of every label starts from: rows then have one number more, the weight of a feature
+        that is
+        always 1 (`inputs` adds it). It is one trained number for all labels, and where there are free vectors one per
+        label besides.
     """
 
     def __init__(
@@ -74,7 +78,14 @@ class LabelTextGraph(nn.Module):
         self.bias = None if bias is None else nn.Parameter(torch.full((1,), bias))
         self.free = None if free is None else RowTable(free if bias is None else nn.functional.pad(free, (0, 1)))
         # One component needs no weight.
-        self.mix = AttentionMix(len(self.names), self.width, rng, mode=mix if len(self.names) > 1 else "sum", dropout=dropout, sigmoid=attention_sigmoid)
+        self.mix = AttentionMix(
+            len(self.names),
+            self.width,
+            rng,
+            mode=mix if len(self.names) > 1 else "sum",
+            dropout=dropout,
+            sigmoid=attention_sigmoid,
+        )
         self.to(self.device)
 
     def inputs(self, z_BD: Tensor) -> Tensor:
@@ -82,14 +93,23 @@ class LabelTextGraph(nn.Module):
         return z_BD if self.bias is None else torch.cat([z_BD, z_BD.new_ones(len(z_BD), 1)], dim=1)
 
     def rows(self, labels: I32) -> Tensor:
-        """(U, D), (U, D + 1) with `bias`: the composed rows of different `labels`, with gradients to all that is trained."""
-        in_blocks = self.training and self.device.type == "cpu" and len(labels) > _STEP_BLOCK and not isinstance(self.texts, TrainedTexts)
+        """(U, D), (U, D + 1) with `bias`: the composed rows of different `labels`, with gradients to all that is
+        trained.
+        """
+        in_blocks = (
+            self.training
+            and self.device.type == "cpu"
+            and len(labels) > _STEP_BLOCK
+            and not isinstance(self.texts, TrainedTexts)
+        )
         if not in_blocks:
             return self.composed(labels)[0]
         with ExitStack() as stack:
             for matrix in (module for module in self.modules() if isinstance(module, BoundedMatrix)):
                 stack.enter_context(matrix.held())
-            return torch.cat([self.composed(labels[start : start + _STEP_BLOCK])[0] for start in range(0, len(labels), _STEP_BLOCK)])
+            return torch.cat(
+                [self.composed(labels[start : start + _STEP_BLOCK])[0] for start in range(0, len(labels), _STEP_BLOCK)]
+            )
 
     def all_rows(self) -> Tensor:
         """As `rows`, for all labels."""
@@ -131,7 +151,9 @@ class LabelTextGraph(nn.Module):
         return parts
 
     def materialised(self, block: int = _BLOCK) -> F32:
-        """(L, D), (L, D + 1) with `bias`: plain rows, without dropout, as prediction needs them. The mode is put back afterwards."""
+        """(L, D), (L, D + 1) with `bias`: plain rows, without dropout, as prediction needs them. The mode is put back
+        afterwards.
+        """
         rows = np.empty((self.labels, self.width + (self.bias is not None)), dtype=np.float32)
         for start, composed in self._blocks(block):
             rows[start : start + len(composed[0])] = composed[0].float().cpu().numpy()
@@ -142,7 +164,9 @@ class LabelTextGraph(nn.Module):
         weights, lengths = (np.empty((self.labels, len(self.names)), dtype=np.float32) for _ in range(2))
         for start, (_, mixed, parts) in self._blocks(block):
             weights[start : start + len(mixed)] = mixed.float().cpu().numpy()
-            lengths[start : start + len(mixed)] = torch.stack([part.float().norm(dim=1) for part in parts], dim=1).cpu().numpy()
+            lengths[start : start + len(mixed)] = (
+                torch.stack([part.float().norm(dim=1) for part in parts], dim=1).cpu().numpy()
+            )
         return weights, lengths
 
     def _blocks(self, block: int) -> Iterator[tuple[int, tuple[Tensor, Tensor, list[Tensor]]]]:
@@ -162,7 +186,9 @@ def component_names(orders: int, *, text: bool, graph: GraphPart, free: bool) ->
     """Components in their order. orders: of the texts that are there (0: no text; 1: no graph)."""
     names = ["text"] if text and orders > 0 else []
     if orders > 1:
-        names += [f"gale{order}" for order in range(1, orders)] if graph == "gale" else [graph] if graph != "none" else []
+        names += (
+            [f"gale{order}" for order in range(1, orders)] if graph == "gale" else [graph] if graph != "none" else []
+        )
     return (*names, "free") if free else tuple(names)
 
 

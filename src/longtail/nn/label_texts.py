@@ -16,7 +16,9 @@ from longtail.types import I32, I64, Csr
 
 
 class LabelTexts(nn.Module):
-    """L labels, vectors of width D, and as many orders as there are powers of the graph (0: the text itself) to give."""
+    """L labels, vectors of width D, and as many orders as there are powers of the graph (0: the text itself) to
+    give.
+    """
 
     labels: int
     width: int
@@ -66,10 +68,13 @@ class TrainedTexts(LabelTexts):
         self.table, self.orders, self.device = table, orders, table.weight.device
         self.labels, self.width = int(texts.shape[0]), int(table.weight.shape[1])
         self._texts, self._graph = DeviceCsr(texts, self.device), graph
-        # For all labels at once: texts over the tokens that occur in them, so that gradients are sums of few rows, not of all entries.
+        # For all labels at once: texts over the tokens that occur in them, so that gradients are sums of few rows,
+        # not of all entries.
         tokens, places = np.unique(texts.indices, return_inverse=True)
         self._tokens = Bags.of_rows(sent(tokens.astype(np.int32), self.device))
-        self._sums = Convolution(csr(texts.data, places.astype(np.int32), texts.indptr, (self.labels, len(tokens))), self.device)
+        self._sums = Convolution(
+            csr(texts.data, places.astype(np.int32), texts.indptr, (self.labels, len(tokens))), self.device
+        )
         self._neighbours = Convolution(graph, self.device) if graph is not None and orders > 1 else None
 
     def convolved(self, labels: I32 | None) -> list[Tensor]:
@@ -102,4 +107,7 @@ class TrainedTexts(LabelTexts):
             return values
         # A product with a 0/1 matrix: its gradient is a sum over bags, the same bits for any number of threads.
         count = len(labels)
-        return Convolution(csr(np.ones(count, np.float32), np.searchsorted(names, labels), np.arange(count + 1), (count, len(names))), self.device)(values)
+        return Convolution(
+            csr(np.ones(count, np.float32), np.searchsorted(names, labels), np.arange(count + 1), (count, len(names))),
+            self.device,
+        )(values)

@@ -1,4 +1,6 @@
-"""Labels as nodes of the graph: a document has a label if their embeddings are alike. What GalaXC's classifiers are compared with."""
+"""Labels as nodes of the graph: a document has a label if their embeddings are alike. What GalaXC's classifiers are
+compared with.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from longtail.nn.shared_loss import SharedHead
 
 
 class LinkHead(SharedHead):
-    """score = scale * cosine + shift, both trained, between the embeddings that one encoder gives of documents and labels.
+    """score = scale * cosine + shift, both trained, between the embeddings that one encoder gives of documents and
+    labels.
 
     Paper: GalaXC Sec. 3 (link prediction, Table 1). There is no parameter per label.
     """

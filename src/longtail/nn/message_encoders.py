@@ -1,4 +1,6 @@
-"""Graph encoders with a non-linearity at every hop: what GalaXC's encoder is compared with. Only the last hop is given back."""
+"""Graph encoders with a non-linearity at every hop: what GalaXC's encoder is compared with. Only the last hop is
+given back.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ class MessageLayer(nn.Module):
 
 
 class SageLayer(MessageLayer):
-    """h = dropout(ReLU(W [own; mean of neighbours] + b)). Paper: GraphSAGE, as in GalaXC Table 7. `last`: without ReLU, for embeddings of either sign."""
+    """h = dropout(ReLU(W [own; mean of neighbours] + b)). Paper: GraphSAGE, as in GalaXC Table 7. `last`: without
+    ReLU, for embeddings of either sign.
+    """
 
     mean = True
 
@@ -39,14 +43,20 @@ class SageLayer(MessageLayer):
 
 
 class GinLayer(MessageLayer):
-    """h = dropout(ReLU(B dropout(ReLU(BN(A a + c))) + d)) with a = (1 + eps) own + sum of neighbours. Paper: GIN, as in GalaXC Table 7."""
+    """h = dropout(ReLU(B dropout(ReLU(BN(A a + c))) + d)) with a = (1 + eps) own + sum of neighbours. Paper: GIN, as
+    in GalaXC Table 7.
+    """
 
     mean = False
 
     def __init__(self, width: int, rng: np.random.Generator, *, dropout: float = 0.5) -> None:
         super().__init__()
         self.epsilon = nn.Parameter(torch.from_numpy(rng.random(1, dtype=np.float32)))
-        self.first, self.norm, self.second = xavier_linear(width, width, rng), BatchNorm(width), xavier_linear(width, width, rng)
+        self.first, self.norm, self.second = (
+            xavier_linear(width, width, rng),
+            BatchNorm(width),
+            xavier_linear(width, width, rng),
+        )
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, own: Tensor, neighbours: Tensor) -> Tensor:
@@ -55,7 +65,9 @@ class GinLayer(MessageLayer):
 
 
 class MessageEncoder(GraphEncoder):
-    """h^k = layer_k(h^(k-1) of the node, h^(k-1) of its sampled neighbours), h^0 the vectors of nodes. Gives (B, 1, D)."""
+    """h^k = layer_k(h^(k-1) of the node, h^(k-1) of its sampled neighbours), h^0 the vectors of nodes. Gives (B, 1,
+    D).
+    """
 
     views = 1
 
@@ -72,7 +84,9 @@ class MessageEncoder(GraphEncoder):
         (values, real), owners, weights = around.link_trees(roots, self.mean)
         h_BD, theirs = around.own(roots), self.levels(values, real, len(self.layers) - 1)
         for hop, layer in enumerate(self.layers):
-            message = h_BD.new_zeros(h_BD.shape).index_add_(0, owners, theirs[hop].to(h_BD.dtype)) * weights[:, hop, None]
+            message = (
+                h_BD.new_zeros(h_BD.shape).index_add_(0, owners, theirs[hop].to(h_BD.dtype)) * weights[:, hop, None]
+            )
             h_BD = layer(h_BD, message.to(h_BD.dtype))
         return h_BD[:, None]
 
@@ -93,9 +107,13 @@ class MessageEncoder(GraphEncoder):
         return found
 
 
-def sage_encoder(hops: int, width: int, rng: np.random.Generator, *, dropout: float = 0.5, signed: bool = False) -> MessageEncoder:
+def sage_encoder(
+    hops: int, width: int, rng: np.random.Generator, *, dropout: float = 0.5, signed: bool = False
+) -> MessageEncoder:
     """signed: embeddings of either sign, for link prediction by their cosine."""
-    return MessageEncoder([SageLayer(width, rng, dropout=dropout, last=signed and hop == hops - 1) for hop in range(hops)], width)
+    return MessageEncoder(
+        [SageLayer(width, rng, dropout=dropout, last=signed and hop == hops - 1) for hop in range(hops)], width
+    )
 
 
 def gin_encoder(hops: int, width: int, rng: np.random.Generator, *, dropout: float = 0.5) -> MessageEncoder:

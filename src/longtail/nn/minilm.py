@@ -1,4 +1,6 @@
-"""all-MiniLM-L6-v2 as an encoder of sentences: frozen, 384 numbers, the mean over tokens. Needs `transformers`, also to predict."""
+"""all-MiniLM-L6-v2 as an encoder of sentences: frozen, 384 numbers, the mean over tokens. Needs `transformers`, also
+to predict.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ _BATCH = 128
 
 
 def load(folder: str) -> Callable[[Sequence[str]], F32]:
-    """The function from texts to (n, 384) vectors. folder: of a model that `transformers` reads; empty: that of the package."""
+    """The function from texts to (n, 384) vectors. folder: of a model that `transformers` reads; empty: that of the
+    package.
+    """
     if importlib.util.find_spec("transformers") is None:
         raise MissingExtra("transformers", "minilm", "features.keygraph.encoder=minilm")
     place = checkpoint_folder(folder or "minilm", "features.keygraph.encoder=minilm")
@@ -39,7 +43,9 @@ def _encode(texts: Sequence[str], tokenizer: Any, model: Any, device: str) -> F3
         rows = order[start : start + _BATCH]
         # A lone surrogate is no UTF-8, which is what the tokenizer reads.
         readable = [texts[row].encode("utf-8", "replace").decode() for row in rows]
-        tokens = tokenizer(readable, padding=True, truncation=True, max_length=_MOST_TOKENS, return_tensors="pt").to(device)
+        tokens = tokenizer(readable, padding=True, truncation=True, max_length=_MOST_TOKENS, return_tensors="pt").to(
+            device
+        )
         mask = tokens["attention_mask"][:, :, None].float()
         found = (model(**tokens).last_hidden_state.float() * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
         vectors[rows] = found.cpu().numpy()

@@ -1,4 +1,5 @@
-"""A joint graph and the vectors of its nodes where training happens: sampled neighbours by compiled kernels on a CPU, by gathers on a GPU.
+"""A joint graph and the vectors of its nodes where training happens: sampled neighbours by compiled kernels on a CPU,
+by gathers on a GPU.
 
 Both draw the same samples for the same seed, so a batch looks alike wherever it is trained.
 """
@@ -16,12 +17,15 @@ from longtail.graph.joint_graph import JointGraph
 from longtail.nn.batches import sent, to_tensor
 from longtail.types import F32, I32, I64, BoolArray
 
-_GAMMA, _MIX_1, _MIX_2 = (np.int64(np.uint64(bits).astype(np.int64)) for bits in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+_GAMMA, _MIX_1, _MIX_2 = (
+    np.int64(np.uint64(bits).astype(np.int64)) for bits in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+)
 
 
 @dataclass(frozen=True)
 class Roots:
-    """What embeddings are asked for: nodes by their own edges, or (with `links`) as if they were documents outside of the graph.
+    """What embeddings are asked for: nodes by their own edges, or (with `links`) as if they were documents outside of
+    the graph.
 
     nodes: (B,) int32.  links: (B, m) int32, -1 where there are fewer.  seed: names the samples.
     hidden: (B,) bool, with `links`: whose own edges are not seen; all by default.
@@ -36,7 +40,12 @@ class Roots:
         return len(self.nodes)
 
     def rows(self, index: slice) -> Roots:
-        return Roots(self.nodes[index], self.seed, None if self.links is None else self.links[index], None if self.hidden is None else self.hidden[index])
+        return Roots(
+            self.nodes[index],
+            self.seed,
+            None if self.links is None else self.links[index],
+            None if self.hidden is None else self.hidden[index],
+        )
 
     def parts(self) -> list[tuple[Roots, I64]]:
         """Roots that are all of one kind, with their places; none is empty (unless all are)."""
@@ -50,7 +59,15 @@ class Roots:
 class Neighbourhoods:
     """Gives encoders what they read of a node's surroundings. Vectors of nodes are never trained."""
 
-    def __init__(self, graph: JointGraph, vectors: F32, fanout: Fanout, device: torch.device | str = "cpu", *, by_kernel: bool | None = None) -> None:
+    def __init__(
+        self,
+        graph: JointGraph,
+        vectors: F32,
+        fanout: Fanout,
+        device: torch.device | str = "cpu",
+        *,
+        by_kernel: bool | None = None,
+    ) -> None:
         """by_kernel: False takes torch's way on a CPU too (the test of the GPU's)."""
         self.device, self.fanout = torch.device(device), fanout
         self.paths = Paths(graph, vectors, fanout)
@@ -84,7 +101,9 @@ class Neighbourhoods:
         if roots.links is None:
             return torch.from_numpy(self.paths.of_nodes(roots.nodes, roots.seed))
         own = self.paths.vectors[roots.nodes]
-        return torch.from_numpy(self.paths.of_linked(own, roots.links, roots.seed, exclude=roots.nodes.astype(np.int64)))
+        return torch.from_numpy(
+            self.paths.of_linked(own, roots.links, roots.seed, exclude=roots.nodes.astype(np.int64))
+        )
 
     def _sums_by_torch(self, roots: Roots) -> Tensor:
         hops = self.fanout.hops
@@ -116,7 +135,8 @@ class Neighbourhoods:
         return self._tree(roots.nodes, hops, roots.seed, None)
 
     def link_trees(self, roots: Roots, mean: bool | None = None) -> tuple[tuple[Tensor, Tensor], Tensor, Tensor]:
-        """Trees of K - 1 hops of all links of all roots, (M,) the root of each, and (B, K) what a link of each root counts at each hop.
+        """Trees of K - 1 hops of all links of all roots, (M,) the root of each, and (B, K) what a link of each root
+        counts at each hop.
 
         mean: see `Fanout.link_weights`.
         """
@@ -135,7 +155,9 @@ class Neighbourhoods:
     def _tree(self, nodes: I32, hops: int, seed: int, exclude: I64 | None) -> tuple[Tensor, Tensor]:
         if self.by_kernel:
             ids = self.paths.tree(nodes, hops, seed, exclude)
-            return torch.from_numpy(np.where(ids[..., None] >= 0, self.paths.vectors[ids], np.float32(0))), torch.from_numpy(ids >= 0)
+            return torch.from_numpy(
+                np.where(ids[..., None] >= 0, self.paths.vectors[ids], np.float32(0))
+            ), torch.from_numpy(ids >= 0)
         at = self._tree_by_torch(nodes, hops, seed, exclude)
         return self._vectors[at.clamp(min=0)] * (at >= 0)[..., None], at >= 0
 
@@ -148,7 +170,9 @@ class Neighbourhoods:
         return at
 
     def sampled(self, nodes: Tensor, hop: int, seed: int, exclude: Tensor | None = None) -> Tensor:
-        """(..., F_hop): neighbours of `nodes` (...) int64, -1 where there are none: what `fanout_kernels.sample` draws, by torch."""
+        """(..., F_hop): neighbours of `nodes` (...) int64, -1 where there are none: what `fanout_kernels.sample`
+        draws, by torch.
+        """
         size = self.fanout.sizes[hop - 1]
         node = nodes.clamp(min=0)
         low = self._starts[node]
@@ -156,13 +180,19 @@ class Neighbourhoods:
         first = _below(_draw(_key_of(seed, node), hop), degree)
         steps = torch.arange(size if exclude is None else 2 * size, device=self.device)
         turn = (first[..., None] + steps) % degree.clamp(min=1)[..., None]
-        there = ((degree > 0) & (nodes >= 0))[..., None] & (torch.tensor(self.fanout.pad, device=self.device) | (steps < degree[..., None]))
-        found = self._neighbours[(low[..., None] + turn).clamp(max=max(len(self._neighbours) - 1, 0))].long() if len(self._neighbours) else turn
+        there = ((degree > 0) & (nodes >= 0))[..., None] & (
+            torch.tensor(self.fanout.pad, device=self.device) | (steps < degree[..., None])
+        )
+        found = (
+            self._neighbours[(low[..., None] + turn).clamp(max=max(len(self._neighbours) - 1, 0))].long()
+            if len(self._neighbours)
+            else turn
+        )
         if exclude is None:
             return torch.where(there, found, -1)
         there &= found != exclude[..., None]
-        # The first `size` that are left keep their order: each goes to the place that counts those before it; the rest, and what
-        # was struck out, to one more place that is cut off.
+        # The first `size` that are left keep their order: each goes to the place that counts those before it; the
+        # rest, and what was struck out, to one more place that is cut off.
         place = torch.where(there, there.cumsum(dim=-1) - 1, size).clamp(max=size)
         kept = torch.full((*nodes.shape, size + 1), -1, dtype=torch.int64, device=self.device)
         return kept.scatter_(-1, place, found)[..., :size]

@@ -8,7 +8,8 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor, nn
 
-# Tensor cores load 16 bytes at a time; bf16 rows of another length (D = 300) take kernels that are several times slower.
+# Tensor cores load 16 bytes at a time; bf16 rows of another length (D = 300) take kernels that are several times
+# slower.
 _BF16_MULTIPLE = 8
 
 
@@ -22,7 +23,8 @@ def for_products(matrix: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def fastest_products(device: torch.device) -> torch.dtype:
-    """The type of big matrix products that this processor does fastest: bf16 on a GPU and on CPUs that multiply it natively.
+    """The type of big matrix products that this processor does fastest: bf16 on a GPU and on CPUs that multiply it
+    natively.
 
     Measured on 2 cores with AVX512-BF16: 130 GFLOP/s against 45 in float32.
     """

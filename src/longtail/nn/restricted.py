@@ -1,10 +1,11 @@
 """Training of classifier rows on each document's own candidates: binary cross-entropy, mean over real entries.
 
 Rows that are parameters of their own are updated within the step (`RestrictedTrainer`); rows that are composed of other
-things get a loss to differentiate (`CandidateLoss`). Only rows that some document of the batch names are read or changed.
+things get a loss to differentiate (`CandidateLoss`). Only rows that some document of the batch names are read or
+changed.
 
-On a CPU one compiled pass does all (`restricted_kernels`). Elsewhere torch scores the *union* of the batch's labels as one
-matrix product: on a GPU that costs less than gathering rows per document.
+On a CPU one compiled pass does all (`restricted_kernels`). Elsewhere torch scores the *union* of the batch's labels
+as one matrix product: on a GPU that costs less than gathering rows per document.
 """
 
 from __future__ import annotations
@@ -31,22 +32,28 @@ if TYPE_CHECKING:
 class RestrictedTrainer:
     """Binary cross-entropy over candidates with row-wise Adam on the classifier's rows, as one step.
 
-    The step returns the gradient to the document vectors, for the caller's backward pass. A `reference` RowAdam (the oracle)
-    takes torch's way on a CPU too. compute: type of the products there; bf16 on a GPU unless said otherwise.
+    The step returns the gradient to the document vectors, for the caller's backward pass. A `reference` RowAdam (the
+    oracle) takes torch's way on a CPU too. compute: type of the products there; bf16 on a GPU unless said otherwise.
     """
 
-    def __init__(self, classifier: OneVsAll, *, adam: RowAdam | None = None, compute: torch.dtype | None = None) -> None:
+    def __init__(
+        self, classifier: OneVsAll, *, adam: RowAdam | None = None, compute: torch.dtype | None = None
+    ) -> None:
         self.classifier = classifier
         self.adam = adam or RowAdam(classifier.rows)
         self.compute = compute or _products_type(classifier.rows)
         self._pass = _CompiledPass()
 
     def step(self, z_BD: Tensor, candidates: Candidates, rate: float) -> tuple[Tensor, Tensor]:
-        """(loss, gradient of the loss to z): a scalar and (B, D). Updates the rows. Without a real entry the loss is 0."""
+        """(loss, gradient of the loss to z): a scalar and (B, D). Updates the rows. Without a real entry the loss is
+        0.
+        """
         inputs = self.classifier.inputs(z_BD.detach())
         if not candidates.mask.any():
             return z_BD.new_zeros(()), torch.zeros_like(z_BD)
-        loss, gradient = (self._by_kernel if self.adam.by_kernel else self._by_torch)(inputs, _real_ids(candidates), candidates.targets, rate)
+        loss, gradient = (self._by_kernel if self.adam.by_kernel else self._by_torch)(
+            inputs, _real_ids(candidates), candidates.targets, rate
+        )
         return loss, gradient[:, : self.classifier.width]
 
     def _by_kernel(self, z_BD: Tensor, ids_BC: I32, targets_BC: F32, rate: float) -> tuple[Tensor, Tensor]:
@@ -64,7 +71,9 @@ class RestrictedTrainer:
         real = ids >= 0
         rows, place = self.adam.named_rows(torch.where(real, ids, ids.max()))
         share = 1 / int((ids_BC >= 0).sum())
-        loss, gradient, row_gradient = _loss_and_gradients(z_BD, self.adam.table[rows], place, real, targets_BC, share, self.compute)
+        loss, gradient, row_gradient = _loss_and_gradients(
+            z_BD, self.adam.table[rows], place, real, targets_BC, share, self.compute
+        )
         self.adam.update_rows(rows, row_gradient, rate)
         return loss, gradient
 
@@ -88,7 +97,9 @@ class NamedLabels:
     def places(self) -> I32:
         """(B, C): which of `labels` a candidate is, -1 at padding."""
         places = np.full(self.shape, TopK.PAD, dtype=np.int32)
-        places.reshape(-1)[self.groups.entries] = np.repeat(np.arange(len(self.labels), dtype=np.int32), np.diff(self.groups.starts))
+        places.reshape(-1)[self.groups.entries] = np.repeat(
+            np.arange(len(self.labels), dtype=np.int32), np.diff(self.groups.starts)
+        )
         return places
 
 
@@ -120,12 +131,18 @@ class CandidateLoss:
         """The loss with its gradients to documents (B, D) and rows (U, D)."""
         if z_BD.device.type == "cpu" and not self.reference:
             gradients = torch.empty_like(rows_UD)
-            rows = _Rows(rows_UD.detach().contiguous().numpy(), np.arange(len(rows_UD), dtype=np.int32), gradients=gradients.numpy())
+            rows = _Rows(
+                rows_UD.detach().contiguous().numpy(),
+                np.arange(len(rows_UD), dtype=np.int32),
+                gradients=gradients.numpy(),
+            )
             return (*self._pass(z_BD.detach(), rows, named.groups, named.targets), gradients)
         places = sent(named.places(), z_BD.device).long()
         share = 1 / max(len(named.groups.entries), 1)
         compute = self.compute or _products_type(z_BD)
-        return _loss_and_gradients(z_BD.detach(), rows_UD.detach(), places.clamp(min=0), places >= 0, named.targets, share, compute)
+        return _loss_and_gradients(
+            z_BD.detach(), rows_UD.detach(), places.clamp(min=0), places >= 0, named.targets, share, compute
+        )
 
 
 class _CandidateBce(torch.autograd.Function):
@@ -142,11 +159,18 @@ class _CandidateBce(torch.autograd.Function):
 
 
 def _loss_and_gradients(
-    z_BD: Tensor, rows_UD: Tensor, place_BC: Tensor, real_BC: Tensor, targets_BC: F32, share: float, compute: torch.dtype
+    z_BD: Tensor,
+    rows_UD: Tensor,
+    place_BC: Tensor,
+    real_BC: Tensor,
+    targets_BC: F32,
+    share: float,
+    compute: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Loss, gradient to documents (B, D) and to rows (U, D), by torch.
 
-    place_BC: the row of each candidate. Padding (`real_BC` False) takes the place of some row that is named anyway, and weighs
+    place_BC: the row of each candidate. Padding (`real_BC` False) takes the place of some row that is named anyway,
+        and weighs
     nothing: shapes stay fixed, a GPU need not be asked.
     """
     documents, width = z_BD.shape

@@ -16,18 +16,22 @@ from longtail.nn.row_table import bag_sums
 
 
 def summed_by_row(bags: Bags, gradient_BD: Tensor) -> tuple[Tensor, Tensor]:
-    """The different rows that bags name, ascending, and for each the sum of weight * gradient over the bags that name it.
+    """The different rows that bags name, ascending, and for each the sum of weight * gradient over the bags that name
+    it.
 
-    Both in as many slots as there are entries, (P,) and (P, D), the slots beyond the last row repeating it, with sums of zero: how
-    many rows there are stays on the GPU, which to ask would stop in every step. Sums are over entries sorted by row, not by atomic
-    additions, so that a GPU does not wait where many bags share a frequent word, and the result is the same every time.
+    Both in as many slots as there are entries, (P,) and (P, D), the slots beyond the last row repeating it, with sums
+    of zero: how many rows there are stays on the GPU, which to ask would stop in every step. Sums are over entries
+    sorted by row, not by atomic additions, so that a GPU does not wait where many bags share a frequent word, and the
+    result is the same every time.
     """
     order = bags.ids.argsort(stable=True)
     found = bags.ids[order].long()
     first = torch.ones_like(found, dtype=torch.bool)
     first[1:] = found[1:] != found[:-1]
     slot = first.cumsum(0) - 1
-    sizes = torch.zeros(len(found) + 1, dtype=torch.int64, device=found.device).index_add_(0, slot + 1, torch.ones_like(slot))
+    sizes = torch.zeros(len(found) + 1, dtype=torch.int64, device=found.device).index_add_(
+        0, slot + 1, torch.ones_like(slot)
+    )
     by_row = Bags(sizes.cumsum(0), bags.owners[order].int(), bags.weights[order])
     filled = torch.arange(len(found), device=found.device).minimum(slot[-1])
     return torch.zeros_like(found).scatter_(0, slot, found)[filled], bag_sums(gradient_BD, by_row)
@@ -46,9 +50,13 @@ class AdamFactors(NamedTuple):
 
     @staticmethod
     def of(step: int, rate: float, betas: tuple[float, float], epsilon: float) -> AdamFactors:
-        """Step t = 1, 2, ...: (beta1, 1 - beta1, beta2, 1 - beta2, rate / (1 - beta1^t), 1 / sqrt(1 - beta2^t), epsilon)."""
+        """Step t = 1, 2, ...: (beta1, 1 - beta1, beta2, 1 - beta2, rate / (1 - beta1^t), 1 / sqrt(1 - beta2^t),
+        epsilon).
+        """
         beta1, beta2 = betas
-        return AdamFactors(beta1, 1 - beta1, beta2, 1 - beta2, rate / (1 - beta1**step), 1 / math.sqrt(1 - beta2**step), epsilon)
+        return AdamFactors(
+            beta1, 1 - beta1, beta2, 1 - beta2, rate / (1 - beta1**step), 1 / math.sqrt(1 - beta2**step), epsilon
+        )
 
     def array(self, dtype: Any) -> NDArray[Any]:
         return np.array(self, dtype=dtype)
@@ -57,15 +65,22 @@ class AdamFactors(NamedTuple):
 class RowAdam:
     """Adam whose moments and updates exist only for the rows a step touches; bias correction counts all steps.
 
-    On a touched row the first step equals dense Adam. Later steps differ on purpose: dense Adam would also decay moments
-    of, and move, rows without gradient, at the cost of a pass over the whole table.
+    On a touched row the first step equals dense Adam. Later steps differ on purpose: dense Adam would also decay
+    moments of, and move, rows without gradient, at the cost of a pass over the whole table.
 
     table: (R, D) tensor, updated in place. `first` and `second` are its moments, `count` the steps so far; the three
     are the state to save. On a CPU compiled kernels do the work, on a GPU a Triton kernel; without Triton, and for
     `reference=True` (the oracle), torch.
     """
 
-    def __init__(self, table: Tensor, *, betas: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-8, reference: bool = False) -> None:
+    def __init__(
+        self,
+        table: Tensor,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        epsilon: float = 1e-8,
+        reference: bool = False,
+    ) -> None:
         self.table = table.detach()
         self.betas, self.epsilon = betas, epsilon
         self.first = torch.zeros_like(self.table)
@@ -93,7 +108,9 @@ class RowAdam:
         return factors.array(self.first.numpy().dtype if self.by_kernel else np.float64)
 
     def step(self, bags: Bags, gradient_BD: Tensor, rate: float) -> None:
-        """Rows named by the bags receive the sum of weight * gradient of their bag. A step without entries changes nothing but `count`."""
+        """Rows named by the bags receive the sum of weight * gradient of their bag. A step without entries changes
+        nothing but `count`.
+        """
         if self.by_kernel:
             self._step_by_kernel(bags, gradient_BD, rate)
             return
@@ -137,14 +154,21 @@ class RowAdam:
 
     @torch.no_grad()
     def update_rows(self, rows: Tensor, gradient_UD: Tensor, rate: float) -> None:
-        """A step on `rows` (U,) int64 with their gradients (U, D). Rows must differ; but for kernels of a CPU they may be followed by
-        repetitions of the last, whose gradients count for nothing."""
+        """A step on `rows` (U,) int64 with their gradients (U, D). Rows must differ; but for kernels of a CPU they
+        may be followed by repetitions of the last, whose gradients count for nothing."""
         gradient_UD = gradient_UD.to(self.table.dtype)
         factors = self.factors(rate)
         if self.by_kernel:
             from longtail.nn.row_kernels import adam_rows
 
-            adam_rows(self.table.numpy(), self.first.numpy(), self.second.numpy(), rows.numpy(), gradient_UD.contiguous().numpy(), factors)
+            adam_rows(
+                self.table.numpy(),
+                self.first.numpy(),
+                self.second.numpy(),
+                rows.numpy(),
+                gradient_UD.contiguous().numpy(),
+                factors,
+            )
         elif self.by_triton:
             from longtail.nn import row_triton
 
@@ -158,7 +182,15 @@ class RowAdam:
             last = (rows[1:] != rows[:-1]).sum()
             gradient_UD = gradient_UD[torch.arange(len(rows), device=rows.device).minimum(last)]
         first = self.first[rows].mul_(factors.keep_first).add_(gradient_UD, alpha=factors.add_first)
-        second = self.second[rows].mul_(factors.keep_second).addcmul_(gradient_UD, gradient_UD, value=factors.add_second)
+        second = (
+            self.second[rows].mul_(factors.keep_second).addcmul_(gradient_UD, gradient_UD, value=factors.add_second)
+        )
         self.first.index_copy_(0, rows, first)
         self.second.index_copy_(0, rows, second)
-        self.table.index_copy_(0, rows, self.table[rows].addcdiv_(first, second.sqrt_().mul_(factors.spread).add_(factors.epsilon), value=-factors.rate))
+        self.table.index_copy_(
+            0,
+            rows,
+            self.table[rows].addcdiv_(
+                first, second.sqrt_().mul_(factors.spread).add_(factors.epsilon), value=-factors.rate
+            ),
+        )

@@ -37,7 +37,8 @@ class RowGroups:
 def grouped_by_row(ids: I32, slots: I32) -> RowGroups:
     """Group flat `ids` (P,); negative ids are padding and left out.
 
-    slots: (table rows,) zeros, scratch that is zero again afterwards: it makes grouping linear in P, whatever the table's size.
+    slots: (table rows,) zeros, scratch that is zero again afterwards: it makes grouping linear in P, whatever the
+        table's size.
     """
     rows = np.sort(_different_rows(ids, slots))
     starts, entries = _entries_by_row(ids, slots, rows)
@@ -62,7 +63,9 @@ def _different_rows(ids: I32, slots: I32) -> I32:
 
 @compiled()
 def _entries_by_row(ids: I32, slots: I32, rows: I32) -> tuple[I64, I32]:
-    """A stable counting sort. `slots` comes with counts, serves as the write position of each row, and leaves as zeros."""
+    """A stable counting sort. `slots` comes with counts, serves as the write position of each row, and leaves as
+    zeros.
+    """
     starts = np.empty(rows.size + 1, np.int64)
     total = 0
     for u in range(rows.size):
@@ -82,9 +85,12 @@ def _entries_by_row(ids: I32, slots: I32, rows: I32) -> tuple[I64, I32]:
     return starts, entries
 
 
-# Inlined, because inside a parallel loop numba divides without checking for zero; with the check nothing is vectorised (7x slower).
+# Inlined, because inside a parallel loop numba divides without checking for zero; with the check nothing is
+# vectorised (7x slower).
 @compiled(inline=True)
-def adam_row(row: NDArray[Any], first: NDArray[Any], second: NDArray[Any], gradient: NDArray[Any], factors: NDArray[Any]) -> None:
+def adam_row(
+    row: NDArray[Any], first: NDArray[Any], second: NDArray[Any], gradient: NDArray[Any], factors: NDArray[Any]
+) -> None:
     """One Adam update of one row, in place. factors: see `RowAdam.factors`."""
     keep_first, add_first, keep_second, add_second, rate, spread, epsilon = factors
     for d in range(row.size):
@@ -97,7 +103,14 @@ def adam_row(row: NDArray[Any], first: NDArray[Any], second: NDArray[Any], gradi
 
 
 @compiled(parallel=True)
-def adam_rows(table: NDArray[Any], first: NDArray[Any], second: NDArray[Any], rows: I64, gradient_UD: NDArray[Any], factors: NDArray[Any]) -> None:
+def adam_rows(
+    table: NDArray[Any],
+    first: NDArray[Any],
+    second: NDArray[Any],
+    rows: I64,
+    gradient_UD: NDArray[Any],
+    factors: NDArray[Any],
+) -> None:
     """Adam on different rows, each with its gradient."""
     for place in prange(rows.size):
         u = np.int64(place)
@@ -118,7 +131,9 @@ def adam_from_bags(
     gradient_BD: NDArray[Any],
     factors: NDArray[Any],
 ) -> None:
-    """Adam on the rows that bags named: the gradient of a row is the sum of weight * gradient of the bag over its entries."""
+    """Adam on the rows that bags named: the gradient of a row is the sum of weight * gradient of the bag over its
+    entries.
+    """
     for chunk in prange(edges.size - 1):
         k = np.int64(chunk)
         gradient = np.empty(table.shape[1], table.dtype)

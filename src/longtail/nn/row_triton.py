@@ -55,10 +55,22 @@ def _adam_rows(
             tl.store(table + at, value, mask=inside)
 
 
-def adam_rows(table: Tensor, first: Tensor, second: Tensor, rows: Tensor, gradient_UD: Tensor, factors: AdamFactors) -> None:
-    """One Adam step, in place, on `rows` (U,) int64 of contiguous float32 tables; of equal entries, which must be neighbours, the first counts."""
+def adam_rows(
+    table: Tensor, first: Tensor, second: Tensor, rows: Tensor, gradient_UD: Tensor, factors: AdamFactors
+) -> None:
+    """One Adam step, in place, on `rows` (U,) int64 of contiguous float32 tables; of equal entries, which must be
+    neighbours, the first counts.
+    """
     width = table.shape[1]
     if len(rows):
         _adam_rows[(len(rows),)](
-            table, first, second, rows, gradient_UD.contiguous(), *factors, WIDTH=width, BLOCK=min(triton.next_power_of_2(width), _MOST_COLUMNS), num_warps=4
+            table,
+            first,
+            second,
+            rows,
+            gradient_UD.contiguous(),
+            *factors,
+            WIDTH=width,
+            BLOCK=min(triton.next_power_of_2(width), _MOST_COLUMNS),
+            num_warps=4,
         )

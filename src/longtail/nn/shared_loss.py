@@ -1,4 +1,6 @@
-"""All documents of a step against the same labels: what a head must offer, and the loss. Shapes: E numbers that both sides have."""
+"""All documents of a step against the same labels: what a head must offer, and the loss. Shapes: E numbers that both
+sides have.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from longtail.search.shared_labels import SharedLabels
 
 
 class SharedHead(nn.Module):
-    """Turns K views of documents and label numbers into two sides of one product. Attention weights, if any, are called `logits`."""
+    """Turns K views of documents and label numbers into two sides of one product. Attention weights, if any, are
+    called `logits`.
+    """
 
     labels: int
 
@@ -20,12 +24,16 @@ class SharedHead(nn.Module):
         raise NotImplementedError
 
     def rows(self, labels_U: Tensor, seed: int) -> Tensor:
-        """(U, E) of different labels, (U,) int32. seed: names the samples, for heads that look at the neighbourhoods of labels."""
+        """(U, E) of different labels, (U,) int32. seed: names the samples, for heads that look at the neighbourhoods
+        of labels.
+        """
         raise NotImplementedError
 
 
 def shared_bce(z_BE: Tensor, rows_UE: Tensor, shared: SharedLabels, *, compute: torch.dtype | None = None) -> Tensor:
-    """Mean binary cross-entropy over all B x U pairs but the ignored ones. compute: type of the products; that of `z` by default."""
+    """Mean binary cross-entropy over all B x U pairs but the ignored ones. compute: type of the products; that of `z`
+    by default.
+    """
     device = z_BE.device
     starts, places = sent(shared.starts, device), sent(shared.places, device)
     targets = Bags(starts, places, torch.ones(len(places), device=device))

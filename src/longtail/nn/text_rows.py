@@ -1,4 +1,6 @@
-"""The part of classifier rows that is made of words: a label's text and, through a label graph, its neighbours' texts."""
+"""The part of classifier rows that is made of words: a label's text and, through a label graph, its neighbours'
+texts.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,24 @@ from longtail.types import Csr
 
 
 class TextRows(nn.Module):
-    """T = (g_0 E Z + g_1 G E Z) M for all labels, with one trained gain per order and a trained matrix M, at first the identity.
+    """T = (g_0 E Z + g_1 G E Z) M for all labels, with one trained gain per order and a trained matrix M, at first
+    the identity.
 
-    table: token vectors E, (V, D), shared with the encoder of documents.  texts: Z, (L, V) CSR.  graph: G, (L, L) CSR or None.
-    Only tokens that occur in texts are read, and only their gradients exist: `tokens`, ascending.  mapped: whether there is an M.
+    table: token vectors E, (V, D), shared with the encoder of documents.  texts: Z, (L, V) CSR.  graph: G, (L, L) CSR
+    or None. Only tokens that occur in texts are read, and only their gradients exist: `tokens`, ascending.  mapped:
+    whether there is an M.
     compute: type of the products with M; they are as large as those of a step.
     """
 
     def __init__(
-        self, table: RowTable, texts: Csr, graph: Csr | None, *, graph_gain: float = 1.0, mapped: bool = False, compute: torch.dtype = torch.float32
+        self,
+        table: RowTable,
+        texts: Csr,
+        graph: Csr | None,
+        *,
+        graph_gain: float = 1.0,
+        mapped: bool = False,
+        compute: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
         self.table, self.compute = table, compute
@@ -35,7 +46,9 @@ class TextRows(nn.Module):
         self.map = nn.Parameter(torch.eye(table.weight.shape[1], device=device)) if mapped else None
         # What the gains multiply, of the last `forward`; a buffer, so that a resumed training has it.
         self.orders: Tensor
-        self.register_buffer("orders", torch.zeros(len(self.gains), texts.shape[0], table.weight.shape[1], device=device))
+        self.register_buffer(
+            "orders", torch.zeros(len(self.gains), texts.shape[0], table.weight.shape[1], device=device)
+        )
 
     @torch.no_grad()
     def forward(self) -> Tensor:
@@ -47,7 +60,8 @@ class TextRows(nn.Module):
 
     @torch.no_grad()
     def gradient(self, gradient_LD: Tensor) -> Tensor:
-        """(tokens, D): what a gradient of the last `forward` means for the vectors of `tokens`; those of gains and M are left at them.
+        """(tokens, D): what a gradient of the last `forward` means for the vectors of `tokens`; those of gains and M
+        are left at them.
 
         T is linear in the vectors, so nothing has to be computed forth again before it goes back.
         """

@@ -13,11 +13,12 @@ from longtail.nn.row_table import RowTable
 
 
 class TokenCnn(Encoder):
-    """Filters of several spans over token vectors, each map cut into `chunks` pieces of which the maximum is kept, then a
+    """Filters of several spans over token vectors, each map cut into `chunks` pieces of which the maximum is kept,
+    then a
     bottleneck: v = dropout(ReLU(A dropout(pooled) + b)). Paper: XML-CNN (Liu et al. 2017) Sec. 3.
 
-    Sequences are cut or padded (with zero vectors) to `length`, so that a document's vector does not depend on the other
-    documents of its batch. A document without tokens is all padding.
+    Sequences are cut or padded (with zero vectors) to `length`, so that a document's vector does not depend on the
+    other documents of its batch. A document without tokens is all padding.
     """
 
     def __init__(
@@ -41,7 +42,10 @@ class TokenCnn(Encoder):
 
     def forward(self, batch: TensorBatch) -> Encoded:
         x_BDT = self._token_vectors(batch.need_tokens()).transpose(1, 2)
-        pooled = [nn.functional.adaptive_max_pool1d(torch.relu(convolve(x_BDT)), self.chunks).flatten(1) for convolve in self.convolutions]
+        pooled = [
+            nn.functional.adaptive_max_pool1d(torch.relu(convolve(x_BDT)), self.chunks).flatten(1)
+            for convolve in self.convolutions
+        ]
         v_BD: Tensor = self.dropout(torch.relu(self.output(self.dropout(torch.cat(pooled, dim=1)))))
         return Encoded(v_BD, v_BD)
 
@@ -51,5 +55,7 @@ class TokenCnn(Encoder):
         there = tokens.reshape(-1) >= 0
         starts = nn.functional.pad(there.cumsum(0), (1, 0))
         ids = tokens.reshape(-1)[there]
-        vectors: Tensor = self.table(Bags(starts, ids, torch.ones(len(ids), dtype=self.table.weight.dtype, device=ids.device)))
+        vectors: Tensor = self.table(
+            Bags(starts, ids, torch.ones(len(ids), dtype=self.table.weight.dtype, device=ids.device))
+        )
         return vectors.view(len(tokens_BT), self.length, -1)

@@ -9,7 +9,9 @@ from longtail.nn.encoded import Encoded, Encoder
 
 
 class UnitEncoder(Encoder):
-    """x / |x| of any encoder's vectors after `block` (None: as they are), with either sign. A document without features stays zero."""
+    """x / |x| of any encoder's vectors after `block` (None: as they are), with either sign. A document without
+    features stays zero.
+    """
 
     def __init__(self, encoder: Encoder, block: nn.Module | None = None) -> None:
         super().__init__()

@@ -25,17 +25,38 @@ class Entry:
 
 
 RECIPES: Mapping[str, Entry] = {
-    "direct": Entry("longtail.recipes.direct:Direct", "every label against every document, rows of label text, neighbours' text and free vectors"),
-    "tiny": Entry("longtail.recipes.tiny:Tiny", "TF-IDF nearest documents vote for their labels: the baseline", needs_torch=False),
-    "astec": Entry("longtail.recipes.astec:Astec", "DeepXML/Astec: clusters as surrogate, hard negatives, one classifier per label"),
-    "eclare": Entry("longtail.recipes.eclare:Eclare", "ECLARE: classifiers composed of label text, neighbours' text in a label graph, and free vectors"),
-    "galaxc": Entry("longtail.recipes.galaxc:Galaxc", "GalaXC: a graph of documents and labels, convolved; labels attend to hops; warm start"),
-    "gnnxml": Entry("longtail.recipes.gnnxml:GnnXml", "GNN-XML: keyword graphs of long texts, clusters by a label graph, a branch for rare labels"),
-    "ance": Entry("longtail.recipes.ance:Ance", "dense retrieval: labels by their text, trained on triplets with hard negatives"),
+    "direct": Entry(
+        "longtail.recipes.direct:Direct",
+        "every label against every document, rows of label text, neighbours' text and free vectors",
+    ),
+    "tiny": Entry(
+        "longtail.recipes.tiny:Tiny", "TF-IDF nearest documents vote for their labels: the baseline", needs_torch=False
+    ),
+    "astec": Entry(
+        "longtail.recipes.astec:Astec", "DeepXML/Astec: clusters as surrogate, hard negatives, one classifier per label"
+    ),
+    "eclare": Entry(
+        "longtail.recipes.eclare:Eclare",
+        "ECLARE: classifiers composed of label text, neighbours' text in a label graph, and free vectors",
+    ),
+    "galaxc": Entry(
+        "longtail.recipes.galaxc:Galaxc",
+        "GalaXC: a graph of documents and labels, convolved; labels attend to hops; warm start",
+    ),
+    "gnnxml": Entry(
+        "longtail.recipes.gnnxml:GnnXml",
+        "GNN-XML: keyword graphs of long texts, clusters by a label graph, a branch for rare labels",
+    ),
+    "ance": Entry(
+        "longtail.recipes.ance:Ance", "dense retrieval: labels by their text, trained on triplets with hard negatives"
+    ),
     "ngame": Entry("longtail.recipes.ngame:Ngame", "NGAME: batches of similar documents, then a classifier per label"),
     "dexml": Entry("longtail.recipes.dexml:Dexml", "DEXML: labels by their text, trained by decoupled softmax"),
     "siamese": Entry("longtail.recipes.siamese:Siamese", "SiameseXML: classifiers that start from label texts"),
-    "ramen": Entry("longtail.recipes.ramen:Ramen", "RAMEN: graphs train the encoder of one of the four above and cost nothing at prediction"),
+    "ramen": Entry(
+        "longtail.recipes.ramen:Ramen",
+        "RAMEN: graphs train the encoder of one of the four above and cost nothing at prediction",
+    ),
 }
 
 DEFAULT = "direct"

@@ -6,15 +6,16 @@
     IV   R and one classifier per label are trained on positives, hard negatives and a few random ones
     then score = alpha * sigmoid(w_l . x) + (1 - alpha) * sigmoid(similarity), inside the shortlist
 
-Every ablation of the paper is a setting. XML-CNN and MACH inside the framework are settings too: `surrogate.encoder=cnn`
-with `features.max_tokens=32`, and `surrogate.encoder=mlp` with `surrogate.task=random`. Given vectors (images, say) take
-the place of text by themselves where the data holds them. ECLARE's GAME can be put on the two rankers that find clusters of labels
-first (`game.enabled` with `classify.learner=parabel` or `shortlist.structures=clusters`).
+Every ablation of the paper is a setting. XML-CNN and MACH inside the framework are settings too:
+`surrogate.encoder=cnn` with `features.max_tokens=32`, and `surrogate.encoder=mlp` with `surrogate.task=random`. Given
+vectors (images, say) take the place of text by themselves where the data holds them. ECLARE's GAME can be put on the
+two rankers that find clusters of labels first (`game.enabled` with `classify.learner=parabel` or
+`shortlist.structures=clusters`).
 
 Differs: E starts from random vectors, not fastText's (none are at hand offline; `surrogate.vectors` takes any table).
 Differs: the paper's width is 300; 512 was chosen on validation slices of wordnet-related and debian-related.
-Differs: walks of 400 steps with restart 0.8 (ECLARE's) in place of the released code's 50 and 0.2, with which smoothed clusters
-hold less co-occurrence than plain ones on two of our three sets (claim A10 has the numbers).
+Differs: walks of 400 steps with restart 0.8 (ECLARE's) in place of the released code's 50 and 0.2, with which
+smoothed clusters hold less co-occurrence than plain ones on two of our three sets (claim A10 has the numbers).
 Differs: a training document is not its own neighbour when its negatives are looked up (the released code forgets that).
 """
 
@@ -56,7 +57,15 @@ from longtail.search.cluster_beam import ClusterBeam
 from longtail.search.game import GameSettings, cluster_graph
 from longtail.search.gamed import Gamed
 from longtail.search.index import CENTROIDS, DOCUMENTS, ExactIndex, HnswSettings, IndexBuilder, build_index
-from longtail.search.negatives import InBatchNegatives, Negatives, RandomNegatives, ShortlistNegatives, WithRandom, candidates, forbidden_pairs
+from longtail.search.negatives import (
+    InBatchNegatives,
+    Negatives,
+    RandomNegatives,
+    ShortlistNegatives,
+    WithRandom,
+    candidates,
+    forbidden_pairs,
+)
 from longtail.search.shortlist import InstanceVote, LabelIndex, MergedShortlist
 from longtail.search.spectral import spectral_vectors
 from longtail.search.tree import ClusterTree, TreeConfig
@@ -77,14 +86,18 @@ BlockKind = Literal["residual", "full", "none"]
 
 @dataclass(frozen=True)
 class SurrogateConfig:
-    task: Literal["cluster", "label_selection", "random", "unsupervised"] = setting("cluster", "what stage I learns to predict")
+    task: Literal["cluster", "label_selection", "random", "unsupervised"] = setting(
+        "cluster", "what stage I learns to predict"
+    )
     clusters: int = setting(65_536, "clusters at most; fewer where there are fewer than 4 labels for each", low=2)
     correlations: bool = setting(True, "smooth centroids over labels that occur together before clustering")
     walk_length: int = setting(400, "steps of the random walk that finds such labels", low=1)
     walk_restart: float = setting(0.8, "chance of a step to go back to the start", low=0, high=1)
     walk_top: int = setting(10, "labels kept per label", low=1)
     selected: float = setting(0.2, "label_selection: share of labels, the most frequent", low=0, high=1)
-    encoder: Literal["auto", "bag", "mlp", "cnn", "dense"] = setting("auto", "auto: bag for text, dense for given vectors")
+    encoder: Literal["auto", "bag", "mlp", "cnn", "dense"] = setting(
+        "auto", "auto: bag for text, dense for given vectors"
+    )
     vectors: str = setting("", "a .npy file of word vectors (features x width) to start from; empty: random")
     width: int = setting(512, "numbers per document vector", low=2)
     epochs: int = setting(20, "passes over the documents", low=0)
@@ -100,7 +113,8 @@ class SurrogateConfig:
 @dataclass(frozen=True)
 class ShortlistConfig:
     structures: Literal["both", "labels", "documents", "clusters"] = setting(
-        "both", "what is searched: label centroids, documents that vote, or both; or the clusters of stage I by its own heads"
+        "both",
+        "what is searched: label centroids, documents that vote, or both; or the clusters of stage I by its own heads",
     )
     size: int = setting(500, "labels per document", low=1)
     neighbours: int = setting(100, "documents that vote", low=1)
@@ -122,9 +136,12 @@ class TransferConfig:
 class ClassifyConfig:
     learner: Literal["joint", "slice", "dismec", "parabel", "surrogate"] = setting(
         "joint",
-        "joint: classifiers with the residual; on frozen v: slice (hard negatives), dismec (all negatives), parabel (tree); surrogate: stage I alone",
+        "joint: classifiers with the residual; on frozen v: slice (hard negatives), dismec (all negatives), parabel "
+        "(tree); surrogate: stage I alone",
     )
-    negatives: Literal["shortlist", "uniform", "unigram", "inbatch", "full"] = setting("shortlist", "where negatives come from")
+    negatives: Literal["shortlist", "uniform", "unigram", "inbatch", "full"] = setting(
+        "shortlist", "where negatives come from"
+    )
     count: int = setting(500, "negatives per document", low=1)
     random: int = setting(50, "more negatives, uniform, drawn anew in every epoch", low=0)
     positives: int = setting(20, "labels of a document per step at most", low=1)
@@ -149,7 +166,9 @@ class RerankerConfig:
 
 @dataclass(frozen=True)
 class AstecConfig:
-    features: FeaturesConfig = section(FeaturesConfig, "which texts are read, and how they become numbers", subwords="chars")
+    features: FeaturesConfig = section(
+        FeaturesConfig, "which texts are read, and how they become numbers", subwords="chars"
+    )
     surrogate: SurrogateConfig = section(SurrogateConfig, "stage I")
     shortlist: ShortlistConfig = section(ShortlistConfig, "stage II")
     transfer: TransferConfig = section(TransferConfig, "stage III")
@@ -157,7 +176,9 @@ class AstecConfig:
     reranker: RerankerConfig = section(RerankerConfig, "a second look at the best labels")
     ensemble: EnsembleConfig = section(EnsembleConfig, "several models as one")
     tree: TreeConfig = section(TreeConfig, "classify.learner=parabel")
-    game: GameSettings = section(GameSettings, "ECLARE's GAME, for classify.learner=parabel and shortlist.structures=clusters", enabled=False)
+    game: GameSettings = section(
+        GameSettings, "ECLARE's GAME, for classify.learner=parabel and shortlist.structures=clusters", enabled=False
+    )
     graph: LabelGraphConfig = section(LabelGraphConfig, "the label graph of game.enabled")
 
 
@@ -219,8 +240,8 @@ class Astec(Recipe):
     def memory(self, data: TrainingSet) -> int:
         """Tables with their two moments, features, document vectors, negatives, and one block of scores.
 
-        Measured beside a GPU, whose driver takes about 1,200 MiB of the machine's own memory: 9,765 MiB on yso-finna-en (8,653 by this),
-        3,066 on wordnet-related (3,042).
+        Measured beside a GPU, whose driver takes about 1,200 MiB of the machine's own memory: 9,765 MiB on
+        yso-finna-en (8,653 by this), 3,066 on wordnet-related (3,042).
         """
         c, width = self.config, self.config.surrogate.width
         entries = 0 if data.documents.sparse is None else data.documents.sparse.nnz
@@ -245,8 +266,12 @@ class Astec(Recipe):
             targets = meta_labels(data.targets[:, clusters >= 0], clusters[clusters >= 0], n_clusters)
             rows = np.flatnonzero(np.diff(targets.indptr) > 0)
             trained = encoder if block is None else Refined(encoder, block)
-            objective = AllTargets(trained, heads, Documents(data.documents.rows(rows), run.device), DeviceCsr(targets[rows], run.device))
-            fit_stage(objective, run, "surrogate", epochs=c.epochs, batch=c.batch, schedule=StepDecay(c.rate, c.halve_at))
+            objective = AllTargets(
+                trained, heads, Documents(data.documents.rows(rows), run.device), DeviceCsr(targets[rows], run.device)
+            )
+            fit_stage(
+                objective, run, "surrogate", epochs=c.epochs, batch=c.batch, schedule=StepDecay(c.rate, c.halve_at)
+            )
         vectors = encode_all(encoder, Documents(data.documents, run.device), "search")
         return Surrogate(frozen_encoder(encoder), frozen_refinement(block), vectors, clusters, array(heads.weight))
 
@@ -255,11 +280,15 @@ class Astec(Recipe):
         c, by_clusters = self.config, self.config.shortlist.structures == "clusters"
         if by_clusters and c.surrogate.task == "unsupervised":
             raise ConfigError(
-                "shortlist.structures=clusters looks labels up by the heads of stage I, which surrogate.task=unsupervised does not train",
+                "shortlist.structures=clusters looks labels up by the heads of stage I, which "
+                "surrogate.task=unsupervised does not train",
                 "use surrogate.task=cluster",
             )
         if c.game.enabled and not by_clusters and c.classify.learner != "parabel":
-            raise ConfigError("game.enabled spreads scores of clusters, but no clusters are looked up", "use shortlist.structures=clusters, or learner=parabel")
+            raise ConfigError(
+                "game.enabled spreads scores of clusters, but no clusters are looked up",
+                "use shortlist.structures=clusters, or learner=parabel",
+            )
 
     def surrogate_targets(self, data: TrainingSet, run: Run) -> tuple[I32, int]:
         """Which target every label belongs to (-1: none), and how many there are."""
@@ -274,9 +303,13 @@ class Astec(Recipe):
         if c.task in ("random", "unsupervised"):
             clusters[present] = run.rng("buckets").integers(n, size=len(present))
             return clusters, n
-        centroids = label_centroids(data.documents.sparse if data.documents.sparse is not None else data.documents.dense, data.targets)
+        centroids = label_centroids(
+            data.documents.sparse if data.documents.sparse is not None else data.documents.dense, data.targets
+        )
         if c.correlations:
-            walked = random_walk_graph(data.targets, length=c.walk_length, restart=c.walk_restart, rng=run.rng("walk"), top_k=c.walk_top)
+            walked = random_walk_graph(
+                data.targets, length=c.walk_length, restart=c.walk_restart, rng=run.rng("walk"), top_k=c.walk_top
+            )
             centroids = smooth(centroids, scale_rows_to_sum_one(ensure_diagonal(walked)), keep=SMOOTHED_WIDTH)
         clusters[present] = balanced_clusters(centroids[present], n, run.rng("clusters"))
         return clusters, int(clusters.max()) + 1
@@ -284,31 +317,52 @@ class Astec(Recipe):
     # ---- II ----
 
     def shortlist(self, data: TrainingSet, surrogate: Surrogate, run: Run) -> Shortlists:
-        """Two search structures on frozen v, and from them the hard negatives of every document. Paper: Astec Sec. 4, Module II."""
+        """Two search structures on frozen v, and from them the hard negatives of every document. Paper: Astec Sec. 4,
+        Module II.
+        """
         c = self.config.classify
         by_clusters = self.config.shortlist.structures == "clusters"
-        shortlister = self.build_beam(data, surrogate, run) if by_clusters else self.build_shortlister(surrogate.vectors, data.targets, run)
+        shortlister = (
+            self.build_beam(data, surrogate, run)
+            if by_clusters
+            else self.build_shortlister(surrogate.vectors, data.targets, run)
+        )
         negatives = None
         if c.negatives == "shortlist" and c.learner in ("joint", "slice"):
-            forbidden, vectors = forbidden_pairs(data.targets, data.masked), surrogate.head_vectors() if by_clusters else surrogate.vectors
+            forbidden, vectors = (
+                forbidden_pairs(data.targets, data.masked),
+                surrogate.head_vectors() if by_clusters else surrogate.vectors,
+            )
             negatives = ShortlistNegatives.mine(shortlister, vectors, forbidden, min(c.count, data.n_labels))
         return Shortlists(shortlister, negatives)
 
     def build_beam(self, data: TrainingSet, surrogate: Surrogate, run: Run) -> ClusterBeam:
-        """The clusters of stage I as shortlists of about the size that the settings ask for, with GAME if they say so."""
+        """The clusters of stage I as shortlists of about the size that the settings ask for, with GAME if they say
+        so.
+        """
         c, heads, clusters = self.config, surrogate.heads, surrogate.clusters
         graph = self.game_graph(data, run)
         between = None if graph is None else cluster_graph(graph, clusters, len(heads), c.game.clusters)
         index: type[ExactIndex] = GpuExactIndex if run.device == "cuda" else ExactIndex
         beam = math.ceil(c.shortlist.size * len(heads) / max(int((clusters >= 0).sum()), 1))
         return ClusterBeam(
-            heads, clusters, between, beam=beam, game_mix=c.game.mix, game_transpose=c.game.transpose, make_index=partial(index.build, similarity="dot")
+            heads,
+            clusters,
+            between,
+            beam=beam,
+            game_mix=c.game.mix,
+            game_transpose=c.game.transpose,
+            make_index=partial(index.build, similarity="dot"),
         )
 
     def game_graph(self, data: TrainingSet, run: Run) -> Csr | None:
         """The label graph that GAME spreads scores along; the same whenever it is asked for."""
         given = [graph.label_label for graph in data.graphs.values() if graph.label_label is not None]
-        return label_graph(data.targets, self.config.graph, run.rng("label graph"), given) if self.config.game.enabled else None
+        return (
+            label_graph(data.targets, self.config.graph, run.rng("label graph"), given)
+            if self.config.game.enabled
+            else None
+        )
 
     def build_shortlister(self, vectors: F32, targets: Csr, run: Run) -> LabelIndex | InstanceVote | MergedShortlist:
         """Label centroids, documents that vote, or both. Exact on a GPU; on a CPU by size."""
@@ -316,7 +370,9 @@ class Astec(Recipe):
         on_gpu = run.device == "cuda" and c.index != "hnsw"
 
         def index(settings: HnswSettings) -> IndexBuilder:
-            return lambda vectors: GpuExactIndex.build(vectors) if on_gpu else build_index(vectors, c.index, hnsw=settings)
+            return lambda vectors: (
+                GpuExactIndex.build(vectors) if on_gpu else build_index(vectors, c.index, hnsw=settings)
+            )
 
         def votes() -> InstanceVote:
             return InstanceVote.build(vectors, targets, neighbours=c.neighbours, make_index=index(DOCUMENTS))
@@ -324,7 +380,12 @@ class Astec(Recipe):
         if c.structures == "documents":
             return votes()
         labels = LabelIndex.build(
-            vectors, targets, make_index=index(CENTROIDS), head_centres=c.head_centres, head_documents=c.head_labels, rng=run.rng("head centres")
+            vectors,
+            targets,
+            make_index=index(CENTROIDS),
+            head_centres=c.head_centres,
+            head_documents=c.head_labels,
+            rng=run.rng("head centres"),
         )
         # Slice looks labels up by their centroids alone.
         alone = c.structures == "labels" or self.config.classify.learner == "slice"
@@ -333,7 +394,9 @@ class Astec(Recipe):
     # ---- III ----
 
     def transfer(self, data: TrainingSet, surrogate: Surrogate, shortlister: Shortlists, run: Run) -> None:
-        """E stays as it is and the residual begins as the identity: there is nothing to compute. Paper: Astec Sec. 4, Module III."""
+        """E stays as it is and the residual begins as the identity: there is nothing to compute. Paper: Astec Sec. 4,
+        Module III.
+        """
 
     # ---- IV ----
 
@@ -343,32 +406,65 @@ class Astec(Recipe):
         """One classifier per label against hard negatives. Paper: Astec Sec. 4, Module IV and the re-ranker."""
         c = self.config
         if c.classify.learner == "parabel":
-            tree, graph = ClusterTree.fit(surrogate.vectors, data.targets, c.tree, run.rng("tree")), self.game_graph(data, run)
+            tree, graph = (
+                ClusterTree.fit(surrogate.vectors, data.targets, c.tree, run.rng("tree")),
+                self.game_graph(data, run),
+            )
             return EncodedTree(surrogate.encoder, None, tree if graph is None else Gamed.build(tree, graph, c.game))
         if c.classify.learner == "surrogate":
             rows = np.where(surrogate.clusters[:, None] >= 0, surrogate.heads[surrogate.clusters], np.float32(-1e3))
-            return self.model(data, surrogate, shortlister, surrogate.refinement, Classifier(rows.astype(np.float32)), 1.0, run)
+            return self.model(
+                data, surrogate, shortlister, surrogate.refinement, Classifier(rows.astype(np.float32)), 1.0, run
+            )
         refinement, classifier = self.train_classifier(data, surrogate, shortlister, run)
         base = self.model(data, surrogate, shortlister, refinement, classifier, c.classify.alpha, run)
         return self.rerank(data, base, run) if c.reranker.enabled else base
 
     def model(
-        self, data: TrainingSet, surrogate: Surrogate, shortlists: Shortlists, refinement: Refinement | None, classifier: Classifier, alpha: float, run: Run
+        self,
+        data: TrainingSet,
+        surrogate: Surrogate,
+        shortlists: Shortlists,
+        refinement: Refinement | None,
+        classifier: Classifier,
+        alpha: float,
+        run: Run,
     ) -> Model | ClusterModel:
         """The trained parts put to work, by the shortlister that there is."""
         c = self.config
         if isinstance(shortlists.shortlister, ClusterBeam):
             beam, graph = shortlists.shortlister, self.game_graph(data, run)
-            return ClusterModel(surrogate.encoder, surrogate.refinement, refinement, beam, classifier, graph, c.game.mix, c.game.transpose)
-        return Model(surrogate.encoder, refinement, shortlists.shortlister, classifier, c.shortlist.size, alpha, c.classify.temperature)
+            return ClusterModel(
+                surrogate.encoder,
+                surrogate.refinement,
+                refinement,
+                beam,
+                classifier,
+                graph,
+                c.game.mix,
+                c.game.transpose,
+            )
+        return Model(
+            surrogate.encoder,
+            refinement,
+            shortlists.shortlister,
+            classifier,
+            c.shortlist.size,
+            alpha,
+            c.classify.temperature,
+        )
 
-    def train_classifier(self, data: TrainingSet, surrogate: Surrogate, shortlists: Shortlists, run: Run) -> tuple[Refinement | None, Classifier]:
+    def train_classifier(
+        self, data: TrainingSet, surrogate: Surrogate, shortlists: Shortlists, run: Run
+    ) -> tuple[Refinement | None, Classifier]:
         """Classifier rows and, for the joint learner, the residual, on vectors v that no longer change."""
         c, t = self.config.classify, self.config.transfer
         width = surrogate.vectors.shape[1]
         # v is not negative, so a DenseEncoder without projection is v itself with its dropout.
         encoder: Encoder = DenseEncoder(width, run.rng("no parameters"), dropout=c.dropout)
-        block = new_block(t.block if c.learner == "joint" else "none", width, run.rng("block"), c.dropout, t.bound, t.bound_mode, run)
+        block = new_block(
+            t.block if c.learner == "joint" else "none", width, run.rng("block"), c.dropout, t.bound, t.bound_mode, run
+        )
         trained = encoder if block is None else Refined(encoder, block)
         classifier = OneVsAll(data.n_labels, width, run.rng("classifier")).to(run.device)
         documents = Documents(Batch(dense=surrogate.vectors), run.device)
@@ -382,7 +478,14 @@ class Astec(Recipe):
         fit_stage(objective, run, "classify", epochs=c.epochs, batch=c.batch, schedule=StepDecay(c.rate, c.halve_at))
         return frozen_refinement(block), frozen_classifier(classifier)
 
-    def own_candidates(self, encoder: Encoder, classifier: OneVsAll, documents: Documents, data: TrainingSet, hard: ShortlistNegatives | None) -> OwnCandidates:
+    def own_candidates(
+        self,
+        encoder: Encoder,
+        classifier: OneVsAll,
+        documents: Documents,
+        data: TrainingSet,
+        hard: ShortlistNegatives | None,
+    ) -> OwnCandidates:
         """The objective over positives, `hard` (or the sampled kind that the settings name) and random negatives."""
         c = self.config.classify
         forbidden, count = forbidden_pairs(data.targets, data.masked), min(c.count, data.n_labels)
@@ -392,25 +495,45 @@ class Astec(Recipe):
         elif c.negatives == "inbatch":
             negatives = InBatchNegatives(data.targets, forbidden, count)
         else:
-            negatives = RandomNegatives.unigram(data.targets, forbidden, count) if c.negatives == "unigram" else RandomNegatives(forbidden, count)
+            negatives = (
+                RandomNegatives.unigram(data.targets, forbidden, count)
+                if c.negatives == "unigram"
+                else RandomNegatives(forbidden, count)
+            )
         targets = data.targets
         return OwnCandidates(
-            encoder, RestrictedTrainer(classifier), documents, lambda rows, rng: candidates(rows, targets, negatives, rng, max_positives=c.positives)
+            encoder,
+            RestrictedTrainer(classifier),
+            documents,
+            lambda rows, rng: candidates(rows, targets, negatives, rng, max_positives=c.positives),
         )
 
     def rerank(self, data: TrainingSet, base: Model | ClusterModel, run: Run) -> Reranked:
-        """A second model with an encoder of its own, on positives and the first one's best labels of training documents."""
+        """A second model with an encoder of its own, on positives and the first one's best labels of training
+        documents.
+        """
         r, s, t = self.config.reranker, self.config.surrogate, self.config.transfer
         forbidden = forbidden_pairs(data.targets, data.masked)
-        mistakes = ShortlistNegatives.from_rankings(lambda rows, k: base.rank(data.documents.rows(rows), k), forbidden, min(r.depth, data.n_labels))
+        mistakes = ShortlistNegatives.from_rankings(
+            lambda rows, k: base.rank(data.documents.rows(rows), k), forbidden, min(r.depth, data.n_labels)
+        )
         encoder = new_encoder(data, s, run.rng("reranker encoder")).to(run.device)
         block = new_block("residual", encoder.width, run.rng("reranker block"), s.dropout, t.bound, t.bound_mode, run)
         classifier = OneVsAll(data.n_labels, encoder.width, run.rng("reranker classifier")).to(run.device)
         documents = Documents(data.documents, run.device)
         assert block is not None
         objective = self.own_candidates(Refined(encoder, block), classifier, documents, data, mistakes)
-        fit_stage(objective, run, "reranker", epochs=r.epochs, batch=self.config.classify.batch, schedule=StepDecay(r.rate, r.halve_at))
-        return Reranked(base, frozen_encoder(encoder), frozen_refinement(block), frozen_classifier(classifier), r.depth, r.beta)
+        fit_stage(
+            objective,
+            run,
+            "reranker",
+            epochs=r.epochs,
+            batch=self.config.classify.batch,
+            schedule=StepDecay(r.rate, r.halve_at),
+        )
+        return Reranked(
+            base, frozen_encoder(encoder), frozen_refinement(block), frozen_classifier(classifier), r.depth, r.beta
+        )
 
 
 def new_encoder(data: TrainingSet, c: SurrogateConfig, rng: np.random.Generator) -> Encoder:
@@ -419,7 +542,10 @@ def new_encoder(data: TrainingSet, c: SurrogateConfig, rng: np.random.Generator)
     kind = c.encoder if c.encoder != "auto" else "bag" if documents.sparse is not None else "dense"
     if kind == "dense":
         if documents.dense is None:
-            raise ConfigError("surrogate.encoder=dense, but the data has no dense vectors", "use surrogate.encoder=bag, or give trn_X.npy")
+            raise ConfigError(
+                "surrogate.encoder=dense, but the data has no dense vectors",
+                "use surrogate.encoder=bag, or give trn_X.npy",
+            )
         if c.vectors:
             raise ConfigError(
                 "surrogate.vectors are word vectors, but the data came with vectors in place of words",
@@ -427,9 +553,14 @@ def new_encoder(data: TrainingSet, c: SurrogateConfig, rng: np.random.Generator)
             )
         return DenseEncoder(documents.dense.shape[1], rng, project_to=c.width, dropout=c.dropout)
     if documents.sparse is None:
-        raise ConfigError(f"surrogate.encoder={kind} reads words, but the data came with dense vectors", "use surrogate.encoder=dense, or features.source=text")
+        raise ConfigError(
+            f"surrogate.encoder={kind} reads words, but the data came with dense vectors",
+            "use surrogate.encoder=dense, or features.source=text",
+        )
     if kind == "cnn" and documents.tokens is None:
-        raise ConfigError("surrogate.encoder=cnn reads token sequences, which were not made", "add --set features.max_tokens=32")
+        raise ConfigError(
+            "surrogate.encoder=cnn reads token sequences, which were not made", "add --set features.max_tokens=32"
+        )
     table = RowTable(torch.from_numpy(word_vectors(documents.sparse, c, rng)))
     if kind == "mlp":
         return MlpEncoder(table, c.width, rng, dropout=c.dropout)
@@ -444,7 +575,10 @@ def word_vectors(documents: Csr, c: SurrogateConfig, rng: np.random.Generator) -
         given = np.array(read_vectors(Path(c.vectors)))
         if given.shape != (documents.shape[1], c.width):
             expected = (documents.shape[1], c.width)
-            raise ConfigError(f"surrogate.vectors has shape {given.shape}, expected {expected}", "one row per feature, as wide as surrogate.width")
+            raise ConfigError(
+                f"surrogate.vectors has shape {given.shape}, expected {expected}",
+                "one row per feature, as wide as surrogate.width",
+            )
         return given
     if c.task == "unsupervised":
         return spectral_vectors(documents, c.width, rng)
@@ -457,4 +591,8 @@ def new_block(
     """What stands between v and a classifier, as the identity at first."""
     if kind == "none":
         return None
-    return (Residual(width, rng, dropout=dropout, bound=bound, mode=mode) if kind == "residual" else FullyConnected(width, dropout=dropout)).to(run.device)
+    return (
+        Residual(width, rng, dropout=dropout, bound=bound, mode=mode)
+        if kind == "residual"
+        else FullyConnected(width, dropout=dropout)
+    ).to(run.device)

@@ -13,7 +13,9 @@ from longtail.training.run import Run
 
 @dataclass(frozen=True)
 class EnsembleConfig:
-    learners: int = setting(1, "models trained from scratch with other clusters, their scores averaged (Astec-3: 3)", low=1, high=100)
+    learners: int = setting(
+        1, "models trained from scratch with other clusters, their scores averaged (Astec-3: 3)", low=1, high=100
+    )
 
 
 class Recipe(Protocol):

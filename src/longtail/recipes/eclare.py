@@ -1,34 +1,45 @@
-"""ECLARE: label text and label correlations for rare labels (Paper: Mittal, Sachdeva et al., WWW 2021). Sizes adapt to small data.
+"""ECLARE: label text and label correlations for rare labels (Paper: Mittal, Sachdeva et al., WWW 2021). Sizes adapt
+to small data.
 
     graph random walks through documents say which labels belong together (G); frequent labels stay alone
-    I     labels are clustered by centroids that G completes; token vectors E and the document block are learnt by predicting
+    I     labels are clustered by centroids that G completes; token vectors E and the document block are learnt by
+          predicting
           clusters, whose classifiers are composed of the clusters' text and their neighbours' text alone
-    II    E is frozen; labels are clustered again in its space; cluster classifiers get free vectors too and are trained on;
+    II    E is frozen; labels are clustered again in its space; cluster classifiers get free vectors too and are
+          trained on;
           the best clusters, after their scores were spread along G (GAME), give shortlists and hard negatives
     III   a new document block starts as the identity; each label's free vector starts as the text of its neighbours
-    IV    a label's classifier is composed of its text (LTE), its neighbours' text (GALE) and its free vector, mixed by attention,
+    IV    a label's classifier is composed of its text (LTE), its neighbours' text (GALE) and its free vector, mixed
+          by attention,
           and trained on positives and hard negatives
-    then  score = (sigmoid(w_l . x), spread along G) x root of the score of the label's cluster, inside the best clusters
+    then  score = (sigmoid(w_l . x), spread along G) x root of the score of the label's cluster, inside the best
+    clusters
 
-Every ablation of the paper's Table 5 is a setting: see `VARIANTS`. What the data lacks is left out, and the run says so: without
-label text classifiers are free vectors alone; where no two labels occur together (and no graph is given) GALE and GAME fall away.
+Every ablation of the paper's Table 5 is a setting: see `VARIANTS`. What the data lacks is left out, and the run says
+so: without label text classifiers are free vectors alone; where no two labels occur together (and no graph is given)
+GALE and GAME fall away.
 
 Differs: the paper's width is 300 below 400K labels and 512 above; here 512, as for Astec.
-Differs: rates are 0.002 in all stages. The paper's 0.01, 0.008 and 0.008 learn documents by heart: on a slice of wordnet-related
-P@1 / PSP@5 / R@100 were 48.6 / 45.6 / 66.7 with them and 53.1 / 50.8 / 73.7 with 0.002 (`configs/eclare` has the paper's).
-Differs: on a CPU an epoch has 64 steps, of 8,192 documents at most, and rates grow with the root of that (`training.batch`); the paper's steps have
-255. On slices (`eclare_ablation.json`) P@1 / PSP@5 were 52.2 / 50.3 in place of 52.9 / 51.9 on wordnet-related, 36.9 / 36.1 in place of
-36.1 / 35.7 on yso-finna-en.
-Differs: a shortlist holds about 480 labels, as many as the paper's for 1.3M labels and as Astec's; the paper has 120 for 131K.
-Differs: classifiers have a bias (so does the released code, in II and IV), which starts at the log-odds of a label. Token vectors
-are shared by documents and labels: without a bias, training first pushes all scores down by pushing both apart, and documents die
-in the ReLU: after 20 epochs of stage I on a slice of debian-related the loss was still three times that of a constant guess (0.016).
-Differs: scores are spread along the graph by half (`game.mix`, the released code's way), and a cluster's score counts by its root
-(`classify.cluster_power`); the paper's 1 and 1 gave 36.2 in place of 39.0 of R@10 and 16.5 of 18.0 of PSP@5 on that slice.
+Differs: rates are 0.002 in all stages. The paper's 0.01, 0.008 and 0.008 learn documents by heart: on a slice of
+wordnet-related P@1 / PSP@5 / R@100 were 48.6 / 45.6 / 66.7 with them and 53.1 / 50.8 / 73.7 with 0.002
+(`configs/eclare` has the paper's).
+Differs: on a CPU an epoch has 64 steps, of 8,192 documents at most, and rates grow with the root of that
+(`training.batch`); the paper's steps have 255. On slices (`eclare_ablation.json`) P@1 / PSP@5 were 52.2 / 50.3 in
+place of 52.9 / 51.9 on wordnet-related, 36.9 / 36.1 in place of 36.1 / 35.7 on yso-finna-en.
+Differs: a shortlist holds about 480 labels, as many as the paper's for 1.3M labels and as Astec's; the paper has 120
+    for 131K.
+Differs: classifiers have a bias (so does the released code, in II and IV), which starts at the log-odds of a label.
+Token vectors are shared by documents and labels: without a bias, training first pushes all scores down by pushing
+both apart, and documents die in the ReLU: after 20 epochs of stage I on a slice of debian-related the loss was still
+three times that of a constant guess (0.016).
+Differs: scores are spread along the graph by half (`game.mix`, the released code's way), and a cluster's score counts
+by its root (`classify.cluster_power`); the paper's 1 and 1 gave 36.2 in place of 39.0 of R@10 and 16.5 of 18.0 of
+PSP@5 on that slice.
 Differs: the shortlister keeps the document block it was trained with; ranking has one of its own (the paper is silent).
 Differs: in II attention starts anew, as it has one component more than in I.
-Differs: texts of clusters are unit vectors, and edges between clusters, where texts are convolved with them, sums scaled like G
-(the released code's way): with the paper's means neighbours would count less the more labels a cluster has.
+Differs: texts of clusters are unit vectors, and edges between clusters, where texts are convolved with them, sums
+scaled like G (the released code's way): with the paper's means neighbours would count less the more labels a cluster
+has.
 """
 
 from __future__ import annotations
@@ -70,7 +81,14 @@ from longtail.search.cluster import cluster_count, meta_labels
 from longtail.search.cluster_beam import ClusterBeam, default_beam
 from longtail.search.game import GameSettings, cluster_graph
 from longtail.search.index import ExactIndex
-from longtail.search.negatives import Negatives, RandomNegatives, ShortlistNegatives, WithRandom, candidates, forbidden_pairs
+from longtail.search.negatives import (
+    Negatives,
+    RandomNegatives,
+    ShortlistNegatives,
+    WithRandom,
+    candidates,
+    forbidden_pairs,
+)
 from longtail.search.packed import unpacked
 from longtail.search.pagerank import PersonalisedPageRank
 from longtail.training.fit import Watch, copy_into, to_array
@@ -86,13 +104,14 @@ from longtail.training.schedules import StepDecay
 from longtail.training.stage_fit import adapted_batch, fit_stage
 from longtail.types import F32, I32, I64, Batch, Candidates, Csr
 
-# Documents per step, before they adapt to the data. A step composes the rows of nearly all labels whatever its documents are, which on a CPU is
-# most of its time (`benchmarks.composed_step`): there steps are as large as they may be.
+# Documents per step, before they adapt to the data. A step composes the rows of nearly all labels whatever its
+# documents are, which on a CPU is most of its time (`benchmarks.composed_step`): there steps are as large as they may
+# be.
 _BATCH, _CPU_BATCH = 255, 8192
 _NUMBERS_PER_COMPOSED = 64
 
-# Settings of the variants in the paper's Table 5, of ECLARE-NoGALE, of DECAF (WSDM 2021), ECLARE's forerunner without a graph, and of
-# the paper's formulas to the letter.
+# Settings of the variants in the paper's Table 5, of ECLARE-NoGALE, of DECAF (WSDM 2021), ECLARE's forerunner without
+# a graph, and of the paper's formulas to the letter.
 VARIANTS: Mapping[str, tuple[str, ...]] = {
     "literal": ("composition.bias=false", "game.mix=1.0", "classify.cluster_power=1.0"),
     "GCN": ("composition.graph=gcn",),
@@ -108,18 +127,34 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
     "8K": ("surrogate.clusters=8192",),
     "init=text": ("transfer.start=text",),
     "NoGALE": ("composition.graph=none",),
-    "DECAF": ("composition.graph=none", "composition.mix=shared", "surrogate.augmented=false", "game.enabled=false", "transfer.start=text"),
+    "DECAF": (
+        "composition.graph=none",
+        "composition.mix=shared",
+        "surrogate.augmented=false",
+        "game.enabled=false",
+        "transfer.start=text",
+    ),
 }
 
 
 @dataclass(frozen=True)
 class CompositionConfig:
     text: bool = setting(True, "a component from the label's own text (LTE)")
-    graph: GraphPart = setting("gale", "a component from the texts of its neighbours: GALE, a plain graph convolution, a linear one (lightgcn), or none")
+    graph: GraphPart = setting(
+        "gale",
+        "a component from the texts of its neighbours: GALE, a plain graph convolution, a linear one (lightgcn), or "
+        "none",
+    )
     order: int = setting(1, "how far neighbours are followed; a component for each step of GALE", low=1, high=8)
     free: bool = setting(True, "a component of numbers of the label's own (refinement vector)")
-    mix: MixMode = setting("attention", "how components become one row: attention per label, weights shared by all labels, sum or mean")
-    bias: bool = setting(True, "a bias per classifier, which starts at the log-odds of a label (the released code; the paper's formulas have none)")
+    mix: MixMode = setting(
+        "attention", "how components become one row: attention per label, weights shared by all labels, sum or mean"
+    )
+    bias: bool = setting(
+        True,
+        "a bias per classifier, which starts at the log-odds of a label (the released code; the paper's formulas "
+        "have none)",
+    )
     attention_sigmoid: bool = setting(True, "a sigmoid inside the attention (the paper; its released code has none)")
     clamp_scale: bool = setting(False, "keep the trained scale of every embedding block within -1..1")
 
@@ -128,17 +163,22 @@ class CompositionConfig:
 class TrainingConfig:
     batch: int = setting(
         0,
-        "documents per step; adapts to small and large data, an epoch has 64 to 512 steps; 0: 255, on a CPU 8,192 with rates that grow with its root",
+        "documents per step; adapts to small and large data, an epoch has 64 to 512 steps; 0: 255, on a CPU 8,192 "
+        "with rates that grow with its root",
         low=0,
     )
     dropout: float = setting(0.2, "share of numbers dropped after each ReLU", low=0, high=0.99)
-    halve_after: float = setting(0.5, "share of a stage's epochs after which its rate is halved, again and again", low=0.01, high=1)
+    halve_after: float = setting(
+        0.5, "share of a stage's epochs after which its rate is halved, again and again", low=0.01, high=1
+    )
 
 
 @dataclass(frozen=True)
 class SurrogateConfig:
     clusters: int = setting(131_072, "clusters at most; fewer where there are fewer than 4 labels for each", low=2)
-    augmented: bool = setting(True, "complete the centroids of labels along the label graph before clustering, in stages I and II")
+    augmented: bool = setting(
+        True, "complete the centroids of labels along the label graph before clustering, in stages I and II"
+    )
     width: int = setting(512, "numbers per document vector", low=2)
     epochs: int = setting(20, "passes over the documents", low=0)
     rate: float = setting(0.002, "learning rate of Adam", low=0)
@@ -153,18 +193,27 @@ class ShortlistConfig:
 
 @dataclass(frozen=True)
 class TransferConfig:
-    start: Literal["graph", "text", "random"] = setting("graph", "what free vectors start from: neighbours' texts (the paper), the own text (DECAF), or chance")
+    start: Literal["graph", "text", "random"] = setting(
+        "graph", "what free vectors start from: neighbours' texts (the paper), the own text (DECAF), or chance"
+    )
 
 
 @dataclass(frozen=True)
 class ClassifyConfig:
     negatives: Literal["shortlist", "ppr", "uniform", "full"] = setting(
-        "shortlist", "where negatives come from: labels of the best clusters, personalised PageRank on the label graph, any labels, or all of them"
+        "shortlist",
+        "where negatives come from: labels of the best clusters, personalised PageRank on the label graph, any "
+        "labels, or all of them",
     )
     count: int = setting(0, "negatives per document; 0: as many as a shortlist holds", low=0)
     random: int = setting(0, "more negatives, uniform, drawn anew in every epoch", low=0)
     positives: int = setting(100, "labels of a document per step at most", low=1)
-    cluster_power: float = setting(0.5, "what the score of its cluster counts in a label's final score: 1 as much (the paper), 0 nothing", low=0, high=1)
+    cluster_power: float = setting(
+        0.5,
+        "what the score of its cluster counts in a label's final score: 1 as much (the paper), 0 nothing",
+        low=0,
+        high=1,
+    )
     epochs: int = setting(10, "passes over the documents", low=0)
     rate: float = setting(0.002, "learning rate of Adam", low=0)
 
@@ -185,7 +234,9 @@ class EclareStages:
 
 @dataclass(frozen=True)
 class EclareConfig(EclareStages):
-    features: FeaturesConfig = section(FeaturesConfig, "which texts are read, and how they become numbers", subwords="chars")
+    features: FeaturesConfig = section(
+        FeaturesConfig, "which texts are read, and how they become numbers", subwords="chars"
+    )
     ensemble: EnsembleConfig = section(EnsembleConfig, "several models as one")
 
 
@@ -195,7 +246,8 @@ class Surrogate:
 
     encoder: a = E x.  vectors: (N, D), a of all training documents.  clusters: (L,) the cluster of every label.
     graph: (L, L) CSR, the label graph; one entry per row, on the diagonal, where there is none.
-    network: trained tensors of the document block and of the clusters' classifiers, by name; stage II goes on from them.
+    network: trained tensors of the document block and of the clusters' classifiers, by name; stage II goes on from
+        them.
     """
 
     KIND = "eclare-surrogate"
@@ -208,18 +260,25 @@ class Surrogate:
 
     def state(self) -> State:
         arrays: dict[str, Any] = {"vectors": self.vectors, "clusters": self.clusters, "graph": self.graph}
-        return State(arrays=arrays | {f"network:{name}": value for name, value in self.network.items()}, parts={"encoder": self.encoder})
+        return State(
+            arrays=arrays | {f"network:{name}": value for name, value in self.network.items()},
+            parts={"encoder": self.encoder},
+        )
 
     @classmethod
     def from_state(cls, state: State) -> Surrogate:
         parts: Any = state.parts
-        network = {name.removeprefix("network:"): value for name, value in state.arrays.items() if name.startswith("network:")}
+        network = {
+            name.removeprefix("network:"): value for name, value in state.arrays.items() if name.startswith("network:")
+        }
         return cls(parts["encoder"], state.arrays["vectors"], state.arrays["clusters"], state.arrays["graph"], network)
 
 
 @dataclass(frozen=True)
 class Shortlists:
-    """What stage II leaves behind: the clusters with their classifiers, the document block they read, and hard negatives."""
+    """What stage II leaves behind: the clusters with their classifiers, the document block they read, and hard
+    negatives.
+    """
 
     KIND = "eclare-shortlists"
 
@@ -245,7 +304,9 @@ class ConvolvedTexts:
     orders: tuple[F32, ...]
 
     def state(self) -> State:
-        return State({"orders": len(self.orders)}, {f"order{number}": order for number, order in enumerate(self.orders)})
+        return State(
+            {"orders": len(self.orders)}, {f"order{number}": order for number, order in enumerate(self.orders)}
+        )
 
     @classmethod
     def from_state(cls, state: State) -> ConvolvedTexts:
@@ -262,9 +323,12 @@ class Eclare(Recipe):
     def memory(self, data: TrainingSet) -> int:
         """What stage I or stage IV takes, whichever is more, beside convolved texts, document vectors and negatives.
 
-        I: tables with their two moments, the words of label texts as they are looked at (values, gradients, steps), features.
-        IV: the rows that a step composes, with all that their gradients need: 64 numbers for each of theirs, by measurement.
-        Measured on a CPU: 4,199 MiB on wordnet-related (4,464 by this), 2,834 on debian-related (2,484), 9,712 on yso-finna-en (8,174).
+        I: tables with their two moments, the words of label texts as they are looked at (values, gradients, steps),
+            features.
+        IV: the rows that a step composes, with all that their gradients need: 64 numbers for each of theirs, by
+            measurement.
+        Measured on a CPU: 4,199 MiB on wordnet-related (4,464 by this), 2,834 on debian-related (2,484), 9,712 on
+            yso-finna-en (8,174).
         """
         c, width = self.config, self.config.surrogate.width
         clusters = self.n_clusters(data)
@@ -298,26 +362,42 @@ class Eclare(Recipe):
         clusters = self.clustered(words, data, graph, run.rng("clusters"))
         table = RowTable(uniform((words.shape[1], c.width), np.sqrt(6 / c.width), run.rng("encoder"))).to(run.device)
         block, orders = self.document_block(run, "document block"), self.orders(data, graph)
-        texts = TrainedTexts(table, *self.cluster_texts(data, graph, clusters), orders) if self.reads_text(orders) else None
+        texts = (
+            TrainedTexts(table, *self.cluster_texts(data, graph, clusters), orders) if self.reads_text(orders) else None
+        )
         free = None if texts is not None else self.free_start([], self.n_clusters(data), run, "heads start")
         heads = self.composed(texts, free, run.rng("heads"), self.cluster_share(data, clusters))
         encoder = BagSum(table)
         refined = Refined(encoder, block)
         terms = None if regularisers is None else graph_terms(regularisers, refined, data, run)
-        self.train_heads(refined, heads, data.documents, data.targets, clusters, run, "surrogate", c.epochs, c.rate, terms)
+        self.train_heads(
+            refined, heads, data.documents, data.targets, clusters, run, "surrogate", c.epochs, c.rate, terms
+        )
         vectors = encode_all(encoder, Documents(data.documents, run.device), "search")
         # Free vectors belong to clusters that stage II will not have, and attention to components that it has more of.
         network = {**saved("block", block), **saved("heads", heads, without=("texts.", "free.", "mix."))}
         return Surrogate(FrozenSum(array(table.weight)), vectors, clusters, graph, network)
 
     def build_graph(self, data: TrainingSet, run: Run) -> Csr:
-        """(L, L): the label graph that settings and data give, the identity where nothing needs one. Paper: ECLARE Sec. 3.2."""
+        """(L, L): the label graph that settings and data give, the identity where nothing needs one. Paper: ECLARE
+        Sec. 3.2.
+        """
         c, config = self.config, self.config.graph
         given = [graph.label_label for graph in data.graphs.values() if graph.label_label is not None]
         if "given" in config.source and not given:
-            tell(run, f"label graph: the data holds none (graph.source={config.source}); walks through documents take its place")
+            tell(
+                run,
+                f"label graph: the data holds none (graph.source={config.source}); walks through documents take its "
+                "place",
+            )
             config = replace(config, source="walk")
-        if c.composition.graph == "none" and not c.surrogate.augmented and not c.game.enabled and c.transfer.start != "graph" and c.classify.negatives != "ppr":
+        if (
+            c.composition.graph == "none"
+            and not c.surrogate.augmented
+            and not c.game.enabled
+            and c.transfer.start != "graph"
+            and c.classify.negatives != "ppr"
+        ):
             config = replace(config, source="none")
         graph = label_graph(data.targets, config, run.rng("graph"), given)
         if config.source != "none" and not has_edges(graph):
@@ -357,7 +437,9 @@ class Eclare(Recipe):
         n = self.n_clusters(data)
         return float(meta_labels(data.targets, clusters, n).nnz / (n * data.n_documents))
 
-    def composed(self, texts: LabelTexts | None, free: Tensor | None, rng: np.random.Generator, share: float) -> LabelTextGraph:
+    def composed(
+        self, texts: LabelTexts | None, free: Tensor | None, rng: np.random.Generator, share: float
+    ) -> LabelTextGraph:
         """share: of scores that are of true pairs."""
         c = self.config.composition
         return LabelTextGraph(
@@ -375,10 +457,14 @@ class Eclare(Recipe):
 
     def document_block(self, run: Run, name: str) -> DocumentBlock:
         c = self.config
-        return DocumentBlock(c.surrogate.width, run.rng(name), dropout=c.training.dropout, clamp_scale=c.composition.clamp_scale).to(run.device)
+        return DocumentBlock(
+            c.surrogate.width, run.rng(name), dropout=c.training.dropout, clamp_scale=c.composition.clamp_scale
+        ).to(run.device)
 
     def free_start(self, orders: Sequence[Tensor], rows: int, run: Run, name: str) -> Tensor:
-        """(rows, D): what free vectors start from. Without a graph a label's neighbours are itself; without text it is chance."""
+        """(rows, D): what free vectors start from. Without a graph a label's neighbours are itself; without text it
+        is chance.
+        """
         start, width = self.config.transfer.start, self.config.surrogate.width
         if start == "random" or not orders:
             return uniform((rows, width), np.sqrt(6 / (rows + width)), run.rng(name)).to(run.device)
@@ -402,23 +488,46 @@ class Eclare(Recipe):
         sent = Documents(documents, run.device) if terms is None else terms.documents
         self.fit(AllTargets(encoder, heads, sent, of_clusters, beside=terms), run, name, epochs, rate, terms)
 
-    def fit(self, objective: Objective, run: Run, name: str, epochs: int, rate: float, watch: Watch | None = None) -> None:
+    def fit(
+        self, objective: Objective, run: Run, name: str, epochs: int, rate: float, watch: Watch | None = None
+    ) -> None:
         t = self.config.training
         batch = t.batch or (_CPU_BATCH if run.device == "cpu" else _BATCH)
         if not t.batch:
             rate *= math.sqrt(adapted_batch(objective.size, batch) / adapted_batch(objective.size, _BATCH))
-        fit_stage(objective, run, name, epochs=epochs, batch=batch, schedule=StepDecay.every(rate, t.halve_after, epochs), watch=watch)
+        fit_stage(
+            objective,
+            run,
+            name,
+            epochs=epochs,
+            batch=batch,
+            schedule=StepDecay.every(rate, t.halve_after, epochs),
+            watch=watch,
+        )
 
     # ---- II ----
 
     def shortlist(self, data: TrainingSet, surrogate: Surrogate, run: Run) -> Shortlists:
-        """Cluster again, train the clusters' classifiers with free vectors, and look negatives up. Paper: ECLARE Sec. 3.6, Module II."""
+        """Cluster again, train the clusters' classifiers with free vectors, and look negatives up. Paper: ECLARE Sec.
+        3.6, Module II.
+        """
         c, graph, documents = self.config.shortlist, surrogate.graph, Batch(dense=surrogate.vectors)
         clusters = self.clustered(surrogate.vectors, data, graph, run.rng("clusters of II"))
         orders = self.orders(data, graph)
-        texts = FrozenTexts.of(to_tensor(unpacked(surrogate.encoder.table), run.device), *self.cluster_texts(data, graph, clusters), orders) if orders else None
+        texts = (
+            FrozenTexts.of(
+                to_tensor(unpacked(surrogate.encoder.table), run.device),
+                *self.cluster_texts(data, graph, clusters),
+                orders,
+            )
+            if orders
+            else None
+        )
         heads = self.composed(
-            texts, self.free_vectors(texts, self.n_clusters(data), run, "heads start of II"), run.rng("heads of II"), self.cluster_share(data, clusters)
+            texts,
+            self.free_vectors(texts, self.n_clusters(data), run, "heads start of II"),
+            run.rng("heads of II"),
+            self.cluster_share(data, clusters),
         )
         block = self.document_block(run, "document block of II")
         restore("block", block, surrogate.network)
@@ -444,7 +553,13 @@ class Eclare(Recipe):
         between = cluster_graph(graph, clusters, len(heads), g.clusters) if self.uses_game(graph) else None
         index: type[ExactIndex] = GpuExactIndex if run.device == "cuda" else ExactIndex
         return ClusterBeam(
-            heads, clusters, between, beam=self.beam_size(data), game_mix=g.mix, game_transpose=g.transpose, make_index=partial(index.build, similarity="dot")
+            heads,
+            clusters,
+            between,
+            beam=self.beam_size(data),
+            game_mix=g.mix,
+            game_transpose=g.transpose,
+            make_index=partial(index.build, similarity="dot"),
         )
 
     def uses_game(self, graph: Csr) -> bool:
@@ -452,7 +567,11 @@ class Eclare(Recipe):
 
     def mine(self, data: TrainingSet, beam: ClusterBeam, vectors: F32, graph: Csr) -> ShortlistNegatives | None:
         """The hard negatives of every document, where the settings want any."""
-        c, forbidden, count = self.config.classify, forbidden_pairs(data.targets, data.masked), self.negative_count(beam)
+        c, forbidden, count = (
+            self.config.classify,
+            forbidden_pairs(data.targets, data.masked),
+            self.negative_count(beam),
+        )
         if c.negatives == "shortlist":
             return ShortlistNegatives.mine(beam, vectors, forbidden, count)
         if c.negatives == "ppr":
@@ -464,23 +583,33 @@ class Eclare(Recipe):
 
     # ---- III ----
 
-    def transfer(self, data: TrainingSet, surrogate: Surrogate, shortlister: Shortlists, run: Run) -> ConvolvedTexts | None:
+    def transfer(
+        self, data: TrainingSet, surrogate: Surrogate, shortlister: Shortlists, run: Run
+    ) -> ConvolvedTexts | None:
         """Label texts and their convolutions by the now frozen token vectors. Paper: ECLARE Sec. 3.6, Module III."""
         orders = self.orders(data, surrogate.graph)
         if not orders:
             return None
-        texts = FrozenTexts.of(to_tensor(unpacked(surrogate.encoder.table), run.device), label_words(data), surrogate.graph, orders)
+        texts = FrozenTexts.of(
+            to_tensor(unpacked(surrogate.encoder.table), run.device), label_words(data), surrogate.graph, orders
+        )
         return ConvolvedTexts(tuple(array(order) for order in texts.convolved(None)))
 
     # ---- IV ----
 
-    def classify(self, data: TrainingSet, surrogate: Surrogate, shortlister: Shortlists, model: ConvolvedTexts | None, run: Run) -> ClusterModel:
-        """One composed classifier per label, against hard negatives. Paper: ECLARE Sec. 3.6, Module IV, and 3.5 (prediction)."""
+    def classify(
+        self, data: TrainingSet, surrogate: Surrogate, shortlister: Shortlists, model: ConvolvedTexts | None, run: Run
+    ) -> ClusterModel:
+        """One composed classifier per label, against hard negatives. Paper: ECLARE Sec. 3.6, Module IV, and 3.5
+        (prediction).
+        """
         c = self.config
         texts = None if model is None else FrozenTexts([to_tensor(order, run.device) for order in model.orders])
         negatives = data.n_labels if c.classify.negatives == "full" else self.negative_count(shortlister.beam)
         share = data.targets.nnz / data.n_documents / (data.targets.nnz / data.n_documents + negatives)
-        classifier = self.composed(texts, self.free_vectors(texts, data.n_labels, run, "free vectors"), run.rng("classifier"), share)
+        classifier = self.composed(
+            texts, self.free_vectors(texts, data.n_labels, run, "free vectors"), run.rng("classifier"), share
+        )
         block = self.document_block(run, "ranking block")
         encoder = Refined(GivenVectors(surrogate.vectors.shape[1]), block)
         documents = Documents(Batch(dense=surrogate.vectors), run.device)
@@ -488,7 +617,11 @@ class Eclare(Recipe):
         if c.classify.negatives == "full":
             masked = data.masked_matrix()
             objective = AllTargets(
-                encoder, classifier, documents, DeviceCsr(data.targets, run.device), None if masked is None else DeviceCsr(masked, run.device)
+                encoder,
+                classifier,
+                documents,
+                DeviceCsr(data.targets, run.device),
+                None if masked is None else DeviceCsr(masked, run.device),
             )
         else:
             objective = ComposedCandidates(encoder, classifier, documents, self.candidates(data, shortlister))
@@ -512,7 +645,9 @@ class Eclare(Recipe):
         """The labels of a step: positives, hard negatives (or as many uniform ones) and random extras."""
         c, forbidden, targets = self.config.classify, forbidden_pairs(data.targets, data.masked), data.targets
         hard = shortlists.negatives
-        negatives: Negatives = RandomNegatives(forbidden, self.negative_count(shortlists.beam)) if hard is None else hard
+        negatives: Negatives = (
+            RandomNegatives(forbidden, self.negative_count(shortlists.beam)) if hard is None else hard
+        )
         if hard is not None and c.random:
             negatives = WithRandom(hard, RandomNegatives(forbidden, c.random))
         return lambda rows, rng: candidates(rows, targets, negatives, rng, max_positives=c.positives)
@@ -520,7 +655,9 @@ class Eclare(Recipe):
 
 def words_of(data: TrainingSet) -> Csr:
     if data.documents.sparse is None:
-        raise ConfigError("eclare reads words, but the data came with dense vectors", "use recipe astec, or features.source=text")
+        raise ConfigError(
+            "eclare reads words, but the data came with dense vectors", "use recipe astec, or features.source=text"
+        )
     return data.documents.sparse
 
 
@@ -549,7 +686,11 @@ def tell(run: Run, sentence: str) -> None:
 
 def saved(prefix: str, module: nn.Module, without: tuple[str, ...] = ()) -> dict[str, NDArray[Any]]:
     """The trained tensors of a module under names that `restore` knows."""
-    return {f"{prefix}.{name}": to_array(value) for name, value in trained_state(module).items() if not name.startswith(without)}
+    return {
+        f"{prefix}.{name}": to_array(value)
+        for name, value in trained_state(module).items()
+        if not name.startswith(without)
+    }
 
 
 def restore(prefix: str, module: nn.Module, network: Mapping[str, NDArray[Any]]) -> None:

@@ -40,7 +40,9 @@ class Tiny(Recipe):
     def transfer(self, data: TrainingSet, surrogate: None, shortlister: None, run: Run) -> None:
         """Module III: nothing to transfer."""
 
-    def classify(self, data: TrainingSet, surrogate: None, shortlister: None, model: None, run: Run) -> NearestDocuments:
+    def classify(
+        self, data: TrainingSet, surrogate: None, shortlister: None, model: None, run: Run
+    ) -> NearestDocuments:
         """Module IV: the neighbours' labels are the prediction."""
         return self.neighbours(data)
 

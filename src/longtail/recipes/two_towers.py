@@ -1,14 +1,17 @@
-"""What recipes of dual encoders have in common: documents and label texts go through one encoder, a document's labels are near it.
+"""What recipes of dual encoders have in common: documents and label texts go through one encoder, a document's labels
+are near it.
 
     x = unit(a + s R ReLU(a)),  a = E words         one encoder for documents and labels (and, while training, anchors)
     I    the encoder, by the loss and the batches of the method
     II   labels by the cosine of their vectors; hard negatives for stage IV
     IV   dense retrieval: the label vectors are the classifiers; or a classifier per label that starts from its vector
 
-The methods (`ance`, `ngame`, `dexml`, `siamese`) are a `Method` each, and share the settings below. `ramen` gives their first stage graphs.
+The methods (`ance`, `ngame`, `dexml`, `siamese`) are a `Method` each, and share the settings below. `ramen` gives
+their first stage graphs.
 
-Differs: the papers fine-tune a 66M transformer. Here the encoder is a bag of words, word pairs and character n-grams under a residual block,
-so that everything trains on a CPU in minutes; `features.checkpoint` puts a pretrained transformer in its place (mean of its tokens, unit length).
+Differs: the papers fine-tune a 66M transformer. Here the encoder is a bag of words, word pairs and character n-grams
+under a residual block, so that everything trains on a CPU in minutes; `features.checkpoint` puts a pretrained
+transformer in its place (mean of its tokens, unit length).
 Differs: Adam without weight decay; the rate rises in a straight line during the first tenth, then falls to nothing.
 """
 
@@ -66,13 +69,18 @@ class TowerEncoderConfig:
 @dataclass(frozen=True)
 class TowerTrainConfig:
     epochs: int = setting(30, "passes over the documents", low=0)
-    batch: int = setting(1024, "documents per step; adapts to small and large data, an epoch has 64 to 512 steps", low=1)
+    batch: int = setting(
+        1024, "documents per step; adapts to small and large data, an epoch has 64 to 512 steps", low=1
+    )
     rate: float = setting(0.002, "highest learning rate of Adam (bag of words)", low=0)
     margin: float = setting(0.3, "triplets: by how much a document must be nearer to its label than to others", low=0)
     hardest: int = setting(12, "triplets: negatives per document at most, the nearest; 0: all of the batch", low=0)
-    # Chosen on slices of training sides (benchmarks/results/tower_temperature.json): best of five for softmax, and for PSP of the logistic loss.
+    # Chosen on slices of training sides (benchmarks/results/tower_temperature.json): best of five for softmax, and
+    # for PSP of the logistic loss.
     temperature: float = setting(0.1, "other losses: what a cosine is divided by", low=1e-3)
-    random: int = setting(1000, "labels drawn for a step beside those of its documents; as many as there are labels: all", low=0)
+    random: int = setting(
+        1000, "labels drawn for a step beside those of its documents; as many as there are labels: all", low=0
+    )
     mined: int = setting(20, "ance: hard negatives per document that are looked up, one of them per step", low=1)
     refresh: int = setting(5, "epochs between two looks for hard negatives or clusters", low=1)
     cluster: int = setting(8, "ngame: documents per cluster at first, several of which are a batch", low=1)
@@ -102,7 +110,9 @@ class TowerPredictConfig:
 
 @dataclass(frozen=True)
 class TwoTowersConfig:
-    features: CheckpointFeaturesConfig = section(CheckpointFeaturesConfig, "which texts are read, and how they become numbers", subwords="chars")
+    features: CheckpointFeaturesConfig = section(
+        CheckpointFeaturesConfig, "which texts are read, and how they become numbers", subwords="chars"
+    )
     encoder: TowerEncoderConfig = section(TowerEncoderConfig, "from a text to a vector")
     train: TowerTrainConfig = section(TowerTrainConfig, "stage I")
     classify: TowerClassifyConfig = section(TowerClassifyConfig, "stage IV of ngame and siamese")
@@ -114,7 +124,8 @@ class TwoTowersConfig:
 class Method:
     """What tells one method from another.
 
-    clustered: batches of similar documents.  mined: hard negatives from all labels.  classifiers: a stage IV with one per label.
+    clustered: batches of similar documents.  mined: hard negatives from all labels.  classifiers: a stage IV with one
+        per label.
     """
 
     loss: PairLoss
@@ -152,13 +163,16 @@ class TwoTowersRecipe(Recipe):
         self.config: TwoTowersConfig = config
 
     def memory(self, data: TrainingSet) -> int:
-        """Tables with two moments, vectors of documents and labels, classifiers, negatives, and one block of similarities.
+        """Tables with two moments, vectors of documents and labels, classifiers, negatives, and one block of
+        similarities.
 
         Of a transformer the weights with gradients and moments; what a step keeps for its backward pass is not counted.
         """
         c, width = self.config, self.config.encoder.width
         tables = 3 * 4 * width * (data.featurizer.width + (data.n_labels if self.METHOD.classifiers else 0))
-        vectors = 4 * (data.n_documents + data.n_labels) * 2 * width + 4 * data.n_documents * (c.train.mined + c.classify.count)
+        vectors = 4 * (data.n_documents + data.n_labels) * 2 * width + 4 * data.n_documents * (
+            c.train.mined + c.classify.count
+        )
         return tables + vectors + transformer_memory(c.features.checkpoint) + 2**28
 
     # ---- I ----
@@ -166,29 +180,49 @@ class TwoTowersRecipe(Recipe):
     def surrogate(self, data: TrainingSet, run: Run) -> Towers:
         return self.towers(data, run)
 
-    def towers(self, data: TrainingSet, run: Run, regularisers: Regularisers | None = None, heldout: float = 0.0) -> Towers:
-        """The trained encoder. heldout: share of documents kept apart, for regularisers that want to know the loss on them."""
+    def towers(
+        self, data: TrainingSet, run: Run, regularisers: Regularisers | None = None, heldout: float = 0.0
+    ) -> Towers:
+        """The trained encoder. heldout: share of documents kept apart, for regularisers that want to know the loss on
+        them.
+        """
         c, objective = self.config.train, self.objective(data, run, regularisers, heldout)
         rate = self.config.encoder.rate if self.config.features.checkpoint else c.rate
-        fit_stage(objective, run, "towers", epochs=c.epochs, batch=c.batch, schedule=WarmUp(rate, 0.1, 0.0), watch=objective)
+        fit_stage(
+            objective, run, "towers", epochs=c.epochs, batch=c.batch, schedule=WarmUp(rate, 0.1, 0.0), watch=objective
+        )
         vectors = (encode_all(objective.encoder, texts, "search") for texts in (objective.documents, objective.labels))
         return Towers(frozen_encoder(objective.encoder), *vectors)
 
-    def objective(self, data: TrainingSet, run: Run, regularisers: Regularisers | None = None, heldout: float = 0.0) -> TwoTowers:
+    def objective(
+        self, data: TrainingSet, run: Run, regularisers: Regularisers | None = None, heldout: float = 0.0
+    ) -> TwoTowers:
         """What stage I makes small, with a new encoder."""
         c = self.config.train
         labels = Documents(label_texts(data), run.device)
-        apart: BoolArray | None = kept_apart(data.n_documents, heldout, run.rng("documents kept apart")) if heldout else None
+        apart: BoolArray | None = (
+            kept_apart(data.n_documents, heldout, run.rng("documents kept apart")) if heldout else None
+        )
         return TwoTowers(
-            self.new_encoder(data, run).to(run.device), Documents(data.documents, run.device), labels, self.task(data), rng_for=run.rng,
-            regularisers=regularisers, heldout=apart, refresh=c.refresh, cluster=c.cluster if self.METHOD.clustered else 0, doubled=c.doubled,
-        )  # fmt: skip
+            self.new_encoder(data, run).to(run.device),
+            Documents(data.documents, run.device),
+            labels,
+            self.task(data),
+            rng_for=run.rng,
+            regularisers=regularisers,
+            heldout=apart,
+            refresh=c.refresh,
+            cluster=c.cluster if self.METHOD.clustered else 0,
+            doubled=c.doubled,
+        )
 
     def new_encoder(self, data: TrainingSet, run: Run) -> UnitEncoder:
         """The same numbers for documents, labels and anchors."""
         c, checkpoint = self.config.encoder, self.config.features.checkpoint
         if checkpoint:
-            return UnitEncoder(Transformer(read_checkpoint(checkpoint_folder(checkpoint, f"features.checkpoint={checkpoint}"))))
+            return UnitEncoder(
+                Transformer(read_checkpoint(checkpoint_folder(checkpoint, f"features.checkpoint={checkpoint}")))
+            )
         table = RowTable.random(data.featurizer.width, c.width, run.rng("encoder"))
         return UnitEncoder(BagSum(table), EmbeddingBlock(c.width, run.rng("block"), dropout=c.dropout))
 
@@ -196,7 +230,16 @@ class TwoTowersRecipe(Recipe):
         c = self.config.train
         mined = min(c.mined, data.n_labels) if self.METHOD.mined else 0
         forbidden = forbidden_pairs(data.targets, data.masked)
-        return Task(data.targets, forbidden, self.METHOD.loss, c.margin, c.hardest, c.temperature, min(c.random, data.n_labels), mined)
+        return Task(
+            data.targets,
+            forbidden,
+            self.METHOD.loss,
+            c.margin,
+            c.hardest,
+            c.temperature,
+            min(c.random, data.n_labels),
+            mined,
+        )
 
     # ---- II ----
 
@@ -204,7 +247,10 @@ class TwoTowersRecipe(Recipe):
         """Hard negatives for the classifiers, where there are any: the labels whose texts are near a document."""
         if not self.METHOD.classifiers:
             return None
-        index, size = label_index(surrogate.labels, exact_on(run.device)), min(self.config.classify.count, data.n_labels)
+        index, size = (
+            label_index(surrogate.labels, exact_on(run.device)),
+            min(self.config.classify.count, data.n_labels),
+        )
         return ShortlistNegatives.mine(index, surrogate.documents, forbidden_pairs(data.targets, data.masked), size)
 
     # ---- III ----
@@ -214,8 +260,14 @@ class TwoTowersRecipe(Recipe):
 
     # ---- IV ----
 
-    def classify(self, data: TrainingSet, surrogate: Towers, shortlister: ShortlistNegatives | None, model: None, run: Run) -> IndexedRows | Model:
-        return retriever(surrogate, self.config) if shortlister is None else self.classified(data, surrogate, shortlister, run)
+    def classify(
+        self, data: TrainingSet, surrogate: Towers, shortlister: ShortlistNegatives | None, model: None, run: Run
+    ) -> IndexedRows | Model:
+        return (
+            retriever(surrogate, self.config)
+            if shortlister is None
+            else self.classified(data, surrogate, shortlister, run)
+        )
 
     def classified(self, data: TrainingSet, towers: Towers, hard: ShortlistNegatives, run: Run) -> Model:
         """One classifier per label on vectors that no longer change, against hard and random negatives."""
@@ -226,18 +278,34 @@ class TwoTowersRecipe(Recipe):
             with torch.no_grad():
                 classifier.weight.copy_(torch.from_numpy(np.array(towers.labels)) / self.config.train.temperature)
         classifier.rows.data[:, width] = -float(np.log(max(c.count, 1)))
-        negatives = WithRandom(hard, RandomNegatives(forbidden_pairs(data.targets, data.masked), c.random)) if c.random else hard
+        negatives = (
+            WithRandom(hard, RandomNegatives(forbidden_pairs(data.targets, data.masked), c.random))
+            if c.random
+            else hard
+        )
         objective = OwnCandidates(
-            GivenVectors(width), RestrictedTrainer(classifier), Documents(Batch(dense=np.array(towers.documents)), run.device),
+            GivenVectors(width),
+            RestrictedTrainer(classifier),
+            Documents(Batch(dense=np.array(towers.documents)), run.device),
             lambda rows, rng: candidates(rows, data.targets, negatives, rng, max_positives=c.positives),
-        )  # fmt: skip
+        )
         fit_stage(objective, run, "classify", epochs=c.epochs, batch=c.batch, schedule=WarmUp(c.rate, 0.1, 0.0))
         shortlister = label_index(towers.labels, partial(build_index, kind=self.config.predict.index))
-        return Model(towers.encoder, None, shortlister, frozen_classifier(classifier), c.size, c.alpha, self.config.predict.temperature)
+        return Model(
+            towers.encoder,
+            None,
+            shortlister,
+            frozen_classifier(classifier),
+            c.size,
+            c.alpha,
+            self.config.predict.temperature,
+        )
 
 
 def transformer_memory(checkpoint: str) -> int:
-    """Bytes of a transformer in training; 0 without one, or where its file is missing, which is said when it is read."""
+    """Bytes of a transformer in training; 0 without one, or where its file is missing, which is said when it is
+    read.
+    """
     if not checkpoint:
         return 0
     weights = checkpoint_folder(checkpoint, f"features.checkpoint={checkpoint}") / WEIGHTS
@@ -248,9 +316,15 @@ def transformer_memory(checkpoint: str) -> int:
 def label_texts(data: TrainingSet) -> Batch:
     """The texts that the second tower reads."""
     if data.documents.sparse is None and data.documents.tokens is None:
-        raise ConfigError("this recipe reads words, but the data came with dense vectors", "use features.source=text, or the recipe astec")
+        raise ConfigError(
+            "this recipe reads words, but the data came with dense vectors",
+            "use features.source=text, or the recipe astec",
+        )
     if data.label_texts is None or data.label_texts.is_empty().all():
-        raise DataError("this recipe finds labels by their text, but no label has one", "add a title to the labels, or use the recipe astec")
+        raise DataError(
+            "this recipe finds labels by their text, but no label has one",
+            "add a title to the labels, or use the recipe astec",
+        )
     return data.label_texts
 
 

@@ -1,10 +1,12 @@
 """Products of many queries with int8 rows in whole numbers: a machine instruction multiplies 64 pairs of bytes at once.
 
-Queries are rounded to bytes, so these products only say which rows are worth an exact look. Four rows meet four queries at a
-time (sixteen rows a single one), whose sixteen sums stay in registers: each byte read is used four times.
+Queries are rounded to bytes, so these products only say which rows are worth an exact look. Four rows meet four
+queries at a time (sixteen rows a single one), whose sixteen sums stay in registers: each byte read is used four
+times.
 
-The instruction (AVX-512 VNNI) is asked for by name, as LLVM does not find it in a loop. `available` says whether the machine
-has it; elsewhere plain loops give the same sums. numba keeps machine code apart by processor, so a cache on a shared disk is safe.
+The instruction (AVX-512 VNNI) is asked for by name, as LLVM does not find it in a loop. `available` says whether the
+machine has it; elsewhere plain loops give the same sums. numba keeps machine code apart by processor, so a cache on a
+shared disk is safe.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ def available() -> bool:
 
 
 def _tile_of(high: int, wide: int) -> Any:
-    """A tile of `high` rows and `wide` queries, sixteen products in all: tile(rows, row, queries, query, out, place) does
+    """A tile of `high` rows and `wide` queries, sixteen products in all: tile(rows, row, queries, query, out, place)
+    does
 
     out[q, place + r] = rows[row + r] . queries[query + q] for r < high, q < wide.
     rows: (n, D) int8.  queries: (B, D) uint8.  D: a multiple of 64.  out: (wide or more, C) int32.
@@ -70,13 +73,22 @@ def _tile_code(high: int, wide: int, context: Any, builder: Any, signature: Any,
         return loaded
 
     row_starts, query_starts = starts(rows, arguments[1], high), starts(queries, arguments[3], wide)
-    multiply_add = builder.module.globals.get(MULTIPLY_ADD) or ir.Function(builder.module, ir.FunctionType(lanes, [lanes] * 3), MULTIPLY_ADD)
+    multiply_add = builder.module.globals.get(MULTIPLY_ADD) or ir.Function(
+        builder.module, ir.FunctionType(lanes, [lanes] * 3), MULTIPLY_ADD
+    )
     before, loop, after = builder.block, builder.append_basic_block("lanes"), builder.append_basic_block("sums")
     builder.branch(loop)
     builder.position_at_end(loop)
     place, totals = builder.phi(i64), [builder.phi(lanes) for _ in range(high * wide)]
-    row_bytes, query_bytes = [bytes_at(start, place) for start in row_starts], [bytes_at(start, place) for start in query_starts]
-    sums = [builder.call(multiply_add, [totals[high * q + r], query_bytes[q], row_bytes[r]]) for q in range(wide) for r in range(high)]
+    row_bytes, query_bytes = (
+        [bytes_at(start, place) for start in row_starts],
+        [bytes_at(start, place) for start in query_starts],
+    )
+    sums = [
+        builder.call(multiply_add, [totals[high * q + r], query_bytes[q], row_bytes[r]])
+        for q in range(wide)
+        for r in range(high)
+    ]
     following = builder.add(place, i64(LANE_BYTES))
     place.add_incoming(i64(0), before)
     place.add_incoming(following, loop)
@@ -92,7 +104,9 @@ def _tile_code(high: int, wide: int, context: Any, builder: Any, signature: Any,
         sums = [builder.add(builder.shuffle_vector(a, b, even), builder.shuffle_vector(a, b, odd)) for a, b in pairs]
     out_data, out_width = builder.bitcast(out.data, i32.as_pointer()), builder.extract_value(out.shape, 1)
     for q in range(wide):
-        of_query = builder.shuffle_vector(sums[0], sums[0], ir.Constant(ir.VectorType(i32, high), list(range(high * q, high * (q + 1)))))
+        of_query = builder.shuffle_vector(
+            sums[0], sums[0], ir.Constant(ir.VectorType(i32, high), list(range(high * q, high * (q + 1))))
+        )
         target = builder.gep(out_data, [builder.add(builder.mul(i64(q), out_width), arguments[5])])
         builder.store(of_query, builder.bitcast(target, of_query.type.as_pointer())).align = 4
     return context.get_dummy_value()
@@ -115,7 +129,9 @@ def plain_tile(rows: NDArray[np.int8], row: int, queries: NDArray[np.uint8], que
 
 
 @compiled()
-def plain_column(rows: NDArray[np.int8], row: int, queries: NDArray[np.uint8], query: int, out: I32, place: int) -> None:
+def plain_column(
+    rows: NDArray[np.int8], row: int, queries: NDArray[np.uint8], query: int, out: I32, place: int
+) -> None:
     """What `_tile_of(COLUMN, 1)` does, on any machine."""
     for r in range(COLUMN):
         out[0, place + r] = _plain_dot(rows, row + r, queries, query)
@@ -126,7 +142,9 @@ _tile, _column = (_tile_of(TILE, TILE), _tile_of(COLUMN, 1)) if available() else
 
 @compiled()
 def products(rows: NDArray[np.int8], first: int, count: int, queries: NDArray[np.uint8], query: int, sums: I32) -> None:
-    """sums[q, i] = rows[first + i] . queries[query + q] for i < count and the four queries from `query` on, or the only one."""
+    """sums[q, i] = rows[first + i] . queries[query + q] for i < count and the four queries from `query` on, or the
+    only one.
+    """
     alone = len(queries) == 1
     step = COLUMN if alone else TILE
     tiled = count // step * step
@@ -142,14 +160,28 @@ def products(rows: NDArray[np.int8], first: int, count: int, queries: NDArray[np
 
 @compiled(fastmath=True)
 def scaled(
-    sums: I32, scale: np.float32, scales: F32, last: np.float32, offsets: F32, shift: np.float32, totals: F32, first: int, count: int,
-    threshold: np.float32, values: F32,
-) -> np.int32:  # fmt: skip
-    """values[i] = sums[i] times both scales, what was shifted taken back, and the offset times `last`; returns how many beat the threshold.
+    sums: I32,
+    scale: np.float32,
+    scales: F32,
+    last: np.float32,
+    offsets: F32,
+    shift: np.float32,
+    totals: F32,
+    first: int,
+    count: int,
+    threshold: np.float32,
+    values: F32,
+) -> np.int32:
+    """values[i] = sums[i] times both scales, what was shifted taken back, and the offset times `last`; returns how
+    many beat the threshold.
 
     Slices, and a count in place of the highest, let the compiler take sixteen at a time: a tenth of the time otherwise.
     """
-    scales_here, offsets_here, totals_here = scales[first : first + count], offsets[first : first + count], totals[first : first + count]
+    scales_here, offsets_here, totals_here = (
+        scales[first : first + count],
+        offsets[first : first + count],
+        totals[first : first + count],
+    )
     beat = np.int32(0)
     for i in range(count):
         value = np.float32(sums[i]) * (scale * scales_here[i]) + (last * offsets_here[i] - shift * totals_here[i])
@@ -160,21 +192,35 @@ def scaled(
 
 @compiled(parallel=True)
 def scan_bytes(
-    rows: NDArray[np.int8], scales: F32, offsets: F32, totals: F32, queries: NDArray[np.uint8], query_scales: F32, lasts: F32, shifts: F32,
-    ids: I32, scores: F32, sizes: I64,
-) -> None:  # fmt: skip
+    rows: NDArray[np.int8],
+    scales: F32,
+    offsets: F32,
+    totals: F32,
+    queries: NDArray[np.uint8],
+    query_scales: F32,
+    lasts: F32,
+    shifts: F32,
+    ids: I32,
+    scores: F32,
+    sizes: I64,
+) -> None:
     """The best rows of rounded queries, in any order: rows and queries have a scale each, and every row an offset.
 
-    queries: (B rounded up to whole tiles, or 1; D).  ids, scores: (pieces, B, 2 keep), room for pools, which hold the `keep` best rows of each
-    piece in the end (a heap of hundreds would cost more than the products); sizes: (pieces, B), zero at first.
-    shifts: (B,) what was added to the numbers of each query, so that none is negative; totals: (n,) the sums of the rows, which
-    take it back.
+    queries: (B rounded up to whole tiles, or 1; D).  ids, scores: (pieces, B, 2 keep), room for pools, which hold the
+    `keep` best rows of each piece in the end (a heap of hundreds would cost more than the products); sizes: (pieces,
+    B), zero at first.
+    shifts: (B,) what was added to the numbers of each query, so that none is negative; totals: (n,) the sums of the
+    rows, which take it back.
     """
     pieces, n, documents, room = ids.shape[0], len(rows), ids.shape[1], ids.shape[2]
     step = (n + pieces - 1) // pieces
     for unsigned in prange(pieces):
         piece = np.int64(unsigned)
-        sums, values, thresholds = np.empty((TILE, BLOCK), np.int32), np.empty(BLOCK, np.float32), np.full(documents, LOWEST)
+        sums, values, thresholds = (
+            np.empty((TILE, BLOCK), np.int32),
+            np.empty(BLOCK, np.float32),
+            np.full(documents, LOWEST),
+        )
         end = min(n, (piece + 1) * step)
         for first in range(piece * step, end, BLOCK):
             count = min(BLOCK, end - first)
@@ -183,7 +229,9 @@ def scan_bytes(
                 for query in range(tile, min(tile + TILE, documents)):
                     size, threshold = sizes[piece, query], thresholds[query]
                     scale, last, shift = query_scales[query], lasts[query], shifts[query]
-                    if not scaled(sums[query - tile], scale, scales, last, offsets, shift, totals, first, count, threshold, values):
+                    if not scaled(
+                        sums[query - tile], scale, scales, last, offsets, shift, totals, first, count, threshold, values
+                    ):
                         continue
                     for i in range(count):
                         if values[i] > threshold:

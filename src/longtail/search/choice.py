@@ -1,7 +1,9 @@
-"""Which index searches the rows of a model fastest, by measurement on this machine: exact, a sketch of all rows, leaves of a tree, or HNSW.
+"""Which index searches the rows of a model fastest, by measurement on this machine: exact, a sketch of all rows,
+leaves of a tree, or HNSW.
 
-What is not exact must find 95% of the true 100 best and 97% of the true 10 best of sampled queries; of its settings the cheapest that
-does is taken. It must also be clearly faster than exact search, alone and in batches taken together: a coin's toss should not decide.
+What is not exact must find 95% of the true 100 best and 97% of the true 10 best of sampled queries; of its settings
+the cheapest that does is taken. It must also be clearly faster than exact search, alone and in batches taken
+together: a coin's toss should not decide.
 """
 
 from __future__ import annotations
@@ -28,15 +30,17 @@ _CLEARLY = 1.2
 SMALL = 1 << 20
 # Queries that recall is measured with; queries asked one by one, in a batch, and in how many turns, for times.
 QUERIES, _SINGLES, _BATCH, _TURNS = 500, 100, 256, 5
-# Up to so many rows a sketch of all is tried; from so many on a tree, with so many rows per leaf; up to so many an HNSW graph: it takes
-# a millisecond per row to build, and where it was measured (7,683 and 100,000 rows) three and twelve times as long as exact search
-# over bytes to ask.
+# Up to so many rows a sketch of all is tried; from so many on a tree, with so many rows per leaf; up to so many an
+# HNSW graph: it takes a millisecond per row to build, and where it was measured (7,683 and 100,000 rows) three and
+# twelve times as long as exact search over bytes to ask.
 _SKETCH_UP_TO, _TREE_FROM, _LEAF, _HNSW_UP_TO = 500_000, 50_000, 64, 20_000
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One way to search.  recall: share of the true best found.  single_ms, batch_ms: per query for the 10 best.  seconds: to build."""
+    """One way to search.  recall: share of the true best found.  single_ms, batch_ms: per query for the 10 best.
+    seconds: to build.
+    """
 
     kind: str
     settings: dict[str, int]
@@ -58,7 +62,12 @@ class Measured:
 
     def about(self) -> dict[str, Any]:
         """What a bundle may keep of it: nothing that differs from one packing to the next."""
-        return {"kind": self.kind, **self.settings, "recall_at_100": round(self.recall_at_100, 4), "recall_at_10": round(self.recall_at_10, 4)}
+        return {
+            "kind": self.kind,
+            **self.settings,
+            "recall_at_100": round(self.recall_at_100, 4),
+            "recall_at_10": round(self.recall_at_10, 4),
+        }
 
 
 @dataclass(frozen=True)
@@ -74,7 +83,9 @@ class Tried:
 
 @dataclass(frozen=True)
 class Choice:
-    """The index that was taken and its numbers, if it was measured; the numbers of all that were tried, and what was not tried and why."""
+    """The index that was taken and its numbers, if it was measured; the numbers of all that were tried, and what was
+    not tried and why.
+    """
 
     index: Index
     kind: str
@@ -86,13 +97,19 @@ class Choice:
         return {"kind": self.kind} if self.taken is None else self.taken.about()
 
     def render(self) -> str:
-        lines = [f"{'search':<10}{'recall@100':>12}{'recall@10':>12}{'ms alone':>12}{'ms in batch':>12}{'build s':>10}{'MB':>10}"]
+        lines = [
+            f"{'search':<10}{'recall@100':>12}{'recall@10':>12}"
+            f"{'ms alone':>12}{'ms in batch':>12}{'build s':>10}{'MB':>10}"
+        ]
         for one in self.tried:
             mark = " <- taken" if one is self.taken else "" if one.good_enough else "  too few found"
             numbers = (
-                f"{one.recall_at_100:>12.3f}{one.recall_at_10:>12.3f}{one.single_ms:>12.3f}{one.batch_ms:>12.4f}{one.seconds:>10.1f}{one.bytes / 1e6:>10.1f}"
+                f"{one.recall_at_100:>12.3f}{one.recall_at_10:>12.3f}"
+                f"{one.single_ms:>12.3f}{one.batch_ms:>12.4f}{one.seconds:>10.1f}{one.bytes / 1e6:>10.1f}"
             )
-            lines.append(f"{one.kind:<10}{numbers}{mark}  {' '.join(f'{k}={v}' for k, v in one.settings.items())}".rstrip())
+            lines.append(
+                f"{one.kind:<10}{numbers}{mark}  {' '.join(f'{k}={v}' for k, v in one.settings.items())}".rstrip()
+            )
         return "\n".join([*(lines if self.tried else []), *self.notes])
 
 
@@ -121,11 +138,19 @@ class _Trial:
         for turn in range(_TURNS):
             for number, one in enumerate(tried):
                 one.index.query(self.queries[:_BATCH], 10)  # into the caches, what another left there out of them
-                batch[number].append(timed(partial(one.index.query, self.queries[:_BATCH], 10)) / len(self.queries[:_BATCH]))
+                batch[number].append(
+                    timed(partial(one.index.query, self.queries[:_BATCH], 10)) / len(self.queries[:_BATCH])
+                )
                 single[number] += [timed(partial(one.index.query, query, 10)) for query in queries[turn::_TURNS]]
         return [
             Measured(
-                one.kind, one.settings, *self.recall(one.index), 1000 * float(np.median(single[n])), 1000 * float(np.median(batch[n])), one.seconds, one.bytes
+                one.kind,
+                one.settings,
+                *self.recall(one.index),
+                1000 * float(np.median(single[n])),
+                1000 * float(np.median(batch[n])),
+                one.seconds,
+                one.bytes,
             )
             for n, one in enumerate(tried)
         ]
@@ -159,11 +184,19 @@ def choose(exact: PackedIndex, queries: Callable[[], F32], kind: SearchKind = "a
     queries: gives (Q, D) or (Q, D + 1), such as documents ask; called only where something is to be measured.
     """
     if kind not in get_args(SearchKind):
-        raise ConfigError(f"index '{kind}', expected {', '.join(get_args(SearchKind))}", "auto measures and takes the fastest")
+        raise ConfigError(
+            f"index '{kind}', expected {', '.join(get_args(SearchKind))}", "auto measures and takes the fastest"
+        )
     if kind == "exact":
         return Choice(exact, "exact")
     if kind == "auto" and exact.rows.values.nbytes < SMALL:
-        return Choice(exact, "exact", notes=(f"search: exact; {len(exact):,} rows of {exact.rows.shape[1]} numbers are too few for another to win",))
+        return Choice(
+            exact,
+            "exact",
+            notes=(
+                f"search: exact; {len(exact):,} rows of {exact.rows.shape[1]} numbers are too few for another to win",
+            ),
+        )
     trial = _Trial(exact, queries())
     tried = [Tried("exact", exact, {}, 0.0, exact.rows.values.nbytes)]
     notes: list[str] = []
@@ -184,7 +217,11 @@ def choose(exact: PackedIndex, queries: Callable[[], F32], kind: SearchKind = "a
 def _fastest(measured: list[Measured]) -> Measured:
     """The fastest that finds enough and is clearly faster than the first, which is exact."""
     exact, *others = measured
-    return min((one for one in others if one.good_enough and one.cost * _CLEARLY < exact.cost), key=lambda one: one.cost, default=exact)
+    return min(
+        (one for one in others if one.good_enough and one.cost * _CLEARLY < exact.cost),
+        key=lambda one: one.cost,
+        default=exact,
+    )
 
 
 def _not_worth_trying(name: str, exact: PackedIndex) -> str:
@@ -208,22 +245,31 @@ def _try_sketch(trial: _Trial, rng: np.random.Generator) -> list[Tried]:
             started = time.perf_counter()
             built = SketchIndex.build(trial.exact, width=width)
             seconds = time.perf_counter() - started
-            index, settings = trial.first_good((built.tuned(more=more), {"width": width, "more": more}) for more in (20, 50, 100, 200, 400, 800))
-            found.append(Tried("sketch", index, settings, seconds, trial.exact.rows.values.nbytes + built.heads.woven.nbytes))
+            index, settings = trial.first_good(
+                (built.tuned(more=more), {"width": width, "more": more}) for more in (20, 50, 100, 200, 400, 800)
+            )
+            found.append(
+                Tried("sketch", index, settings, seconds, trial.exact.rows.values.nbytes + built.heads.woven.nbytes)
+            )
     return found
 
 
 def _try_tree(trial: _Trial, rng: np.random.Generator) -> list[Tried]:
     started = time.perf_counter()
     rows, width = trial.exact.rows.shape
-    built = SketchIndex.build(trial.exact, width=2 * WIDTH if width >= 2 * WIDTH else WIDTH, leaves=max(1, rows // _LEAF), rng=rng)
+    built = SketchIndex.build(
+        trial.exact, width=2 * WIDTH if width >= 2 * WIDTH else WIDTH, leaves=max(1, rows // _LEAF), rng=rng
+    )
     seconds = time.perf_counter() - started
 
     effort, candidates = 2000, (20, 100, 400)
     while effort <= rows // 2 and not trial.finds_enough(built.tuned(more=candidates[-1], effort=effort)):
         effort += effort // 6
     # The rows being enough, fewer candidates may be.
-    index, settings = trial.first_good((built.tuned(more=more, effort=effort), {"leaves": built.leaves, "effort": effort, "more": more}) for more in candidates)
+    index, settings = trial.first_good(
+        (built.tuned(more=more, effort=effort), {"leaves": built.leaves, "effort": effort, "more": more})
+        for more in candidates
+    )
     return [Tried("tree", index, settings, seconds, trial.exact.rows.values.nbytes + built.heads.woven.nbytes)]
 
 
@@ -234,11 +280,16 @@ def _try_hnsw(trial: _Trial, rng: np.random.Generator) -> list[Tried]:
     seconds = time.perf_counter() - started
     efforts = (50, 100, 200, 400, 800)
     variants: Iterator[tuple[Index, dict[str, int]]] = (
-        (HnswIndex(built.graph, built.group_ptr, built.group_items, effort, built.similarity), {"query_effort": effort}) for effort in efforts
+        (HnswIndex(built.graph, built.group_ptr, built.group_items, effort, built.similarity), {"query_effort": effort})
+        for effort in efforts
     )
     index, settings = trial.first_good(variants)
     # Links of the lowest level, two for each neighbour, beside the rows as they are.
     return [Tried("hnsw", index, settings, seconds, vectors.nbytes + len(vectors) * 64 * 4)]
 
 
-_TRIALS: dict[str, Callable[[_Trial, np.random.Generator], list[Tried]]] = {"sketch": _try_sketch, "tree": _try_tree, "hnsw": _try_hnsw}
+_TRIALS: dict[str, Callable[[_Trial, np.random.Generator], list[Tried]]] = {
+    "sketch": _try_sketch,
+    "tree": _try_tree,
+    "hnsw": _try_hnsw,
+}

@@ -26,7 +26,8 @@ _SMOOTHED_ROWS = 2048  # summed up at a time
 
 
 def label_centroids(x: Csr | F32, y: Csr) -> Any:
-    """The normalised sum of each label's documents: (L, V) CSR if `x` is, else (L, D) float32. Paper: Astec Sec. 4, Module I.
+    """The normalised sum of each label's documents: (L, V) CSR if `x` is, else (L, D) float32. Paper: Astec Sec. 4,
+    Module I.
 
     x: (N, V) CSR or (N, D) dense; y: (N, L) CSR. A label without documents gets a zero row.
     """
@@ -34,11 +35,13 @@ def label_centroids(x: Csr | F32, y: Csr) -> Any:
 
 
 def smooth(centroids: Csr | F32, correlation: Csr, *, keep: int | None = None) -> Any:
-    """Centroids averaged over correlated labels: unit rows of C U. Paper: Astec Sec. 4, Module I, ECLARE Sec. 3.3 (graph-augmented).
+    """Centroids averaged over correlated labels: unit rows of C U. Paper: Astec Sec. 4, Module I, ECLARE Sec. 3.3
+    (graph-augmented).
 
     correlation: (L, L) CSR, e.g. a random-walk graph with its diagonal ensured and rows scaled to sum one.
-    keep: of sparse rows, only the largest entries of each, before and after. A few frequent labels make the rows long (1,500
-    words on average on wordnet-related); 128 words clustered as well as all of them, in a tenth of the time. Rows are pruned block by
+    keep: of sparse rows, only the largest entries of each, before and after. A few frequent labels make the rows long
+    (1,500 words on average on wordnet-related); 128 words clustered as well as all of them, in a tenth of the time.
+    Rows are pruned block by
     block: all sums at once would take as many numbers as labels x neighbours x `keep`.
     """
     if keep is None or isinstance(centroids, np.ndarray):
@@ -47,11 +50,17 @@ def smooth(centroids: Csr | F32, correlation: Csr, *, keep: int | None = None) -
 
     short = prune_rows(centroids, keep)
     blocks = range(0, max(correlation.shape[0], 1), _SMOOTHED_ROWS)
-    return unit_rows(vstack([prune_rows((correlation[first : first + _SMOOTHED_ROWS] @ short).tocsr(), keep) for first in blocks], format="csr"))
+    return unit_rows(
+        vstack(
+            [prune_rows((correlation[first : first + _SMOOTHED_ROWS] @ short).tocsr(), keep) for first in blocks],
+            format="csr",
+        )
+    )
 
 
 def cluster_count(n_labels: int, *, labels_per_cluster: int = 4, at_most: int = 2**16) -> int:
-    """A power of two that leaves about `labels_per_cluster` labels (up to twice that) in each cluster, at least 1 cluster.
+    """A power of two that leaves about `labels_per_cluster` labels (up to twice that) in each cluster, at least 1
+    cluster.
 
     Differs: Astec uses 2^16 for every data set; for small ones that would be one cluster per label.
     """
@@ -59,19 +68,24 @@ def cluster_count(n_labels: int, *, labels_per_cluster: int = 4, at_most: int = 
 
 
 def balanced_clusters(rows: Csr | F32, n_clusters: int, rng: np.random.Generator) -> I32:
-    """The cluster number of every row, (L,) int32 in 0..n-1, by repeated balanced 2-means. Paper: Astec Sec. 4, Module I.
+    """The cluster number of every row, (L,) int32 in 0..n-1, by repeated balanced 2-means. Paper: Astec Sec. 4,
+    Module I.
 
     rows: (L, V) CSR or (L, D) dense, any length; zero rows fill up the halves.
     n_clusters: a power of two; fewer come out (the largest power of two) where there are fewer rows.
     Sizes of clusters differ by at most one. Numbers follow the tree: 2c and 2c + 1 were split from the same node.
     """
     if n_clusters < 1 or n_clusters & (n_clusters - 1):
-        raise ConfigError(f"{n_clusters} clusters asked for, expected a power of two", f"use {2 ** round(math.log2(max(n_clusters, 1)))}")
+        raise ConfigError(
+            f"{n_clusters} clusters asked for, expected a power of two",
+            f"use {2 ** round(math.log2(max(n_clusters, 1)))}",
+        )
     return even_clusters(rows, 2 ** int(math.log2(min(n_clusters, max(int(rows.shape[0]), 1)))), rng)
 
 
 def even_clusters(rows: Csr | F32, n_clusters: int, rng: np.random.Generator) -> I32:
-    """As `balanced_clusters`, for any number of clusters up to the number of rows: a node that becomes an odd number is split unevenly.
+    """As `balanced_clusters`, for any number of clusters up to the number of rows: a node that becomes an odd number
+    is split unevenly.
 
     (L,) int32 in 0..n-1; sizes of clusters differ by at most one, none is empty.
     """
@@ -95,7 +109,9 @@ def even_clusters(rows: Csr | F32, n_clusters: int, rng: np.random.Generator) ->
 
 
 def balanced_halves(rows: Csr | F32, rng: np.random.Generator) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-    """One split: whether each row is in the second (smaller or equal) half, and the mean cosine to the own centre per round."""
+    """One split: whether each row is in the second (smaller or equal) half, and the mean cosine to the own centre per
+    round.
+    """
     n_rows = int(rows.shape[0])
     half = (n_rows + 1) // 2
     level = _Rows(rows).split(np.arange(n_rows), np.array([0, n_rows]), np.array([half]), rng)
@@ -114,7 +130,9 @@ def meta_labels(y: Csr, clusters: I32, n_clusters: int) -> Csr:
     return targets
 
 
-def spherical_kmeans(vectors: F32, n_centres: int, rng: np.random.Generator, *, max_rounds: int = 25, sample: int = 256) -> F32:
+def spherical_kmeans(
+    vectors: F32, n_centres: int, rng: np.random.Generator, *, max_rounds: int = 25, sample: int = 256
+) -> F32:
     """Unit centres of dense vectors by cosine (k-means++, then Lloyd): (c, D) float32, c <= n_centres.
 
     Fewer centres come out where vectors repeat. At most `sample` vectors per centre are looked at; zero vectors never.
@@ -136,7 +154,9 @@ def spherical_kmeans(vectors: F32, n_centres: int, rng: np.random.Generator, *, 
 
 
 def _plus_plus(points: F32, n_centres: int, rng: np.random.Generator) -> F32:
-    """k-means++: each next centre is a point, with probability by its distance (1 - cosine) to the nearest chosen one."""
+    """k-means++: each next centre is a point, with probability by its distance (1 - cosine) to the nearest chosen
+    one.
+    """
     if len(points) == 0 or n_centres < 1:
         return np.zeros((0, points.shape[1]), dtype=np.float32)
     chosen = [int(rng.integers(len(points)))]
@@ -163,7 +183,9 @@ def _nearest(points: F32, centres: F32, block: int = 16384) -> tuple[I32, float]
 
 @dataclass(frozen=True)
 class _Level:
-    """Rows in their new order, each node's first half before its second; objectives (nodes, rounds) and rounds per node."""
+    """Rows in their new order, each node's first half before its second; objectives (nodes, rounds) and rounds per
+    node.
+    """
 
     order: NDArray[np.int64]
     traces: NDArray[np.float64]
@@ -183,7 +205,9 @@ class _Rows:
             self.indptr, self.indices, self.data = pieces(units)
             self.alive = np.asarray(units.multiply(units).sum(axis=1) > 0)
 
-    def split(self, order: NDArray[np.int64], bounds: NDArray[np.int64], firsts: NDArray[np.int64], rng: np.random.Generator) -> _Level:
+    def split(
+        self, order: NDArray[np.int64], bounds: NDArray[np.int64], firsts: NDArray[np.int64], rng: np.random.Generator
+    ) -> _Level:
         """Every node in two, `firsts` rows of each in its first half."""
         from numba import get_num_threads
 
@@ -193,7 +217,19 @@ class _Rows:
         level = _Level(np.empty_like(order), np.zeros((nodes, _MAX_ROUNDS)), np.zeros(nodes, dtype=np.int64))
         with threads_for(len(order)):
             split_level(
-                self.indptr, self.indices, self.data, self.columns, self.alive, order, bounds, firsts, new_seed(rng), _TOLERANCE,
-                min(nodes, get_num_threads() * _TASKS_PER_THREAD), level.order, level.traces, level.rounds,
-            )  # fmt: skip
+                self.indptr,
+                self.indices,
+                self.data,
+                self.columns,
+                self.alive,
+                order,
+                bounds,
+                firsts,
+                new_seed(rng),
+                _TOLERANCE,
+                min(nodes, get_num_threads() * _TASKS_PER_THREAD),
+                level.order,
+                level.traces,
+                level.rounds,
+            )
         return level

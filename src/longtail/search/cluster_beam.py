@@ -24,7 +24,9 @@ dot_index: IndexBuilder = partial(ExactIndex.build, similarity="dot")
 
 
 def default_beam(n_clusters: int, n_labels: int) -> int:
-    """Clusters to look into so that about 480 labels come, and at least 10. Paper: ECLARE Sec. 4 has 120 for 131K labels, 498 for 1.3M."""
+    """Clusters to look into so that about 480 labels come, and at least 10. Paper: ECLARE Sec. 4 has 120 for 131K
+    labels, 498 for 1.3M.
+    """
     return max(10, math.ceil(480 * n_clusters / max(n_labels, 1)))
 
 
@@ -40,9 +42,16 @@ class ClusterBeam:
     KIND = "cluster-beam"
 
     def __init__(
-        self, heads: F32 | PackedIndex, clusters: I32, graph: Csr | None = None, *, beam: int, game_mix: float = 1.0, game_transpose: bool = False,
+        self,
+        heads: F32 | PackedIndex,
+        clusters: I32,
+        graph: Csr | None = None,
+        *,
+        beam: int,
+        game_mix: float = 1.0,
+        game_transpose: bool = False,
         make_index: IndexBuilder = dot_index,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if beam < 1:
             raise ConfigError(f"a beam of {beam} clusters asked for", "use at least 1")
         if clusters.max(initial=-1) >= len(heads) or clusters.min(initial=0) < -1:
@@ -60,7 +69,9 @@ class ClusterBeam:
         if isinstance(self.heads, PackedIndex):
             raise ConfigError("the model is packed already", "pack the run or bundle that it was made from")
         heads = PackedIndex.of(ExactIndex.build(self.heads, "dot"), dtype, last_whole=self.heads.shape[1] > width)
-        return ClusterBeam(heads, self.clusters, self.graph, beam=self.beam, game_mix=self.game_mix, game_transpose=self.game_transpose)
+        return ClusterBeam(
+            heads, self.clusters, self.graph, beam=self.beam, game_mix=self.game_mix, game_transpose=self.game_transpose
+        )
 
     @property
     def _width(self) -> int:
@@ -113,7 +124,9 @@ class ClusterBeam:
 
     def state(self) -> State:
         values = {"beam": self.beam, "game_mix": self.game_mix, "game_transpose": self.game_transpose}
-        arrays: dict[str, Any] = {"clusters": self.clusters} if self.graph is None else {"clusters": self.clusters, "graph": self.graph}
+        arrays: dict[str, Any] = (
+            {"clusters": self.clusters} if self.graph is None else {"clusters": self.clusters, "graph": self.graph}
+        )
         if isinstance(self.heads, PackedIndex):
             return State(values, arrays, {"heads": self.heads})
         return State(values, {"heads": self.heads, **arrays})
@@ -133,7 +146,9 @@ class ClusterBeam:
 
 
 def _members(clusters: I32, n_clusters: int) -> I32:
-    """(K + 1, largest) int32: the labels of each cluster, ascending, -1 where it has no more; the last row is all -1."""
+    """(K + 1, largest) int32: the labels of each cluster, ascending, -1 where it has no more; the last row is all
+    -1.
+    """
     sizes = np.bincount(clusters[clusters >= 0], minlength=n_clusters)
     members = np.full((n_clusters + 1, int(sizes.max(initial=0))), TopK.PAD, dtype=np.int32)
     order = np.argsort(clusters, kind="stable")[np.count_nonzero(clusters < 0) :]

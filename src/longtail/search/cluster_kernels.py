@@ -1,7 +1,8 @@
 """Balanced 2-means: all nodes of a level of the tree are split in parallel, each by one task.
 
-Rows are CSR (`indptr`, `indices`, `data`) or, with ``indptr = indices = None``, dense ones, one after the other in `data`;
-numba compiles each case on its own. A node's two centres are kept as unnormalised float64 sums (columns, 2), zero between nodes.
+Rows are CSR (`indptr`, `indices`, `data`) or, with ``indptr = indices = None``, dense ones, one after the other in
+`data`; numba compiles each case on its own. A node's two centres are kept as unnormalised float64 sums (columns, 2),
+zero between nodes.
 """
 
 from __future__ import annotations
@@ -79,7 +80,9 @@ def _nth_alive(alive: Bools, members: I64, n: np.int64) -> int:
 
 @compiled()
 def _seed(indptr: Any, indices: Any, data: F32, alive: Bools, members: I64, key: np.uint64, sums: F64) -> bool:
-    """2-means++: a random member, and a second with probability by 1 - cosine to it. False where all members look the same."""
+    """2-means++: a random member, and a second with probability by 1 - cosine to it. False where all members look the
+    same.
+    """
     living = 0
     for i in range(len(members)):
         living += alive[members[i]]
@@ -111,11 +114,23 @@ def _seed(indptr: Any, indices: Any, data: F32, alive: Bools, members: I64, key:
 
 @compiled()
 def _split(
-    indptr: Any, indices: Any, data: F32, alive: Bools, members: I64, half: int, key: np.uint64, tolerance: float, sums: F64, minus: Bools, trace: F64
+    indptr: Any,
+    indices: Any,
+    data: F32,
+    alive: Bools,
+    members: I64,
+    half: int,
+    key: np.uint64,
+    tolerance: float,
+    sums: F64,
+    minus: Bools,
+    trace: F64,
 ) -> int:
-    """Assign `half` members to the first part and the others to the second (`minus`); returns the number of rounds, with objectives in `trace`.
+    """Assign `half` members to the first part and the others to the second (`minus`); returns the number of rounds,
+    with objectives in `trace`.
 
-    The objective is the mean cosine to the own centre, which is (|sum of +| + |sum of -|) / n as centres are normalised sums.
+    The objective is the mean cosine to the own centre, which is (|sum of +| + |sum of -|) / n as centres are
+    normalised sums.
     """
     n = len(members)
     for i in range(n):
@@ -154,10 +169,23 @@ def _split(
 
 @compiled(parallel=True)
 def split_level(
-    indptr: Any, indices: Any, data: F32, columns: int, alive: Bools, order: I64, bounds: I64, firsts: I64, seed: np.uint64,
-    tolerance: float, tasks: int, halves: I64, traces: F64, rounds: I64,
-) -> None:  # fmt: skip
-    """Split every node of a level. Node j owns ``order[bounds[j]:bounds[j + 1]]``; `halves` gets the same members, the `firsts[j]` of + before -.
+    indptr: Any,
+    indices: Any,
+    data: F32,
+    columns: int,
+    alive: Bools,
+    order: I64,
+    bounds: I64,
+    firsts: I64,
+    seed: np.uint64,
+    tolerance: float,
+    tasks: int,
+    halves: I64,
+    traces: F64,
+    rounds: I64,
+) -> None:
+    """Split every node of a level. Node j owns ``order[bounds[j]:bounds[j + 1]]``; `halves` gets the same members,
+    the `firsts[j]` of + before -.
 
     Within a half the order of members is kept, so that ties always go by row number.
     """
@@ -167,7 +195,19 @@ def split_level(
         for node in range(nodes * np.int64(task) // tasks, nodes * (np.int64(task) + 1) // tasks):
             members = order[bounds[node] : bounds[node + 1]]
             minus = np.zeros(len(members), dtype=np.bool_)
-            rounds[node] = _split(indptr, indices, data, alive, members, firsts[node], key_of(seed, node), tolerance, sums, minus, traces[node])
+            rounds[node] = _split(
+                indptr,
+                indices,
+                data,
+                alive,
+                members,
+                firsts[node],
+                key_of(seed, node),
+                tolerance,
+                sums,
+                minus,
+                traces[node],
+            )
             plus_at, minus_at = bounds[node], bounds[node] + firsts[node]
             for i in range(len(members)):
                 if minus[i]:

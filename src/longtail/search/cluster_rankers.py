@@ -1,8 +1,9 @@
-"""One linear classifier per label, told apart from the other documents of its cluster. Paper: GNN-XML Sec. 3.1 (end) and Eq. 3.
+"""One linear classifier per label, told apart from the other documents of its cluster. Paper: GNN-XML Sec. 3.1 (end)
+and Eq. 3.
 
-A label's negatives are the documents with another label of its cluster (teacher forcing) and those for which the matcher finds the
-cluster wrongly. Documents come as words (CSR), as dense vectors, or as both side by side; weights of words are kept by cluster and
-word, so that a document reads only what its own words weigh.
+A label's negatives are the documents with another label of its cluster (teacher forcing) and those for which the
+matcher finds the cluster wrongly. Documents come as words (CSR), as dense vectors, or as both side by side; weights
+of words are kept by cluster and word, so that a document reads only what its own words weigh.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class ClusterRankers:
 
     KIND = "cluster-rankers"
 
-    def __init__(self, n_labels: int, labels: I32, starts: I64, bias: F32, words: SparseWeights | None, rows: F32 | None) -> None:
+    def __init__(
+        self, n_labels: int, labels: I32, starts: I64, bias: F32, words: SparseWeights | None, rows: F32 | None
+    ) -> None:
         if words is None and rows is None:
             raise ValueError("rankers that weigh neither words nor vectors")
         self.n_labels, self.labels, self.starts, self.bias = n_labels, frozen(labels), frozen(starts), frozen(bias)
@@ -53,16 +56,28 @@ class ClusterRankers:
 
     @classmethod
     def fit(
-        cls, x: RankerInput, targets: Csr, clusters: I32, found: Csr, masked: I64, config: LinearConfig, rng: np.random.Generator,
-        *, start: LinearRows | None = None,
-    ) -> tuple[ClusterRankers, LinearRows]:  # fmt: skip
+        cls,
+        x: RankerInput,
+        targets: Csr,
+        clusters: I32,
+        found: Csr,
+        masked: I64,
+        config: LinearConfig,
+        rng: np.random.Generator,
+        *,
+        start: LinearRows | None = None,
+    ) -> tuple[ClusterRankers, LinearRows]:
         """Train all classifiers. Also gives their weights as they were solved, for another training to start from.
 
-        targets: (N, L) CSR. clusters: (L,), -1 for labels without documents. found: (N, K) CSR, the clusters that the matcher finds.
+        targets: (N, L) CSR. clusters: (L,), -1 for labels without documents. found: (N, K) CSR, the clusters that the
+            matcher finds.
         masked: (P, 2) (document, label) pairs that are neither positives nor negatives.
         """
         if config.loss != "logistic":
-            raise ConfigError(f"rankers are logistic, but their loss is '{config.loss}'", "use loss=logistic: scores of clusters and labels are multiplied")
+            raise ConfigError(
+                f"rankers are logistic, but their loss is '{config.loss}'",
+                "use loss=logistic: scores of clusters and labels are multiplied",
+            )
         n_labels, n_clusters = int(targets.shape[1]), int(clusters.max(initial=-1)) + 1
         labels: I32 = np.argsort(clusters, kind="stable")[np.count_nonzero(clusters < 0) :].astype(np.int32)
         documents, tail = (x.vectors, None) if x.words is None else (x.words, x.vectors)
@@ -105,14 +120,18 @@ class ClusterRankers:
         return owner
 
     def rank(self, x: RankerInput, clusters: I32, gates: F32, top: TopK) -> None:
-        """The best labels of each document's clusters (B, m) by gate x probability, into `top`, which is padding on entry."""
+        """The best labels of each document's clusters (B, m) by gate x probability, into `top`, which is padding on
+        entry.
+        """
         from longtail.search.cluster_rankers_kernels import rank_members
 
         with threads_for(len(clusters), each=4):
             rank_members(*self._against(x), self.labels, frozen(clusters), frozen(gates), top.ids, top.scores)
 
     def label_scores(self, x: RankerInput, clusters: I32) -> tuple[I32, F32]:
-        """All labels of each document's clusters (B, m) and their probabilities: (B, m * largest_cluster), -1 and 0 as padding."""
+        """All labels of each document's clusters (B, m) and their probabilities: (B, m * largest_cluster), -1 and 0
+        as padding.
+        """
         from longtail.search.cluster_rankers_kernels import score_members
 
         shape = (len(clusters), clusters.shape[1] * self.largest_cluster)
@@ -147,7 +166,12 @@ class ClusterRankers:
             raise ValueError(f"label numbers outside 0..{n_labels - 1}")
         words = None
         if "width" in state.values:
-            words = SparseWeights(width=int(state.values["width"]), starts=starts, bias=bias, **{name: arrays[f"words:{name}"] for name in _WORD_ARRAYS})
+            words = SparseWeights(
+                width=int(state.values["width"]),
+                starts=starts,
+                bias=bias,
+                **{name: arrays[f"words:{name}"] for name in _WORD_ARRAYS},
+            )
             words.check()
         rows = arrays.get("rows")
         if rows is not None and len(rows) != len(labels):
@@ -159,7 +183,9 @@ _WORD_ARRAYS = ("words", "word_starts", "entry_starts", "children", "values")
 
 
 def cluster_documents(targets: Csr, clusters: I32, n_clusters: int, found: Csr) -> Csr:
-    """(K, N) CSR: the documents that the rankers of each cluster are trained on, those with a label of it and those where it is found."""
+    """(K, N) CSR: the documents that the rankers of each cluster are trained on, those with a label of it and those
+    where it is found.
+    """
     has_cluster = clusters >= 0
     true = meta_labels(targets.tocsc()[:, has_cluster].tocsr(), clusters[has_cluster], n_clusters)
     return (true + found.astype(np.float32)).T.tocsr()
@@ -170,4 +196,6 @@ def pairs_by_label(pairs: I64, targets: Csr) -> Csr:
     from scipy.sparse import coo_array
 
     n_documents, n_labels = (int(n) for n in targets.shape)
-    return coo_array((np.ones(len(pairs), np.float32), (pairs[:, 1], pairs[:, 0])), shape=(n_labels, n_documents)).tocsr()
+    return coo_array(
+        (np.ones(len(pairs), np.float32), (pairs[:, 1], pairs[:, 0])), shape=(n_labels, n_documents)
+    ).tocsr()

@@ -1,7 +1,8 @@
 """Labels of a document's clusters, scored and ranked; documents in parallel.
 
-Documents are words (`indptr`, `indices`, `data` with `words`, see `SparseWeights`), dense vectors (with `rows`), or both; what there is
-not is None, and numba leaves out what depends on it. Clusters are of very different size, so no table of all labels is made to rank them.
+Documents are words (`indptr`, `indices`, `data` with `words`, see `SparseWeights`), dense vectors (with `rows`), or
+both; what there is not is None, and numba leaves out what depends on it. Clusters are of very different size, so no
+table of all labels is made to rank them.
 """
 
 from __future__ import annotations
@@ -31,8 +32,18 @@ def _dot(a: F32, b: F32) -> Any:
 
 @compiled()
 def _member_scores(
-    indptr: Any, indices: Any, data: Any, words: Any, vectors: Any, rows: Any, starts: I64, bias: F32, document: Any, cluster: Any, scores: F64
-) -> int:  # fmt: skip
+    indptr: Any,
+    indices: Any,
+    data: Any,
+    words: Any,
+    vectors: Any,
+    rows: Any,
+    starts: I64,
+    bias: F32,
+    document: Any,
+    cluster: Any,
+    scores: F64,
+) -> int:
     """Write the scores of a cluster's labels; returns how many there are."""
     first = starts[cluster]
     count = starts[cluster + 1] - first
@@ -64,10 +75,23 @@ def _largest(starts: I64) -> int:
 
 @compiled(parallel=True)
 def rank_members(
-    indptr: Any, indices: Any, data: Any, words: Any, vectors: Any, rows: Any, starts: I64, bias: F32, labels: I32, clusters: I32, gates: F32,
-    ids: I32, best: F32,
-) -> None:  # fmt: skip
-    """The best labels by gate x probability; (B, k) results are padding on entry. clusters, gates: (B, m), -1 for none."""
+    indptr: Any,
+    indices: Any,
+    data: Any,
+    words: Any,
+    vectors: Any,
+    rows: Any,
+    starts: I64,
+    bias: F32,
+    labels: I32,
+    clusters: I32,
+    gates: F32,
+    ids: I32,
+    best: F32,
+) -> None:
+    """The best labels by gate x probability; (B, k) results are padding on entry. clusters, gates: (B, m), -1 for
+    none.
+    """
     largest = _largest(starts)
     for unsigned in prange(len(clusters)):
         document: Any = np.int64(unsigned)
@@ -76,7 +100,9 @@ def rank_members(
         for place in range(clusters.shape[1]):
             cluster = np.int64(clusters[document, place])
             if cluster >= 0:
-                for member in range(_member_scores(indptr, indices, data, words, vectors, rows, starts, bias, document, cluster, scores)):
+                for member in range(
+                    _member_scores(indptr, indices, data, words, vectors, rows, starts, bias, document, cluster, scores)
+                ):
                     score: Any = np.float32(gates[document, place] * _sigmoid(scores[member]))
                     size = offer(ids[document], best[document], size, labels[starts[cluster] + member], score)
         settle(ids[document], best[document], size)
@@ -84,9 +110,22 @@ def rank_members(
 
 @compiled(parallel=True)
 def score_members(
-    indptr: Any, indices: Any, data: Any, words: Any, vectors: Any, rows: Any, starts: I64, bias: F32, labels: I32, clusters: I32, ids: I32, probabilities: F32
-) -> None:  # fmt: skip
-    """Each label of each document's clusters (B, m), with its probability; (B, m * size) results are padding on entry."""
+    indptr: Any,
+    indices: Any,
+    data: Any,
+    words: Any,
+    vectors: Any,
+    rows: Any,
+    starts: I64,
+    bias: F32,
+    labels: I32,
+    clusters: I32,
+    ids: I32,
+    probabilities: F32,
+) -> None:
+    """Each label of each document's clusters (B, m), with its probability; (B, m * size) results are padding on
+    entry.
+    """
     size = _largest(starts)
     for unsigned in prange(len(clusters)):
         document: Any = np.int64(unsigned)
@@ -94,6 +133,8 @@ def score_members(
         for place in range(clusters.shape[1]):
             cluster = np.int64(clusters[document, place])
             if cluster >= 0:
-                for member in range(_member_scores(indptr, indices, data, words, vectors, rows, starts, bias, document, cluster, scores)):
+                for member in range(
+                    _member_scores(indptr, indices, data, words, vectors, rows, starts, bias, document, cluster, scores)
+                ):
                     ids[document, place * size + member] = labels[starts[cluster] + member]
                     probabilities[document, place * size + member] = _sigmoid(scores[member])

@@ -1,7 +1,7 @@
 """GAME: scores of clusters or labels spread along the label graph, so that what occurs with a find is found too.
 
-Paper: ECLARE Sec. 3.4 and 3.5 (graph assisted multi-label expansion). It knows nothing of how the scores came about, so it serves
-any ranker that finds clusters first and scores the labels inside them (`Gamed`).
+Paper: ECLARE Sec. 3.4 and 3.5 (graph assisted multi-label expansion). It knows nothing of how the scores came about,
+so it serves any ranker that finds clusters first and scores the labels inside them (`Gamed`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from longtail.graph.threads import threads_for
 from longtail.search.index import Heaps
 from longtail.types import F32, I32, Csr, TopK
 
-# Up to so many nodes a table of all of them, which each thread clears once, is faster than a hash table per document: it stays in the second cache,
-# and has at most so many nodes for each find.
+# Up to so many nodes a table of all of them, which each thread clears once, is faster than a hash table per document:
+# it stays in the second cache, and has at most so many nodes for each find.
 _TABLE, _NODES_PER_FIND = 1 << 18, 64
 
 ClusterScale: TypeAlias = Literal["mean", "both"]
@@ -29,18 +29,32 @@ ClusterScale: TypeAlias = Literal["mean", "both"]
 
 @dataclass(frozen=True)
 class GameSettings:
-    enabled: bool = setting(True, "spread scores along the label graph: of clusters where labels are looked for, of labels in the final score")
-    mix: float = setting(1.0, "weight of the spread scores; the rest stays with the scores as they were (1: the paper, 0.5: its released code)", low=0, high=1)
-    transpose: bool = setting(False, "spread along edges from what was found, in place of gathering along edges to it (the released code)")
-    clusters: ClusterScale = setting("mean", "edges between clusters: mean over their labels (the paper), or sums scaled as the label graph is")
+    enabled: bool = setting(
+        True,
+        "spread scores along the label graph: of clusters where labels are looked for, of labels in the final score",
+    )
+    mix: float = setting(
+        1.0,
+        "weight of the spread scores; the rest stays with the scores as they were (1: the paper, 0.5: its released "
+        "code)",
+        low=0,
+        high=1,
+    )
+    transpose: bool = setting(
+        False, "spread along edges from what was found, in place of gathering along edges to it (the released code)"
+    )
+    clusters: ClusterScale = setting(
+        "mean", "edges between clusters: mean over their labels (the paper), or sums scaled as the label graph is"
+    )
 
 
 def cluster_graph(graph: Csr, clusters: I32, n_clusters: int, scale: ClusterScale = "mean") -> Csr:
     """M^T G M: (K, K) CSR float32, the graph of labels as one of clusters. graph: (L, L); clusters: (L,), -1 for none.
 
-    mean: the columns of M sum to one, so an edge is the mean over all pairs of labels of two clusters. Scores shrink by the size
-    of clusters; where clusters are balanced this changes neither order nor ratios.
-    both: M holds ones, and the sums are scaled by the roots of row and column sums: scores keep their size, as mixing needs.
+    mean: the columns of M sum to one, so an edge is the mean over all pairs of labels of two clusters. Scores shrink
+    by the size of clusters; where clusters are balanced this changes neither order nor ratios.
+    both: M holds ones, and the sums are scaled by the roots of row and column sums: scores keep their size, as mixing
+        needs.
 
     Paper: ECLARE Sec. 3.4.
     """
@@ -57,17 +71,22 @@ def cluster_graph(graph: Csr, clusters: I32, n_clusters: int, scale: ClusterScal
 
 
 class Game:
-    """A graph ready to spread scores along: (n, n) CSR over clusters or labels, with p = G p~ (or G^T p~ if transposed).
+    """A graph ready to spread scores along: (n, n) CSR over clusters or labels, with p = G p~ (or G^T p~ if
+    transposed).
 
     mix: p = mix x G p~ + (1 - mix) x p~ over the union of both. 1 is the paper's form, 0.5 that of its released code.
     """
 
     def __init__(self, graph: Csr, mix: float = 1.0, transpose: bool = False) -> None:
         if not 0 <= mix <= 1:
-            raise ConfigError(f"the mix is {mix}, expected 0 to 1", "1 takes the spread scores alone, 0.5 as much of the scores before")
+            raise ConfigError(
+                f"the mix is {mix}, expected 0 to 1",
+                "1 takes the spread scores alone, 0.5 as much of the scores before",
+            )
         self.graph, self.mix, self.transpose = graph, mix, transpose
 
-    # Row m of G lists from whom m gets; to whom n gives is column n. Each is made when it is first needed: mostly one is.
+    # Row m of G lists from whom m gets; to whom n gives is column n. Each is made when it is first needed: mostly one
+    # is.
 
     @cached_property
     def _gets(self) -> Pieces:
@@ -78,7 +97,8 @@ class Game:
         return pieces((self.graph if self.transpose else self.graph.T.tocsr()).astype(np.float32, copy=False))
 
     def spread(self, ids: I32, scores: F32, keep: int) -> TopK:
-        """The `keep` nodes with the highest scores after spreading, whether they were found before or not; ties by number.
+        """The `keep` nodes with the highest scores after spreading, whether they were found before or not; ties by
+        number.
 
         ids, scores: (B, m), -1 where there is none; a score counts 0 for all that are not listed.
         """
@@ -88,11 +108,22 @@ class Game:
 
         answer = Heaps(len(ids), keep)
         with threads_for(len(ids)):
-            spread(frozen(ids), frozen(scores), *self._gives, np.float32(self.mix), get_num_threads(), answer.ids, answer.scores, answer.sizes)
+            spread(
+                frozen(ids),
+                frozen(scores),
+                *self._gives,
+                np.float32(self.mix),
+                get_num_threads(),
+                answer.ids,
+                answer.scores,
+                answer.sizes,
+            )
         return answer.ranked()
 
     def within(self, ids: I32, scores: F32) -> F32:
-        """(B, m): scores after spreading among the listed nodes alone; nothing reaches others. 0 at padding. ids of a row differ."""
+        """(B, m): scores after spreading among the listed nodes alone; nothing reaches others. 0 at padding. ids of a
+        row differ.
+        """
         from numba import get_num_threads
 
         from longtail.search.game_kernels import gather, gather_through_table

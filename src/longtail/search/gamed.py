@@ -16,7 +16,9 @@ _BLOCK = 1024
 
 @runtime_checkable
 class FindsClusters(Part, Protocol):
-    """A ranker that finds leaves (clusters) of labels first, and scores the labels inside them: `ClusterTree`, for one."""
+    """A ranker that finds leaves (clusters) of labels first, and scores the labels inside them: `ClusterTree`, for
+    one.
+    """
 
     n_labels: int
 
@@ -33,23 +35,28 @@ class FindsClusters(Part, Protocol):
         ...
 
     def label_scores(self, batch: Batch, leaves: I32) -> tuple[I32, F32]:
-        """(B, m * size): all labels of given leaves (B, m), leaf after leaf, and their probabilities given the leaf; -1 and 0 as padding."""
+        """(B, m * size): all labels of given leaves (B, m), leaf after leaf, and their probabilities given the leaf;
+        -1 and 0 as padding.
+        """
         ...
 
 
 class Gamed:
-    """p = G_M p~ among the base's leaves, then s = G (r p) among the labels in the best of them, with the base's r given the leaf.
+    """p = G_M p~ among the base's leaves, then s = G (r p) among the labels in the best of them, with the base's r
+    given the leaf.
 
     As many leaves are looked into as the base finds. leaf_graph: (n, n) CSR; label_graph: (L, L) CSR.
 
-    Differs: ECLARE multiplies by p after spreading r. There r is a probability in itself, here only within a leaf: labels of
-    different leaves compare by r p alone. On a validation slice of debian-related, a tree on TF-IDF with P@1 37.2 and PSP@5 15.9
-    comes to 37.5 and 16.4 in this form (mix 0.5), to 37.0 and 15.9 in the other.
+    Differs: ECLARE multiplies by p after spreading r. There r is a probability in itself, here only within a leaf:
+    labels of different leaves compare by r p alone. On a validation slice of debian-related, a tree on TF-IDF with
+    P@1 37.2 and PSP@5 15.9 comes to 37.5 and 16.4 in this form (mix 0.5), to 37.0 and 15.9 in the other.
     """
 
     KIND = "gamed"
 
-    def __init__(self, base: FindsClusters, leaf_graph: Csr, label_graph: Csr, mix: float = 1.0, transpose: bool = False) -> None:
+    def __init__(
+        self, base: FindsClusters, leaf_graph: Csr, label_graph: Csr, mix: float = 1.0, transpose: bool = False
+    ) -> None:
         for name, graph, size in (("leaves", leaf_graph, base.n_leaves), ("labels", label_graph, base.n_labels)):
             if graph.shape != (size, size):
                 raise ValueError(f"a graph of shape {graph.shape} over {size} {name}")
@@ -59,7 +66,13 @@ class Gamed:
     @classmethod
     def build(cls, base: FindsClusters, graph: Csr, settings: GameSettings) -> Gamed:
         """graph: (L, L), see `longtail.graph.label_graph`."""
-        return cls(base, cluster_graph(graph, base.clusters, base.n_leaves, settings.clusters), graph, settings.mix, settings.transpose)
+        return cls(
+            base,
+            cluster_graph(graph, base.clusters, base.n_leaves, settings.clusters),
+            graph,
+            settings.mix,
+            settings.transpose,
+        )
 
     @property
     def clusters(self) -> I32:

@@ -1,6 +1,7 @@
 """Nearest vectors: one protocol, an exact index (the oracle) and an approximate one for many vectors.
 
-An index that runs elsewhere (on a GPU) is any other object with the same methods, given to the shortlister that uses it.
+An index that runs elsewhere (on a GPU) is any other object with the same methods, given to the shortlister that uses
+it.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ IndexKind: TypeAlias = Literal["auto", "exact", "hnsw"]
 
 # Queries per matrix product, and similarities that one yields (16 MB: they stay near the processor).
 _QUERIES, _SIMILARITIES = 512, 4_194_304
-# Up to so many queries one pass over the items is faster than a matrix product, which packs the items anew for each (docs/cost-model.md).
+# Up to so many queries one pass over the items is faster than a matrix product, which packs the items anew for each
+# (docs/cost-model.md).
 FEW_QUERIES = 8
-# Bytes that a thread should have to read before another one is woken: half a millisecond or more, as waking may take as long on a busy machine.
+# Bytes that a thread should have to read before another one is woken: half a millisecond or more, as waking may take
+# as long on a busy machine.
 _BYTES_PER_THREAD = 1 << 24
 # From this many numbers (vectors x dimensions) on, HNSW is faster than exact search in all: see `choose_index`.
 _HNSW_FROM = 45_000_000
@@ -65,9 +68,9 @@ class HnswSettings:
     query_effort: int = setting(300, "items looked at per query, at least twice the number asked for (efSearch)", low=1)
 
 
-# Paper: Astec App. A.1. Differs: the paper gives the larger numbers to documents; the released code, as here, to centroids,
-# where the recall of labels is decided (spec A-01.4). Its query effort of 100 for documents found 89% of the 100 nearest of
-# 80,657 documents of wordnet-related (300 dimensions, plain vectors); 300 finds 95%.
+# Paper: Astec App. A.1. Differs: the paper gives the larger numbers to documents; the released code, as here, to
+# centroids, where the recall of labels is decided (spec A-01.4). Its query effort of 100 for documents found 89% of
+# the 100 nearest of 80,657 documents of wordnet-related (300 dimensions, plain vectors); 300 finds 95%.
 CENTROIDS = HnswSettings()
 DOCUMENTS = HnswSettings(neighbours=50, build_effort=50, query_effort=300)
 
@@ -94,7 +97,9 @@ class Heaps:
 
 
 class Table(NamedTuple):
-    """Vectors to compare with, as kernels take them: (n, D), and scales and offsets (n,), or none of these (see `product_kernels.scan`)."""
+    """Vectors to compare with, as kernels take them: (n, D), and scales and offsets (n,), or none of these (see
+    `product_kernels.scan`).
+    """
 
     values: NDArray[Any]
     scales: F32
@@ -103,7 +108,8 @@ class Table(NamedTuple):
 
 @contextlib.contextmanager
 def in_pieces(work: int, answer: Heaps, *, pools: bool = False) -> Iterator[tuple[I32, F32, I64]]:
-    """Heaps (pieces, B, k) for threads that each look at a piece of the items; what they hold in the end goes to the empty `answer`.
+    """Heaps (pieces, B, k) for threads that each look at a piece of the items; what they hold in the end goes to the
+    empty `answer`.
 
     work: bytes to read.  pools: (pieces, B, 2 k) in place of heaps, with the k best of each in any order in the end.
     The best of all are the best of the pieces' best, so the number of pieces changes nothing.
@@ -163,7 +169,12 @@ class ExactIndex:
         queries, answer = ready(vectors, self.similarity), Heaps(len(vectors), k)
         if k and 0 < len(queries) <= FEW_QUERIES:
             none = np.zeros(0, np.float32)
-            scan_few(Table(frozen(self.vectors), frozen(none), frozen(none)), queries, np.zeros(len(queries), np.float32), answer)
+            scan_few(
+                Table(frozen(self.vectors), frozen(none), frozen(none)),
+                queries,
+                np.zeros(len(queries), np.float32),
+                answer,
+            )
         elif k:
             best_of_products(queries, len(self), lambda part: self.vectors[part], answer)
         return answer.ranked()
@@ -177,11 +188,13 @@ class ExactIndex:
 
 
 class HnswIndex:
-    """A navigable graph of neighbours (Malkov, Yashunin 2016) by faiss: query time grows with the logarithm of the items.
+    """A navigable graph of neighbours (Malkov, Yashunin 2016) by faiss: query time grows with the logarithm of the
+    items.
 
-    The build runs on one thread, as faiss inserts in parallel without a fixed order; so equal vectors give equal indices.
-    Equal vectors are inserted once: labels with the same only document have equal centroids, and a crowd of equal items
-    fills each other's links and cuts the graph. group_ptr, group_items (CSR): the items behind each inserted vector.
+    The build runs on one thread, as faiss inserts in parallel without a fixed order; so equal vectors give equal
+    indices. Equal vectors are inserted once: labels with the same only document have equal centroids, and a crowd of
+    equal items fills each other's links and cuts the graph. group_ptr, group_items (CSR): the items behind each
+    inserted vector.
     """
 
     KIND = "hnsw-index"
@@ -240,10 +253,11 @@ class HnswIndex:
 def choose_index(n: int, dim: int, device: str = "cpu") -> Literal["exact", "hnsw"]:
     """Exact where that is faster or faiss is absent, HNSW above.
 
-    Measured at 300 dimensions, in time of one core: exact search takes 14 ns per item and query in batches (17 for the best
-    500), HNSW 0.4 ms per item to build, 1 to 2 ms for the best 100 and 2 to 6 ms for the best 500. When every item is queried
-    once on 2 cores, as in training, they meet at about 150,000 items. A single query is faster by HNSW from 20,000 items on
-    (1.5 ms), but exact search is then still below 10 ms. On a GPU the exact product is faster at any size that fits.
+    Measured at 300 dimensions, in time of one core: exact search takes 14 ns per item and query in batches (17 for
+    the best 500), HNSW 0.4 ms per item to build, 1 to 2 ms for the best 100 and 2 to 6 ms for the best 500. When
+    every item is queried once on 2 cores, as in training, they meet at about 150,000 items. A single query is faster
+    by HNSW from 20,000 items on (1.5 ms), but exact search is then still below 10 ms. On a GPU the exact product is
+    faster at any size that fits.
     """
     if device != "cpu" or n * dim < _HNSW_FROM:
         return "exact"
@@ -255,7 +269,12 @@ def choose_index(n: int, dim: int, device: str = "cpu") -> Literal["exact", "hns
 
 
 def build_index(
-    vectors: F32, kind: IndexKind = "auto", *, hnsw: HnswSettings = CENTROIDS, similarity: Similarity = "cosine", device: str = "cpu"
+    vectors: F32,
+    kind: IndexKind = "auto",
+    *,
+    hnsw: HnswSettings = CENTROIDS,
+    similarity: Similarity = "cosine",
+    device: str = "cpu",
 ) -> ExactIndex | HnswIndex:
     """An index over the rows of (n, D) vectors, of the kind asked for or chosen by size."""
     if kind == "auto":
@@ -264,10 +283,15 @@ def build_index(
 
 
 def ready(vectors: NDArray[Any], similarity: Similarity) -> F32:
-    """Contiguous float32, of unit length for the cosine. Refuses what is not a number: it would poison the order silently."""
+    """Contiguous float32, of unit length for the cosine. Refuses what is not a number: it would poison the order
+    silently.
+    """
     if not np.isfinite([vectors.min(initial=0), vectors.max(initial=0)]).all():
         row = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
-        raise DataError(f"vector {row} of {len(vectors)} holds a value that is not a finite number", "training diverged: lower the learning rate")
+        raise DataError(
+            f"vector {row} of {len(vectors)} holds a value that is not a finite number",
+            "training diverged: lower the learning rate",
+        )
     return np.ascontiguousarray(unit_rows(vectors) if similarity == "cosine" else vectors, dtype=np.float32)
 
 

@@ -11,7 +11,9 @@ from longtail.types import F32, I32, I64
 
 @compiled(parallel=True)
 def keep_best(similarities: F32, first: int, ids: I32, scores: F32, sizes: I64) -> None:
-    """Offer the similarities (B, n) of items first, first + 1, ... to each query's heap of k; items must come in order."""
+    """Offer the similarities (B, n) of items first, first + 1, ... to each query's heap of k; items must come in
+    order.
+    """
     for b in prange(len(similarities)):
         query = np.int64(b)
         size, k = sizes[query], ids.shape[1]

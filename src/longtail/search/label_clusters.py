@@ -1,4 +1,5 @@
-"""Labels in clusters of any size, for a matcher to find: by features that a graph filter smoothed, by features alone, or by chance.
+"""Labels in clusters of any size, for a matcher to find: by features that a graph filter smoothed, by features alone,
+or by chance.
 
 Paper: GNN-XML Sec. 3.2; its ablation (Fig. 4) compares the three.
 """
@@ -31,17 +32,30 @@ class ClusterConfig:
     """How labels are grouped."""
 
     partition: Literal["graph", "kmeans", "random", "even"] = setting(
-        "graph", "graph: k-means of filtered features; kmeans: of plain ones; random: by chance; even: filtered, in clusters of equal size"
+        "graph",
+        "graph: k-means of filtered features; kmeans: of plain ones; random: by chance; even: filtered, in clusters "
+        "of equal size",
     )
     count: int = setting(0, "clusters; 0: a 60th of the labels, at least the root of their number", low=0)
     features: Literal["documents", "tfidf", "label_text", "both"] = setting(
-        "documents", "features of a label: the sentence vectors of its documents, their TF-IDF rows, the vector of its own text, or documents and own text"
+        "documents",
+        "features of a label: the sentence vectors of its documents, their TF-IDF rows, the vector of its own text, "
+        "or documents and own text",
     )
-    threshold: float = setting(0.4, "labels i and j are joined if so large a share of the documents with i has j (the paper's rho)", low=0.0, high=1.0)
-    weight: float = setting(0.2, "share of a label's features that comes from its neighbours (the paper's tau)", low=0.0, high=1.0)
+    threshold: float = setting(
+        0.4,
+        "labels i and j are joined if so large a share of the documents with i has j (the paper's rho)",
+        low=0.0,
+        high=1.0,
+    )
+    weight: float = setting(
+        0.2, "share of a label's features that comes from its neighbours (the paper's tau)", low=0.0, high=1.0
+    )
     order: int = setting(3, "how often the filter is applied", low=0, high=100)
     directed: bool = setting(False, "leave the graph unsymmetrised, as the paper prints it")
-    sample: int = setting(0, "columns of the graph that each step of the filter samples, for very many labels; 0: all of them", low=0)
+    sample: int = setting(
+        0, "columns of the graph that each step of the filter samples, for very many labels; 0: all of them", low=0
+    )
     batch: int = setting(10_000, "labels per round of k-means", low=1)
     rounds: int = setting(100, "rounds of k-means", low=1)
 
@@ -60,7 +74,10 @@ def label_clusters(features: Csr | F32, targets: Csr, config: ClusterConfig, rng
     present = np.flatnonzero(np.bincount(targets.indices, minlength=n_labels) > 0)
     count = config.count or automatic_count(len(present))
     if count > len(present):
-        raise ConfigError(f"clusters.count is {count}, but only {len(present)} labels have a training document", "use fewer clusters, or 0 for a default")
+        raise ConfigError(
+            f"clusters.count is {count}, but only {len(present)} labels have a training document",
+            "use fewer clusters, or 0 for a default",
+        )
     clusters = np.full(n_labels, -1, dtype=np.int32)
     if config.partition == "random":
         clusters[present] = rng.permutation(len(present)) % count
@@ -71,7 +88,9 @@ def label_clusters(features: Csr | F32, targets: Csr, config: ClusterConfig, rng
     if config.partition == "even":
         clusters[present] = even_clusters(chosen, count, rng)
     else:
-        clusters[present] = minibatch_kmeans(dense_rows(chosen, rng), count, rng, batch=config.batch, rounds=config.rounds)
+        clusters[present] = minibatch_kmeans(
+            dense_rows(chosen, rng), count, rng, batch=config.batch, rounds=config.rounds
+        )
     return clusters
 
 
@@ -84,7 +103,9 @@ def filtered(features: Any, targets: Csr, config: ClusterConfig, rng: np.random.
 
 
 def dense_rows(rows: Csr | F32, rng: np.random.Generator) -> F32:
-    """Rows as k-means takes them. Wide sparse ones are projected by random signs, which keeps inner products on average."""
+    """Rows as k-means takes them. Wide sparse ones are projected by random signs, which keeps inner products on
+    average.
+    """
     if isinstance(rows, np.ndarray):
         return np.ascontiguousarray(rows, dtype=np.float32)
     if rows.shape[1] <= _MOST_COLUMNS:
@@ -94,6 +115,8 @@ def dense_rows(rows: Csr | F32, rng: np.random.Generator) -> F32:
 
 
 def joined_features(documents: F32, texts: F32) -> F32:
-    """Unit rows of both side by side, of unit length together: equal weight for what a label's documents say and what its name says."""
+    """Unit rows of both side by side, of unit length together: equal weight for what a label's documents say and what
+    its name says.
+    """
     joined: F32 = unit_rows(np.concatenate([unit_rows(documents), unit_rows(texts)], axis=1))
     return joined

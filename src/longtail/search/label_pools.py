@@ -1,4 +1,6 @@
-"""The labels that a batch of documents is trained against: those that were chosen for its documents, and others on purpose."""
+"""The labels that a batch of documents is trained against: those that were chosen for its documents, and others on
+purpose.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,13 @@ class LabelPool:
         return np.unique(self.positive[self.positive >= 0])
 
 
-def label_pool(rows: I64, targets: Csr, forbidden: Csr, rng: np.random.Generator, others: I64 | None = None) -> LabelPool:
+def label_pool(
+    rows: I64, targets: Csr, forbidden: Csr, rng: np.random.Generator, others: I64 | None = None
+) -> LabelPool:
     """For each document one of its labels, l(i) ~ Unif(P_i), and `others` beside them (numbers of labels, -1 for none).
 
-    targets: (N, L) CSR.  forbidden: (N, L), what must not be a negative (`forbidden_pairs`). Paper: RAMEN Sec. 3, mini-batches.
+    targets: (N, L) CSR.  forbidden: (N, L), what must not be a negative (`forbidden_pairs`). Paper: RAMEN Sec. 3,
+        mini-batches.
     """
     chosen = drawn(targets, rows, rng)
     labels = np.unique(chosen if others is None else np.concatenate([chosen, others]))

@@ -1,12 +1,13 @@
 """Dual coordinate descent for binary linear classifiers, as in LIBLINEAR (Hsieh et al. 2008; Yu, Huang, Lin 2011).
 
-Rows are CSR (`indptr`, `indices`, `data`) or, with ``indptr = indices = None``, dense ones, one after the other in `data`;
-numba compiles each case on its own. `w` is float64 and one longer than a row: its last number belongs to a constant feature
-of value `bias`; problems that are solved side by side have a column of it each. `place` says where in the matrix each document of a
-problem stands; `signs` are +1 and -1.
+Rows are CSR (`indptr`, `indices`, `data`) or, with ``indptr = indices = None``, dense ones, one after the other in
+`data`; numba compiles each case on its own. `w` is float64 and one longer than a row: its last number belongs to a
+constant feature of value `bias`; problems that are solved side by side have a column of it each. `place` says where
+in the matrix each document of a problem stands; `signs` are +1 and -1.
 
-A sparse feature that only one document of a group has gets the weight dual * sign * value, whatever else happens. Such features are
-left out of rows and weights: all that they do is to add dual * `alone` to the document's margin, `alone` being their squared length.
+A sparse feature that only one document of a group has gets the weight dual * sign * value, whatever else happens.
+Such features are left out of rows and weights: all that they do is to add dual * `alone` to the document's margin,
+`alone` being their squared length.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ _SIDE_BY_SIDE = 16
 
 @compiled(fastmath=True)
 def _dot(indptr: Any, indices: Any, data: F32, tail: Any, row: int, w: F64, bias: float) -> float:
-    """fastmath keeps several partial sums of a dense row; their order is fixed at compile time, so results are repeatable."""
+    """fastmath keeps several partial sums of a dense row; their order is fixed at compile time, so results are
+    repeatable.
+    """
     width = len(w) - 1
     total = bias * w[width]
     if indptr is None:
@@ -154,12 +157,24 @@ def _shuffle(order: I64, size: int, key: np.uint64, counter: int) -> int:
 
 @compiled()
 def _squared_hinge(
-    indptr: Any, indices: Any, data: F32, tail: Any, place: I64, signs: F64, squares: F64, alone: F64, objective: Objective, key: np.uint64, dual: F64,
+    indptr: Any,
+    indices: Any,
+    data: F32,
+    tail: Any,
+    place: I64,
+    signs: F64,
+    squares: F64,
+    alone: F64,
+    objective: Objective,
+    key: np.uint64,
+    dual: F64,
     w: F64,
-) -> int:  # fmt: skip
-    """Minimise |w|^2 / 2 + cost * sum of max(0, 1 - sign * w.x)^2; returns the rounds used. On entry w = sum of dual * sign * x.
+) -> int:
+    """Minimise |w|^2 / 2 + cost * sum of max(0, 1 - sign * w.x)^2; returns the rounds used. On entry w = sum of dual
+    * sign * x.
 
-    A document at dual 0 whose gradient exceeds all others of the last round is left out until the rest is solved (shrinking).
+    A document at dual 0 whose gradient exceeds all others of the last round is left out until the rest is solved
+    (shrinking).
     """
     order, bias, ridge = np.flatnonzero(signs), objective.bias, 0.5 / objective.cost
     n = len(order)
@@ -169,7 +184,9 @@ def _squared_hinge(
         highest, lowest, at = -np.inf, np.inf, 0
         while at < active:
             i = order[at]
-            gradient = signs[i] * _dot(indptr, indices, data, tail, place[i], w, bias) - 1.0 + (alone[i] + ridge) * dual[i]
+            gradient = (
+                signs[i] * _dot(indptr, indices, data, tail, place[i], w, bias) - 1.0 + (alone[i] + ridge) * dual[i]
+            )
             if dual[i] == 0.0 and gradient > limit:
                 active -= 1
                 order[at], order[active] = order[active], order[at]
@@ -193,7 +210,9 @@ def _squared_hinge(
 
 @compiled()
 def _new_logit(old: float, share: float, margin: float, scale: float, tolerance: float) -> tuple[float, float]:
-    """The root t of t + margin + scale * (sigmoid(t) - share) with its sigmoid, by Newton's method inside a bracket. share: sigmoid(old)."""
+    """The root t of t + margin + scale * (sigmoid(t) - share) with its sigmoid, by Newton's method inside a bracket.
+    share: sigmoid(old).
+    """
     low, high = -margin - scale * (1.0 - share), -margin + scale * share
     t, s = old, share
     if not low <= t <= high:
@@ -216,16 +235,29 @@ def _new_logit(old: float, share: float, margin: float, scale: float, tolerance:
 
 @compiled()
 def _logistic(
-    indptr: Any, indices: Any, data: F32, tail: Any, place: I64, signs: F64, squares: F64, alone: F64, objective: Objective, key: np.uint64, logits: F64,
-    w: F64, used: I32,
-) -> None:  # fmt: skip
-    """Minimise |w|^2 / 2 + cost * sum of log(1 + exp(-sign * w.x)) for several problems on the same documents; used: the rounds of each.
+    indptr: Any,
+    indices: Any,
+    data: F32,
+    tail: Any,
+    place: I64,
+    signs: F64,
+    squares: F64,
+    alone: F64,
+    objective: Objective,
+    key: np.uint64,
+    logits: F64,
+    w: F64,
+    used: I32,
+) -> None:
+    """Minimise |w|^2 / 2 + cost * sum of log(1 + exp(-sign * w.x)) for several problems on the same documents; used:
+    the rounds of each.
 
-    signs and logits are (documents, problems), w is (columns + 1, problems). A dual variable is cost * sigmoid(logit), so it stays inside
-    (0, cost) by itself and nothing is lost near either end. At the solution logit = -margin. On entry w = sum of dual * sign * x.
+    signs and logits are (documents, problems), w is (columns + 1, problems). A dual variable is cost *
+    sigmoid(logit), so it stays inside (0, cost) by itself and nothing is lost near either end. At the solution logit
+    = -margin. On entry w = sum of dual * sign * x.
 
-    A row is read once for all problems, and what is read of w lies side by side: with one problem at a time most of the time goes into
-    fetching single numbers. A problem that is solved is left alone while the others go on.
+    A row is read once for all problems, and what is read of w lies side by side: with one problem at a time most of
+    the time goes into fetching single numbers. A problem that is solved is left alone while the others go on.
     """
     bias, cost, close = objective.bias, objective.cost, 0.1 * objective.tolerance
     order, problems = np.arange(len(place)), w.shape[1]
@@ -263,13 +295,24 @@ def _logistic(
 
 @compiled()
 def _solve(
-    indptr: Any, indices: Any, data: F32, tail: Any, place: I64, signs: F64, squares: F64, alone: F64, objective: Objective, key: np.uint64, guessed: Any,
-    w: F64, used: I32,
-) -> F64:  # fmt: skip
+    indptr: Any,
+    indices: Any,
+    data: F32,
+    tail: Any,
+    place: I64,
+    signs: F64,
+    squares: F64,
+    alone: F64,
+    objective: Objective,
+    key: np.uint64,
+    guessed: Any,
+    w: F64,
+    used: I32,
+) -> F64:
     """Solve problems side by side; signs: (documents, problems). Returns dual * sign of every document.
 
-    On entry `w` is zero or, where `guessed` is not None, a guess, which is replaced. guessed: (documents, problems), what the guess's weights
-    of features that one document alone has add to its products.
+    On entry `w` is zero or, where `guessed` is not None, a guess, which is replaced. guessed: (documents, problems),
+    what the guess's weights of features that one document alone has add to its products.
 
     Dual variables are what the optimality conditions make of the guess's margins: at the solution they are those of the
     solution, so a good guess is a good start, and any guess is a valid one.
@@ -294,7 +337,9 @@ def _solve(
         _logistic(indptr, indices, data, tail, place, signs, squares, alone, objective, key, dual, w, used)
         dual = cost * _sigmoids(dual)
     else:
-        used[0] = _squared_hinge(indptr, indices, data, tail, place, signs.ravel(), squares, alone, objective, key, dual.ravel(), w.ravel())
+        used[0] = _squared_hinge(
+            indptr, indices, data, tail, place, signs.ravel(), squares, alone, objective, key, dual.ravel(), w.ravel()
+        )
     return dual * signs
 
 
@@ -310,7 +355,9 @@ def _together(job: I64, at: int, group_of: I64, logistic: bool) -> int:
 
 @compiled()
 def _mark(members: I32, problem: int, problems: Problems, signs: F64) -> bool:
-    """signs[i] = +1 if members[i] is a positive of the problem, 0 if it is left out, else -1. False if a positive is no member."""
+    """signs[i] = +1 if members[i] is a positive of the problem, 0 if it is left out, else -1. False if a positive is
+    no member.
+    """
     positives = problems.positive_rows[problems.positive_starts[problem] : problems.positive_starts[problem + 1]]
     left_out = problems.left_out_rows[problems.left_out_starts[problem] : problems.left_out_starts[problem + 1]]
     at, out = 0, 0
@@ -340,7 +387,8 @@ def _tails_of(tail: Any, members: I32) -> Any:
 def _columns_of(indptr: I64, indices: I32, members: I32, local: I32) -> tuple[I32, int]:
     """The columns that occur in these rows, sorted, and how many of them occur in several.
 
-    local[column] (-1 on entry) becomes its place among those; for one that a single row has it becomes -2 - the number of that row.
+    local[column] (-1 on entry) becomes its place among those; for one that a single row has it becomes -2 - the
+    number of that row.
     """
     entries = 0
     for member in members:
@@ -366,14 +414,19 @@ def _columns_of(indptr: I64, indices: I32, members: I32, local: I32) -> tuple[I3
 
 @compiled()
 def _rows_of(indptr: I64, indices: I32, data: F32, members: I32, local: I32, alone: F64) -> tuple[I64, I32, F32]:
-    """These rows as a CSR matrix of the columns that several have, with local numbers: a problem's weights then fit into the cache.
+    """These rows as a CSR matrix of the columns that several have, with local numbers: a problem's weights then fit
+    into the cache.
 
     alone[i], 0 on entry, becomes the squared length of what only row i has.
     """
     entries = 0
     for member in members:
         entries += indptr[member + 1] - indptr[member]
-    starts, columns, values = np.zeros(len(members) + 1, dtype=np.int64), np.empty(entries, dtype=np.int32), np.empty(entries, dtype=np.float32)
+    starts, columns, values = (
+        np.zeros(len(members) + 1, dtype=np.int64),
+        np.empty(entries, dtype=np.int32),
+        np.empty(entries, dtype=np.float32),
+    )
     filled = 0
     for i in range(len(members)):
         for entry in range(indptr[members[i]], indptr[members[i] + 1]):
@@ -410,12 +463,26 @@ def _room_for(array: Any, needed: int) -> Any:
 
 @compiled()
 def solve_sparse(
-    job: I64, problems: Problems, rows: Pieces, tail: Any, n_columns: int, start: Any, start_bias: Any, start_tail: Any, objective: Objective, prune: float,
-    seed: np.uint64, out_bias: F32, out_rounds: I32, out_tail: Any,
-) -> tuple[bool, I64, I32, F32]:  # fmt: skip
-    """Solve the problems of a job on sparse rows. start: `Pieces` of the weights to start from, or None. tail: (N, E) dense columns, or None.
+    job: I64,
+    problems: Problems,
+    rows: Pieces,
+    tail: Any,
+    n_columns: int,
+    start: Any,
+    start_bias: Any,
+    start_tail: Any,
+    objective: Objective,
+    prune: float,
+    seed: np.uint64,
+    out_bias: F32,
+    out_rounds: I32,
+    out_tail: Any,
+) -> tuple[bool, I64, I32, F32]:
+    """Solve the problems of a job on sparse rows. start: `Pieces` of the weights to start from, or None. tail: (N, E)
+    dense columns, or None.
 
-    Returns whether all positives were in their groups, and the weights of |w| > prune: how many per problem, columns, values.
+    Returns whether all positives were in their groups, and the weights of |w| > prune: how many per problem, columns,
+    values.
     """
     sizes = np.zeros(len(job), dtype=np.int64)
     columns, values, filled = np.empty(1024, dtype=np.int32), np.empty(1024, dtype=np.float32), 0
@@ -434,7 +501,11 @@ def solve_sparse(
         squares = _squares(indptr, indices, data, tails, place, shared, objective.bias) + alone
         while at < len(job) and problems.group_of[job[at]] == group:
             count = _together(job, at, problems.group_of, objective.logistic)
-            signs, w, used = np.empty((len(members), count)), np.zeros((width + 1, count)), np.zeros(count, dtype=np.int32)
+            signs, w, used = (
+                np.empty((len(members), count)),
+                np.zeros((width + 1, count)),
+                np.zeros(count, dtype=np.int32),
+            )
             guessed: Any = None if start is None else np.zeros((len(members), count))
             for k in range(count):
                 problem = job[at + k]
@@ -450,7 +521,21 @@ def solve_sparse(
                     if start_tail is not None:
                         w[shared:width, k] = start_tail[problem]
                     w[width, k] = start_bias[problem] / objective.bias if objective.bias > 0.0 else 0.0
-            factors = _solve(indptr, indices, data, tails, place, signs, squares, alone, objective, key_of(seed, job[at]), guessed, w, used)
+            factors = _solve(
+                indptr,
+                indices,
+                data,
+                tails,
+                place,
+                signs,
+                squares,
+                alone,
+                objective,
+                key_of(seed, job[at]),
+                guessed,
+                w,
+                used,
+            )
             for k in range(count):
                 problem = job[at + k]
                 out_rounds[problem], out_bias[problem] = used[k], w[width, k] * objective.bias
@@ -473,9 +558,20 @@ def solve_sparse(
 
 @compiled()
 def solve_dense(
-    job: I64, problems: Problems, data: F32, start: Any, start_bias: Any, objective: Objective, seed: np.uint64, out: F32, out_bias: F32, out_rounds: I32
+    job: I64,
+    problems: Problems,
+    data: F32,
+    start: Any,
+    start_bias: Any,
+    objective: Objective,
+    seed: np.uint64,
+    out: F32,
+    out_bias: F32,
+    out_rounds: I32,
 ) -> bool:
-    """Solve the problems of a job on dense rows, into rows of `out`; returns whether all positives were in their groups."""
+    """Solve the problems of a job on dense rows, into rows of `out`; returns whether all positives were in their
+    groups.
+    """
     width = out.shape[1]
     at = 0
     while at < len(job):
@@ -485,7 +581,11 @@ def solve_dense(
         squares, alone = _squares(None, None, data, None, place, width, objective.bias), np.zeros(len(members))
         while at < len(job) and problems.group_of[job[at]] == group:
             count = _together(job, at, problems.group_of, objective.logistic)
-            signs, w, used = np.empty((len(members), count)), np.zeros((width + 1, count)), np.zeros(count, dtype=np.int32)
+            signs, w, used = (
+                np.empty((len(members), count)),
+                np.zeros((width + 1, count)),
+                np.zeros(count, dtype=np.int32),
+            )
             for k in range(count):
                 problem = job[at + k]
                 if not _mark(members, problem, problems, signs[:, k]):
@@ -494,7 +594,9 @@ def solve_dense(
                     w[:width, k] = start[problem]
                     w[width, k] = start_bias[problem] / objective.bias if objective.bias > 0.0 else 0.0
             guessed: Any = None if start is None else np.zeros((len(members), count))
-            _solve(None, None, data, None, place, signs, squares, alone, objective, key_of(seed, job[at]), guessed, w, used)
+            _solve(
+                None, None, data, None, place, signs, squares, alone, objective, key_of(seed, job[at]), guessed, w, used
+            )
             for k in range(count):
                 problem = job[at + k]
                 out[problem] = w[:width, k]

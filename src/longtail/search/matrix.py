@@ -7,7 +7,8 @@ import numpy as np
 from longtail.graph.threads import threads_for
 from longtail.types import F32
 
-# From so many rows on, and for columns in multiples of so many (`matrix_kernels.COLUMNS`), our own kernels are as fast as BLAS.
+# From so many rows on, and for columns in multiples of so many (`matrix_kernels.COLUMNS`), our own kernels are as
+# fast as BLAS.
 _MANY, _COLUMNS = 16, 32
 
 

@@ -2,7 +2,8 @@
 
 BLAS is as fast on one thread. On several it has threads of its own beside those of the kernels before and after.
 
-Eight rows meet 32 columns in registers. Sums of a row do not depend on the other rows. Any machine compiles it; AVX-512 is what it was written for.
+Eight rows meet 32 columns in registers. Sums of a row do not depend on the other rows. Any machine compiles it;
+AVX-512 is what it was written for.
 """
 
 from __future__ import annotations
@@ -26,12 +27,16 @@ COLUMNS = LANES * VECTORS
 
 
 class _Tile(TileCode):
-    """out[row + q, column + i] = rows[row + q] . matrix[:, column + i]; residual: rows[row + q, column + i] + max(that, 0)."""
+    """out[row + q, column + i] = rows[row + q] . matrix[:, column + i]; residual: rows[row + q, column + i] +
+    max(that, 0).
+    """
 
     def __init__(self, wide: int, residual: bool, context: Any, builder: Any, signature: Any, arguments: Any) -> None:
         super().__init__(builder)
         self.wide, self.residual = wide, residual
-        self.matrix, self.rows, self.out = (context.make_array(signature.args[n])(context, builder, arguments[n]) for n in (0, 2, 4))
+        self.matrix, self.rows, self.out = (
+            context.make_array(signature.args[n])(context, builder, arguments[n]) for n in (0, 2, 4)
+        )
         self.column, self.row = arguments[1], arguments[3]
 
     def write(self) -> None:
@@ -46,7 +51,9 @@ class _Tile(TileCode):
             for q, place in enumerate(places):
                 value = self.in_all_lanes(self.loaded(self.rows.data, builder.add(place, number), FLOAT), FLOATS)
                 products = [builder.fmul(value, vector, flags=FUSED) for vector in vectors]
-                found += [builder.fadd(sums[VECTORS * q + r], product, flags=FUSED) for r, product in enumerate(products)]
+                found += [
+                    builder.fadd(sums[VECTORS * q + r], product, flags=FUSED) for r, product in enumerate(products)
+                ]
             return found
 
         sums = self.summed(depth, self.wide * VECTORS, FLOATS, step)
@@ -71,7 +78,9 @@ def _tile_of(wide: int, residual: bool) -> Any:
     return intrinsic(tile)
 
 
-_eight, _one, _eight_residual, _one_residual = (_tile_of(wide, residual) for residual in (False, True) for wide in (ROWS, 1))
+_eight, _one, _eight_residual, _one_residual = (
+    _tile_of(wide, residual) for residual in (False, True) for wide in (ROWS, 1)
+)
 
 
 @compiled(parallel=True)

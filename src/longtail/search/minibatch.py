@@ -1,4 +1,6 @@
-"""Mini-batch k-means of many dense rows into many clusters of any size. Paper: GNN-XML Sec. 3.2, after Sculley (WWW 2010)."""
+"""Mini-batch k-means of many dense rows into many clusters of any size. Paper: GNN-XML Sec. 3.2, after Sculley (WWW
+2010).
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,14 @@ _MOST_DRAWS = 1000
 _BLOCK_DISTANCES = 1 << 23
 
 
-def minibatch_kmeans(rows: F32, n_clusters: int, rng: np.random.Generator, *, batch: int = 10_000, rounds: int = 100) -> I32:
-    """The cluster of every row, (n,) int32 in 0..n_clusters-1, by Euclidean distance; no cluster is empty where rows differ enough.
+def minibatch_kmeans(
+    rows: F32, n_clusters: int, rng: np.random.Generator, *, batch: int = 10_000, rounds: int = 100
+) -> I32:
+    """The cluster of every row, (n,) int32 in 0..n_clusters-1, by Euclidean distance; no cluster is empty where rows
+    differ enough.
 
-    Each round moves the centres towards a batch of rows, a centre by 1 / (rows it has seen) for each of them, so it stays their mean.
+    Each round moves the centres towards a batch of rows, a centre by 1 / (rows it has seen) for each of them, so it
+    stays their mean.
     """
     if not 1 <= n_clusters <= max(len(rows), 1):
         raise ConfigError(f"{n_clusters} clusters of {len(rows)} rows asked for", f"use 1 to {max(len(rows), 1)}")
@@ -41,7 +47,8 @@ def minibatch_kmeans(rows: F32, n_clusters: int, rng: np.random.Generator, *, ba
 def first_centres(rows: F32, n_clusters: int, rng: np.random.Generator) -> F32:
     """(n_clusters, D): k-means++. Rows by the chance of their squared distance to the nearest centre chosen before.
 
-    Above a thousand clusters several rows are drawn at a time: nearly as good, and products of matrices in place of vectors.
+    Above a thousand clusters several rows are drawn at a time: nearly as good, and products of matrices in place of
+        vectors.
     """
     each = -(-n_clusters // _MOST_DRAWS)
     chosen = [int(rng.integers(len(rows)))]
@@ -76,7 +83,9 @@ def nearest_centres(rows: F32, centres: F32) -> tuple[I32, F32]:
         part = rows[start : start + block]
         found = _squared_distances(part, np.einsum("nd,nd->n", part, part), centres)
         owners[start : start + block] = np.argmin(found, axis=1)
-        distances[start : start + block] = np.take_along_axis(found, owners[start : start + block, None].astype(np.int64), axis=1)[:, 0]
+        distances[start : start + block] = np.take_along_axis(
+            found, owners[start : start + block, None].astype(np.int64), axis=1
+        )[:, 0]
     return owners, distances
 
 
@@ -94,7 +103,9 @@ def _move(centres: F32, seen: NDArray[np.float64], rows: F32, owners: I32) -> No
     from scipy.sparse import csr_array
 
     counts = np.bincount(owners, minlength=len(centres))
-    members = csr_array((np.ones(len(rows), np.float32), owners, np.arange(len(rows) + 1)), shape=(len(rows), len(centres)))
+    members = csr_array(
+        (np.ones(len(rows), np.float32), owners, np.arange(len(rows) + 1)), shape=(len(rows), len(centres))
+    )
     touched: I64 = np.flatnonzero(counts)
     sums = (members.T.tocsr() @ rows)[touched]
     seen[touched] += counts[touched]
@@ -103,7 +114,9 @@ def _move(centres: F32, seen: NDArray[np.float64], rows: F32, owners: I32) -> No
 
 
 def _without_empty(owners: I32, distances: F32, n_clusters: int) -> I32:
-    """Every empty cluster gets the row that is farthest from its centre, of those that do not leave another cluster empty."""
+    """Every empty cluster gets the row that is farthest from its centre, of those that do not leave another cluster
+    empty.
+    """
     sizes = np.bincount(owners, minlength=n_clusters)
     empty = np.flatnonzero(sizes == 0)[::-1].tolist()
     for row in np.argsort(-distances, kind="stable").tolist():

@@ -51,19 +51,34 @@ class NearestDocuments:
 
         queries = batch.sparse
         if queries is None or queries.shape[1] != self.documents.shape[1]:
-            raise ConfigError("this model reads sparse features of its own vocabulary", "let the bundle's featurizer make the batch")
+            raise ConfigError(
+                "this model reads sparse features of its own vocabulary", "let the bundle's featurizer make the batch"
+            )
         prune = inverse.non_negative and (queries.nnz == 0 or bool(queries.data.min() >= 0))
         with threads_for(len(batch), each=4):
             rank_sparse(
-                lists(queries), lists(inverse.postings), lists(self.documents), inverse.heaviest, prune, lists(self.targets)[:2], self.targets.shape[1],
-                min(self.config.neighbours, self.targets.shape[0]), self.config.power, ids, scores, worker_count(len(batch)),
-            )  # fmt: skip
+                lists(queries),
+                lists(inverse.postings),
+                lists(self.documents),
+                inverse.heaviest,
+                prune,
+                lists(self.targets)[:2],
+                self.targets.shape[1],
+                min(self.config.neighbours, self.targets.shape[0]),
+                self.config.power,
+                ids,
+                scores,
+                worker_count(len(batch)),
+            )
 
     def _rank_dense(self, batch: Batch, ids: Any, scores: Any, block: int = 256) -> None:
         from longtail.search.nearest_kernels import vote_all
 
         if batch.dense is None or batch.dense.shape[1] != self.documents.shape[1]:
-            raise ConfigError(f"this model reads dense vectors of width {self.documents.shape[1]}", "give vectors made in the same way as those of training")
+            raise ConfigError(
+                f"this model reads dense vectors of width {self.documents.shape[1]}",
+                "give vectors made in the same way as those of training",
+            )
         n = min(self.config.neighbours, self.targets.shape[0])
         for start in range(0, len(batch), block):
             similarity = batch.dense[start : start + block] @ self.documents.T
@@ -91,7 +106,9 @@ class NearestDocuments:
     @classmethod
     def from_state(cls, state: State) -> NearestDocuments:
         arrays, values = state.arrays, state.values
-        inverse = Inverted(arrays["postings"], arrays["heaviest"], values["non_negative"]) if "postings" in arrays else None
+        inverse = (
+            Inverted(arrays["postings"], arrays["heaviest"], values["non_negative"]) if "postings" in arrays else None
+        )
         return cls(arrays["documents"], arrays["targets"], VoteConfig(values["neighbours"], values["power"]), inverse)
 
 
@@ -119,7 +136,11 @@ class Inverted:
 
 def lists(matrix: Csr) -> tuple[I64, I32, F32]:
     """The pieces of a CSR array in the types that kernels are compiled for, copied only where they differ."""
-    return matrix.indptr.astype(np.int64, copy=False), matrix.indices.astype(np.int32, copy=False), matrix.data.astype(np.float32, copy=False)
+    return (
+        matrix.indptr.astype(np.int64, copy=False),
+        matrix.indices.astype(np.int32, copy=False),
+        matrix.data.astype(np.float32, copy=False),
+    )
 
 
 def worker_count(n_items: int) -> int:

@@ -1,8 +1,9 @@
-"""Kernels of `search.nearest`: sparse cosine over an inverted index, then a vote. One document at a time, one thread each.
+"""Kernels of `search.nearest`: sparse cosine over an inverted index, then a vote. One document at a time, one thread
+each.
 
-The words of a query are taken from rare to frequent. Once the best rows found so far are further ahead than all words that
-are left could lift an unseen row, the long lists of frequent words need not be read: rows that are still in the race are
-compared with the whole query by their own few words (MaxScore; Turtle and Flood 1995). The answer is exact.
+The words of a query are taken from rare to frequent. Once the best rows found so far are further ahead than all words
+that are left could lift an unseen row, the long lists of frequent words need not be read: rows that are still in the
+race are compared with the whole query by their own few words (MaxScore; Turtle and Flood 1995). The answer is exact.
 """
 
 from __future__ import annotations
@@ -90,9 +91,11 @@ def nearest_rows(
     room: Room,
     neighbours: int,
 ) -> int:
-    """The rows with the highest dot product with one sparse query, best first, in room.keys and room.ids; gives how many.
+    """The rows with the highest dot product with one sparse query, best first, in room.keys and room.ids; gives how
+    many.
 
-    heaviest: (V,) the largest value in each list of postings; bounds what a word can add. prune: values are not negative.
+    heaviest: (V,) the largest value in each list of postings; bounds what a word can add. prune: values are not
+        negative.
     """
     posting_start, posting_rows, posting_values = postings
     row_start, row_columns, row_values = rows
@@ -116,7 +119,8 @@ def nearest_rows(
         column, value = columns[word], values[word]
         for at in range(posting_start[column], posting_start[column + 1]):
             row = posting_rows[at]
-            # With negative or vanishing values a sum can return to zero and its row be listed twice: stay inside the list.
+            # With negative or vanishing values a sum can return to zero and its row be listed twice: stay inside the
+            # list.
             if similarity[row] == 0.0 and n_touched < len(touched):
                 touched[n_touched] = row
                 n_touched += 1
@@ -179,9 +183,19 @@ def vote(
 
 @compiled(parallel=True)
 def rank_sparse(
-    queries: Lists, postings: Lists, rows: Lists, heaviest: F32, prune: bool, targets: Pointers, n_labels: int, neighbours: int, power: float,
-    out_ids: I32, out_scores: F32, n_workers: int,
-) -> None:  # fmt: skip
+    queries: Lists,
+    postings: Lists,
+    rows: Lists,
+    heaviest: F32,
+    prune: bool,
+    targets: Pointers,
+    n_labels: int,
+    neighbours: int,
+    power: float,
+    out_ids: I32,
+    out_scores: F32,
+    n_workers: int,
+) -> None:
     """Neighbours and vote for every query. Each worker owns its accumulators and takes every n-th query.
 
     queries: (B, V), rows: (N, V) and postings: (V, N) as (starts, columns, values); targets: (starts, labels).
@@ -200,13 +214,34 @@ def rank_sparse(
         room = (similarity, touched_rows, weight_of, keys, ids)
         for query in range(np.int64(worker), n_queries, n_workers):
             words = slice(query_start[query], query_start[query + 1])
-            found = nearest_rows(query_columns[words], query_values[words], postings, rows, heaviest, prune, room, neighbours)
-            vote(keys, ids, found, power, target_start, target_labels, votes, touched_labels, out_ids[query], out_scores[query])
+            found = nearest_rows(
+                query_columns[words], query_values[words], postings, rows, heaviest, prune, room, neighbours
+            )
+            vote(
+                keys,
+                ids,
+                found,
+                power,
+                target_start,
+                target_labels,
+                votes,
+                touched_labels,
+                out_ids[query],
+                out_scores[query],
+            )
 
 
 @compiled(parallel=True)
 def vote_all(
-    neighbour_ids: I32, neighbour_scores: F32, target_start: I64, target_labels: I32, n_labels: int, power: float, out_ids: I32, out_scores: F32, n_workers: int
+    neighbour_ids: I32,
+    neighbour_scores: F32,
+    target_start: I64,
+    target_labels: I32,
+    n_labels: int,
+    power: float,
+    out_ids: I32,
+    out_scores: F32,
+    n_workers: int,
 ) -> None:
     """The vote alone, for neighbours that were found by other means (ids padded with -1)."""
     for worker in prange(n_workers):
@@ -216,4 +251,15 @@ def vote_all(
             found = 0
             while found < neighbour_ids.shape[1] and neighbour_ids[query, found] >= 0:
                 found += 1
-            vote(neighbour_scores[query], neighbour_ids[query], found, power, target_start, target_labels, votes, touched, out_ids[query], out_scores[query])
+            vote(
+                neighbour_scores[query],
+                neighbour_ids[query],
+                found,
+                power,
+                target_start,
+                target_labels,
+                votes,
+                touched,
+                out_ids[query],
+                out_scores[query],
+            )

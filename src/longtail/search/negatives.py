@@ -1,7 +1,8 @@
 """Which wrong labels a document is trained against: drawn at random, taken from a shortlist, from the batch, or all.
 
-Every sampler gives ``draw(rows, rng) -> (B, S) int32`` for training documents `rows`: labels in range, different from each
-other, never a positive and never a masked pair of the document; -1 where there is none. Paper: Astec Sec. 3 (Module II).
+Every sampler gives ``draw(rows, rng) -> (B, S) int32`` for training documents `rows`: labels in range, different from
+each other, never a positive and never a masked pair of the document; -1 where there is none. Paper: Astec Sec. 3
+(Module II).
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def forbidden_pairs(y: Csr, masked: I64 | None = None) -> Csr:
 
 
 class RandomNegatives:
-    """`count` labels per document, drawn anew at each call: evenly, or with given weights (a label of weight 0 never comes).
+    """`count` labels per document, drawn anew at each call: evenly, or with given weights (a label of weight 0 never
+    comes).
 
     Paper: the baselines of Astec Sec. 5 ("uniform", and "NEG": frequency to the power 0.75), and its random extras.
     With very uneven weights fewer than `count` may come.
@@ -61,9 +63,15 @@ class RandomNegatives:
         from longtail.search.negatives_kernels import alias_table
 
         weights = self._weights
-        if len(weights) != self.n_labels or not np.isfinite(weights).all() or (weights < 0).any() or not (weights > 0).any():
+        if (
+            len(weights) != self.n_labels
+            or not np.isfinite(weights).all()
+            or (weights < 0).any()
+            or not (weights > 0).any()
+        ):
             raise DataError(
-                f"weights of {self.n_labels} labels must be finite, not negative and not all zero", "give each label its frequency, e.g. its documents"
+                f"weights of {self.n_labels} labels must be finite, not negative and not all zero",
+                "give each label its frequency, e.g. its documents",
             )
         keep, other = np.empty(self.n_labels, np.float32), np.empty(self.n_labels, np.int32)
         alias_table(weights.astype(np.float64), keep, other)
@@ -86,12 +94,15 @@ class RandomNegatives:
             if self.n_labels > _SPARSE * (self.count + ruled_out):
                 sample_all(self.n_labels, self._keep, self._other, rows, seed, indptr, labels, avoid, out)
             else:
-                sample_pool(np.arange(self.n_labels, dtype=np.int32), self._weights, rows, seed, indptr, labels, avoid, out)
+                sample_pool(
+                    np.arange(self.n_labels, dtype=np.int32), self._weights, rows, seed, indptr, labels, avoid, out
+                )
         return out
 
 
 class ShortlistNegatives:
-    """The labels that a shortlister confuses a document with: (N, S) int32, found once. Paper: Astec Sec. 4, Module II, ECLARE Sec. 3.4.
+    """The labels that a shortlister confuses a document with: (N, S) int32, found once. Paper: Astec Sec. 4, Module
+    II, ECLARE Sec. 3.4.
 
     Which shortlister was asked (centroids, votes, both) is the sampler's whole difference.
     """
@@ -134,7 +145,9 @@ class ShortlistNegatives:
 
 
 class WithRandom:
-    """Hard negatives, and random ones that are not among them, new at each call. Paper: Astec Sec. 4, Module II (500 + up to 50)."""
+    """Hard negatives, and random ones that are not among them, new at each call. Paper: Astec Sec. 4, Module II (500
+    + up to 50).
+    """
 
     def __init__(self, hard: Negatives, extras: RandomNegatives) -> None:
         self.hard, self.extras = hard, extras
@@ -152,7 +165,14 @@ class InBatchNegatives:
         self.count, self._y, self._forbidden = count, y, pieces(forbidden)
 
     def draw(self, rows: I64, rng: np.random.Generator) -> I32:
-        return _from_pool(np.unique(self._y[rows].indices).astype(np.int32), self.count, rows, self._forbidden.indptr, self._forbidden.indices, rng)
+        return _from_pool(
+            np.unique(self._y[rows].indices).astype(np.int32),
+            self.count,
+            rows,
+            self._forbidden.indptr,
+            self._forbidden.indices,
+            rng,
+        )
 
 
 class AllNegatives:
@@ -166,7 +186,9 @@ class AllNegatives:
         return _from_pool(pool, self.n_labels, rows, self._forbidden.indptr, self._forbidden.indices, rng)
 
 
-def candidates(rows: I64, y: Csr, negatives: Negatives, rng: np.random.Generator, *, max_positives: int = 20) -> Candidates:
+def candidates(
+    rows: I64, y: Csr, negatives: Negatives, rng: np.random.Generator, *, max_positives: int = 20
+) -> Candidates:
     """The labels of one training step: up to `max_positives` random positives of each document, then its negatives."""
     from longtail.search.negatives_kernels import join
 

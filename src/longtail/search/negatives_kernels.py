@@ -1,7 +1,7 @@
 """Drawing and striking out negative labels, one document per piece of work.
 
-Forbidden labels (a document's positives and masked pairs) are rows of a CSR array with sorted columns. Lists are (B, m) int32,
-with -1 where there is no label. Random numbers are keyed by (seed, place in the batch).
+Forbidden labels (a document's positives and masked pairs) are rows of a CSR array with sorted columns. Lists are (B,
+m) int32, with -1 where there is no label. Random numbers are keyed by (seed, place in the batch).
 """
 
 from __future__ import annotations
@@ -59,8 +59,11 @@ def strike_out(found: I32, rows: I64, ptr: I64, labels: I32, out: I32) -> None:
 
 
 @compiled(parallel=True)
-def sample_pool(pool: I32, weights: F32, rows: I64, seed: np.uint64, ptr: I64, labels: I32, avoid: I32, out: I32) -> None:
-    """Random labels of a pool that are not forbidden for rows[b] nor in avoid[b]; all such where `out` has room for the pool.
+def sample_pool(
+    pool: I32, weights: F32, rows: I64, seed: np.uint64, ptr: I64, labels: I32, avoid: I32, out: I32
+) -> None:
+    """Random labels of a pool that are not forbidden for rows[b] nor in avoid[b]; all such where `out` has room for
+    the pool.
 
     Without replacement, with probability by weight (Efraimidis, Spirakis 2006); empty `weights` mean equal ones.
     """
@@ -71,7 +74,11 @@ def sample_pool(pool: I32, weights: F32, rows: I64, seed: np.uint64, ptr: I64, l
         size = 0
         for place in range(len(pool)):
             label, weight = pool[place], float(weights[place]) if len(weights) > 0 else 1.0
-            if weight <= 0.0 or taken[slot_of(taken, label)] == label or is_forbidden(ptr, labels, rows[document], label):
+            if (
+                weight <= 0.0
+                or taken[slot_of(taken, label)] == label
+                or is_forbidden(ptr, labels, rows[document], label)
+            ):
                 continue
             if len(pool) <= out.shape[1]:
                 out[document, size] = label
@@ -83,7 +90,9 @@ def sample_pool(pool: I32, weights: F32, rows: I64, seed: np.uint64, ptr: I64, l
 
 
 @compiled(parallel=True)
-def sample_all(n_labels: int, keep: F32, other: I32, rows: I64, seed: np.uint64, ptr: I64, labels: I32, avoid: I32, out: I32) -> None:
+def sample_all(
+    n_labels: int, keep: F32, other: I32, rows: I64, seed: np.uint64, ptr: I64, labels: I32, avoid: I32, out: I32
+) -> None:
     """Random labels of all without replacement, by drawing and rejecting: fast where few are wanted of many.
 
     keep, other: an alias table (`alias_table`), or empty for equal weights.
@@ -109,7 +118,9 @@ def sample_all(n_labels: int, keep: F32, other: I32, rows: I64, seed: np.uint64,
 
 @compiled()
 def alias_table(weights: F64, keep: F32, other: I32) -> None:
-    """Walker's table: pick a label evenly, keep it with probability `keep`, else take `other`. Weights must not all be zero."""
+    """Walker's table: pick a label evenly, keep it with probability `keep`, else take `other`. Weights must not all
+    be zero.
+    """
     n = len(weights)
     share = weights * (n / weights.sum())
     small, large = np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int32)
@@ -136,12 +147,26 @@ def alias_table(weights: F64, keep: F32, other: I32) -> None:
 
 
 @compiled(parallel=True)
-def join(ptr: I64, positives: I32, negatives: I32, most: int, seed: np.uint64, ids: I32, targets: F32, mask: NDArray[np.bool_]) -> None:
-    """Per document up to `most` of its positives (a random choice where it has more), then its negatives, then padding."""
+def join(
+    ptr: I64,
+    positives: I32,
+    negatives: I32,
+    most: int,
+    seed: np.uint64,
+    ids: I32,
+    targets: F32,
+    mask: NDArray[np.bool_],
+) -> None:
+    """Per document up to `most` of its positives (a random choice where it has more), then its negatives, then
+    padding.
+    """
     for b in prange(len(negatives)):
         document = np.int64(b)
         key, start, end = key_of(seed, document), ptr[document], ptr[document + 1]
-        chosen, races = np.empty(min(most, end - start), dtype=np.int32), np.empty(min(most, end - start), dtype=np.float32)
+        chosen, races = (
+            np.empty(min(most, end - start), dtype=np.int32),
+            np.empty(min(most, end - start), dtype=np.float32),
+        )
         size = 0
         for entry in range(start, end):
             size = offer(chosen, races, size, positives[entry], unit(draw(key, entry - start)))

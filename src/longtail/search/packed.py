@@ -1,7 +1,8 @@
-"""Tables of vectors in fewer bytes: float16, or int8 or int4 with a scale per row. Prediction is bound by the bytes it reads.
+"""Tables of vectors in fewer bytes: float16, or int8 or int4 with a scale per row. Prediction is bound by the bytes
+it reads.
 
-`PackedRows` stands wherever a (n, D) float32 table of a model may stand, but in 4 bits only as a table of words, of which documents are
-sums; `PackedIndex` is exact search over one.
+`PackedRows` stands wherever a (n, D) float32 table of a model may stand, but in 4 bits only as a table of words, of
+which documents are sums; `PackedIndex` is exact search over one.
 """
 
 from __future__ import annotations
@@ -18,17 +19,28 @@ from longtail.errors import ConfigError
 from longtail.graph.arrays import frozen
 from longtail.graph.threads import threads_for
 from longtail.persistence import State
-from longtail.search.index import FEW_QUERIES, ExactIndex, Heaps, Similarity, Table, best_of_products, in_pieces, ready, scan_few
+from longtail.search.index import (
+    FEW_QUERIES,
+    ExactIndex,
+    Heaps,
+    Similarity,
+    Table,
+    best_of_products,
+    in_pieces,
+    ready,
+    scan_few,
+)
 from longtail.types import F32, I32, BoolArray, TopK
 
 PackedType: TypeAlias = Literal["float16", "int8", "int4"]
 _LARGEST_BYTE, _LARGEST_QUERY_BYTE = 127, 255
-# The largest number of 4 bits, what is added so that none is negative, and where rows are cut: at this share of their largest number.
-# Numbers of a row are spread like a bell, for which fifteen even steps lose least when they end at about 2.35 times the standard
-# deviation (Max, IRE Trans. 1960); the largest of 512 lies at about 3.1.
+# The largest number of 4 bits, what is added so that none is negative, and where rows are cut: at this share of their
+# largest number. Numbers of a row are spread like a bell, for which fifteen even steps lose least when they end at
+# about 2.35 times the standard deviation (Max, IRE Trans. 1960); the largest of 512 lies at about 3.1.
 _LARGEST_NIBBLE, NIBBLE_SHIFT, _CUT_AT = 7, 8, 0.75
-# Candidates of rounded products that are looked at again, beside twice as many as asked for; and how many times the largest
-# error met among them may lie between the last of them and the last answer before a query is asked again, exactly.
+# Candidates of rounded products that are looked at again, beside twice as many as asked for; and how many times the
+# largest error met among them may lie between the last of them and the last answer before a query is asked again,
+# exactly.
 _MORE_CANDIDATES, _SAFETY = 20, 3.0
 _NO_NUMBERS: F32 = frozen(np.zeros(0, np.float32))
 _NO_PLACES: I32 = frozen(np.zeros(0, np.int32))
@@ -37,7 +49,8 @@ _NO_PLACES: I32 = frozen(np.zeros(0, np.int32))
 class Stored(NamedTuple):
     """A table as kernels take it: float16 as its bits; no scales, no places where there are none.
 
-    values: (m, D), or (m, D / 2) uint8: number d in the lower half of byte d, number D / 2 + d in its upper half, each with NIBBLE_SHIFT added.
+    values: (m, D), or (m, D / 2) uint8: number d in the lower half of byte d, number D / 2 + d in its upper half,
+        each with NIBBLE_SHIFT added.
     scales: (m,).  places: (n,) the row of `values` that is vector i; -1: the vector is zero.
     """
 
@@ -58,11 +71,20 @@ class PackedRows:
 
     def __post_init__(self) -> None:
         stored, whole = len(self.values), self.values.dtype in (np.int8, np.uint8)
-        if self.values.ndim != 2 or self.values.dtype not in (np.float16, np.int8, np.uint8) or whole != (self.scales is not None):
-            raise ValueError(f"packed rows of {self.values.dtype} with {self.values.ndim} dimensions, {'with' if whole else 'without'} scales expected")
+        if (
+            self.values.ndim != 2
+            or self.values.dtype not in (np.float16, np.int8, np.uint8)
+            or whole != (self.scales is not None)
+        ):
+            raise ValueError(
+                f"packed rows of {self.values.dtype} with {self.values.ndim} dimensions, "
+                f"{'with' if whole else 'without'} scales expected"
+            )
         if self.scales is not None and (self.scales.shape != (stored,) or self.scales.dtype != np.float32):
             raise ValueError(f"{len(self.scales)} scales of {self.scales.dtype} for {stored} rows")
-        if self.places is not None and (self.places.dtype != np.int32 or self.places.min(initial=-1) < -1 or self.places.max(initial=-1) >= stored):
+        if self.places is not None and (
+            self.places.dtype != np.int32 or self.places.min(initial=-1) < -1 or self.places.max(initial=-1) >= stored
+        ):
             raise ValueError(f"places outside the {stored} rows")
 
     @classmethod
@@ -70,7 +92,8 @@ class PackedRows:
         """rows: (n, D).  keep: (n,) which vectors are stored, the others being zero from now on; None: all."""
         if dtype not in get_args(PackedType):
             raise ConfigError(
-                f"dtype '{dtype}', expected {' or '.join(get_args(PackedType))}", "float16 halves a model, int8 quarters it, int4 halves words again"
+                f"dtype '{dtype}', expected {' or '.join(get_args(PackedType))}",
+                "float16 halves a model, int8 quarters it, int4 halves words again",
             )
         places = None if keep is None or keep.all() else np.where(keep, np.cumsum(keep) - 1, -1).astype(np.int32)
         rows = np.asarray(rows if places is None else rows[keep], dtype=np.float32)
@@ -95,7 +118,11 @@ class PackedRows:
     @cached_property
     def stored(self) -> Stored:
         values = self.values.view(np.uint16) if self.values.dtype == np.float16 else self.values
-        return Stored(frozen(values), _NO_NUMBERS if self.scales is None else frozen(self.scales), _NO_PLACES if self.places is None else frozen(self.places))
+        return Stored(
+            frozen(values),
+            _NO_NUMBERS if self.scales is None else frozen(self.scales),
+            _NO_PLACES if self.places is None else frozen(self.places),
+        )
 
     def __getitem__(self, index: Any) -> F32:
         """Vectors as float32, chosen by a slice or an integer array."""
@@ -129,7 +156,9 @@ def _nibbles(rows: F32, scales: F32) -> tuple[NDArray[np.uint8], F32]:
     """Rows (n, D), D even, as two numbers per byte, and their scales."""
     if rows.shape[1] % 2:
         raise ConfigError(f"vectors of {rows.shape[1]} numbers cannot be packed two to a byte", "pack them as int8")
-    rounded = np.clip(np.rint(rows / _divisors(scales)), -_LARGEST_NIBBLE, _LARGEST_NIBBLE).astype(np.int8) + np.int8(NIBBLE_SHIFT)
+    rounded = np.clip(np.rint(rows / _divisors(scales)), -_LARGEST_NIBBLE, _LARGEST_NIBBLE).astype(np.int8) + np.int8(
+        NIBBLE_SHIFT
+    )
     lower, upper = np.split(rounded.view(np.uint8), 2, axis=1)
     return lower | upper << 4, scales
 
@@ -148,8 +177,12 @@ def unpacked(rows: Rows) -> F32:
     return rows[:] if isinstance(rows, PackedRows) else rows
 
 
-def state_of_rows(name: str, rows: Rows, arrays: Mapping[str, Any] | None = None, values: Mapping[str, Any] | None = None) -> State:
-    """A table among other arrays; packed, as a part: a longtail that knows no packed rows refuses it, and does not misread it."""
+def state_of_rows(
+    name: str, rows: Rows, arrays: Mapping[str, Any] | None = None, values: Mapping[str, Any] | None = None
+) -> State:
+    """A table among other arrays; packed, as a part: a longtail that knows no packed rows refuses it, and does not
+    misread it.
+    """
     if isinstance(rows, PackedRows):
         return State(values or {}, arrays or {}, {name: rows})
     return State(values or {}, {**(arrays or {}), name: rows})
@@ -165,7 +198,9 @@ def rows_of_state(state: State, name: str) -> Rows:
 
 
 def as_bytes(queries: F32) -> tuple[NDArray[np.uint8], F32]:
-    """Queries (B, D) without negative numbers as bytes, and the scale of each. (B rounded up to whole tiles of `byte_kernels`, or 1; D) and (B,)."""
+    """Queries (B, D) without negative numbers as bytes, and the scale of each. (B rounded up to whole tiles of
+    `byte_kernels`, or 1; D) and (B,).
+    """
     from longtail.search.byte_kernels import TILE
 
     scales = (queries.max(axis=1) / _LARGEST_QUERY_BYTE).astype(np.float32)
@@ -178,11 +213,12 @@ class PackedIndex:
     """Compares a query with every item, in packed form. An `Index`.
 
     rows: (n, D), all stored, of unit length before they were packed if the similarity is the cosine.
-    offsets: (n,) float32 or None, the last number of each vector, kept whole: a classifier's bias is far larger than its
-    weights and would spoil the scale of a row of bytes. Queries then have D + 1 numbers.
+    offsets: (n,) float32 or None, the last number of each vector, kept whole: a classifier's bias is far larger than
+    its weights and would spoil the scale of a row of bytes. Queries then have D + 1 numbers.
 
-    Bytes meet rounded queries first where the machine can multiply bytes; the best of them are looked at again with the queries
-    as they are, and a query whose last answer could have been missed is asked anew. So answers are those of the packed rows.
+    Bytes meet rounded queries first where the machine can multiply bytes; the best of them are looked at again with
+    the queries as they are, and a query whose last answer could have been missed is asked anew. So answers are those
+    of the packed rows.
     """
 
     KIND = "packed-index"
@@ -219,7 +255,11 @@ class PackedIndex:
 
     def vectors(self, part: slice = slice(None)) -> F32:
         """Vectors as queries meet them: with their last number."""
-        return self.rows[part] if self.offsets is None else np.concatenate([self.rows[part], self.offsets[part, None]], axis=1)
+        return (
+            self.rows[part]
+            if self.offsets is None
+            else np.concatenate([self.rows[part], self.offsets[part, None]], axis=1)
+        )
 
     def table(self) -> Table:
         """The rows as kernels take them."""
@@ -262,7 +302,17 @@ class PackedIndex:
             scan_bytes(table.values, table.scales, offsets, self._totals, rounded, scales, lasts, shifts, *pieces)
         doubtful = np.zeros(len(queries), dtype=np.bool_)
         with threads_for(len(queries)):
-            choose_among(*table, vectors, lasts, candidates.ids, candidates.scores, candidates.sizes, _SAFETY, *answer.arrays, doubtful)
+            choose_among(
+                *table,
+                vectors,
+                lasts,
+                candidates.ids,
+                candidates.scores,
+                candidates.sizes,
+                _SAFETY,
+                *answer.arrays,
+                doubtful,
+            )
         if doubtful.any():
             again = Heaps(int(doubtful.sum()), answer.ids.shape[1])
             self._scan(queries[doubtful], again)

@@ -7,7 +7,8 @@ import numpy as np
 from longtail.graph.ops import prune_rows, scale_rows_to_sum_one
 from longtail.types import I64, Csr, TopK
 
-# Labels kept of a walk from step to step, for each that is asked for: without a cut the lists grow tenfold with every step.
+# Labels kept of a walk from step to step, for each that is asked for: without a cut the lists grow tenfold with every
+# step.
 _KEPT = 4
 
 
@@ -23,14 +24,19 @@ class PersonalisedPageRank:
         self.teleport, self.steps = teleport, steps
 
     def rank(self, rows: I64, k: int) -> TopK:
-        """The `k` labels in which walks of the documents at `rows` are found most often; the documents' own are among them."""
+        """The `k` labels in which walks of the documents at `rows` are found most often; the documents' own are among
+        them.
+        """
         walks = self.starts[rows]
         found = self.teleport * walks
         for _ in range(self.steps):
             walks = prune_rows((1 - self.teleport) * (walks @ self.graph), _KEPT * k)
             found = found + self.teleport * walks
         best = prune_rows(found.tocsr(), k)
-        ids, scores = np.full((len(rows), k), TopK.PAD, dtype=np.int32), np.full((len(rows), k), -np.inf, dtype=np.float32)
+        ids, scores = (
+            np.full((len(rows), k), TopK.PAD, dtype=np.int32),
+            np.full((len(rows), k), -np.inf, dtype=np.float32),
+        )
         real = np.arange(k) < np.diff(best.indptr)[:, None]
         ids[real], scores[real] = best.indices, best.data
         # Columns ascend, so a stable sort by score leaves ties in the order of labels.

@@ -1,7 +1,9 @@
-"""Products of a few queries with every row of a table, and the best k on the way: one pass over the rows, nothing stored between.
+"""Products of a few queries with every row of a table, and the best k on the way: one pass over the rows, nothing
+stored between.
 
-The floor is the time to read the rows once. Rows are float32, float16 (given as their uint16 bits: numba has no float16 on a
-CPU) or int8; an int8 row has a scale. fastmath lets the compiler keep several partial sums; their order is fixed at compile time.
+The floor is the time to read the rows once. Rows are float32, float16 (given as their uint16 bits: numba has no
+float16 on a CPU) or int8; an int8 row has a scale. fastmath lets the compiler keep several partial sums; their order
+is fixed at compile time.
 """
 
 from __future__ import annotations
@@ -59,10 +61,14 @@ def product(values: NDArray[Any], scales: F32, offsets: F32, row: Any, queries: 
 
 
 @compiled(parallel=True)
-def scan(values: NDArray[Any], scales: F32, offsets: F32, queries: F32, lasts: F32, ids: I32, scores: F32, sizes: I64) -> None:
-    """The best k rows of each query, as heaps per piece of the table: ids, scores (pieces, B, k); sizes (pieces, B), zero at first.
+def scan(
+    values: NDArray[Any], scales: F32, offsets: F32, queries: F32, lasts: F32, ids: I32, scores: F32, sizes: I64
+) -> None:
+    """The best k rows of each query, as heaps per piece of the table: ids, scores (pieces, B, k); sizes (pieces, B),
+    zero at first.
 
-    values: (n, D).  scales: (n,), or none.  queries: (B, D).  offsets: (n,), times lasts (B,) they are added to products; or none.
+    values: (n, D).  scales: (n,), or none.  queries: (B, D).  offsets: (n,), times lasts (B,) they are added to
+        products; or none.
     """
     pieces, n, k = ids.shape[0], len(values), ids.shape[2]
     step = (n + pieces - 1) // pieces
@@ -73,7 +79,9 @@ def scan(values: NDArray[Any], scales: F32, offsets: F32, queries: F32, lasts: F
                 value = product(values, scales, offsets, row, queries, lasts, query)
                 # An equal one comes later, has a higher number and stays out.
                 if sizes[piece, query] < k or value > scores[piece, query, 0]:
-                    sizes[piece, query] = offer(ids[piece, query], scores[piece, query], sizes[piece, query], row, value)
+                    sizes[piece, query] = offer(
+                        ids[piece, query], scores[piece, query], sizes[piece, query], row, value
+                    )
 
 
 @compiled()
@@ -83,19 +91,34 @@ def gather(piece_ids: I32, piece_scores: F32, piece_sizes: I64, ids: I32, scores
         size = sizes[query]
         for piece in range(len(piece_ids)):
             for place in range(piece_sizes[piece, query]):
-                size = offer(ids[query], scores[query], size, piece_ids[piece, query, place], piece_scores[piece, query, place])
+                size = offer(
+                    ids[query], scores[query], size, piece_ids[piece, query, place], piece_scores[piece, query, place]
+                )
         sizes[query] = size
 
 
 @compiled(parallel=True)
 def choose_among(
-    values: NDArray[Any], scales: F32, offsets: F32, queries: F32, lasts: F32, near_ids: I32, near_scores: F32, near_sizes: I64, safety: float,
-    ids: I32, scores: F32, sizes: I64, doubtful: BoolArray,
-) -> None:  # fmt: skip
-    """Of heaps of candidates (B, m), found by scores that are nearly right, the best k by their products, as heaps (B, k).
+    values: NDArray[Any],
+    scales: F32,
+    offsets: F32,
+    queries: F32,
+    lasts: F32,
+    near_ids: I32,
+    near_scores: F32,
+    near_sizes: I64,
+    safety: float,
+    ids: I32,
+    scores: F32,
+    sizes: I64,
+    doubtful: BoolArray,
+) -> None:
+    """Of heaps of candidates (B, m), found by scores that are nearly right, the best k by their products, as heaps
+    (B, k).
 
-    A query is doubtful if a row that is no candidate might belong to the best: if its nearly right score, at most that of the
-    worst candidate, comes as near to the worst answer as `safety` times the largest error among the candidates, or nearer. (Equal ones
+    A query is doubtful if a row that is no candidate might belong to the best: if its nearly right score, at most
+    that of the worst candidate, comes as near to the worst answer as `safety` times the largest error among the
+    candidates, or nearer. (Equal ones
     count: which of them are candidates is left open, and the answer is the one of the lowest number.)
     """
     n, m, k = len(values), near_ids.shape[1], ids.shape[1]

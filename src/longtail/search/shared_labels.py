@@ -1,7 +1,8 @@
 """The labels that all documents of a training step are scored against together: the batch's own, and some more.
 
-Each document's positives are those labels that it has; the others are its negatives (labels of other documents of the batch,
-random ones, or hard ones of any document of the batch). Masked pairs count neither way. Paper: GalaXC Sec. 4.1.
+Each document's positives are those labels that it has; the others are its negatives (labels of other documents of the
+batch, random ones, or hard ones of any document of the batch). Masked pairs count neither way. Paper: GalaXC Sec.
+4.1.
 """
 
 from __future__ import annotations

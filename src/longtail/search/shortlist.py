@@ -1,7 +1,7 @@
 """Promising labels for a document vector: by the labels' centroids, by the labels of similar documents, or by both.
 
-All have ``query(vectors, k, exclude=None) -> TopK``. `exclude` (B,) int64 holds, for queries that are training documents, their
-row number (-1 for others): a document must not vote for its own labels.
+All have ``query(vectors, k, exclude=None) -> TopK``. `exclude` (B,) int64 holds, for queries that are training
+documents, their row number (-1 for others): a document must not vote for its own labels.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class Labels(Protocol):
 
 
 class LabelIndex:
-    """Labels by the cosine of their centroid, or of the nearest of several. Paper: Astec Sec. 4, Module II and App. A.4 (ANNS^mu).
+    """Labels by the cosine of their centroid, or of the nearest of several. Paper: Astec Sec. 4, Module II and App.
+    A.4 (ANNS^mu).
 
     owners: (rows of the index,) int32, ascending: the label of each centroid. Labels without documents are never found.
     """
@@ -44,9 +45,15 @@ class LabelIndex:
 
     @classmethod
     def build(
-        cls, vectors: F32, y: Csr, *, make_index: IndexBuilder = build_index, head_centres: int = 1, head_documents: int = 7500,
+        cls,
+        vectors: F32,
+        y: Csr,
+        *,
+        make_index: IndexBuilder = build_index,
+        head_centres: int = 1,
+        head_documents: int = 7500,
         rng: np.random.Generator | None = None,
-    ) -> LabelIndex:  # fmt: skip
+    ) -> LabelIndex:
         """vectors: (N, D) of the training documents; y: (N, L).
 
         Labels with at least `head_documents` documents get `head_centres` k-means centres (`rng`) beside their mean.
@@ -100,10 +107,11 @@ class LabelIndex:
 
 
 class InstanceVote:
-    """Labels of the most similar training documents: each neighbour gives its cosine to its labels; the largest sum counts 1.
+    """Labels of the most similar training documents: each neighbour gives its cosine to its labels; the largest sum
+    counts 1.
 
-    Paper: Astec Sec. 4, Module II (ANNS^x). Differs: a neighbour with a negative cosine has no vote (Astec's vectors have none), and a
-    training document does not vote for itself (`exclude`), which the released code allows.
+    Paper: Astec Sec. 4, Module II (ANNS^x). Differs: a neighbour with a negative cosine has no vote (Astec's vectors
+    have none), and a training document does not vote for itself (`exclude`), which the released code allows.
     """
 
     KIND = "instance-vote"
@@ -117,14 +125,18 @@ class InstanceVote:
         self.n_labels, self._y = int(y.shape[1]), pieces(y)
 
     @classmethod
-    def build(cls, vectors: F32, y: Csr, *, neighbours: int = 100, make_index: IndexBuilder = document_index) -> InstanceVote:
+    def build(
+        cls, vectors: F32, y: Csr, *, neighbours: int = 100, make_index: IndexBuilder = document_index
+    ) -> InstanceVote:
         """vectors: (N, D) of the training documents; y: (N, L) their labels."""
         return cls(make_index(vectors), y, neighbours)
 
     @property
     def targets(self) -> Csr:
         """(N, L) CSR of ones: the labels of the documents that vote."""
-        return csr_from_pieces(np.ones(len(self._y.indices), np.float32), self._y.indices, self._y.indptr, (len(self.index), self.n_labels))
+        return csr_from_pieces(
+            np.ones(len(self._y.indices), np.float32), self._y.indices, self._y.indptr, (len(self.index), self.n_labels)
+        )
 
     def query(self, vectors: F32, k: int, exclude: I64 | None = None) -> TopK:
         from longtail.search.shortlist_kernels import vote
@@ -134,7 +146,17 @@ class InstanceVote:
             exclude = np.full(len(vectors), -1, dtype=np.int64)
         indptr, labels, _ = self._y
         with threads_for(len(vectors)):
-            vote(nearest.ids, nearest.scores, exclude, self.neighbours, indptr, labels, answer.ids, answer.scores, answer.sizes)
+            vote(
+                nearest.ids,
+                nearest.scores,
+                exclude,
+                self.neighbours,
+                indptr,
+                labels,
+                answer.ids,
+                answer.scores,
+                answer.sizes,
+            )
         return answer.ranked()
 
     def state(self) -> State:
@@ -144,39 +166,62 @@ class InstanceVote:
     @classmethod
     def from_state(cls, state: State) -> InstanceVote:
         labels, indptr = state.arrays["labels"], state.arrays["label_ptr"]
-        y = csr_from_pieces(np.ones(len(labels), np.float32), labels, indptr, (len(indptr) - 1, int(state.values["n_labels"])))
+        y = csr_from_pieces(
+            np.ones(len(labels), np.float32), labels, indptr, (len(indptr) - 1, int(state.values["n_labels"]))
+        )
         return cls(_index(state), y, int(state.values["neighbours"]))
 
 
 class MergedShortlist:
-    """Both: s = (1 - gamma) cos + gamma vote. A label that only one of them finds takes 0 from the other. Paper: Astec Sec. 4, Module II.
+    """Both: s = (1 - gamma) cos + gamma vote. A label that only one of them finds takes 0 from the other. Paper:
+    Astec Sec. 4, Module II.
 
-    Differs: as gamma is small, labels found by votes alone stand at the end and would all be cut where centroids alone give k
-    labels. So up to `reserved` of the k places are kept for the best of them (the released code gets the same effect by asking
-    the centroids for 300 of 500 labels). Measured on wordnet-related with plain SVD vectors, recall at 100: 38.9 by centroids,
-    47.9 by votes of 100 documents, 38.9 merged without reserved places, 48.1 with a share of 0.2, 47.6 with 0.4.
+    Differs: as gamma is small, labels found by votes alone stand at the end and would all be cut where centroids
+    alone give k labels. So up to `reserved` of the k places are kept for the best of them (the released code gets the
+    same effect by asking the centroids for 300 of 500 labels). Measured on wordnet-related with plain SVD vectors,
+    recall at 100: 38.9 by centroids, 47.9 by votes of 100 documents, 38.9 merged without reserved places, 48.1 with a
+    share of 0.2, 47.6 with 0.4.
     """
 
     KIND = "merged-shortlist"
 
-    def __init__(self, labels: LabelIndex, instances: InstanceVote, gamma: float = 0.075, reserved: float = 0.2) -> None:
+    def __init__(
+        self, labels: LabelIndex, instances: InstanceVote, gamma: float = 0.075, reserved: float = 0.2
+    ) -> None:
         for name, value in (("gamma", gamma), ("reserved", reserved)):
             if not 0 <= value <= 1:
                 raise ConfigError(
-                    f"{name} is {value}, expected 0 to 1", "gamma weighs the votes, reserved is the share of places for labels found by votes only"
+                    f"{name} is {value}, expected 0 to 1",
+                    "gamma weighs the votes, reserved is the share of places for labels found by votes only",
                 )
         self.labels, self.instances, self.gamma, self.reserved = labels, instances, gamma, reserved
 
     def query(self, vectors: F32, k: int, exclude: I64 | None = None) -> TopK:
         from longtail.search.shortlist_kernels import merge
 
-        near, voted, answer = self.labels.query(vectors, k), self.instances.query(vectors, k, exclude), Heaps(len(vectors), k)
+        near, voted, answer = (
+            self.labels.query(vectors, k),
+            self.instances.query(vectors, k, exclude),
+            Heaps(len(vectors), k),
+        )
         with threads_for(len(vectors)):
-            merge(near.ids, near.scores, voted.ids, voted.scores, self.gamma, int(self.reserved * k), answer.ids, answer.scores, answer.sizes)
+            merge(
+                near.ids,
+                near.scores,
+                voted.ids,
+                voted.scores,
+                self.gamma,
+                int(self.reserved * k),
+                answer.ids,
+                answer.scores,
+                answer.sizes,
+            )
         return answer.ranked()
 
     def state(self) -> State:
-        return State({"gamma": self.gamma, "reserved": self.reserved}, parts={"labels": self.labels, "instances": self.instances})
+        return State(
+            {"gamma": self.gamma, "reserved": self.reserved}, parts={"labels": self.labels, "instances": self.instances}
+        )
 
     @classmethod
     def from_state(cls, state: State) -> MergedShortlist:

@@ -20,7 +20,11 @@ def best_row_per_label(rows: I32, similarities: F32, owners: I32, ids: I32, scor
     for b in prange(len(rows)):
         query = np.int64(b)
         slots = room(rows.shape[1])
-        keys, values, used = np.full(slots, -1, dtype=np.int32), np.zeros(slots, dtype=np.float32), np.zeros(slots, dtype=np.int64)
+        keys, values, used = (
+            np.full(slots, -1, dtype=np.int32),
+            np.zeros(slots, dtype=np.float32),
+            np.zeros(slots, dtype=np.int64),
+        )
         labels, size = 0, 0
         for place in range(rows.shape[1]):
             if rows[query, place] < 0:
@@ -34,8 +38,19 @@ def best_row_per_label(rows: I32, similarities: F32, owners: I32, ids: I32, scor
 
 
 @compiled(parallel=True)
-def vote(neighbours: I32, cosines: F32, exclude: I64, most: int, label_ptr: I64, labels: I32, ids: I32, scores: F32, sizes: I64) -> None:
-    """Each of the first `most` neighbours other than `exclude` (B,) gives its cosine, if above zero, to each of its labels.
+def vote(
+    neighbours: I32,
+    cosines: F32,
+    exclude: I64,
+    most: int,
+    label_ptr: I64,
+    labels: I32,
+    ids: I32,
+    scores: F32,
+    sizes: I64,
+) -> None:
+    """Each of the first `most` neighbours other than `exclude` (B,) gives its cosine, if above zero, to each of its
+    labels.
 
     A label's score is its sum divided by the largest sum of the query.
     """
@@ -52,7 +67,11 @@ def vote(neighbours: I32, cosines: F32, exclude: I64, most: int, label_ptr: I64,
                 voters += 1
                 ballots += label_ptr[document + 1] - label_ptr[document]
         slots = room(ballots)
-        keys, values, used = np.full(slots, -1, dtype=np.int32), np.zeros(slots, dtype=np.float32), np.zeros(slots, dtype=np.int64)
+        keys, values, used = (
+            np.full(slots, -1, dtype=np.int32),
+            np.zeros(slots, dtype=np.float32),
+            np.zeros(slots, dtype=np.int64),
+        )
         found = 0
         for voter in range(voters):
             document = neighbours[query, chosen[voter]]
@@ -68,7 +87,17 @@ def vote(neighbours: I32, cosines: F32, exclude: I64, most: int, label_ptr: I64,
 
 
 @compiled(parallel=True)
-def merge(first_ids: I32, first_scores: F32, second_ids: I32, second_scores: F32, weight: float, reserved: int, ids: I32, scores: F32, sizes: I64) -> None:
+def merge(
+    first_ids: I32,
+    first_scores: F32,
+    second_ids: I32,
+    second_scores: F32,
+    weight: float,
+    reserved: int,
+    ids: I32,
+    scores: F32,
+    sizes: I64,
+) -> None:
     """(1 - weight) x first + weight x second, a label that is in one list only taking 0 from the other; the best k.
 
     Up to `reserved` of the k places go to the best labels that only the second list has.
@@ -77,11 +106,17 @@ def merge(first_ids: I32, first_scores: F32, second_ids: I32, second_scores: F32
     for b in prange(len(first_ids)):
         query = np.int64(b)
         slots = room(first_ids.shape[1] + second_ids.shape[1])
-        keys, values, used = np.full(slots, -1, dtype=np.int32), np.zeros(slots, dtype=np.float32), np.zeros(slots, dtype=np.int64)
+        keys, values, used = (
+            np.full(slots, -1, dtype=np.int32),
+            np.zeros(slots, dtype=np.float32),
+            np.zeros(slots, dtype=np.int64),
+        )
         both = 0
         for place in range(first_ids.shape[1]):
             if first_ids[query, place] >= 0:
-                both = add(keys, values, used, both, first_ids[query, place], (1.0 - weight) * first_scores[query, place])
+                both = add(
+                    keys, values, used, both, first_ids[query, place], (1.0 - weight) * first_scores[query, place]
+                )
         in_first = both
         for place in range(second_ids.shape[1]):
             if second_ids[query, place] >= 0:

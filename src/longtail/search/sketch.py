@@ -1,8 +1,10 @@
-"""Search in two steps: the first numbers of rotated vectors, as bytes, say which items are worth a look; these are compared whole.
+"""Search in two steps: the first numbers of rotated vectors, as bytes, say which items are worth a look; these are
+compared whole.
 
-Rows of a trained classifier point into few directions: 64 of 256 rotated numbers held 61% of their squares, and the 300 best by these
-alone held 97.5% of the true 100 best of 7,683 labels. So the first step reads an eighth to a quarter of the bytes. Among many more items
-even that is too much: they are put into leaves (k-means, two levels), and only the leaves whose centres are best are looked into.
+Rows of a trained classifier point into few directions: 64 of 256 rotated numbers held 61% of their squares, and the
+300 best by these alone held 97.5% of the true 100 best of 7,683 labels. So the first step reads an eighth to a
+quarter of the bytes. Among many more items even that is too much: they are put into leaves (k-means, two levels), and
+only the leaves whose centres are best are looked into.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ _NO_LEAVES: I64 = frozen(np.zeros(1, np.int64))
 class Heads:
     """A table of the first step, as kernels take it: n rows of bytes, woven, and of each its scale, offset and sum.
 
-    Filled up to a multiple of GROUP rows; an offset that is no number (NaN) beats nothing, so those that fill up are never found.
+    Filled up to a multiple of GROUP rows; an offset that is no number (NaN) beats nothing, so those that fill up are
+    never found.
     """
 
     n: int
@@ -52,9 +55,16 @@ class Heads:
 
     def __post_init__(self) -> None:
         filled = -(-self.n // GROUP) * GROUP
-        if self.woven.dtype != np.int8 or self.woven.ndim != 2 or len(self.woven) * LANES != filled or self.woven.shape[1] % (LANES * WIDTH):
+        if (
+            self.woven.dtype != np.int8
+            or self.woven.ndim != 2
+            or len(self.woven) * LANES != filled
+            or self.woven.shape[1] % (LANES * WIDTH)
+        ):
             raise ValueError(f"woven rows of shape {self.woven.shape} for {self.n} items")
-        if any(array.shape != (filled,) or array.dtype != np.float32 for array in (self.scales, self.offsets, self.totals)):
+        if any(
+            array.shape != (filled,) or array.dtype != np.float32 for array in (self.scales, self.offsets, self.totals)
+        ):
             raise ValueError(f"scales, offsets or totals do not fit {self.n} items")
 
     @classmethod
@@ -70,7 +80,11 @@ class Heads:
         """values: (n, width), not woven yet."""
         n, more = len(values), -len(values) % GROUP
         totals = values.sum(axis=1, dtype=np.int32).astype(np.float32) * scales
-        filled = (np.pad(scales, (0, more)), np.pad(offsets, (0, more), constant_values=np.nan), np.pad(totals, (0, more)))
+        filled = (
+            np.pad(scales, (0, more)),
+            np.pad(offsets, (0, more), constant_values=np.nan),
+            np.pad(totals, (0, more)),
+        )
         return cls(n, frozen(weave(values)), *(frozen(array) for array in filled))
 
     @property
@@ -91,7 +105,8 @@ class Heads:
 
 
 class SketchIndex:
-    """An `Index` over packed rows that looks at all of them in short, or at those of some leaves, and at the best of these in whole.
+    """An `Index` over packed rows that looks at all of them in short, or at those of some leaves, and at the best of
+    these in whole.
 
     whole: the rows, leaf after leaf.  basis: (width, D) orthonormal, width a multiple of WIDTH.  heads: of the rows.
     numbers: (n,) the item behind each row; none: row i is item i.
@@ -102,14 +117,29 @@ class SketchIndex:
     KIND = "sketch-index"
 
     def __init__(
-        self, whole: PackedIndex, basis: F32, heads: Heads, centres: Heads | None = None, leaf_ptr: I64 = _NO_LEAVES, numbers: I32 = _NO_PLACES, *,
-        more: int = 200, effort: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        whole: PackedIndex,
+        basis: F32,
+        heads: Heads,
+        centres: Heads | None = None,
+        leaf_ptr: I64 = _NO_LEAVES,
+        numbers: I32 = _NO_PLACES,
+        *,
+        more: int = 200,
+        effort: int = 0,
+    ) -> None:
         if len(heads) != len(whole) or basis.shape != (heads.width, whole.rows.shape[1]) or basis.shape[0] % WIDTH:
             raise ValueError(f"{len(heads)} heads and a basis of shape {basis.shape} for {whole.rows.shape} rows")
-        if (centres is not None) != (len(leaf_ptr) > 1) or (centres is not None and (len(centres) != len(leaf_ptr) - 1 or leaf_ptr[-1] != len(whole))):
+        if (centres is not None) != (len(leaf_ptr) > 1) or (
+            centres is not None and (len(centres) != len(leaf_ptr) - 1 or leaf_ptr[-1] != len(whole))
+        ):
             raise ValueError("leaves and their centres do not fit")
-        if len(numbers) not in (0, len(whole)) or numbers.min(initial=0) < 0 or numbers.max(initial=-1) >= len(whole) or np.any(np.diff(leaf_ptr) < 0):
+        if (
+            len(numbers) not in (0, len(whole))
+            or numbers.min(initial=0) < 0
+            or numbers.max(initial=-1) >= len(whole)
+            or np.any(np.diff(leaf_ptr) < 0)
+        ):
             raise ValueError("the items behind the rows do not fit")
         self.whole, self.basis, self.heads, self.centres = whole, basis, heads, centres
         self.leaf_ptr, self.numbers, self.more, self.effort = frozen(leaf_ptr), frozen(numbers), more, effort
@@ -118,7 +148,9 @@ class SketchIndex:
         self._scouts = looked_at.every(max(1, len(looked_at) // _SCOUTS))
 
     @classmethod
-    def build(cls, whole: PackedIndex, *, width: int = WIDTH, leaves: int = 0, rng: np.random.Generator | None = None) -> SketchIndex:
+    def build(
+        cls, whole: PackedIndex, *, width: int = WIDTH, leaves: int = 0, rng: np.random.Generator | None = None
+    ) -> SketchIndex:
         """leaves: 0 looks at all rows; else about so many leaves (`rng`)."""
         if whole.rows.shape[1] < width:
             raise ConfigError(f"rows of {whole.rows.shape[1]} numbers have no sketch of {width}", "use the exact index")
@@ -134,12 +166,17 @@ class SketchIndex:
         ordered = _reordered(whole, numbers)
         # Made anew: of ten million rows, heads in one order take 5 GB, and both orders would be there at the same time.
         heads = _heads(ordered.rows, basis, mean)
-        centres = Heads.of(_means(heads, leaf_ptr), None if ordered.offsets is None else _means(ordered.offsets[:, None], leaf_ptr)[:, 0])
+        centres = Heads.of(
+            _means(heads, leaf_ptr),
+            None if ordered.offsets is None else _means(ordered.offsets[:, None], leaf_ptr)[:, 0],
+        )
         return cls(ordered, basis, Heads.of(heads, ordered.offsets), centres, leaf_ptr, numbers)
 
     def tuned(self, *, more: int, effort: int = 0) -> SketchIndex:
         """The same index, looking at more or fewer rows."""
-        return SketchIndex(self.whole, self.basis, self.heads, self.centres, self.leaf_ptr, self.numbers, more=more, effort=effort)
+        return SketchIndex(
+            self.whole, self.basis, self.heads, self.centres, self.leaf_ptr, self.numbers, more=more, effort=effort
+        )
 
     @property
     def similarity(self) -> Similarity:
@@ -167,7 +204,8 @@ class SketchIndex:
     def _look_again(self, queries: F32, lasts: F32, pool: Heaps, keep: int, answer: Heaps) -> None:
         """The best of the `keep` best candidates by their whole products.
 
-        Row by row, for all queries together: candidates lie anywhere in the table, and are read from its beginning to its end.
+        Row by row, for all queries together: candidates lie anywhere in the table, and are read from its beginning to
+            its end.
         """
         from numba import get_num_threads
 
@@ -186,7 +224,10 @@ class SketchIndex:
             ids = np.where(exact.ids >= 0, self.numbers[exact.ids], exact.ids) if len(self.numbers) else exact.ids
             # Rows stand in another order than items: those of equal scores are put in order again.
             order = np.lexsort((ids, -exact.scores), axis=1)
-            top.ids[short], top.scores[short] = np.take_along_axis(ids, order, axis=1), np.take_along_axis(exact.scores, order, axis=1)
+            top.ids[short], top.scores[short] = (
+                np.take_along_axis(ids, order, axis=1),
+                np.take_along_axis(exact.scores, order, axis=1),
+            )
 
     def _candidates(self, heads: F32, lasts: F32, keep: int) -> Heaps:
         """Pools with about the `keep` best rows or more, by heads (B, width) of queries."""
@@ -200,18 +241,34 @@ class SketchIndex:
         with threads_for(len(heads), each=8):
             if self.centres is None:
                 pool = Heaps(len(heads), 3 * keep)
-                collect_all(*self.heads.arrays, *queries, self._thresholds(queries, keep, len(self)), get_num_threads(), *pool.arrays)
+                collect_all(
+                    *self.heads.arrays,
+                    *queries,
+                    self._thresholds(queries, keep, len(self)),
+                    get_num_threads(),
+                    *pool.arrays,
+                )
                 return pool
             wanted = min(self.leaves, math.ceil(max(self.effort, 2 * keep) * self.leaves / len(self)))
             pool, room = Heaps(len(heads), 2 * keep), Heaps(len(heads), 2 * wanted + 8)
             thresholds = self._thresholds(queries, wanted, self.leaves)
             collect_from_leaves(
-                *self.heads.arrays, *self.centres.arrays, self.leaf_ptr, *queries, thresholds, get_num_threads(), room.ids, room.scores, *pool.arrays
+                *self.heads.arrays,
+                *self.centres.arrays,
+                self.leaf_ptr,
+                *queries,
+                thresholds,
+                get_num_threads(),
+                room.ids,
+                room.scores,
+                *pool.arrays,
             )
             return pool
 
     def _thresholds(self, queries: tuple[NDArray[np.uint8], F32, F32, F32], wanted: int, n: int) -> F32:
-        """(B,) what about `wanted` of n rows (or centres) beat, by what the scouts say; a few more, as that is uncertain."""
+        """(B,) what about `wanted` of n rows (or centres) beat, by what the scouts say; a few more, as that is
+        uncertain.
+        """
         from longtail.search.sketch_kernels import promising
 
         thresholds, expected = np.full(len(queries[1]), np.float32(-3.0e38)), wanted * len(self._scouts) / n
@@ -238,11 +295,14 @@ class SketchIndex:
         if "leaf_ptr" not in arrays:
             return cls(whole, arrays["basis"], heads, more=more)
         centres = _loaded("centre", len(arrays["leaf_ptr"]) - 1, arrays)
-        return cls(whole, arrays["basis"], heads, centres, arrays["leaf_ptr"], arrays["numbers"], more=more, effort=effort)
+        return cls(
+            whole, arrays["basis"], heads, centres, arrays["leaf_ptr"], arrays["numbers"], more=more, effort=effort
+        )
 
 
 def two_level_clusters(rows: F32, clusters: int, rng: np.random.Generator) -> I32:
-    """The cluster of every row, (n,) int32, none empty: k-means into the root of `clusters`, and each of these again, by its share of the rows.
+    """The cluster of every row, (n,) int32, none empty: k-means into the root of `clusters`, and each of these again,
+    by its share of the rows.
 
     Every row meets two times the root of the clusters in place of all: ten million rows find one of 32,768 in minutes.
     """
@@ -266,7 +326,9 @@ def _clustered(rows: F32, clusters: int, rng: np.random.Generator) -> I32:
     centres = first_centres(sample, clusters, rng)
     for _ in range(_ROUNDS):
         owners = _numbered(nearest_centres(sample, centres)[0])
-        centres = _means(sample[np.argsort(owners, kind="stable")], np.concatenate([[0], np.cumsum(np.bincount(owners))]))
+        centres = _means(
+            sample[np.argsort(owners, kind="stable")], np.concatenate([[0], np.cumsum(np.bincount(owners))])
+        )
     return _numbered(nearest_centres(rows, centres)[0])
 
 
@@ -281,7 +343,9 @@ def _means(rows: F32, bounds: I64) -> F32:
 
 
 def _rotation(rows: PackedRows, width: int) -> tuple[F32, F32]:
-    """The directions (width, D) in which rows differ most, and their mean: what all rows have in common ranks none of them."""
+    """The directions (width, D) in which rows differ most, and their mean: what all rows have in common ranks none of
+    them.
+    """
     step = max(1, len(rows) // _SAMPLE)
     sample = rows[::step]
     mean = sample.mean(axis=0)
@@ -305,7 +369,12 @@ def _reordered(index: PackedIndex, order: I32) -> PackedIndex:
 
 
 def _saved(name: str, heads: Heads) -> dict[str, Any]:
-    return {f"{name}_woven": heads.woven, f"{name}_scales": heads.scales, f"{name}_offsets": heads.offsets, f"{name}_totals": heads.totals}
+    return {
+        f"{name}_woven": heads.woven,
+        f"{name}_scales": heads.scales,
+        f"{name}_offsets": heads.offsets,
+        f"{name}_totals": heads.totals,
+    }
 
 
 def _loaded(name: str, n: int, arrays: Any) -> Heads:

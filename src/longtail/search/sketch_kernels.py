@@ -1,8 +1,10 @@
-"""Candidates by their first numbers, as bytes: of all rows, or of the leaves whose centres are best; and a whole look at them.
+"""Candidates by their first numbers, as bytes: of all rows, or of the leaves whose centres are best; and a whole look
+at them.
 
-Candidates are many, and their order does not matter; a heap of them would cost more than the products. So they are put down in a pool
-as they come, if they beat a threshold. Of all rows, or of the centres of leaves, a thousand tell the threshold beforehand (`promising`).
-A pool that is full is cut to its better half, the worst of which is the threshold from then on.
+Candidates are many, and their order does not matter; a heap of them would cost more than the products. So they are
+put down in a pool as they come, if they beat a threshold. Of all rows, or of the centres of leaves, a thousand tell
+the threshold beforehand (`promising`). A pool that is full is cut to its better half, the worst of which is the
+threshold from then on.
 """
 
 from __future__ import annotations
@@ -31,11 +33,24 @@ _LOWER = (1 << 32) - 1
 
 
 @compiled()
-def _put_down(values: F32, words: NDArray[np.uint64], q: int, first: int, begin: int, end: int, ids: I32, scores: F32, pool: Any, size: int,
-    threshold: np.float32) -> tuple[int, np.float32]:  # fmt: skip
-    """Put down those of the rows begin..end that a bit in words[q] is set for; values[q] and words[q] begin with row `first`.
+def _put_down(
+    values: F32,
+    words: NDArray[np.uint64],
+    q: int,
+    first: int,
+    begin: int,
+    end: int,
+    ids: I32,
+    scores: F32,
+    pool: Any,
+    size: int,
+    threshold: np.float32,
+) -> tuple[int, np.float32]:
+    """Put down those of the rows begin..end that a bit in words[q] is set for; values[q] and words[q] begin with row
+    `first`.
 
-    ids[pool], scores[pool]: the pool, whose better half is kept when it is full; the worst of it is the threshold from then on.
+    ids[pool], scores[pool]: the pool, whose better half is kept when it is full; the worst of it is the threshold
+    from then on.
     """
     room = ids.shape[1]
     for word in range((end - first + 63) // 64):
@@ -61,10 +76,21 @@ def _room() -> Any:
 
 @compiled(parallel=True)
 def promising(
-    scouts: NDArray[np.int8], scales: F32, offsets: F32, totals: F32, queries: NDArray[np.uint8], query_scales: F32, lasts: F32, shifts: F32,
-    best: I32, best_scores: F32, thresholds: F32,
-) -> None:  # fmt: skip
-    """thresholds[b]: the k-th best score among a few rows, evenly taken. best, best_scores: (B, k) room. The rest: as in `collect_all`."""
+    scouts: NDArray[np.int8],
+    scales: F32,
+    offsets: F32,
+    totals: F32,
+    queries: NDArray[np.uint8],
+    query_scales: F32,
+    lasts: F32,
+    shifts: F32,
+    best: I32,
+    best_scores: F32,
+    thresholds: F32,
+) -> None:
+    """thresholds[b]: the k-th best score among a few rows, evenly taken. best, best_scores: (B, k) room. The rest: as
+    in `collect_all`.
+    """
     k, documents = best.shape[1], len(thresholds)
     for unsigned in prange((documents + TILE - 1) // TILE):
         tile: Any = np.int64(unsigned) * TILE
@@ -73,7 +99,22 @@ def promising(
         sizes = np.zeros(TILE, np.int64)
         for first in range(0, len(scales), BLOCK):
             blocks = min(BLOCK, len(scales) - first) // LANES
-            look(scouts, first // LANES, blocks, queries, tile, query_scales, lasts, shifts, thresholds, scales, offsets, totals, values, bits)
+            look(
+                scouts,
+                first // LANES,
+                blocks,
+                queries,
+                tile,
+                query_scales,
+                lasts,
+                shifts,
+                thresholds,
+                scales,
+                offsets,
+                totals,
+                values,
+                bits,
+            )
             for query in range(tile, end):
                 size = sizes[query - tile]
                 for i in range(blocks * LANES):
@@ -88,10 +129,22 @@ def promising(
 
 @compiled(parallel=True)
 def collect_all(
-    rows: NDArray[np.int8], scales: F32, offsets: F32, totals: F32, queries: NDArray[np.uint8], query_scales: F32, lasts: F32, shifts: F32,
-    thresholds: F32, workers: int, ids: I32, scores: F32, sizes: I64,
-) -> None:  # fmt: skip
-    """Pools (B, m) with the rows that beat the threshold of each query (the better half of them, where they are too many).
+    rows: NDArray[np.int8],
+    scales: F32,
+    offsets: F32,
+    totals: F32,
+    queries: NDArray[np.uint8],
+    query_scales: F32,
+    lasts: F32,
+    shifts: F32,
+    thresholds: F32,
+    workers: int,
+    ids: I32,
+    scores: F32,
+    sizes: I64,
+) -> None:
+    """Pools (B, m) with the rows that beat the threshold of each query (the better half of them, where they are too
+    many).
 
     Tables and queries: as in `woven_kernels.plain_look`.  thresholds: (B,), changed.
     """
@@ -106,21 +159,60 @@ def collect_all(
             stop = min(first + BLOCK, n)
             for tile in range(begin, end, TILE):
                 look(
-                    rows, first // LANES, (stop - first) // LANES, queries, tile, query_scales, lasts, shifts, thresholds, scales, offsets, totals, values, bits
+                    rows,
+                    first // LANES,
+                    (stop - first) // LANES,
+                    queries,
+                    tile,
+                    query_scales,
+                    lasts,
+                    shifts,
+                    thresholds,
+                    scales,
+                    offsets,
+                    totals,
+                    values,
+                    bits,
                 )
                 for query in range(tile, min(tile + TILE, end)):
                     sizes[query], thresholds[query] = _put_down(
-                        values, words, query - tile, first, first, stop, ids, scores, query, sizes[query], thresholds[query]
-                    )  # fmt: skip
+                        values,
+                        words,
+                        query - tile,
+                        first,
+                        first,
+                        stop,
+                        ids,
+                        scores,
+                        query,
+                        sizes[query],
+                        thresholds[query],
+                    )
 
 
 @compiled(parallel=True)
 def collect_from_leaves(
-    rows: NDArray[np.int8], scales: F32, offsets: F32, totals: F32,
-    centres: NDArray[np.int8], centre_scales: F32, centre_offsets: F32, centre_totals: F32, leaf_ptr: I64,
-    queries: NDArray[np.uint8], query_scales: F32, lasts: F32, shifts: F32, thresholds: F32,
-    workers: int, leaves: I32, leaf_scores: F32, ids: I32, scores: F32, sizes: I64,
-) -> None:  # fmt: skip
+    rows: NDArray[np.int8],
+    scales: F32,
+    offsets: F32,
+    totals: F32,
+    centres: NDArray[np.int8],
+    centre_scales: F32,
+    centre_offsets: F32,
+    centre_totals: F32,
+    leaf_ptr: I64,
+    queries: NDArray[np.uint8],
+    query_scales: F32,
+    lasts: F32,
+    shifts: F32,
+    thresholds: F32,
+    workers: int,
+    leaves: I32,
+    leaf_scores: F32,
+    ids: I32,
+    scores: F32,
+    sizes: I64,
+) -> None:
     """As `collect_all`, among the rows of the leaves whose centres beat the thresholds (B,).
 
     leaf_ptr: (leaves + 1,) the rows of each.  leaves, leaf_scores: (B, m) room for the leaves.
@@ -131,26 +223,77 @@ def collect_from_leaves(
         for b in range(worker, len(ids), workers):
             bits[:] = 0
             own = slice(b, b + 1)
-            query, scale, last, shift, threshold = queries[own], query_scales[own], lasts[own], shifts[own], thresholds[own]
+            query, scale, last, shift, threshold = (
+                queries[own],
+                query_scales[own],
+                lasts[own],
+                shifts[own],
+                thresholds[own],
+            )
             found = 0
             for first in range(0, len(centre_scales), BLOCK):
                 stop = min(first + BLOCK, len(centre_scales))
                 look(
-                    centres, first // LANES, (stop - first) // LANES, query, 0, scale, last, shift, threshold, centre_scales, centre_offsets, centre_totals,
-                    values, bits,
-                )  # fmt: skip
-                found, threshold[0] = _put_down(values, words, 0, first, first, min(stop, len(leaf_ptr) - 1), leaves, leaf_scores, b, found, threshold[0])
+                    centres,
+                    first // LANES,
+                    (stop - first) // LANES,
+                    query,
+                    0,
+                    scale,
+                    last,
+                    shift,
+                    threshold,
+                    centre_scales,
+                    centre_offsets,
+                    centre_totals,
+                    values,
+                    bits,
+                )
+                found, threshold[0] = _put_down(
+                    values,
+                    words,
+                    0,
+                    first,
+                    first,
+                    min(stop, len(leaf_ptr) - 1),
+                    leaves,
+                    leaf_scores,
+                    b,
+                    found,
+                    threshold[0],
+                )
             size, threshold[0] = 0, LOWEST
             for place in range(found):
                 if place + 1 < found:
-                    fetch_rows(rows, leaf_ptr[leaves[b, place + 1]] // LANES, (leaf_ptr[leaves[b, place + 1] + 1] + LANES - 1) // LANES)
+                    fetch_rows(
+                        rows,
+                        leaf_ptr[leaves[b, place + 1]] // LANES,
+                        (leaf_ptr[leaves[b, place + 1] + 1] + LANES - 1) // LANES,
+                    )
                 start, end = leaf_ptr[leaves[b, place]], leaf_ptr[leaves[b, place] + 1]
                 for first in range(start // LANES * LANES, end, BLOCK):
                     stop = min(first + BLOCK, end)
                     blocks = (stop - first + LANES - 1) // LANES
-                    look(rows, first // LANES, blocks, query, 0, scale, last, shift, threshold, scales, offsets, totals, values, bits)
+                    look(
+                        rows,
+                        first // LANES,
+                        blocks,
+                        query,
+                        0,
+                        scale,
+                        last,
+                        shift,
+                        threshold,
+                        scales,
+                        offsets,
+                        totals,
+                        values,
+                        bits,
+                    )
                     bits[0, blocks : (blocks + BLOCKS - 1) // BLOCKS * BLOCKS] = 0  # of what was looked at before
-                    size, threshold[0] = _put_down(values, words, 0, first, start, stop, ids, scores, b, size, threshold[0])
+                    size, threshold[0] = _put_down(
+                        values, words, 0, first, start, stop, ids, scores, b, size, threshold[0]
+                    )
             sizes[b] = size
 
 
@@ -166,7 +309,9 @@ def cut(pool_ids: I32, pool_scores: F32, pool_sizes: I64, keep: int) -> None:
 
 @compiled()
 def by_row(pool_ids: I32, pool_sizes: I64, n: int) -> I64:
-    """All candidates (b in the upper half of a number, the place in pool b in the lower), by their rows of n; rows that share a bucket as they come."""
+    """All candidates (b in the upper half of a number, the place in pool b in the lower), by their rows of n; rows
+    that share a bucket as they come.
+    """
     shift, buckets = 0, min(_BUCKETS, pool_sizes.sum())
     while n >> shift > buckets:
         shift += 1
@@ -187,9 +332,19 @@ def by_row(pool_ids: I32, pool_sizes: I64, n: int) -> I64:
 
 @compiled(parallel=True, fastmath=True)
 def score_whole(
-    values: NDArray[Any], scales: F32, offsets: F32, queries: F32, lasts: F32, pool_ids: I32, order: I64, workers: int, pool_scores: F32
-) -> None:  # fmt: skip
-    """Whole products of the candidates in `order`: what `product_kernels.product` gives, whose arrays take as long to hand over as a row to multiply."""
+    values: NDArray[Any],
+    scales: F32,
+    offsets: F32,
+    queries: F32,
+    lasts: F32,
+    pool_ids: I32,
+    order: I64,
+    workers: int,
+    pool_scores: F32,
+) -> None:
+    """Whole products of the candidates in `order`: what `product_kernels.product` gives, whose arrays take as long to
+    hand over as a row to multiply.
+    """
     for unsigned in prange(workers):
         worker = np.int64(unsigned)
         begin, end = worker * len(order) // workers, (worker + 1) * len(order) // workers
@@ -207,8 +362,12 @@ def score_whole(
 
 
 @compiled(parallel=True)
-def best_of_pools(pool_ids: I32, pool_scores: F32, pool_sizes: I64, numbers: I32, ids: I32, scores: F32, sizes: I64) -> None:
-    """The best k of each pool (B, m), as heaps (B, k) of what the rows stand for. numbers: (n,) what each row stands for, or none: itself."""
+def best_of_pools(
+    pool_ids: I32, pool_scores: F32, pool_sizes: I64, numbers: I32, ids: I32, scores: F32, sizes: I64
+) -> None:
+    """The best k of each pool (B, m), as heaps (B, k) of what the rows stand for. numbers: (n,) what each row stands
+    for, or none: itself.
+    """
     for unsigned in prange(len(pool_sizes)):
         b = np.int64(unsigned)
         size, k = 0, ids.shape[1]

@@ -9,7 +9,8 @@ from longtail.graph.ops import prune_rows, scale_rows_to_sum_one, unit_rows
 from longtail.search.nearest import NearestDocuments, VoteConfig
 from longtail.types import Batch, Csr
 
-# Completion compares documents by so many of their strongest features: all of them would take several times as long, and the rest weighs little.
+# Completion compares documents by so many of their strongest features: all of them would take several times as long,
+# and the rest weighs little.
 _COMPARED_FEATURES = 32
 # A label with a smaller share of the vote is not well supported: most of the votes are such noise.
 _LEAST_SHARE = 0.1
@@ -18,7 +19,8 @@ _LISTED, _BLOCK = 128, 8192
 
 
 def smoothed_targets(targets: Csr, graph: Csr, most: float) -> Csr:
-    """(N, L): 1 where a label is given; elsewhere up to `most`, by how close it is to the given ones in the label graph.
+    """(N, L): 1 where a label is given; elsewhere up to `most`, by how close it is to the given ones in the label
+    graph.
 
     A label that gets all the weight of one given label's row of the graph (l1, itself included) would have `most`.
     """
@@ -28,8 +30,9 @@ def smoothed_targets(targets: Csr, graph: Csr, most: float) -> Csr:
 def completed_targets(targets: Csr, documents: Csr, most: float, *, neighbours: int, masked: Csr | None = None) -> Csr:
     """(N, L): 1 where a label is given; elsewhere `most` times the label's share of a vote of similar documents.
 
-    documents: (N, V) CSR. Each document's `neighbours` nearest others vote for their labels with the square of their cosine, and it votes for
-    its own with 1: few or far neighbours complete little. Shares below a tenth are left out. masked: (N, L), pairs that get no target.
+    documents: (N, V) CSR. Each document's `neighbours` nearest others vote for their labels with the square of their
+    cosine, and it votes for its own with 1: few or far neighbours complete little. Shares below a tenth are left out.
+    masked: (N, L), pairs that get no target.
     """
     compared = unit_rows(prune_rows(documents, _COMPARED_FEATURES))
     # A document is the nearest to itself, and its own labels are given anyhow.

@@ -9,7 +9,8 @@ from longtail.types import F32, Csr
 
 
 def spectral_vectors(documents: Csr, width: int, rng: np.random.Generator, rounds: int = 4) -> F32:
-    """(V, width) float32: right singular vectors of (N, V) CSR, by randomised subspace iteration; unit mean square length.
+    """(V, width) float32: right singular vectors of (N, V) CSR, by randomised subspace iteration; unit mean square
+    length.
 
     The second half of the numbers mirrors the first: after a ReLU a sum of vectors keeps both signs.
     """

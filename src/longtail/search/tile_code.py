@@ -1,4 +1,6 @@
-"""What writers of machine code for tiles of products have in common: a tile is a few rows of two tables, whose products are summed up in registers."""
+"""What writers of machine code for tiles of products have in common: a tile is a few rows of two tables, whose
+products are summed up in registers.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """A tree of linear classifiers over clusters of labels: Parabel-like (Prabhu et al., WWW 2018).
 
-Labels are split by balanced 2-means of their centroids until a leaf has at most `leaf_size`. A document's probability of a
-label is the product of probabilities along the way from the root: exp(-max(0, 1 - score)^2) of each classifier if trained by
-the squared hinge (as in Parabel's released code), sigmoid(score) if by the logistic loss. Beam search follows the best nodes.
+Labels are split by balanced 2-means of their centroids until a leaf has at most `leaf_size`. A document's probability
+of a label is the product of probabilities along the way from the root: exp(-max(0, 1 - score)^2) of each classifier
+if trained by the squared hinge (as in Parabel's released code), sigmoid(score) if by the logistic loss. Beam search
+follows the best nodes.
 
 Paper: Astec Sec. 5 (Parabel on frozen features), ECLARE Sec. 5 (GAME applied to Parabel).
 """
@@ -40,10 +41,12 @@ class TreeConfig:
 class SparseWeights(NamedTuple):
     """Classifiers of sparse documents, by parent and word: a document reads only what its own words weigh.
 
-    Parents are numbered as in a heap: inner nodes 0..n-2 (the children of p are nodes 2p + 1 and 2p + 2), then the n leaves, whose
-    children are labels. starts: (2n,) int64, the classifiers of p's children are those numbered ``starts[p]:starts[p + 1]``.
-    words: for each parent the sorted words that any child weighs, ``word_starts[p]:word_starts[p + 1]``; children, values: for
-    each of these words its weights and the children (counted from 0 in each parent) they belong to. bias: one per classifier.
+    Parents are numbered as in a heap: inner nodes 0..n-2 (the children of p are nodes 2p + 1 and 2p + 2), then the n
+    leaves, whose children are labels. starts: (2n,) int64, the classifiers of p's children are those numbered
+    ``starts[p]:starts[p + 1]``.
+    words: for each parent the sorted words that any child weighs, ``word_starts[p]:word_starts[p + 1]``; children,
+    values: for each of these words its weights and the children (counted from 0 in each parent) they belong to. bias:
+    one per classifier.
     """
 
     width: int
@@ -94,7 +97,9 @@ class DenseWeights(NamedTuple):
 
     def check(self) -> None:
         if self.rows.shape != (len(self.bias), self.width):
-            raise ValueError(f"weights of shape {self.rows.shape} for {len(self.bias)} classifiers of width {self.width}")
+            raise ValueError(
+                f"weights of shape {self.rows.shape} for {len(self.bias)} classifiers of width {self.width}"
+            )
 
 
 class ClusterTree:
@@ -110,10 +115,13 @@ class ClusterTree:
         self.weights: SparseWeights | DenseWeights = read_only(weights)
 
     @classmethod
-    def fit(cls, x: Csr | F32, y: Csr, config: TreeConfig, rng: np.random.Generator, *, clusters: I32 | None = None) -> ClusterTree:
+    def fit(
+        cls, x: Csr | F32, y: Csr, config: TreeConfig, rng: np.random.Generator, *, clusters: I32 | None = None
+    ) -> ClusterTree:
         """Train a tree. x: (N, V) CSR or (N, D) dense; y: (N, L) CSR.
 
-        clusters: (L,) leaf of every label in place of balanced 2-means; 2c and 2c + 1 are siblings. Any number of labels per leaf.
+        clusters: (L,) leaf of every label in place of balanced 2-means; 2c and 2c + 1 are siblings. Any number of
+            labels per leaf.
         """
         present = np.flatnonzero(np.bincount(y.indices, minlength=y.shape[1]) > 0)
         targets = y.tocsc()[:, present].tocsr()
@@ -131,7 +139,9 @@ class ClusterTree:
         parents = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
         rows = fit_linear(x, positives, nodes, parents, config.linear, rng)
         dense = isinstance(rows.weights, np.ndarray)
-        weights = DenseWeights(int(x.shape[1]), starts, rows.bias, rows.weights) if dense else SparseWeights.of(rows, starts)
+        weights = (
+            DenseWeights(int(x.shape[1]), starts, rows.bias, rows.weights) if dense else SparseWeights.of(rows, starts)
+        )
         return cls(config, int(y.shape[1]), present[order].astype(np.int32), weights)
 
     @property
@@ -147,7 +157,9 @@ class ClusterTree:
     def clusters(self) -> I32:
         """(L,) int32: the leaf of every label, -1 for a label without documents."""
         leaf_of = np.full(self.n_labels, -1, dtype=np.int32)
-        leaf_of[self.labels] = np.repeat(np.arange(self.n_leaves, dtype=np.int32), np.diff(self.weights.starts[self.n_leaves - 1 :]))
+        leaf_of[self.labels] = np.repeat(
+            np.arange(self.n_leaves, dtype=np.int32), np.diff(self.weights.starts[self.n_leaves - 1 :])
+        )
         return leaf_of
 
     def rank(self, batch: Batch, k: int) -> TopK:
@@ -155,7 +167,9 @@ class ClusterTree:
         return self.rank_in(batch, self.leaf_scores(batch), k)
 
     def rank_in(self, batch: Batch, leaves: TopK, k: int) -> TopK:
-        """The `k` best labels of given leaves, by the leaf's score times the probability in the leaf; e.g. of re-scored leaves."""
+        """The `k` best labels of given leaves, by the leaf's score times the probability in the leaf; e.g. of
+        re-scored leaves.
+        """
         top = TopK.padding(len(batch), min(k, self.n_labels))
         of_leaf = np.where(leaves.ids >= 0, leaves.scores, np.float32(0))
         for start in range(0, len(batch), _BLOCK):
@@ -173,7 +187,8 @@ class ClusterTree:
         return found
 
     def label_scores(self, batch: Batch, leaves: I32) -> tuple[I32, F32]:
-        """All labels of each document's leaves (B, m) and their probabilities given the leaf; PAD and 0 where a leaf is short.
+        """All labels of each document's leaves (B, m) and their probabilities given the leaf; PAD and 0 where a leaf
+        is short.
 
         Both are (B, m * largest_leaf): the labels of a document's leaf number i start at i * largest_leaf.
         """
@@ -183,7 +198,9 @@ class ClusterTree:
             raise ValueError(f"leaves {leaves.min()}..{leaves.max()} of a tree of {self.n_leaves}")
         shape = (len(batch), leaves.shape[1] * self.largest_leaf)
         ids, probabilities = np.full(shape, TopK.PAD, dtype=np.int32), np.zeros(shape, dtype=np.float32)
-        score_labels(*self._against(batch), self.weights, self._logistic, self.labels, frozen(leaves), ids, probabilities)
+        score_labels(
+            *self._against(batch), self.weights, self._logistic, self.labels, frozen(leaves), ids, probabilities
+        )
         return ids, probabilities
 
     @property
@@ -195,16 +212,23 @@ class ClusterTree:
         if isinstance(self.weights, SparseWeights):
             if batch.sparse is None or batch.sparse.shape[1] != self.weights.width:
                 raise ConfigError(
-                    f"this model reads sparse features of its own vocabulary of {self.weights.width}", "let the bundle's featurizer make the batch"
+                    f"this model reads sparse features of its own vocabulary of {self.weights.width}",
+                    "let the bundle's featurizer make the batch",
                 )
             return *pieces(batch.sparse.astype(np.float32, copy=False)), None
         if batch.dense is None or batch.dense.shape[1] != self.weights.width:
-            raise ConfigError(f"this model reads dense vectors of width {self.weights.width}", "give vectors made in the same way as those of training")
+            raise ConfigError(
+                f"this model reads dense vectors of width {self.weights.width}",
+                "give vectors made in the same way as those of training",
+            )
         return None, None, frozen(batch.dense.astype(np.float32, copy=False).ravel()), self.weights.rows
 
     def state(self) -> State:
         weights = {name: array for name, array in self.weights._asdict().items() if isinstance(array, np.ndarray)}
-        return State({"config": to_tables(self.config), "n_labels": self.n_labels, "width": self.weights.width}, {"labels": self.labels, **weights})
+        return State(
+            {"config": to_tables(self.config), "n_labels": self.n_labels, "width": self.weights.width},
+            {"labels": self.labels, **weights},
+        )
 
     @classmethod
     def from_state(cls, state: State) -> ClusterTree:
@@ -214,7 +238,9 @@ class ClusterTree:
             raise ValueError(problem.message) from problem
         arrays = {name: _typed(name, array) for name, array in state.arrays.items()}
         labels, n_labels, width = arrays.pop("labels"), int(state.values["n_labels"]), int(state.values["width"])
-        weights: SparseWeights | DenseWeights = DenseWeights(width, **arrays) if "rows" in arrays else SparseWeights(width, **arrays)
+        weights: SparseWeights | DenseWeights = (
+            DenseWeights(width, **arrays) if "rows" in arrays else SparseWeights(width, **arrays)
+        )
         _check_tree(weights.starts, len(labels), len(weights.bias))
         weights.check()
         if np.any(labels < 0) or np.any(labels >= n_labels):
@@ -237,7 +263,9 @@ def _starts(leaf_of: I32) -> I64:
 def _node_documents(targets: Csr, leaf_of: I32, n_leaves: int) -> Csr:
     """(2n - 1, N) CSR: which documents have a label below each node, root first."""
     depth = int(math.log2(n_leaves))
-    return _stacked([meta_labels(targets, leaf_of >> (depth - level), 2**level).T.tocsr() for level in range(depth + 1)])
+    return _stacked(
+        [meta_labels(targets, leaf_of >> (depth - level), 2**level).T.tocsr() for level in range(depth + 1)]
+    )
 
 
 def _stacked(blocks: list[Csr]) -> Csr:
@@ -263,7 +291,12 @@ def _typed(name: str, array: Any) -> Any:
 
 def _check_tree(starts: I64, n_labels: int, n_classifiers: int) -> None:
     n_leaves = len(starts) // 2
-    if len(starts) % 2 or n_leaves < 1 or n_leaves & (n_leaves - 1) or np.any(starts[:n_leaves] != 2 * np.arange(n_leaves)):
+    if (
+        len(starts) % 2
+        or n_leaves < 1
+        or n_leaves & (n_leaves - 1)
+        or np.any(starts[:n_leaves] != 2 * np.arange(n_leaves))
+    ):
         raise ValueError("the nodes do not make a binary tree")
     if n_classifiers != n_labels + 2 * (n_leaves - 1):
         raise ValueError(f"{n_classifiers} classifiers for {n_labels} labels in {n_leaves} leaves")

@@ -1,8 +1,9 @@
 """Beam search through a tree of linear classifiers, and the scores of labels inside leaves; documents in parallel.
 
 Documents are CSR (`indptr`, `indices`, `data`) and come with `SparseWeights` and ``rows = None``, or they are dense
-(``indptr = indices = None``, one after the other in `data`) and come with `DenseWeights` and their `rows`; numba compiles each
-case on its own, and leaves out what depends on a None. How parents and children are numbered: see `longtail.search.tree`.
+(``indptr = indices = None``, one after the other in `data`) and come with `DenseWeights` and their `rows`; numba
+compiles each case on its own, and leaves out what depends on a None. How parents and children are numbered: see
+`longtail.search.tree`.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ def dense_dot(data: F32, at: Any, row: F32) -> Any:
 
 
 @compiled()
-def child_scores(indptr: Any, indices: Any, data: F32, document: Any, rows: Any, weights: Any, parent: Any, scores: F64) -> int:
+def child_scores(
+    indptr: Any, indices: Any, data: F32, document: Any, rows: Any, weights: Any, parent: Any, scores: F64
+) -> int:
     """Write the scores of a parent's children; returns how many there are."""
     first = weights.starts[parent]
     count = weights.starts[parent + 1] - first
@@ -79,8 +82,12 @@ def _has_labels(node: int, n_leaves: int, starts: I64) -> bool:
 
 
 @compiled(parallel=True)
-def find_leaves(indptr: Any, indices: Any, data: F32, rows: Any, weights: Any, logistic: bool, leaves: I32, probabilities: F32) -> None:
-    """The best leaves of each document by beam search; the beam is as wide as the (B, m) results, which are padding on entry."""
+def find_leaves(
+    indptr: Any, indices: Any, data: F32, rows: Any, weights: Any, logistic: bool, leaves: I32, probabilities: F32
+) -> None:
+    """The best leaves of each document by beam search; the beam is as wide as the (B, m) results, which are padding
+    on entry.
+    """
     n_leaves = len(weights.starts) // 2
     depth = 0
     while 2**depth < n_leaves:
@@ -98,18 +105,35 @@ def find_leaves(indptr: Any, indices: Any, data: F32, rows: Any, weights: Any, l
                 for side in range(2):
                     child = 2 * nodes[place] + 1 + side
                     if _has_labels(child, n_leaves, weights.starts):
-                        found = offer(below, below_logs, found, child, logs[place] + log_probability(scores[side], logistic))
+                        found = offer(
+                            below, below_logs, found, child, logs[place] + log_probability(scores[side], logistic)
+                        )
             nodes, logs, size = below, below_logs, found
         # Offered again as float32: what is equal then goes by leaf number.
         found = 0
         for place in range(size):
-            found = offer(leaves[document], probabilities[document], found, nodes[place] - (n_leaves - 1), math.exp(logs[place]))
+            found = offer(
+                leaves[document], probabilities[document], found, nodes[place] - (n_leaves - 1), math.exp(logs[place])
+            )
         settle(leaves[document], probabilities[document], found)
 
 
 @compiled(parallel=True)
-def score_labels(indptr: Any, indices: Any, data: F32, rows: Any, weights: Any, logistic: bool, labels: I32, leaves: I32, ids: I32, probabilities: F32) -> None:
-    """Each label of each document's leaves (B, m), with its probability given the leaf; (B, m * size) results are padding on entry."""
+def score_labels(
+    indptr: Any,
+    indices: Any,
+    data: F32,
+    rows: Any,
+    weights: Any,
+    logistic: bool,
+    labels: I32,
+    leaves: I32,
+    ids: I32,
+    probabilities: F32,
+) -> None:
+    """Each label of each document's leaves (B, m), with its probability given the leaf; (B, m * size) results are
+    padding on entry.
+    """
     n_leaves = len(weights.starts) // 2
     first_label = 2 * (n_leaves - 1)
     for unsigned in prange(len(leaves)):

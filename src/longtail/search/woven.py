@@ -1,4 +1,6 @@
-"""Rows of bytes in the order in which `woven_kernels` reads them: sixteen rows side by side, four numbers of each in turn."""
+"""Rows of bytes in the order in which `woven_kernels` reads them: sixteen rows side by side, four numbers of each in
+turn.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ from numpy.typing import NDArray
 
 from longtail.types import I64
 
-# Rows of a block, numbers of each that stand together, and rows that tables are filled up to a multiple of: as many as a word has bits.
+# Rows of a block, numbers of each that stand together, and rows that tables are filled up to a multiple of: as many
+# as a word has bits.
 LANES, TOGETHER, GROUP = 16, 4, 64
 
 

@@ -28,8 +28,10 @@ BETAS, EPSILON = (0.9, 0.999), 1e-8
 class Truth:
     """What documents are trained towards; see `of`.
 
-    pairs: (N, L) CSR rows, the target of every pair that is not a plain negative; MASKED if it is neither right nor wrong.
-    weights: (L,) factor of positives, or None.  negatives_count: (N,) how much a document's negatives count, or None for 1.
+    pairs: (N, L) CSR rows, the target of every pair that is not a plain negative; MASKED if it is neither right nor
+        wrong.
+    weights: (L,) factor of positives, or None.  negatives_count: (N,) how much a document's negatives count, or None
+        for 1.
     """
 
     MASKED: ClassVar[float] = -1.0
@@ -62,8 +64,10 @@ class AllLabels:
     """Row of label l: text_l + trust_l * free_l, and a bias; every step scores a batch against all of them.
 
     texts: the part of rows that words make; None where labels have no text.
-    trust: (L, 1), how much of its free vector a label uses: of a label of few documents little is known beyond its text.
-    text_every: steps between two looks at the texts. In between, rows use what the last look gave, and the gradient to texts
+    trust: (L, 1), how much of its free vector a label uses: of a label of few documents little is known beyond its
+        text.
+    text_every: steps between two looks at the texts. In between, rows use what the last look gave, and the gradient
+        to texts
         is summed up; on a CPU a look costs more than a step.
     compute: type of the products with all labels; by default what is fastest here.  beside: a loss to be added.
     """
@@ -88,7 +92,9 @@ class AllLabels:
         self.encoder, self.texts, self.documents, self.truth = encoder, texts, documents, truth
         self.text_every, self.token_dropout = text_every, token_dropout
         self.sweep = Sweep(device, loss=truth.loss, mean_over="documents", compute=compute or fastest_products(device))
-        self.model = nn.ModuleDict({"encoder": encoder} if texts is None else {"encoder": encoder, "texts": texts}).train()
+        self.model = nn.ModuleDict(
+            {"encoder": encoder} if texts is None else {"encoder": encoder, "texts": texts}
+        ).train()
         self.adam = ModelAdam(self.model)
         free = torch.zeros(labels, width + 1, device=device)
         if start is not None:
@@ -138,7 +144,9 @@ class AllLabels:
 
     def _vectors(self, rows: I64) -> Tensor:
         batch = self.documents.rows(rows)
-        with torch.autocast(self.documents.device.type, dtype=torch.bfloat16, enabled=self.documents.device.type == "cuda"):
+        with torch.autocast(
+            self.documents.device.type, dtype=torch.bfloat16, enabled=self.documents.device.type == "cuda"
+        ):
             encoded: Encoded = self.encoder(thinned(batch, self.token_dropout))
         return encoded.score.float()
 
@@ -157,13 +165,19 @@ class AllLabels:
         if self.texts is None or summed is None or int(self._count) % self.text_every:
             return
         of_tokens = self.texts.gradient(summed)
-        # Adam's steps do not grow with the gradient, so fewer of them must be longer. Measured with a look every 8 steps on a
-        # slice of the embedded sample, P@1 / PSP@5: 41.8 / 35.9 as they are, 48.1 / 44.7 by the root, 49.9 / 44.3 by 8.
+        # Adam's steps do not grow with the gradient, so fewer of them must be longer. Measured with a look every 8
+        # steps on a slice of the embedded sample, P@1 / PSP@5: 41.8 / 35.9 as they are, 48.1 / 44.7 by the root, 49.9
+        # / 44.3 by 8.
         self.adam.rows_of(self.texts.table).update_rows(self.texts.tokens, of_tokens, rate * self.text_every**0.5)
         summed.zero_()
 
     def state(self) -> dict[str, Tensor]:
-        state = trained_state(self.model) | prefixed("adam", self.adam.state()) | prefixed("free", self.rows.free.state()) | {"count": self._count}
+        state = (
+            trained_state(self.model)
+            | prefixed("adam", self.adam.state())
+            | prefixed("free", self.rows.free.state())
+            | {"count": self._count}
+        )
         if self.rows.text is not None and self.rows.text_gradient is not None:
             state |= {"text": self.rows.text, "text_gradient": self.rows.text_gradient}
         return state if self.beside is None else state | prefixed("beside", self.beside.state())

@@ -1,10 +1,11 @@
-"""Graphs as more labels: for the time of a training, anchors are labels of the documents and label texts that are linked to them.
+"""Graphs as more labels: for the time of a training, anchors are labels of the documents and label texts that are
+linked to them.
 
-RAMEN's idea for trainings that score every label in every step: what is linked to the same anchors gets similar vectors, and
-nothing of it is left at prediction, because the anchors' rows are left out of the model.
+RAMEN's idea for trainings that score every label in every step: what is linked to the same anchors gets similar
+vectors, and nothing of it is left at prediction, because the anchors' rows are left out of the model.
 
-Differs from RAMEN: no triplets, no bandit, no completion, no pruning: an anchor is scored against all documents as a label is, and
-one that explains nothing learns a row that disturbs nobody else's.
+Differs from RAMEN: no triplets, no bandit, no completion, no pruning: an anchor is scored against all documents as a
+label is, and one that explains nothing learns a row that disturbs nobody else's.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from longtail.types import Csr
 
 @dataclass(frozen=True)
 class AnchorsConfig:
-    weight: float = setting(1.0, "how much a link to an anchor counts beside a label of a document; 0: graphs are not used", low=0)
+    weight: float = setting(
+        1.0, "how much a link to an anchor counts beside a label of a document; 0: graphs are not used", low=0
+    )
     fewest: int = setting(2, "links that an anchor must have to be used", low=1)
 
 
@@ -57,7 +60,9 @@ def anchor_columns(data: TrainingSet, config: AnchorsConfig) -> AnchorColumns | 
         assert anchors is not None, "anchor_graphs gives graphs with anchors only"
         words: Csr = data.featurizer.batch_of_texts(anchors.titles()).sparse
         items: dict[Side, int] = {"documents": data.n_documents, "labels": data.n_labels}
-        links = [graph.sides.get(side, csr_array((rows, len(anchors)), dtype=np.float32)) for side, rows in items.items()]
+        links = [
+            graph.sides.get(side, csr_array((rows, len(anchors)), dtype=np.float32)) for side, rows in items.items()
+        ]
         degree = sum(np.bincount(side.indices, minlength=len(anchors)) for side in links)
         kept = np.flatnonzero((degree >= config.fewest) & (np.diff(words.indptr) > 0))
         texts.append(words[kept])
@@ -66,7 +71,11 @@ def anchor_columns(data: TrainingSet, config: AnchorsConfig) -> AnchorColumns | 
     if not sum(part.shape[0] for part in texts):
         return None
     of_anchors = vstack(texts, format="csr")
-    of_labels = csr_array((data.n_labels, of_anchors.shape[1]), dtype=np.float32) if data.label_texts is None else data.label_texts.sparse
+    of_labels = (
+        csr_array((data.n_labels, of_anchors.shape[1]), dtype=np.float32)
+        if data.label_texts is None
+        else data.label_texts.sparse
+    )
     return AnchorColumns(
         of_anchors,
         hstack(documents, format="csr"),
@@ -77,7 +86,9 @@ def anchor_columns(data: TrainingSet, config: AnchorsConfig) -> AnchorColumns | 
 
 
 def same_texts(left: Csr, right: Csr) -> Csr:
-    """(rows of left, rows of right) CSR of ones where both have the same features, how often each does not matter; rows without one have no twin."""
+    """(rows of left, rows of right) CSR of ones where both have the same features, how often each does not matter;
+    rows without one have no twin.
+    """
     from scipy.sparse import csr_array
 
     by_features: dict[bytes, list[int]] = {}

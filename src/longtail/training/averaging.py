@@ -17,10 +17,12 @@ _LOOKS = 64
 
 
 class Averaged:
-    """An objective whose `weights` are averaged over the last `share` of its steps; `finish` puts the average in their place.
+    """An objective whose `weights` are averaged over the last `share` of its steps; `finish` puts the average in
+    their place.
 
-    steps: of the whole training. The weights are looked at every few steps, at most 64 times, last after the last step: not once per
-    epoch, as a short training has few of them. Training itself is not changed. The average is part of the state, so that a resumed training has it.
+    steps: of the whole training. The weights are looked at every few steps, at most 64 times, last after the last
+    step: not once per epoch, as a short training has few of them. Training itself is not changed. The average is part
+    of the state, so that a resumed training has it.
     """
 
     def __init__(self, objective: Objective, weights: Mapping[str, Tensor], *, steps: int, share: float) -> None:

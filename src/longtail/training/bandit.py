@@ -1,4 +1,5 @@
-"""Weights of losses, learnt by trial: perturb them, train for a block of steps, and step against what that did to a reward.
+"""Weights of losses, learnt by trial: perturb them, train for a block of steps, and step against what that did to a
+reward.
 
     z  a random step of every weight;  tried = max(weight + z, 0);  P = what a block of steps with `tried` came to
     weight <- clip(weight - rate * slope, lowest, highest)
@@ -7,15 +8,20 @@
 
 Paper: RAMEN Sec. 3 (bandit learning, after Flaxman et al.). Differs:
 
-- The printed rule divides P by a Gaussian z. That has no variance: 1 / z is unbounded near 0 (claim R11 has numbers). The two forms above are
+- The printed rule divides P by a Gaussian z. That has no variance: 1 / z is unbounded near 0 (claim R11 has numbers).
+  The two forms above are
   unbiased with a finite one. `paper_ratio` is the printed rule with |z| kept above 0.02.
 - A running mean of P is subtracted: all weights are perturbed at once, and each would see the noise of the others.
-- A loss that falls while weights are tried looks like a slope to both forms, and the running mean lags behind it. Where training is short this
-  is most of what moves weights: on four planted worlds the same trial steps gave nearly the same weights, whether the graph was true or random.
-  `pairs` (not in the paper) compares neighbouring blocks, between which the loss hardly falls.
-- The objective itself contains weight * R with R >= 0, so on average the printed rule lowers every weight, without an end. Hence bounds,
-  and the weight of the task stays 1: only ratios matter to Adam. What remains useful: weights of graphs whose loss stays high fall
-  fastest. `reward` offers the loss of the task, in training or on documents kept apart, where a weight must earn its place.
+- A loss that falls while weights are tried looks like a slope to both forms, and the running mean lags behind it.
+  Where training is short this
+  is most of what moves weights: on four planted worlds the same trial steps gave nearly the same weights, whether the
+  graph was true or random. `pairs` (not in the paper) compares neighbouring blocks, between which the loss hardly
+  falls.
+- The objective itself contains weight * R with R >= 0, so on average the printed rule lowers every weight, without an
+  end. Hence bounds,
+  and the weight of the task stays 1: only ratios matter to Adam. What remains useful: weights of graphs whose loss
+  stays high fall fastest. `reward` offers the loss of the task, in training or on documents kept apart, where a
+  weight must earn its place.
 """
 
 from __future__ import annotations
@@ -45,11 +51,14 @@ class BanditConfig:
     fixed: float = setting(1.0, "the weight of every regulariser where nothing is tried", low=0)
     initial: float = setting(0.1, "the weight of every regulariser at first", low=0)
     estimator: Estimator = setting(
-        "sign", "how slopes are found: steps of one size; Gaussian steps; the printed ratio, its divisor kept off 0; steps forth and back"
+        "sign",
+        "how slopes are found: steps of one size; Gaussian steps; the printed ratio, its divisor kept off 0; steps "
+        "forth and back",
     )
     baseline: Literal["ema", "none"] = setting("ema", "ema: rewards count beside their running mean")
     reward: Literal["objective", "task", "heldout"] = setting(
-        "objective", "what is made small: the weighted sum, the loss of the task alone, or that loss on documents kept apart"
+        "objective",
+        "what is made small: the weighted sum, the loss of the task alone, or that loss on documents kept apart",
     )
     accumulate: Literal["mean", "sum"] = setting("mean", "how the steps of a block become one reward")
     block: int = setting(30, "steps with the same weights", low=1)
@@ -61,8 +70,12 @@ class BanditConfig:
     heldout_share: float = setting(0.05, "reward=heldout: share of the documents kept apart", low=0.001, high=0.5)
 
 
-def trial_steps(shape: int | tuple[int, ...], estimator: Estimator, deviation: float, rng: np.random.Generator, floor: float = FLOOR) -> F64:
-    """z: +-deviation for `sign` and `pairs`, else Gaussian with that deviation; for `paper_ratio` at least `floor` from 0."""
+def trial_steps(
+    shape: int | tuple[int, ...], estimator: Estimator, deviation: float, rng: np.random.Generator, floor: float = FLOOR
+) -> F64:
+    """z: +-deviation for `sign` and `pairs`, else Gaussian with that deviation; for `paper_ratio` at least `floor`
+    from 0.
+    """
     if estimator in ("sign", "pairs"):
         return np.where(rng.random(shape) < 0.5, -deviation, deviation)
     z: F64 = rng.standard_normal(shape) * deviation
@@ -82,7 +95,9 @@ class WeightBandit:
     `arrays` are all that blocks change, live: a checkpoint saves them, and copies back into them.
     """
 
-    def __init__(self, names: Sequence[str], config: BanditConfig, rng_for: Callable[[int], np.random.Generator]) -> None:
+    def __init__(
+        self, names: Sequence[str], config: BanditConfig, rng_for: Callable[[int], np.random.Generator]
+    ) -> None:
         self.names, self.config, self._rng_for = (TASK, *names), config, rng_for
         first = config.initial if config.enabled else config.fixed
         self.weights: F64 = np.array([1.0, *(first for _ in names)])
@@ -100,13 +115,18 @@ class WeightBandit:
         if not c.enabled:
             return np.zeros(len(self.names))
         if c.estimator == "pairs":
-            z = trial_steps(len(self.names), c.estimator, c.deviation, self._rng_for(self.blocks // 2)) * (-1) ** self.blocks
+            z = (
+                trial_steps(len(self.names), c.estimator, c.deviation, self._rng_for(self.blocks // 2))
+                * (-1) ** self.blocks
+            )
         else:
             z = trial_steps(len(self.names), c.estimator, c.deviation, self._rng_for(self.blocks))
         return np.where(np.arange(len(z)) == 0, 0.0, z) if c.fix_task_weight else z
 
     def tried(self) -> F64:
-        """The weights of the block at work. Differs: a weight as small as its trial step would turn negative; it becomes 0 (spec A-04.3)."""
+        """The weights of the block at work. Differs: a weight as small as its trial step would turn negative; it
+        becomes 0 (spec A-04.3).
+        """
         return np.maximum(self.weights + self.steps(), 0.0)
 
     def learn(self, reward: float) -> None:

@@ -42,9 +42,11 @@ def balance_at(kind: Balance, epoch: int, epochs: int) -> float:
 
 
 class ReversedSampler:
-    """Documents of rare labels more often: a label with chance by n_max / n_l, then any of its documents, with replacement.
+    """Documents of rare labels more often: a label with chance by n_max / n_l, then any of its documents, with
+    replacement.
 
-    targets: (N, L) CSR; labels without a document are never drawn. With clusters in place of labels it balances clusters.
+    targets: (N, L) CSR; labels without a document are never drawn. With clusters in place of labels it balances
+        clusters.
     """
 
     def __init__(self, targets: Csr) -> None:
@@ -73,14 +75,26 @@ class ReversedSampler:
 class Bilateral:
     """The matcher with its data: an `Objective` and a `Watch` of `fit`.
 
-    targets: (N, K) CSR, the clusters of each document. train, validation: rows of the documents; none to validate on: the last epoch stays.
-    sampler: draws from positions in `train`. fewest_epochs: no epoch before these is taken for the best, nor is there a stop.
+    targets: (N, K) CSR, the clusters of each document. train, validation: rows of the documents; none to validate on:
+        the last epoch stays.
+    sampler: draws from positions in `train`. fewest_epochs: no epoch before these is taken for the best, nor is there
+        a stop.
     """
 
     def __init__(
-        self, model: BilateralGin, graphs: DeviceGraphs, targets: Csr, train: I64, validation: I64, sampler: ReversedSampler, *,
-        balance: Balance = "parabolic", weigh_positives: bool = True, patience: int = 10, fewest_epochs: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        model: BilateralGin,
+        graphs: DeviceGraphs,
+        targets: Csr,
+        train: I64,
+        validation: I64,
+        sampler: ReversedSampler,
+        *,
+        balance: Balance = "parabolic",
+        weigh_positives: bool = True,
+        patience: int = 10,
+        fewest_epochs: int = 0,
+    ) -> None:
         self.model, self.graphs, self.sampler = model.to(graphs.device).train(), graphs, sampler
         self.targets = DeviceCsr(targets, graphs.device)
         self.train, self.validation = train, validation
@@ -104,12 +118,21 @@ class Bilateral:
         return loss.detach()
 
     def loss(self, conventional: I64, rebalance: I64, alpha: float) -> Tensor:
-        """alpha E(g, g^c) + (1 - alpha) E(g, g^r) of pairs of documents, their scores mixed by alpha. Of one branch alone its own loss."""
+        """alpha E(g, g^c) + (1 - alpha) E(g, g^r) of pairs of documents, their scores mixed by alpha. Of one branch
+        alone its own loss.
+        """
         pairs = {CONVENTIONAL: (conventional, alpha), REBALANCE: (rebalance, 1 - alpha)}
-        pairs = {name: pairs[name] if len(self.model.names) == 2 else (pairs[name][0], 1.0) for name in self.model.names}
-        vectors = {name: self.model.represent(self.graphs.rows(documents), [name])[name] for name, (documents, _) in pairs.items()}
+        pairs = {
+            name: pairs[name] if len(self.model.names) == 2 else (pairs[name][0], 1.0) for name in self.model.names
+        }
+        vectors = {
+            name: self.model.represent(self.graphs.rows(documents), [name])[name]
+            for name, (documents, _) in pairs.items()
+        }
         logits = self.model.logits(vectors, alpha)
-        return torch.stack([weight * self._cross_entropy(logits, documents) for documents, weight in pairs.values()]).sum()
+        return torch.stack(
+            [weight * self._cross_entropy(logits, documents) for documents, weight in pairs.values()]
+        ).sum()
 
     def _cross_entropy(self, logits_BK: Tensor, documents: I64) -> Tensor:
         bags = self.targets.rows(documents)
@@ -156,7 +179,12 @@ class Bilateral:
             value.copy_(self.best[name])
 
     def state(self) -> dict[str, Tensor]:
-        return trained_state(self.model) | prefixed("radam", self.optimiser.state()) | prefixed("best", self.best) | {"progress": self.progress}
+        return (
+            trained_state(self.model)
+            | prefixed("radam", self.optimiser.state())
+            | prefixed("best", self.best)
+            | {"progress": self.progress}
+        )
 
 
 def positive_weight(targets: Csr) -> float:

@@ -34,12 +34,16 @@ class Checkpoint(Protocol):
     def load(self) -> tuple[int, dict[str, NDArray[Any]]] | None: ...
 
     def save(self, epochs_done: int, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Arrays may share memory with the model, which training goes on to change: what is kept must be written or copied."""
+        """Arrays may share memory with the model, which training goes on to change: what is kept must be written or
+        copied.
+        """
         ...
 
 
 class Watch(Protocol):
-    """Looks on from epoch to epoch. What it remembers must be in the objective's state, so that a resumed training goes on alike."""
+    """Looks on from epoch to epoch. What it remembers must be in the objective's state, so that a resumed training
+    goes on alike.
+    """
 
     def begins(self, epoch: int, epochs: int) -> bool:
         """Told before each epoch (from 0); False ends the training here."""
@@ -73,8 +77,9 @@ def fit(
     """Train for `epochs` passes over the documents in random order (or an `OwnOrder`); the mean loss of every epoch.
 
     watch: may change the objective between epochs and end the training early.
-    on_batch: told (batches done, batches in all, loss of the last one): after every batch on a CPU, now and then on a GPU.
-    A loss that is not a number ends the training with a `ConfigError`; the checkpoint of the last good epoch stays.
+    on_batch: told (batches done, batches in all, loss of the last one): after every batch on a CPU, now and then on a
+    GPU. A loss that is not a number ends the training with a `ConfigError`; the checkpoint of the last good epoch
+    stays.
     """
     history = _resumed(objective, checkpoint)
     batches = math.ceil(objective.size / batch_size)
@@ -121,7 +126,8 @@ def _check(total: float, epoch: int, epochs: int, rate: float) -> None:
     if not math.isfinite(total):
         raise ConfigError(
             f"training diverged: the loss is {total} in epoch {epoch + 1} of {epochs} (learning rate {rate:g})",
-            "use a lower learning rate; if that does not help, look for vectors with huge or missing values in the data",
+            "use a lower learning rate; if that does not help, look for vectors with huge or missing values in the "
+            "data",
         )
 
 

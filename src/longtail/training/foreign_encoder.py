@@ -18,22 +18,32 @@ from longtail.persistence import load_part
 def encoder_of_bundle(path: Path, featurizer: Featurizer) -> FrozenEncoder:
     """The encoder of a run or bundle, for features of `featurizer`.
 
-    Word vectors go by the spelling of words: a word that the other model did not know has none (zeros). Other encoders need the
-    same features.
+    Word vectors go by the spelling of words: a word that the other model did not know has none (zeros). Other
+    encoders need the same features.
     """
     folder = next((folder for folder in (path, path / "bundle") if (folder / "ranker").is_dir()), None)
     if folder is None:
-        raise BundleError(f"{path}: neither a finished run nor a bundle", "give the --out folder of 'longtail train', or a bundle folder")
+        raise BundleError(
+            f"{path}: neither a finished run nor a bundle",
+            "give the --out folder of 'longtail train', or a bundle folder",
+        )
     encoder = _encoder_in(load_part(folder / "ranker"))
     if encoder is None:
-        raise ConfigError(f"{folder}: the model has no encoder that gives vectors", "use a run of astec, eclare or galaxc")
+        raise ConfigError(
+            f"{folder}: the model has no encoder that gives vectors", "use a run of astec, eclare or galaxc"
+        )
     theirs = load_part(folder / "featurizer")
-    if isinstance(encoder, FrozenBag | FrozenSum) and isinstance(theirs, SparseText) and isinstance(featurizer, SparseText):
+    if (
+        isinstance(encoder, FrozenBag | FrozenSum)
+        and isinstance(theirs, SparseText)
+        and isinstance(featurizer, SparseText)
+    ):
         return type(encoder)(_by_spelling(encoder.table, theirs, featurizer))
     if isinstance(encoder, FrozenDense) and theirs.KIND == featurizer.KIND and theirs.width == featurizer.width:
         return encoder
     raise ConfigError(
-        f"{folder}: a '{encoder.KIND}' encoder over '{theirs.KIND}' features cannot read the '{featurizer.KIND}' features of this data",
+        f"{folder}: a '{encoder.KIND}' encoder over '{theirs.KIND}' features cannot read the '{featurizer.KIND}' "
+        "features of this data",
         "use a run of astec or eclare that was trained on text",
     )
 

@@ -1,4 +1,6 @@
-"""From trained torch modules to the parts that predict without torch. The torch forward pass is their oracle in the tests."""
+"""From trained torch modules to the parts that predict without torch. The torch forward pass is their oracle in the
+tests.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from longtail.engine.embedding_map import EmbeddingMap, FrozenSum
-from longtail.engine.encoders import FrozenBag, FrozenCnn, FrozenDense, FrozenEncoder, FrozenMlp, FullMap, Refinement, ResidualMap
+from longtail.engine.encoders import (
+    FrozenBag,
+    FrozenCnn,
+    FrozenDense,
+    FrozenEncoder,
+    FrozenMlp,
+    FullMap,
+    Refinement,
+    ResidualMap,
+)
 from longtail.engine.graph_encoders import Averaged, FrozenGraphEncoder, FrozenHops, FrozenMessages
 from longtail.engine.model import Classifier
 from longtail.engine.unit_encoder import FrozenUnit
@@ -37,13 +48,30 @@ def frozen_encoder(encoder: Encoder) -> FrozenEncoder:
     if isinstance(encoder, UnitEncoder):
         return FrozenUnit(frozen_encoder(encoder.encoder), frozen_refinement(encoder.block))
     if isinstance(encoder, MlpEncoder):
-        return FrozenMlp(array(encoder.table.weight), array(encoder.hidden_bias), array(encoder.output.weight), array(encoder.output.bias))
+        return FrozenMlp(
+            array(encoder.table.weight),
+            array(encoder.hidden_bias),
+            array(encoder.output.weight),
+            array(encoder.output.bias),
+        )
     if isinstance(encoder, DenseEncoder):
-        return FrozenDense() if encoder.projection is None else FrozenDense(array(encoder.projection.weight), array(encoder.projection.bias))
+        return (
+            FrozenDense()
+            if encoder.projection is None
+            else FrozenDense(array(encoder.projection.weight), array(encoder.projection.bias))
+        )
     if isinstance(encoder, TokenCnn):
         convolutions: list[Any] = list(encoder.convolutions)
         filters, biases = tuple(array(c.weight) for c in convolutions), tuple(array(c.bias) for c in convolutions)
-        return FrozenCnn(array(encoder.table.weight), filters, biases, array(encoder.output.weight), array(encoder.output.bias), encoder.length, encoder.chunks)
+        return FrozenCnn(
+            array(encoder.table.weight),
+            filters,
+            biases,
+            array(encoder.output.weight),
+            array(encoder.output.bias),
+            encoder.length,
+            encoder.chunks,
+        )
     raise AssertionError(f"no frozen form of {type(encoder).__name__}")
 
 
@@ -63,7 +91,9 @@ def frozen_refinement(block: nn.Module | None) -> Refinement | None:
     return FullMap(array(block.frozen_weight()))
 
 
-def frozen_graph_encoder(encoder: GraphEncoder, space: Averaged = "transformed", *, balanced: bool = False) -> FrozenGraphEncoder:
+def frozen_graph_encoder(
+    encoder: GraphEncoder, space: Averaged = "transformed", *, balanced: bool = False
+) -> FrozenGraphEncoder:
     """The numpy twin of a trained graph encoder. space, balanced: see `FrozenHops`."""
     if isinstance(encoder, HopEncoder):
         transforms: list[Any] = list(encoder.transforms)

@@ -33,7 +33,9 @@ class GpuExactIndex(ExactIndex):
         scores = np.full((len(queries), k), -np.inf, dtype=np.float32)
         step = max(1, _BLOCK_SCORES // max(len(self), 1))
         for start in range(0, len(queries) if found else 0, step):
-            block = torch.from_numpy(np.ascontiguousarray(queries[start : start + step], dtype=np.float32)).to(self.device)
+            block = torch.from_numpy(np.ascontiguousarray(queries[start : start + step], dtype=np.float32)).to(
+                self.device
+            )
             best, at = torch.topk(block @ self._on_device.T, found, dim=1)
             # topk leaves ties in any order; ours is by number.
             at, order = at.sort(dim=1)

@@ -21,12 +21,15 @@ class GraphDocuments:
     """The training documents in the graph.
 
     nodes: (N,) the node of each.  links: (N, m) what a document is linked to when its own edges are hidden, or None.
-    hide: share of the documents of a step whose own edges are hidden: they are embedded as a new document would be, linked to the
-    nearest nodes, and no path comes back to them. At prediction a document's labels are not there to be looked at.
+    hide: share of the documents of a step whose own edges are hidden: they are embedded as a new document would be,
+    linked to the nearest nodes, and no path comes back to them. At prediction a document's labels are not there to be
+    looked at.
     Paper: GalaXC hides none (spec A-03.2).  fixed: the same neighbours are sampled in every step.
     """
 
-    def __init__(self, around: Neighbourhoods, nodes: I32, links: I32 | None = None, *, hide: float = 0.0, fixed: bool = False) -> None:
+    def __init__(
+        self, around: Neighbourhoods, nodes: I32, links: I32 | None = None, *, hide: float = 0.0, fixed: bool = False
+    ) -> None:
         if hide > 0 and links is None:
             raise ValueError("documents whose edges are hidden need links")
         self.around, self.nodes, self.links, self.hide, self.fixed = around, nodes, links, hide, fixed
@@ -42,12 +45,21 @@ class GraphDocuments:
 
 
 class SharedCandidates:
-    """Binary cross-entropy over all pairs of the batch's documents and the labels that they share, the mean over what counts.
+    """Binary cross-entropy over all pairs of the batch's documents and the labels that they share, the mean over what
+    counts.
 
     attention_factor: the rate of attention weights (the head's `logits`) as a multiple of that of everything else.
     """
 
-    def __init__(self, encoder: GraphEncoder, head: SharedHead, documents: GraphDocuments, labels: BatchLabels, *, attention_factor: float = 1.0) -> None:
+    def __init__(
+        self,
+        encoder: GraphEncoder,
+        head: SharedHead,
+        documents: GraphDocuments,
+        labels: BatchLabels,
+        *,
+        attention_factor: float = 1.0,
+    ) -> None:
         self.encoder, self.head, self.documents, self.labels = encoder, head, documents, labels
         self.model = nn.ModuleDict({"encoder": encoder, "head": head}).train()
         self.compute = fastest_products(documents.around.device)

@@ -1,4 +1,6 @@
-"""What one training step does: over all targets, or over each document's own candidates, for free and for composed classifier rows."""
+"""What one training step does: over all targets, or over each document's own candidates, for free and for composed
+classifier rows.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class Beside(Protocol):
     """A loss that is added to an objective's own."""
 
     def term(self, rows: I64, x_BD: Tensor, loss: Tensor) -> Tensor:
-        """A scalar to go down.  x_BD: vectors of the documents at `rows`, with their graph; loss: the objective's own, a number."""
+        """A scalar to go down.  x_BD: vectors of the documents at `rows`, with their graph; loss: the objective's
+        own, a number.
+        """
         ...
 
     def after_step(self) -> None:
@@ -52,12 +56,15 @@ class Beside(Protocol):
 
 
 class AllTargets:
-    """Binary cross-entropy over all targets (clusters, or all labels), in blocks: the mean over all entries, as papers print it.
+    """Binary cross-entropy over all targets (clusters, or all labels), in blocks: the mean over all entries, as
+    papers print it.
 
-    With many targets that puts gradients near the epsilon of Adam, which then steps less: a brake that helps. The mean over
-    documents of the sum over targets, without the brake, cost Astec 1.9 points of P@1 on wordnet-related (51.1 for 53.0).
+    With many targets that puts gradients near the epsilon of Adam, which then steps less: a brake that helps. The
+    mean over documents of the sum over targets, without the brake, cost Astec 1.9 points of P@1 on wordnet-related
+    (51.1 for 53.0).
 
-    targets: (N, L) CSR rows beside the documents; the classifier has L rows, free or composed, all of which are used in every step.
+    targets: (N, L) CSR rows beside the documents; the classifier has L rows, free or composed, all of which are used
+        in every step.
     masked: (N, L), pairs that are neither right nor wrong.  beside: a loss to be added.
     """
 
@@ -71,12 +78,23 @@ class AllTargets:
         beside: Beside | None = None,
     ) -> None:
         if len(documents) != len(targets) or targets.columns != classifier.labels:
-            raise ValueError(f"{len(documents)} documents and {classifier.labels} classifiers for targets of shape {len(targets)} x {targets.columns}")
-        self.encoder, self.classifier, self.documents, self.targets, self.masked = encoder, classifier, documents, targets, masked
+            raise ValueError(
+                f"{len(documents)} documents and {classifier.labels} classifiers for targets of shape "
+                f"{len(targets)} x {targets.columns}"
+            )
+        self.encoder, self.classifier, self.documents, self.targets, self.masked = (
+            encoder,
+            classifier,
+            documents,
+            targets,
+            masked,
+        )
         self.beside = beside
         self.compute = fastest_products(documents.device)
         self.free = FullRows(classifier.rows, compute=self.compute) if isinstance(classifier, OneVsAll) else None
-        self.model = nn.ModuleDict({"encoder": encoder} if self.free is not None else {"encoder": encoder, "classifier": classifier}).train()
+        self.model = nn.ModuleDict(
+            {"encoder": encoder} if self.free is not None else {"encoder": encoder, "classifier": classifier}
+        ).train()
         self.adam = ModelAdam(self.model)
 
     @property
@@ -140,7 +158,9 @@ class OwnCandidates:
         return loss
 
     def state(self) -> dict[str, Tensor]:
-        own = {"classifier.rows": self.trainer.classifier.rows.detach()} | prefixed("classifier.adam", self.trainer.adam.state())
+        own = {"classifier.rows": self.trainer.classifier.rows.detach()} | prefixed(
+            "classifier.adam", self.trainer.adam.state()
+        )
         return prefixed("encoder", trained_state(self.encoder)) | prefixed("adam", self.adam.state()) | own
 
 
@@ -194,7 +214,9 @@ def batch_vectors(encoder: Encoder, batch: TensorBatch, device: torch.device) ->
 
 
 def trained_state(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters that are trained, and buffers: what a step may change. Frozen parameters are given anew on resuming."""
+    """Parameters that are trained, and buffers: what a step may change. Frozen parameters are given anew on
+    resuming.
+    """
     trained = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
     return trained | dict(model.named_buffers())
 

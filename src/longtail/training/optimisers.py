@@ -14,17 +14,25 @@ from longtail.nn.row_table import RowTable
 class ModelAdam:
     """Adam on all parameters of `model` that want gradients; the tables (`RowTable`) among its modules by rows.
 
-    factors: multiples of the rate for parameters by the beginning of their names, e.g. ``{"head.logits": 50}``; others have 1.
-    `state` gives live tensors under stable names; copying saved values into them restores the optimiser.
+    factors: multiples of the rate for parameters by the beginning of their names, e.g. ``{"head.logits": 50}``;
+    others have 1. `state` gives live tensors under stable names; copying saved values into them restores the
+    optimiser.
     """
 
     def __init__(self, model: nn.Module, factors: Mapping[str, float] | None = None) -> None:
         self._factors = dict(factors or {})
-        self.tables = {name: module for name, module in model.named_modules() if isinstance(module, RowTable) and module.weight.requires_grad}
+        self.tables = {
+            name: module
+            for name, module in model.named_modules()
+            if isinstance(module, RowTable) and module.weight.requires_grad
+        }
         self.by_row = {name: RowAdam(table.weight) for name, table in self.tables.items()}
         in_tables = {id(table.weight) for table in self.tables.values()}
         self.dense = {name: p for name, p in model.named_parameters() if p.requires_grad and id(p) not in in_tables}
-        groups = [{"params": [p for name, p in self.dense.items() if self.factor(name) == f], "factor": f} for f in {1.0, *self._factors.values()}]
+        groups = [
+            {"params": [p for name, p in self.dense.items() if self.factor(name) == f], "factor": f}
+            for f in {1.0, *self._factors.values()}
+        ]
         groups = [group for group in groups if group["params"]]
         self._adam = torch.optim.Adam(groups, fused=True) if groups else None
         if self._adam is not None:

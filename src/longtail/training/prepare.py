@@ -62,7 +62,9 @@ class TrainingSet:
 
         if not len(self.masked):
             return None
-        matrix = csr_array((np.ones(len(self.masked), np.float32), (self.masked[:, 0], self.masked[:, 1])), shape=self.targets.shape)
+        matrix = csr_array(
+            (np.ones(len(self.masked), np.float32), (self.masked[:, 0], self.masked[:, 1])), shape=self.targets.shape
+        )
         matrix.data[:] = 1  # a pair that was named twice
         return matrix
 
@@ -105,7 +107,9 @@ class TrainingSet:
         if documents is None:
             raise ValueError("no documents")
         label_uids: Any = state.parts["label_uids"]
-        fields: dict[str, Any] = {name: state.parts[f"label_field{number}"] for number, name in enumerate(state.values["label_fields"])}
+        fields: dict[str, Any] = {
+            name: state.parts[f"label_field{number}"] for number, name in enumerate(state.values["label_fields"])
+        }
         featurizer: Any = state.parts["featurizer"]
         return cls(
             featurizer=featurizer,
@@ -136,7 +140,9 @@ def prepare(data: Dataset, features: Any) -> TrainingSet:
         has_feature = ~documents.is_empty()
     rows = np.flatnonzero(has_label & has_feature).astype(np.int64)
     if not len(rows):
-        found = f"{len(data.train)} documents, {int(has_label.sum())} with a label, {int(has_feature.sum())} with a feature"
+        found = (
+            f"{len(data.train)} documents, {int(has_label.sum())} with a label, {int(has_feature.sum())} with a feature"
+        )
         raise DataError(
             f"'{data.name}' has no training document with both a label and a feature ({found})",
             "check the text and label columns with 'longtail data check'",

@@ -53,7 +53,9 @@ class _PlainTask:
         if now - self.shown >= self.display.seconds and 0 < self.done < self.total:
             self.shown = now
             left = (now - self.started) / self.done * (self.total - self.done)
-            self.display.say(f"{self.title}: {self.done}/{self.total}, about {left:.0f} s left{self.note and '  ' + self.note}")
+            self.display.say(
+                f"{self.title}: {self.done}/{self.total}, about {left:.0f} s left{self.note and '  ' + self.note}"
+            )
 
 
 class SilentDisplay:
@@ -83,7 +85,14 @@ class RichDisplay:
 
     @contextlib.contextmanager
     def task(self, title: str, total: int) -> Iterator[Task]:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
 
         columns = (
             TextColumn("{task.description}"),

@@ -17,7 +17,11 @@ class ModelRAdam:
         self._radam = torch.optim.RAdam(list(self.parameters.values()))
         # torch makes this at the first step; made now, a checkpoint has something to be copied into.
         for p in self.parameters.values():
-            self._radam.state[p] = {"step": torch.zeros((), dtype=torch.float32), "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+            self._radam.state[p] = {
+                "step": torch.zeros((), dtype=torch.float32),
+                "exp_avg": torch.zeros_like(p),
+                "exp_avg_sq": torch.zeros_like(p),
+            }
 
     def step(self, rate: float) -> None:
         """Apply and clear the gradients that a backward pass left."""
@@ -26,4 +30,8 @@ class ModelRAdam:
         self._radam.zero_grad(set_to_none=True)
 
     def state(self) -> dict[str, Tensor]:
-        return {f"{name}.{moment}": value for name, p in self.parameters.items() for moment, value in self._radam.state[p].items()}
+        return {
+            f"{name}.{moment}": value
+            for name, p in self.parameters.items()
+            for moment, value in self._radam.state[p].items()
+        }

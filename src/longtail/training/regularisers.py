@@ -1,12 +1,14 @@
-"""Graphs as regularisers: an item's vector is pulled to the vectors of its anchors, away from those of others' anchors in the batch.
+"""Graphs as regularisers: an item's vector is pulled to the vectors of its anchors, away from those of others'
+anchors in the batch.
 
-    J = w_task L + sum over anchor sets t and sides s of w_ts R_ts        R_ts: the triplet loss of items of side s and anchors of t
+    J = w_task L + sum over anchor sets t and sides s of w_ts R_ts        R_ts: the triplet loss of items of side s
+                                                                          and anchors of t
 
 Paper: RAMEN Sec. 3. The encoder is all that is changed: nothing here is part of a trained model.
 
-Everything random here comes from generators of its own, and a term of weight 0 is not computed: with all weights 0 a training
-is that of the base method, bit for bit. (Dropout of anchors shares the base's stream where all texts go through a transformer in one call; with all
-weights 0 no anchor does.)
+Everything random here comes from generators of its own, and a term of weight 0 is not computed: with all weights 0 a
+training is that of the base method, bit for bit. (Dropout of anchors shares the base's stream where all texts go
+through a transformer in one call; with all weights 0 no anchor does.)
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class RegulariserConfig:
     margin: float = setting(0.3, "by how much an item must be nearer to its anchor than to others", low=0)
     hardest: int = setting(12, "negatives per item at most, the nearest; 0: all of the batch", low=0)
     prune: Literal["offline", "inbatch", "none"] = setting(
-        "offline", "edges that the encoder finds unlike are left out: by all vectors every few epochs; by those of the batch; never"
+        "offline",
+        "edges that the encoder finds unlike are left out: by all vectors every few epochs; by those of the batch; "
+        "never",
     )
     threshold: float = setting(0.0, "an edge stays if the cosine of its ends is above this", low=-1, high=1)
     warm_up: int = setting(10, "epochs before the first pruning", low=0)
@@ -102,7 +106,8 @@ class AnchorSet:
 class Regularisers:
     """The R terms of all anchor sets with their weights.
 
-    rng_for: (name, number) -> generator, e.g. `Run.rng`. log: told what happens, e.g. `Run.log`; say: told what a user should know.
+    rng_for: (name, number) -> generator, e.g. `Run.rng`. log: told what happens, e.g. `Run.log`; say: told what a
+        user should know.
     """
 
     def __init__(
@@ -143,24 +148,40 @@ class Regularisers:
             anchors.begin_epoch(rng)
 
     def _prune(self, epoch: int, encoder: Encoder, documents: Documents, labels: Documents) -> None:
-        vectors: dict[Side, F32] = {"documents": encode_all(encoder, documents, "search"), "labels": encode_all(encoder, labels, "search")}
+        vectors: dict[Side, F32] = {
+            "documents": encode_all(encoder, documents, "search"),
+            "labels": encode_all(encoder, labels, "search"),
+        }
         for anchors in self.sets:
             found = anchors.prune(vectors, encode_all(encoder, anchors.texts, "search"), self.config.threshold)
             for side, (kept, edges) in found.items():
                 self._log("prune", graph=anchors.graph.name, side=side, epoch=epoch, kept=kept, dropped=edges - kept)
                 share = 1 - kept / max(edges, 1)
                 if not _HARDLY_ANY <= share <= _NEARLY_ALL:
-                    self._say(f"pruning drops {share:.1%} of the {side} edges of '{anchors.graph.name}'; regularise.threshold is {self.config.threshold:g}")
+                    self._say(
+                        f"pruning drops {share:.1%} of the {side} edges of '{anchors.graph.name}'; "
+                        f"regularise.threshold is {self.config.threshold:g}"
+                    )
 
     # ---- in a step ----
 
     def draw(self, items: dict[Side, I64], weights: F64 | None = None) -> DrawnStep:
-        """Anchors for the items of a step, given by number.  weights: of the task and all terms; None: those of the block at work."""
+        """Anchors for the items of a step, given by number.  weights: of the task and all terms; None: those of the
+        block at work.
+        """
         weights = self.bandit.tried() if weights is None else weights
         rng, terms = self._rng_for("anchors", int(self._count)), iter(weights[1:])
-        return DrawnStep(weights, [self._draw(anchors, items, [side for side in anchors.graph.sides if next(terms) > 0], rng) for anchors in self.sets])
+        return DrawnStep(
+            weights,
+            [
+                self._draw(anchors, items, [side for side in anchors.graph.sides if next(terms) > 0], rng)
+                for anchors in self.sets
+            ],
+        )
 
-    def _draw(self, anchors: AnchorSet, items: dict[Side, I64], asked: list[Side], rng: np.random.Generator) -> DrawnAnchors:
+    def _draw(
+        self, anchors: AnchorSet, items: dict[Side, I64], asked: list[Side], rng: np.random.Generator
+    ) -> DrawnAnchors:
         # Drawn whether wanted or not: a weight does not change what other terms get.
         positives = {side: drawn(anchors.current[side], items[side], rng) for side in anchors.graph.sides}
         seed = int(rng.integers(2**63 - 1))
@@ -169,7 +190,11 @@ class Regularisers:
 
     def texts(self, step: DrawnStep) -> list[Wanted]:
         """The anchors whose vectors `objective` needs, a part for each set that has any."""
-        return [Wanted(anchors.texts, part.pool, part.seed) for anchors, part in zip(self.sets, step.sets, strict=True) if len(part.pool)]
+        return [
+            Wanted(anchors.texts, part.pool, part.seed)
+            for anchors, part in zip(self.sets, step.sets, strict=True)
+            if len(part.pool)
+        ]
 
     def objective(self, task: Tensor, vectors: BatchVectors, step: DrawnStep, of_anchors: Sequence[Tensor]) -> Tensor:
         """J of a step: a scalar that gradients flow through.  of_anchors: the vectors of `texts`."""
@@ -179,7 +204,9 @@ class Regularisers:
             if loss is not None:
                 total = total + float(weight) * loss
         nothing = torch.zeros_like(task)
-        self._sums += torch.stack([total, task, *(nothing if loss is None else loss for loss in losses)]).detach().double()
+        self._sums += (
+            torch.stack([total, task, *(nothing if loss is None else loss for loss in losses)]).detach().double()
+        )
         return total
 
     def objective_of(self, task: Tensor, encoder: Encoder, vectors: BatchVectors) -> Tensor:
@@ -188,17 +215,25 @@ class Regularisers:
         return self.objective(task, vectors, step, vectors_together(encoder, self.texts(step)))
 
     def losses(self, vectors: BatchVectors, step: DrawnStep, of_anchors: Sequence[Tensor]) -> list[Tensor | None]:
-        """R of every term, in the order of `terms`; None where it is not wanted, or no item of the batch has an anchor."""
+        """R of every term, in the order of `terms`; None where it is not wanted, or no item of the batch has an
+        anchor.
+        """
         found: list[Tensor | None] = []
         encoded = iter(of_anchors)
         for anchors, part in zip(self.sets, step.sets, strict=True):
             z_UD = next(encoded) if len(part.pool) else None
             for side in anchors.graph.sides:
                 use = z_UD is not None and side in part.asked and bool((part.positives[side] >= 0).any())
-                found.append(self._term(anchors, side, vectors, part.positives[side], part.pool, z_UD) if use and z_UD is not None else None)
+                found.append(
+                    self._term(anchors, side, vectors, part.positives[side], part.pool, z_UD)
+                    if use and z_UD is not None
+                    else None
+                )
         return found
 
-    def _term(self, anchors: AnchorSet, side: Side, vectors: BatchVectors, positives: I64, pool: I64, of_anchors: Tensor) -> Tensor:
+    def _term(
+        self, anchors: AnchorSet, side: Side, vectors: BatchVectors, positives: I64, pool: I64, of_anchors: Tensor
+    ) -> Tensor:
         """Differs: an edge that was pruned is no positive, and no negative either: it may be right."""
         numbers, of_items = vectors.items[side]
         negative = sent(~linked(anchors.graph.sides[side], numbers, pool), of_items.device)
@@ -210,7 +245,8 @@ class Regularisers:
         return triplet_loss(similarity, place, negative, margin=self.config.margin, hardest=self.config.hardest)
 
     def end_step(self, heldout: Callable[[], float]) -> None:
-        """After the update. At the end of a block the weights learn from it, and it is logged, with a loss of 0 for what was not computed.
+        """After the update. At the end of a block the weights learn from it, and it is logged, with a loss of 0 for
+        what was not computed.
 
         heldout: the loss of the task on documents kept apart.
         """
@@ -225,7 +261,10 @@ class Regularisers:
         reward = heldout() if c.reward == "heldout" else seen
         self.bandit.learn(reward)
         means = [value / block for value in sums[1:]]
-        by_name = {what: dict(zip(names, values, strict=True)) for what, values in (("weights", weights), ("tried", tried), ("losses", means))}
+        by_name = {
+            what: dict(zip(names, values, strict=True))
+            for what, values in (("weights", weights), ("tried", tried), ("losses", means))
+        }
         self._log("bandit", block=self.bandit.blocks, reward=reward, **by_name)
 
     def state(self) -> dict[str, Tensor]:

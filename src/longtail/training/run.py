@@ -9,9 +9,10 @@
     RUN/analysis/<name>/ what training leaves for analyses; no stage and no bundle reads it
     RUN/bundle/         the trained model
 
-A stage's result is always loaded back from disk, finished just now or yesterday: an interrupted run and an uninterrupted
-one take the same path from there on. Randomness comes from generators named by (seed, name, keys...), so that epoch 7
-shuffles alike whether epochs 1 to 6 were run a second ago or loaded from a checkpoint: no generator state is ever saved.
+A stage's result is always loaded back from disk, finished just now or yesterday: an interrupted run and an
+uninterrupted one take the same path from there on. Randomness comes from generators named by (seed, name, keys...),
+so that epoch 7 shuffles alike whether epochs 1 to 6 were run a second ago or loaded from a checkpoint: no generator
+state is ever saved.
 """
 
 from __future__ import annotations
@@ -32,7 +33,17 @@ from numpy.typing import NDArray
 
 from longtail.config import differences
 from longtail.errors import ConfigError, RunError, RunTaken
-from longtail.persistence import Part, load_part, map_arrays, no_room_is_an_error, read_json, save_part, write_arrays, write_json, written_aside
+from longtail.persistence import (
+    Part,
+    load_part,
+    map_arrays,
+    no_room_is_an_error,
+    read_json,
+    save_part,
+    write_arrays,
+    write_json,
+    written_aside,
+)
 from longtail.training.progress import Display, SilentDisplay, Task
 
 Result = TypeVar("Result", bound=Part | None)
@@ -64,8 +75,16 @@ class Run:
         """
         if folder.exists() and not folder.is_dir():
             raise RunError(f"{folder}: is a file, not a folder", "choose another --out")
-        if folder.is_dir() and any(folder.iterdir()) and not (folder / "run.json").exists() and not (folder / ".lock").exists():
-            raise RunError(f"{folder}: the folder exists and is not a run of longtail", "choose another --out, or empty it yourself")
+        if (
+            folder.is_dir()
+            and any(folder.iterdir())
+            and not (folder / "run.json").exists()
+            and not (folder / ".lock").exists()
+        ):
+            raise RunError(
+                f"{folder}: the folder exists and is not a run of longtail",
+                "choose another --out, or empty it yourself",
+            )
         with no_room_is_an_error(folder):
             folder.mkdir(parents=True, exist_ok=True)
         run = cls(folder, seed=seed, device=device, display=display or SilentDisplay())
@@ -90,7 +109,8 @@ class Run:
         changed = differences(known, identity)
         if changed:
             raise RunError(
-                f"{self.folder}: the run that lies there was begun with other settings ({'; '.join(changed[:5])}{' ...' if len(changed) > 5 else ''})",
+                f"{self.folder}: the run that lies there was begun with other settings "
+                f"({'; '.join(changed[:5])}{' ...' if len(changed) > 5 else ''})",
                 "give the same command to resume it, --restart to begin anew, or another --out",
             )
 
@@ -136,7 +156,12 @@ class Run:
 
     def member(self, number: int) -> Run:
         """A run inside this one, with a seed of its own, for one model of an ensemble; this run's lock guards it."""
-        inner = Run(self.folder / "members" / str(number), seed=self.seed_for("member", number), device=self.requested_device, display=self.display)
+        inner = Run(
+            self.folder / "members" / str(number),
+            seed=self.seed_for("member", number),
+            device=self.requested_device,
+            display=self.display,
+        )
         inner.folder.mkdir(parents=True, exist_ok=True)
         return inner
 
@@ -163,18 +188,26 @@ class Run:
         if torch.cuda.is_available():
             return "cuda"
         if self.requested_device == "cuda":
-            raise ConfigError("--device cuda: torch sees no CUDA device", "use --device cpu, or a machine with a GPU and a CUDA build of torch")
+            raise ConfigError(
+                "--device cuda: torch sees no CUDA device",
+                "use --device cpu, or a machine with a GPU and a CUDA build of torch",
+            )
         return "cpu"
 
     def check_memory(self, needed: int, purpose: str) -> None:
         """Say before long work how much memory it will take, and refuse what cannot fit."""
         available = available_memory()
         self.log("memory", purpose=purpose, needed=needed, available=available)
-        self.display.say(f"memory: about {readable_bytes(needed)} for {purpose}" + (f", {readable_bytes(available)} available" if available else ""))
+        self.display.say(
+            f"memory: about {readable_bytes(needed)} for {purpose}"
+            + (f", {readable_bytes(available)} available" if available else "")
+        )
         if available and needed > available:
             raise RunError(
-                f"{purpose} needs about {readable_bytes(needed)} of memory, but only {readable_bytes(available)} are available",
-                "use smaller settings ('longtail config RECIPE' lists them), fewer documents, or a machine with more memory",
+                f"{purpose} needs about {readable_bytes(needed)} of memory, but only {readable_bytes(available)} "
+                "are available",
+                "use smaller settings ('longtail config RECIPE' lists them), fewer documents, or a machine with "
+                "more memory",
             )
 
     # ---- talking ----
@@ -184,8 +217,13 @@ class Run:
 
     def log(self, event: str, **values: Any) -> None:
         """Append one line to metrics.jsonl."""
-        line = json.dumps({"event": event, "time": round(time.time(), 3), "stage": self._stage, **values}, ensure_ascii=False)
-        with no_room_is_an_error(self.folder / "metrics.jsonl"), (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        line = json.dumps(
+            {"event": event, "time": round(time.time(), 3), "stage": self._stage, **values}, ensure_ascii=False
+        )
+        with (
+            no_room_is_an_error(self.folder / "metrics.jsonl"),
+            (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file,
+        ):
             file.write(line + "\n")
 
     # ---- lock ----
@@ -198,7 +236,9 @@ class Run:
         except OSError:
             os.close(self._lock)
             self._lock = None
-            raise RunTaken(f"{self.folder}: another process is training here", "wait for it, or choose another --out") from None
+            raise RunTaken(
+                f"{self.folder}: another process is training here", "wait for it, or choose another --out"
+            ) from None
 
     def close(self) -> None:
         if self._lock is not None:
@@ -215,9 +255,9 @@ class Run:
 class StageCheckpoint:
     """The last finished epoch of a long stage: its number and every array needed to go on. Replaced by one rename.
 
-    On a GPU an epoch can be shorter than the writing of its state. `due` is True where saving takes at most a tenth of the
-    time, with the save that it asks for: a long epoch is always saved, so a kill loses at most one; of short epochs some are
-    skipped, and a kill loses seconds. When a save happened never changes the result.
+    On a GPU an epoch can be shorter than the writing of its state. `due` is True where saving takes at most a tenth
+    of the time, with the save that it asks for: a long epoch is always saved, so a kill loses at most one; of short
+    epochs some are skipped, and a kill loses seconds. When a save happened never changes the result.
     """
 
     # Bytes per second, before a save was timed: a copy from the GPU, and a write to the disk.
@@ -273,7 +313,9 @@ def peak_memory() -> int:
 
 
 def available_memory() -> int:
-    """Bytes that this process may still take: what the machine has free, within the limit of its container; 0 if unknown."""
+    """Bytes that this process may still take: what the machine has free, within the limit of its container; 0 if
+    unknown.
+    """
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))

@@ -33,7 +33,9 @@ class StepDecay:
 
 @dataclass(frozen=True)
 class OneCycle:
-    """Up from `peak / start_divisor` during the first `warm_up` share of the training, then down to nothing, along cosines."""
+    """Up from `peak / start_divisor` during the first `warm_up` share of the training, then down to nothing, along
+    cosines.
+    """
 
     peak: float
     warm_up: float = 0.25

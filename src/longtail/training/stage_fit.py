@@ -16,7 +16,16 @@ def adapted_batch(documents: int, asked: int) -> int:
     return max(min(asked, max(8, documents // FEWEST_STEPS)), min(4 * asked, documents // MOST_STEPS))
 
 
-def fit_stage(objective: Objective, run: Run, name: str, *, epochs: int, batch: int, schedule: Schedule, watch: Watch | None = None) -> None:
+def fit_stage(
+    objective: Objective,
+    run: Run,
+    name: str,
+    *,
+    epochs: int,
+    batch: int,
+    schedule: Schedule,
+    watch: Watch | None = None,
+) -> None:
     """Train for `epochs`; a killed run goes on after its last whole epoch, with the same result.
 
     batch: documents per step for data of middle size; see `adapted_batch`. watch: see `fit`.

@@ -26,12 +26,15 @@ class Wanted:
 def vectors_together(encoder: Encoder, wanted: Sequence[Wanted]) -> list[Tensor]:
     """(B, D) float32 for each that is wanted.
 
-    Where the encoder asks for it (`Encoder.together`) all go through in one call, and dropout has one stream: seeds do not count.
+    Where the encoder asks for it (`Encoder.together`) all go through in one call, and dropout has one stream: seeds
+    do not count.
     """
     if not encoder.together or len(wanted) < 2:
         return [_vectors(encoder, each) for each in wanted]
     batch = TensorBatch.joined([each.texts.rows(each.rows) for each in wanted])
-    return list(batch_vectors(encoder, batch, wanted[0].texts.device).split_with_sizes([len(each.rows) for each in wanted]))
+    return list(
+        batch_vectors(encoder, batch, wanted[0].texts.device).split_with_sizes([len(each.rows) for each in wanted])
+    )
 
 
 def _vectors(encoder: Encoder, wanted: Wanted) -> Tensor:

@@ -1,4 +1,6 @@
-"""Documents and labels through one encoder of texts, trained so that a document is near its labels; with graphs that help, if given."""
+"""Documents and labels through one encoder of texts, trained so that a document is near its labels; with graphs that
+help, if given.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +39,12 @@ class Task:
     """What documents are trained towards, and how.
 
     targets: (N, L) CSR.  forbidden: (N, L), what must not be a negative.
-    loss: triplet: hinge of `margin` over the `hardest` negatives; softmax: each label of a document against all of its negatives
+    loss: triplet: hinge of `margin` over the `hardest` negatives; softmax: each label of a document against all of
+        its negatives
         (decoupled softmax), logistic: binary cross-entropy; both of cosine / temperature.
     random: labels beside those of the batch, drawn anew in each step; as many as there are labels: all.
-    mined: hard negatives per document that are looked up in all labels every few epochs, one of them per document and step; 0: none.
+    mined: hard negatives per document that are looked up in all labels every few epochs, one of them per document and
+        step; 0: none.
     """
 
     targets: Csr
@@ -56,7 +60,8 @@ class Task:
 class TwoTowers:
     """The objective. As a `Watch` of itself it looks up hard negatives and clusters documents every `refresh` epochs.
 
-    cluster: documents of a batch come from clusters of about this size, which doubles every `doubled` epochs; 0: from anywhere.
+    cluster: documents of a batch come from clusters of about this size, which doubles every `doubled` epochs; 0: from
+        anywhere.
     heldout: (N,) documents that are not trained on, or None.  rng_for: (name, number) -> generator, e.g. `Run.rng`.
     """
 
@@ -74,7 +79,13 @@ class TwoTowers:
         cluster: int = 0,
         doubled: int = 25,
     ) -> None:
-        self.encoder, self.documents, self.labels, self.task, self.regularisers = encoder.train(), documents, labels, task, regularisers
+        self.encoder, self.documents, self.labels, self.task, self.regularisers = (
+            encoder.train(),
+            documents,
+            labels,
+            task,
+            regularisers,
+        )
         self.refresh, self.cluster, self.doubled, self._rng_for = refresh, cluster, doubled, rng_for
         held = np.zeros(len(documents), dtype=np.bool_) if heldout is None else heldout
         self._trained, self._heldout = np.flatnonzero(~held), np.flatnonzero(held)[:_HELDOUT_DOCUMENTS]
@@ -103,10 +114,16 @@ class TwoTowers:
         vectors = encode_all(self.encoder, self.documents, "search")
         if self.cluster:
             count = max(self.size // (self.cluster * 2 ** (epoch // self.doubled)), 1)
-            self._cluster_of.copy_(torch.from_numpy(even_clusters(vectors[self._trained], count, self._rng_for("clusters of documents", epoch))))
+            self._cluster_of.copy_(
+                torch.from_numpy(
+                    even_clusters(vectors[self._trained], count, self._rng_for("clusters of documents", epoch))
+                )
+            )
         if self.task.mined:
             index = label_index(encode_all(self.encoder, self.labels, "search"), exact_on(self.documents.device.type))
-            self._mined.copy_(torch.from_numpy(ShortlistNegatives.mine(index, vectors, self.task.forbidden, self.task.mined).ids))
+            self._mined.copy_(
+                torch.from_numpy(ShortlistNegatives.mine(index, vectors, self.task.forbidden, self.task.mined).ids)
+            )
 
     def order(self, rng: np.random.Generator) -> I64:
         """Documents in the order of an epoch: at random, but those of a cluster one after the other."""
@@ -161,18 +178,26 @@ class TwoTowers:
         self.encoder.eval()
         try:
             pool = self._pool(self._heldout, self._rng_for("labels of documents kept apart", 0))
-            x_BD, z_UD = vectors_together(self.encoder, [Wanted(self.documents, self._heldout), Wanted(self.labels, pool.labels)])
+            x_BD, z_UD = vectors_together(
+                self.encoder, [Wanted(self.documents, self._heldout), Wanted(self.labels, pool.labels)]
+            )
             return float(pair_loss(x_BD, z_UD, pool, self.task))
         finally:
             self.encoder.train()
 
     def state(self) -> dict[str, Tensor]:
-        state = trained_state(self.encoder) | prefixed("adam", self.adam.state()) | {"mined": self._mined, "cluster_of": self._cluster_of}
+        state = (
+            trained_state(self.encoder)
+            | prefixed("adam", self.adam.state())
+            | {"mined": self._mined, "cluster_of": self._cluster_of}
+        )
         return state if self.regularisers is None else state | prefixed("regularisers", self.regularisers.state())
 
 
 def pair_loss(x_BD: Tensor, z_UD: Tensor, pool: LabelPool, task: Task) -> Tensor:
-    """The loss of documents and labels of unit length. Pairs that are masked, or right and not chosen, are no negatives."""
+    """The loss of documents and labels of unit length. Pairs that are masked, or right and not chosen, are no
+    negatives.
+    """
     device = x_BD.device
     if task.loss == "triplet":
         place, negative = sent(pool.positive, device), sent(pool.negative, device)
@@ -184,7 +209,9 @@ def pair_loss(x_BD: Tensor, z_UD: Tensor, pool: LabelPool, task: Task) -> Tensor
     # With one right label in U a chance of one half for each would be far off: the logit begins at -log U.
     ones = scaled.new_ones(len(scaled), 1)
     offset = z_UD.new_full((len(z_UD), 1), -float(np.log(max(len(z_UD), 1))))
-    return full_loss(torch.cat([scaled, ones], dim=1), torch.cat([z_UD, offset], dim=1), right, masked=masked, loss="bce")
+    return full_loss(
+        torch.cat([scaled, ones], dim=1), torch.cat([z_UD, offset], dim=1), right, masked=masked, loss="bce"
+    )
 
 
 def _bags(pairs_BU: BoolArray, device: torch.device) -> Bags:

@@ -12,7 +12,14 @@ from longtail.nn.row_kernels import adam_row
 
 
 @compiled(parallel=True)
-def adam_block(rows: NDArray[Any], first: NDArray[Any], second: NDArray[Any], gradient: NDArray[Any], scale: float, factors: NDArray[Any]) -> None:
+def adam_block(
+    rows: NDArray[Any],
+    first: NDArray[Any],
+    second: NDArray[Any],
+    gradient: NDArray[Any],
+    scale: float,
+    factors: NDArray[Any],
+) -> None:
     """All (n, D). gradient: to be multiplied by `scale`; overwritten."""
     for index in prange(rows.shape[0]):
         n = np.int64(index)

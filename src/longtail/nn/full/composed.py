@@ -1,7 +1,8 @@
-"""Rows that are the sum of text and a trusted free vector, beside their sweep: who makes them, and who learns from their gradient.
+"""Rows that are the sum of text and a trusted free vector, beside their sweep: who makes them, and who learns from
+their gradient.
 
-In torch, which is the oracle and runs on a GPU, and by kernels of one pass each where a CPU multiplies bf16: there the products are
-so fast that passes over the rows take most of a step.
+In torch, which is the oracle and runs on a GPU, and by kernels of one pass each where a CPU multiplies bf16: there
+the products are so fast that passes over the rows take most of a step.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ _ROW_MULTIPLE = 8
 class ComposedRows:
     """Row of label l: (text_l + trust_l * free_l, bias_l).  free: (L, D + 1), the last column the bias.  trust: (L, 1).
 
-    text: (L, D), or None where labels have no text; who changes it owns it.  text_gradient: the gradient to texts, summed up until it is taken.
+    text: (L, D), or None where labels have no text; who changes it owns it.  text_gradient: the gradient to texts,
+        summed up until it is taken.
     """
 
     def __init__(self, free: Tensor, trust: Tensor, *, text: bool) -> None:
@@ -63,7 +65,9 @@ class ComposedRowsOnCpu(ComposedRows):
     def table(self) -> ReadTable:
         from longtail.nn.full.composed_kernels import composed_bits
 
-        composed_bits(bits(self._padded), self.free.rows.numpy(), self.trust.numpy(), array_or_none(self.text, self.width))
+        composed_bits(
+            bits(self._padded), self.free.rows.numpy(), self.trust.numpy(), array_or_none(self.text, self.width)
+        )
         return PaddedTable(self._padded, self.labels)
 
     def learn(self, start: int, labels: int, gradient: Tensor, scale: float, factors: AdamFactors, step: int) -> None:

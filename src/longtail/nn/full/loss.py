@@ -30,9 +30,18 @@ def full_loss(
 class _FullLoss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x_BD: Tensor, rows_LD: Tensor, targets: Bags, masked: Bags | None, loss: LossKind, mean_over: MeanOver, compute: torch.dtype | None
+        ctx: Any,
+        x_BD: Tensor,
+        rows_LD: Tensor,
+        targets: Bags,
+        masked: Bags | None,
+        loss: LossKind,
+        mean_over: MeanOver,
+        compute: torch.dtype | None,
     ) -> Tensor:
-        value, *gradients = full_gradients(x_BD, rows_LD.detach(), targets, masked=masked, loss=loss, mean_over=mean_over, compute=compute)
+        value, *gradients = full_gradients(
+            x_BD, rows_LD.detach(), targets, masked=masked, loss=loss, mean_over=mean_over, compute=compute
+        )
         ctx.save_for_backward(*gradients)
         return value
 

@@ -19,7 +19,8 @@ MeanOver = Literal["entries", "documents"]
 class Pairs:
     """Positives and masked pairs of B documents.
 
-    owners: (P,) int64, the document.  ids: (P,) int64, the row of the label in this shard, -1 where another shard holds it.
+    owners: (P,) int64, the document.  ids: (P,) int64, the row of the label in this shard, -1 where another shard
+        holds it.
     values: (P,) target, 1 or softer.  weights: (P,) how much the positive part of the loss counts.
     masked: (P,) bool, neither positive nor negative.
     """
@@ -31,7 +32,9 @@ class Pairs:
     masked: Tensor
 
     @staticmethod
-    def of(targets: Bags, masked: Bags | None, label_weights: Tensor | None, shard: Shard | None, dtype: torch.dtype) -> Pairs:
+    def of(
+        targets: Bags, masked: Bags | None, label_weights: Tensor | None, shard: Shard | None, dtype: torch.dtype
+    ) -> Pairs:
         """No pair may occur twice.  label_weights: (L,) of all labels, or None for 1."""
         owners, ids, values = targets.owners, targets.ids.long(), targets.weights.to(dtype)
         hidden = torch.zeros_like(ids, dtype=torch.bool)
@@ -52,7 +55,9 @@ class Pairs:
         return Pairs(bags.owners, ids, bags.weights.clamp(min=0), weights, bags.weights < 0)
 
     def bce(self, scores_P: Tensor) -> tuple[Tensor, Tensor]:
-        """(loss beyond that of a negative, slope) per pair for w t softplus(-s) + (1 - t) softplus(s); of masked pairs both vanish in all."""
+        """(loss beyond that of a negative, slope) per pair for w t softplus(-s) + (1 - t) softplus(s); of masked
+        pairs both vanish in all.
+        """
         as_negative, chance = nn.functional.softplus(scores_P), scores_P.sigmoid()
         extra = self.values * ((self.weights - 1) * as_negative - self.weights * scores_P)
         slope = chance + self.values * ((self.weights - 1) * chance - self.weights)

@@ -14,10 +14,13 @@ from longtail.nn.row_adam import AdamFactors
 
 
 class FullRows:
-    """(L, D) classifier rows with their Adam. A step scores a batch against all L labels; the (B, L) scores never exist whole.
+    """(L, D) classifier rows with their Adam. A step scores a batch against all L labels; the (B, L) scores never
+    exist whole.
 
-    rows: (L, D) float32, with `bias` (L, D + 1) as in `OneVsAll`: the last column is the weight of a feature that is always 1.
-    precision: how rows and moments are stored. "float32": `rows` is updated in place. "bfloat16": 8 bytes per number in all,
+    rows: (L, D) float32, with `bias` (L, D + 1) as in `OneVsAll`: the last column is the weight of a feature that is
+        always 1.
+    precision: how rows and moments are stored. "float32": `rows` is updated in place. "bfloat16": 8 bytes per number
+        in all,
         rows as exact as float32, moments in bf16 (see `tables`); `rows` is copied.
     compute: type of the products; by default bf16 on a GPU and float32 on a CPU.
     weights: (labels,) factor of the positive part of the loss of every label (inverse propensities), or None.
@@ -46,7 +49,9 @@ class FullRows:
         self.has_bias, self.weights, self.betas, self.epsilon, self.shard = bias, weights, betas, epsilon, shard
         self.sweep = Sweep(rows.device, loss=loss, mean_over=mean_over, compute=compute, variant=variant, shard=shard)
         kernels = self.sweep.variant != "torch"
-        self.table = Float32Table(rows, kernels=kernels) if precision == "float32" else SplitTable(rows, kernels=kernels)
+        self.table = (
+            Float32Table(rows, kernels=kernels) if precision == "float32" else SplitTable(rows, kernels=kernels)
+        )
         self.count = torch.zeros((), dtype=torch.int64)
 
     @property
@@ -57,8 +62,8 @@ class FullRows:
     def step(self, x_BD: Tensor, targets: Bags, rate: float, masked: Bags | None = None) -> tuple[Tensor, Tensor]:
         """(loss, gradient of the loss to x): a scalar and (B, D). Updates the rows.
 
-        targets: the labels of each document, weights being target values (1 or softer). masked: labels of each document that
-        are neither right nor wrong. No label may occur twice in a document.
+        targets: the labels of each document, weights being target values (1 or softer). masked: labels of each
+        document that are neither right nor wrong. No label may occur twice in a document.
         """
         self.count += 1
         step = int(self.count)
@@ -70,11 +75,15 @@ class FullRows:
         x = x_BD.detach()
         if self.has_bias:
             x = torch.cat([x, x.new_ones(len(x), 1)], dim=1)
-        loss, gradient = self.sweep(x, self.table, Pairs.of(targets, masked, self.weights, self.shard, _wide(x)), receive)
+        loss, gradient = self.sweep(
+            x, self.table, Pairs.of(targets, masked, self.weights, self.shard, _wide(x)), receive
+        )
         return loss, gradient[:, : x_BD.shape[1]]
 
     def state(self) -> dict[str, Tensor]:
-        """Live tensors: everything that steps change. There is no other state: random rounding depends on `count` alone."""
+        """Live tensors: everything that steps change. There is no other state: random rounding depends on `count`
+        alone.
+        """
         return self.table.state() | {"count": self.count}
 
 

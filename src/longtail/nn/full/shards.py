@@ -11,7 +11,8 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Shard:
-    """Labels `first`..`first + count` of `labels`; `group` joins the processes that hold the others (None: the default group).
+    """Labels `first`..`first + count` of `labels`; `group` joins the processes that hold the others (None: the
+    default group).
 
     Every process gets the same documents, and targets with label numbers of the whole.
     """

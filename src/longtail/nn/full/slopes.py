@@ -17,8 +17,8 @@ _SMALLEST_SHARE = 1e-6
 class Slopes(Protocol):
     """x: (documents or more, D) and rows: (labels or more, D), as products read them; what is more is zero.
 
-    slopes: (len(x), len(rows)), overwritten. Beyond `documents` and `labels` they are any finite numbers: there they are
-    multiplied by zeros, or give the gradient of rows that do not exist.
+    slopes: (len(x), len(rows)), overwritten. Beyond `documents` and `labels` they are any finite numbers: there they
+    are multiplied by zeros, or give the gradient of rows that do not exist.
     """
 
     def pair_scores(self, x: Tensor, table: ReadTable, pairs: Pairs) -> Tensor:
@@ -33,7 +33,9 @@ class Slopes(Protocol):
         """scale * exp(score - shift)."""
         ...
 
-    def log_sum_exp(self, x: Tensor, rows: Tensor, scratch: Tensor, documents: int, start: int, labels: int, pairs: Pairs) -> Tensor:
+    def log_sum_exp(
+        self, x: Tensor, rows: Tensor, scratch: Tensor, documents: int, start: int, labels: int, pairs: Pairs
+    ) -> Tensor:
         """(documents,) of a block's scores, with or without those of the pairs."""
         ...
 
@@ -68,7 +70,9 @@ class TorchSlopes:
         real = slopes[: len(shift_B)]
         real.copy_((real - shift_B[:, None]).clamp_(max=60).exp_().mul_(scale_B[:, None]))
 
-    def log_sum_exp(self, x: Tensor, rows: Tensor, scratch: Tensor, documents: int, start: int, labels: int, pairs: Pairs) -> Tensor:
+    def log_sum_exp(
+        self, x: Tensor, rows: Tensor, scratch: Tensor, documents: int, start: int, labels: int, pairs: Pairs
+    ) -> Tensor:
         """Without the pairs."""
         torch.mm(x, rows.T, out=scratch)
         self.put(scratch, pairs, torch.full_like(pairs.values, -torch.inf), start, labels)
@@ -78,7 +82,9 @@ class TorchSlopes:
         return total_B
 
     def put(self, slopes: Tensor, pairs: Pairs, values_P: Tensor, start: int, labels: int) -> None:
-        """Pairs of other blocks go to the number behind the block: shapes stay fixed, so a GPU is never asked for a count."""
+        """Pairs of other blocks go to the number behind the block: shapes stay fixed, so a GPU is never asked for a
+        count.
+        """
         here = (pairs.ids >= start) & (pairs.ids < start + labels)
         place = torch.where(here, pairs.owners * slopes.shape[1] + pairs.ids - start, slopes.numel())
         slopes.as_strided((slopes.numel() + 1,), (1,)).scatter_(0, place, values_P.to(slopes.dtype))
@@ -107,12 +113,16 @@ class TritonSlopes:
     def softmax(self, x: Tensor, rows: Tensor, slopes: Tensor, shift_B: Tensor, scale_B: Tensor) -> None:
         self.kernels.softmax_slopes(x, rows, slopes, shift_B, scale_B)
 
-    def log_sum_exp(self, x: Tensor, rows: Tensor, scratch: Tensor, documents: int, start: int, labels: int, pairs: Pairs) -> Tensor:
+    def log_sum_exp(
+        self, x: Tensor, rows: Tensor, scratch: Tensor, documents: int, start: int, labels: int, pairs: Pairs
+    ) -> Tensor:
         """With the pairs."""
         return self.kernels.log_sum_exp(x, rows, documents, labels)
 
     def without_pairs(self, total_B: Tensor, pairs: Pairs, scores_P: Tensor) -> Tensor:
-        """By subtraction: a document whose positives have all but a millionth of the sum keeps a millionth for its negatives."""
+        """By subtraction: a document whose positives have all but a millionth of the sum keeps a millionth for its
+        negatives.
+        """
         share = torch.where(pairs.ids >= 0, (scores_P - total_B[pairs.owners]).exp(), 0)
         return total_B + (1 - pairs.summed(share, len(total_B))).clamp_(min=_SMALLEST_SHARE).log()
 

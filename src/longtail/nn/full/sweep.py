@@ -20,7 +20,8 @@ DEFAULT_VARIANT: dict[str, Variant] = {"cpu": "torch", "cuda": "fused"}
 
 # Scores of a block. On a CPU it stays in the cache between the three products; a GPU wants large products.
 BLOCK_SCORES = {"cpu": 1 << 22, "cuda": 1 << 28}
-# Into how many products over parts of the labels the gradient of the documents is cut: alone it has too few tiles for a large GPU.
+# Into how many products over parts of the labels the gradient of the documents is cut: alone it has too few tiles for
+# a large GPU.
 PARTS = {"cpu": 1, "cuda": 1}
 
 
@@ -29,7 +30,8 @@ Receiver = Callable[[int, int, Tensor, float], None]
 
 
 class Sweep:
-    """How to go over all labels: which loss, in which precision, by which kernels. Keeps scratch memory between batches.
+    """How to go over all labels: which loss, in which precision, by which kernels. Keeps scratch memory between
+    batches.
 
     compute: type of the products; None for bf16 on a GPU and float32 on a CPU. variant: None for what is fastest here.
     mean_over: the loss is the sum over all entries divided by their number, or by that of documents.
@@ -50,15 +52,19 @@ class Sweep:
         self.variant: Variant = variant or default_variant(device, self.compute)
         if self.variant != "torch" and self.compute != torch.bfloat16:
             raise ValueError(f"the kernels multiply bf16; {self.compute} is for variant torch")
-        self.slopes: Slopes = TorchSlopes(self.compute) if self.variant == "torch" else TritonSlopes(fused=self.variant == "fused")
+        self.slopes: Slopes = (
+            TorchSlopes(self.compute) if self.variant == "torch" else TritonSlopes(fused=self.variant == "fused")
+        )
         self._scratch = torch.empty(0, dtype=self.compute, device=device)
 
     @torch.no_grad()
-    def __call__(self, x_BD: Tensor, table: ReadTable, targets: Pairs, receive: Receiver, negatives_count_B: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def __call__(
+        self, x_BD: Tensor, table: ReadTable, targets: Pairs, receive: Receiver, negatives_count_B: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """(mean loss, its gradient to x); `receive` is told the gradient of each block of rows.
 
-        negatives_count_B: how much each document's negatives count, above 0; None for 1. For binary cross-entropy only, and in the
-        gradients only: the loss that is told counts all in full.
+        negatives_count_B: how much each document's negatives count, above 0; None for 1. For binary cross-entropy
+        only, and in the gradients only: the loss that is told counts all in full.
         """
         documents, width = x_BD.shape
         x = padded(x_BD, self.compute, ROW_MULTIPLE)
@@ -100,7 +106,9 @@ class Sweep:
         total = torch.full((documents,), -torch.inf, dtype=scores_P.dtype, device=x.device)
         for start, count in self._blocks(documents, table.labels):
             rows = table.block(start, count, self.compute)
-            part = self.slopes.log_sum_exp(x, rows, self._slopes_of(len(x), len(rows)), documents, start, count, targets)
+            part = self.slopes.log_sum_exp(
+                x, rows, self._slopes_of(len(x), len(rows)), documents, start, count, targets
+            )
             total = torch.logaddexp(total, part.to(total.dtype))
         total = self.slopes.without_pairs(total, targets, scores_P)
         total = total if self.shard is None else self.shard.log_sum_exp(total)
@@ -143,4 +151,8 @@ def add_product(gradient: Tensor, slopes: Tensor, rows: Tensor) -> None:
 
 def default_variant(device: torch.device, compute: torch.dtype) -> Variant:
     """The fastest way that works here: kernels are for bf16, on a GPU, where Triton is installed."""
-    return DEFAULT_VARIANT[device.type] if compute == torch.bfloat16 and device.type == "cuda" and has_triton() else "torch"
+    return (
+        DEFAULT_VARIANT[device.type]
+        if compute == torch.bfloat16 and device.type == "cuda" and has_triton()
+        else "torch"
+    )

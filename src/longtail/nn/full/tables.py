@@ -1,9 +1,10 @@
 """Rows of all labels with their Adam, updated block by block.
 
-Two ways to store them. `Float32Table`: rows and both moments in float32, rows updated in place. `SplitTable`: 8 bytes per
-number in all, for millions of labels on a GPU. A row's float32 value is kept as two halves of 16 bits: the nearest bf16,
-which products read as it is, and the rest; moments are bf16, rounded at random so that small changes are not lost on
-average. The random bits are a hash of the number's position and the count of steps: there is no generator state.
+Two ways to store them. `Float32Table`: rows and both moments in float32, rows updated in place. `SplitTable`: 8 bytes
+per number in all, for millions of labels on a GPU. A row's float32 value is kept as two halves of 16 bits: the
+nearest bf16, which products read as it is, and the rest; moments are bf16, rounded at random so that small changes
+are not lost on average. The random bits are a hash of the number's position and the count of steps: there is no
+generator state.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from longtail.nn.row_adam import AdamFactors
 
 Precision = Literal["float32", "bfloat16"]
 
-# bf16 matrices are stored padded with zeros: tensor cores want rows of whole 16-byte pieces, Triton's tiles of 32 bytes.
+# bf16 matrices are stored padded with zeros: tensor cores want rows of whole 16-byte pieces, Triton's tiles of 32
+# bytes.
 COLUMN_MULTIPLE, ROW_MULTIPLE = 16, 128
 
 
@@ -29,7 +31,9 @@ class ReadTable(Protocol):
     def labels(self) -> int: ...
 
     def block(self, start: int, count: int, compute: torch.dtype) -> Tensor:
-        """(count or more, D or more) rows from `start` on as products of type `compute` read them; what is more is zero."""
+        """(count or more, D or more) rows from `start` on as products of type `compute` read them; what is more is
+        zero.
+        """
         ...
 
     def picked(self, ids: Tensor, compute: torch.dtype) -> Tensor:
@@ -88,7 +92,9 @@ class Float32Table(FixedTable):
     """The given rows are updated in place."""
 
     def __init__(self, rows: Tensor, *, kernels: bool | None = None) -> None:
-        """kernels: update with Triton, else with numba on a CPU and torch elsewhere; None: with what is fastest here."""
+        """kernels: update with Triton, else with numba on a CPU and torch elsewhere; None: with what is fastest
+        here.
+        """
         super().__init__(rows)
         wanted = rows.is_cuda and has_triton() if kernels is None else kernels
         self.kernels = wanted and rows.dtype == torch.float32 and rows.is_contiguous()
@@ -106,7 +112,14 @@ class Float32Table(FixedTable):
             from longtail.nn.full.adam_kernels import adam_block
 
             kind = rows.numpy().dtype
-            adam_block(rows.numpy(), first.numpy(), second.numpy(), gradient.to(rows.dtype).numpy(), kind.type(scale), factors.array(kind))
+            adam_block(
+                rows.numpy(),
+                first.numpy(),
+                second.numpy(),
+                gradient.to(rows.dtype).numpy(),
+                kind.type(scale),
+                factors.array(kind),
+            )
         else:
             _adam(rows, first, second, gradient.to(rows.dtype).mul(scale), factors)
 
@@ -118,7 +131,9 @@ class SplitTable:
     """See the module. high: (L or more, D or more) bf16, low: int16 of the same shape; first, second: bf16."""
 
     def __init__(self, rows: Tensor, *, kernels: bool) -> None:
-        """kernels: update with Triton; else with torch, which gives the same bits up to the rounding of square roots."""
+        """kernels: update with Triton; else with torch, which gives the same bits up to the rounding of square
+        roots.
+        """
         self.labels, self.width, self.kernels = *rows.shape, kernels
         shape = (self.labels + -self.labels % ROW_MULTIPLE, self.width + -self.width % COLUMN_MULTIPLE)
         self.high = rows.new_zeros(shape, dtype=torch.bfloat16)

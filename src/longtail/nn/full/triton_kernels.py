@@ -1,7 +1,7 @@
 """The steps of a sweep as Triton kernels. Imported only where Triton is there: on a GPU, or in its interpreter (tests).
 
-Products run on tiles of (documents, labels); what the loss needs happens on the tile before it is written, so scores are
-never stored: only their slopes, in bf16, and sums.
+Products run on tiles of (documents, labels); what the loss needs happens on the tile before it is written, so scores
+are never stored: only their slopes, in bf16, and sums.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from longtail.nn.row_adam import AdamFactors
 
 
 class Tiles(NamedTuple):
-    """How a product is cut. copies: let the chip's copy engine (TMA) move tiles. registers: at most, per thread; 0: no limit."""
+    """How a product is cut. copies: let the chip's copy engine (TMA) move tiles. registers: at most, per thread; 0:
+    no limit.
+    """
 
     documents: int
     labels: int
@@ -31,8 +33,8 @@ class Tiles(NamedTuple):
     registers: int = 0
 
 
-# Two tiles at a time fit on a multiprocessor where one takes at most half of its registers and memory: while one computes
-# sigmoids, the other multiplies.
+# Two tiles at a time fit on a multiprocessor where one takes at most half of its registers and memory: while one
+# computes sigmoids, the other multiplies.
 TILES = {
     "128x128": Tiles(128, 128, 64, 4, 3, False),
     "128x128-copies": Tiles(128, 128, 64, 4, 3, True),
@@ -83,11 +85,19 @@ def _loss_of_powers(powers: tl.tensor, BM: tl.constexpr, BN: tl.constexpr) -> tl
 
 
 @_kernel
-def _bce(scores: tl.tensor, m: tl.tensor, n: tl.tensor, documents: tl.tensor, labels: tl.tensor, BM: tl.constexpr, BN: tl.constexpr) -> tl.tensor:
+def _bce(
+    scores: tl.tensor,
+    m: tl.tensor,
+    n: tl.tensor,
+    documents: tl.tensor,
+    labels: tl.tensor,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+) -> tl.tensor:
     """(slopes, sum of softplus over real entries) of a tile; scores of other entries are 0.
 
-    One exponential per entry serves both. Scores count up to 10, where the sigmoid is 0.99995, and the loss grows by the rest
-    of the score. Branches: what few tiles need would be dear for all.
+    One exponential per entry serves both. Scores count up to 10, where the sigmoid is 0.99995, and the loss grows by
+    the rest of the score. Branches: what few tiles need would be dear for all.
     """
     loss = 0.0
     if tl.max(scores) > 10.0:
@@ -116,7 +126,9 @@ def _tile_scores(
     COPIES: tl.constexpr,
     WIDE: tl.constexpr,
 ) -> tl.tensor:
-    """(BM, BN) float32 products of documents m.. and labels n... WIDE: for the interpreter, which cannot multiply bf16."""
+    """(BM, BN) float32 products of documents m.. and labels n... WIDE: for the interpreter, which cannot multiply
+    bf16.
+    """
     scores = tl.zeros((BM, BN), dtype=tl.float32)
     if COPIES:
         for k in range(0, DEPTH, BK):
@@ -126,8 +138,16 @@ def _tile_scores(
         document, label, along = m + tl.arange(0, BM), n + tl.arange(0, BN), tl.arange(0, BK)
         for k in range(0, DEPTH, BK):
             inside = along < DEPTH - k
-            left = tl.load(x + document[:, None] * DEPTH + k + along[None, :], mask=(document < x_count)[:, None] & inside[None, :], other=0.0)
-            right = tl.load(rows + label[None, :] * DEPTH + k + along[:, None], mask=(label < row_count)[None, :] & inside[:, None], other=0.0)
+            left = tl.load(
+                x + document[:, None] * DEPTH + k + along[None, :],
+                mask=(document < x_count)[:, None] & inside[None, :],
+                other=0.0,
+            )
+            right = tl.load(
+                rows + label[None, :] * DEPTH + k + along[:, None],
+                mask=(label < row_count)[None, :] & inside[:, None],
+                other=0.0,
+            )
             scores = tl.dot(left.to(tl.float32), right.to(tl.float32), scores) if WIDE else tl.dot(left, right, scores)
     return scores
 
@@ -227,7 +247,9 @@ def _log_sum_pass(
     COPIES: tl.constexpr,
     WIDE: tl.constexpr,
 ) -> None:
-    """For each tile of labels and each document the largest score and the sum of exp(score - largest): (tiles, documents) both."""
+    """For each tile of labels and each document the largest score and the sum of exp(score - largest): (tiles,
+    documents) both.
+    """
     tile = tl.program_id(0)
     tiles_m = tl.cdiv(x_count, BM)
     m, n = (tile % tiles_m) * BM, (tile // tiles_m) * BN
@@ -237,12 +259,21 @@ def _log_sum_pass(
     top = tl.max(scores, axis=1)
     at = (tile // tiles_m) * documents + document
     tl.store(largest + at, top, mask=document < documents)
-    tl.store(total + at, tl.sum(tl.exp2((scores - top[:, None]) * 1.4426950408889634), axis=1), mask=document < documents)
+    tl.store(
+        total + at, tl.sum(tl.exp2((scores - top[:, None]) * 1.4426950408889634), axis=1), mask=document < documents
+    )
 
 
 @_kernel
 def _bce_in_place(
-    slopes: tl.tensor, losses: tl.tensor, documents: tl.tensor, labels: tl.tensor, x_count: tl.tensor, row_count: tl.tensor, BM: tl.constexpr, BN: tl.constexpr
+    slopes: tl.tensor,
+    losses: tl.tensor,
+    documents: tl.tensor,
+    labels: tl.tensor,
+    x_count: tl.tensor,
+    row_count: tl.tensor,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
 ) -> None:
     """Scores become slopes where they lie; losses[tile] = sum of softplus over real entries."""
     m, n = tl.program_id(0) * BM, tl.program_id(1) * BN
@@ -331,7 +362,9 @@ def _adam_split(
     g = tl.load(gradient + at, mask=inside, other=0.0).to(tl.float32) * scale
     m = keep_first * _from_half(tl.load(first + at, mask=inside, other=0)) + add_first * g
     v = keep_second * _from_half(tl.load(second + at, mask=inside, other=0)) + add_second * g * g
-    bits = (tl.load(high + at, mask=inside, other=0).to(tl.int32) << 16) + tl.load(low + at, mask=inside, other=0).to(tl.int32)
+    bits = (tl.load(high + at, mask=inside, other=0).to(tl.int32) << 16) + tl.load(low + at, mask=inside, other=0).to(
+        tl.int32
+    )
     value = bits.to(tl.float32, bitcast=True) - rate * m / (tl.sqrt(v) * spread + epsilon)
     bits = value.to(tl.int32, bitcast=True)
     upper = (bits + 0x8000) >> 16
@@ -341,7 +374,9 @@ def _adam_split(
     mixed = (mixed ^ (mixed >> 16)) * 0x7FEB352D
     mixed = (mixed ^ (mixed >> 15)) * 0x846CA68B
     mixed = mixed ^ (mixed >> 16)
-    tl.store(first + at, ((m.to(tl.int32, bitcast=True) + (mixed & 0xFFFF).to(tl.int32)) >> 16).to(tl.int16), mask=inside)
+    tl.store(
+        first + at, ((m.to(tl.int32, bitcast=True) + (mixed & 0xFFFF).to(tl.int32)) >> 16).to(tl.int16), mask=inside
+    )
     tl.store(second + at, ((v.to(tl.int32, bitcast=True) + (mixed >> 16).to(tl.int32)) >> 16).to(tl.int16), mask=inside)
 
 
@@ -379,25 +414,37 @@ def _adam_float32(
 # ---- what the rest of the house calls ----
 
 
-def bce_slopes(x: Tensor, rows: Tensor, slopes: Tensor, documents: int, labels: int, tiles: Tiles | None = None) -> Tensor:
+def bce_slopes(
+    x: Tensor, rows: Tensor, slopes: Tensor, documents: int, labels: int, tiles: Tiles | None = None
+) -> Tensor:
     """Write the slopes of negatives; the sum of the losses of `documents` and `labels`."""
     tiles = tiles or TILES[DEFAULT_TILES]
     losses = torch.empty(_tile_count(x, rows, tiles), dtype=torch.float32, device=x.device)
-    _bce_pass[(len(losses),)](*_operands(tiles, x, rows, slopes), losses, documents, labels, len(x), len(rows), **_launch(tiles, x))
+    _bce_pass[(len(losses),)](
+        *_operands(tiles, x, rows, slopes), losses, documents, labels, len(x), len(rows), **_launch(tiles, x)
+    )
     return losses.sum()
 
 
-def softmax_slopes(x: Tensor, rows: Tensor, slopes: Tensor, shift: Tensor, scale: Tensor, tiles: Tiles | None = None) -> None:
+def softmax_slopes(
+    x: Tensor, rows: Tensor, slopes: Tensor, shift: Tensor, scale: Tensor, tiles: Tiles | None = None
+) -> None:
     """Write scale * exp(score - shift)."""
     tiles = tiles or TILES[DEFAULT_TILES]
-    _softmax_pass[(_tile_count(x, rows, tiles),)](*_operands(tiles, x, rows, slopes), shift, scale, len(shift), len(x), len(rows), **_launch(tiles, x))
+    _softmax_pass[(_tile_count(x, rows, tiles),)](
+        *_operands(tiles, x, rows, slopes), shift, scale, len(shift), len(x), len(rows), **_launch(tiles, x)
+    )
 
 
 def log_sum_exp(x: Tensor, rows: Tensor, documents: int, labels: int, tiles: Tiles | None = None) -> Tensor:
     """(documents,): over the scores of all `labels`."""
     tiles = tiles or TILES[DEFAULT_TILES]
-    largest, total = torch.empty((2, triton.cdiv(len(rows), tiles.labels), documents), dtype=torch.float32, device=x.device)
-    _log_sum_pass[(_tile_count(x, rows, tiles),)](*_operands(tiles, x, rows), largest, total, documents, labels, len(x), len(rows), **_launch(tiles, x))
+    largest, total = torch.empty(
+        (2, triton.cdiv(len(rows), tiles.labels), documents), dtype=torch.float32, device=x.device
+    )
+    _log_sum_pass[(_tile_count(x, rows, tiles),)](
+        *_operands(tiles, x, rows), largest, total, documents, labels, len(x), len(rows), **_launch(tiles, x)
+    )
     return torch.logsumexp(largest + total.log(), dim=0)
 
 
@@ -414,7 +461,9 @@ def pair_scores(x: Tensor, rows: Tensor, owners: Tensor, ids: Tensor) -> Tensor:
     """(P,) float32."""
     scores = torch.empty(len(ids), dtype=torch.float32, device=x.device)
     if len(ids):
-        _pair_scores[(triton.cdiv(len(ids), _PAIRS_BLOCK),)](x, rows, owners, ids, scores, len(ids), DEPTH=x.shape[1], PAIRS=_PAIRS_BLOCK, BK=64)
+        _pair_scores[(triton.cdiv(len(ids), _PAIRS_BLOCK),)](
+            x, rows, owners, ids, scores, len(ids), DEPTH=x.shape[1], PAIRS=_PAIRS_BLOCK, BK=64
+        )
     return scores
 
 
@@ -422,19 +471,41 @@ def put_pairs(slopes: Tensor, owners: Tensor, ids: Tensor, values: Tensor, start
     """Overwrite the slopes of pairs whose label is among `labels` from `start` on."""
     if len(ids):
         block = 256
-        _put_pairs[(triton.cdiv(len(ids), block),)](slopes, owners, ids, values, len(ids), start, labels, slopes.stride(0), PAIRS=block)
+        _put_pairs[(triton.cdiv(len(ids), block),)](
+            slopes, owners, ids, values, len(ids), start, labels, slopes.stride(0), PAIRS=block
+        )
 
 
 def adam_split(
-    high: Tensor, low: Tensor, first: Tensor, second: Tensor, gradient: Tensor, scale: float, factors: AdamFactors, position: int, seed: int
+    high: Tensor,
+    low: Tensor,
+    first: Tensor,
+    second: Tensor,
+    gradient: Tensor,
+    scale: float,
+    factors: AdamFactors,
+    position: int,
+    seed: int,
 ) -> None:
     """One Adam step, in place, on contiguous tensors of one shape."""
     halves = (t.view(torch.int16) for t in (high, low, first, second))
     grid = (triton.cdiv(high.numel(), _ADAM_BLOCK),)
-    _adam_split[grid](*halves, gradient, high.numel(), scale, _signed(position), _signed(seed), *factors, BLOCK=_ADAM_BLOCK, num_warps=8)
+    _adam_split[grid](
+        *halves,
+        gradient,
+        high.numel(),
+        scale,
+        _signed(position),
+        _signed(seed),
+        *factors,
+        BLOCK=_ADAM_BLOCK,
+        num_warps=8,
+    )
 
 
-def adam_float32(rows: Tensor, first: Tensor, second: Tensor, gradient: Tensor, scale: float, factors: AdamFactors) -> None:
+def adam_float32(
+    rows: Tensor, first: Tensor, second: Tensor, gradient: Tensor, scale: float, factors: AdamFactors
+) -> None:
     """One Adam step, in place, on contiguous float32 tensors of one shape; gradient: at least as wide."""
     grid = (triton.cdiv(rows.numel(), _ADAM_BLOCK),)
     sizes = {"WIDTH": rows.shape[1], "STRIDE": gradient.stride(0), "BLOCK": _ADAM_BLOCK}
@@ -456,4 +527,8 @@ def _operands(tiles: Tiles, x: Tensor, rows: Tensor, slopes: Tensor | None = Non
 def _launch(tiles: Tiles, x: Tensor) -> dict[str, Any]:
     shapes = {"DEPTH": x.shape[1], "BM": tiles.documents, "BN": tiles.labels, "BK": tiles.depth}
     limit = {"maxnreg": tiles.registers} if tiles.registers else {}
-    return shapes | limit | {"COPIES": tiles.copies, "WIDE": _INTERPRETED, "num_warps": tiles.warps, "num_stages": tiles.stages}
+    return (
+        shapes
+        | limit
+        | {"COPIES": tiles.copies, "WIDE": _INTERPRETED, "num_warps": tiles.warps, "num_stages": tiles.stages}
+    )
