@@ -2,9 +2,10 @@
 [--scale S] [--data DIR]``.
 
 keygraphs  graphs of 100,000 planted descriptions of 65 words, sentence vectors excluded; wanted: under 3 minutes on 2
-cores clusters   500,000 planted labels of 300 numbers, filtered and clustered into 8,333; wanted: under 10 minutes
-and 4 GB rankers    all classifiers of debian-related (title and content), after a short training of the matcher;
-wanted: under 60 s
+           cores
+clusters   500,000 planted labels of 300 numbers, filtered and clustered into 8,333; wanted: under 10 minutes and 4 GB
+rankers    all classifiers of debian-related (title and content), after a short training of the matcher; wanted: under
+           60 s
 
 Every part runs in a process of its own, so that its peak memory is its own; kernels are compiled before. Seconds are
 of the wall and of all processors together: on a machine that others use too, the second number tells more. --scale

@@ -2,7 +2,7 @@
 root.
 
 run A6 A8 --device cpu --workers 4 --threads 1    four processes train, each with one thread; this one judges (see
-                                                  `workers`)
+`workers`)
 train A6 A8 --device cpu                          one such worker by itself: what `run` with the same --cache finds
                                                   finished it does not train
 """

@@ -23,8 +23,8 @@ def dense_world(
 ) -> Dataset:
     """Documents of the synthetic world of `knobs` as (n, 512) vectors in place of texts.
 
-    A document's vector is a fixed random map of the sum of its labels' latent vectors (times `informativeness`) and of
-    nuisance variables (times `nuisance`), squashed, with noise on top. Nearest neighbours are led astray by the
+    A document's vector is a fixed random map of the sum of its labels' latent vectors (times `informativeness`) and
+    of nuisance variables (times `nuisance`), squashed, with noise on top. Nearest neighbours are led astray by the
     nuisance; a learned projection can leave it out. With informativeness 0 the vectors know nothing of the labels.
     """
     made: Synthetic = synthesise(SyntheticConfig(**knobs), seed)

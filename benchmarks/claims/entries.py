@@ -147,7 +147,8 @@ class Control:
 
     removed: what was taken away, in words. expect: the effect `vanishes` (the check must not pass), `shrinks` (where
     only part of the mechanism can be taken away: it must be smaller than the claim's), or the check `holds` (a
-    contrast that must show). data, variants: where they differ from the claim's.
+    contrast that must show).
+    data, variants: where they differ from the claim's.
     """
 
     removed: str

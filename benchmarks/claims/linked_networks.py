@@ -2,9 +2,8 @@
 of a trained base encoder.
 
     a = (x + sum of the vectors of its anchors) / (1 + anchors)         gcn    h = unit(a + ReLU(a W))         one
-                                                                        layer of a GCN
-    m = mean of the vectors of its anchors                              sage   h = unit(x U + m V)
-                                                                        GraphSAGE with means
+    layer of a GCN m = mean of the vectors of its anchors                              sage   h = unit(x U + m V)
+    GraphSAGE with means
 
 Documents and labels go through the same layer; scores are cosines. Labels have the anchors they have. A test document
 has none: it is linked to the anchors whose vectors are nearest to its own (`linked`), to none (`unlinked`), or to its

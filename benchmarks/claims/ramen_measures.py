@@ -116,7 +116,7 @@ def time_ratio(workshop: Workshop, *, of: Variant, to: Variant, data: DataSpec) 
     """Time of predicting all test documents, one variant's by the other's; interval over repeats.
 
     In each both take turns, and the fastest of their turns count: what else a machine does makes a turn slower, never
-        faster.
+    faster.
     """
     models = [workshop.trained(variant, data, 0) for variant in (of, to)]
     documents = models[0].world.dataset.need_test().documents

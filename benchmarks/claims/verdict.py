@@ -4,12 +4,10 @@ The unit is a ratio of sums over test documents, in percent, once per seed. A di
 measured on the same documents. Its 95% interval has two parts:
 
 - Documents: drawn anew with replacement (paired bootstrap). Seeds that share their test documents (a real data set)
-  draw
-  the same ones; seeds with a planted world of their own draw independently.
+  draw the same ones; seeds with a planted world of their own draw independently.
 - Seeds: what the seeds differ by *beyond* that (method of moments) is added to every draw as Student's t with S - 1
-  degrees
-  of freedom, since few seeds say little about their own spread. Where seeds agree, this part is 0 and the plain paired
-  bootstrap is left; where training is unstable, the interval is that of a t-test over seeds.
+  degrees of freedom, since few seeds say little about their own spread. Where seeds agree, this part is 0 and the
+  plain paired bootstrap is left; where training is unstable, the interval is that of a t-test over seeds.
 
 Plainly averaging the seeds and resampling documents would treat three lucky trainings as the truth about all of them.
 """
@@ -104,7 +102,7 @@ def judge(estimate: Estimate, rule: Rule, bound: float) -> Outcome:
 
     above: more than the bound. below: less than it. within: between -bound and bound.
     not above: it is not shown to be more than the bound; what is unclear passes, so this says little without a
-        contrast that must show.
+    contrast that must show.
     """
     low, high = estimate.low, estimate.high
     if rule == "not above":

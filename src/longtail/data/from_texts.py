@@ -1,7 +1,7 @@
 """A `Dataset` from Python lists, and the step that every format with string labels shares: giving labels their numbers.
 
-Label order, so that numbers are stable: labels that come with a text (or a labels file) first, in the order given; then
-the other labels of the training documents, sorted by id. Without any label text it is simply the sorted ids of
+Label order, so that numbers are stable: labels that come with a text (or a labels file) first, in the order given;
+then the other labels of the training documents, sorted by id. Without any label text it is simply the sorted ids of
 training.
 """
 

@@ -131,9 +131,9 @@ class ZeroShot:
     """Some labels are unknown in training and to be found by their text alone.
 
     train: what training may see. Its labels are the seen ones (all of them when transductive), and it has no test side.
-    unseen: held-out labels only; its test side ranks among them.  generalised: all labels, as in the original data set.
-    Both test sides hold the test documents with at least one held-out label; their training sides are for counting
-    only.
+    unseen: held-out labels only; its test side ranks among them.  generalised: all labels, as in the original data
+    set. Both test sides hold the test documents with at least one held-out label; their training sides are for
+    counting only.
     held_out: numbers of the held-out labels in the original data set, sorted.
     """
 

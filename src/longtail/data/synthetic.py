@@ -98,8 +98,8 @@ class Synthetic:
 
     complete_train, complete_test: (N, L) and (N', L) CSR, the truth before labels went missing.
     propensity: (L,) chance that a true pair was recorded in the test split (training documents keep at least one
-    label). injected_documents, injected_labels: (N, M) and (L, M) CSR, the edges that are noise. None without a
-    graph.
+        label).
+    injected_documents, injected_labels: (N, M) and (L, M) CSR, the edges that are noise. None without a graph.
     oracle_test: (N', M) CSR, edges of test documents, for oracle-linker analyses only. None without a graph.
     multimodal: numbers of the labels that are unions of topics.
     """

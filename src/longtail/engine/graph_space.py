@@ -135,7 +135,7 @@ class GraphSpace:
         not above 0.
 
         The length of the document itself is left out where vectors are not of unit length: it does not change the
-            order.
+        order.
         """
         dots = Classifier(self.vectors).scores(vectors, ids)
         cosines = (

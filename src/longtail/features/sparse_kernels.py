@@ -267,7 +267,7 @@ def weigh(keys: U64, counts: F32, rows: I64, features: KeyTable, idf: F32, subli
     """TF-IDF rows of unit length, as CSR pieces (data, indices, indptr); unknown features are dropped.
 
     Where fields are weighted, a count may be below one: it then stays as it is also with `sublinear` (1 + ln would
-        turn negative).
+    turn negative).
     """
     documents = len(rows) - 1
     data, columns = np.empty(len(keys), np.float32), np.empty(len(keys), np.int32)

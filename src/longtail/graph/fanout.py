@@ -46,7 +46,7 @@ class Fanout:
         """(B, K): what each link of an introduced document counts at each hop, given how many links it has.
 
         All links are used and scaled to what a sample would sum to: `sizes[k - 1]` terms, or without `pad` at most as
-            many as there are.
+        many as there are.
         mean: other than the fan-out says, for encoders that always average.
         """
         each = np.maximum(counts, 1)[:, None].astype(np.float32)
@@ -171,7 +171,7 @@ def convolutions(sums: Any, epsilons: Iterable[Any]) -> Iterator[Any]:
     """a^1, ..., a^K, (B, D) each, from sums along paths (B, 2^K, D); arrays of numpy or tensors.
 
     Bit 0 of a kind is the first hop: kinds 2j and 2j + 1 differ in that hop alone, which stays (1 + eps) or goes to a
-        neighbour.
+    neighbour.
     """
     for epsilon in epsilons:
         sums = (1 + epsilon) * sums[:, 0::2] + sums[:, 1::2]

@@ -72,11 +72,11 @@ def head_labels(targets: Csr, documents: int = 0) -> BoolArray:
 def label_graph(targets: Csr, config: LabelGraphConfig, rng: np.random.Generator, given: Sequence[Csr] = ()) -> Csr:
     """The label graph: (L, L) CSR float32, not negative, its diagonal above zero, columns sorted.
 
-    targets: (N, L) CSR of training labels. given: (L, L) graphs of the user, read where the source says so.
-    A head has G_hh = 1 and no other entry in its row and column. Counts of a walk are used as they are, with a
-    diagonal of at least 1. Given graphs come in any unit and often without a diagonal: each of them, and the walk
-    beside them, is scaled to rows that sum to one; then they are added and the diagonal is raised to at least 1, so
-    that a label counts as much as one list of its neighbours.
+    targets: (N, L) CSR of training labels. given: (L, L) graphs of the user, read where the source says so. A head
+    has G_hh = 1 and no other entry in its row and column. Counts of a walk are used as they are, with a diagonal of
+    at least 1. Given graphs come in any unit and often without a diagonal: each of them, and the walk beside them, is
+    scaled to rows that sum to one; then they are added and the diagonal is raised to at least 1, so that a label
+    counts as much as one list of its neighbours.
 
     Paper: ECLARE Sec. 3.2. Differs, as the released code: only the `top_k` most visited labels of a row are kept, and
     the diagonal is forced (the paper relies on restarts, which make an empty diagonal unlikely, not impossible).

@@ -1,8 +1,8 @@
 """Measuring rankings: P, nDCG, PSP, PSnDCG, R, FN, PSR and Hits @k; propensities; label quantiles; bootstrap.
 
-Reading order: `ranking` (scores -> `TopK`, masked pairs, hits), `propensity`, `scores` (the table), `quantiles` (which
-labels it comes from), `bootstrap` (whether a difference is real), `clusters` (groups of labels). `reference` says the
-definitions as plain loops.
+Reading order: `ranking` (scores -> `TopK`, masked pairs, hits), `propensity`, `scores` (the table), `quantiles`
+(which labels it comes from), `bootstrap` (whether a difference is real), `clusters` (groups of labels). `reference`
+says the definitions as plain loops.
 
 Every metric is reported in percent (0-100).
 """

@@ -4,8 +4,7 @@ Three conventions; papers use the first two under the same name, so always say w
 
 - `equal_count`: bins with the same number of labels (Astec Fig. 3).
 - `equal_volume`: bins with the same number of training pairs (ECLARE Fig. 7, GalaXC Fig. 5, RAMEN Fig. 4): few labels
-  in
-  the first bin, most of all labels in the last.
+  in the first bin, most of all labels in the last.
 - `by_frequency`: fixed edges, 100+ | 10-99 | 5-9 | 2-4 | 1 | 0 training documents: comparable between data sets.
 
 Ties are ordered by (-frequency, label number).

@@ -1,7 +1,7 @@
 """Graph isomorphism networks over keyword graphs, in two branches. Paper: GNN-XML Sec. 3.1, Eq. 4 to 6.
 
     h^k_v = MLP^k((1 + eps^k) h^{k-1}_v + sum over neighbours u of h^{k-1}_u),   MLP = Linear, BatchNorm, ReLU,
-                                                                                 Linear, ReLU
+    Linear, ReLU
     h_G   = BatchNorm(concat over k = 0..J of the sum over vertices of h^k_v)
     g     = sigmoid(alpha W_c h^c_G + (1 - alpha) W_r h^r_G)
 

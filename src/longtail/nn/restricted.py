@@ -1,8 +1,8 @@
 """Training of classifier rows on each document's own candidates: binary cross-entropy, mean over real entries.
 
-Rows that are parameters of their own are updated within the step (`RestrictedTrainer`); rows that are composed of other
-things get a loss to differentiate (`CandidateLoss`). Only rows that some document of the batch names are read or
-changed.
+Rows that are parameters of their own are updated within the step (`RestrictedTrainer`); rows that are composed of
+other things get a loss to differentiate (`CandidateLoss`). Only rows that some document of the batch names are read
+or changed.
 
 On a CPU one compiled pass does all (`restricted_kernels`). Elsewhere torch scores the *union* of the batch's labels
 as one matrix product: on a GPU that costs less than gathering rows per document.

@@ -1,8 +1,7 @@
 """`direct`: every label against every document, no clusters, no shortlist, no negatives to choose. The default recipe.
 
     v = E x                   weighted sum of the vectors of a document's words, word pairs and character 4-grams;
-                              those that
-                              occur in few texts weigh less, as they are learnt by heart
+                              those that occur in few texts weigh less, as they are learnt by heart
     z = v + ReLU(R v)         a residual
     w_l = g (E Z)_l M + n_l / (n_l + trust) f_l
                               the label's text in the same vectors, turned by a matrix M, and a free vector f_l that

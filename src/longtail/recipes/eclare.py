@@ -3,17 +3,15 @@ to small data.
 
     graph random walks through documents say which labels belong together (G); frequent labels stay alone
     I     labels are clustered by centroids that G completes; token vectors E and the document block are learnt by
-          predicting
-          clusters, whose classifiers are composed of the clusters' text and their neighbours' text alone
+          predicting clusters, whose classifiers are composed of the clusters' text and their neighbours' text alone
     II    E is frozen; labels are clustered again in its space; cluster classifiers get free vectors too and are
-          trained on;
-          the best clusters, after their scores were spread along G (GAME), give shortlists and hard negatives
+          trained on; the best clusters, after their scores were spread along G (GAME), give shortlists and hard
+          negatives
     III   a new document block starts as the identity; each label's free vector starts as the text of its neighbours
     IV    a label's classifier is composed of its text (LTE), its neighbours' text (GALE) and its free vector, mixed
-          by attention,
-          and trained on positives and hard negatives
+          by attention, and trained on positives and hard negatives
     then  score = (sigmoid(w_l . x), spread along G) x root of the score of the label's cluster, inside the best
-    clusters
+          clusters
 
 Every ablation of the paper's Table 5 is a setting: see `VARIANTS`. What the data lacks is left out, and the run says
 so: without label text classifiers are free vectors alone; where no two labels occur together (and no graph is given)
@@ -24,8 +22,10 @@ Differs: rates are 0.002 in all stages. The paper's 0.01, 0.008 and 0.008 learn 
 wordnet-related P@1 / PSP@5 / R@100 were 48.6 / 45.6 / 66.7 with them and 53.1 / 50.8 / 73.7 with 0.002
 (`configs/eclare` has the paper's).
 Differs: on a CPU an epoch has 64 steps, of 8,192 documents at most, and rates grow with the root of that
-(`training.batch`); the paper's steps have 255. On slices (`eclare_ablation.json`) P@1 / PSP@5 were 52.2 / 50.3 in
-place of 52.9 / 51.9 on wordnet-related, 36.9 / 36.1 in place of 36.1 / 35.7 on yso-finna-en.
+    (`training.batch`); the paper's steps have
+255. On slices (`eclare_ablation.json`) P@1 / PSP@5 were 52.2 / 50.3 in place of 52.9 / 51.9 on wordnet-related, 36.9
+     / 36.1 in place of
+36.1 / 35.7 on yso-finna-en.
 Differs: a shortlist holds about 480 labels, as many as the paper's for 1.3M labels and as Astec's; the paper has 120
     for 131K.
 Differs: classifiers have a bias (so does the released code, in II and IV), which starts at the log-odds of a label.

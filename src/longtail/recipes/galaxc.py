@@ -1,31 +1,33 @@
 """GalaXC: documents and labels as one graph (Paper: Saini, Jain et al., WWW 2021). Sizes adapt to small data.
 
     start  initial vectors of all documents and labels by the word vectors of Astec's stage I; a graph joins documents
-    to their labels I      convolutions over one, two and three hops give each document several views; each label
-    weighs them in its own way
-           (attention) and has a classifier; both are learnt with the labels of the batch and random ones as negatives
+           to their labels
+    I      convolutions over one, two and three hops give each document several views; each label weighs them in its
+           own way (attention) and has a classifier; both are learnt with the labels of the batch and random ones as
+           negatives
     II     the mean view of every label is indexed; labels near to a training document are its hard negatives
     III    convolutions and their transformations are frozen
     IV     classifiers and attention are trained on, against hard negatives (`classify.epochs`; none by default, as in
            the paper)
     then   a new document is linked to the four nearest nodes, and to the labels that are known of it; its mean view
-           gives the
-           shortlist, its views and each label's attention the score
+           gives the shortlist, its views and each label's attention the score
 
 Every ablation of the paper is a setting: see `VARIANTS`. What the data lacks is replaced, and the run says so: a
 label without text starts from the mean of its documents.
 
 Differs, each by a setting (`PAPER` undoes them; `docs/papers.md` says how sure we are of them):
 - classifiers start as the cosine to their labels' own views, with a bias, and attention with all views alike; the
-  paper starts both at
-  random, which rare labels hardly recover from (`surrogate.start`, `attention_spread`). So 10 epochs in place of 30.
+  paper starts both at random, which rare labels hardly recover from (`surrogate.start`, `attention_spread`). So 10
+  epochs in place of 30.
 - the similarity that the shortlist was found by has a say in the score, as in Astec (`shortlist.beta`).
 - it is that of convolved vectors, each hop of unit length (`shortlist.space`, `shortlist.balanced`); the paper
-  averages transformed views. - initial vectors are centred and of unit length (`initial`): sums of sub-word vectors
-  share a large common part. - half of the documents of a step do not see their own labels
-  (`surrogate.mask_target_edges`), as new documents will not. - known labels (warm start) and nodes of the same
-  metadata link a new document beside its nearest nodes, not instead of these (`hops.given`). - width 512, as Astec's,
-  in place of 300.
+  averages transformed views.
+- initial vectors are centred and of unit length (`initial`): sums of sub-word vectors share a large common part.
+- half of the documents of a step do not see their own labels (`surrogate.mask_target_edges`), as new documents will
+  not.
+- known labels (warm start) and nodes of the same metadata link a new document beside its nearest nodes, not instead
+  of these (`hops.given`).
+- width 512, as Astec's, in place of 300.
 """
 
 from __future__ import annotations

@@ -5,9 +5,8 @@ NeurIPS 2020).
     I     labels are clustered: features of their documents, smoothed over labels that occur together, mini-batch
           k-means
     II    a graph isomorphism network of two branches learns which clusters a document has: one branch sees documents
-          as they come,
-          the other those of rare labels more often; the weight moves from the first to the second in the course of
-          training
+          as they come, the other those of rare labels more often; the weight moves from the first to the second in
+          the course of training
     III   nothing to transfer
     IV    one logistic regression per label, among the documents of its cluster and those that stage II takes for such
     then  score = gate of the cluster x probability of the label, inside the best clusters

@@ -48,7 +48,7 @@ def first_centres(rows: F32, n_clusters: int, rng: np.random.Generator) -> F32:
     """(n_clusters, D): k-means++. Rows by the chance of their squared distance to the nearest centre chosen before.
 
     Above a thousand clusters several rows are drawn at a time: nearly as good, and products of matrices in place of
-        vectors.
+    vectors.
     """
     each = -(-n_clusters // _MOST_DRAWS)
     chosen = [int(rng.integers(len(rows)))]

@@ -205,7 +205,7 @@ class SketchIndex:
         """The best of the `keep` best candidates by their whole products.
 
         Row by row, for all queries together: candidates lie anywhere in the table, and are read from its beginning to
-            its end.
+        its end.
         """
         from numba import get_num_threads
 

@@ -2,7 +2,7 @@
 anchors in the batch.
 
     J = w_task L + sum over anchor sets t and sides s of w_ts R_ts        R_ts: the triplet loss of items of side s
-                                                                          and anchors of t
+    and anchors of t
 
 Paper: RAMEN Sec. 3. The encoder is all that is changed: nothing here is part of a trained model.
 

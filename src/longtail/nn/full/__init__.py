@@ -1,8 +1,8 @@
 """Training against all labels at once, block of labels by block.
 
-Reading order: `pairs` (what is not a plain negative), `slopes` (losses as slopes of scores), `sweep` (one pass over the
-labels), `tables` (rows with their Adam), `rows` (what trainers use). `triton_kernels` is the GPU's way of the same
-steps.
+Reading order: `pairs` (what is not a plain negative), `slopes` (losses as slopes of scores), `sweep` (one pass over
+the labels), `tables` (rows with their Adam), `rows` (what trainers use). `triton_kernels` is the GPU's way of the
+same steps.
 """
 
 from __future__ import annotations
