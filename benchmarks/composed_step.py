@@ -26,14 +26,12 @@ import torch
 from torch import nn
 
 from benchmarks.record import write_result
-from longtail.nn import dropout
+from longtail.nn import blocks as dropout
 from longtail.nn.batches import Documents
-from longtail.nn.dense_encoder import GivenVectors
-from longtail.nn.embedding_block import DocumentBlock
-from longtail.nn.encoded import Refined
-from longtail.nn.label_text_graph import LabelTextGraph
-from longtail.nn.label_texts import FrozenTexts
-from longtail.nn.products import fastest_products
+from longtail.nn.blocks import DocumentBlock
+from longtail.nn.encoders import GivenVectors, Refined
+from longtail.nn.precision import fastest_products
+from longtail.recipes.eclare.network import FrozenTexts, LabelTextGraph
 from longtail.training.objectives import ComposedCandidates
 from longtail.types import I64, Batch, Candidates, TopK
 
@@ -131,7 +129,7 @@ def no_change() -> Iterator[None]:
 
 @contextmanager
 def in_float32() -> Iterator[None]:
-    with mock.patch("longtail.nn.label_text_graph.fastest_products", return_value=torch.float32):
+    with mock.patch("longtail.recipes.eclare.network.fastest_products", return_value=torch.float32):
         yield
 
 

@@ -29,15 +29,15 @@ from benchmarks.record import write_result
 from longtail import api
 from longtail.data.read import read
 from longtail.nn.batches import TensorBatch
-from longtail.nn.encoded import Encoder
-from longtail.recipes.ramen import Ramen
-from longtail.recipes.two_towers import TwoTowersRecipe
+from longtail.nn.encoders import Encoder
+from longtail.recipes.ramen.recipe import Ramen
+from longtail.recipes.towers.objective import TwoTowers
+from longtail.recipes.towers.recipe import TwoTowersRecipe
+from longtail.training.fit import adapted_batch
 from longtail.training.optimisers import ModelAdam
 from longtail.training.prepare import prepare
 from longtail.training.progress import SilentDisplay
 from longtail.training.run import Run
-from longtail.training.stage_fit import adapted_batch
-from longtail.training.two_towers import TwoTowers
 
 # Steps before the clock runs: memory is found, kernels are loaded.
 WARM_UP = 10

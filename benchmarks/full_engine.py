@@ -33,8 +33,8 @@ from longtail.nn.full.loss import full_loss
 from longtail.nn.full.pairs import Pairs
 from longtail.nn.full.sweep import add_product
 from longtail.nn.full.tables import SplitTable, padded
-from longtail.nn.products import has_triton
-from longtail.nn.row_adam import AdamFactors
+from longtail.nn.precision import has_triton
+from longtail.nn.rows import AdamFactors
 
 RATE = 1e-3
 # Documents of the two synthetic sets whose epochs count.

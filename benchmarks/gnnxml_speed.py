@@ -32,10 +32,9 @@ from benchmarks.label_graph_scale import planted_targets
 from benchmarks.record import write_result
 from longtail.api import make_recipe
 from longtail.data.read import read
-from longtail.features.keygraph import GraphBuilder, plain_reader
-from longtail.features.settings import KeyGraphConfig
-from longtail.graph.label_filter import correlation_graph, low_pass, spread_matrix
 from longtail.pipeline import prepared
+from longtail.recipes.gnnxml.clusters import correlation_graph, low_pass, spread_matrix
+from longtail.recipes.gnnxml.keygraph import GraphBuilder, KeyGraphConfig, plain_reader
 from longtail.search.minibatch import minibatch_kmeans
 from longtail.training.run import Run, peak_memory
 from longtail.types import F32

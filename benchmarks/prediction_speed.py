@@ -34,8 +34,8 @@ sys.path.insert(
 from benchmarks.race.serving import peak_mb
 from benchmarks.record import write_result
 from longtail.data.inputs import read_documents
-from longtail.engine.encoders import FrozenBag, ResidualMap
-from longtail.engine.indexed_rows import IndexedRows, with_one
+from longtail.models.encoders import FrozenBag, ResidualMap
+from longtail.models.rows import IndexedRows, with_one
 from longtail.predictor import Predictor
 from longtail.search.index import ExactIndex
 from longtail.search.packed import PackedIndex, unpacked
@@ -283,7 +283,7 @@ def synthetic(labels: int, width: int, folder: Path) -> list[Path]:
     from longtail.bundle import LabelTable, write_bundle
     from longtail.data.dataset import Items
     from longtail.data.read import read
-    from longtail.data.sample_data import sample_folder
+    from longtail.data.sample import sample_folder
     from longtail.features.settings import SparseTextConfig
     from longtail.features.sparse import SparseText
     from longtail.packing import pack

@@ -31,7 +31,7 @@ from longtail.data.read import read
 from longtail.data.synthetic import SyntheticConfig, synthesise
 from longtail.evaluation import Yardstick, baselines, rank_test
 from longtail.search.index import ExactIndex
-from longtail.training.gpu_index import GpuExactIndex
+from longtail.training.indices import GpuExactIndex
 from longtail.training.progress import PlainDisplay
 from longtail.types import TopK
 

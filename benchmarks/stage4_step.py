@@ -23,8 +23,8 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.record import write_result
-from longtail.nn.classifiers import OneVsAll
 from longtail.nn.restricted import RestrictedTrainer
+from longtail.nn.rows import OneVsAll
 from longtail.types import Candidates
 
 RATE = 1e-3

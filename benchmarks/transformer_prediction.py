@@ -25,14 +25,13 @@ import numpy as np
 
 from benchmarks.record import write_result
 from longtail.data.read import read
-from longtail.engine.checkpoint import Checkpoint, read_checkpoint
-from longtail.engine.transformer import FrozenTransformer
 from longtail.errors import MissingExtra
 from longtail.evaluation import Yardstick
-from longtail.features.checkpoint import checkpoint_folder, read_tokenizer
-from longtail.features.pieces import Pieces
-from longtail.features.sentences import unit
+from longtail.features.pieces import Pieces, checkpoint_folder, read_tokenizer
 from longtail.features.settings import CheckpointFeaturesConfig
+from longtail.models.checkpoint import Checkpoint, read_checkpoint
+from longtail.models.transformer import FrozenTransformer
+from longtail.recipes.gnnxml.sentences import unit
 from longtail.search.index import ExactIndex
 from longtail.search.shortlist import LabelIndex
 from longtail.types import F32, Batch
@@ -46,8 +45,8 @@ Encode = Callable[[Batch], F32]
 
 def by_torch(checkpoint: Checkpoint) -> Encode:
     from longtail.nn.batches import Documents
-    from longtail.nn.encoded import encode_all
-    from longtail.nn.transformer import Transformer
+    from longtail.nn.encoders import encode_all
+    from longtail.recipes.towers.network import Transformer
 
     encoder = Transformer(checkpoint)
     return lambda batch: encode_all(encoder, Documents(batch), "search")

@@ -22,10 +22,10 @@ from benchmarks.record import write_result
 from longtail import api
 from longtail.data.dataset import Dataset
 from longtail.data.read import read
-from longtail.data.sample_data import sample_folder
-from longtail.engine.packing import Packer
+from longtail.data.sample import sample_folder
 from longtail.evaluation import evaluate
 from longtail.features.sparse import SparseText
+from longtail.models.packer import Packer
 from longtail.predictor import Predictor
 from longtail.training.progress import PlainDisplay
 

@@ -18,7 +18,7 @@ from scipy.sparse import eye_array
 from longtail.api import evaluate, train
 from longtail.config import section, setting
 from longtail.data.read import read
-from longtail.data.sample_data import sample_folder
+from longtail.data.sample import sample_folder
 from longtail.features.settings import FeaturesConfig
 from longtail.graph.ops import unit_rows
 from longtail.recipes.base import Recipe

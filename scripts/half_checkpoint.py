@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from longtail.engine.checkpoint import WEIGHTS, read_checkpoint
 from longtail.errors import LongtailError
-from longtail.features.checkpoint import TOKENIZER_FILES, checkpoint_folder
+from longtail.features.pieces import TOKENIZER_FILES, checkpoint_folder
+from longtail.models.checkpoint import WEIGHTS, read_checkpoint
 from longtail.persistence import map_arrays, write_arrays, written_aside
 
 

@@ -13,7 +13,7 @@ from longtail.data.dataset import Dataset
 from longtail.types import I64
 
 if TYPE_CHECKING:
-    from longtail.features.keygraph import KeyGraphs
+    from longtail.recipes.gnnxml.keygraph import KeyGraphs
 
 ANIMALS = ("cat", "dog", "bird", "fish", "horse", "bee", "ant", "frog", "goat", "hen", "owl", "pig")
 
@@ -128,7 +128,7 @@ def make_graphs() -> Callable[..., KeyGraphs]:
     """``make_graphs(sizes, width, seed)``: random graphs of so many vertices, each vertex with a sentence or two of
     its own.
     """
-    from longtail.features.keygraph import KeyGraphs
+    from longtail.recipes.gnnxml.keygraph import KeyGraphs
 
     def make(sizes: Sequence[int], width: int = 4, seed: int = 0) -> KeyGraphs:
         rng = np.random.default_rng(seed)

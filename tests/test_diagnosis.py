@@ -12,12 +12,12 @@ from longtail import Predictor, api
 from longtail.cli import main
 from longtail.data.dataset import Dataset
 from longtail.diagnosis import diagnose, first_model, list_overlap, nearest_labels
-from longtail.engine.cluster_model import ClusterModel
-from longtail.engine.encoders import ResidualMap
-from longtail.engine.graph_analysis import attention_by_frequency
-from longtail.engine.joint_graph_model import JointGraphModel
-from longtail.engine.model import Model
 from longtail.evaluation import Yardstick, evaluate
+from longtail.models.clusters import ClusterModel
+from longtail.models.encoders import ResidualMap
+from longtail.models.shortlisted import Model
+from longtail.recipes.galaxc.analysis import attention_by_frequency
+from longtail.recipes.galaxc.ranker import JointGraphModel
 
 SMALL = {"surrogate": {"width": 16, "epochs": 2}, "classify": {"epochs": 2}, "reranker": {"enabled": True, "epochs": 1}}
 

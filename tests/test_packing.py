@@ -17,10 +17,10 @@ from longtail import Predictor, api
 from longtail.cli import main
 from longtail.data.dataset import Dataset
 from longtail.data.from_texts import with_digest
-from longtail.engine.encoders import FrozenBag
-from longtail.engine.indexed_rows import IndexedRows
-from longtail.engine.packing import Packer
 from longtail.errors import BundleError, ConfigError
+from longtail.models.encoders import FrozenBag
+from longtail.models.packer import Packer
+from longtail.models.rows import IndexedRows
 from longtail.packing import bytes_by_part
 from longtail.persistence import KINDS, load_part
 from longtail.search.choice import SearchKind

@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from benchmarks.claims.measures import Columns, Trained, changed, columns_of
-from longtail.engine.cluster_model import ClusterModel
-from longtail.engine.indexed_rows import IndexedRows
-from longtail.engine.joint_graph_model import JointGraphModel
-from longtail.engine.keygraph_model import KeygraphModel
-from longtail.engine.model import Ensemble, Model, Reranked
 from longtail.errors import ConfigError
 from longtail.evaluation import rank_test
+from longtail.models.clusters import ClusterModel
+from longtail.models.rows import IndexedRows
+from longtail.models.shortlisted import Ensemble, Model, Reranked
 from longtail.predictor import Predictor
+from longtail.recipes.galaxc.ranker import JointGraphModel
+from longtail.recipes.gnnxml.ranker import KeygraphModel
 from longtail.search.cluster_beam import ClusterBeam
 from longtail.search.index import ExactIndex
 from longtail.training.progress import SilentDisplay

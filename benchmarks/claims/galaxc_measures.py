@@ -13,12 +13,12 @@ from benchmarks.claims.measures import Columns, Trained, columns_of
 from benchmarks.claims.model_measures import batch_to_rank
 from benchmarks.claims.verdict import Column
 from longtail import metrics
-from longtail.engine.graph_analysis import attention, hop_norms
-from longtail.engine.joint_graph_model import JointGraphModel
 from longtail.errors import ConfigError
 from longtail.evaluation import context_of_test, rank_test
-from longtail.graph.joint_graph import JointGraph
 from longtail.metrics import hits
+from longtail.recipes.galaxc.analysis import attention, hop_norms
+from longtail.recipes.galaxc.graph import JointGraph
+from longtail.recipes.galaxc.ranker import JointGraphModel
 from longtail.search.index import ExactIndex
 from longtail.training.progress import SilentDisplay
 from longtail.types import F32, Context, Csr, TopK

@@ -17,14 +17,13 @@ from benchmarks.claims.timing import LABELS, VOCABULARY, WIDTH, bags, growth, on
 from benchmarks.claims.verdict import Column, Estimate, estimate
 from benchmarks.claims.workshop import Workshop
 from benchmarks.claims.worlds import DataSpec
-from longtail.engine.embedding_map import FrozenSum
-from longtail.engine.graph_encoders import FrozenHops
-from longtail.engine.graph_space import GraphSpace, Shape
-from longtail.engine.joint_graph_model import JointGraphModel, node_views
-from longtail.engine.model import Classifier
-from longtail.graph.fanout import Fanout
-from longtail.graph.joint_graph import document_nodes, joint_graph
 from longtail.graph.ops import unit_rows
+from longtail.models.encoders import FrozenSum
+from longtail.models.shortlisted import Classifier
+from longtail.recipes.galaxc.encoders import FrozenHops
+from longtail.recipes.galaxc.graph import Fanout, document_nodes, joint_graph
+from longtail.recipes.galaxc.ranker import JointGraphModel, node_views
+from longtail.recipes.galaxc.space import GraphSpace, Shape
 from longtail.search.index import CENTROIDS, DOCUMENTS, ExactIndex, HnswIndex, Index
 from longtail.types import F32
 

@@ -10,15 +10,14 @@ from numpy.typing import NDArray
 from benchmarks.claims.measures import Columns, Trained, columns_of
 from benchmarks.claims.model_measures import batch_to_rank, only_labels, pair_recall, recall_column
 from benchmarks.claims.verdict import Column
-from longtail.engine.cluster_model import ClusterModel
-from longtail.engine.encoded_tree import EncodedTree
 from longtail.errors import ConfigError
 from longtail.metrics import equal_volume
+from longtail.models.clusters import ClusterModel
 from longtail.persistence import load_part
-from longtail.search.augmented_clusters import augmented_clusters
+from longtail.recipes.astec.tree import EncodedTree, FindsClusters, Gamed
+from longtail.recipes.eclare.clusters import augmented_clusters
+from longtail.recipes.eclare.components import LabelComponents
 from longtail.search.game import GameSettings
-from longtail.search.gamed import FindsClusters, Gamed
-from longtail.training.label_components import LabelComponents
 from longtail.types import I32, I64, Batch, Csr, TopK
 
 SHUFFLES = 200  # of label frequencies, whose mean correlation stands for none

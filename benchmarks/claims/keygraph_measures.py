@@ -15,13 +15,13 @@ from benchmarks.claims.model_measures import batch_to_rank
 from benchmarks.claims.timing import QUERIES, growth, timed
 from benchmarks.claims.verdict import Column, Estimate, slope
 from benchmarks.claims.workshop import Workshop
-from longtail.engine.gin import FrozenBranch, FrozenGin, FrozenLayer
-from longtail.engine.keygraph_model import KeygraphModel
 from longtail.errors import ConfigError
-from longtail.features.keygraph import KeyGraphs
-from longtail.metrics.frequency import FrequencyCurves
 from longtail.persistence import load_part
-from longtail.search.cluster_rankers import ClusterRankers
+from longtail.recipes.gnnxml.encoder import FrozenBranch, FrozenGin, FrozenLayer
+from longtail.recipes.gnnxml.frequency import FrequencyCurves
+from longtail.recipes.gnnxml.keygraph import KeyGraphs
+from longtail.recipes.gnnxml.ranker import KeygraphModel
+from longtail.recipes.gnnxml.rankers import ClusterRankers
 from longtail.search.index import ExactIndex
 from longtail.search.linear import LinearRows
 from longtail.types import F32, I32, Batch, Csr

@@ -31,10 +31,9 @@ from longtail import metrics
 from longtail.errors import ConfigError
 from longtail.graph.anchor_graph import anchor_graphs
 from longtail.graph.ops import scale_rows_to_sum_one
+from longtail.recipes.towers.objective import Task, label_pool, pair_loss
 from longtail.search.index import ExactIndex
-from longtail.search.label_pools import label_pool
 from longtail.search.negatives import forbidden_pairs
-from longtail.training.two_towers import Task, pair_loss
 from longtail.types import F32, Csr, TopK
 
 Kind: TypeAlias = Literal["gcn", "sage"]

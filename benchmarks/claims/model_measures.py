@@ -10,10 +10,10 @@ from scipy.sparse import csr_array
 from benchmarks.claims.measures import Columns, Trained, columns_of
 from benchmarks.claims.verdict import Column
 from longtail import metrics
-from longtail.engine.model import Ensemble, Model, best
 from longtail.errors import ConfigError
 from longtail.graph.ops import unit_rows
 from longtail.metrics import hits
+from longtail.models.shortlisted import Ensemble, Model, best
 from longtail.search.cluster import label_centroids
 from longtail.search.index import CENTROIDS, ExactIndex, HnswIndex, HnswSettings
 from longtail.search.linear import LinearConfig, fit_linear

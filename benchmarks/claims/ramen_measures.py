@@ -21,7 +21,7 @@ from benchmarks.claims.workshop import Workshop
 from benchmarks.claims.worlds import DataSpec
 from longtail.data.dataset import Items
 from longtail.errors import ConfigError
-from longtail.graph.edges import edge_cosines, edge_rows
+from longtail.graph.anchor_graph import edge_cosines, edge_rows
 from longtail.search.index import ExactIndex
 from longtail.types import F32, Batch, Csr
 

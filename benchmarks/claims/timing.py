@@ -13,8 +13,8 @@ import numpy as np
 
 from benchmarks.claims.verdict import Estimate, slope
 from benchmarks.claims.workshop import Workshop
-from longtail.engine.encoders import FrozenBag, ResidualMap
-from longtail.engine.model import Classifier, Model
+from longtail.models.encoders import FrozenBag, ResidualMap
+from longtail.models.shortlisted import Classifier, Model
 from longtail.search.index import CENTROIDS, DOCUMENTS, ExactIndex, HnswIndex, HnswSettings
 from longtail.search.shortlist import InstanceVote, LabelIndex, MergedShortlist
 from longtail.types import F32, Batch, Csr

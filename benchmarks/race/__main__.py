@@ -33,7 +33,7 @@ from benchmarks.race.table import markdown
 from benchmarks.record import ROOT, write_result
 from longtail.data.dataset import Dataset
 from longtail.data.read import read
-from longtail.data.sample_data import sample_folder
+from longtail.data.sample import sample_folder
 from longtail.errors import LongtailError
 from longtail.persistence import read_json, written_aside
 

@@ -33,11 +33,11 @@ from benchmarks.scaling.shape import in_main_directions, trained
 from longtail.bundle import LabelTable, write_bundle
 from longtail.data.dataset import Items
 from longtail.data.read import read
-from longtail.data.sample_data import sample_folder
-from longtail.engine.encoders import FrozenBag, ResidualMap
-from longtail.engine.indexed_rows import IndexedRows
+from longtail.data.sample import sample_folder
 from longtail.features.settings import SparseTextConfig
 from longtail.features.sparse import SparseText
+from longtail.models.encoders import FrozenBag, ResidualMap
+from longtail.models.rows import IndexedRows
 from longtail.persistence import written_aside
 from longtail.search.choice import QUERIES, Choice, SearchKind, choose
 from longtail.search.index import ExactIndex, Index

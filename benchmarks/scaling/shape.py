@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.record import write_result
 from benchmarks.scaling.rows import YSO, Likeness, planted_documents, planted_index
 from longtail.data.read import read
-from longtail.engine.indexed_rows import IndexedRows
+from longtail.models.rows import IndexedRows
 from longtail.packing import word_queries
 from longtail.predictor import Predictor
 from longtail.search.index import ExactIndex

@@ -10,7 +10,7 @@ from longtail import __version__, pipeline
 from longtail.bundle import MANIFEST, LabelTable, write_bundle
 from longtail.config import describe, from_text, read_toml, resolve, to_tables
 from longtail.data.dataset import Dataset
-from longtail.data.digest import training_digest
+from longtail.data.identity import training_digest
 from longtail.data.read import read
 from longtail.errors import ConfigError
 from longtail.evaluation import evaluate as _evaluate

@@ -15,14 +15,14 @@ import numpy as np
 from longtail import metrics
 from longtail.data.dataset import Dataset, Items
 from longtail.data.from_texts import binary_csr
-from longtail.engine.cluster_model import ClusterModel
-from longtail.engine.graph_analysis import attention_by_frequency, bytes_of_parts, embedding_recall
-from longtail.engine.joint_graph_model import JointGraphModel
-from longtail.engine.model import Ensemble, Model, Reranked
-from longtail.engine.unit_encoder import FrozenUnit
 from longtail.evaluation import Yardstick, renumbered
 from longtail.graph.anchor_graph import anchor_graphs
+from longtail.models.clusters import ClusterModel
+from longtail.models.encoders import FrozenUnit
+from longtail.models.shortlisted import Ensemble, Model, Reranked
 from longtail.predictor import Predictor
+from longtail.recipes.galaxc.analysis import attention_by_frequency, bytes_of_parts, embedding_recall
+from longtail.recipes.galaxc.ranker import JointGraphModel
 from longtail.search.cluster import label_centroids
 from longtail.search.index import ExactIndex
 from longtail.search.shortlist import InstanceVote, LabelIndex, MergedShortlist

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from longtail.engine.onnx_graph import transformer_graph
-from longtail.engine.transformer import FrozenTransformer
-from longtail.engine.unit_encoder import FrozenUnit
 from longtail.errors import ConfigError
 from longtail.features.pieces import Pieces
+from longtail.models.encoders import FrozenUnit
+from longtail.models.onnx_graph import transformer_graph
+from longtail.models.transformer import FrozenTransformer
 from longtail.persistence import written_aside
 from longtail.predictor import Predictor
 

@@ -14,11 +14,11 @@ import numpy as np
 
 from longtail.bundle import MANIFEST, Bundle, find_bundle, open_bundle, write_bundle
 from longtail.data.dataset import Dataset
-from longtail.engine.indexed_rows import IndexedRows
-from longtail.engine.packing import Packer
 from longtail.errors import ConfigError
 from longtail.evaluation import evaluate
 from longtail.features.sparse import SparseText
+from longtail.models.packer import Packer
+from longtail.models.rows import IndexedRows
 from longtail.persistence import read_json
 from longtail.predictor import Predictor
 from longtail.search.choice import QUERIES, Choice, SearchKind, choose

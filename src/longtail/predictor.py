@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from longtail.bundle import Bundle, LabelTable, open_bundle
 from longtail.config import nearest
 from longtail.data.dataset import Items
-from longtail.engine.indexed_rows import IndexedRows
-from longtail.engine.pieces import cut, stands_alone
-from longtail.engine.unit_encoder import FrozenUnit
 from longtail.errors import ConfigError
-from longtail.graph.threads import on_threads
+from longtail.kernels.threads import on_threads
+from longtail.models.encoders import FrozenUnit
+from longtail.models.pieces import cut, stands_alone
+from longtail.models.rows import IndexedRows
 from longtail.persistence import StringTable
 from longtail.types import I64, Batch, Context, ContextRanker, Csr, TopK
 

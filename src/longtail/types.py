@@ -21,7 +21,7 @@ BoolArray: TypeAlias = NDArray[np.bool_]
 
 
 class DocumentGraphs(Protocol):
-    """A small graph per document, e.g. `longtail.features.keygraph.KeyGraphs`."""
+    """A small graph per document, e.g. `longtail.recipes.gnnxml.keygraph.KeyGraphs`."""
 
     def __len__(self) -> int: ...
 

@@ -24,19 +24,19 @@ from longtail import api
 from longtail.config import from_text
 from longtail.data.dataset import Dataset, Items, Split
 from longtail.data.from_texts import with_digest
-from longtail.engine.cluster_model import ClusterModel
-from longtail.engine.encoded_tree import EncodedTree
-from longtail.engine.indexed_rows import IndexedRows
-from longtail.engine.joint_graph_model import JointGraphModel
-from longtail.engine.keygraph_model import KeygraphModel
-from longtail.engine.model import Ensemble, Model, Reranked
 from longtail.errors import ConfigError
 from longtail.features.given import is_sparse
+from longtail.models.clusters import ClusterModel
+from longtail.models.rows import IndexedRows
+from longtail.models.shortlisted import Ensemble, Model, Reranked
 from longtail.persistence import State, load_part, save_part
 from longtail.predictor import Predictor
 from longtail.recipes import RECIPES, recipe_class
+from longtail.recipes.astec.tree import EncodedTree
 from longtail.recipes.base import Recipe
-from longtail.recipes.galaxc import PAPER
+from longtail.recipes.galaxc.ranker import JointGraphModel
+from longtail.recipes.galaxc.recipe import PAPER
+from longtail.recipes.gnnxml.ranker import KeygraphModel
 from longtail.search.cluster_beam import ClusterBeam
 from longtail.search.index import ExactIndex
 from longtail.search.nearest import NearestDocuments

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from longtail.data.dataset import Dataset, Graph, Items, Split
-from longtail.data.digest import digest, training_digest
 from longtail.data.folders import default_uids
+from longtail.data.identity import digest, training_digest
 from longtail.data.read import read, recognise, write
 from longtail.errors import ConfigError, RunError
 

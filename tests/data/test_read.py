@@ -12,7 +12,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from longtail.data.dataset import Dataset, Graph, Items, Split
-from longtail.data.digest import digest, training_digest
+from longtail.data.identity import digest, training_digest
 from longtail.data.read import read, write
 from longtail.errors import ConfigError, DataError
 

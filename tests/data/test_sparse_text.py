@@ -13,9 +13,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from longtail.data import lines, sparse_text
+from longtail.data.kernels import real_number
 from longtail.data.read import read, recognise, write
 from longtail.data.sparse_text import read_sparse, read_split_form
-from longtail.data.sparse_text_kernels import real_number
 from longtail.errors import DataError
 
 

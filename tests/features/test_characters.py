@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longtail.features.characters import CODE_POINTS, SINGLE, WORD, class_runs, class_table, normalise
+from longtail.features.reading import CODE_POINTS, SINGLE, WORD, class_runs, class_table, normalise
 
 UNSPACED = ("CJK UNIFIED IDEOGRAPH", "CJK COMPATIBILITY IDEOGRAPH", "HIRAGANA", "KATAKANA")
 

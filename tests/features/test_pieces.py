@@ -10,10 +10,9 @@ from tests.checkpoints import SPECIAL, write_checkpoint
 
 from longtail.data.dataset import Items
 from longtail.errors import BundleError, ConfigError, DataError, MissingExtra
-from longtail.features import checkpoint as checkpoints
+from longtail.features import pieces as checkpoints
 from longtail.features.base import make_featurizer
-from longtail.features.checkpoint import checkpoint_folder, read_tokenizer
-from longtail.features.pieces import Pieces
+from longtail.features.pieces import Pieces, checkpoint_folder, read_tokenizer
 from longtail.features.settings import CheckpointFeaturesConfig
 from longtail.persistence import load_part, save_part
 

@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 
 from longtail.data.dataset import Items
 from longtail.errors import BundleError, ConfigError, DataError
-from longtail.features import reading, sparse_kernels
-from longtail.features.characters import SEPARATOR, SINGLE, class_runs, class_table, normalise
+from longtail.features import kernels as sparse_kernels
+from longtail.features import reading
+from longtail.features.reading import SEPARATOR, SINGLE, class_runs, class_table, normalise
 from longtail.features.settings import SparseTextConfig
 from longtail.features.sparse import SparseText
 from longtail.persistence import StringTable, load_part, save_part

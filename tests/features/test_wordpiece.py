@@ -10,7 +10,7 @@ import pytest
 from longtail.data.dataset import Items
 from longtail.features.settings import SparseTextConfig
 from longtail.features.sparse import SparseText
-from longtail.features.wordpiece import INSIDE, train_pieces
+from longtail.features.vocabulary import INSIDE, train_pieces
 from longtail.persistence import load_part, save_part
 
 SYLLABLES = ("ka", "lo", "mi", "tér", "un", "pre", "ing", "sel", "ta", "ve", "日", "x")

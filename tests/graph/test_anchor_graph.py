@@ -10,8 +10,7 @@ from scipy.sparse import block_diag, csr_array
 
 from longtail.data.dataset import Dataset, Graph, Items
 from longtail.errors import ConfigError
-from longtail.graph.anchor_graph import AnchorGraph, Side, anchor_graphs
-from longtail.graph.edges import of_ones
+from longtail.graph.anchor_graph import AnchorGraph, Side, anchor_graphs, of_ones
 
 GROUPS, ANCHORS = 4, 4  # groups of items, and anchors of each
 

@@ -5,13 +5,13 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from benchmarks.reference_metrics import naive_score
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from longtail.metrics import PerDocument, inverse_propensities, measure, score, top_k
-from longtail.metrics.reference import naive_score
 from longtail.types import Csr, TopK
 
 Case = Callable[[int], tuple[TopK, Csr, NDArray[np.float64]]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from longtail.nn.dropout import ByteDropout, random_bytes
+from longtail.nn.blocks import ByteDropout, random_bytes
 
 
 def dropped(p: float, x: torch.Tensor, seed: int = 0) -> torch.Tensor:

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longtail.nn.embedding_block import DocumentBlock, EmbeddingBlock
+from longtail.nn.blocks import DocumentBlock, EmbeddingBlock
 from longtail.training.optimisers import ModelAdam
 
 

@@ -10,13 +10,11 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from longtail.nn.bag_encoder import BagEncoder, MlpEncoder
 from longtail.nn.batches import Documents, TensorBatch, tensor_batch
 from longtail.nn.blocks import Residual
-from longtail.nn.dense_encoder import DenseEncoder
-from longtail.nn.encoded import Encoder, Refined, encode_all
-from longtail.nn.row_table import RowTable
-from longtail.nn.token_cnn import TokenCnn
+from longtail.nn.encoders import BagEncoder, DenseEncoder, Encoder, MlpEncoder, Refined, encode_all
+from longtail.nn.rows import RowTable
+from longtail.recipes.astec.network import TokenCnn
 from longtail.types import Batch
 
 FEATURES, WIDTH = 30, 6

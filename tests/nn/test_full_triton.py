@@ -18,7 +18,7 @@ from torch import Tensor
 from longtail.nn.batches import Bags, DeviceCsr
 from longtail.nn.full import FullRows, LossKind, Variant, sweep
 from longtail.nn.full.tables import Float32Table, SplitTable, hashed, padded
-from longtail.nn.row_adam import AdamFactors
+from longtail.nn.rows import AdamFactors
 
 ON_GPU = torch.cuda.is_available()
 if not ON_GPU:

@@ -7,18 +7,14 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
-from longtail.nn.bag_encoder import BagEncoder
 from longtail.nn.batches import Bags, DeviceCsr, Documents
 from longtail.nn.blocks import Residual
-from longtail.nn.classifiers import OneVsAll
-from longtail.nn.encoded import Refined, encode_all
+from longtail.nn.encoders import BagEncoder, Refined, encode_all
 from longtail.nn.full.loss import full_loss
 from longtail.nn.restricted import RestrictedTrainer
-from longtail.nn.row_adam import RowAdam
-from longtail.nn.row_table import RowTable
-from longtail.training.fit import copy_into, fit, to_array
+from longtail.nn.rows import OneVsAll, RowAdam, RowTable
+from longtail.training.fit import OneCycle, copy_into, fit, to_array
 from longtail.training.objectives import AllTargets, OwnCandidates
-from longtail.training.schedules import OneCycle
 from longtail.types import I64, Batch, Candidates
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]

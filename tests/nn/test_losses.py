@@ -10,13 +10,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
+from tests.nn.dense_oracles import masked_bce
 from torch import nn
 
 from longtail.nn.batches import DeviceCsr
-from longtail.nn.classifiers import OneVsAll
 from longtail.nn.full import sweep
 from longtail.nn.full.loss import full_loss
-from longtail.nn.losses import masked_bce
+from longtail.nn.rows import OneVsAll
 
 
 def test_xavier_range_and_zero_bias() -> None:

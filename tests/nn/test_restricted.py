@@ -8,12 +8,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.nn.dense_oracles import masked_bce
 from torch import nn
 
-from longtail.nn.classifiers import OneVsAll
-from longtail.nn.losses import masked_bce
 from longtail.nn.restricted import CandidateLoss, RestrictedTrainer
-from longtail.nn.row_adam import RowAdam
+from longtail.nn.rows import OneVsAll, RowAdam
 from longtail.types import Candidates
 
 ALL_THREADS = numba.get_num_threads()

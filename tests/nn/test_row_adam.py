@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from longtail.nn.batches import Bags
-from longtail.nn.row_adam import RowAdam, summed_by_row
 from longtail.nn.row_kernels import CHUNKS, grouped_by_row
-from longtail.nn.row_table import RowTable
+from longtail.nn.rows import RowAdam, RowTable, summed_by_row
 
 
 def random_bags(count: int, rows: int, rng: np.random.Generator, longest: int = 6) -> Bags:

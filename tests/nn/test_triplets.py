@@ -13,7 +13,7 @@ from longtail.nn.batches import Bags
 from longtail.nn.full.loss import full_loss
 from longtail.nn.full.pairs import LossKind
 from longtail.nn.full.rows import full_gradients
-from longtail.nn.triplets import triplet_loss
+from longtail.nn.losses import triplet_loss
 
 
 def example(seed: int, items: int = 6, others: int = 8) -> tuple[Tensor, Tensor, Tensor]:

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba.core.errors import TypingError
 
-from longtail.engine.model import Classifier
 from longtail.errors import ConfigError
+from longtail.models.shortlisted import Classifier
 from longtail.persistence import load_part, save_part
-from longtail.search import byte_kernels
 from longtail.search.index import FEW_QUERIES, ExactIndex
+from longtail.search.kernels import bytes as byte_kernels
 from longtail.search.packed import PackedIndex, PackedRows, PackedType, rows_of_state, state_of_rows, stored, unpacked
 from longtail.types import F32, TopK
 
@@ -150,7 +150,7 @@ def test_an_index_wants_all_rows_and_their_offsets() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**16 - 1))
 def test_every_float16_is_read_as_it_is(bits: int) -> None:
-    from longtail.search.product_kernels import dot
+    from longtail.kernels.products import dot
 
     value = np.array([[bits]], np.uint16).view(np.float16)
     if np.isfinite(value).all():
@@ -273,8 +273,8 @@ def test_threads_change_nothing(dtype: PackedType, monkeypatch: pytest.MonkeyPat
 
 def test_pieces_of_the_table_are_put_together_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """As three threads would leave them, also on a machine that has one."""
+    from longtail.kernels.products import gather, scan
     from longtail.search.index import Heaps
-    from longtail.search.product_kernels import gather, scan
 
     index, asked = packed(vectors(50, 9), "int8"), vectors(2, 9, seed=1)
     values, scales, _ = index.rows.stored

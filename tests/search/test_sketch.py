@@ -13,13 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longtail.errors import ConfigError
-from longtail.graph import ranking_kernels
+from longtail.kernels import heap as ranking_kernels
 from longtail.persistence import State, load_part, save_part
-from longtail.search import byte_kernels, woven_kernels
 from longtail.search.index import ExactIndex
+from longtail.search.kernels import bytes as byte_kernels
+from longtail.search.kernels import interleaved as woven_kernels
+from longtail.search.matrix import unwoven, weave
 from longtail.search.packed import PackedIndex, PackedType, as_bytes
 from longtail.search.sketch import Heads, SketchIndex, two_level_clusters
-from longtail.search.woven import unwoven, weave
 from longtail.types import F32, TopK
 
 

@@ -15,19 +15,14 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from longtail.errors import ConfigError
-from longtail.nn.bag_encoder import BagEncoder, BagSum
 from longtail.nn.batches import DeviceCsr, Documents
-from longtail.nn.blocks import Residual
-from longtail.nn.classifiers import OneVsAll
-from longtail.nn.embedding_block import DocumentBlock
-from longtail.nn.encoded import Encoder, Refined
-from longtail.nn.label_text_graph import LabelTextGraph
-from longtail.nn.label_texts import FrozenTexts, TrainedTexts
+from longtail.nn.blocks import DocumentBlock, Residual
+from longtail.nn.encoders import BagEncoder, BagSum, Encoder, Refined
 from longtail.nn.restricted import RestrictedTrainer
-from longtail.nn.row_table import RowTable
-from longtail.training.fit import copy_into, fit, to_array
+from longtail.nn.rows import OneVsAll, RowTable
+from longtail.recipes.eclare.network import FrozenTexts, LabelTextGraph, TrainedTexts
+from longtail.training.fit import OneCycle, Schedule, StepDecay, copy_into, fit, to_array
 from longtail.training.objectives import AllTargets, ComposedCandidates, Objective, OwnCandidates
-from longtail.training.schedules import OneCycle, Schedule, StepDecay
 from longtail.types import I64, Batch, Candidates, Csr
 
 ALL_THREADS, ALL_NUMBA_THREADS = torch.get_num_threads(), numba.get_num_threads()
@@ -403,7 +398,7 @@ def test_products_with_all_targets_are_of_the_type_that_is_fastest_here(
 ) -> None:
     def losses(kind: torch.dtype) -> list[float]:
         monkeypatch.setattr("longtail.training.objectives.fastest_products", lambda _: kind)
-        monkeypatch.setattr("longtail.nn.label_text_graph.fastest_products", lambda _: torch.float32)
+        monkeypatch.setattr("longtail.recipes.eclare.network.fastest_products", lambda _: torch.float32)
         torch.manual_seed(0)
         objective = make()
         assert objective.compute == kind

@@ -11,15 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from longtail.nn.bag_encoder import BagEncoder, BagSum, MlpEncoder
 from longtail.nn.batches import tensor_batch
-from longtail.nn.blocks import FullyConnected, Residual
-from longtail.nn.classifiers import OneVsAll
-from longtail.nn.dense_encoder import DenseEncoder
-from longtail.nn.embedding_block import DocumentBlock
-from longtail.nn.encoded import Encoder
-from longtail.nn.row_table import RowTable
-from longtail.nn.token_cnn import TokenCnn
+from longtail.nn.blocks import DocumentBlock, FullyConnected, Residual
+from longtail.nn.encoders import BagEncoder, BagSum, DenseEncoder, Encoder, MlpEncoder
+from longtail.nn.rows import OneVsAll, RowTable
+from longtail.recipes.astec.network import TokenCnn
 from longtail.search.packed import unpacked
 from longtail.training.freeze import frozen_classifier, frozen_encoder, frozen_refinement
 from longtail.types import Batch

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from longtail.search.index import ExactIndex, Similarity
-from longtail.training import gpu_index
-from longtail.training.gpu_index import GpuExactIndex
+from longtail.training import indices as gpu_index
+from longtail.training.indices import GpuExactIndex
 
 
 @pytest.mark.parametrize("kind", ["cosine", "dot"])

@@ -13,10 +13,9 @@ import pytest
 import torch
 
 from longtail.persistence import StringTable
+from longtail.training.fit import StepDecay, adapted_batch, fit_stage
 from longtail.training.progress import SilentDisplay, Task
 from longtail.training.run import Run
-from longtail.training.schedules import StepDecay
-from longtail.training.stage_fit import adapted_batch, fit_stage
 
 RATE = StepDecay(0.1, (1,))
 

@@ -10,11 +10,10 @@ import pytest
 import torch
 from tests.checkpoints import write_checkpoint
 
-from longtail.engine.checkpoint import read_checkpoint
+from longtail.models.checkpoint import read_checkpoint
 from longtail.nn.batches import Documents
-from longtail.nn.dense_encoder import GivenVectors
-from longtail.nn.transformer import Transformer
-from longtail.nn.unit_encoder import UnitEncoder
+from longtail.nn.encoders import GivenVectors, UnitEncoder
+from longtail.recipes.towers.network import Transformer
 from longtail.training.objectives import training_vectors
 from longtail.training.step_texts import Wanted, vectors_together
 from longtail.types import Batch

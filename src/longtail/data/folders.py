@@ -13,9 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from longtail.data.dataset import Dataset, Graph, Items, Split
-from longtail.data.digest import digest
 from longtail.data.graph_files import drop_test_anchors, find_one, have_anchors, read_graphs, write_graphs
-from longtail.data.identity import self_pairs
+from longtail.data.identity import digest, self_pairs
 from longtail.data.lines import open_text_lines, read_raw_texts, write_lines
 from longtail.errors import ConfigError, DataError
 from longtail.types import F32, I64, Csr

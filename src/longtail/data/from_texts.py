@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from longtail.data.dataset import Dataset, Graph, Items, Split
-from longtail.data.digest import digest
+from longtail.data.identity import digest
 from longtail.errors import DataError
 from longtail.types import I64, Csr
 

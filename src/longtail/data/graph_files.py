@@ -23,8 +23,7 @@ import numpy as np
 
 from longtail.data.dataset import Graph, Items
 from longtail.data.identity import normalised
-from longtail.data.json_lines import read_items
-from longtail.data.lines import write_lines
+from longtail.data.lines import read_items, write_lines
 from longtail.data.matrices import Shape, check_not_negative, load_csr, save_csr
 from longtail.errors import ConfigError, DataError
 from longtail.persistence import read_json, write_json

@@ -24,8 +24,7 @@ from longtail.data.dataset import Dataset, Items, Split
 from longtail.data.folders import LABELS, TEST, TRAIN, assemble, write_shared
 from longtail.data.from_texts import shown
 from longtail.data.graph_files import find_json, have_anchors, item_lines
-from longtail.data.json_lines import ItemColumns, Record, read_items, records
-from longtail.data.lines import new_folder, write_lines
+from longtail.data.lines import ItemColumns, Record, new_folder, read_items, records, write_lines
 from longtail.data.matrices import as_targets, make_csr
 from longtail.errors import ConfigError, DataError
 from longtail.types import F32, I64, Csr

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from longtail.data.dataset import Dataset
-from longtail.data.digest import training_digest
 from longtail.data.graph_files import find_json
+from longtail.data.identity import training_digest
 from longtail.data.lf import read_lf, write_lf
 from longtail.data.lines import open_text_lines
 from longtail.data.npz import read_npz, write_npz

@@ -219,7 +219,7 @@ class _Rows:
         return tuple(int(word) for word in words)
 
     def _parsed(self, first: int, block: bytes) -> tuple[I64, I64, I64, NDArray[np.float32], I64]:
-        from longtail.data.sparse_text_kernels import FINE, parse_rows
+        from longtail.data.kernels import FINE, parse_rows
 
         rows, pairs = block.count(b"\n") + 1, block.count(b":")
         has_labels = len(self.counts) == 3
@@ -242,7 +242,7 @@ class _Rows:
         )
 
     def _error(self, code: int, block: bytes, place: int, first: int) -> DataError:
-        from longtail.data.sparse_text_kernels import BAD_LABEL, BAD_PAIR, LABEL_OUTSIDE
+        from longtail.data.kernels import BAD_LABEL, BAD_PAIR, LABEL_OUTSIDE
 
         word = re.split(rb"\s", block[place:], maxsplit=1)[0].decode("utf-8", "replace")
         column = self.header[1].removesuffix("s")

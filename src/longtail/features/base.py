@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from longtail.data.dataset import Items
 from longtail.errors import ConfigError
 from longtail.features.given import GivenDense, GivenSparse, is_sparse
-from longtail.features.graph_text import GraphText
-from longtail.features.pieces import Pieces
-from longtail.features.settings import CheckpointFeaturesConfig, FeaturesConfig, GraphFeaturesConfig, SparseTextConfig
-from longtail.features.sparse import SparseText
+from longtail.features.settings import FeaturesConfig
 from longtail.persistence import Part
 from longtail.types import Batch
 
@@ -43,28 +39,19 @@ class Featurizer(Part, Protocol):
         """Plain texts as documents; a ConfigError where the model was trained on given vectors."""
 
 
-def make_featurizer(
-    documents: Items, labels: Items | None, config: FeaturesConfig
-) -> tuple[Featurizer, Batch, Batch | None]:
+# A featurizer, and documents and labels as it reads them.
+Fitted: TypeAlias = tuple[Featurizer, Batch, Batch | None]
+
+
+def make_featurizer(documents: Items, labels: Items | None, config: FeaturesConfig) -> Fitted:
     """A featurizer fitted on training documents (and label texts), with the batches of both."""
-    reads_vectors = _reads_vectors(documents, labels, config)
-    if reads_vectors and isinstance(config, GraphFeaturesConfig):
-        raise ConfigError(
-            "keyword graphs are made of text, but documents are to be read as vectors",
-            "use features.source=text, or another recipe",
-        )
-    if reads_vectors:
-        given = (GivenSparse if is_sparse(documents.vectors) else GivenDense).fit(documents, config.unit_vectors)
-        _check_label_vectors(labels, given)
-        return given, given.batch(documents), None if labels is None else given.label_batch(labels)
-    if isinstance(config, CheckpointFeaturesConfig) and config.checkpoint:
-        return Pieces.fit_batches(documents, labels, config)
-    text_config = SparseTextConfig(
-        **{field.name: getattr(config, field.name) for field in dataclasses.fields(SparseTextConfig)}
-    )
-    if isinstance(config, GraphFeaturesConfig):
-        return GraphText.fit_batches(documents, labels, text_config, config.keygraph)
-    return SparseText.fit_batches(documents, labels, text_config)
+    if not _reads_vectors(documents, labels, config):
+        return config.fit(documents, labels)
+    if config.NEEDS_TEXT:
+        raise ConfigError(config.NEEDS_TEXT, "use features.source=text, or another recipe")
+    given = (GivenSparse if is_sparse(documents.vectors) else GivenDense).fit(documents, config.unit_vectors)
+    _check_label_vectors(labels, given)
+    return given, given.batch(documents), None if labels is None else given.label_batch(labels)
 
 
 def _reads_vectors(documents: Items, labels: Items | None, config: FeaturesConfig) -> bool:

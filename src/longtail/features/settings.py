@@ -1,11 +1,18 @@
-"""The settings of features. A recipe has one section of them, e.g. ``--set features.fields=title,content``."""
+"""The settings of features. A recipe has one section of them, e.g. ``--set features.fields=title,content``.
+
+What reads texts is a method of the settings: a recipe that reads them in another way has a class of its own.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from longtail.config import section, setting
+from longtail.config import setting
+
+if TYPE_CHECKING:
+    from longtail.data.dataset import Items
+    from longtail.features.base import Fitted
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,19 @@ class FeaturesConfig(SparseTextConfig):
     )
     unit_vectors: bool = setting(True, "given vectors are scaled to unit length")
 
+    # Why documents cannot be given as vectors, where they cannot.
+    NEEDS_TEXT: ClassVar[str] = ""
+
+    def sparse_text(self) -> SparseTextConfig:
+        """Those of the settings that words, pairs and sub-words have."""
+        return SparseTextConfig(**{field.name: getattr(self, field.name) for field in fields(SparseTextConfig)})
+
+    def fit(self, documents: Items, labels: Items | None) -> Fitted:
+        """What reads texts as these settings say, fitted on them; with the documents and labels as it reads them."""
+        from longtail.features.sparse import SparseText
+
+        return SparseText.fit_batches(documents, labels, self.sparse_text())
+
 
 @dataclass(frozen=True)
 class CheckpointFeaturesConfig(FeaturesConfig):
@@ -68,44 +88,7 @@ class CheckpointFeaturesConfig(FeaturesConfig):
         high=512,
     )
 
+    def fit(self, documents: Items, labels: Items | None) -> Fitted:
+        from longtail.features.pieces import Pieces
 
-@dataclass(frozen=True)
-class KeyGraphConfig:
-    """How a document becomes a graph of its keywords. Paper: GNN-XML Sec. 3.1."""
-
-    unit: Literal["auto", "sentence", "window"] = setting(
-        "auto", "what keywords share: sentences, or windows of words; auto: windows in texts of one sentence"
-    )
-    window: int = setting(5, "words of a window", low=1)
-    most_windows: int = setting(256, "windows per text at most; those of long texts are wider", low=2)
-    span: int = setting(
-        4, "TextRank: words occur together if they are less than so many content words apart", low=2, high=100
-    )
-    keywords: int = setting(64, "keywords per document at most", low=1, high=1000)
-    share: float = setting(
-        0.3333333333333333, "keywords are at most this share of a document's different content words", low=0.0, high=1.0
-    )
-    common: float = setting(
-        0.2,
-        "a word in more than this share of the training documents (and in 50 at least) is no keyword",
-        low=0.0,
-        high=1.0,
-    )
-    ner: str = setting(
-        "", "a recogniser of named entities, which are keywords too: 'capitals', or one registered by name; empty: none"
-    )
-    encoder: str = setting(
-        "svd", "vectors of sentences: svd (learnt from the documents), wordllama, minilm, or one registered by name"
-    )
-    model: str = setting("", "folder of the encoder's model; empty: that of its installed package")
-    width: int = setting(256, "svd: numbers per sentence vector", low=2)
-    cache: str = setting(
-        "", "a folder where graphs of training documents are written as they are made, and found again; empty: none"
-    )
-
-
-@dataclass(frozen=True)
-class GraphFeaturesConfig(FeaturesConfig):
-    """Texts as words and as keyword graphs."""
-
-    keygraph: KeyGraphConfig = section(KeyGraphConfig, "keyword graphs")
+        return Pieces.fit_batches(documents, labels, self) if self.checkpoint else super().fit(documents, labels)

@@ -22,10 +22,25 @@ import numpy as np
 from longtail.config import resolve, to_tables
 from longtail.data.dataset import Items
 from longtail.errors import ConfigError, DataError
-from longtail.features.characters import class_runs, class_table
-from longtail.features.reading import blocks, encode, in_order
+from longtail.features.reading import (
+    CHARS,
+    KIND_SHIFT,
+    PAIRS,
+    PIECES,
+    U8,
+    U64,
+    WORDS,
+    Bags,
+    Reader,
+    blocks,
+    class_runs,
+    class_table,
+    encode,
+    frozen,
+    in_order,
+    key_table,
+)
 from longtail.features.settings import SparseTextConfig
-from longtail.features.tables import CHARS, KIND_SHIFT, PAIRS, PIECES, U8, U64, WORDS, Bags, Reader, frozen, key_table
 from longtail.persistence import State, StringTable
 from longtail.types import F32, I32, I64, Batch, Csr
 
@@ -275,7 +290,7 @@ class SparseText:
         return self._token_ids(columns, self.config.max_tokens) if self.config.max_tokens else None
 
     def _rows(self, columns: Columns, weights: F32) -> Csr:
-        from longtail.features import sparse_kernels as kernels
+        from longtail.features import kernels as kernels
 
         def work(texts: list[str]) -> CsrPieces:
             keys, counts, _, rows = kernels.bags(*encode(texts), weights, self._reader)
@@ -284,7 +299,7 @@ class SparseText:
         return self._assembled(work, blocks(columns))
 
     def _weigh(self, bags: Bags) -> CsrPieces:
-        from longtail.features import sparse_kernels as kernels
+        from longtail.features import kernels as kernels
 
         return kernels.weigh(*bags, self._features, self.idf, self.config.sublinear)
 
@@ -299,7 +314,7 @@ class SparseText:
         return csr_array((data, indices, rows), shape=(len(rows) - 1, self.width))
 
     def _token_ids(self, columns: Columns, max_length: int) -> I32:
-        from longtail.features import sparse_kernels as kernels
+        from longtail.features import kernels as kernels
 
         reader = self._reader._replace(kinds=self._reader.kinds & 1 << self._token_kind)
         if not reader.kinds:
@@ -441,7 +456,7 @@ def _reader(config: SparseTextConfig, classes: U8, pieces: StringTable) -> Reade
 def _reader_of_kinds(kinds: int, classes: U8, sizes: I64, pieces: StringTable) -> Reader:
     if not len(pieces):
         return Reader(frozen(classes), kinds, sizes, key_table(np.zeros(0, np.uint64)), 0)
-    from longtail.features.wordpiece import INSIDE, piece_keys
+    from longtail.features.vocabulary import INSIDE, piece_keys
 
     longest = max(len(piece.removeprefix(INSIDE)) for piece in pieces)
     return Reader(frozen(classes), kinds, sizes, key_table(np.sort(piece_keys(list(pieces)))), longest)
@@ -449,8 +464,7 @@ def _reader_of_kinds(kinds: int, classes: U8, sizes: I64, pieces: StringTable) -
 
 def _learn_pieces(sources: Sequence[Any], classes: U8, size: int) -> list[str]:
     """A WordPiece vocabulary from all words of the sources; a word counts once per document or label it occurs in."""
-    from longtail.features.vocabulary import count_features
-    from longtail.features.wordpiece import train_pieces
+    from longtail.features.vocabulary import count_features, train_pieces
 
     words, _ = count_features(
         sources,

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.errors import ConfigError
-from longtail.graph.arrays import canonical, csr, pieces
-from longtail.graph.threads import threads_for
+from longtail.kernels.arrays import canonical, csr, pieces
+from longtail.kernels.threads import threads_for
 from longtail.types import F32, Csr
 
 
@@ -48,7 +48,7 @@ def prune_rows(graph: Csr, k: int, *, keep_diagonal: bool = False, first_row: in
     """
     if k < 1:
         raise ConfigError(f"k is {k}, expected at least 1", "keep at least one entry per row")
-    from longtail.graph.ops_kernels import largest_of_rows
+    from longtail.graph.kernels import largest_of_rows
 
     graph = canonical(graph)
     lengths = np.minimum(np.diff(graph.indptr), k)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from longtail.errors import ConfigError
-from longtail.graph.arrays import csr_of_rows, new_seed, pieces
-from longtail.graph.threads import threads_for
+from longtail.kernels.arrays import csr_of_rows, new_seed, pieces
+from longtail.kernels.threads import threads_for
 from longtail.types import I32, Csr
 
 # Entries of a block of walks that is held before it is packed (8 bytes each).
@@ -37,7 +37,7 @@ def random_walk_graph(
     from numba import get_num_threads
     from scipy.sparse import vstack
 
-    from longtail.graph.walk_kernels import walk_block
+    from longtail.graph.kernels import walk_block
 
     n_labels = int(y.shape[1])
     documents, labels = pieces(y), pieces(y.T.tocsr())
@@ -83,7 +83,7 @@ def random_walk(y: Csr, label: int, *, length: int, restart: float, rng: np.rand
         raise ConfigError(
             f"a walk from label {label} of {n_labels} asked for", f"use a number from 0 to {n_labels - 1}"
         )
-    from longtail.graph.walk_kernels import walk_steps
+    from longtail.graph.kernels import walk_steps
 
     documents, labels = pieces(y), pieces(y.T.tocsr())
     steps = np.empty((length if labels.indptr[label] < labels.indptr[label + 1] else 0, 2), np.int32)

@@ -15,7 +15,7 @@ def top_k(scores: Csr, k: int) -> TopK:
     A stored zero is a prediction, an absent entry is none; -inf means "not a prediction", NaN is an error. Scores are
     compared in their own precision and returned as float32.
     """
-    from longtail.metrics.ranking_kernels import best_of_rows
+    from longtail.metrics.kernels import best_of_rows
 
     if np.isnan(scores.data).any():
         at = int(np.argmax(np.isnan(scores.data)))
@@ -62,7 +62,7 @@ def drop_masked(top: TopK, masked: I64, k: int) -> TopK:
     """
     from scipy.sparse import csr_array
 
-    from longtail.metrics.ranking_kernels import copy_kept
+    from longtail.metrics.kernels import copy_kept
 
     _check_pairs(masked, len(top))
     n_labels = 1 + int(max(top.ids.max(initial=0), masked[:, 1].max(initial=0)))
@@ -91,7 +91,7 @@ def hits(top: TopK, targets: Csr) -> NDArray[np.bool_]:
     """(N, k) whether each ranked label is among the document's targets (N, L). Padding is a miss; a label listed
     twice counts once.
     """
-    from longtail.metrics.ranking_kernels import mark_hits
+    from longtail.metrics.kernels import mark_hits
 
     if len(top) != targets.shape[0]:
         raise DataError(

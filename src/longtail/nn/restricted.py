@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from longtail.nn.batches import sent
-from longtail.nn.classifiers import OneVsAll
-from longtail.nn.products import for_products
-from longtail.nn.row_adam import RowAdam
+from longtail.nn.precision import for_products
+from longtail.nn.rows import OneVsAll, RowAdam
 from longtail.types import F32, I32, Candidates, TopK
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.compiled import compiled, prange
+from longtail.kernels.compiled import compiled, prange
 from longtail.nn.row_kernels import adam_row
 from longtail.types import I32, I64
 

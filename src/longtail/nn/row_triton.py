@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from longtail.nn.row_adam import AdamFactors
+from longtail.nn.rows import AdamFactors
 
 _MOST_COLUMNS = 1024
 

@@ -26,35 +26,41 @@ class Entry:
 
 RECIPES: Mapping[str, Entry] = {
     "direct": Entry(
-        "longtail.recipes.direct:Direct",
+        "longtail.recipes.direct.recipe:Direct",
         "every label against every document, rows of label text, neighbours' text and free vectors",
     ),
     "tiny": Entry(
         "longtail.recipes.tiny:Tiny", "TF-IDF nearest documents vote for their labels: the baseline", needs_torch=False
     ),
     "astec": Entry(
-        "longtail.recipes.astec:Astec", "DeepXML/Astec: clusters as surrogate, hard negatives, one classifier per label"
+        "longtail.recipes.astec.recipe:Astec",
+        "DeepXML/Astec: clusters as surrogate, hard negatives, one classifier per label",
     ),
     "eclare": Entry(
-        "longtail.recipes.eclare:Eclare",
+        "longtail.recipes.eclare.recipe:Eclare",
         "ECLARE: classifiers composed of label text, neighbours' text in a label graph, and free vectors",
     ),
     "galaxc": Entry(
-        "longtail.recipes.galaxc:Galaxc",
+        "longtail.recipes.galaxc.recipe:Galaxc",
         "GalaXC: a graph of documents and labels, convolved; labels attend to hops; warm start",
     ),
     "gnnxml": Entry(
-        "longtail.recipes.gnnxml:GnnXml",
+        "longtail.recipes.gnnxml.recipe:GnnXml",
         "GNN-XML: keyword graphs of long texts, clusters by a label graph, a branch for rare labels",
     ),
     "ance": Entry(
-        "longtail.recipes.ance:Ance", "dense retrieval: labels by their text, trained on triplets with hard negatives"
+        "longtail.recipes.towers.methods:Ance",
+        "dense retrieval: labels by their text, trained on triplets with hard negatives",
     ),
-    "ngame": Entry("longtail.recipes.ngame:Ngame", "NGAME: batches of similar documents, then a classifier per label"),
-    "dexml": Entry("longtail.recipes.dexml:Dexml", "DEXML: labels by their text, trained by decoupled softmax"),
-    "siamese": Entry("longtail.recipes.siamese:Siamese", "SiameseXML: classifiers that start from label texts"),
+    "ngame": Entry(
+        "longtail.recipes.towers.methods:Ngame", "NGAME: batches of similar documents, then a classifier per label"
+    ),
+    "dexml": Entry(
+        "longtail.recipes.towers.methods:Dexml", "DEXML: labels by their text, trained by decoupled softmax"
+    ),
+    "siamese": Entry("longtail.recipes.towers.methods:Siamese", "SiameseXML: classifiers that start from label texts"),
     "ramen": Entry(
-        "longtail.recipes.ramen:Ramen",
+        "longtail.recipes.ramen.recipe:Ramen",
         "RAMEN: graphs train the encoder of one of the four above and cost nothing at prediction",
     ),
 }

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.errors import ConfigError
-from longtail.graph.arrays import csr, frozen, new_seed, pieces
 from longtail.graph.ops import prune_rows, unit_rows
-from longtail.graph.threads import threads_for
+from longtail.kernels.arrays import csr, frozen, new_seed, pieces
+from longtail.kernels.threads import threads_for
 from longtail.types import F32, I32, Csr
 
 # A split ends when the mean cosine to the own centre grows by less than this.
@@ -211,7 +211,7 @@ class _Rows:
         """Every node in two, `firsts` rows of each in its first half."""
         from numba import get_num_threads
 
-        from longtail.search.cluster_kernels import split_level
+        from longtail.search.kernels.cluster import split_level
 
         nodes = len(bounds) - 1
         level = _Level(np.empty_like(order), np.zeros((nodes, _MAX_ROUNDS)), np.zeros(nodes, dtype=np.int64))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from longtail.errors import ConfigError
-from longtail.graph.arrays import frozen
+from longtail.kernels.arrays import frozen
 from longtail.persistence import State
 from longtail.search.game import Game, per_label, rank_labels
 from longtail.search.index import ExactIndex, IndexBuilder

@@ -14,9 +14,9 @@ import numpy as np
 
 from longtail.config import setting
 from longtail.errors import ConfigError
-from longtail.graph.arrays import Pieces, csr, frozen, pieces
 from longtail.graph.ops import scale_both_sides
-from longtail.graph.threads import threads_for
+from longtail.kernels.arrays import Pieces, csr, frozen, pieces
+from longtail.kernels.threads import threads_for
 from longtail.search.index import Heaps
 from longtail.types import F32, I32, Csr, TopK
 
@@ -104,7 +104,7 @@ class Game:
         """
         from numba import get_num_threads
 
-        from longtail.search.game_kernels import spread
+        from longtail.search.kernels.game import spread
 
         answer = Heaps(len(ids), keep)
         with threads_for(len(ids)):
@@ -126,7 +126,7 @@ class Game:
         """
         from numba import get_num_threads
 
-        from longtail.search.game_kernels import gather, gather_through_table
+        from longtail.search.kernels.game import gather, gather_through_table
 
         found = np.empty(ids.shape, np.float32)
         arrays = frozen(ids), frozen(scores), *self._gets, np.float32(self.mix)
@@ -151,7 +151,7 @@ def per_label(p: F32, labels: I32) -> F32:
 
 def rank_labels(labels: I32, scores: F32, top: TopK) -> None:
     """The best of each document's labels (B, n), those that are no padding, into `top`, which is padding on entry."""
-    from longtail.search.tree_kernels import keep_best
+    from longtail.search.kernels.tree import keep_best
 
     with threads_for(len(labels)):
         keep_best(labels, scores, top.ids, top.scores)

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from longtail.config import setting
 from longtail.errors import ConfigError, DataError, MissingExtra
-from longtail.graph.arrays import frozen
 from longtail.graph.ops import unit_rows
-from longtail.graph.threads import threads_for
+from longtail.kernels.arrays import frozen
+from longtail.kernels.threads import threads_for
 from longtail.persistence import State
 from longtail.types import F32, I32, I64, TopK
 
@@ -89,7 +89,7 @@ class Heaps:
         return self.ids, self.scores, self.sizes
 
     def ranked(self) -> TopK:
-        from longtail.search.index_kernels import rank
+        from longtail.search.kernels.shortlist import rank
 
         with threads_for(len(self.ids)):
             rank(self.ids, self.scores, self.sizes)
@@ -116,7 +116,7 @@ def in_pieces(work: int, answer: Heaps, *, pools: bool = False) -> Iterator[tupl
     """
     from numba import get_num_threads
 
-    from longtail.search.product_kernels import gather
+    from longtail.kernels.products import gather
 
     with threads_for(work, each=_BYTES_PER_THREAD):
         pieces = get_num_threads()
@@ -131,7 +131,7 @@ def in_pieces(work: int, answer: Heaps, *, pools: bool = False) -> Iterator[tupl
 
 def scan_few(table: Table, queries: F32, lasts: F32, answer: Heaps) -> None:
     """Compare all items with a few queries (B, D) in one pass. lasts: (B,) what offsets are multiplied with."""
-    from longtail.search.product_kernels import scan
+    from longtail.kernels.products import scan
 
     with in_pieces(table.values.nbytes, answer) as pieces:
         scan(*table, queries, lasts, *pieces)
@@ -139,7 +139,7 @@ def scan_few(table: Table, queries: F32, lasts: F32, answer: Heaps) -> None:
 
 def best_of_products(queries: F32, n: int, vectors: Callable[[slice], F32], answer: Heaps) -> None:
     """Compare all n items with many queries, block by block. vectors: gives the vectors of some items."""
-    from longtail.search.index_kernels import keep_best
+    from longtail.search.kernels.shortlist import keep_best
 
     items = _SIMILARITIES // max(min(len(queries), _QUERIES), 1)
     for row in range(0, len(queries), _QUERIES):
@@ -222,7 +222,7 @@ class HnswIndex:
         return len(self.group_items)
 
     def query(self, vectors: F32, k: int) -> TopK:
-        from longtail.search.index_kernels import unfold
+        from longtail.search.kernels.shortlist import unfold
 
         queries, answer = ready(vectors, self.similarity), Heaps(len(vectors), k)
         groups = min(k, self.graph.ntotal)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.config import setting
-from longtail.graph.arrays import csr, frozen, new_seed, pieces
+from longtail.kernels.arrays import csr, frozen, new_seed, pieces
 from longtail.types import F32, I32, I64, Csr
 
 Found = TypeVar("Found")
@@ -128,7 +128,7 @@ def _fit_sparse(
     seed: np.uint64,
     start: LinearRows | None,
 ) -> LinearRows:
-    from longtail.search.linear_kernels import solve_sparse
+    from longtail.search.kernels.linear import solve_sparse
 
     rows, count = pieces(x.astype(np.float32)), len(problems.group_of)
     guess, guess_bias = (None, None) if start is None else (pieces(start.weights), frozen(start.bias))
@@ -167,7 +167,7 @@ def _fit_sparse(
 def _fit_dense(
     x: F32, problems: Problems, objective: Objective, seed: np.uint64, start: LinearRows | None
 ) -> LinearRows:
-    from longtail.search.linear_kernels import solve_dense
+    from longtail.search.kernels.linear import solve_dense
 
     data, count = frozen(x.astype(np.float32, copy=False).ravel()), len(problems.group_of)
     guess, guess_bias = (None, None) if start is None else (frozen(start.weights), frozen(start.bias))

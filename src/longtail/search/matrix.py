@@ -1,11 +1,37 @@
-"""Many rows times one matrix: by our own kernels where there are many rows, by BLAS where there are few."""
+"""Rows of bytes in the order in which `woven_kernels` reads them: sixteen rows side by side, four numbers of each in
+turn.
+
+Many rows times one matrix: by our own kernels where there are many rows, by BLAS where there are few.
+"""
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from longtail.graph.threads import threads_for
-from longtail.types import F32
+from longtail.kernels.threads import threads_for
+from longtail.types import F32, I64
+
+# Rows of a block, numbers of each that stand together, and rows that tables are filled up to a multiple of: as many
+# as a word has bits.
+LANES, TOGETHER, GROUP = 16, 4, 64
+
+
+def weave(rows: NDArray[np.int8]) -> NDArray[np.int8]:
+    """(blocks, 16 D) of (n, D) rows, D a multiple of 4, filled up with rows of zeros."""
+    n, width = rows.shape
+    blocks = -(-n // GROUP) * (GROUP // LANES)
+    filled = np.pad(rows, ((0, blocks * LANES - n), (0, 0)))
+    woven = filled.reshape(blocks, LANES, width // TOGETHER, TOGETHER).transpose(0, 2, 1, 3)
+    return np.ascontiguousarray(woven).reshape(blocks, LANES * width)
+
+
+def unwoven(woven: NDArray[np.int8], rows: I64) -> NDArray[np.int8]:
+    """(n, D): some rows as they were."""
+    width = woven.shape[1] // LANES
+    taken = woven.reshape(len(woven), width // TOGETHER, LANES, TOGETHER)[rows // LANES, :, rows % LANES]
+    return np.ascontiguousarray(taken.reshape(len(rows), width))
+
 
 # From so many rows on, and for columns in multiples of so many (`matrix_kernels.COLUMNS`), our own kernels are as
 # fast as BLAS.
@@ -25,7 +51,7 @@ def with_residual(rows: F32, matrix: F32) -> F32:
 def _by_kernel(rows: F32, matrix: F32, *, residual: bool) -> F32:
     from numba import get_num_threads
 
-    from longtail.search.matrix_kernels import multiply
+    from longtail.search.kernels.matrix import multiply
 
     found = np.empty((len(rows), matrix.shape[1]), np.float32)
     with threads_for(len(rows)):

@@ -9,7 +9,7 @@ import numpy as np
 
 from longtail.config import setting
 from longtail.errors import ConfigError
-from longtail.graph.threads import threads_for
+from longtail.kernels.threads import threads_for
 from longtail.persistence import State
 from longtail.types import F32, I32, I64, Batch, Csr, TopK
 
@@ -47,7 +47,7 @@ class NearestDocuments:
         return TopK(ids, scores)
 
     def _rank_sparse(self, batch: Batch, inverse: Inverted, ids: Any, scores: Any) -> None:
-        from longtail.search.nearest_kernels import rank_sparse
+        from longtail.search.kernels.nearest import rank_sparse
 
         queries = batch.sparse
         if queries is None or queries.shape[1] != self.documents.shape[1]:
@@ -72,7 +72,7 @@ class NearestDocuments:
             )
 
     def _rank_dense(self, batch: Batch, ids: Any, scores: Any, block: int = 256) -> None:
-        from longtail.search.nearest_kernels import vote_all
+        from longtail.search.kernels.nearest import vote_all
 
         if batch.dense is None or batch.dense.shape[1] != self.documents.shape[1]:
             raise ConfigError(

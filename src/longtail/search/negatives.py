@@ -13,8 +13,8 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from longtail.errors import ConfigError, DataError
-from longtail.graph.arrays import canonical, csr, frozen, new_seed, pieces
-from longtail.graph.threads import threads_for
+from longtail.kernels.arrays import canonical, csr, frozen, new_seed, pieces
+from longtail.kernels.threads import threads_for
 from longtail.persistence import State
 from longtail.search.shortlist import Labels
 from longtail.types import F32, I32, I64, Candidates, Csr, TopK
@@ -60,7 +60,7 @@ class RandomNegatives:
             self._use_weights()
 
     def _use_weights(self) -> None:
-        from longtail.search.negatives_kernels import alias_table
+        from longtail.search.kernels.negatives import alias_table
 
         weights = self._weights
         if (
@@ -84,7 +84,7 @@ class RandomNegatives:
 
     def draw(self, rows: I64, rng: np.random.Generator, avoid: I32 | None = None) -> I32:
         """`avoid`: (B, m) labels per document (-1 for none) that must not come either."""
-        from longtail.search.negatives_kernels import sample_all, sample_pool
+        from longtail.search.kernels.negatives import sample_all, sample_pool
 
         seed, out = new_seed(rng), np.empty((len(rows), self.count), np.int32)
         avoid = np.empty((len(rows), 0), np.int32) if avoid is None else avoid
@@ -120,7 +120,7 @@ class ShortlistNegatives:
     @classmethod
     def from_rankings(cls, rank: Callable[[I64, int], TopK], forbidden: Csr, size: int) -> ShortlistNegatives:
         """rank: gives the best k labels of the training documents at some rows; what is forbidden is struck out."""
-        from longtail.search.negatives_kernels import strike_out
+        from longtail.search.kernels.negatives import strike_out
 
         _check_count(size)
         indptr, labels, _ = pieces(forbidden)
@@ -190,7 +190,7 @@ def candidates(
     rows: I64, y: Csr, negatives: Negatives, rng: np.random.Generator, *, max_positives: int = 20
 ) -> Candidates:
     """The labels of one training step: up to `max_positives` random positives of each document, then its negatives."""
-    from longtail.search.negatives_kernels import join
+    from longtail.search.kernels.negatives import join
 
     _check_count(max_positives)
     drawn = negatives.draw(rows, rng)
@@ -204,7 +204,7 @@ def candidates(
 
 
 def _from_pool(pool: I32, count: int, rows: I64, indptr: I64, labels: I32, rng: np.random.Generator) -> I32:
-    from longtail.search.negatives_kernels import sample_pool
+    from longtail.search.kernels.negatives import sample_pool
 
     out, nothing = np.empty((len(rows), count), np.int32), np.empty((len(rows), 0), np.int32)
     with threads_for(len(rows), _DOCUMENTS_PER_THREAD):

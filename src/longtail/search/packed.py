@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.errors import ConfigError
-from longtail.graph.arrays import frozen
-from longtail.graph.threads import threads_for
+from longtail.kernels.arrays import frozen
+from longtail.kernels.threads import threads_for
 from longtail.persistence import State
 from longtail.search.index import (
     FEW_QUERIES,
@@ -201,7 +201,7 @@ def as_bytes(queries: F32) -> tuple[NDArray[np.uint8], F32]:
     """Queries (B, D) without negative numbers as bytes, and the scale of each. (B rounded up to whole tiles of
     `byte_kernels`, or 1; D) and (B,).
     """
-    from longtail.search.byte_kernels import TILE
+    from longtail.search.kernels.bytes import TILE
 
     scales = (queries.max(axis=1) / _LARGEST_QUERY_BYTE).astype(np.float32)
     rounded = np.zeros((1 if len(queries) == 1 else -(-len(queries) // TILE) * TILE, queries.shape[1]), dtype=np.uint8)
@@ -279,7 +279,7 @@ class PackedIndex:
         """Whether queries are answered by products of bytes; else many of them go through BLAS."""
         if self.rows.scales is None:
             return False
-        from longtail.search.byte_kernels import LANE_BYTES, available
+        from longtail.search.kernels.bytes import LANE_BYTES, available
 
         return self.rows.shape[1] % LANE_BYTES == 0 and available()
 
@@ -290,8 +290,8 @@ class PackedIndex:
         return frozen(values.sum(axis=1, dtype=np.int32).astype(np.float32) * scales)
 
     def _through_candidates(self, queries: F32, answer: Heaps) -> None:
-        from longtail.search.byte_kernels import TILE, scan_bytes
-        from longtail.search.product_kernels import choose_among
+        from longtail.kernels.products import choose_among
+        from longtail.search.kernels.bytes import TILE, scan_bytes
 
         table, (vectors, lasts) = self.table(), self.split(queries)
         shifts = np.maximum(-vectors.min(axis=1), 0).astype(np.float32)

@@ -12,8 +12,8 @@ from typing import Protocol
 import numpy as np
 
 from longtail.errors import ConfigError
-from longtail.graph.arrays import frozen, pieces
-from longtail.graph.threads import threads_for
+from longtail.kernels.arrays import frozen, pieces
+from longtail.kernels.threads import threads_for
 from longtail.persistence import State, csr_from_pieces
 from longtail.search.cluster import label_centroids, spherical_kmeans
 from longtail.search.index import DOCUMENTS, Heaps, Index, IndexBuilder, build_index
@@ -91,7 +91,7 @@ class LabelIndex:
         return answer
 
     def _by_label(self, vectors: F32, k: int, ask: int) -> TopK:
-        from longtail.search.shortlist_kernels import best_row_per_label
+        from longtail.search.kernels.shortlist import best_row_per_label
 
         rows, answer = self.index.query(vectors, ask), Heaps(len(vectors), k)
         with threads_for(len(vectors)):
@@ -139,7 +139,7 @@ class InstanceVote:
         )
 
     def query(self, vectors: F32, k: int, exclude: I64 | None = None) -> TopK:
-        from longtail.search.shortlist_kernels import vote
+        from longtail.search.kernels.shortlist import vote
 
         nearest, answer = self.index.query(vectors, self.neighbours + (exclude is not None)), Heaps(len(vectors), k)
         if exclude is None:
@@ -197,7 +197,7 @@ class MergedShortlist:
         self.labels, self.instances, self.gamma, self.reserved = labels, instances, gamma, reserved
 
     def query(self, vectors: F32, k: int, exclude: I64 | None = None) -> TopK:
-        from longtail.search.shortlist_kernels import merge
+        from longtail.search.kernels.shortlist import merge
 
         near, voted, answer = (
             self.labels.query(vectors, k),

@@ -17,14 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.errors import ConfigError
-from longtail.graph.arrays import frozen
-from longtail.graph.threads import threads_for
+from longtail.kernels.arrays import frozen
+from longtail.kernels.threads import threads_for
 from longtail.persistence import State
 from longtail.search.index import Heaps, Similarity, ready
-from longtail.search.matrix import product
+from longtail.search.matrix import GROUP, LANES, product, unwoven, weave
 from longtail.search.minibatch import first_centres, nearest_centres
 from longtail.search.packed import PackedIndex, PackedRows, as_bytes
-from longtail.search.woven import GROUP, LANES, unwoven, weave
 from longtail.types import F32, I32, I64, TopK
 
 # Numbers of the first step, or a multiple of them: what one machine instruction multiplies (`byte_kernels.LANE_BYTES`).
@@ -209,7 +208,7 @@ class SketchIndex:
         """
         from numba import get_num_threads
 
-        from longtail.search.sketch_kernels import best_of_pools, by_row, cut, score_whole
+        from longtail.search.kernels.sketch import best_of_pools, by_row, cut, score_whole
 
         with threads_for(len(queries)):
             cut(*pool.arrays, keep)
@@ -233,7 +232,7 @@ class SketchIndex:
         """Pools with about the `keep` best rows or more, by heads (B, width) of queries."""
         from numba import get_num_threads
 
-        from longtail.search.sketch_kernels import collect_all, collect_from_leaves
+        from longtail.search.kernels.sketch import collect_all, collect_from_leaves
 
         shifts = np.maximum(-heads.min(axis=1), 0).astype(np.float32)
         rounded, scales = as_bytes(heads + shifts[:, None])
@@ -269,7 +268,7 @@ class SketchIndex:
         """(B,) what about `wanted` of n rows (or centres) beat, by what the scouts say; a few more, as that is
         uncertain.
         """
-        from longtail.search.sketch_kernels import promising
+        from longtail.search.kernels.sketch import promising
 
         thresholds, expected = np.full(len(queries[1]), np.float32(-3.0e38)), wanted * len(self._scouts) / n
         if wanted < n:

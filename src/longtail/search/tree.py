@@ -18,7 +18,7 @@ import numpy as np
 
 from longtail.config import resolve, section, setting, to_tables
 from longtail.errors import ConfigError
-from longtail.graph.arrays import frozen, pieces
+from longtail.kernels.arrays import frozen, pieces
 from longtail.persistence import State
 from longtail.search.cluster import balanced_clusters, label_centroids, meta_labels
 from longtail.search.game import per_label, rank_labels
@@ -180,7 +180,7 @@ class ClusterTree:
 
     def leaf_scores(self, batch: Batch, beam: int | None = None) -> TopK:
         """The leaves that the beam reaches, with their probabilities: (B, min(beam, n_leaves)). ids are leaves here."""
-        from longtail.search.tree_kernels import find_leaves
+        from longtail.search.kernels.tree import find_leaves
 
         found = TopK.padding(len(batch), min(beam or self.config.beam, self.n_leaves))
         find_leaves(*self._against(batch), self.weights, self._logistic, found.ids, found.scores)
@@ -192,7 +192,7 @@ class ClusterTree:
 
         Both are (B, m * largest_leaf): the labels of a document's leaf number i start at i * largest_leaf.
         """
-        from longtail.search.tree_kernels import score_labels
+        from longtail.search.kernels.tree import score_labels
 
         if leaves.size and not TopK.PAD <= leaves.min() <= leaves.max() < self.n_leaves:
             raise ValueError(f"leaves {leaves.min()}..{leaves.max()} of a tree of {self.n_leaves}")

@@ -1,13 +1,18 @@
-"""The one training loop.
+"""Learning rates over the course of a training.
+
+The one training loop.
 
 Everything random in epoch e (order of documents, sampled labels, dropout) comes from ``rng_for(e)``, so a training that
 goes on from a checkpoint after epoch e - 1 gives the same bits as one that was never interrupted.
+
+`fit` inside a stage: with the run's generators, checkpoints, progress display and log.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -17,8 +22,74 @@ from torch import Tensor
 
 from longtail.errors import ConfigError
 from longtail.training.objectives import Objective
-from longtail.training.schedules import Schedule
+from longtail.training.run import Run
 from longtail.types import I64
+
+
+class Schedule(Protocol):
+    def rate(self, epoch: float, epochs: int) -> float:
+        """The learning rate at `epoch` (a fraction inside an epoch: 2.5 is half way through the third) of `epochs`."""
+        ...
+
+
+@dataclass(frozen=True)
+class StepDecay:
+    """A constant rate, multiplied by `factor` at the start of each epoch (counted from 0) named in `at`."""
+
+    peak: float
+    at: tuple[int, ...] = ()
+    factor: float = 0.5
+
+    @classmethod
+    def every(cls, peak: float, share: float, epochs: int, factor: float = 0.5) -> StepDecay:
+        """A decay after each `share` of the epochs. Paper: ECLARE Sec. 4 (halved after half of the epochs)."""
+        steps = (math.ceil(number * share * epochs) for number in range(1, math.ceil(1 / share)))
+        return cls(peak, tuple(step for step in steps if step < epochs), factor)
+
+    def rate(self, epoch: float, epochs: int) -> float:
+        return self.peak * self.factor ** sum(epoch >= step for step in self.at)
+
+
+@dataclass(frozen=True)
+class OneCycle:
+    """Up from `peak / start_divisor` during the first `warm_up` share of the training, then down to nothing, along
+    cosines.
+    """
+
+    peak: float
+    warm_up: float = 0.25
+    start_divisor: float = 25.0
+
+    def rate(self, epoch: float, epochs: int) -> float:
+        progress = epoch / epochs
+        start = self.peak / self.start_divisor
+        if progress < self.warm_up:
+            return self.peak + (start - self.peak) * _half_cosine(progress / self.warm_up)
+        return self.peak * _half_cosine((progress - self.warm_up) / (1 - self.warm_up))
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """Up to `peak` in a straight line during the first `share` of the training, then down to `end` x `peak` in another.
+
+    Paper: GNN-XML Sec. 4.2 (a warm-up proportion of 0.1).
+    """
+
+    peak: float
+    share: float = 0.1
+    end: float = 1.0
+
+    def rate(self, epoch: float, epochs: int) -> float:
+        progress = epoch / epochs
+        if progress < self.share:
+            return self.peak * progress / self.share
+        return self.peak * (1 - (1 - self.end) * (progress - self.share) / max(1 - self.share, 1e-12))
+
+
+def _half_cosine(progress: float) -> float:
+    """From 1 at 0 to 0 at 1."""
+    return (1 + math.cos(math.pi * progress)) / 2
+
 
 # Asking a GPU for the loss waits for it; asking rarely keeps it busy.
 _BATCHES_BETWEEN_LOOKS = {"cpu": 1, "cuda": 50}
@@ -147,3 +218,48 @@ def copy_into(tensor: Tensor, array: NDArray[Any]) -> None:
     """The inverse of `to_array`, in place."""
     values = torch.from_numpy(array.copy())
     tensor.copy_(values.view(torch.bfloat16) if tensor.dtype == torch.bfloat16 else values)
+
+
+# Steps per epoch: with fewer, small data learns too little; more are a waste of time on large data.
+FEWEST_STEPS, MOST_STEPS = 64, 512
+
+
+def adapted_batch(documents: int, asked: int) -> int:
+    """`asked`, made smaller (down to 8) or larger (up to four times) so that an epoch has 64 to 512 steps."""
+    return max(min(asked, max(8, documents // FEWEST_STEPS)), min(4 * asked, documents // MOST_STEPS))
+
+
+def fit_stage(
+    objective: Objective,
+    run: Run,
+    name: str,
+    *,
+    epochs: int,
+    batch: int,
+    schedule: Schedule,
+    watch: Watch | None = None,
+) -> None:
+    """Train for `epochs`; a killed run goes on after its last whole epoch, with the same result.
+
+    batch: documents per step for data of middle size; see `adapted_batch`. watch: see `fit`.
+    """
+    batch = adapted_batch(objective.size, batch)
+    with run.task(name, epochs * -(-objective.size // batch)) as task:
+        shown = 0
+
+        def on_batch(done: int, _: int, loss: float) -> None:
+            nonlocal shown
+            task.advance(done - shown, f"loss {loss:.4f}")
+            shown = done
+
+        losses = fit(
+            objective,
+            epochs=epochs,
+            batch_size=batch,
+            schedule=schedule,
+            rng_for=lambda epoch: run.rng(name, epoch),
+            checkpoint=run.checkpoint(name),
+            on_batch=on_batch,
+            watch=watch,
+        )
+    run.log("fit", name=name, losses=losses)

@@ -10,31 +10,27 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from longtail.engine.embedding_map import EmbeddingMap, FrozenSum
-from longtail.engine.encoders import (
+from longtail.models.encoders import (
+    EmbeddingMap,
     FrozenBag,
     FrozenCnn,
     FrozenDense,
     FrozenEncoder,
     FrozenMlp,
+    FrozenSum,
+    FrozenUnit,
     FullMap,
     Refinement,
     ResidualMap,
 )
-from longtail.engine.graph_encoders import Averaged, FrozenGraphEncoder, FrozenHops, FrozenMessages
-from longtail.engine.model import Classifier
-from longtail.engine.unit_encoder import FrozenUnit
-from longtail.nn.bag_encoder import BagEncoder, BagSum, MlpEncoder
-from longtail.nn.blocks import FullyConnected, Residual
-from longtail.nn.classifiers import OneVsAll
-from longtail.nn.dense_encoder import DenseEncoder
-from longtail.nn.embedding_block import DocumentBlock, EmbeddingBlock
-from longtail.nn.encoded import Encoder
-from longtail.nn.hop_encoder import GraphEncoder, HopEncoder
-from longtail.nn.message_encoders import GinLayer, MessageEncoder, SageLayer
-from longtail.nn.token_cnn import TokenCnn
-from longtail.nn.transformer import Transformer
-from longtail.nn.unit_encoder import UnitEncoder
+from longtail.models.shortlisted import Classifier
+from longtail.nn.blocks import DocumentBlock, EmbeddingBlock, FullyConnected, Residual
+from longtail.nn.encoders import BagEncoder, BagSum, DenseEncoder, Encoder, MlpEncoder, UnitEncoder
+from longtail.nn.rows import OneVsAll
+from longtail.recipes.astec.network import TokenCnn
+from longtail.recipes.galaxc.encoders import Averaged, FrozenGraphEncoder, FrozenHops, FrozenMessages
+from longtail.recipes.galaxc.network import GinLayer, GraphEncoder, HopEncoder, MessageEncoder, SageLayer
+from longtail.recipes.towers.network import Transformer
 
 
 def frozen_encoder(encoder: Encoder) -> FrozenEncoder:

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from longtail.nn.batches import DeviceCsr, Documents, TensorBatch
-from longtail.nn.classifiers import OneVsAll
-from longtail.nn.encoded import Encoded, Encoder
+from longtail.nn.encoders import Encoded, Encoder
 from longtail.nn.full import FullRows, full_gradients
-from longtail.nn.label_text_graph import LabelTextGraph
-from longtail.nn.products import fastest_products
+from longtail.nn.precision import fastest_products
 from longtail.nn.restricted import CandidateLoss, RestrictedTrainer
+from longtail.nn.rows import OneVsAll
+from longtail.recipes.eclare.network import LabelTextGraph
 from longtail.training.optimisers import ModelAdam
 from longtail.types import I64, Candidates
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from longtail.nn.row_adam import RowAdam
-from longtail.nn.row_table import RowTable
+from longtail.nn.rows import RowAdam, RowTable
 
 
 class ModelAdam:

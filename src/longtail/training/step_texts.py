@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from longtail.nn.batches import Documents, TensorBatch
-from longtail.nn.encoded import Encoder
+from longtail.nn.encoders import Encoder
 from longtail.training.objectives import batch_vectors, training_vectors
 from longtail.types import I64
 

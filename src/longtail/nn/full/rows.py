@@ -10,7 +10,7 @@ from longtail.nn.full.pairs import LossKind, MeanOver, Pairs
 from longtail.nn.full.shards import Shard
 from longtail.nn.full.sweep import Sweep, Variant
 from longtail.nn.full.tables import FixedTable, Float32Table, Precision, SplitTable
-from longtail.nn.row_adam import AdamFactors
+from longtail.nn.rows import AdamFactors
 
 
 class FullRows:

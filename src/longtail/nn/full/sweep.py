@@ -12,7 +12,7 @@ from longtail.nn.full.pairs import LossKind, MeanOver, Pairs
 from longtail.nn.full.shards import Shard
 from longtail.nn.full.slopes import Slopes, TorchSlopes, TritonSlopes
 from longtail.nn.full.tables import ROW_MULTIPLE, ReadTable, padded
-from longtail.nn.products import has_triton
+from longtail.nn.precision import has_triton
 
 # torch: a product, then its sigmoid. epilogue: a product, then one kernel over the scores. fused: one kernel for both.
 Variant = Literal["torch", "epilogue", "fused"]

@@ -14,8 +14,8 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from longtail.nn.products import has_triton
-from longtail.nn.row_adam import AdamFactors
+from longtail.nn.precision import has_triton
+from longtail.nn.rows import AdamFactors
 
 Precision = Literal["float32", "bfloat16"]
 

@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from longtail.nn.row_adam import AdamFactors
+from longtail.nn.rows import AdamFactors
 
 
 class Tiles(NamedTuple):

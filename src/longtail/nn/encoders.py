@@ -1,0 +1,180 @@
+"""What an encoder gives back, and how to run one over many documents.
+
+Encoders of sparse features: a weighted bag of vectors, alone or under a small network.
+
+Encoder of given vectors: image embeddings, sentence embeddings, anything.
+
+Encoders whose vectors have unit length: what dual encoders compare by cosine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from longtail.nn.batches import Documents, TensorBatch
+from longtail.nn.initial import xavier_linear
+from longtail.nn.rows import RowTable
+from longtail.types import F32
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Two views of B documents.
+
+    search: (B, D), what a shortlist looks up.
+    score: (B, D), what the classifier reads.
+    """
+
+    search: Tensor
+    score: Tensor
+
+
+class Encoder(nn.Module):
+    """Documents in, vectors out, non-negative ones unless the class says otherwise. `width` is D.
+
+    together: a call costs so much that all texts of a step should go through in one
+        (`training.objectives.vectors_together`).
+    """
+
+    width: int
+    together: bool = False
+
+    def forward(self, batch: TensorBatch) -> Encoded:
+        raise NotImplementedError
+
+
+class Refined(Encoder):
+    """An encoder whose `score` passes through one more block; `search` stays what it was."""
+
+    def __init__(self, encoder: Encoder, block: nn.Module) -> None:
+        super().__init__()
+        self.encoder, self.block = encoder, block
+        self.width = encoder.width
+
+    def forward(self, batch: TensorBatch) -> Encoded:
+        encoded: Encoded = self.encoder(batch)
+        return Encoded(encoded.search, self.block(encoded.score))
+
+
+@torch.no_grad()
+def encode_all(encoder: Encoder, documents: Documents, view: Literal["search", "score"], *, block: int = 4096) -> F32:
+    """(N, D) float32: one view of every document, without dropout. The encoder's mode is put back afterwards."""
+    was_training = encoder.training
+    encoder.eval()
+    try:
+        vectors = np.empty((len(documents), encoder.width), dtype=np.float32)
+        for start in range(0, len(documents), block):
+            stop = min(start + block, len(documents))
+            encoded: Encoded = encoder(documents.rows(np.arange(start, stop)))
+            vectors[start:stop] = getattr(encoded, view).float().cpu().numpy()
+        return vectors
+    finally:
+        encoder.train(was_training)
+
+
+class BagEncoder(Encoder):
+    """v = dropout(ReLU(sum of weight * vector of each feature)). Paper: Astec Sec. 4.
+
+    A document without features becomes the zero vector.
+    """
+
+    def __init__(self, table: RowTable, *, dropout: float = 0.5) -> None:
+        super().__init__()
+        self.table = table
+        self.dropout = nn.Dropout(dropout)
+        self.width = int(table.weight.shape[1])
+
+    def forward(self, batch: TensorBatch) -> Encoded:
+        v_BD: Tensor = self.dropout(torch.relu(self.table(batch.need_sparse())))
+        return Encoded(v_BD, v_BD)
+
+
+class BagSum(Encoder):
+    """a = dropout(sum of weight * vector of each feature), with either sign: what a `DocumentBlock` turns into x.
+    Paper: ECLARE Sec. 3.1.
+    """
+
+    def __init__(self, table: RowTable, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.table = table
+        self.dropout = nn.Dropout(dropout)
+        self.width = int(table.weight.shape[1])
+
+    def forward(self, batch: TensorBatch) -> Encoded:
+        a_BD: Tensor = self.dropout(self.table(batch.need_sparse()))
+        return Encoded(a_BD, a_BD)
+
+
+class MlpEncoder(Encoder):
+    """A bag as the first layer, then one more: v = dropout(ReLU(A dropout(ReLU(bag + b)) + c)). Paper: MACH's
+    network.
+    """
+
+    def __init__(self, table: RowTable, width: int, rng: np.random.Generator, *, dropout: float = 0.5) -> None:
+        super().__init__()
+        self.table = table
+        hidden = int(table.weight.shape[1])
+        self.hidden_bias = nn.Parameter(torch.zeros(hidden))
+        self.output = xavier_linear(hidden, width, rng)
+        self.dropout = nn.Dropout(dropout)
+        self.width = width
+
+    def forward(self, batch: TensorBatch) -> Encoded:
+        hidden = self.dropout(torch.relu(self.table(batch.need_sparse()) + self.hidden_bias))
+        v_BD: Tensor = self.dropout(torch.relu(self.output(hidden)))
+        return Encoded(v_BD, v_BD)
+
+
+class GivenVectors(Encoder):
+    """Vectors as they are, with either sign: sums of token vectors that are no longer trained, say."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+
+    def forward(self, batch: TensorBatch) -> Encoded:
+        a_BD = batch.need_dense()
+        return Encoded(a_BD, a_BD)
+
+
+class DenseEncoder(Encoder):
+    """v = dropout(ReLU(A x + b)), or dropout(ReLU(x)) without projection.
+
+    The plain form keeps the positive part only: right for vectors that come out of a ReLU (image networks); signed
+    vectors want the projection.
+    """
+
+    def __init__(
+        self, inputs: int, rng: np.random.Generator, *, project_to: int | None = None, dropout: float = 0.5
+    ) -> None:
+        super().__init__()
+        self.projection = None if project_to is None else xavier_linear(inputs, project_to, rng)
+        self.dropout = nn.Dropout(dropout)
+        self.width = project_to or inputs
+
+    def forward(self, batch: TensorBatch) -> Encoded:
+        x_BD = batch.need_dense()
+        v_BD: Tensor = self.dropout(torch.relu(x_BD if self.projection is None else self.projection(x_BD)))
+        return Encoded(v_BD, v_BD)
+
+
+class UnitEncoder(Encoder):
+    """x / |x| of any encoder's vectors after `block` (None: as they are), with either sign. A document without
+    features stays zero.
+    """
+
+    def __init__(self, encoder: Encoder, block: nn.Module | None = None) -> None:
+        super().__init__()
+        self.encoder, self.block = encoder, block
+        self.width, self.together = encoder.width, encoder.together
+
+    def forward(self, batch: TensorBatch) -> Encoded:
+        encoded: Encoded = self.encoder(batch)
+        x_BD = encoded.score if self.block is None else self.block(encoded.score)
+        unit_BD = nn.functional.normalize(x_BD.float(), dim=1)
+        return Encoded(unit_BD, unit_BD)

@@ -1,0 +1,400 @@
+"""Documents and labels as one graph: a document is a neighbour of its labels, and a label of its documents.
+
+Node l is label l; documents come after the labels. A training document that *is* a label has no node of its own.
+Neighbours of a node stand in a random order that is part of the graph, so that any window of the list is a sample
+(`graph.fanout`).
+Paper: GalaXC Sec. 3 and 4.
+
+Neighbourhoods of a joint graph, summed along sampled paths. No torch: prediction and training on a CPU use the
+same code.
+
+The weighted-sum convolution a^k = (1 + eps_k) a^(k-1) + sum of neighbours' a^(k-1) has nothing between hops that is
+not linear, so a^k is a sum over *paths*: at each hop a path stays (and takes the factor 1 + eps) or goes on to a
+neighbour. Sums of vectors over paths of one kind, 2^K of them, do not depend on what is trained; `convolutions` puts
+them together. Paper: GalaXC Sec. 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.graph.ops import prune_rows, unit_rows
+from longtail.kernels.arrays import canonical, csr, frozen, new_seed, pieces
+from longtail.kernels.threads import threads_for
+from longtail.persistence import State
+from longtail.types import F32, I32, I64, Csr
+
+
+@dataclass(frozen=True)
+class JointGraph:
+    """starts: (n + 1,) int64; neighbours: (E,) int32. Node v has neighbours[starts[v] : starts[v + 1]], all
+    different, never itself.
+
+    nodes: (N,) int32, the node of every training document. Nothing here is ever changed: prediction only reads.
+    """
+
+    KIND = "joint-graph"
+
+    starts: I64
+    neighbours: I32
+    nodes: I32
+    n_labels: int
+
+    def __post_init__(self) -> None:
+        for name in ("starts", "neighbours", "nodes"):
+            object.__setattr__(self, name, frozen(getattr(self, name)))
+        ends = self.starts
+        if (
+            len(ends) < 1
+            or ends[0] != 0
+            or ends[-1] != len(self.neighbours)
+            or np.any(np.diff(ends) < 0)
+            or self.n_labels > len(self)
+        ):
+            raise ValueError("the row pointers of a joint graph do not fit")
+        for ids in (self.neighbours, self.nodes):
+            if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < len(self):
+                raise ValueError(f"a joint graph of {len(self)} nodes names others")
+
+    def __len__(self) -> int:
+        """Number of nodes: N + L less the training documents that are labels."""
+        return len(self.starts) - 1
+
+    @property
+    def degrees(self) -> I64:
+        """(n,) neighbours of each node; 0 for an isolated one."""
+        return np.diff(self.starts)
+
+    def matrix(self) -> Csr:
+        """(n, n) CSR of ones: row v has the neighbours of v."""
+        matrix = csr(
+            np.ones(len(self.neighbours), np.float32),
+            np.array(self.neighbours),
+            np.array(self.starts),
+            (len(self), len(self)),
+        )
+        matrix.sort_indices()
+        return matrix
+
+    def with_nodes(self, links: I32) -> JointGraph:
+        """A new graph with more nodes at the end: row b of `links` (B, m; -1: none) has the neighbours of node n + b,
+        which may be new ones.
+
+        Old nodes do not see the new ones.
+        """
+        real = links >= 0
+        ends = int(self.starts[-1]) + np.cumsum(real.sum(axis=1), dtype=np.int64)
+        return JointGraph(
+            np.concatenate([self.starts, ends]),
+            np.concatenate([self.neighbours, links[real].astype(np.int32)]),
+            self.nodes,
+            self.n_labels,
+        )
+
+    def state(self) -> State:
+        return State(
+            {"n_labels": self.n_labels}, {"starts": self.starts, "neighbours": self.neighbours, "nodes": self.nodes}
+        )
+
+    @classmethod
+    def from_state(cls, state: State) -> JointGraph:
+        return cls(**state.arrays, **state.values)
+
+
+def document_nodes(n_documents: int, n_labels: int, same: I64) -> I32:
+    """(N,) the node of every document. same: (P, 2) pairs of a document and the label that it is; of several labels
+    the first counts.
+    """
+    nodes = np.full(n_documents, n_labels, dtype=np.int64)
+    np.minimum.at(nodes, same[:, 0], same[:, 1])
+    own = nodes == n_labels
+    nodes[own] = n_labels + np.arange(int(own.sum()))
+    return nodes.astype(np.int32)
+
+
+def joint_graph(
+    targets: Csr, nodes: I32, rng: np.random.Generator, *, extra: Sequence[Csr] = (), limited: Csr | None = None
+) -> JointGraph:
+    """The graph of training documents and labels.
+
+    targets: (N, L) CSR.  nodes: from `document_nodes`.
+    extra: (n, n) CSR each, more neighbours of the row's node (Paper: GalaXC Sec. 5.1, Aux-Train); the other direction
+    must be listed if it is meant. limited: (L, n) CSR from `nearest_documents`: what labels with a row there see in
+    place of all their documents; documents still see such labels.
+    """
+    n_labels = int(targets.shape[1])
+    n = int(max(nodes.max(initial=-1) + 1, n_labels))
+    pairs = canonical(targets)
+    documents = np.repeat(nodes, np.diff(pairs.indptr)).astype(np.int64)
+    labels = pairs.indices.astype(np.int64)
+    sees = np.ones(len(labels), dtype=bool) if limited is None else np.diff(limited.indptr)[labels] == 0
+    sources, ends = [documents, labels[sees]], [labels, documents[sees]]
+    for matrix in (*extra, *(() if limited is None else (limited,))):
+        sources.append(np.repeat(np.arange(matrix.shape[0], dtype=np.int64), np.diff(matrix.indptr)))
+        ends.append(matrix.indices.astype(np.int64))
+    return _shuffled(np.concatenate(sources), np.concatenate(ends), n, nodes, n_labels, rng)
+
+
+def _shuffled(sources: I64, ends: I64, n: int, nodes: I32, n_labels: int, rng: np.random.Generator) -> JointGraph:
+    """Edges without repetitions and loops, each node's in a random order."""
+    codes = np.unique(sources[sources != ends] * n + ends[sources != ends])
+    sources, ends = codes // n, codes % n
+    order = np.lexsort((rng.random(len(codes)), sources))
+    starts = np.zeros(n + 1, dtype=np.int64)
+    np.cumsum(np.bincount(sources, minlength=n), out=starts[1:])
+    return JointGraph(starts, ends[order].astype(np.int32), nodes, n_labels)
+
+
+def nearest_documents(targets: Csr, nodes: I32, vectors: F32, *, threshold: int, keep: int) -> Csr:
+    """(L, n) CSR: for labels of more than `threshold` documents the `keep` nodes among these that are nearest by
+    cosine; other rows are empty.
+
+    vectors: (n, D), of nodes. Paper: GalaXC Sec. 5 (hyper-parameters, LF-AmazonTitles-1.3M).
+    """
+    by_label = canonical(targets.T.tocsr())
+    heads = np.flatnonzero(np.diff(by_label.indptr) > threshold)
+    unit = unit_rows(vectors)
+    starts = np.zeros(by_label.shape[0] + 1, dtype=np.int64)
+    starts[heads + 1] = np.minimum(keep, np.diff(by_label.indptr)[heads])
+    np.cumsum(starts, out=starts)
+    found = np.empty(int(starts[-1]), dtype=np.int32)
+    for label in heads.tolist():
+        documents = nodes[by_label.indices[by_label.indptr[label] : by_label.indptr[label + 1]]]
+        similarity = unit[documents] @ unit[label]
+        found[starts[label] : starts[label + 1]] = documents[np.lexsort((documents, -similarity))[:keep]]
+    matrix = csr(np.ones(len(found), np.float32), found, starts, (by_label.shape[0], len(vectors)))
+    matrix.sum_duplicates()
+    return matrix
+
+
+# ---- anchors ----
+
+
+class AnchorLinks:
+    """Nodes that share an anchor: metadata such as a category, a dependency or a related search. Those of the rarest
+    anchor come first.
+
+    members: (M, n) CSR, the nodes of every anchor. Anchors that the training data did not have link to nothing.
+    Paper: GalaXC Sec. 5.1 (auxiliary information). Differs: the paper ranks related searches by their click-through
+    rate; given metadata has no rates, and a rare anchor says more than a frequent one.
+    """
+
+    def __init__(self, members: Csr) -> None:
+        self.members = canonical(members)
+        self._sizes = np.diff(self.members.indptr)
+
+    def edges(self, most: int, rng: np.random.Generator) -> Csr:
+        """(n, n) CSR: up to `most` neighbours of every node. Where an anchor has more, each node starts elsewhere in
+        its list.
+        """
+        anchors = canonical(self.members.T.tocsr())
+        itself = np.arange(anchors.shape[0], dtype=np.int64)
+        links = self._links(anchors, itself, itself, most, new_seed(rng))
+        real = links >= 0
+        starts = np.zeros(len(links) + 1, dtype=np.int64)
+        np.cumsum(real.sum(axis=1), out=starts[1:])
+        matrix = csr(np.ones(int(real.sum()), np.float32), links[real], starts, (len(links), len(links)))
+        matrix.sort_indices()
+        return matrix
+
+    def links(self, anchors: Csr, most: int) -> I32:
+        """(B, most) nodes for documents that are not in the graph, best first, -1 where there are fewer. anchors: (B,
+        M) CSR.
+        """
+        nothing = np.full(anchors.shape[0], -1, dtype=np.int64)
+        return self._links(canonical(anchors), nothing, np.zeros(anchors.shape[0], np.int64), most, np.uint64(0))
+
+    def _links(self, anchors: Csr, exclude: I64, keys: I64, most: int, seed: np.uint64) -> I32:
+        from longtail.recipes.galaxc.kernels import link_by_anchors
+
+        owners = np.repeat(np.arange(anchors.shape[0]), np.diff(anchors.indptr))
+        rarest_first = np.lexsort((anchors.indices, self._sizes[anchors.indices], owners))
+        found = np.empty((anchors.shape[0], most), dtype=np.int32)
+        starts, nodes, _ = pieces(self.members)
+        with threads_for(len(found)):
+            link_by_anchors(
+                anchors.indptr.astype(np.int64),
+                anchors.indices[rarest_first].astype(np.int32),
+                starts,
+                nodes,
+                exclude,
+                keys,
+                seed,
+                found,
+            )
+        return found
+
+
+def strongest(graph: Csr, most: int, n: int) -> Csr:
+    """(n, n) CSR: the `most` heaviest neighbours of every label in a given (L, L) graph, as extra edges."""
+    graph = canonical(graph.copy())
+    graph.setdiag(0)
+    graph.eliminate_zeros()
+    kept = prune_rows(graph, most)
+    starts = np.concatenate([kept.indptr, np.full(n - kept.shape[0], kept.indptr[-1], dtype=kept.indptr.dtype)])
+    return csr(kept.data, kept.indices, starts, (n, n))
+
+
+@dataclass(frozen=True)
+class Fanout:
+    """How neighbours are taken.
+
+    sizes: neighbours per hop, that of hop 1 (next to the vectors) first.
+    pad: a node with fewer neighbours gives them again and again; without it they are summed once each.
+    mean: neighbours are averaged, not summed.
+    full: all neighbours, once each, whatever `sizes` says; an introduced document's too.
+    """
+
+    sizes: tuple[int, ...]
+    pad: bool = True
+    mean: bool = False
+    full: bool = False
+
+    @property
+    def hops(self) -> int:
+        return len(self.sizes)
+
+    def link_weights(self, counts: I64, mean: bool | None = None) -> F32:
+        """(B, K): what each link of an introduced document counts at each hop, given how many links it has.
+
+        All links are used and scaled to what a sample would sum to: `sizes[k - 1]` terms, or without `pad` at most as
+        many as there are.
+        mean: other than the fan-out says, for encoders that always average.
+        """
+        each = np.maximum(counts, 1)[:, None].astype(np.float32)
+        sizes = np.array(self.sizes, dtype=np.float32)[None, :]
+        if self.mean if mean is None else mean:
+            return np.repeat(np.float32(1) / each, self.hops, axis=1)
+        if self.full:
+            return np.ones((len(counts), self.hops), dtype=np.float32)
+        shares: F32 = sizes / each if self.pad else np.minimum(sizes / each, np.float32(1))
+        return shares
+
+
+class Paths:
+    """Vectors of nodes, summed along paths of a graph.
+
+    vectors: (n, D) float32, of the nodes.
+    """
+
+    def __init__(self, graph: JointGraph, vectors: F32, fanout: Fanout) -> None:
+        if len(graph) != len(vectors):
+            raise ValueError(f"{len(vectors)} vectors for {len(graph)} nodes")
+        self.graph, self.vectors, self.fanout = graph, frozen(vectors), fanout
+
+    def of_nodes(self, nodes: I32, seed: int, exclude: I64 | None = None) -> F32:
+        """(B, 2^K, D): entry c sums over paths whose hops to a neighbour are the bits of c (bit 0 is hop 1); entry 0
+        is the node itself.
+        """
+        return self._sums(np.arange(len(nodes) + 1), nodes, self.fanout.hops, seed, exclude)
+
+    def of_linked(self, vectors: F32, links: I32, seed: int, exclude: I64 | None = None) -> F32:
+        """(B, 2^K, D): the same for documents that are not in the graph, or whose own edges shall not be seen.
+
+        vectors: (B, D).  links: (B, m) their neighbours, -1 where there are fewer.  exclude: (B,) their own nodes, -1
+            where they have none.
+        """
+        hops, real = self.fanout.hops, links >= 0
+        counts = real.sum(axis=1)
+        starts = np.zeros(len(links) + 1, dtype=np.int64)
+        np.cumsum(counts, out=starts[1:])
+        beyond = self._sums(starts, links[real], hops - 1, seed, exclude)
+        weights = self.fanout.link_weights(counts)
+        sums = np.empty((len(links), 1 << hops, vectors.shape[1]), dtype=np.float32)
+        sums[:, 0] = vectors
+        for hop in range(hops):
+            # Paths that leave the document at this hop go on as paths of its neighbours over the hops before it.
+            np.multiply(beyond[:, : 1 << hop], weights[:, hop, None, None], out=sums[:, 1 << hop : 2 << hop])
+        return sums
+
+    def tree(self, nodes: I32, hops: int, seed: int, exclude: I64 | None = None) -> I32:
+        """(B, 1 + F_hops, ..., 1 + F_1): nodes of computation trees, -1 where there is none; index 0 of each axis is
+        the parent itself.
+        """
+        from longtail.recipes.galaxc.kernels import fill_trees
+
+        if self.fanout.full:
+            raise ValueError("trees of all neighbours have no shape")
+        shape = tuple(1 + size for size in reversed(self.fanout.sizes[:hops]))
+        trees = np.empty((len(nodes), int(np.prod(shape, dtype=np.int64))), dtype=np.int32)
+        with threads_for(len(nodes)):
+            fill_trees(
+                self.graph.starts,
+                self.graph.neighbours,
+                frozen(nodes),
+                hops,
+                self._sizes,
+                np.uint64(seed),
+                _or_none(exclude, nodes),
+                self.fanout.pad,
+                trees,
+            )
+        return trees.reshape(len(nodes), *shape)
+
+    @cached_property
+    def _sizes(self) -> I64:
+        return frozen(np.array(self.fanout.sizes, dtype=np.int64))
+
+    def _sums(self, root_ptr: I64, roots: I32, hops: int, seed: int, exclude: I64 | None) -> F32:
+        from longtail.recipes.galaxc.kernels import add_paths
+
+        n = len(root_ptr) - 1
+        sums = np.zeros((n, 1 << hops, self.vectors.shape[1]), dtype=np.float32)
+        if self.fanout.full:
+            self._add_full(root_ptr, roots, hops, exclude, sums)
+            return sums
+        with threads_for(n, each=8):
+            add_paths(
+                self.graph.starts,
+                self.graph.neighbours,
+                self.vectors,
+                frozen(root_ptr.astype(np.int64)),
+                frozen(roots),
+                hops,
+                self._sizes,
+                np.uint64(seed),
+                _or_none(exclude, root_ptr[1:]),
+                self.fanout.pad,
+                self.fanout.mean,
+                sums,
+            )
+        return sums
+
+    def _add_full(self, root_ptr: I64, roots: I32, hops: int, exclude: I64 | None, sums: F32) -> None:
+        if exclude is not None and np.any(exclude >= 0):
+            raise ValueError("nodes can be excluded from samples only")
+        owners = np.repeat(np.arange(len(root_ptr) - 1), np.diff(root_ptr))
+        for kind in range(1 << hops):
+            np.add.at(sums[:, kind], owners, self._powers[kind.bit_count()][roots])
+
+    @cached_property
+    def _powers(self) -> list[F32]:
+        """A^j V for j = 0..K: with all neighbours a path's kind matters only by how many hops it takes."""
+        from longtail.graph.ops import scale_rows_to_sum_one
+
+        matrix = scale_rows_to_sum_one(self.graph.matrix()) if self.fanout.mean else self.graph.matrix()
+        powers = [self.vectors]
+        for _ in range(self.fanout.hops):
+            powers.append(np.asarray(matrix @ powers[-1], dtype=np.float32))
+        return powers
+
+
+def convolutions(sums: Any, epsilons: Iterable[Any]) -> Iterator[Any]:
+    """a^1, ..., a^K, (B, D) each, from sums along paths (B, 2^K, D); arrays of numpy or tensors.
+
+    Bit 0 of a kind is the first hop: kinds 2j and 2j + 1 differ in that hop alone, which stays (1 + eps) or goes to a
+    neighbour.
+    """
+    for epsilon in epsilons:
+        sums = (1 + epsilon) * sums[:, 0::2] + sums[:, 1::2]
+        yield sums[:, 0]
+
+
+def _or_none(exclude: I64 | None, like: NDArray[np.integer]) -> I64:
+    return frozen(np.full(len(like), -1, dtype=np.int64) if exclude is None else exclude.astype(np.int64))

@@ -1,0 +1,190 @@
+"""All documents of a step against the same labels: what a head must offer, and the loss. Shapes: E numbers that both
+sides have.
+
+One classifier per label over several views of a document, each label with weights of its own for the views.
+
+Shapes: K views, E = K D (D where views are averaged), one more with a bias.
+
+Labels as nodes of the graph: a document has a label if their embeddings are alike. What GalaXC's classifiers are
+compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from longtail.nn.batches import Bags, sent, to_tensor
+from longtail.nn.full.loss import full_loss
+from longtail.nn.initial import uniform
+from longtail.nn.rows import RowTable
+from longtail.recipes.galaxc.network import GraphEncoder, Neighbourhoods, Roots
+from longtail.recipes.galaxc.shared_labels import SharedLabels
+from longtail.types import I64
+
+
+class SharedHead(nn.Module):
+    """Turns K views of documents and label numbers into two sides of one product. Attention weights, if any, are
+    called `logits`.
+    """
+
+    labels: int
+
+    def inputs(self, x_BKD: Tensor) -> Tensor:
+        """(B, E)"""
+        raise NotImplementedError
+
+    def rows(self, labels_U: Tensor, seed: int) -> Tensor:
+        """(U, E) of different labels, (U,) int32. seed: names the samples, for heads that look at the neighbourhoods
+        of labels.
+        """
+        raise NotImplementedError
+
+
+def shared_bce(z_BE: Tensor, rows_UE: Tensor, shared: SharedLabels, *, compute: torch.dtype | None = None) -> Tensor:
+    """Mean binary cross-entropy over all B x U pairs but the ignored ones. compute: type of the products; that of `z`
+    by default.
+    """
+    device = z_BE.device
+    starts, places = sent(shared.starts, device), sent(shared.places, device)
+    targets = Bags(starts, places, torch.ones(len(places), device=device))
+    loss = full_loss(z_BE, rows_UE, targets, loss="bce", mean_over="entries", compute=compute or z_BE.dtype)
+    if not len(shared.ignored):
+        return loss
+    pairs = sent(shared.ignored, device)
+    # Ignored pairs are no targets, so each went in as a negative: taken out again, and the mean made one over the rest.
+    scores = (z_BE[pairs[:, 0]] * rows_UE[pairs[:, 1]]).sum(dim=1)
+    entries = len(z_BE) * len(rows_UE)
+    return (loss * entries - nn.functional.softplus(scores).sum()) / max(entries - len(pairs), 1)
+
+
+AttentionKind = Literal["label", "global", "none"]
+
+
+class LabelAttention(SharedHead):
+    """s_l = w_l . sum_k alpha_lk x^k + b_l with alpha_l = softmax(e_l).
+
+    label: e of its own per label; global: one for all; none: alpha = 1 / K.
+    As one product: documents are [x^1; ...; x^K] and label l is [alpha_l1 w_l; ...; alpha_lK w_l] (`inputs`, `rows`).
+    w (and b) start in +-1/sqrt(D), e from N(0, spread^2), 1 in the paper. Paper: GalaXC Sec. 4 (label-wise attention)
+    and 4.1 (initialisation).
+    """
+
+    def __init__(
+        self,
+        labels: int,
+        views: int,
+        width: int,
+        rng: np.random.Generator,
+        *,
+        attention: AttentionKind = "label",
+        spread: float = 1.0,
+        bias: bool = False,
+    ) -> None:
+        super().__init__()
+        self.labels, self.views, self.width, self.has_bias = labels, views, width, bias
+        self.attention: AttentionKind = attention if views > 1 else "none"
+        self.weights = RowTable(uniform((labels, width + bias), width**-0.5, rng))
+        if self.attention == "label":
+            self.logits: nn.Module = RowTable(
+                torch.from_numpy(rng.standard_normal((labels, views), dtype=np.float32)).mul_(spread)
+            )
+        elif self.attention == "global":
+            self.logits = _Shared(torch.from_numpy(rng.standard_normal(views, dtype=np.float32)).mul_(spread))
+        else:
+            self.logits = nn.Identity()
+
+    def inputs(self, x_BKD: Tensor) -> Tensor:
+        """(B, E): documents as `rows` want them."""
+        z = x_BKD.mean(dim=1) if self.attention == "none" else x_BKD.flatten(1)
+        return torch.cat([z, z.new_ones(len(z), 1)], dim=1) if self.has_bias else z
+
+    def rows(self, labels_U: Tensor, seed: int = 0) -> Tensor:
+        """(U, E): the classifiers of different labels, (U,) int32. seed: not used; heads that look at neighbourhoods
+        need one.
+        """
+        bags = Bags.of_rows(labels_U)
+        weights: Tensor = self.weights(bags)
+        rows = weights[:, : self.width]
+        if self.attention != "none":
+            logits = self.logits(bags)
+            rows = (torch.softmax(logits, dim=1)[:, :, None] * rows[:, None]).flatten(1)
+        return torch.cat([rows, weights[:, self.width :]], dim=1) if self.has_bias else rows
+
+    @torch.no_grad()
+    def read(self, blocks: Iterable[Tensor], labels: I64) -> tuple[Tensor, Tensor]:
+        """(B, D) what a label, one per document, reads of the views (b, K, D) of documents that come in blocks; and
+        the labels there.
+        """
+        alphas, labels_B = self.alphas(), to_tensor(labels, self.weights.weight.device)
+        x_BD, done = alphas.new_empty(len(labels), self.width), 0
+        for x_bKD in blocks:
+            part = slice(done, done + len(x_bKD))
+            x_BD[part] = (alphas[labels_B[part]][:, :, None] * x_bKD.float()).sum(dim=1)
+            done = part.stop
+        return x_BD, labels_B
+
+    @torch.no_grad()
+    def start_from(
+        self, rows_LD: Tensor, right: tuple[Tensor, Tensor], wrong: tuple[Tensor, Tensor], scores: tuple[float, float]
+    ) -> None:
+        """Let classifiers start as a cosine to what they are made for: w_l = g unit(rows_l), and one bias for all.
+
+        right, wrong: documents (B, D) with a label (B,) each that they have, and any label; from `read`.
+        scores: what the mean scores of both shall be; g and the bias follow.
+        """
+        assert self.has_bias, "a cosine is rarely negative: without a bias every label would seem right"
+        unit = nn.functional.normalize(rows_LD, dim=1)
+        means = [(unit[labels] * x).sum(dim=1).mean() for x, labels in (right, wrong)]
+        # Where right labels are no nearer than any others there is nothing to start from but their direction.
+        g = (scores[0] - scores[1]) / (means[0] - means[1]).clamp(min=1e-3)
+        self.weights.weight[:, : self.width] = g * unit
+        self.weights.weight[:, self.width] = scores[0] - g * means[0]
+
+    @torch.no_grad()
+    def alphas(self) -> Tensor:
+        """(L, K): what each view counts for each label; rows sum to one."""
+        if self.attention == "none":
+            return self.weights.weight.new_full((self.labels, self.views), 1 / self.views)
+        logits = self.logits.weight
+        assert isinstance(logits, Tensor)
+        return torch.softmax(logits, dim=-1).expand(self.labels, -1)
+
+
+class _Shared(nn.Module):
+    """One row for every label that is asked for."""
+
+    def __init__(self, values: Tensor) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(values)
+
+    def forward(self, bags: Bags) -> Tensor:
+        return self.weight.expand(len(bags), -1)
+
+
+class LinkHead(SharedHead):
+    """score = scale * cosine + shift, both trained, between the embeddings that one encoder gives of documents and
+    labels.
+
+    Paper: GalaXC Sec. 3 (link prediction, Table 1). There is no parameter per label.
+    """
+
+    def __init__(self, encoder: GraphEncoder, around: Neighbourhoods, labels: int) -> None:
+        super().__init__()
+        self.encoder, self.around, self.labels = encoder, around, labels
+        self.scale, self.shift = nn.Parameter(torch.tensor(10.0)), nn.Parameter(torch.tensor(-5.0))
+
+    def inputs(self, x_BKD: Tensor) -> Tensor:
+        """(B, D + 1)"""
+        unit = nn.functional.normalize(x_BKD.mean(dim=1), dim=1)
+        return torch.cat([unit * self.scale, unit.new_ones(len(unit), 1)], dim=1)
+
+    def rows(self, labels_U: Tensor, seed: int) -> Tensor:
+        """(U, D + 1): label l is node l."""
+        z_UKD: Tensor = self.encoder(self.around, Roots(labels_U.cpu().numpy().astype(np.int32), seed))
+        unit = nn.functional.normalize(z_UKD.float().mean(dim=1), dim=1)
+        return torch.cat([unit, self.shift.expand(len(unit), 1)], dim=1)

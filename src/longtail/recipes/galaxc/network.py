@@ -1,0 +1,459 @@
+"""A joint graph and the vectors of its nodes where training happens: sampled neighbours by compiled kernels on a CPU,
+by gathers on a GPU.
+
+Both draw the same samples for the same seed, so a batch looks alike wherever it is trained.
+
+Several views of a node, each over a wider neighbourhood. Shapes: K hops, C = 2^K kinds of paths (`graph.fanout`).
+
+Graph encoders with a non-linearity at every hop: what GalaXC's encoder is compared with. Only the last hop is
+given back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from longtail.nn.batches import sent, to_tensor
+from longtail.nn.initial import xavier_linear
+from longtail.recipes.galaxc.graph import Fanout, JointGraph, Paths, convolutions
+from longtail.types import F32, I32, I64, BoolArray
+
+_GAMMA, _MIX_1, _MIX_2 = (
+    np.int64(np.uint64(bits).astype(np.int64)) for bits in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+)
+
+
+@dataclass(frozen=True)
+class Roots:
+    """What embeddings are asked for: nodes by their own edges, or (with `links`) as if they were documents outside of
+    the graph.
+
+    nodes: (B,) int32.  links: (B, m) int32, -1 where there are fewer.  seed: names the samples.
+    hidden: (B,) bool, with `links`: whose own edges are not seen; all by default.
+    """
+
+    nodes: I32
+    seed: int
+    links: I32 | None = None
+    hidden: BoolArray | None = None
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def rows(self, index: slice) -> Roots:
+        return Roots(
+            self.nodes[index],
+            self.seed,
+            None if self.links is None else self.links[index],
+            None if self.hidden is None else self.hidden[index],
+        )
+
+    def parts(self) -> list[tuple[Roots, I64]]:
+        """Roots that are all of one kind, with their places; none is empty (unless all are)."""
+        if self.links is None or self.hidden is None or self.hidden.all():
+            return [(Roots(self.nodes, self.seed, self.links), np.arange(len(self)))]
+        seen, unseen = np.flatnonzero(~self.hidden), np.flatnonzero(self.hidden)
+        own = (Roots(self.nodes[seen], self.seed), seen)
+        return [own, (Roots(self.nodes[unseen], self.seed, self.links[unseen]), unseen)] if len(unseen) else [own]
+
+
+class Neighbourhoods:
+    """Gives encoders what they read of a node's surroundings. Vectors of nodes are never trained."""
+
+    def __init__(
+        self,
+        graph: JointGraph,
+        vectors: F32,
+        fanout: Fanout,
+        device: torch.device | str = "cpu",
+        *,
+        by_kernel: bool | None = None,
+    ) -> None:
+        """by_kernel: False takes torch's way on a CPU too (the test of the GPU's)."""
+        self.device, self.fanout = torch.device(device), fanout
+        self.paths = Paths(graph, vectors, fanout)
+        self.by_kernel = (self.device.type == "cpu") if by_kernel is None else by_kernel
+        if not self.by_kernel:
+            if fanout.full:
+                raise ValueError("all neighbours are summed by the CPU's code only")
+            self._vectors = to_tensor(np.asarray(vectors), device)
+            self._starts, self._neighbours = to_tensor(graph.starts, device), to_tensor(graph.neighbours, device)
+
+    @property
+    def width(self) -> int:
+        return int(self.paths.vectors.shape[1])
+
+    # ---- sums along paths ----
+
+    def sums(self, roots: Roots) -> Tensor:
+        """(B, 2^K, D): see `graph.fanout.Paths`."""
+        return self.joined([(self._sums(part), places) for part, places in roots.parts()])
+
+    def joined(self, parts: list[tuple[Tensor, I64]]) -> Tensor:
+        """Results of `Roots.parts`, each row in its place."""
+        if len(parts) == 1:
+            return parts[0][0]
+        order = np.argsort(np.concatenate([places for _, places in parts]), kind="stable")
+        return torch.cat([values for values, _ in parts])[sent(order, self.device)]
+
+    def _sums(self, roots: Roots) -> Tensor:
+        if not self.by_kernel:
+            return self._sums_by_torch(roots)
+        if roots.links is None:
+            return torch.from_numpy(self.paths.of_nodes(roots.nodes, roots.seed))
+        own = self.paths.vectors[roots.nodes]
+        return torch.from_numpy(
+            self.paths.of_linked(own, roots.links, roots.seed, exclude=roots.nodes.astype(np.int64))
+        )
+
+    def _sums_by_torch(self, roots: Roots) -> Tensor:
+        hops = self.fanout.hops
+        if roots.links is None:
+            values, real = self.tree(roots, hops)
+            return self._reduced(values, real, hops)
+        (values, real), owners, weights = self.link_trees(roots)
+        beyond = self._reduced(values, real, hops - 1)
+        total = beyond.new_zeros(len(roots), *beyond.shape[1:]).index_add_(0, owners, beyond)
+        own = self._vectors[sent(roots.nodes.astype(np.int64), self.device)]
+        pieces = [own[:, None]] + [total[:, : 1 << hop] * weights[:, hop, None, None] for hop in range(hops)]
+        return torch.cat(pieces, dim=1)
+
+    def _reduced(self, values: Tensor, real: Tensor, hops: int) -> Tensor:
+        """Trees (B, 1 + F_hops, ..., 1 + F_1, D) summed hop by hop to (B, 2^hops, D)."""
+        sums, there = values[..., None, :] * real[..., None, None], real
+        for _ in range(hops):
+            # The axes left are (B, ..., neighbours of this hop, kinds, D).
+            others = sums[..., 1:, :, :].sum(dim=-3)
+            if self.fanout.mean:
+                others = others / there[..., 1:].sum(dim=-1).clamp(min=1)[..., None, None]
+            sums, there = torch.cat([sums[..., 0, :, :], others], dim=-2), there[..., 0]
+        return sums
+
+    # ---- trees ----
+
+    def tree(self, roots: Roots, hops: int) -> tuple[Tensor, Tensor]:
+        """(B, 1 + F_hops, ..., 1 + F_1, D) vectors of computation trees by own edges, and where there is a node."""
+        return self._tree(roots.nodes, hops, roots.seed, None)
+
+    def link_trees(self, roots: Roots, mean: bool | None = None) -> tuple[tuple[Tensor, Tensor], Tensor, Tensor]:
+        """Trees of K - 1 hops of all links of all roots, (M,) the root of each, and (B, K) what a link of each root
+        counts at each hop.
+
+        mean: see `Fanout.link_weights`.
+        """
+        assert roots.links is not None
+        real = roots.links >= 0
+        owners = np.repeat(np.arange(len(roots)), real.sum(axis=1))
+        trees = self._tree(roots.links[real], self.fanout.hops - 1, roots.seed, roots.nodes[owners].astype(np.int64))
+        return trees, sent(owners, self.device), sent(self.fanout.link_weights(real.sum(axis=1), mean), self.device)
+
+    def own(self, roots: Roots) -> Tensor:
+        """(B, D): the vectors of the roots themselves."""
+        if self.by_kernel:
+            return torch.from_numpy(self.paths.vectors[roots.nodes])
+        return self._vectors[sent(roots.nodes.astype(np.int64), self.device)]
+
+    def _tree(self, nodes: I32, hops: int, seed: int, exclude: I64 | None) -> tuple[Tensor, Tensor]:
+        if self.by_kernel:
+            ids = self.paths.tree(nodes, hops, seed, exclude)
+            return torch.from_numpy(
+                np.where(ids[..., None] >= 0, self.paths.vectors[ids], np.float32(0))
+            ), torch.from_numpy(ids >= 0)
+        at = self._tree_by_torch(nodes, hops, seed, exclude)
+        return self._vectors[at.clamp(min=0)] * (at >= 0)[..., None], at >= 0
+
+    def _tree_by_torch(self, nodes: I32, hops: int, seed: int, exclude: I64 | None) -> Tensor:
+        at = sent(nodes.astype(np.int64), self.device)
+        without = None if exclude is None else sent(exclude, self.device)
+        for hop in range(hops, 0, -1):
+            hidden = None if without is None else without.view(-1, *(1,) * (at.dim() - 1)).expand(at.shape)
+            at = torch.cat([at[..., None], self.sampled(at, hop, seed, hidden)], dim=-1)
+        return at
+
+    def sampled(self, nodes: Tensor, hop: int, seed: int, exclude: Tensor | None = None) -> Tensor:
+        """(..., F_hop): neighbours of `nodes` (...) int64, -1 where there are none: what `fanout_kernels.sample`
+        draws, by torch.
+        """
+        size = self.fanout.sizes[hop - 1]
+        node = nodes.clamp(min=0)
+        low = self._starts[node]
+        degree = self._starts[node + 1] - low
+        first = _below(_draw(_key_of(seed, node), hop), degree)
+        steps = torch.arange(size if exclude is None else 2 * size, device=self.device)
+        turn = (first[..., None] + steps) % degree.clamp(min=1)[..., None]
+        there = ((degree > 0) & (nodes >= 0))[..., None] & (
+            torch.tensor(self.fanout.pad, device=self.device) | (steps < degree[..., None])
+        )
+        found = (
+            self._neighbours[(low[..., None] + turn).clamp(max=max(len(self._neighbours) - 1, 0))].long()
+            if len(self._neighbours)
+            else turn
+        )
+        if exclude is None:
+            return torch.where(there, found, -1)
+        there &= found != exclude[..., None]
+        # The first `size` that are left keep their order: each goes to the place that counts those before it; the
+        # rest, and what was struck out, to one more place that is cut off.
+        place = torch.where(there, there.cumsum(dim=-1) - 1, size).clamp(max=size)
+        kept = torch.full((*nodes.shape, size + 1), -1, dtype=torch.int64, device=self.device)
+        return kept.scatter_(-1, place, found)[..., :size]
+
+
+# ---- the random numbers of `graph.random_kernels`, in wrapping signed arithmetic ----
+
+
+def _shifted(bits: Tensor, by: int) -> Tensor:
+    """A logical shift to the right."""
+    return (bits >> by) & ((1 << (64 - by)) - 1)
+
+
+def _mixed(bits: Tensor) -> Tensor:
+    bits = (bits ^ _shifted(bits, 30)) * int(_MIX_1)
+    bits = (bits ^ _shifted(bits, 27)) * int(_MIX_2)
+    return bits ^ _shifted(bits, 31)
+
+
+def _key_of(seed: int, item: Tensor) -> Tensor:
+    return _mixed(_mixed(item * int(_GAMMA) + 1) + int(np.uint64(seed).astype(np.int64)))
+
+
+def _draw(key: Tensor, counter: int) -> Tensor:
+    with np.errstate(over="ignore"):
+        offset = np.uint64(counter + 1) * np.uint64(0x9E3779B97F4A7C15)
+    return _mixed(key + int(offset.astype(np.int64)))
+
+
+def _below(bits: Tensor, n: Tensor) -> Tensor:
+    return _shifted(_shifted(bits, 32) * n, 32)
+
+
+class GraphEncoder(nn.Module):
+    """Nodes in, (B, views, D) out. `frozen` once its parameters and statistics must not change any more."""
+
+    width: int
+    views: int
+    frozen: bool = False
+
+    def forward(self, around: Neighbourhoods, roots: Roots) -> Tensor:
+        raise NotImplementedError
+
+    def freeze(self) -> None:
+        """No parameter and no running statistic changes from now on; dropout stays. Paper: GalaXC Sec. 4.1, Module
+        III.
+        """
+        self.frozen = True
+        self.requires_grad_(False)
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> GraphEncoder:
+        super().train(mode)
+        if self.frozen:
+            for module in self.modules():
+                if isinstance(module, nn.BatchNorm1d):
+                    module.eval()
+        return self
+
+
+@torch.no_grad()
+def encoded_blocks(
+    encoder: GraphEncoder, around: Neighbourhoods, roots: Roots, *, block: int = 1024
+) -> Iterator[Tensor]:
+    """(b, K, D): all views of `block` roots after the other, without dropout. The encoder's mode is put back at the
+    end.
+    """
+    was_training = encoder.training
+    encoder.eval()
+    try:
+        for start in range(0, len(roots), block):
+            yield encoder(around, roots.rows(slice(start, start + block)))
+    finally:
+        encoder.train(was_training)
+
+
+class BatchNorm(nn.BatchNorm1d):
+    """Over all axes but the last. A batch of one has no spread of its own: there the running statistics are used."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        flat = x.reshape(-1, x.shape[-1])
+        if self.training and len(flat) < 2:
+            return nn.functional.batch_norm(
+                flat, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
+            ).view(x.shape)
+        return super().forward(flat).view(x.shape)
+
+    def folded(self) -> tuple[Tensor, Tensor]:
+        """(D,) scale and shift that it is out of training."""
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        scale = self.weight / (self.running_var + self.eps).sqrt()
+        return scale, self.bias - self.running_mean * scale
+
+
+class HopTransform(nn.Module):
+    """h = dropout(ReLU(a)); v = h + dropout(ReLU(BN(R h + b))), R = I at the start. `pre_relu` False: h = a.
+
+    Paper: GalaXC Sec. 4 (Fig. 1); the order is that of the released code, which the paper leaves open.
+    """
+
+    def __init__(self, width: int, *, dropout: float = 0.5, pre_relu: bool = True) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, width, device="meta")
+        self.linear.weight = nn.Parameter(torch.eye(width))
+        self.linear.bias = nn.Parameter(torch.zeros(width))
+        self.norm = BatchNorm(width)
+        self.dropout = nn.Dropout(dropout)
+        self.pre_relu = pre_relu
+
+    def forward(self, a_BD: Tensor) -> Tensor:
+        h_BD: Tensor = self.dropout(torch.relu(a_BD)) if self.pre_relu else a_BD
+        return h_BD + self.dropout(torch.relu(self.norm(self.linear(h_BD))))
+
+    def frozen_affine(self) -> tuple[Tensor, Tensor]:
+        """(D, D) and (D,): the linear layer with the batch norm folded in, as prediction uses it."""
+        scale, shift = self.norm.folded()
+        return scale[:, None] * self.linear.weight, scale * self.linear.bias + shift
+
+
+class HopEncoder(GraphEncoder):
+    """v^k = T_k(a^k) with a^k = (1 + eps_k) a^(k-1) + sum of neighbours' a^(k-1), nothing non-linear between hops.
+    Paper: GalaXC Sec. 4.
+
+    All views are given back: (B, K, D). eps starts in [0, 1).
+    """
+
+    def __init__(
+        self, hops: int, width: int, rng: np.random.Generator, *, dropout: float = 0.5, pre_relu: bool = True
+    ) -> None:
+        super().__init__()
+        self.width, self.views = width, hops
+        self.epsilon = nn.Parameter(torch.from_numpy(rng.random(hops, dtype=np.float32)))
+        self.transforms = nn.ModuleList(HopTransform(width, dropout=dropout, pre_relu=pre_relu) for _ in range(hops))
+
+    def forward(self, around: Neighbourhoods, roots: Roots) -> Tensor:
+        return self.transformed(self.convolved(around.sums(roots)))
+
+    def convolved(self, sums_BCD: Tensor) -> Tensor:
+        """(B, K, D): a^1, ..., a^K, in float32 under autocast too: sums over many neighbours would lose the small
+        ones in bf16.
+        """
+        return torch.stack(list(convolutions(sums_BCD, self.epsilon)), dim=1)
+
+    def transformed(self, a_BKD: Tensor) -> Tensor:
+        return torch.stack([transform(a_BKD[:, hop]) for hop, transform in enumerate(self.transforms)], dim=1)
+
+
+class MessageLayer(nn.Module):
+    """One hop. mean: whether neighbours come averaged or summed."""
+
+    mean: bool
+
+    def forward(self, own: Tensor, neighbours: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+class SageLayer(MessageLayer):
+    """h = dropout(ReLU(W [own; mean of neighbours] + b)). Paper: GraphSAGE, as in GalaXC Table 7. `last`: without
+    ReLU, for embeddings of either sign.
+    """
+
+    mean = True
+
+    def __init__(self, width: int, rng: np.random.Generator, *, dropout: float = 0.5, last: bool = False) -> None:
+        super().__init__()
+        self.linear = xavier_linear(2 * width, width, rng)
+        self.dropout = nn.Dropout(dropout)
+        self.last = last
+
+    def forward(self, own: Tensor, neighbours: Tensor) -> Tensor:
+        mixed: Tensor = self.linear(torch.cat([own, neighbours], dim=-1))
+        return mixed if self.last else self.dropout(torch.relu(mixed))
+
+
+class GinLayer(MessageLayer):
+    """h = dropout(ReLU(B dropout(ReLU(BN(A a + c))) + d)) with a = (1 + eps) own + sum of neighbours. Paper: GIN, as
+    in GalaXC Table 7.
+    """
+
+    mean = False
+
+    def __init__(self, width: int, rng: np.random.Generator, *, dropout: float = 0.5) -> None:
+        super().__init__()
+        self.epsilon = nn.Parameter(torch.from_numpy(rng.random(1, dtype=np.float32)))
+        self.first, self.norm, self.second = (
+            xavier_linear(width, width, rng),
+            BatchNorm(width),
+            xavier_linear(width, width, rng),
+        )
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, own: Tensor, neighbours: Tensor) -> Tensor:
+        hidden = self.dropout(torch.relu(self.norm(self.first((1 + self.epsilon) * own + neighbours))))
+        return self.dropout(torch.relu(self.second(hidden)))
+
+
+class MessageEncoder(GraphEncoder):
+    """h^k = layer_k(h^(k-1) of the node, h^(k-1) of its sampled neighbours), h^0 the vectors of nodes. Gives (B, 1,
+    D).
+    """
+
+    views = 1
+
+    def __init__(self, layers: Sequence[MessageLayer], width: int) -> None:
+        super().__init__()
+        self.layers, self.width = nn.ModuleList(layers), width
+
+    def forward(self, around: Neighbourhoods, roots: Roots) -> Tensor:
+        return around.joined([(self._of_one_kind(around, part), places) for part, places in roots.parts()])
+
+    def _of_one_kind(self, around: Neighbourhoods, roots: Roots) -> Tensor:
+        if roots.links is None:
+            return self.levels(*around.tree(roots, len(self.layers)), len(self.layers))[-1][:, None]
+        (values, real), owners, weights = around.link_trees(roots, self.mean)
+        h_BD, theirs = around.own(roots), self.levels(values, real, len(self.layers) - 1)
+        for hop, layer in enumerate(self.layers):
+            message = (
+                h_BD.new_zeros(h_BD.shape).index_add_(0, owners, theirs[hop].to(h_BD.dtype)) * weights[:, hop, None]
+            )
+            h_BD = layer(h_BD, message.to(h_BD.dtype))
+        return h_BD[:, None]
+
+    @property
+    def mean(self) -> bool:
+        return any(isinstance(layer, MessageLayer) and layer.mean for layer in self.layers)
+
+    def levels(self, values: Tensor, real: Tensor, hops: int) -> list[Tensor]:
+        """h^0, ..., h^hops of the roots of computation trees: each (B, D)."""
+        found = [_root(values)]
+        for hop in range(hops):
+            others, there = values[..., 1:, :], real[..., 1:, None]
+            message = (others * there).sum(dim=-2)
+            if self.mean:
+                message = message / there.sum(dim=-2).clamp(min=1)
+            values, real = self.layers[hop](values[..., 0, :], message), real[..., 0]
+            found.append(_root(values))
+        return found
+
+
+def sage_encoder(
+    hops: int, width: int, rng: np.random.Generator, *, dropout: float = 0.5, signed: bool = False
+) -> MessageEncoder:
+    """signed: embeddings of either sign, for link prediction by their cosine."""
+    return MessageEncoder(
+        [SageLayer(width, rng, dropout=dropout, last=signed and hop == hops - 1) for hop in range(hops)], width
+    )
+
+
+def gin_encoder(hops: int, width: int, rng: np.random.Generator, *, dropout: float = 0.5) -> MessageEncoder:
+    return MessageEncoder([GinLayer(width, rng, dropout=dropout) for _ in range(hops)], width)
+
+
+def _root(values: Tensor) -> Tensor:
+    """(B, D) of (B, ..., D): a tree's first entry is its root."""
+    while values.dim() > 2:
+        values = values[:, 0]
+    return values

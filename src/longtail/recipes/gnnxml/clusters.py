@@ -1,0 +1,246 @@
+"""Label features smoothed over labels that occur together: a low-pass filter on the graph of conditional co-occurrence.
+
+    P_ij = documents with i and j / documents with i          B_ij = [P_ij >= threshold], i != j
+    A_ij = weight B_ij / sum_j B_ij,  A_ii = 1 - weight       a label without an edge has A_ii = 1
+    A <- (A + A^T) / 2,  D = diag(A 1),  S = D^-1/2 A D^-1/2,  L_s = I - S
+    filtered = (I - L_s / 2)^order Z = (I / 2 + S / 2)^order Z
+
+Paper: GNN-XML Sec. 3.2, Eq. 8 and 9.
+Differs: Eq. 8 as printed weighs every pair of labels; edges are those of B. A label without edges would divide by zero.
+Differs: A is symmetrised. As printed it is not symmetric, the eigenvalues of L_s are complex, and there is no
+low-pass filter to speak of; `directed` keeps it as it is.
+
+Labels in clusters of any size, for a matcher to find: by features that a graph filter smoothed, by features alone,
+or by chance.
+
+Paper: GNN-XML Sec. 3.2; its ablation (Fig. 4) compares the three.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.config import setting
+from longtail.errors import ConfigError
+from longtail.graph.ops import scale_both_sides, unit_rows
+from longtail.kernels.arrays import canonical, csr
+from longtail.search.cluster import even_clusters
+from longtail.search.minibatch import minibatch_kmeans
+from longtail.types import F32, I32, I64, Csr
+
+# Labels whose co-occurrences are counted at once, before weak ones are dropped.
+_COUNT_BLOCK = 20_000
+# Columns of the features that are filtered at once: bounds the memory beside input and output.
+_FILTER_COLUMNS = 64
+
+
+def correlation_graph(targets: Csr, threshold: float = 0.4, weight: float = 0.2) -> Csr:
+    """A, before it is symmetrised: (L, L) CSR float64, rows sum to one. targets: (N, L) CSR of training labels."""
+    n_labels = int(targets.shape[1])
+    ones = canonical(targets).astype(np.float64)
+    ones.data[:] = 1.0
+    by_label = ones.T.tocsr()
+    counts = np.maximum(np.diff(by_label.indptr), 1)
+    rows, columns = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for first in range(0, n_labels, _COUNT_BLOCK):
+        both = (by_label[first : first + _COUNT_BLOCK] @ ones).tocsr()
+        label = first + np.repeat(np.arange(both.shape[0]), np.diff(both.indptr))
+        strong = (both.data / counts[label] >= threshold) & (both.indices != label)
+        rows.append(label[strong])
+        columns.append(both.indices[strong].astype(np.int64))
+    return _reweighted(np.concatenate(rows), np.concatenate(columns), n_labels, weight)
+
+
+def _reweighted(rows: I64, columns: I64, n_labels: int, weight: float) -> Csr:
+    """`weight` shared among the edges of each label, the rest for itself; all of it where a label has no edge."""
+    from scipy.sparse import coo_array
+
+    degrees = np.bincount(rows, minlength=n_labels)
+    itself = np.arange(n_labels)
+    values = np.concatenate([weight / degrees[rows], np.where(degrees > 0, 1.0 - weight, 1.0)])
+    return canonical(
+        coo_array((values, (np.append(rows, itself), np.append(columns, itself))), shape=(n_labels, n_labels)).tocsr()
+    )
+
+
+def spread_matrix(graph: Csr, directed: bool = False) -> Csr:
+    """S: the symmetrised and scaled graph, its eigenvalues within -1..1; with `directed` the graph as it is (its rows
+    sum to one).
+    """
+    if directed:
+        return graph
+    return scale_both_sides(((graph + graph.T) / 2).tocsr())
+
+
+def low_pass(features: Any, spread: Csr, order: int) -> Any:
+    """(I / 2 + S / 2)^order Z, one factor at a time: (L, D) dense or CSR as `features` came, in its type.
+
+    Costs edges x order x D; no power of S is ever made.
+    """
+    if hasattr(features, "indptr"):
+        matrix = spread.astype(features.dtype)
+        for _ in range(order):
+            features = ((features + matrix @ features) / 2).tocsr()
+        return features
+    matrix, filtered = spread.astype(features.dtype), np.empty(features.shape, dtype=features.dtype)
+    for first in range(0, features.shape[1], _FILTER_COLUMNS):
+        block = np.ascontiguousarray(features[:, first : first + _FILTER_COLUMNS])
+        for _ in range(order):
+            block = (block + matrix @ block) / 2
+        filtered[:, first : first + _FILTER_COLUMNS] = block
+    return filtered
+
+
+def sampled_low_pass(
+    features: NDArray[Any], spread: Csr, order: int, sample: int, rng: np.random.Generator, *, batch: int = 4096
+) -> NDArray[Any]:
+    """An unbiased estimate of `low_pass`, a batch of labels at a time, for graphs of too many edges.
+
+    Of the columns of S, `sample` are drawn anew for every order with chances by their squared length and weighed by 1
+    / (sample x chance), so the mean over draws is S Z. A batch touches batch + order x sample rows. Paper: GNN-XML
+    Sec. 3.3, after FastGCN.
+    """
+    if sample < 1:
+        raise ConfigError(
+            f"a sample of {sample} columns asked for", "sample at least one, or filter exactly (sample 0)"
+        )
+    n_labels = int(features.shape[0])
+    squares = np.bincount(spread.indices, weights=spread.data.astype(np.float64) ** 2, minlength=n_labels)
+    chance = squares / squares.sum()
+    filtered = np.empty(features.shape, dtype=features.dtype)
+    for first in range(0, n_labels, batch):
+        labels = np.arange(first, min(first + batch, n_labels))
+        factors = [_drawn(chance, sample, rng) for _ in range(order)]
+        filtered[labels] = _estimated(features, spread, labels, factors)
+    return filtered
+
+
+def _drawn(chance: NDArray[np.float64], sample: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """(L,) by what each column is multiplied: how often it was drawn / (sample x chance)."""
+    cumulative = np.cumsum(chance)
+    drawn = np.searchsorted(cumulative, rng.random(sample) * cumulative[-1], side="right")
+    times = np.bincount(np.minimum(drawn, len(chance) - 1), minlength=len(chance))
+    return np.divide(times, sample * chance, out=np.zeros(len(chance)), where=times > 0)
+
+
+def _estimated(features: NDArray[Any], spread: Csr, labels: I64, factors: list[NDArray[np.float64]]) -> NDArray[Any]:
+    """The filter of these labels, with column u of S times factors[o][u] at order o, from the last to the first."""
+    if not factors:
+        return features[labels]
+    rows = spread[labels]
+    factor = factors[0][rows.indices]
+    kept = factor > 0
+    ends = np.append(0, np.cumsum(kept))[rows.indptr]
+    needed, places = np.unique(np.concatenate([labels, rows.indices[kept]]), return_inverse=True)
+    below = _estimated(features, spread, needed, factors[1:])
+    sampled = csr(
+        (rows.data[kept] * factor[kept]).astype(features.dtype), places[len(labels) :], ends, (len(labels), len(needed))
+    )
+    return (below[places[: len(labels)]] + sampled @ below) / 2
+
+
+# Sparse features of more columns are projected to so many by chance: cosines change by about 1 / sqrt(1024).
+_PROJECTED_WIDTH, _MOST_COLUMNS = 1024, 4096
+
+# Paper: GNN-XML Sec. 4.4 (the best number of clusters is about a 60th of the labels).
+_LABELS_PER_CLUSTER = 60
+
+
+@dataclass(frozen=True)
+class ClusterConfig:
+    """How labels are grouped."""
+
+    partition: Literal["graph", "kmeans", "random", "even"] = setting(
+        "graph",
+        "graph: k-means of filtered features; kmeans: of plain ones; random: by chance; even: filtered, in clusters "
+        "of equal size",
+    )
+    count: int = setting(0, "clusters; 0: a 60th of the labels, at least the root of their number", low=0)
+    features: Literal["documents", "tfidf", "label_text", "both"] = setting(
+        "documents",
+        "features of a label: the sentence vectors of its documents, their TF-IDF rows, the vector of its own text, "
+        "or documents and own text",
+    )
+    threshold: float = setting(
+        0.4,
+        "labels i and j are joined if so large a share of the documents with i has j (the paper's rho)",
+        low=0.0,
+        high=1.0,
+    )
+    weight: float = setting(
+        0.2, "share of a label's features that comes from its neighbours (the paper's tau)", low=0.0, high=1.0
+    )
+    order: int = setting(3, "how often the filter is applied", low=0, high=100)
+    directed: bool = setting(False, "leave the graph unsymmetrised, as the paper prints it")
+    sample: int = setting(
+        0, "columns of the graph that each step of the filter samples, for very many labels; 0: all of them", low=0
+    )
+    batch: int = setting(10_000, "labels per round of k-means", low=1)
+    rounds: int = setting(100, "rounds of k-means", low=1)
+
+
+def automatic_count(n_labels: int) -> int:
+    """Clusters by default. Differs: of few labels a 60th would leave a handful of clusters, which say nothing."""
+    return max(n_labels // _LABELS_PER_CLUSTER, math.isqrt(n_labels), 1)
+
+
+def label_clusters(features: Csr | F32, targets: Csr, config: ClusterConfig, rng: np.random.Generator) -> I32:
+    """The cluster of every label, (L,) int32, numbered from 0 without gaps; -1 for a label without documents.
+
+    features: (L, V) CSR or (L, D) dense; targets: (N, L) CSR of training labels.
+    """
+    n_labels = int(targets.shape[1])
+    present = np.flatnonzero(np.bincount(targets.indices, minlength=n_labels) > 0)
+    count = config.count or automatic_count(len(present))
+    if count > len(present):
+        raise ConfigError(
+            f"clusters.count is {count}, but only {len(present)} labels have a training document",
+            "use fewer clusters, or 0 for a default",
+        )
+    clusters = np.full(n_labels, -1, dtype=np.int32)
+    if config.partition == "random":
+        clusters[present] = rng.permutation(len(present)) % count
+        return clusters
+    chosen = features[present]
+    if config.partition != "kmeans" and config.order:
+        chosen = filtered(chosen, targets.tocsc()[:, present].tocsr(), config, rng)
+    if config.partition == "even":
+        clusters[present] = even_clusters(chosen, count, rng)
+    else:
+        clusters[present] = minibatch_kmeans(
+            dense_rows(chosen, rng), count, rng, batch=config.batch, rounds=config.rounds
+        )
+    return clusters
+
+
+def filtered(features: Any, targets: Csr, config: ClusterConfig, rng: np.random.Generator) -> Any:
+    """The features of labels that all have documents, smoothed over labels that occur together."""
+    spread = spread_matrix(correlation_graph(targets, config.threshold, config.weight), config.directed)
+    if config.sample and not hasattr(features, "indptr"):
+        return sampled_low_pass(features, spread, config.order, config.sample, rng)
+    return low_pass(features, spread, config.order)
+
+
+def dense_rows(rows: Csr | F32, rng: np.random.Generator) -> F32:
+    """Rows as k-means takes them. Wide sparse ones are projected by random signs, which keeps inner products on
+    average.
+    """
+    if isinstance(rows, np.ndarray):
+        return np.ascontiguousarray(rows, dtype=np.float32)
+    if rows.shape[1] <= _MOST_COLUMNS:
+        return np.ascontiguousarray(rows.toarray(), dtype=np.float32)
+    signs = rng.integers(0, 2, (rows.shape[1], _PROJECTED_WIDTH), dtype=np.int8).astype(np.float32) * 2 - 1
+    return np.ascontiguousarray(rows.astype(np.float32) @ (signs / np.float32(math.sqrt(_PROJECTED_WIDTH))))
+
+
+def joined_features(documents: F32, texts: F32) -> F32:
+    """Unit rows of both side by side, of unit length together: equal weight for what a label's documents say and what
+    its name says.
+    """
+    joined: F32 = unit_rows(np.concatenate([unit_rows(documents), unit_rows(texts)], axis=1))
+    return joined

@@ -1,0 +1,365 @@
+"""Graphs as regularisers: an item's vector is pulled to the vectors of its anchors, away from those of others'
+anchors in the batch.
+
+    J = w_task L + sum over anchor sets t and sides s of w_ts R_ts        R_ts: the triplet loss of items of side s
+    and anchors of t
+
+Paper: RAMEN Sec. 3. The encoder is all that is changed: nothing here is part of a trained model.
+
+Everything random here comes from generators of its own, and a term of weight 0 is not computed: with all weights 0 a
+training is that of the base method, bit for bit. (Dropout of anchors shares the base's stream where all texts go
+through a transformer in one call; with all weights 0 no anchor does.)
+
+Graphs beside a loss over targets: for methods that do not compare documents with label texts while they train
+their encoder (ECLARE, `direct`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from longtail.config import setting
+from longtail.errors import DataError
+from longtail.graph.anchor_graph import AnchorGraph, Side, capped, drawn, edge_cosines, linked, selected
+from longtail.nn.batches import Documents, sent
+from longtail.nn.encoders import Encoder, UnitEncoder, encode_all
+from longtail.nn.losses import triplet_loss
+from longtail.recipes.ramen.bandit import F64, WeightBandit
+from longtail.training.objectives import prefixed
+from longtail.training.prepare import TrainingSet
+from longtail.training.run import Run
+from longtail.training.step_texts import Wanted, vectors_together
+from longtail.types import F32, I64, Csr
+
+# Shares of pruned edges beyond which pruning does not do what it is for.
+_HARDLY_ANY, _NEARLY_ALL = 0.01, 0.9
+
+
+@dataclass(frozen=True)
+class RegulariserConfig:
+    margin: float = setting(0.3, "by how much an item must be nearer to its anchor than to others", low=0)
+    hardest: int = setting(12, "negatives per item at most, the nearest; 0: all of the batch", low=0)
+    prune: Literal["offline", "inbatch", "none"] = setting(
+        "offline",
+        "edges that the encoder finds unlike are left out: by all vectors every few epochs; by those of the batch; "
+        "never",
+    )
+    threshold: float = setting(0.0, "an edge stays if the cosine of its ends is above this", low=-1, high=1)
+    warm_up: int = setting(10, "epochs before the first pruning", low=0)
+    every: int = setting(5, "epochs between prunings, each from all edges again", low=1)
+
+
+@dataclass(frozen=True)
+class BatchVectors:
+    """The unit vectors of one step by side, with the numbers of the items they belong to."""
+
+    items: dict[Side, tuple[I64, Tensor]]
+
+
+@dataclass(frozen=True)
+class DrawnAnchors:
+    """What a step needs of one set.
+
+    positives: per side (B,) the anchor that was drawn for each item, -1 for none.  asked: sides whose term is wanted.
+    pool: (U,) different anchors of these sides, ascending.  seed: of their dropout.
+    """
+
+    positives: dict[Side, I64]
+    asked: list[Side]
+    pool: I64
+    seed: int
+
+
+@dataclass(frozen=True)
+class DrawnStep:
+    """The anchors of a step, by set; and what the task and every term weigh in it."""
+
+    weights: F64
+    sets: list[DrawnAnchors]
+
+
+class AnchorSet:
+    """One set of anchors with its edges to documents and labels.
+
+    graph: all edges, completed.  texts: of the M anchors.  kept: per side (E,) uint8, what pruning left.
+    """
+
+    def __init__(self, graph: AnchorGraph, texts: Documents) -> None:
+        self.graph, self.texts = graph, texts
+        self.kept = {side: torch.ones(edges.nnz, dtype=torch.uint8) for side, edges in graph.sides.items()}
+        self.current = dict(graph.sides)
+
+    def begin_epoch(self, rng: np.random.Generator) -> None:
+        """A new random choice where an item has more anchors than it may keep."""
+        for side, edges in self.graph.sides.items():
+            self.current[side] = capped(selected(edges, self.kept[side].numpy() > 0), self.graph.most, rng)
+
+    def prune(self, vectors: dict[Side, F32], of_anchors: F32, threshold: float) -> dict[Side, tuple[int, int]]:
+        """Keep edges whose ends are alike; per side how many stay, and how many there are."""
+        for side, edges in self.graph.sides.items():
+            kept = edge_cosines(edges, vectors[side], of_anchors) > threshold
+            self.kept[side].copy_(torch.from_numpy(kept.astype(np.uint8)))
+        return {side: (int(kept.sum()), len(kept)) for side, kept in self.kept.items()}
+
+
+class Regularisers:
+    """The R terms of all anchor sets with their weights.
+
+    rng_for: (name, number) -> generator, e.g. `Run.rng`. log: told what happens, e.g. `Run.log`; say: told what a
+        user should know.
+    """
+
+    def __init__(
+        self,
+        sets: Sequence[AnchorSet],
+        config: RegulariserConfig,
+        bandit: WeightBandit,
+        *,
+        rng_for: Callable[[str, int], np.random.Generator],
+        log: Callable[..., None],
+        say: Callable[[str], None],
+        device: str = "cpu",
+    ) -> None:
+        self.sets, self.config, self.bandit = sets, config, bandit
+        self._rng_for, self._log, self._say = rng_for, log, say
+        self.terms = [(place, side) for place, anchors in enumerate(sets) for side in anchors.graph.sides]
+        assert len(bandit.names) == 1 + len(self.terms), "a weight for the task and for each term"
+        # Sums over the block at work: the objective, the task and every term; read from the device once per block.
+        self._sums = torch.zeros(2 + len(self.terms), dtype=torch.float64, device=device)
+        self._count = torch.zeros((), dtype=torch.int64)
+        self._in_batch = False
+
+    @property
+    def steps(self) -> int:
+        """How many were made."""
+        return int(self._count)
+
+    # ---- between epochs ----
+
+    def begin_epoch(self, epoch: int, encoder: Encoder, documents: Documents, labels: Documents) -> None:
+        c = self.config
+        due = epoch >= c.warm_up and (epoch - c.warm_up) % c.every == 0
+        self._in_batch = c.prune == "inbatch" and epoch >= c.warm_up
+        if c.prune == "offline" and due:
+            self._prune(epoch, encoder, documents, labels)
+        rng = self._rng_for("anchors of an epoch", epoch)
+        for anchors in self.sets:
+            anchors.begin_epoch(rng)
+
+    def _prune(self, epoch: int, encoder: Encoder, documents: Documents, labels: Documents) -> None:
+        vectors: dict[Side, F32] = {
+            "documents": encode_all(encoder, documents, "search"),
+            "labels": encode_all(encoder, labels, "search"),
+        }
+        for anchors in self.sets:
+            found = anchors.prune(vectors, encode_all(encoder, anchors.texts, "search"), self.config.threshold)
+            for side, (kept, edges) in found.items():
+                self._log("prune", graph=anchors.graph.name, side=side, epoch=epoch, kept=kept, dropped=edges - kept)
+                share = 1 - kept / max(edges, 1)
+                if not _HARDLY_ANY <= share <= _NEARLY_ALL:
+                    self._say(
+                        f"pruning drops {share:.1%} of the {side} edges of '{anchors.graph.name}'; "
+                        f"regularise.threshold is {self.config.threshold:g}"
+                    )
+
+    # ---- in a step ----
+
+    def draw(self, items: dict[Side, I64], weights: F64 | None = None) -> DrawnStep:
+        """Anchors for the items of a step, given by number.  weights: of the task and all terms; None: those of the
+        block at work.
+        """
+        weights = self.bandit.tried() if weights is None else weights
+        rng, terms = self._rng_for("anchors", int(self._count)), iter(weights[1:])
+        return DrawnStep(
+            weights,
+            [
+                self._draw(anchors, items, [side for side in anchors.graph.sides if next(terms) > 0], rng)
+                for anchors in self.sets
+            ],
+        )
+
+    def _draw(
+        self, anchors: AnchorSet, items: dict[Side, I64], asked: list[Side], rng: np.random.Generator
+    ) -> DrawnAnchors:
+        # Drawn whether wanted or not: a weight does not change what other terms get.
+        positives = {side: drawn(anchors.current[side], items[side], rng) for side in anchors.graph.sides}
+        seed = int(rng.integers(2**63 - 1))
+        pool = np.unique(np.concatenate([np.zeros(0, np.int64), *(positives[side] for side in asked)]))
+        return DrawnAnchors(positives, asked, pool[pool >= 0], seed)
+
+    def texts(self, step: DrawnStep) -> list[Wanted]:
+        """The anchors whose vectors `objective` needs, a part for each set that has any."""
+        return [
+            Wanted(anchors.texts, part.pool, part.seed)
+            for anchors, part in zip(self.sets, step.sets, strict=True)
+            if len(part.pool)
+        ]
+
+    def objective(self, task: Tensor, vectors: BatchVectors, step: DrawnStep, of_anchors: Sequence[Tensor]) -> Tensor:
+        """J of a step: a scalar that gradients flow through.  of_anchors: the vectors of `texts`."""
+        total = task * float(step.weights[0])
+        losses = self.losses(vectors, step, of_anchors)
+        for weight, loss in zip(step.weights[1:], losses, strict=True):
+            if loss is not None:
+                total = total + float(weight) * loss
+        nothing = torch.zeros_like(task)
+        self._sums += (
+            torch.stack([total, task, *(nothing if loss is None else loss for loss in losses)]).detach().double()
+        )
+        return total
+
+    def objective_of(self, task: Tensor, encoder: Encoder, vectors: BatchVectors) -> Tensor:
+        """`objective` where items have their vectors already: anchors are drawn and encoded here."""
+        step = self.draw({side: numbers for side, (numbers, _) in vectors.items.items()})
+        return self.objective(task, vectors, step, vectors_together(encoder, self.texts(step)))
+
+    def losses(self, vectors: BatchVectors, step: DrawnStep, of_anchors: Sequence[Tensor]) -> list[Tensor | None]:
+        """R of every term, in the order of `terms`; None where it is not wanted, or no item of the batch has an
+        anchor.
+        """
+        found: list[Tensor | None] = []
+        encoded = iter(of_anchors)
+        for anchors, part in zip(self.sets, step.sets, strict=True):
+            z_UD = next(encoded) if len(part.pool) else None
+            for side in anchors.graph.sides:
+                use = z_UD is not None and side in part.asked and bool((part.positives[side] >= 0).any())
+                found.append(
+                    self._term(anchors, side, vectors, part.positives[side], part.pool, z_UD)
+                    if use and z_UD is not None
+                    else None
+                )
+        return found
+
+    def _term(
+        self, anchors: AnchorSet, side: Side, vectors: BatchVectors, positives: I64, pool: I64, of_anchors: Tensor
+    ) -> Tensor:
+        """Differs: an edge that was pruned is no positive, and no negative either: it may be right."""
+        numbers, of_items = vectors.items[side]
+        negative = sent(~linked(anchors.graph.sides[side], numbers, pool), of_items.device)
+        place = sent(np.where(positives >= 0, np.searchsorted(pool, positives), -1), of_items.device)
+        similarity = of_items @ of_anchors.T
+        if self._in_batch:
+            alike = similarity.detach().gather(1, place.clamp(min=0)[:, None])[:, 0] > self.config.threshold
+            place = torch.where(alike, place, -1)
+        return triplet_loss(similarity, place, negative, margin=self.config.margin, hardest=self.config.hardest)
+
+    def end_step(self, heldout: Callable[[], float]) -> None:
+        """After the update. At the end of a block the weights learn from it, and it is logged, with a loss of 0 for
+        what was not computed.
+
+        heldout: the loss of the task on documents kept apart.
+        """
+        self._count += 1
+        block = self.bandit.config.block
+        if int(self._count) % block:
+            return
+        c, names = self.bandit.config, self.bandit.names
+        weights, tried, sums = self.bandit.weights.tolist(), self.bandit.tried().tolist(), self._sums.tolist()
+        self._sums.zero_()
+        seen = sums[0 if c.reward == "objective" else 1] / (block if c.accumulate == "mean" else 1)
+        reward = heldout() if c.reward == "heldout" else seen
+        self.bandit.learn(reward)
+        means = [value / block for value in sums[1:]]
+        by_name = {
+            what: dict(zip(names, values, strict=True))
+            for what, values in (("weights", weights), ("tried", tried), ("losses", means))
+        }
+        self._log("bandit", block=self.bandit.blocks, reward=reward, **by_name)
+
+    def state(self) -> dict[str, Tensor]:
+        """Live tensors: everything that steps and epochs change."""
+        kept = {f"kept.{place}.{side}": self.sets[place].kept[side] for place, side in self.terms}
+        bandit = prefixed("bandit", {name: torch.from_numpy(array) for name, array in self.bandit.arrays.items()})
+        return kept | bandit | {"sums": self._sums, "count": self._count}
+
+
+def term_names(graphs: Sequence[AnchorGraph]) -> list[str]:
+    """A name for each term of the regularisers, e.g. ``lexical:labels``."""
+    return [f"{graph.name}:{side}" for graph in graphs for side in graph.sides]
+
+
+class GraphTerms:
+    """The R terms of regularisers, for an objective that calls `term` in each step. A `Watch`.
+
+    encoder: the one that is trained; what it gives is scaled to unit length for these terms alone (spec 04, A-04.12).
+        labels: their texts.
+    targets: (N, L) CSR: each document brings one of its labels, drawn by a generator of its own: with all weights 0
+        nothing changes.
+    """
+
+    def __init__(
+        self,
+        regularisers: Regularisers,
+        encoder: Encoder,
+        documents: Documents,
+        labels: Documents,
+        targets: Csr,
+        rng_for: Callable[[str, int], np.random.Generator],
+    ) -> None:
+        self.regularisers, self.documents, self.labels, self.targets, self._rng_for = (
+            regularisers,
+            documents,
+            labels,
+            targets,
+            rng_for,
+        )
+        self.encoder = UnitEncoder(encoder)
+        self._sides = {side for _, side in regularisers.terms}
+
+    def begins(self, epoch: int, epochs: int) -> bool:
+        self.regularisers.begin_epoch(epoch, self.encoder, self.documents, self.labels)
+        return True
+
+    def ended(self, epoch: int, epochs: int) -> None:
+        """Nothing to do."""
+
+    def term(self, rows: I64, x_BD: Tensor, loss: Tensor) -> Tensor:
+        """A scalar whose gradient is that of the weighted terms.  x_BD: what the encoder gave for the documents at
+        `rows`; loss: of the task.
+        """
+        items: dict[Side, tuple[I64, Tensor]] = {"documents": (rows, normalize(x_BD, dim=1))}
+        if "labels" in self._sides and bool((self.regularisers.bandit.tried()[1:] > 0).any()):
+            rng = self._rng_for("labels of regularisers", self.regularisers.steps)
+            chosen = np.unique(drawn(self.targets, rows, rng))
+            chosen = chosen[chosen >= 0]
+            items["labels"] = (
+                chosen,
+                vectors_together(self.encoder, [Wanted(self.labels, chosen, int(rng.integers(2**63 - 1)))])[0],
+            )
+        elif "labels" in self._sides:
+            items["labels"] = np.zeros(0, np.int64), x_BD.new_zeros((0, x_BD.shape[1]))
+        return self.regularisers.objective_of(loss.detach().float(), self.encoder, BatchVectors(items))
+
+    def after_step(self) -> None:
+        self.regularisers.end_step(_no_heldout)
+
+    def state(self) -> dict[str, Tensor]:
+        return prefixed("regularisers", self.regularisers.state())
+
+
+def graph_terms(regularisers: Regularisers, encoder: Encoder, data: TrainingSet, run: Run) -> GraphTerms:
+    """The terms of a recipe's training: its documents, its label texts and one label of each document."""
+    if data.label_texts is None:
+        raise DataError(
+            "graphs train the encoder with label texts, but no label has one",
+            "add a title to the labels, or train the base method alone",
+        )
+    return GraphTerms(
+        regularisers,
+        encoder,
+        Documents(data.documents, run.device),
+        Documents(data.label_texts, run.device),
+        data.targets,
+        run.rng,
+    )
+
+
+def _no_heldout() -> float:
+    raise AssertionError("recipes refuse bandit.reward=heldout where no documents are kept apart")

@@ -1,0 +1,265 @@
+"""Kernels of `search.nearest`: sparse cosine over an inverted index, then a vote. One document at a time, one thread
+each.
+
+The words of a query are taken from rare to frequent. Once the best rows found so far are further ahead than all words
+that are left could lift an unseen row, the long lists of frequent words need not be read: rows that are still in the
+race are compared with the whole query by their own few words (MaxScore; Turtle and Flood 1995). The answer is exact.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+
+from longtail.kernels.compiled import compiled, prange
+from longtail.types import F32, I32, I64
+
+Pointers: TypeAlias = tuple[I64, I32]  # (starts, numbers)
+Lists: TypeAlias = tuple[I64, I32, F32]  # (starts, numbers, values): a CSR array
+Room: TypeAlias = tuple[F32, I32, F32, F32, I32]  # (similarity (N,), touched (N,), weight of each word (V,), keys, ids)
+
+# Sums in another order differ in their last digits; comparisons that decide what is left out allow for it.
+SLACK = np.float32(1.0001)
+
+
+@compiled()
+def sift_down(keys: F32, ids: I32, size: int) -> None:
+    """Restore a heap whose root was replaced. The root is the worst: lowest key, and at equal keys the highest id."""
+    at = 0
+    while True:
+        child = 2 * at + 1
+        if child >= size:
+            return
+        right = child + 1
+        if right < size and (keys[right] < keys[child] or (keys[right] == keys[child] and ids[right] > ids[child])):
+            child = right
+        if keys[at] < keys[child] or (keys[at] == keys[child] and ids[at] >= ids[child]):
+            return
+        keys[at], keys[child] = keys[child], keys[at]
+        ids[at], ids[child] = ids[child], ids[at]
+        at = child
+
+
+@compiled()
+def best_first(keys: F32, ids: I32, size: int) -> None:
+    """Turn such a heap into a list, best first, in place."""
+    for end in range(size - 1, 0, -1):
+        keys[0], keys[end] = keys[end], keys[0]
+        ids[0], ids[end] = ids[end], ids[0]
+        sift_down(keys, ids, end)
+
+
+@compiled()
+def push(keys: F32, ids: I32, size: int, capacity: int, key: np.float32, number: int) -> int:
+    """Offer (key, number) to a heap that keeps the best `capacity`; gives the new size."""
+    if size < capacity:
+        at = size
+        keys[at], ids[at] = key, number
+        while at > 0:
+            parent = (at - 1) // 2
+            if keys[parent] < keys[at] or (keys[parent] == keys[at] and ids[parent] >= ids[at]):
+                break
+            keys[at], keys[parent] = keys[parent], keys[at]
+            ids[at], ids[parent] = ids[parent], ids[at]
+            at = parent
+        return size + 1
+    if key > keys[0] or (key == keys[0] and number < ids[0]):
+        keys[0], ids[0] = key, number
+        sift_down(keys, ids, capacity)
+    return size
+
+
+@compiled()
+def at_least(similarity: F32, touched: I32, n_touched: int, count: int, keys: F32, ids: I32) -> np.float32:
+    """The `count`-th best similarity among the touched rows; 0 where there are fewer."""
+    size = 0
+    for position in range(n_touched):
+        row = touched[position]
+        size = push(keys, ids, size, count, similarity[row], row)
+    return keys[0] if size == count else np.float32(0.0)
+
+
+@compiled()
+def nearest_rows(
+    columns: I32,
+    values: F32,
+    postings: Lists,
+    rows: Lists,
+    heaviest: F32,
+    prune: bool,
+    room: Room,
+    neighbours: int,
+) -> int:
+    """The rows with the highest dot product with one sparse query, best first, in room.keys and room.ids; gives how
+    many.
+
+    heaviest: (V,) the largest value in each list of postings; bounds what a word can add. prune: values are not
+        negative.
+    """
+    posting_start, posting_rows, posting_values = postings
+    row_start, row_columns, row_values = rows
+    similarity, touched, weight_of, keys, ids = room
+    n_words = len(columns)
+    lengths = np.empty(n_words, dtype=np.int64)
+    for position in range(n_words):
+        lengths[position] = posting_start[columns[position] + 1] - posting_start[columns[position]]
+        weight_of[columns[position]] = values[position]
+    order = np.argsort(lengths, kind="mergesort")
+    left = np.float32(0.0)
+    for position in range(n_words):
+        left += values[position] * heaviest[columns[position]]
+    n_touched, needed = 0, np.float32(0.0)
+    for word in order:
+        # Looking at all touched rows pays only if the list ahead is longer.
+        if prune and n_touched >= neighbours and lengths[word] > n_touched:
+            needed = at_least(similarity, touched, n_touched, neighbours, keys, ids)
+            if needed > left * SLACK:
+                break
+        column, value = columns[word], values[word]
+        for at in range(posting_start[column], posting_start[column + 1]):
+            row = posting_rows[at]
+            # With negative or vanishing values a sum can return to zero and its row be listed twice: stay inside the
+            # list.
+            if similarity[row] == 0.0 and n_touched < len(touched):
+                touched[n_touched] = row
+                n_touched += 1
+            similarity[row] += value * posting_values[at]
+        left -= value * heaviest[column]
+    else:
+        left = np.float32(0.0)
+        needed = at_least(similarity, touched, n_touched, neighbours, keys, ids)
+    size = 0
+    for position in range(n_touched):
+        row = touched[position]
+        found, similarity[row] = similarity[row], 0.0
+        if found > 0.0 and (found + left) * SLACK >= needed:
+            exact = np.float32(0.0)
+            for at in range(row_start[row], row_start[row + 1]):
+                exact += weight_of[row_columns[at]] * row_values[at]
+            if exact > 0.0:
+                size = push(keys, ids, size, neighbours, exact, row)
+    for position in range(n_words):
+        weight_of[columns[position]] = 0.0
+    best_first(keys, ids, size)
+    return size
+
+
+@compiled()
+def vote(
+    neighbour_similarity: F32,
+    neighbour_rows: I32,
+    n_neighbours: int,
+    power: float,
+    target_start: I64,
+    target_labels: I32,
+    votes: F32,
+    touched: I32,
+    out_ids: I32,
+    out_scores: F32,
+) -> None:
+    """Neighbours vote for their labels with similarity ** power; a score is a label's share of the whole vote."""
+    total = np.float32(0.0)
+    n_touched = 0
+    for position in range(n_neighbours):
+        weight = np.float32(neighbour_similarity[position] ** power)
+        if weight <= 0.0:
+            continue
+        total += weight
+        row = neighbour_rows[position]
+        for at in range(target_start[row], target_start[row + 1]):
+            label = target_labels[at]
+            if votes[label] == 0.0:
+                touched[n_touched] = label
+                n_touched += 1
+            votes[label] += weight
+    size = 0
+    for position in range(n_touched):
+        label = touched[position]
+        size = push(out_scores, out_ids, size, len(out_ids), votes[label] / total, label)
+        votes[label] = 0.0
+    best_first(out_scores, out_ids, size)
+
+
+@compiled(parallel=True)
+def rank_sparse(
+    queries: Lists,
+    postings: Lists,
+    rows: Lists,
+    heaviest: F32,
+    prune: bool,
+    targets: Pointers,
+    n_labels: int,
+    neighbours: int,
+    power: float,
+    out_ids: I32,
+    out_scores: F32,
+    n_workers: int,
+) -> None:
+    """Neighbours and vote for every query. Each worker owns its accumulators and takes every n-th query.
+
+    queries: (B, V), rows: (N, V) and postings: (V, N) as (starts, columns, values); targets: (starts, labels).
+    """
+    query_start, query_columns, query_values = queries
+    target_start, target_labels = targets
+    n_queries, n_rows = len(query_start) - 1, len(target_start) - 1
+    for worker in prange(n_workers):
+        similarity = np.zeros(n_rows, dtype=np.float32)
+        touched_rows = np.empty(n_rows, dtype=np.int32)
+        weight_of = np.zeros(len(heaviest), dtype=np.float32)
+        votes = np.zeros(n_labels, dtype=np.float32)
+        touched_labels = np.empty(n_labels, dtype=np.int32)
+        keys = np.empty(neighbours, dtype=np.float32)
+        ids = np.empty(neighbours, dtype=np.int32)
+        room = (similarity, touched_rows, weight_of, keys, ids)
+        for query in range(np.int64(worker), n_queries, n_workers):
+            words = slice(query_start[query], query_start[query + 1])
+            found = nearest_rows(
+                query_columns[words], query_values[words], postings, rows, heaviest, prune, room, neighbours
+            )
+            vote(
+                keys,
+                ids,
+                found,
+                power,
+                target_start,
+                target_labels,
+                votes,
+                touched_labels,
+                out_ids[query],
+                out_scores[query],
+            )
+
+
+@compiled(parallel=True)
+def vote_all(
+    neighbour_ids: I32,
+    neighbour_scores: F32,
+    target_start: I64,
+    target_labels: I32,
+    n_labels: int,
+    power: float,
+    out_ids: I32,
+    out_scores: F32,
+    n_workers: int,
+) -> None:
+    """The vote alone, for neighbours that were found by other means (ids padded with -1)."""
+    for worker in prange(n_workers):
+        votes = np.zeros(n_labels, dtype=np.float32)
+        touched = np.empty(n_labels, dtype=np.int32)
+        for query in range(np.int64(worker), len(neighbour_ids), n_workers):
+            found = 0
+            while found < neighbour_ids.shape[1] and neighbour_ids[query, found] >= 0:
+                found += 1
+            vote(
+                neighbour_scores[query],
+                neighbour_ids[query],
+                found,
+                power,
+                target_start,
+                target_labels,
+                votes,
+                touched,
+                out_ids[query],
+                out_scores[query],
+            )

@@ -1,0 +1,186 @@
+"""The best k of many similarities, per query. Ties go by number.
+
+From nearest rows to ranked labels: best row per label, votes of documents, and the merge of two lists.
+
+Each query is one piece of work with a table of its own size (never of all labels), so results do not depend on threads.
+Lists (B, m) are best first, padded with -1. Outputs are heaps for `index_kernels.rank`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from longtail.kernels.compiled import compiled, prange
+from longtail.kernels.heap import offer, ranks_before, settle
+from longtail.kernels.tally import add, room
+from longtail.types import F32, I32, I64
+
+
+@compiled(parallel=True)
+def keep_best(similarities: F32, first: int, ids: I32, scores: F32, sizes: I64) -> None:
+    """Offer the similarities (B, n) of items first, first + 1, ... to each query's heap of k; items must come in
+    order.
+    """
+    for b in prange(len(similarities)):
+        query = np.int64(b)
+        size, k = sizes[query], ids.shape[1]
+        for item in range(similarities.shape[1]):
+            value = similarities[query, item]
+            # An equal one comes later, has a higher number and stays out.
+            if size < k or value > scores[query, 0]:
+                size = offer(ids[query], scores[query], size, first + item, value)
+        sizes[query] = size
+
+
+@compiled(parallel=True)
+def rank(ids: I32, scores: F32, sizes: I64) -> None:
+    """Turn heaps into lists, best first, padded with -1 and -inf."""
+    for b in prange(len(ids)):
+        query = np.int64(b)
+        settle(ids[query], scores[query], sizes[query])
+        for place in range(sizes[query], ids.shape[1]):
+            ids[query, place] = -1
+            scores[query, place] = -np.inf
+
+
+@compiled(parallel=True)
+def unfold(found: I64, similarities: F32, group_ptr: I64, group_items: I32, ids: I32, scores: F32, sizes: I64) -> None:
+    """Replace each found group (B, m), best first, -1 where none, by the items in it, and keep the best k."""
+    for b in prange(len(found)):
+        query = np.int64(b)
+        size, k = 0, ids.shape[1]
+        for place in range(found.shape[1]):
+            group, value = found[query, place], similarities[query, place]
+            if group < 0 or (size == k and value < scores[query, 0]):
+                break
+            # The first k items of a group are its lowest numbers: no other can be needed.
+            for member in range(group_ptr[group], min(group_ptr[group + 1], group_ptr[group] + k)):
+                size = offer(ids[query], scores[query], size, group_items[member], value)
+        sizes[query] = size
+
+
+@compiled(parallel=True)
+def best_row_per_label(rows: I32, similarities: F32, owners: I32, ids: I32, scores: F32, sizes: I64) -> None:
+    """The labels that own the rows, each by its most similar row."""
+    for b in prange(len(rows)):
+        query = np.int64(b)
+        slots = room(rows.shape[1])
+        keys, values, used = (
+            np.full(slots, -1, dtype=np.int32),
+            np.zeros(slots, dtype=np.float32),
+            np.zeros(slots, dtype=np.int64),
+        )
+        labels, size = 0, 0
+        for place in range(rows.shape[1]):
+            if rows[query, place] < 0:
+                break
+            label = owners[rows[query, place]]
+            seen = labels
+            labels = add(keys, values, used, labels, label, 1.0)
+            if labels > seen:
+                size = offer(ids[query], scores[query], size, label, similarities[query, place])
+        sizes[query] = size
+
+
+@compiled(parallel=True)
+def vote(
+    neighbours: I32,
+    cosines: F32,
+    exclude: I64,
+    most: int,
+    label_ptr: I64,
+    labels: I32,
+    ids: I32,
+    scores: F32,
+    sizes: I64,
+) -> None:
+    """Each of the first `most` neighbours other than `exclude` (B,) gives its cosine, if above zero, to each of its
+    labels.
+
+    A label's score is its sum divided by the largest sum of the query.
+    """
+    for b in prange(len(neighbours)):
+        query = np.int64(b)
+        voters, ballots = 0, 0
+        chosen = np.empty(most, dtype=np.int64)
+        for place in range(neighbours.shape[1]):
+            document = neighbours[query, place]
+            if document < 0 or voters == most or cosines[query, place] <= 0.0:
+                break
+            if document != exclude[query]:
+                chosen[voters] = place
+                voters += 1
+                ballots += label_ptr[document + 1] - label_ptr[document]
+        slots = room(ballots)
+        keys, values, used = (
+            np.full(slots, -1, dtype=np.int32),
+            np.zeros(slots, dtype=np.float32),
+            np.zeros(slots, dtype=np.int64),
+        )
+        found = 0
+        for voter in range(voters):
+            document = neighbours[query, chosen[voter]]
+            for entry in range(label_ptr[document], label_ptr[document + 1]):
+                found = add(keys, values, used, found, labels[entry], cosines[query, chosen[voter]])
+        largest = np.float32(0.0)
+        for i in range(found):
+            largest = max(largest, values[used[i]])
+        size = 0
+        for i in range(found):
+            size = offer(ids[query], scores[query], size, keys[used[i]], values[used[i]] / largest)
+        sizes[query] = size
+
+
+@compiled(parallel=True)
+def merge(
+    first_ids: I32,
+    first_scores: F32,
+    second_ids: I32,
+    second_scores: F32,
+    weight: float,
+    reserved: int,
+    ids: I32,
+    scores: F32,
+    sizes: I64,
+) -> None:
+    """(1 - weight) x first + weight x second, a label that is in one list only taking 0 from the other; the best k.
+
+    Up to `reserved` of the k places go to the best labels that only the second list has.
+    """
+    k = ids.shape[1]
+    for b in prange(len(first_ids)):
+        query = np.int64(b)
+        slots = room(first_ids.shape[1] + second_ids.shape[1])
+        keys, values, used = (
+            np.full(slots, -1, dtype=np.int32),
+            np.zeros(slots, dtype=np.float32),
+            np.zeros(slots, dtype=np.int64),
+        )
+        both = 0
+        for place in range(first_ids.shape[1]):
+            if first_ids[query, place] >= 0:
+                both = add(
+                    keys, values, used, both, first_ids[query, place], (1.0 - weight) * first_scores[query, place]
+                )
+        in_first = both
+        for place in range(second_ids.shape[1]):
+            if second_ids[query, place] >= 0:
+                both = add(keys, values, used, both, second_ids[query, place], weight * second_scores[query, place])
+
+        own = min(reserved, both - in_first)
+        own_ids, own_scores = np.empty(own, dtype=np.int32), np.empty(own, dtype=np.float32)
+        taken = 0
+        for i in range(in_first, both):
+            taken = offer(own_ids, own_scores, taken, keys[used[i]], values[used[i]])
+        rest_ids, rest_scores = np.empty(k - own, dtype=np.int32), np.empty(k - own, dtype=np.float32)
+        rest = 0
+        for i in range(both):
+            label, score = keys[used[i]], values[used[i]]
+            if i < in_first or own == 0 or ranks_before(own_scores[0], own_ids[0], score, label):
+                rest = offer(rest_ids, rest_scores, rest, label, score)
+        size = 0
+        for i in range(taken):
+            size = offer(ids[query], scores[query], size, own_ids[i], own_scores[i])
+        for i in range(rest):
+            size = offer(ids[query], scores[query], size, rest_ids[i], rest_scores[i])
+        sizes[query] = size

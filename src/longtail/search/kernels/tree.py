@@ -1,0 +1,161 @@
+"""Beam search through a tree of linear classifiers, and the scores of labels inside leaves; documents in parallel.
+
+Documents are CSR (`indptr`, `indices`, `data`) and come with `SparseWeights` and ``rows = None``, or they are dense
+(``indptr = indices = None``, one after the other in `data`) and come with `DenseWeights` and their `rows`; numba
+compiles each case on its own, and leaves out what depends on a None. How parents and children are numbered: see
+`longtail.search.tree`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.kernels.compiled import compiled, prange
+from longtail.kernels.heap import offer, settle
+from longtail.types import F32, I32, I64
+
+F64 = NDArray[np.float64]
+
+
+@compiled()
+def log_probability(score: float, logistic: bool) -> float:
+    """log sigmoid(score), or -max(0, 1 - score)^2 for classifiers that were trained by the squared hinge."""
+    if logistic:
+        return min(score, 0.0) - math.log1p(math.exp(-abs(score)))
+    return -(max(0.0, 1.0 - score) ** 2)
+
+
+@compiled()
+def _place_of(word: int, words: I32, low: int, high: int) -> int:
+    """Where the first word that is not before `word` stands in the sorted words[low:high]."""
+    while low < high:
+        middle = (low + high) // 2
+        if words[middle] < word:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@compiled(fastmath=True)
+def dense_dot(data: F32, at: Any, row: F32) -> Any:
+    """fastmath keeps several partial sums; their order is fixed at compile time, so results are repeatable."""
+    total = np.float32(0.0)
+    for column in range(len(row)):
+        total += data[at + column] * row[column]
+    return total
+
+
+@compiled()
+def child_scores(
+    indptr: Any, indices: Any, data: F32, document: Any, rows: Any, weights: Any, parent: Any, scores: F64
+) -> int:
+    """Write the scores of a parent's children; returns how many there are."""
+    first = weights.starts[parent]
+    count = weights.starts[parent + 1] - first
+    for child in range(count):
+        scores[child] = weights.bias[first + child]
+    if rows is not None:
+        for child in range(count):
+            scores[child] += dense_dot(data, document * rows.shape[1], rows[first + child])
+    if indptr is not None:
+        place, end = weights.word_starts[parent], weights.word_starts[parent + 1]
+        for entry in range(indptr[document], indptr[document + 1]):
+            place = _place_of(indices[entry], weights.words, place, end)
+            if place < end and weights.words[place] == indices[entry]:
+                for at in range(weights.entry_starts[place], weights.entry_starts[place + 1]):
+                    scores[weights.children[at]] += data[entry] * weights.values[at]
+    return count
+
+
+@compiled()
+def _has_labels(node: int, n_leaves: int, starts: I64) -> bool:
+    """Whether there is a label below a node."""
+    first, last = node, node
+    while first < n_leaves - 1:
+        first, last = 2 * first + 1, 2 * last + 2
+    return starts[first] < starts[last + 1]
+
+
+@compiled(parallel=True)
+def find_leaves(
+    indptr: Any, indices: Any, data: F32, rows: Any, weights: Any, logistic: bool, leaves: I32, probabilities: F32
+) -> None:
+    """The best leaves of each document by beam search; the beam is as wide as the (B, m) results, which are padding
+    on entry.
+    """
+    n_leaves = len(weights.starts) // 2
+    depth = 0
+    while 2**depth < n_leaves:
+        depth += 1
+    for unsigned in prange(len(leaves)):
+        document: Any = np.int64(unsigned)
+        scores = np.empty(2)
+        nodes, logs, size = np.zeros(leaves.shape[1], dtype=np.int32), np.zeros(leaves.shape[1]), 1
+        for _ in range(depth):
+            below: Any = np.empty_like(nodes)
+            below_logs: Any = np.empty_like(logs)
+            found = 0
+            for place in range(size):
+                child_scores(indptr, indices, data, document, rows, weights, nodes[place], scores)
+                for side in range(2):
+                    child = 2 * nodes[place] + 1 + side
+                    if _has_labels(child, n_leaves, weights.starts):
+                        found = offer(
+                            below, below_logs, found, child, logs[place] + log_probability(scores[side], logistic)
+                        )
+            nodes, logs, size = below, below_logs, found
+        # Offered again as float32: what is equal then goes by leaf number.
+        found = 0
+        for place in range(size):
+            found = offer(
+                leaves[document], probabilities[document], found, nodes[place] - (n_leaves - 1), math.exp(logs[place])
+            )
+        settle(leaves[document], probabilities[document], found)
+
+
+@compiled(parallel=True)
+def score_labels(
+    indptr: Any,
+    indices: Any,
+    data: F32,
+    rows: Any,
+    weights: Any,
+    logistic: bool,
+    labels: I32,
+    leaves: I32,
+    ids: I32,
+    probabilities: F32,
+) -> None:
+    """Each label of each document's leaves (B, m), with its probability given the leaf; (B, m * size) results are
+    padding on entry.
+    """
+    n_leaves = len(weights.starts) // 2
+    first_label = 2 * (n_leaves - 1)
+    for unsigned in prange(len(leaves)):
+        document: Any = np.int64(unsigned)
+        size = ids.shape[1] // max(leaves.shape[1], 1)
+        scores = np.empty(size)
+        for place in range(leaves.shape[1]):
+            if leaves[document, place] >= 0:
+                parent = n_leaves - 1 + leaves[document, place]
+                count = child_scores(indptr, indices, data, document, rows, weights, parent, scores)
+                for child in range(count):
+                    ids[document, place * size + child] = labels[weights.starts[parent] - first_label + child]
+                    probabilities[document, place * size + child] = math.exp(log_probability(scores[child], logistic))
+
+
+@compiled(parallel=True)
+def keep_best(ids: I32, scores: F32, best: I32, best_scores: F32) -> None:
+    """The best entries of each row that are no padding, ties by id; (B, k) results are padding on entry."""
+    for unsigned in prange(len(ids)):
+        row: Any = np.int64(unsigned)
+        size = 0
+        for at in range(ids.shape[1]):
+            if ids[row, at] >= 0:
+                size = offer(best[row], best_scores[row], size, ids[row, at], scores[row, at])
+        settle(best[row], best_scores[row], size)

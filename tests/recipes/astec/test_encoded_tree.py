@@ -1,0 +1,46 @@
+"""A tree on frozen features is the tree on what the encoder makes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array, random_array
+
+from longtail.models.encoders import FrozenBag, Refinement, ResidualMap
+from longtail.persistence import KINDS, load_part, save_part
+from longtail.recipes.astec.tree import EncodedTree
+from longtail.search.tree import ClusterTree, TreeConfig
+from longtail.types import Batch, Csr, Ranker
+
+PARTS = {
+    **KINDS,
+    "frozen-bag": "longtail.models.encoders:FrozenBag",
+    "residual-map": "longtail.models.encoders:ResidualMap",
+}
+
+
+def documents(rng: np.random.Generator) -> tuple[Csr, Csr]:
+    x = csr_array(random_array((80, 30), density=0.2, rng=rng, dtype=np.float32))
+    y = csr_array((np.eye(10)[rng.integers(10, size=80)]).astype(np.float32))
+    return x, y
+
+
+@pytest.mark.parametrize("refined", [False, True])
+def test_ranks_what_the_encoder_makes_and_survives_saving(refined: bool, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x, y = documents(rng)
+    encoder = FrozenBag(rng.standard_normal((30, 8)).astype(np.float32))
+    refinement: Refinement | None = ResidualMap(rng.standard_normal((8, 8)).astype(np.float32)) if refined else None
+    vectors = encoder.encode(Batch(sparse=x))
+    vectors = refinement.apply(vectors) if refinement is not None else vectors
+    tree = ClusterTree.fit(vectors, y, TreeConfig(leaf_size=4), rng)
+    ranker = EncodedTree(encoder, refinement, tree)
+    assert isinstance(ranker, Ranker)
+    expected = tree.rank(Batch(dense=vectors), 5)
+    save_part(ranker, tmp_path / "ranker")
+    for made in (ranker, load_part(tmp_path / "ranker", PARTS)):
+        top = made.rank(Batch(sparse=x), 5)
+        np.testing.assert_array_equal(top.ids, expected.ids)
+        np.testing.assert_array_equal(top.scores, expected.scores)

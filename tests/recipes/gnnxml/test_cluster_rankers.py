@@ -1,0 +1,175 @@
+"""Rankers inside clusters: which documents they learn from, their scores by brute force, saving."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array, random_array
+from sklearn.linear_model import LogisticRegression
+
+from longtail.errors import ConfigError
+from longtail.persistence import State, load_part, save_part
+from longtail.recipes.gnnxml.rankers import ClusterRankers, RankerInput, cluster_documents
+from longtail.search.linear import LinearConfig
+from longtail.types import TopK
+
+EXACT = LinearConfig(loss="logistic", tolerance=1e-6, rounds=10_000, prune=0.0)
+LABELS, CLUSTERS, DOCUMENTS, WIDTH = 9, 3, 80, 12
+# Labels out of order, and one without a cluster.
+CLUSTER_OF = np.array([2, 0, 1, 0, -1, 2, 0, 1, 0], dtype=np.int32)
+
+
+@pytest.fixture(scope="module")
+def world() -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    words = csr_array(random_array((DOCUMENTS, WIDTH), density=0.4, rng=rng, dtype=np.float32))
+    targets = np.where(rng.random((DOCUMENTS, LABELS)) < 0.25, 1, 0).astype(np.float32)
+    targets[:, 4] = 0
+    found = csr_array((rng.random((DOCUMENTS, CLUSTERS)) < 0.2).astype(np.float32))
+    vectors = rng.standard_normal((DOCUMENTS, 5)).astype(np.float32)
+    masked = np.array(
+        [[d, label] for d in range(0, DOCUMENTS, 9) for label in (0, 3) if not targets[d, label]], dtype=np.int64
+    )
+    return {"words": words, "vectors": vectors, "targets": csr_array(targets), "found": found, "masked": masked}
+
+
+def reading(world: dict[str, Any], reads: str) -> RankerInput:
+    return RankerInput(world["words"] if reads != "vectors" else None, world["vectors"] if reads != "words" else None)
+
+
+def fitted(world: dict[str, Any], reads: str, config: LinearConfig = EXACT, **more: Any) -> Any:
+    arguments = {"found": world["found"], "masked": world["masked"], **more}
+    return ClusterRankers.fit(
+        reading(world, reads),
+        world["targets"],
+        CLUSTER_OF,
+        arguments["found"],
+        arguments["masked"],
+        config,
+        np.random.default_rng(1),
+    )
+
+
+def matrix(world: dict[str, Any], reads: str) -> Any:
+    parts = {
+        "words": [world["words"].toarray()],
+        "vectors": [world["vectors"]],
+        "both": [world["words"].toarray(), world["vectors"]],
+    }
+    return np.concatenate(parts[reads], axis=1).astype(np.float64)
+
+
+def expected_probabilities(world: dict[str, Any], reads: str) -> Any:
+    """(N, L): logistic regressions of scikit-learn on the documents that the spec names."""
+    x, y, found = matrix(world, reads), world["targets"].toarray(), world["found"].toarray()
+    masked = {tuple(pair) for pair in world["masked"].tolist()}
+    probabilities = np.zeros((DOCUMENTS, LABELS))
+    for label, cluster in enumerate(CLUSTER_OF):
+        if cluster >= 0:
+            of_cluster = (y[:, cluster == CLUSTER_OF].sum(axis=1) > 0) | (found[:, cluster] > 0)
+            rows = [d for d in np.flatnonzero(of_cluster) if (d, label) not in masked]
+            model = LogisticRegression(C=1.0, solver="liblinear", tol=1e-10, max_iter=100_000).fit(
+                x[rows], y[rows, label]
+            )
+            probabilities[:, label] = model.predict_proba(x)[:, 1]
+    return probabilities
+
+
+@pytest.mark.parametrize("reads", ["words", "vectors", "both"])
+def test_each_label_is_a_logistic_regression_in_its_cluster(world: dict[str, Any], reads: str) -> None:
+    rankers, _ = fitted(world, reads)
+    expected = expected_probabilities(world, reads)
+    np.testing.assert_array_equal(rankers.clusters, CLUSTER_OF)
+    clusters = np.tile(np.array([[1, 0, 2]], dtype=np.int32), (DOCUMENTS, 1))
+    ids, found = rankers.label_scores(reading(world, reads), clusters)
+    assert ids.shape == (DOCUMENTS, 3 * rankers.largest_cluster)
+    for document in range(DOCUMENTS):
+        for label, probability in zip(ids[document], found[document], strict=True):
+            assert probability == pytest.approx(expected[document, label] if label >= 0 else 0, abs=2e-4)
+    assert set(ids[0].tolist()) == set(range(LABELS)) - {4} | {TopK.PAD}
+    assert ids[0, :4].tolist() == [2, 7, -1, -1], "labels of a document's first cluster come first"
+
+
+def test_who_the_negatives_are(world: dict[str, Any]) -> None:
+    groups = cluster_documents(world["targets"], CLUSTER_OF, CLUSTERS, world["found"]).toarray() > 0
+    y, found = world["targets"].toarray(), world["found"].toarray()
+    for cluster in range(CLUSTERS):
+        np.testing.assert_array_equal(
+            groups[cluster], (y[:, cluster == CLUSTER_OF].max(axis=1) > 0) | (found[:, cluster] > 0)
+        )
+
+
+@pytest.mark.parametrize("k", [1, 3, 20])
+def test_ranking_is_gate_times_probability(world: dict[str, Any], k: int) -> None:
+    rankers, _ = fitted(world, "both")
+    rng = np.random.default_rng(2)
+    clusters = np.stack([rng.permutation(CLUSTERS)[:2] for _ in range(DOCUMENTS)]).astype(np.int32)
+    clusters[3, 1] = clusters[4] = -1
+    gates = rng.random(clusters.shape).astype(np.float32)
+    top = TopK.padding(DOCUMENTS, min(k, LABELS))
+    rankers.rank(reading(world, "both"), clusters, gates, top)
+    ids, probabilities = rankers.label_scores(reading(world, "both"), clusters)
+    scores = probabilities * np.repeat(gates, rankers.largest_cluster, axis=1)
+    for document in range(DOCUMENTS):
+        real = ids[document] >= 0
+        expected = sorted(zip(-scores[document][real], ids[document][real], strict=True))[: top.k]
+        padding = [-1] * (top.k - len(expected))
+        assert top.ids[document].tolist() == [int(label) for _, label in expected] + padding
+        np.testing.assert_allclose(top.scores[document][: len(expected)], [-score for score, _ in expected], rtol=1e-6)
+    assert (top.ids[4] == -1).all(), "nothing is found in no cluster"
+
+
+def test_starting_from_a_solution_is_faster_and_gives_the_same(world: dict[str, Any]) -> None:
+    _, cold = fitted(world, "both")
+    _, warm = ClusterRankers.fit(
+        reading(world, "both"),
+        world["targets"],
+        CLUSTER_OF,
+        world["found"],
+        world["masked"],
+        EXACT,
+        np.random.default_rng(1),
+        start=cold,
+    )
+    np.testing.assert_allclose(warm.weights.toarray(), cold.weights.toarray(), atol=1e-4)
+    assert warm.tail is not None
+    assert cold.tail is not None
+    np.testing.assert_allclose(warm.tail, cold.tail, atol=1e-4)
+    assert warm.rounds.mean() < cold.rounds.mean() / 2
+
+
+@pytest.mark.parametrize("reads", ["words", "vectors", "both"])
+def test_saved_and_loaded(world: dict[str, Any], reads: str, tmp_path: Path) -> None:
+    rankers, _ = fitted(world, reads)
+    save_part(rankers, tmp_path / "part")
+    clusters = np.tile(np.arange(CLUSTERS, dtype=np.int32), (DOCUMENTS, 1))
+    before, after = (
+        part.label_scores(reading(world, reads), clusters) for part in (rankers, load_part(tmp_path / "part"))
+    )
+    np.testing.assert_array_equal(before[0], after[0])
+    np.testing.assert_array_equal(before[1], after[1])
+
+
+def test_pruned_weights_are_gone(world: dict[str, Any]) -> None:
+    whole, some = (fitted(world, "words", LinearConfig(loss="logistic", prune=prune))[0].words for prune in (0.0, 0.3))
+    assert some.values.size < whole.values.size
+    assert np.abs(some.values).min() > 0.3
+
+
+def test_nonsense_is_refused(world: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="squared_hinge"):
+        fitted(world, "words", LinearConfig())
+    rankers, _ = fitted(world, "both")
+    with pytest.raises(ValueError, match="as those of training"):
+        rankers.label_scores(reading(world, "words"), np.zeros((DOCUMENTS, 1), np.int32))
+    state = rankers.state()
+    for name, array in (
+        ("labels", state.arrays["labels"] + 5),
+        ("starts", state.arrays["starts"] + 1),
+        ("rows", state.arrays["rows"][1:]),
+    ):
+        with pytest.raises(ValueError):
+            ClusterRankers.from_state(State(state.values, {**state.arrays, name: array}))
