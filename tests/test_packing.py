@@ -22,7 +22,7 @@ from longtail.models.encoders import FrozenBag
 from longtail.models.packer import Packer
 from longtail.models.rows import IndexedRows
 from longtail.packing import bytes_by_part
-from longtail.persistence import KINDS, load_part
+from longtail.persistence import home_of, load_part
 from longtail.search.choice import SearchKind
 from longtail.search.packed import PackedIndex, PackedRows, PackedType
 from longtail.types import Batch
@@ -218,9 +218,8 @@ def test_a_model_of_given_vectors_is_measured_with_documents_or_stays_exact(plan
 
 
 def test_a_longtail_that_knows_no_packed_rows_says_so(packed: Path) -> None:
-    older = {kind: place for kind, place in KINDS.items() if kind != "packed-rows"}
     with pytest.raises(BundleError, match="packed-rows") as caught:
-        load_part(packed / "ranker", older)
+        load_part(packed / "ranker", lambda kind: None if kind == "packed-rows" else home_of(kind))
     assert "upgrade" in caught.value.hint
 
 

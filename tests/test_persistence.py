@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
-from collections.abc import Callable
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -14,11 +17,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+import longtail.recipes
+from longtail.config import setting
 from longtail.errors import BundleError, RunError
 from longtail.persistence import (
-    KINDS,
+    SHARED,
+    DataPart,
     State,
     StringTable,
+    class_of,
+    home_of,
     load_part,
     map_arrays,
     read_json,
@@ -27,6 +35,7 @@ from longtail.persistence import (
     write_arrays,
     written_aside,
 )
+from longtail.types import F32, I32, Csr
 
 
 class Everything:
@@ -45,7 +54,11 @@ class Everything:
         return cls(state)
 
 
-HERE = {**KINDS, "everything": f"{__name__}:Everything"}
+def here(kind: str) -> str | None:
+    return f"{__name__}:{OWN[kind]}" if kind in OWN else home_of(kind)
+
+
+OWN = {"everything": "Everything", "sample": "Sample"}
 
 
 def example() -> Everything:
@@ -63,7 +76,7 @@ def example() -> Everything:
 
 def test_round_trip_is_bit_equal(tmp_path: Path) -> None:
     save_part(example(), tmp_path / "p")
-    loaded = load_part(tmp_path / "p", HERE).held
+    loaded = load_part(tmp_path / "p", here).held
     original = example().held
     assert loaded.values == original.values
     assert list(loaded.parts["words"]) == ["a", "", "ünï"]
@@ -89,17 +102,141 @@ def test_equal_parts_give_equal_bytes(tmp_path: Path) -> None:
 
 def test_loaded_arrays_are_mapped_and_read_only(tmp_path: Path) -> None:
     save_part(example(), tmp_path / "p")
-    array = load_part(tmp_path / "p", HERE).held.arrays["f32"]
+    array = load_part(tmp_path / "p", here).held.arrays["f32"]
     with pytest.raises(ValueError, match="read-only"):
         array[0, 0] = 1
 
 
-def test_every_kind_of_the_whitelist_can_be_imported() -> None:
-    import importlib
+def test_every_kind_that_is_declared_can_be_imported() -> None:
+    declared = dict(SHARED)
+    for package in pkgutil.iter_modules(longtail.recipes.__path__, "longtail.recipes."):
+        if package.ispkg:
+            parts = importlib.import_module(package.name).PARTS
+            assert not declared.keys() & parts.keys(), "a kind that two rooms declare"
+            assert all(home.startswith(f"{package.name}.") for home in parts.values()), "a part of another room"
+            declared |= parts
+    for kind, home in declared.items():
+        assert kind == class_of(home).KIND
+        assert home_of(kind) == home
+    assert home_of("os:system") is None
 
-    for kind, home in KINDS.items():
-        module, _, name = home.partition(":")
-        assert kind == getattr(importlib.import_module(module), name).KIND
+
+@dataclass(frozen=True)
+class Inner:
+    weight: F32
+    name: str
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """Settings."""
+
+    depth: int = setting(3, "how deep", low=1)
+
+
+@dataclass(frozen=True)
+class Sample(DataPart):
+    """A field of every form that a part may have."""
+
+    KIND = "sample"
+
+    rows: F32 | StringTable
+    graph: Csr
+    words: StringTable
+    inner: Inner
+    knobs: Knobs
+    layers: tuple[F32, ...]
+    pair: tuple[int, float]
+    named: Mapping[str, I32]
+    plain: Mapping[str, int]
+    share: float
+    mode: Literal["a", "b"]
+    bias: F32 | None = None
+    nested: StringTable | None = None
+
+
+def sample(**changes: Any) -> Sample:
+    graph = csr_array(np.array([[0, 1.5], [2, 0]], dtype=np.float32))
+    made = Sample(
+        np.ones((2, 3), np.float32),
+        graph,
+        StringTable.of(["a", "b"]),
+        Inner(np.zeros(2, np.float32), "x"),
+        Knobs(5),
+        (np.zeros(1, np.float32), np.ones((2, 2), np.float32)),
+        (1, 2.0),
+        {"one": np.arange(3, dtype=np.int32), "two": np.zeros(0, np.int32)},
+        {"n": 3},
+        1.0,
+        "b",
+    )
+    return replace(made, **changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"rows": StringTable.of(["packed"])}, {"bias": np.ones(3, np.float32), "nested": StringTable.of(["z"])}],
+    ids=["plain", "a part in place of an array", "what may be None is there"],
+)
+def test_what_is_saved_follows_from_the_fields(changes: dict[str, Any], tmp_path: Path) -> None:
+    part = sample(**changes)
+    save_part(part, tmp_path / "p")
+    found = load_part(tmp_path / "p", here)
+    assert isinstance(found, Sample)
+    for one in fields(Sample):
+        before, after = getattr(part, one.name), getattr(found, one.name)
+        if isinstance(before, StringTable):
+            assert list(before) == list(after)
+        elif one.name == "graph":
+            np.testing.assert_array_equal(before.toarray(), after.toarray())
+        elif one.name == "inner":
+            np.testing.assert_array_equal(before.weight, after.weight)
+            assert before.name == after.name
+        elif one.name in ("layers", "named"):
+            assert type(after) is type(before)
+            assert len(after) == len(before)
+            pairs = zip(before, after, strict=True) if one.name == "layers" else ((before[k], after[k]) for k in before)
+            for a, b in pairs:
+                np.testing.assert_array_equal(a, b)
+        elif isinstance(before, np.ndarray):
+            np.testing.assert_array_equal(before, after)
+        else:
+            assert before == after
+            assert type(before) is type(after)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("mode", "c"),
+        ("share", "1.0"),
+        ("share", True),
+        ("pair", [1]),
+        ("pair", [1.5, 2.0]),
+        ("knobs", {"depth": 0}),
+        ("knobs", {"width": 1}),
+        ("layers", 3),
+        ("named", ["one", "three"]),
+        ("plain", {"n": "3"}),
+    ],
+)
+def test_what_does_not_fit_the_declared_fields_is_refused(name: str, value: Any, tmp_path: Path) -> None:
+    save_part(sample(), tmp_path / "p")
+    head = json.loads((tmp_path / "p" / "part.json").read_text())
+    head["values"][name] = value
+    (tmp_path / "p" / "part.json").write_text(json.dumps(head))
+    with pytest.raises(BundleError, match="does not hold what a 'sample' needs"):
+        load_part(tmp_path / "p", here)
+
+
+@pytest.mark.parametrize("name", ["rows", "layers.1", "named.one", "inner.weight"])
+def test_an_array_of_another_type_is_refused(name: str, tmp_path: Path) -> None:
+    save_part(sample(), tmp_path / "p")
+    file = tmp_path / "p" / "arrays.safetensors"
+    arrays = {key: np.array(array) for key, array in map_arrays(file).items()}
+    write_arrays(file, {**arrays, name: arrays[name].astype(np.float64)})
+    with pytest.raises(BundleError, match=name):
+        load_part(tmp_path / "p", here)
 
 
 @given(st.lists(st.text(), max_size=20))
@@ -177,7 +314,7 @@ def test_a_spoilt_part_names_its_file(tmp_path: Path, how: str) -> None:
     spoil, says = SPOILT[how]
     spoil(tmp_path / "p")
     with pytest.raises(BundleError) as caught:
-        load_part(tmp_path / "p", HERE)
+        load_part(tmp_path / "p", here)
     assert says in caught.value.message
     assert str(tmp_path / "p") in caught.value.message
     assert caught.value.hint

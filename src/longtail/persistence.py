@@ -1,14 +1,14 @@
 """Saving and loading parts: a folder of JSON and safetensors per part. No pickle, no code from a file.
 
-A *part* is anything with ``state()`` and ``from_state()``: plain values, arrays (dense or CSR) and nested parts. On
-disk:
+A *part* is plain values, arrays (dense or CSR) and nested parts. Most parts are frozen dataclasses (`DataPart`): what
+is saved follows from their fields. On disk:
 
     part.json              kind, format version, plain values, shapes of CSR arrays, names of nested parts
     arrays.safetensors     every array, memory-mapped on load (a CSR array is stored as indptr, indices, data)
     <name>/                a nested part
 
-``KINDS`` is the whitelist: a kind that is not in it is refused, and the class is imported only when its kind is met, so
-that loading a model which needs no torch imports none.
+A kind is a short name of a class. Only kinds that the house, its recipes or an installed package declare are loaded
+(`home_of`), and a class is imported only when its kind is met, so that a model which needs no torch imports none.
 
 Files are written aside and renamed, and equal parts give equal bytes: nothing here writes times or machine names.
 """
@@ -21,87 +21,91 @@ import importlib
 import itertools
 import json
 import os
+import pkgutil
 import shutil
 import struct
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import abc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Protocol, Self, overload
+from types import UnionType
+from typing import Any, Literal, Protocol, Self, Union, get_args, get_origin, get_type_hints, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.errors import BundleError, LongtailError, RunError
+from longtail.config import resolve, to_tables
+from longtail.errors import BundleError, ConfigError, LongtailError, RunError
 from longtail.types import Csr
 
-FORMAT = 1
+FORMAT = 2
 
-# kind -> "module:Class". Only these can be loaded; a test imports every one of them.
-KINDS: Mapping[str, str] = {
+# Parts that recipes share: kind -> "module:Class". Those of one recipe stand in its folder, as PARTS.
+SHARED: Mapping[str, str] = {
     "strings": "longtail.persistence:StringTable",
     "sparse-text": "longtail.features.sparse:SparseText",
     "given-sparse": "longtail.features.given:GivenSparse",
     "given-dense": "longtail.features.given:GivenDense",
-    "graph-text": "longtail.recipes.gnnxml.features:GraphText",
     "pieces": "longtail.features.pieces:Pieces",
-    "keygraphs": "longtail.recipes.gnnxml.keygraph:KeyGraphs",
-    "spectral-sentences": "longtail.recipes.gnnxml.sentences:SpectralSentences",
-    "static-sentences": "longtail.recipes.gnnxml.sentences:StaticSentences",
-    "named-sentences": "longtail.recipes.gnnxml.sentences:NamedSentences",
     "training-set": "longtail.training.prepare:TrainingSet",
     "label-table": "longtail.bundle:LabelTable",
     "frozen-bag": "longtail.models.encoders:FrozenBag",
     "frozen-dense": "longtail.models.encoders:FrozenDense",
     "frozen-mlp": "longtail.models.encoders:FrozenMlp",
     "frozen-cnn": "longtail.models.encoders:FrozenCnn",
+    "frozen-sum": "longtail.models.encoders:FrozenSum",
+    "frozen-unit": "longtail.models.encoders:FrozenUnit",
+    "frozen-transformer": "longtail.models.transformer:FrozenTransformer",
     "residual-map": "longtail.models.encoders:ResidualMap",
     "full-map": "longtail.models.encoders:FullMap",
+    "embedding-map": "longtail.models.encoders:EmbeddingMap",
     "model": "longtail.models.shortlisted:Model",
-    "indexed-rows": "longtail.models.rows:IndexedRows",
     "reranked": "longtail.models.shortlisted:Reranked",
     "ensemble": "longtail.models.shortlisted:Ensemble",
-    "astec-surrogate": "longtail.recipes.astec.recipe:Surrogate",
-    "astec-shortlists": "longtail.recipes.astec.recipe:Shortlists",
+    "indexed-rows": "longtail.models.rows:IndexedRows",
+    "cluster-model": "longtail.models.clusters:ClusterModel",
     "nearest-documents": "longtail.search.nearest:NearestDocuments",
     "exact-index": "longtail.search.index:ExactIndex",
+    "hnsw-index": "longtail.search.index:HnswIndex",
     "packed-rows": "longtail.search.packed:PackedRows",
     "packed-index": "longtail.search.packed:PackedIndex",
     "sketch-index": "longtail.search.sketch:SketchIndex",
-    "hnsw-index": "longtail.search.index:HnswIndex",
     "label-index": "longtail.search.shortlist:LabelIndex",
     "instance-vote": "longtail.search.shortlist:InstanceVote",
     "merged-shortlist": "longtail.search.shortlist:MergedShortlist",
     "shortlist-negatives": "longtail.search.negatives:ShortlistNegatives",
     "cluster-tree": "longtail.search.tree:ClusterTree",
-    "encoded-tree": "longtail.recipes.astec.tree:EncodedTree",
-    "eclare-surrogate": "longtail.recipes.eclare.recipe:Surrogate",
-    "eclare-shortlists": "longtail.recipes.eclare.recipe:Shortlists",
-    "eclare-texts": "longtail.recipes.eclare.recipe:ConvolvedTexts",
-    "label-components": "longtail.recipes.eclare.components:LabelComponents",
     "cluster-beam": "longtail.search.cluster_beam:ClusterBeam",
-    "gamed": "longtail.recipes.astec.tree:Gamed",
-    "frozen-sum": "longtail.models.encoders:FrozenSum",
-    "frozen-transformer": "longtail.models.transformer:FrozenTransformer",
-    "frozen-unit": "longtail.models.encoders:FrozenUnit",
-    "two-towers": "longtail.recipes.towers.recipe:Towers",
-    "embedding-map": "longtail.models.encoders:EmbeddingMap",
-    "cluster-model": "longtail.models.clusters:ClusterModel",
-    "joint-graph": "longtail.recipes.galaxc.graph:JointGraph",
-    "graph-anchors": "longtail.recipes.galaxc.space:Anchors",
-    "graph-space": "longtail.recipes.galaxc.space:GraphSpace",
-    "joint-graph-model": "longtail.recipes.galaxc.ranker:JointGraphModel",
-    "frozen-hops": "longtail.recipes.galaxc.encoders:FrozenHops",
-    "frozen-messages": "longtail.recipes.galaxc.encoders:FrozenMessages",
-    "frozen-gin": "longtail.recipes.gnnxml.encoder:FrozenGin",
-    "keygraph-model": "longtail.recipes.gnnxml.ranker:KeygraphModel",
-    "cluster-rankers": "longtail.recipes.gnnxml.rankers:ClusterRankers",
-    "frequency-curves": "longtail.recipes.gnnxml.frequency:FrequencyCurves",
-    "gnnxml-clusters": "longtail.recipes.gnnxml.recipe:Clusters",
-    "gnnxml-matcher": "longtail.recipes.gnnxml.recipe:Matcher",
-    "galaxc-start": "longtail.recipes.galaxc.recipe:Start",
-    "galaxc-network": "longtail.recipes.galaxc.recipe:Network",
-    "galaxc-shortlists": "longtail.recipes.galaxc.recipe:Shortlists",
 }
+
+# Packages may bring parts of their own: an entry point of this group, kind = "module:Class".
+PARTS_GROUP = "longtail.parts"
+
+
+def home_of(kind: str) -> str | None:
+    """Where the class of a kind lives, as "module:Class"; None for a kind that nobody declares. Ours come first."""
+    return SHARED.get(kind) or _recipe_parts().get(kind) or _parts_of_packages().get(kind)
+
+
+@cache
+def _recipe_parts() -> Mapping[str, str]:
+    """Kinds of every folder of recipes. They are found, not listed: this room knows no paper."""
+    recipes = importlib.import_module("longtail.recipes")
+    packages = [found.name for found in pkgutil.iter_modules(recipes.__path__) if found.ispkg]
+    tables = (importlib.import_module(f"longtail.recipes.{name}").PARTS for name in packages)
+    return {kind: home for table in tables for kind, home in table.items()}
+
+
+@cache
+def _parts_of_packages() -> Mapping[str, str]:
+    return {point.name: point.value for point in entry_points(group=PARTS_GROUP)}
+
+
+def class_of(home: str) -> Any:
+    module, _, name = home.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,172 @@ class Part(Protocol):
 
     @classmethod
     def from_state(cls, state: State) -> Self: ...
+
+
+class DataPart:
+    """A part that is a frozen dataclass: its fields are what is saved.
+
+    A field is an array (dense or CSR), a part, a plain value, settings, None, another dataclass, or a tuple or a
+    mapping of one of these. Loading follows the declared types of the fields, and refuses what does not fit them;
+    what else must hold (shapes that belong together) is checked in `__post_init__`.
+    """
+
+    KIND: str
+
+    def state(self) -> State:
+        state = State({}, {}, {})
+        _keep_fields(self, "", state)
+        return state
+
+    @classmethod
+    def from_state(cls, state: State) -> Self:
+        return cls(**_read_fields(cls, "", state))
+
+
+def _keep_fields(owner: Any, prefix: str, state: Any) -> None:
+    for one in fields(owner):
+        if one.init:
+            _keep(f"{prefix}{one.name}", getattr(owner, one.name), state)
+
+
+def _keep(name: str, value: Any, state: Any) -> None:
+    """Put the value of a field where it belongs; None leaves no trace."""
+    if value is None:
+        return
+    if isinstance(value, np.ndarray) or hasattr(value, "indptr"):
+        state.arrays[name] = value
+    elif hasattr(value, "KIND"):
+        state.parts[name] = value
+    elif is_dataclass(value):
+        if _are_settings(type(value)):
+            state.values[name] = to_tables(value)
+        else:
+            _keep_fields(value, f"{name}.", state)
+    elif isinstance(value, Mapping) and not all(_is_plain(one) for one in value.values()):
+        state.values[name] = list(value)
+        for key, one in value.items():
+            _keep(f"{name}.{key}", one, state)
+    elif isinstance(value, tuple) and not all(_is_plain(one) for one in value):
+        state.values[name] = len(value)
+        for number, one in enumerate(value):
+            _keep(f"{name}.{number}", one, state)
+    else:
+        state.values[name] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str | int | float)
+
+
+def _are_settings(cls: type[Any]) -> bool:
+    return any("help" in one.metadata for one in fields(cls))
+
+
+@cache
+def _declared(cls: Any) -> Mapping[str, Any]:
+    """The types of a dataclass's fields."""
+    return get_type_hints(cls)
+
+
+def _read_fields(cls: type[Any], prefix: str, state: State) -> dict[str, Any]:
+    """Values for the constructor of a dataclass; a field that was None is left to its declared type."""
+    found: dict[str, Any] = {}
+    for one in fields(cls):
+        if one.init:
+            found[one.name] = _read(_declared(cls)[one.name], f"{prefix}{one.name}", state)
+    return found
+
+
+def _read(kind: Any, name: str, state: State) -> Any:
+    """The value of the field `name`, which was declared as `kind`."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return _read_one_of(inner, name, state)
+    if origin is np.ndarray:
+        return _fitting_array(state.arrays[name], inner, name)
+    if kind is Any:  # a CSR array, or whatever it was
+        return next((store[name] for store in (state.arrays, state.parts, state.values) if name in store), None)
+    if origin is tuple:
+        return _read_tuple(inner, name, state)
+    if origin in (dict, abc.Mapping):
+        keys = state.values[name]
+        if isinstance(keys, Mapping):
+            return {key: _fitting_value(value, inner[1], name) for key, value in keys.items()}
+        return {key: _read(inner[1], f"{name}.{key}", state) for key in keys}
+    if origin is Literal or kind in (bool, int, float, str):
+        return _fitting_value(state.values[name], kind, name)
+    if isinstance(kind, type) and is_dataclass(kind) and not hasattr(kind, "KIND"):
+        if _are_settings(kind):
+            return _saved_settings(kind, state.values[name])
+        return kind(**_read_fields(kind, f"{name}.", state))
+    part = state.parts[name]
+    if not _is_instance(part, kind):
+        raise ValueError(f"'{name}' is a {type(part).__name__}, expected {getattr(kind, '__name__', kind)}")
+    return part
+
+
+def _read_one_of(kinds: tuple[Any, ...], name: str, state: State) -> Any:
+    """The first of several declared types that what was saved fits."""
+    stores: tuple[Mapping[str, Any], ...] = (state.arrays, state.parts, state.values)
+    if type(None) in kinds and not any(name == key or key.startswith(f"{name}.") for store in stores for key in store):
+        return None
+    problems: list[str] = []
+    for kind in kinds:
+        if kind is not type(None):
+            try:
+                return _read(kind, name, state)
+            except (KeyError, TypeError, ValueError) as problem:
+                problems.append(str(problem))
+    raise ValueError(f"'{name}' is none of what it may be ({'; '.join(problems)})")
+
+
+def _read_tuple(kinds: tuple[Any, ...], name: str, state: State) -> tuple[Any, ...]:
+    saved = state.values[name]
+    count = saved if isinstance(saved, int) else len(saved)
+    each = (kinds[0],) * count if kinds[-1] is Ellipsis else kinds
+    if len(each) != count:
+        raise ValueError(f"'{name}' has {count} entries, expected {len(each)}")
+    if isinstance(saved, int):
+        return tuple(_read(kind, f"{name}.{number}", state) for number, kind in enumerate(each))
+    return tuple(_fitting_value(value, kind, name) for value, kind in zip(saved, each, strict=True))
+
+
+def _fitting_array(array: Any, inner: tuple[Any, ...], name: str) -> Any:
+    """inner: what `NDArray` was declared with."""
+    number = get_args(inner[1])[0] if get_args(inner[1]) else Any
+    number = get_origin(number) or number
+    if not isinstance(array, np.ndarray) or (isinstance(number, type) and not np.issubdtype(array.dtype, number)):
+        raise ValueError(f"'{name}' is {getattr(array, 'dtype', type(array))}, expected {number}")
+    return array
+
+
+def _fitting_value(value: Any, kind: Any, name: str) -> Any:
+    if get_origin(kind) is Literal:
+        fits = value in get_args(kind)
+    elif kind is float:
+        fits = isinstance(value, int | float) and not isinstance(value, bool)
+        value = float(value) if fits else value
+    else:
+        fits = kind is Any or type(value) is kind
+    if not fits:
+        raise ValueError(f"'{name}' is {value!r}, expected {kind}")
+    return value
+
+
+def _saved_settings(kind: type[Any], tables: Any) -> Any:
+    try:
+        return resolve(kind(), tables, "saved settings")
+    except ConfigError as problem:
+        raise ValueError(problem.message) from problem
+
+
+def _is_instance(part: Any, kind: Any) -> bool:
+    if part is None:
+        return False
+    try:
+        return isinstance(part, kind)
+    except TypeError:  # a protocol that cannot be asked; a part it must be
+        return hasattr(part, "KIND")
 
 
 class StringTable(Sequence[str]):
@@ -226,21 +396,22 @@ def _link_or_copy(source: str, target: str) -> str:
     return target
 
 
-def load_part(folder: Path, kinds: Mapping[str, str] = KINDS) -> Any:
+def load_part(folder: Path, home_of: Callable[[str], str | None] = home_of) -> Any:
     """Load what `save_part` wrote; arrays are memory-mapped and read-only."""
     head = read_json(folder / "part.json")
     kind = head.get("kind") if isinstance(head, dict) else None
     if not isinstance(kind, str) or head.get("format") != FORMAT:
         raise BundleError(
             f"{folder / 'part.json'}: not a part of format {FORMAT}",
-            "upgrade longtail if a newer version made it; otherwise another program did",
+            "use the version of longtail that made it, or train again",
         )
     if kind == "none":
         return None
-    if kind not in kinds:
+    home = home_of(kind)
+    if home is None:
         raise BundleError(
             f"{folder / 'part.json'}: unknown kind '{kind}'",
-            "upgrade longtail if a newer version made it; parts of your own cannot be loaded",
+            "install the package that it belongs to, or upgrade longtail if a newer version made it",
         )
     try:
         arrays: dict[str, Any] = dict(map_arrays(folder / "arrays.safetensors")) if head["arrays"] else {}
@@ -252,9 +423,8 @@ def load_part(folder: Path, kinds: Mapping[str, str] = KINDS) -> Any:
                 raise BundleError(
                     f"{folder / 'part.json'}: a nested part is named {name!r}", "the bundle was altered; do not use it"
                 )
-        parts = {name: load_part(folder / name, kinds) for name in head["parts"]}
-        module, _, cls = kinds[kind].partition(":")
-        return getattr(importlib.import_module(module), cls).from_state(State(head["values"], arrays, parts))
+        parts = {name: load_part(folder / name, home_of) for name in head["parts"]}
+        return class_of(home).from_state(State(head["values"], arrays, parts))
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
         raise BundleError(
             f"{folder}: the part does not hold what a '{kind}' needs ({problem!r})",

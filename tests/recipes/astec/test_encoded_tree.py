@@ -9,16 +9,10 @@ import pytest
 from scipy.sparse import csr_array, random_array
 
 from longtail.models.encoders import FrozenBag, Refinement, ResidualMap
-from longtail.persistence import KINDS, load_part, save_part
+from longtail.persistence import load_part, save_part
 from longtail.recipes.astec.tree import EncodedTree
 from longtail.search.tree import ClusterTree, TreeConfig
 from longtail.types import Batch, Csr, Ranker
-
-PARTS = {
-    **KINDS,
-    "frozen-bag": "longtail.models.encoders:FrozenBag",
-    "residual-map": "longtail.models.encoders:ResidualMap",
-}
 
 
 def documents(rng: np.random.Generator) -> tuple[Csr, Csr]:
@@ -40,7 +34,7 @@ def test_ranks_what_the_encoder_makes_and_survives_saving(refined: bool, tmp_pat
     assert isinstance(ranker, Ranker)
     expected = tree.rank(Batch(dense=vectors), 5)
     save_part(ranker, tmp_path / "ranker")
-    for made in (ranker, load_part(tmp_path / "ranker", PARTS)):
+    for made in (ranker, load_part(tmp_path / "ranker")):
         top = made.rank(Batch(sparse=x), 5)
         np.testing.assert_array_equal(top.ids, expected.ids)
         np.testing.assert_array_equal(top.scores, expected.scores)

@@ -1,0 +1,3 @@
+"""RAMEN: `recipe.py` tells it. PARTS: what only this room saves (see `longtail.persistence`)."""
+
+PARTS: dict[str, str] = {}

@@ -1,1 +1,0 @@
-"""Prediction without torch: numpy and compiled kernels over memory-mapped arrays."""
