@@ -187,19 +187,10 @@ def _are_settings(cls: type[Any]) -> bool:
     return any("help" in one.metadata for one in fields(cls))
 
 
-@cache
-def _declared(cls: Any) -> Mapping[str, Any]:
-    """The types of a dataclass's fields."""
-    return get_type_hints(cls)
-
-
 def _read_fields(cls: type[Any], prefix: str, state: State) -> dict[str, Any]:
     """Values for the constructor of a dataclass; a field that was None is left to its declared type."""
-    found: dict[str, Any] = {}
-    for one in fields(cls):
-        if one.init:
-            found[one.name] = _read(_declared(cls)[one.name], f"{prefix}{one.name}", state)
-    return found
+    declared = get_type_hints(cls)
+    return {one.name: _read(declared[one.name], f"{prefix}{one.name}", state) for one in fields(cls) if one.init}
 
 
 def _read(kind: Any, name: str, state: State) -> Any:
