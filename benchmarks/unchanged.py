@@ -69,8 +69,8 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "ramen ngame": ("ramen", ["base=ngame", "encoder.width=64", "train.epochs=8"]),
     "ramen dexml": ("ramen", ["base=dexml", "encoder.width=64", "train.epochs=8"]),
     "ramen siamese": ("ramen", ["base=siamese", "encoder.width=64", "train.epochs=8"]),
-    "ramen eclare": ("ramen", ["base=eclare", "encoder.width=64"]),
-    "ramen direct": ("ramen", ["base=direct", "encoder.width=64"]),
+    "ramen eclare": ("ramen", ["base=eclare", "eclare.surrogate.width=32", "eclare.surrogate.epochs=6"]),
+    "ramen direct": ("ramen", ["base=direct", "direct.encoder.width=64", "direct.train.epochs=6"]),
 }
 # Bundles that are packed, too.
 PACKED = ("direct", "astec", "eclare", "galaxc", "astec parabel", "direct twice", "ngame", "ramen direct")
