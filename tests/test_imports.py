@@ -29,7 +29,7 @@ ROOMS = [
         "search",
         "models",
     ),
-    *("nn", "training", "recipes", "pipeline", "bundle", "predictor", "evaluation", "compare", "diagnosis"),
+    *("nn", "training", "recipes", "bundle", "predictor", "pipeline", "evaluation", "compare", "diagnosis"),
     *("packing", "export", "api", "demo", "cli"),
 ]
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from longtail.config import nearest
+from longtail.config import from_text, nearest, read_toml, resolve
 from longtail.errors import ConfigError, MissingExtra
 
 if TYPE_CHECKING:
@@ -78,3 +79,20 @@ def recipe_class(name: str) -> type[Recipe]:
     module, _, cls = entry.home.partition(":")
     found: type[Recipe] = getattr(importlib.import_module(module), cls)
     return found
+
+
+def make_recipe(
+    name: str,
+    *,
+    config: Path | None = None,
+    assignments: Sequence[str] = (),
+    settings: Mapping[str, Any] | None = None,
+) -> Recipe:
+    """Recipe `name` with its defaults, changed by a TOML file, then by nested `settings`, then by ``a.b=c``."""
+    cls = recipe_class(name)
+    resolved = cls.CONFIG()
+    if config is not None:
+        resolved = resolve(resolved, read_toml(config), str(config))
+    if settings:
+        resolved = resolve(resolved, settings, "settings")
+    return cls(from_text(resolved, assignments))

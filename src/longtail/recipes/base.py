@@ -21,8 +21,8 @@ class EnsembleConfig:
 class Recipe(Protocol):
     """One method of the literature, as four stages over shared parts (Paper: DeepXML Sec. 3).
 
-    Each stage returns a part (saved and loaded by the run) or None where the method has nothing to do there.
-    `classify` returns the finished `Ranker`, which must predict without torch.
+    A recipe defines the stages that it has; `classify` is always one of them and returns the finished `Ranker`, which
+    must predict without torch. What a stage returns is a part (saved and loaded by the run), or None.
     """
 
     NAME: ClassVar[str]
@@ -35,18 +35,23 @@ class Recipe(Protocol):
         """Bytes that training will take at its peak, estimated before it starts."""
         ...
 
-    def surrogate(self, data: TrainingSet, run: Run) -> Part | None:
+    def surrogate(self, data: TrainingSet, run: Run) -> Any:
         """Module I: an intermediate representation of documents, learnt on an easier task."""
-        ...
+        return None
 
-    def shortlist(self, data: TrainingSet, surrogate: Any, run: Run) -> Part | None:
+    def shortlist(self, data: TrainingSet, surrogate: Any, run: Run) -> Any:
         """Module II: a search structure over labels, for hard negatives now and for prediction later."""
-        ...
+        return None
 
-    def transfer(self, data: TrainingSet, surrogate: Any, shortlister: Any, run: Run) -> Part | None:
+    def transfer(self, data: TrainingSet, surrogate: Any, shortlister: Any, run: Run) -> Any:
         """Module III: the representation that the classifiers start from."""
-        ...
+        return None
 
     def classify(self, data: TrainingSet, surrogate: Any, shortlister: Any, model: Any, run: Run) -> Part:
         """Module IV: one classifier per label, trained against hard negatives; gives the finished ranker."""
         ...
+
+    def defined_stages(self) -> frozenset[str]:
+        """Which of the first three modules this recipe has."""
+        names = ("surrogate", "shortlist", "transfer")
+        return frozenset(name for name in names if getattr(type(self), name) is not getattr(Recipe, name))

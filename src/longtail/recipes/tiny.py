@@ -19,7 +19,7 @@ class TinyConfig:
 
 
 class Tiny(Recipe):
-    """Nothing is learnt, so three of the four modules have nothing to do."""
+    """Nothing is learnt: TF-IDF rows are the representation, and of the four modules only the last is there."""
 
     NAME = "tiny"
     CONFIG = TinyConfig
@@ -30,15 +30,6 @@ class Tiny(Recipe):
     def memory(self, data: TrainingSet) -> int:
         entries = data.documents.sparse.nnz if data.documents.sparse is not None else 0
         return 3 * 8 * entries + 8 * data.targets.nnz  # the rows, their inversion, and a copy while turning
-
-    def surrogate(self, data: TrainingSet, run: Run) -> None:
-        """Module I: TF-IDF rows are the representation."""
-
-    def shortlist(self, data: TrainingSet, surrogate: None, run: Run) -> None:
-        """Module II: the documents themselves are searched, in `classify`."""
-
-    def transfer(self, data: TrainingSet, surrogate: None, shortlister: None, run: Run) -> None:
-        """Module III: nothing to transfer."""
 
     def classify(
         self, data: TrainingSet, surrogate: None, shortlister: None, model: None, run: Run

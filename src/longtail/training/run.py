@@ -56,7 +56,7 @@ class Run:
         self.folder, self.seed, self.requested_device, self.display = folder, seed, device, display
         self._lock: int | None = None
         self._stage = ""
-        self._last: Path | None = None
+        self._last: tuple[Any, Path] | None = None
 
     @classmethod
     def open(
@@ -132,14 +132,15 @@ class Run:
         else:
             self.display.say(f"stage {name}: finished before, loaded")
         loaded: Result = load_part(folder)
-        self._last = folder
+        self._last = loaded, folder
         return loaded
 
-    @property
-    def last_stage(self) -> Path:
-        """Where the stage lies that was made or loaded last."""
+    def folder_of(self, result: Any) -> Path:
+        """Where the result of the last stage lies, so that it need not be written twice."""
         assert self._last is not None, "a run has stages"
-        return self._last
+        part, folder = self._last
+        assert part is result, "the result of the last stage alone is kept"
+        return folder
 
     def leave(self, name: str, part: Part) -> None:
         """Save something for analyses under RUN/analysis; what an interrupted stage left there before is replaced."""

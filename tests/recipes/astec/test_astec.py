@@ -68,7 +68,7 @@ def train(tmp_path: Path) -> Train:
         made = recipe(*settings)
         with Run.open(tmp_path / "run", {}, seed=seed, device="cpu", restart=True) as run:
             data = pipeline.prepared(made, dataset, run)
-            ranker = pipeline.train_one(made, data, run)
+            ranker = pipeline.stages(made, data, run)
             surrogate, shortlists, transferred = (
                 load_part(run.folder / "stages" / name) for name in ("1_surrogate", "2_shortlist", "3_transfer")
             )
