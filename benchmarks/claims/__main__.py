@@ -16,11 +16,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.claims import results, runner, workers
+from benchmarks.claims import page, results, runner, workers
 from benchmarks.claims.entries import Claim
 from benchmarks.claims.papers import PAPERS, chosen_claims
 from benchmarks.claims.workshop import OutOfTime, Workshop
 from longtail.errors import ConfigError, LongtailError
+from longtail.persistence import written_aside
 
 RESULTS = Path("benchmarks/results/claims")
 CACHE = Path("runs/claims")
@@ -74,7 +75,8 @@ def parser() -> argparse.ArgumentParser:
     listing.set_defaults(action=list_claims)
 
     table = commands.add_parser("table", help="the verdicts as a Markdown table")
-    table.add_argument("--out", type=Path, default=RESULTS, help="folder of the verdicts (default: %(default)s)")
+    table.add_argument("--results", type=Path, default=RESULTS, help="folder of the verdicts (default: %(default)s)")
+    table.add_argument("--out", type=Path, metavar="FILE.md", help="write them as a page, with a summary by paper")
     table.set_defaults(action=print_table)
 
     merge = commands.add_parser("merge", help="put the verdicts of runs with folders of their own into one folder")
@@ -203,7 +205,12 @@ def list_claims(options: argparse.Namespace, arguments: list[str]) -> int:
 
 
 def print_table(options: argparse.Namespace, arguments: list[str]) -> int:
-    say(results.table(options.out))
+    if options.out is None:
+        say(results.table(options.results))
+        return COMPLETE
+    with written_aside(options.out) as aside:
+        aside.write_text(page.page(options.results), encoding="utf-8")
+    say(f"verdicts of {options.results} are now in {options.out}")
     return COMPLETE
 
 

@@ -114,17 +114,22 @@ def _refuse_unless_whole(record: Any, path: Path) -> None:
         )
 
 
-def table(folder: Path) -> str:
-    """All verdicts as a Markdown table."""
+def table(folder: Path, papers: Iterable[str] = PAPERS, *, sentences: bool = False) -> str:
+    """The verdicts of `papers` as a Markdown table; with `sentences`, what is claimed stands beside each id."""
     lines = [
         "| claim | verdict | what was measured | value [95% interval] | asked for | where the mechanism is removed "
         "| data | seeds |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for paper in PAPERS:
-        path = folder / f"{paper}.json"
-        lines += [_row(record) for record in (read(path) if path.exists() else [])]
+    for paper in papers:
+        lines += [_row(record, sentences) for record in verdicts(folder, paper)]
     return "\n".join(lines)
+
+
+def verdicts(folder: Path, paper: str) -> list[dict[str, Any]]:
+    """The records of a paper; none where it has no file."""
+    path = folder / f"{paper}.json"
+    return read(path) if path.exists() else []
 
 
 def summary(record: Mapping[str, Any]) -> str:
@@ -140,10 +145,10 @@ def summary(record: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _row(record: Mapping[str, Any]) -> str:
+def _row(record: Mapping[str, Any], sentence: bool) -> str:
     checks = [*record["all_of"], *record["any_of"]]
     cells = [
-        record["id"],
+        f"{record['id']}: {record['sentence']} ({record['section']})" if sentence else record["id"],
         record["verdict"],
         _stacked([check["check"] for check in checks]) or record["sentence"],
         _stacked([_interval(check) + _needs(check) for check in checks])

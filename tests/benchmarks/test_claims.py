@@ -690,7 +690,7 @@ def test_run_writes_one_file_per_paper_and_updates_it(
     records = results.read(tmp_path / "test.json")
     assert (records[0]["verdict"], records[2]) == ("inconclusive", before)
     capsys.readouterr()
-    assert main(["table", "--out", str(tmp_path)]) == COMPLETE
+    assert main(["table", "--results", str(tmp_path)]) == COMPLETE
     table = capsys.readouterr().out.splitlines()
     assert [line.split(" | ")[:2] for line in table[2:]] == [
         ["| F17", "inconclusive"],
@@ -796,7 +796,7 @@ def test_list_and_mistakes(paper: str, tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["run", "F18", "--device", "cpu"]) == WRONG
     assert "no claim 'F18' has an entry" in capsys.readouterr().err
     (tmp_path / "test.json").write_text("[]")
-    assert main(["table", "--out", str(tmp_path)]) == WRONG
+    assert main(["table", "--results", str(tmp_path)]) == WRONG
     assert "not verdicts of format" in capsys.readouterr().err
     with pytest.raises(DataError):
         results.update(tmp_path / "test.json", "test", [])
