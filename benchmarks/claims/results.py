@@ -114,14 +114,16 @@ def _refuse_unless_whole(record: Any, path: Path) -> None:
         )
 
 
-def table(folder: Path, papers: Iterable[str] = PAPERS, *, sentences: bool = False) -> str:
-    """The verdicts of `papers` as a Markdown table; with `sentences`, what is claimed stands beside each id."""
+def table(folder: Path, papers: Iterable[str] | None = None, *, sentences: bool = False) -> str:
+    """The verdicts of `papers` (all by default) as a Markdown table; with `sentences`, what is claimed stands beside
+    each id.
+    """
     lines = [
         "| claim | verdict | what was measured | value [95% interval] | asked for | where the mechanism is removed "
         "| data | seeds |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for paper in papers:
+    for paper in PAPERS if papers is None else papers:
         lines += [_row(record, sentences) for record in verdicts(folder, paper)]
     return "\n".join(lines)
 
