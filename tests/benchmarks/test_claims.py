@@ -544,7 +544,7 @@ def test_the_sources_are_hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_an_interrupted_training_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shop = Workshop(tmp_path, device="cpu")
     with monkeypatch.context() as patch:
-        patch.setattr("longtail.pipeline.train", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("longtail.pipeline.learners", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             shop.trained(SEES, WORLD, 0)
     assert not shop.is_trained(SEES, WORLD, 0)
