@@ -25,8 +25,8 @@ from longtail.data.dataset import Items
 from longtail.errors import BundleError
 from longtail.features.base import Featurizer
 from longtail.persistence import (
+    DataPart,
     Part,
-    State,
     StringTable,
     load_part,
     read_json,
@@ -41,13 +41,19 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 
 
-class LabelTable:
+@dataclass(frozen=True)
+class LabelTable(DataPart):
     """Ids, names and training frequencies of the labels, in the order of their numbers."""
 
     KIND = "label-table"
 
-    def __init__(self, uids: StringTable, names: StringTable, counts: I64) -> None:
-        self.uids, self.names, self.counts = uids, names, counts
+    uids: StringTable
+    names: StringTable
+    counts: I64
+
+    def __post_init__(self) -> None:
+        if not len(self.uids) == len(self.names) == len(self.counts):
+            raise ValueError("ids, names and counts of the labels do not fit together")
 
     @classmethod
     def of(cls, labels: Items, counts: I64) -> LabelTable:
@@ -55,20 +61,6 @@ class LabelTable:
 
     def __len__(self) -> int:
         return len(self.uids)
-
-    def state(self) -> State:
-        return State(arrays={"counts": self.counts}, parts={"uids": self.uids, "names": self.names})
-
-    @classmethod
-    def from_state(cls, state: State) -> LabelTable:
-        uids, names = state.parts["uids"], state.parts["names"]
-        if (
-            not isinstance(uids, StringTable)
-            or not isinstance(names, StringTable)
-            or not len(uids) == len(names) == len(state.arrays["counts"])
-        ):
-            raise ValueError("ids, names and counts of the labels do not fit together")
-        return cls(uids, names, state.arrays["counts"])
 
 
 @dataclass(frozen=True)
