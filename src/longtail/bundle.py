@@ -22,7 +22,7 @@ import numpy as np
 
 from longtail import __version__
 from longtail.data.dataset import Items
-from longtail.errors import BundleError
+from longtail.errors import BundleError, UnknownKind
 from longtail.features.base import Featurizer
 from longtail.persistence import (
     DataPart,
@@ -35,6 +35,7 @@ from longtail.persistence import (
     write_json,
     written_aside,
 )
+from longtail.recipes import RECIPES
 from longtail.types import I64, Ranker
 
 FORMAT = 1
@@ -126,7 +127,16 @@ def open_bundle(path: Path, *, verify: bool = True) -> Bundle:
     manifest = read_json(folder / MANIFEST)
     check_manifest(folder, manifest)
     check_files(folder, manifest["files"], verify=verify)
-    labels, featurizer, ranker = (load_part(folder / name) for name in ("labels", "featurizer", "ranker"))
+    try:
+        labels, featurizer, ranker = (load_part(folder / name) for name in ("labels", "featurizer", "ranker"))
+    except UnknownKind as problem:
+        recipe = manifest.get("recipe")
+        if recipe in RECIPES:
+            raise
+        raise BundleError(
+            f"{folder}: trained by the recipe '{recipe}', whose part '{problem.kind}' is not known here",
+            f"install the package that brings the recipe '{recipe}'",
+        ) from problem
     if (
         not isinstance(labels, LabelTable)
         or not isinstance(ranker, Ranker)

@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.config import resolve, to_tables
-from longtail.errors import BundleError, ConfigError, LongtailError, RunError
+from longtail.errors import BundleError, ConfigError, LongtailError, RunError, UnknownKind
 from longtail.types import Csr
 
 FORMAT = 2
@@ -415,10 +415,18 @@ def load_part(folder: Path, home_of: Callable[[str], str | None] = home_of) -> A
         return None
     home = home_of(kind)
     if home is None:
-        raise BundleError(
+        raise UnknownKind(
             f"{folder / 'part.json'}: unknown kind '{kind}'",
             "install the package that it belongs to, or upgrade longtail if a newer version made it",
+            kind,
         )
+    try:
+        cls = class_of(home)
+    except ImportError as problem:
+        raise BundleError(
+            f"{folder / 'part.json'}: kind '{kind}' is {home}, which cannot be imported ({problem})",
+            "install the package that it belongs to, with all that it needs",
+        ) from problem
     try:
         arrays: dict[str, Any] = dict(map_arrays(folder / "arrays.safetensors")) if head["arrays"] else {}
         for name, shape in head["sparse"].items():
@@ -430,7 +438,7 @@ def load_part(folder: Path, home_of: Callable[[str], str | None] = home_of) -> A
                     f"{folder / 'part.json'}: a nested part is named {name!r}", "the bundle was altered; do not use it"
                 )
         parts = {name: load_part(folder / name, home_of) for name in head["parts"]}
-        return class_of(home).from_state(State(head["values"], arrays, parts))
+        return cls.from_state(State(head["values"], arrays, parts))
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
         raise BundleError(
             f"{folder}: the part does not hold what a '{kind}' needs ({problem!r})",
