@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import io
 import re
+import tokenize
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,23 +14,73 @@ import pytest
 from longtail.cli import parser
 
 ROOT = Path(__file__).parents[1]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+PYTHON = [
+    path.relative_to(ROOT).as_posix()
+    for folder in ("src", "tests", "benchmarks", "scripts", "examples")
+    for path in (ROOT / folder).rglob("*.py")
+]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+# Entry point groups have names like modules.
+GROUPS = ("longtail.recipes", "longtail.parts")
+
+
+def missing_names(text: str) -> list[str]:
+    """Names ``longtail.x.y`` in a text that do not exist."""
+    return [name for name in set(re.findall(r"\blongtail(?:\.\w+)+", text)) - set(GROUPS) if not exists(name)]
+
+
+def exists(name: str) -> bool:
+    parts = name.split(".")
+    for cut in range(len(parts), 0, -1):
+        try:
+            found: object = importlib.import_module(".".join(parts[:cut]))
+        except ModuleNotFoundError:
+            continue
+        return all((found := getattr(found, name, None)) is not None for name in parts[cut:])
+    return False
+
+
+def missing_files(text: str) -> list[str]:
+    """Files ``folder/name.py`` in a text that do not exist, under whatever folder."""
+    named = set(re.findall(r"(?<![\w/.*])(?:[\w.-]+/)*[a-z]\w*\.py\b", text))
+    return [name for name in named if not any(f"/{path}".endswith(f"/{name}") for path in PYTHON)]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)
 def test_symbols_exist(document: Path) -> None:
-    for symbol in re.findall(r"`(longtail(?:\.\w+)+)`", document.read_text()):
-        parts = symbol.split(".")
-        for cut in range(len(parts), 0, -1):
-            try:
-                found: object = importlib.import_module(".".join(parts[:cut]))
-            except ModuleNotFoundError:
-                continue
-            for name in parts[cut:]:
-                found = getattr(found, name)
-            break
-        else:
-            pytest.fail(f"{document.name} names {symbol}, which does not exist")
+    text = re.sub(r"runs?/\S+", "", document.read_text())
+    assert not missing_names(text)
+    assert not missing_files(text)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_pointers_of_the_source_exist(path: Path) -> None:
+    """Docstrings and comments name files, `modules` and `functions` that are there."""
+    tokens = tokenize.generate_tokens(io.StringIO(path.read_text()).readline)
+    said = "\n".join(token.string for token in tokens if token.type == tokenize.COMMENT or '"""' in token.string)
+    assert not missing_names(said)
+    assert not missing_files(said)
+    words = names_in_use()
+    # Names in single quotes of this kind are ours; those in double ones are what a user or a file says.
+    for name in re.findall(r"(?<!`)`([A-Za-z_]\w*(?:\.\w+)*)`(?!`)", said):
+        assert set(name.split(".")) <= words, f"{name}: no such name"
+
+
+# Of other libraries, and of what Python and numba call things.
+FOREIGN = {"nopython", "getrusage"}
+
+
+@cache
+def names_in_use() -> set[str]:
+    """Every name in the code of this repository, and the names of its modules and records."""
+    code = "\n".join(path.read_text() for path in SOURCES)
+    code = re.sub(r'"""(?:.|\n)*?"""|#.*', "", code)
+    files = {*(Path(path).stem for path in PYTHON), *(part for path in PYTHON for part in Path(path).parts)}
+    records = {part for path in (ROOT / "benchmarks" / "results").iterdir() for part in path.name.split(".")}
+    return {*re.findall(r"\w+", code), *files, *records, *FOREIGN}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)

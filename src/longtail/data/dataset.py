@@ -1,8 +1,8 @@
 """What a data set is once it is in memory, whatever file format it came from.
 
-A `Dataset` is raw: texts, targets and given graphs. Training never sees one: `longtail.prepare` turns its training
-side into a `TrainingSet`, a type that has no place for test documents, so they cannot enter graphs, statistics or
-vocabulary.
+A `Dataset` is raw: texts, targets and given graphs. Training never sees one: `longtail.training.prepare` turns its
+training side into a `TrainingSet`, a type that has no place for test documents, so they cannot enter graphs,
+statistics or vocabulary.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class Heaps:
 
 class Table(NamedTuple):
     """Vectors to compare with, as kernels take them: (n, D), and scales and offsets (n,), or none of these (see
-    `product_kernels.scan`).
+    `longtail.kernels.products.scan`).
     """
 
     values: NDArray[Any]

@@ -191,7 +191,7 @@ def rows_of_state(state: State, name: str) -> Rows:
 
 def as_bytes(queries: F32) -> tuple[NDArray[np.uint8], F32]:
     """Queries (B, D) without negative numbers as bytes, and the scale of each. (B rounded up to whole tiles of
-    `byte_kernels`, or 1; D) and (B,).
+    `kernels.bytes`, or 1; D) and (B,).
     """
     from longtail.search.kernels.bytes import TILE
 

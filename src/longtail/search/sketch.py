@@ -26,7 +26,7 @@ from longtail.search.minibatch import first_centres, nearest_centres
 from longtail.search.packed import PackedIndex, PackedRows, as_bytes
 from longtail.types import F32, I32, I64, TopK
 
-# Numbers of the first step, or a multiple of them: what one machine instruction multiplies (`byte_kernels.LANE_BYTES`).
+# Numbers of the first step, or a multiple of them: what one instruction multiplies (`LANE_BYTES` of `kernels.bytes`).
 WIDTH = 64
 # Rows at a time where all are looked at, and rows that the rotation is learned from.
 _BLOCK, _SAMPLE = 1 << 16, 1 << 18
