@@ -69,9 +69,8 @@ class Split:
     targets: (N, L) CSR float32 of ones, sorted, no duplicates.
     masked: (P, 2) int64 (document, label) pairs that count neither as right nor as wrong (the document *is* the label,
         or a reciprocal pair): dropped from training, and from predictions and truth in evaluation.
-    known: (P, 2) int64 pairs of test documents that are told before anything is predicted (warm start), masked as
-        well. Models
-        that can use labels already known are given them.
+    known: (P, 2) int64 pairs of test documents that are known before anything is predicted (warm start), masked as
+        well. Models that can use labels already known are given them.
     """
 
     documents: Items

@@ -104,7 +104,7 @@ def _masked(folder: Path, side: str, split: Split, labels: Items, repairs: Count
 
 
 def with_known(folder: Path, test: Split) -> Split:
-    """With the pairs of test documents that are told beforehand, where a file lists them; they are masked too."""
+    """With the pairs of test documents that are known beforehand, where a file lists them; they are masked too."""
     path = folder / _KNOWN_FILE
     if not path.is_file():
         return test

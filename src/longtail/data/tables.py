@@ -210,7 +210,7 @@ class _Columns:
 
 @dataclass(frozen=True)
 class _Table:
-    """Wanted columns of all rows, as they stand in the file."""
+    """The columns that are read, of all rows, as they stand in the file."""
 
     source: TableFile
     lines: Sequence[int]

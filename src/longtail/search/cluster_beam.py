@@ -26,11 +26,13 @@ HeadIndex: TypeAlias = ExactIndex | PackedIndex
 dot_index: Callable[[F32], HeadIndex] = partial(ExactIndex.build, similarity="dot")
 
 
+# About so many labels a beam shall hold, and so many clusters at least.
+BEAM_LABELS, LEAST_BEAM = 480, 10
+
+
 def default_beam(n_clusters: int, n_labels: int) -> int:
-    """Clusters to look into so that about 480 labels come, and at least 10. Paper: ECLARE Sec. 4 has 120 for 131K
-    labels, 498 for 1.3M.
-    """
-    return max(10, math.ceil(480 * n_clusters / max(n_labels, 1)))
+    """Clusters to look into. Paper: ECLARE Sec. 4 has 120 for 131K labels, 498 for 1.3M."""
+    return max(LEAST_BEAM, math.ceil(BEAM_LABELS * n_clusters / max(n_labels, 1)))
 
 
 @dataclass(frozen=True)

@@ -69,8 +69,8 @@ class HnswSettings:
 
 
 # Paper: Astec App. A.1. Differs: the paper gives the larger numbers to documents; the released code, as here, to
-# centroids, where the recall of labels is decided (spec ). Its query effort of 100 for documents found 89% of
-# the 100 nearest of 80,657 documents of wordnet-related (300 dimensions, plain vectors); 300 finds 95%.
+# centroids, where the recall of labels is decided. Its query effort of 100 for documents finds too few (89% of the
+# 100 nearest of 80,657 documents; 300 finds 95%).
 CENTROIDS = HnswSettings()
 DOCUMENTS = HnswSettings(neighbours=50, build_effort=50, query_effort=300)
 

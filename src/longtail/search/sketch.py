@@ -1,10 +1,9 @@
 """Search in two steps: the first numbers of rotated vectors, as bytes, say which items are worth a look; these are
 compared whole.
 
-Rows of a trained classifier point into few directions: 64 of 256 rotated numbers held 61% of their squares, and the
-300 best by these alone held 97.5% of the true 100 best of 7,683 labels. So the first step reads an eighth to a
-quarter of the bytes. Among many more items even that is too much: they are put into leaves (k-means, two levels), and
-only the leaves whose centres are best are looked into.
+Rows of a trained classifier point into few directions, so the first step reads an eighth to a quarter of the bytes.
+Among many more items even that is too much: they are put into leaves (k-means, two levels), and only the leaves whose
+centres are best are looked into.
 """
 
 from __future__ import annotations
