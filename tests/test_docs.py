@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import io
 import re
+import tokenize
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,30 +16,73 @@ from longtail.cli import parser
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "longtail"
 RESULTS = ROOT / "benchmarks" / "results"
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+PYTHON = [
+    path.relative_to(ROOT).as_posix()
+    for folder in ("src", "tests", "benchmarks", "scripts", "examples")
+    for path in (ROOT / folder).rglob("*.py")
+]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 # A log: names of modules in it are those of the day.
 OF_TODAY = [path for path in DOCUMENTS if path.name != "experiments.md"]
 ROOMS = "|".join(sorted(path.name for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__"))
-WALK_AT_MOST = 20
 GROUPS = ("longtail.recipes", "longtail.parts")  # of entry points: names, not modules
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)
-def test_symbols_exist(document: Path) -> None:
-    for symbol in re.findall(r"`(longtail(?:\.\w+)+)`", document.read_text()):
-        if symbol in GROUPS:
+def missing_names(text: str) -> list[str]:
+    """Names ``longtail.x.y`` in a text that do not exist."""
+    return [name for name in set(re.findall(r"\blongtail(?:\.\w+)+", text)) - set(GROUPS) if not exists(name)]
+
+
+def exists(name: str) -> bool:
+    parts = name.split(".")
+    for cut in range(len(parts), 0, -1):
+        try:
+            found: object = importlib.import_module(".".join(parts[:cut]))
+        except ModuleNotFoundError:
             continue
-        parts = symbol.split(".")
-        for cut in range(len(parts), 0, -1):
-            try:
-                found: object = importlib.import_module(".".join(parts[:cut]))
-            except ModuleNotFoundError:
-                continue
-            for name in parts[cut:]:
-                found = getattr(found, name)
-            break
-        else:
-            pytest.fail(f"{document.name} names {symbol}, which does not exist")
+        return all((found := getattr(found, name, None)) is not None for name in parts[cut:])
+    return False
+
+
+def missing_files(text: str) -> list[str]:
+    """Files ``folder/name.py`` in a text that do not exist, under whatever folder."""
+    named = set(re.findall(r"(?<![\w/.*])(?:[\w.-]+/)*[a-z]\w*\.py\b", text))
+    return [name for name in named if not any(f"/{path}".endswith(f"/{name}") for path in PYTHON)]
+
+
+@pytest.mark.parametrize("document", OF_TODAY, ids=lambda p: p.name)
+def test_symbols_exist(document: Path) -> None:
+    text = re.sub(r"runs?/\S+", "", document.read_text())
+    assert not missing_names(text)
+    assert not missing_files(text)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_pointers_of_the_source_exist(path: Path) -> None:
+    """Docstrings and comments name files, `modules` and `functions` that are there."""
+    tokens = tokenize.generate_tokens(io.StringIO(path.read_text()).readline)
+    said = "\n".join(token.string for token in tokens if token.type == tokenize.COMMENT or '"""' in token.string)
+    assert not missing_names(said)
+    assert not missing_files(said)
+    words = names_in_use()
+    # Names in single quotes of this kind are ours; those in double ones are what a user or a file says.
+    for name in re.findall(r"(?<!`)`([A-Za-z_]\w*(?:\.\w+)*)`(?!`)", said):
+        assert set(name.split(".")) <= words, f"{name}: no such name"
+
+
+# Of other libraries, and of what Python and numba call things.
+FOREIGN = {"nopython", "getrusage"}
+
+
+@cache
+def names_in_use() -> set[str]:
+    """Every name in the code of this repository, and the names of its modules and records."""
+    code = "\n".join(path.read_text() for path in SOURCES)
+    code = re.sub(r'"""(?:.|\n)*?"""|#.*', "", code)
+    files = {*(Path(path).stem for path in PYTHON), *(part for path in PYTHON for part in Path(path).parts)}
+    records = {part for path in (ROOT / "benchmarks" / "results").iterdir() for part in path.name.split(".")}
+    return {*re.findall(r"\w+", code), *files, *records, *FOREIGN}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)
@@ -64,23 +110,6 @@ def test_files_of_results_exist(document: Path) -> None:
         return
     for name in re.findall(r"`([\w*/-]+\.json)`", document.read_text()):
         assert list(RESULTS.glob(name.removeprefix("benchmarks/results/"))), name
-
-
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)
-def test_no_document_knows_the_folders_of_one_machine(document: Path) -> None:
-    assert "../shared" not in document.read_text(), "say DATA"
-
-
-def test_the_walk_of_a_newcomer() -> None:
-    """At most twenty files from the command line to a prediction, in an order that begins and ends there."""
-    (block,) = re.findall(r"^```\nwalk:\n(.*?)^```", (ROOT / "docs" / "architecture.md").read_text(), flags=re.S | re.M)
-    steps = [line.split("  ", 1) for line in block.splitlines()]
-    assert all(len(step) == 2 and step[1].strip() for step in steps), "path, two spaces, what to see there"
-    paths = [path for path, _ in steps]
-    assert len(paths) == len(set(paths)) <= WALK_AT_MOST
-    assert (paths[0], paths[-1]) == ("cli.py", "predictor.py")
-    missing = [path for path in paths if not (SOURCE / path).is_file()]
-    assert not missing, f"the walk names files that are not there: {missing}"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -50,14 +52,11 @@ def test_own_csv(tmp_path: Path) -> None:
     assert (tmp_path / "runs" / "books" / "bundle" / "manifest.json").exists()
 
 
-def test_own_recipe_and_its_bundle_without_it(planted_folder: Path, tmp_path: Path) -> None:
-    shown = run_python(
-        str(ROOT / "examples" / "own_recipe.py"), str(planted_folder), str(tmp_path / "run"), cwd=tmp_path
-    )
-    assert float(shown.split()[1]) > 80
-    # This process has never seen the recipe: the bundle alone must be enough.
+def test_the_bundle_of_a_recipe_outside_opens_without_it(planted_folder: Path, tmp_path: Path) -> None:
+    """Where its ranker is a part of the house."""
+    run_python(str(ROOT / "tests" / "slow_recipe.py"), str(planted_folder), str(tmp_path / "run"), "0", cwd=tmp_path)
     model = Predictor.open(tmp_path / "run")
-    assert model.bundle.manifest["recipe"] == "centroid"
+    assert model.bundle.manifest["recipe"] == "slow"
     assert [found[0].label for found in model.predict(["owl", "hen"])] == ["id-owl", "id-hen"]
 
 
@@ -84,12 +83,96 @@ def test_readme_trains_on_a_csv(
 # ---- docs/add-a-recipe.md ----
 
 
-def test_the_recipe_in_the_document_is_the_one_that_runs() -> None:
-    source = (ROOT / "examples" / "own_recipe.py").read_text()
-    shown = [block for name, block in blocks(ADD_A_RECIPE, "python") if name == "own_recipe.py"]
+PACKAGE = ROOT / "examples" / "own_recipe"
+
+
+@pytest.mark.parametrize("language", ["python", "toml"])
+def test_the_package_in_the_document_is_the_one_that_runs(language: str) -> None:
+    shown = [(name, block) for name, block in blocks(ADD_A_RECIPE, language) if name]
     assert shown
-    for block in shown:
-        assert block in source
+    for name, block in shown:
+        assert block in (PACKAGE / name).read_text()
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the package of the page was installed to."""
+    folder = tmp_path_factory.mktemp("package")
+    assert "pip install examples/own_recipe\n" in ADD_A_RECIPE
+    shutil.copytree(PACKAGE, folder / "source")
+    offline = ["--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check", "--quiet"]
+    run_python("-m", "pip", "install", str(folder / "source"), "--target", str(folder / "target"), *offline, cwd=folder)
+    return folder / "target"
+
+
+def longtail_with(folder: Path | None, command: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
+    """A command in a process of its own that finds packages in `folder`, too."""
+    paths = [*([] if folder is None else [str(folder)]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return subprocess.run(
+        [sys.executable, "-m", "longtail", *command],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+    )
+
+
+def test_what_the_recipe_document_shows_works(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    shown = {}
+    for command in commands(ADD_A_RECIPE):
+        done = longtail_with(installed, command, tmp_path)
+        assert done.returncode == 0, done.stderr
+        shown[command[0]] = done.stdout
+    assert list(shown) == ["recipes", "config", "train", "predict"]
+    assert "centroid   Every label is the centroid of its documents, the nearest one wins" in shown["recipes"]
+    assert "label_text = 1.0" in shown["config"]
+    assert "beekeeping" in shown["predict"]
+    again = longtail_with(installed, next(c for c in commands(ADD_A_RECIPE) if c[0] == "train"), tmp_path)
+    assert "this run is finished" in again.stdout + again.stderr
+    # Where the package is missing, every command that opens the bundle says so, as the page does.
+    (expected,) = re.findall(r"^error: .*\nhint: .*\n", ADD_A_RECIPE, flags=re.M)
+    run = "runs/centroid"
+    for command in (["predict", run, "bees"], ["evaluate", run, "examples/books_test.csv"], ["pack", run, "small"]):
+        refused = longtail_with(None, command, tmp_path)
+        assert refused.returncode == 2, refused
+        assert refused.stderr.endswith(expected), refused.stderr
+    unknown = longtail_with(None, ["config", "centroid"], tmp_path)
+    assert unknown.returncode == 2
+    assert "unknown recipe 'centroid'" in unknown.stderr
+
+
+def test_help_does_not_import_recipes_of_packages(tmp_path: Path) -> None:
+    package(tmp_path, "raise SystemExit('imported')", "broken = 'broken:Broken'")
+    assert longtail_with(tmp_path, ["--help"], tmp_path).returncode == 0
+    assert longtail_with(tmp_path, ["config", "tiny"], tmp_path).returncode == 0
+
+
+def package(folder: Path, code: str, *recipes: str) -> None:
+    """A package as an installer leaves it."""
+    (folder / "broken.py").write_text(code)
+    about = folder / "longtail_broken-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: longtail-broken\nVersion: 1\n")
+    points = "\n".join(one.replace("'", "") for one in recipes)
+    (about / "entry_points.txt").write_text(f"[longtail.recipes]\n{points}\n")
+
+
+def test_a_broken_package_is_named(tmp_path: Path) -> None:
+    package(
+        tmp_path, "class Other:\n    NAME = 'other'\n", "broken = broken:Broken", "named = broken:Other", "tiny = x:Y"
+    )
+    listed = longtail_with(tmp_path, ["recipes"], tmp_path)
+    assert listed.returncode == 0, listed.stderr
+    who = "of the package 'longtail-broken'"
+    assert f"broken     the recipe 'broken' {who} cannot be imported" in listed.stdout
+    assert f"named      the recipe 'named' {who} calls itself 'other'" in listed.stdout
+    assert f"note: the recipe 'tiny' {who} is not used: longtail has one" in listed.stdout
+    for name in ("broken", "named"):
+        refused = longtail_with(tmp_path, ["config", name], tmp_path)
+        assert refused.returncode == 2
+        assert f"error: the recipe '{name}' {who}" in refused.stderr
+    assert "neighbours = 50" in longtail_with(tmp_path, ["config", "tiny"], tmp_path).stdout
 
 
 # ---- docs/data-formats.md ----

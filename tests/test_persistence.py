@@ -9,12 +9,13 @@ import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 import longtail.recipes
@@ -127,6 +128,11 @@ class Inner:
     name: str
 
 
+class Point(NamedTuple):
+    place: int
+    weight: F32
+
+
 @dataclass(frozen=True)
 class Knobs:
     """Settings."""
@@ -148,6 +154,8 @@ class Sample(DataPart):
     layers: tuple[F32, ...]
     pair: tuple[int, float]
     named: Mapping[str, I32]
+    point: Point
+    values: NDArray[Any]
     plain: Mapping[str, int]
     share: float
     mode: Literal["a", "b"]
@@ -165,7 +173,9 @@ def sample(**changes: Any) -> Sample:
         Knobs(5),
         (np.zeros(1, np.float32), np.ones((2, 2), np.float32)),
         (1, 2.0),
-        {"one": np.arange(3, dtype=np.int32), "two": np.zeros(0, np.int32)},
+        {"one": np.arange(3, dtype=np.int32), "a/b: two": np.zeros(0, np.int32)},
+        Point(2, np.ones(3, np.float32)),
+        np.ones(2, np.float16),
         {"n": 3},
         1.0,
         "b",
@@ -192,6 +202,10 @@ def test_what_is_saved_follows_from_the_fields(changes: dict[str, Any], tmp_path
         elif one.name == "inner":
             np.testing.assert_array_equal(before.weight, after.weight)
             assert before.name == after.name
+        elif one.name == "point":
+            assert isinstance(after, Point)
+            assert after.place == before.place
+            np.testing.assert_array_equal(after.weight, before.weight)
         elif one.name in ("layers", "named"):
             assert type(after) is type(before)
             assert len(after) == len(before)
@@ -229,7 +243,7 @@ def test_what_does_not_fit_the_declared_fields_is_refused(name: str, value: Any,
         load_part(tmp_path / "p", here)
 
 
-@pytest.mark.parametrize("name", ["rows", "layers.1", "named.one", "inner.weight"])
+@pytest.mark.parametrize("name", ["rows", "layers.1", "named.one", "inner.weight", "point.weight"])
 def test_an_array_of_another_type_is_refused(name: str, tmp_path: Path) -> None:
     save_part(sample(), tmp_path / "p")
     file = tmp_path / "p" / "arrays.safetensors"

@@ -61,12 +61,4 @@ def exhaustive(ranker: Any) -> Any:
 
 
 def every_cluster(beam: ClusterBeam) -> ClusterBeam:
-    return ClusterBeam(
-        beam.heads,
-        beam.clusters,
-        beam.graph,
-        beam=beam.n_clusters,
-        game_mix=beam.game_mix,
-        game_transpose=beam.game_transpose,
-        make_index=lambda heads: ExactIndex(heads, "dot"),
-    )
+    return replace(beam, beam=beam.n_clusters)

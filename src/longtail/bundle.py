@@ -22,11 +22,11 @@ import numpy as np
 
 from longtail import __version__
 from longtail.data.dataset import Items
-from longtail.errors import BundleError
+from longtail.errors import BundleError, UnknownKind
 from longtail.features.base import Featurizer
 from longtail.persistence import (
+    DataPart,
     Part,
-    State,
     StringTable,
     load_part,
     read_json,
@@ -35,19 +35,26 @@ from longtail.persistence import (
     write_json,
     written_aside,
 )
+from longtail.recipes import RECIPES
 from longtail.types import I64, Ranker
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 
 
-class LabelTable:
+@dataclass(frozen=True)
+class LabelTable(DataPart):
     """Ids, names and training frequencies of the labels, in the order of their numbers."""
 
     KIND = "label-table"
 
-    def __init__(self, uids: StringTable, names: StringTable, counts: I64) -> None:
-        self.uids, self.names, self.counts = uids, names, counts
+    uids: StringTable
+    names: StringTable
+    counts: I64
+
+    def __post_init__(self) -> None:
+        if not len(self.uids) == len(self.names) == len(self.counts):
+            raise ValueError("ids, names and counts of the labels do not fit together")
 
     @classmethod
     def of(cls, labels: Items, counts: I64) -> LabelTable:
@@ -55,20 +62,6 @@ class LabelTable:
 
     def __len__(self) -> int:
         return len(self.uids)
-
-    def state(self) -> State:
-        return State(arrays={"counts": self.counts}, parts={"uids": self.uids, "names": self.names})
-
-    @classmethod
-    def from_state(cls, state: State) -> LabelTable:
-        uids, names = state.parts["uids"], state.parts["names"]
-        if (
-            not isinstance(uids, StringTable)
-            or not isinstance(names, StringTable)
-            or not len(uids) == len(names) == len(state.arrays["counts"])
-        ):
-            raise ValueError("ids, names and counts of the labels do not fit together")
-        return cls(uids, names, state.arrays["counts"])
 
 
 @dataclass(frozen=True)
@@ -134,7 +127,16 @@ def open_bundle(path: Path, *, verify: bool = True) -> Bundle:
     manifest = read_json(folder / MANIFEST)
     check_manifest(folder, manifest)
     check_files(folder, manifest["files"], verify=verify)
-    labels, featurizer, ranker = (load_part(folder / name) for name in ("labels", "featurizer", "ranker"))
+    try:
+        labels, featurizer, ranker = (load_part(folder / name) for name in ("labels", "featurizer", "ranker"))
+    except UnknownKind as problem:
+        recipe = manifest.get("recipe")
+        if recipe in RECIPES:
+            raise
+        raise BundleError(
+            f"{folder}: trained by the recipe '{recipe}', whose part '{problem.kind}' is not known here",
+            f"install the package that brings the recipe '{recipe}'",
+        ) from problem
     if (
         not isinstance(labels, LabelTable)
         or not isinstance(ranker, Ranker)

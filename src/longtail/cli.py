@@ -513,10 +513,12 @@ def compare(options: argparse.Namespace) -> None:
 
 
 def recipes(_: argparse.Namespace) -> None:
-    from longtail.recipes import DEFAULT, RECIPES
+    from longtail.recipes import DEFAULT, all_recipes, from_packages
 
-    for name, entry in RECIPES.items():
+    for name, entry in all_recipes().items():
         print(f"{name:<10} {entry.summary}{' (default)' if name == DEFAULT else ''}")
+    for note in from_packages()[1]:
+        print(f"note: {note}")
 
 
 def config(options: argparse.Namespace) -> None:

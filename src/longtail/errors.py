@@ -41,6 +41,14 @@ class BundleError(LongtailError):
     """A saved model is incomplete, altered, foreign or of another format version."""
 
 
+class UnknownKind(BundleError):
+    """A part of a kind that neither longtail nor an installed package declares."""
+
+    def __init__(self, message: str, hint: str, kind: str) -> None:
+        super().__init__(message, hint)
+        self.kind = kind
+
+
 class RunError(LongtailError):
     """A run folder cannot be used as asked (it belongs to another command, is locked, or the disk is full)."""
 

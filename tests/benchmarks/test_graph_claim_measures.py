@@ -103,7 +103,7 @@ def cluster_model(clusters: I32, beam: int) -> ClusterModel:
         FrozenBag(np.eye(CLUSTERS, dtype=np.float32)),
         None,
         None,
-        ClusterBeam(heads, clusters, beam=beam),
+        ClusterBeam.of(heads, clusters, beam=beam),
         Classifier(np.ones((LABELS, CLUSTERS), np.float32)),
     )
 

@@ -561,10 +561,10 @@ def in_floats(part: Any) -> Any:
     if isinstance(part, PackedIndex):
         return ExactIndex(part.vectors(), part.similarity)
     if isinstance(part, ClusterBeam):
-        assert isinstance(part.heads, PackedIndex), "classifiers of clusters are packed too"
+        assert isinstance(part.index, PackedIndex), "classifiers of clusters are packed too"
         mix, transpose = part.game_mix, part.game_transpose
-        return ClusterBeam(
-            part.heads.vectors(), part.clusters, part.graph, beam=part.beam, game_mix=mix, game_transpose=transpose
+        return ClusterBeam.of(
+            part.heads, part.clusters, part.graph, beam=part.beam, game_mix=mix, game_transpose=transpose
         )
     if part is None or not hasattr(part, "state"):
         return part

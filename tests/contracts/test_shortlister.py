@@ -41,7 +41,7 @@ def clusters(vectors: F32, y: Csr, game: bool) -> ClusterBeam:
     graph = cluster_graph(
         label_graph(y, LabelGraphConfig(head_documents=1000), np.random.default_rng(0)), clusters, n_clusters
     )
-    return ClusterBeam(heads, clusters, graph if game else None, beam=4)
+    return ClusterBeam.of(heads, clusters, graph if game else None, beam=4)
 
 
 BUILDERS: dict[str, Callable[[F32, Csr], Labels]] = {

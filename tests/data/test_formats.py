@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -284,3 +285,20 @@ def test_a_graph_without_anchors_gets_numbered_ones(tmp_path: Path) -> None:
     anchors = read(tmp_path / "data").graphs["g"].anchors
     assert anchors is not None
     assert list(anchors.uids) == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("format", ["lf", "split", "sparse", "npz", "jsonl", "csv"])
+@pytest.mark.parametrize("spelling", ["filter_labels_{long}", "{short}_filter_labels", "{long}_filter_labels"])
+def test_every_folder_knows_every_spelling_of_filter_files(tmp_path: Path, format: str, spelling: str) -> None:
+    masked = np.array([[0, 1]], dtype=np.int64)
+    plain = small()
+    documents = plain.train.documents
+    if format == "sparse":
+        documents = Items(default_uids("trn", 2), vectors=csr_array(np.eye(2, dtype=np.float32)))
+        plain = replace(plain, labels=Items(default_uids("lbl", 2)))
+    write(replace(plain, train=Split(documents, plain.train.targets, masked)), tmp_path / "d", format)
+    for short, long in (("trn", "train"), ("tst", "test")):
+        given = tmp_path / "d" / f"filter_labels_{short}.txt"
+        if given.exists():
+            given.rename(tmp_path / "d" / f"{spelling.format(short=short, long=long)}.txt")
+    np.testing.assert_array_equal(read(tmp_path / "d").train.masked, masked)

@@ -529,8 +529,8 @@ def test_altered_settings_are_refused(saved: tuple[SparseText, Any, Path], confi
 
 
 def test_a_part_in_the_place_of_tokens_is_refused(saved: tuple[SparseText, Any, Path]) -> None:
-    (saved[2] / "tokens" / "part.json").write_text('{"format": 1, "kind": "none"}')
-    with pytest.raises(BundleError, match="no table of strings"):
+    (saved[2] / "tokens" / "part.json").write_text('{"format": 2, "kind": "none"}')
+    with pytest.raises(BundleError, match="'tokens' is a NoneType, expected StringTable"):
         load_part(saved[2])
 
 

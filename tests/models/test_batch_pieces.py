@@ -53,7 +53,7 @@ def eclare() -> ClusterModel:
     def edges(n: int) -> Any:
         return csr_array((rng.random((n, n)) * (rng.random((n, n)) < 0.03) + np.eye(n)).astype(np.float32))
 
-    beam = ClusterBeam(
+    beam = ClusterBeam.of(
         numbers(3, 120, WIDTH + 1), rng.integers(0, 120, LABELS).astype(np.int32), edges(120), beam=15, game_mix=0.5
     )
     first, second = (EmbeddingMap(numbers(seed, WIDTH, WIDTH) / np.float32(16)) for seed in (6, 7))

@@ -47,7 +47,7 @@ def random_model(
         encoder=FrozenSum(numbers(rng, WORDS, WIDTH)),
         shortlist_map=EmbeddingMap(numbers(rng, WIDTH, WIDTH), 0.7) if maps else None,
         rank_map=EmbeddingMap(numbers(rng, WIDTH, WIDTH), 1.3) if maps else None,
-        beam=ClusterBeam(
+        beam=ClusterBeam.of(
             numbers(rng, 5, WIDTH),
             rng.integers(0, 5, LABELS).astype(np.int32),
             random_edges(rng, 5) if game else None,

@@ -33,7 +33,7 @@ def random_beam(
             rng.random((n_clusters, n_clusters)) * (rng.random((n_clusters, n_clusters)) < 0.5) + np.eye(n_clusters)
         ).astype(np.float32)
     )
-    return ClusterBeam(numbers(rng, n_clusters, 5), clusters, edges if graph else None, **settings)
+    return ClusterBeam.of(numbers(rng, n_clusters, 5), clusters, edges if graph else None, **settings)
 
 
 def naive_select(beam: ClusterBeam, x: F32) -> dict[int, float]:
@@ -72,7 +72,7 @@ def test_selects_the_clusters_of_the_formula(seed: int, graph: bool, mix: float,
 def test_a_bias_is_the_last_number_of_a_head() -> None:
     rng = np.random.default_rng(5)
     heads, bias, x, clusters = numbers(rng, 6, 5), numbers(rng, 6), numbers(rng, 8, 5), np.arange(6, dtype=np.int32)
-    found = ClusterBeam(np.column_stack([heads, bias]), clusters, beam=6).select(x)
+    found = ClusterBeam.of(np.column_stack([heads, bias]), clusters, beam=6).select(x)
     raw = x @ heads.T + bias
     np.testing.assert_array_equal(found[0], np.argsort(-raw, axis=1))
     np.testing.assert_allclose(found[1], 1 / (1 + np.exp(np.sort(-raw, axis=1))), rtol=1e-5)
@@ -84,13 +84,13 @@ def test_game_brings_in_a_cluster_that_the_heads_missed() -> None:
     edges = csr_array(np.array([[1, 0, 0], [0, 1, 0], [2, 0, 1]], np.float32))
     clusters = np.arange(3, dtype=np.int32)
     x = np.ones((1, 1), np.float32)
-    assert ClusterBeam(heads, clusters, beam=1).select(x)[0].tolist() == [[0]]
-    assert ClusterBeam(heads, clusters, edges, beam=1).select(x)[0].tolist() == [[2]]
-    assert ClusterBeam(heads, clusters, edges, beam=1, game_transpose=True).select(x)[0].tolist() == [[0]]
+    assert ClusterBeam.of(heads, clusters, beam=1).select(x)[0].tolist() == [[0]]
+    assert ClusterBeam.of(heads, clusters, edges, beam=1).select(x)[0].tolist() == [[2]]
+    assert ClusterBeam.of(heads, clusters, edges, beam=1, game_transpose=True).select(x)[0].tolist() == [[0]]
 
 
 def test_labels_stand_under_their_cluster() -> None:
-    beam = ClusterBeam(np.zeros((4, 2), np.float32), np.array([2, 0, 2, -1, 0, 2], np.int32), beam=2)
+    beam = ClusterBeam.of(np.zeros((4, 2), np.float32), np.array([2, 0, 2, -1, 0, 2], np.int32), beam=2)
     assert beam.largest_cluster == 3
     assert beam.labels_of(np.array([[2, 0], [1, -1]], np.int32)).tolist() == [[0, 2, 5, 1, 4, -1], [-1] * 6]
 
@@ -125,7 +125,7 @@ def test_negatives_are_mined_from_it() -> None:
 
 
 def test_saturated_scores_keep_their_order() -> None:
-    beam = ClusterBeam(np.array([[30], [60], [40]], np.float32), np.arange(3, dtype=np.int32), beam=2)
+    beam = ClusterBeam.of(np.array([[30], [60], [40]], np.float32), np.arange(3, dtype=np.int32), beam=2)
     assert beam.select(np.ones((1, 1), np.float32))[0].tolist() == [[1, 2]]
 
 
@@ -151,14 +151,14 @@ def test_an_altered_file_is_refused(tmp_path: Path) -> None:
 def test_refuses_what_cannot_be() -> None:
     heads, clusters = np.zeros((2, 3), np.float32), np.array([0, 1], np.int32)
     with pytest.raises(ConfigError, match="beam of 0"):
-        ClusterBeam(heads, clusters, beam=0)
+        ClusterBeam.of(heads, clusters, beam=0)
     for wrong in (np.array([0, 2], np.int32), np.array([0, -2], np.int32)):
         with pytest.raises(ValueError, match="clusters"):
-            ClusterBeam(heads, wrong, beam=1)
+            ClusterBeam.of(heads, wrong, beam=1)
     with pytest.raises(ValueError, match="graph"):
-        ClusterBeam(heads, clusters, csr_array((3, 3)), beam=1)
+        ClusterBeam.of(heads, clusters, csr_array((3, 3)), beam=1)
     with pytest.raises(DataError, match="not a finite number"):
-        ClusterBeam(heads * np.nan, clusters, beam=1)
+        ClusterBeam.of(heads * np.nan, clusters, beam=1)
 
 
 @pytest.mark.parametrize(
@@ -186,14 +186,14 @@ def test_packed_heads_select_as_the_numbers_they_hold(dtype: PackedType, bias: b
     if bias:
         heads[:, -1] *= 10
     graph = csr_array((np.eye(90) + (rng.random((90, 90)) < 0.05)).astype(np.float32))
-    beam = ClusterBeam(heads, clusters, graph, beam=12, game_mix=0.5, game_transpose=True)
+    beam = ClusterBeam.of(heads, clusters, graph, beam=12, game_mix=0.5, game_transpose=True)
     packed = beam.packed(dtype, width=width)
-    assert isinstance(packed.heads, PackedIndex)
-    assert packed.heads.rows.values.dtype == dtype
-    assert packed.heads.rows.shape == (90, width), "the bias is no part of the rows"
+    assert isinstance(packed.index, PackedIndex)
+    assert packed.index.rows.values.dtype == dtype
+    assert packed.index.rows.shape == (90, width), "the bias is no part of the rows"
     if bias:
-        np.testing.assert_array_equal(packed.heads.offsets, heads[:, -1])
-    plain = ClusterBeam(packed.heads.vectors(), clusters, graph, beam=12, game_mix=0.5, game_transpose=True)
+        np.testing.assert_array_equal(packed.index.offsets, heads[:, -1])
+    plain = ClusterBeam.of(packed.heads, clusters, graph, beam=12, game_mix=0.5, game_transpose=True)
     (found, p), (expected, wanted) = packed.select(x), plain.select(x)
     np.testing.assert_array_equal(found, expected)
     np.testing.assert_allclose(p, wanted, rtol=1e-5)
@@ -206,7 +206,7 @@ def test_packed_heads_are_saved_and_not_packed_again(tmp_path: Path) -> None:
     save_part(packed, tmp_path / "beam")
     loaded = load_part(tmp_path / "beam")
     assert isinstance(loaded, ClusterBeam)
-    assert isinstance(loaded.heads, PackedIndex)
+    assert isinstance(loaded.index, PackedIndex)
     for found, expected in zip(loaded.select(x), packed.select(x), strict=True):
         np.testing.assert_array_equal(found, expected)
     with pytest.raises(ConfigError, match="packed already"):
@@ -216,5 +216,5 @@ def test_packed_heads_are_saved_and_not_packed_again(tmp_path: Path) -> None:
 def test_heads_that_are_something_else_are_refused() -> None:
     beam = random_beam(np.random.default_rng(0), beam=2)
     state = beam.packed("int8", width=5).state()
-    with pytest.raises(ValueError, match="no packed index"):
-        ClusterBeam.from_state(State(state.values, state.arrays, {"heads": beam}))
+    with pytest.raises(ValueError, match="'index' is a ClusterBeam"):
+        ClusterBeam.from_state(State(state.values, state.arrays, {"index": beam}))

@@ -79,7 +79,6 @@ def test_blocks_of_the_exact_index_join_seamlessly(monkeypatch: pytest.MonkeyPat
 def test_choice_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_index(30_000, 300) == "exact"
     assert choose_index(1_000_000, 300) == "hnsw"
-    assert choose_index(1_000_000, 300, device="cuda") == "exact"
     monkeypatch.setattr("longtail.search.index._HNSW_FROM", 100)
     assert type(build_index(clustered(20, 0))) is HnswIndex
     assert type(build_index(clustered(20, 0), "exact")) is ExactIndex

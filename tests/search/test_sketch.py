@@ -17,7 +17,7 @@ from longtail.kernels import heap as ranking_kernels
 from longtail.persistence import State, load_part, save_part
 from longtail.search.index import ExactIndex
 from longtail.search.kernels import bytes as byte_kernels
-from longtail.search.kernels import interleaved as woven_kernels
+from longtail.search.kernels import interleaved as interleaved_kernels
 from longtail.search.matrix import unwoven, weave
 from longtail.search.packed import PackedIndex, PackedType, as_bytes
 from longtail.search.sketch import Heads, SketchIndex, two_level_clusters
@@ -209,18 +209,18 @@ def test_sums_of_bytes_are_those_of_whole_numbers_on_any_machine() -> None:
 
 
 @pytest.mark.parametrize("n", [1, 16, 63, 130])
-def test_woven_rows_can_be_taken_apart_again(n: int) -> None:
+def test_interleaved_rows_can_be_taken_apart_again(n: int) -> None:
     rows = np.random.default_rng(0).integers(-127, 128, (n, 64)).astype(np.int8)
-    woven = weave(rows)
-    assert woven.shape == (-(-n // 64) * 4, 16 * 64)
-    np.testing.assert_array_equal(unwoven(woven, np.arange(n)), rows)
-    np.testing.assert_array_equal(woven[0, :4], rows[0, :4])
-    np.testing.assert_array_equal(woven[0, 64:68], rows[0, 4:8], "the next numbers follow those of all sixteen rows")
+    found = weave(rows)
+    assert found.shape == (-(-n // 64) * 4, 16 * 64)
+    np.testing.assert_array_equal(unwoven(found, np.arange(n)), rows)
+    np.testing.assert_array_equal(found[0, :4], rows[0, :4])
+    np.testing.assert_array_equal(found[0, 64:68], rows[0, 4:8], "the next numbers follow those of all sixteen rows")
 
 
 @pytest.mark.parametrize("documents", [1, 3, 8])
-@pytest.mark.parametrize("look", [woven_kernels.look, woven_kernels.plain_look])
-def test_a_look_at_woven_rows_tells_values_and_what_beats_the_threshold(documents: int, look: Any) -> None:
+@pytest.mark.parametrize("look", [interleaved_kernels.look, interleaved_kernels.plain_look])
+def test_a_look_at_interleaved_rows_tells_values_and_what_beats_the_threshold(documents: int, look: Any) -> None:
     rng = np.random.default_rng(documents)
     queries, offsets = vectors(documents, 64, 1) + 2, vectors(1, 90, 2)[0]
     heads, lasts, shifts = (
@@ -229,7 +229,7 @@ def test_a_look_at_woven_rows_tells_values_and_what_beats_the_threshold(document
         rng.random(documents).astype(np.float32),
     )
     rounded, scales = as_bytes(np.maximum(queries, 0))
-    bytes_of_rows = unwoven(heads.woven, np.arange(90)).astype(np.float32) * heads.scales[:90, None]
+    bytes_of_rows = unwoven(heads.interleaved, np.arange(90)).astype(np.float32) * heads.scales[:90, None]
     expected = (
         (rounded[:documents] * scales[:, None]) @ bytes_of_rows.T
         + lasts[:, None] * offsets
@@ -239,7 +239,7 @@ def test_a_look_at_woven_rows_tells_values_and_what_beats_the_threshold(document
     values, bits = np.zeros((4, 128), np.float32), np.full((4, 8), 0xFFFF, np.uint16)
     for tile in range(0, documents, 4):
         # Five blocks from the second on: four at once, and one more.
-        look(heads.woven, 1, 5, rounded, tile, scales, lasts, shifts, thresholds, *heads.arrays[1:], values, bits)
+        look(heads.interleaved, 1, 5, rounded, tile, scales, lasts, shifts, thresholds, *heads.arrays[1:], values, bits)
         for q in range(min(4, documents - tile)):
             np.testing.assert_allclose(values[q, :74], expected[tile + q, 16:], rtol=1e-4, atol=1e-4)
             beats = np.unpackbits(bits[q, :5].view(np.uint8), bitorder="little").astype(bool)
@@ -247,19 +247,16 @@ def test_a_look_at_woven_rows_tells_values_and_what_beats_the_threshold(document
             assert not beats[74:].any(), "what fills up beats nothing"
 
 
-def test_a_sketch_of_an_earlier_longtail_is_refused() -> None:
+def test_a_sketch_without_its_heads_is_refused() -> None:
     state = SketchIndex.build(packed(vectors(50, 65))).state()
-    with pytest.raises(ValueError, match="pack the model again"):
-        SketchIndex.from_state(
-            State(
-                state.values, {name: array for name, array in state.arrays.items() if name != "head_woven"}, state.parts
-            )
-        )
+    arrays = {name: array for name, array in state.arrays.items() if name != "heads.interleaved"}
+    with pytest.raises(KeyError, match=r"heads\.interleaved"):
+        SketchIndex.from_state(State(state.values, arrays, state.parts))
 
 
 def test_heads_that_do_not_fit_are_refused() -> None:
     heads = Heads.of(vectors(50, 64), None)
-    with pytest.raises(ValueError, match="woven rows"):
+    with pytest.raises(ValueError, match="interleaved rows"):
         replace(heads, n=65)
     with pytest.raises(ValueError, match="do not fit"):
         replace(heads, totals=heads.totals[:50])

@@ -281,11 +281,11 @@ def test_save_and_load_is_bit_equal(dense: bool, tmp_path: Path) -> None:
 
 
 def spoil_dtype(arrays: dict[str, Any]) -> None:
-    arrays["bias"] = arrays["bias"].astype(np.float64)
+    arrays["weights.bias"] = arrays["weights.bias"].astype(np.float64)
 
 
 def spoil_children(arrays: dict[str, Any]) -> None:
-    arrays["children"] = arrays["children"] + 50
+    arrays["weights.children"] = arrays["weights.children"] + 50
 
 
 def spoil_labels(arrays: dict[str, Any]) -> None:
@@ -293,19 +293,19 @@ def spoil_labels(arrays: dict[str, Any]) -> None:
 
 
 def spoil_starts(arrays: dict[str, Any]) -> None:
-    arrays["starts"] = arrays["starts"][1:]
+    arrays["weights.starts"] = arrays["weights.starts"][1:]
 
 
 def spoil_order(arrays: dict[str, Any]) -> None:
-    arrays["word_starts"] = arrays["word_starts"][::-1]
+    arrays["weights.word_starts"] = arrays["weights.word_starts"][::-1]
 
 
 def spoil_bias(arrays: dict[str, Any]) -> None:
-    arrays["bias"] = arrays["bias"][:-1]
+    arrays["weights.bias"] = arrays["weights.bias"][:-1]
 
 
 def spoil_values(arrays: dict[str, Any]) -> None:
-    arrays["values"] = arrays["values"][:-1]
+    arrays["weights.values"] = arrays["weights.values"][:-1]
 
 
 @pytest.mark.parametrize(
@@ -328,7 +328,7 @@ def test_altered_settings_are_refused(tmp_path: Path) -> None:
         save_part(ClusterTree.fit(x.toarray(), y, TreeConfig(), np.random.default_rng(0)), tmp_path / name)
         head = json.loads((tmp_path / name / "part.json").read_text())
         head["values"]["config"] |= spoil or {}
-        head["values"]["width"] += spoil is None
+        head["values"]["weights.width"] += spoil is None
         (tmp_path / name / "part.json").write_text(json.dumps(head))
         with pytest.raises(BundleError, match=name):
             load_part(tmp_path / name)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
-from longtail.search.index import ExactIndex, Similarity
+from longtail.search.index import DOCUMENTS, ExactIndex, IndexBuilder, Similarity, build_index
 from longtail.training import indices as gpu_index
-from longtail.training.indices import GpuExactIndex
+from longtail.training.indices import GpuExactIndex, exact_index_on, index_on
 
 
 @pytest.mark.parametrize("kind", ["cosine", "dot"])
@@ -36,3 +38,18 @@ def test_saved_as_a_plain_exact_index() -> None:
     index = GpuExactIndex.build(np.eye(3, dtype=np.float32), "dot", "cpu")
     assert index.KIND == ExactIndex.KIND
     np.testing.assert_array_equal(ExactIndex.from_state(index.state()).vectors, np.eye(3))
+
+
+def test_where_training_runs_decides_the_index() -> None:
+    """On a GPU exact at any size, unless HNSW is asked for."""
+
+    def made_by(builder: IndexBuilder) -> object:
+        assert isinstance(builder, partial)
+        return getattr(builder.func, "__self__", builder.func)
+
+    assert made_by(exact_index_on("cuda", "dot")) is GpuExactIndex
+    assert made_by(exact_index_on("cpu")) is ExactIndex
+    assert exact_index_on("cpu", "dot")(np.eye(3, dtype=np.float32)).similarity == "dot"
+    assert made_by(index_on("cuda", "auto", DOCUMENTS)) is GpuExactIndex
+    assert made_by(index_on("cuda", "hnsw", DOCUMENTS)) is build_index
+    assert made_by(index_on("cpu", "auto", DOCUMENTS)) is build_index

@@ -1,8 +1,8 @@
 """What a data set is once it is in memory, whatever file format it came from.
 
-A `Dataset` is raw: texts, targets and given graphs. Training never sees one: `longtail.prepare` turns its training
-side into a `TrainingSet`, a type that has no place for test documents, so they cannot enter graphs, statistics or
-vocabulary.
+A `Dataset` is raw: texts, targets and given graphs. Training never sees one: `longtail.training.prepare` turns its
+training side into a `TrainingSet`, a type that has no place for test documents, so they cannot enter graphs,
+statistics or vocabulary.
 """
 
 from __future__ import annotations
@@ -69,9 +69,8 @@ class Split:
     targets: (N, L) CSR float32 of ones, sorted, no duplicates.
     masked: (P, 2) int64 (document, label) pairs that count neither as right nor as wrong (the document *is* the label,
         or a reciprocal pair): dropped from training, and from predictions and truth in evaluation.
-    known: (P, 2) int64 pairs of test documents that are told before anything is predicted (warm start), masked as
-        well. Models
-        that can use labels already known are given them.
+    known: (P, 2) int64 pairs of test documents that are known before anything is predicted (warm start), masked as
+        well. Models that can use labels already known are given them.
     """
 
     documents: Items

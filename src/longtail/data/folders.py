@@ -21,6 +21,7 @@ from longtail.types import F32, I64, Csr
 
 TRAIN, TEST, LABELS = "trn", "tst", "lbl"
 
+# Spellings of the files that list pairs to mask, wherever they lie; the first is the one that is written.
 _FILTER_FILES = {
     TRAIN: ("filter_labels_trn.txt", "filter_labels_train.txt", "trn_filter_labels.txt", "train_filter_labels.txt"),
     TEST: ("filter_labels_tst.txt", "filter_labels_test.txt", "tst_filter_labels.txt", "test_filter_labels.txt"),
@@ -79,16 +80,20 @@ def _without_empty_documents(
 # ---- pairs that count neither as right nor as wrong ----
 
 
+def filter_pairs(folder: Path, side: str, split: Split) -> I64 | None:
+    """The pairs of the filter file of "trn" or "tst", whatever its spelling; None where there is none."""
+    path = find_one(folder, *_FILTER_FILES[side])
+    return None if path is None else read_pairs(path, *split.targets.shape)
+
+
 def _masked(folder: Path, side: str, split: Split, labels: Items, repairs: Counter[str]) -> I64:
     """The pairs of the filter file; where there is none, documents and labels of the same title that are not targets.
 
     A document that is itself a label finds that label first, and that says nothing. But where the truth names the
-    pair (a book on bees titled "Bees"), it is a right answer like any other. Differs: spec 06 section 4 masks those
-    too.
+    pair (a book on bees titled "Bees"), it is a right answer like any other.
     """
-    path = find_one(folder, *_FILTER_FILES[side])
-    if path is not None:
-        return read_pairs(path, len(split), len(labels))
+    if (given := filter_pairs(folder, side, split)) is not None:
+        return given
     pairs = self_pairs(split.documents, labels)
     if len(pairs):
         pairs = pairs[np.asarray(split.targets[pairs[:, 0], pairs[:, 1]]).ravel() == 0]
@@ -99,7 +104,7 @@ def _masked(folder: Path, side: str, split: Split, labels: Items, repairs: Count
 
 
 def with_known(folder: Path, test: Split) -> Split:
-    """With the pairs of test documents that are told beforehand, where a file lists them; they are masked too."""
+    """With the pairs of test documents that are known beforehand, where a file lists them; they are masked too."""
     path = folder / _KNOWN_FILE
     if not path.is_file():
         return test

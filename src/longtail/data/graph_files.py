@@ -124,7 +124,7 @@ def read_oracle(folder: Path | str, graph: str) -> Csr:
 
 
 def drop_test_anchors(graph: Graph, test: Items) -> tuple[Graph, int]:
-    """Without the anchors that are test documents, and their edges; and how many there were (spec 06 section 9).
+    """Without the anchors that are test documents, and their edges; and how many there were.
 
     An anchor is a test document if its uid is the uid of one, or its normalised title the title of one: both in full.
     So a category that is named after a document (uid ``domain::04123-n``, title ``domain dressage``) stays: it stands

@@ -132,7 +132,7 @@ def repeated(texts: Sequence[str]) -> int:
 def self_pairs(documents: Items, labels: Items) -> I64:
     """(P, 2) (document, label) pairs with the same title: the document *is* the label. Sorted.
 
-    This is what a filter file lists; use it for data of products or articles that come without one (spec 06 section 4).
+    This is what a filter file lists; use it for data of products or articles that come without one.
     """
     numbers: dict[str, list[int]] = {}
     for label, title in enumerate(titles(labels)):
@@ -163,7 +163,7 @@ class Reciprocal:
 
 
 def check_reciprocal(dataset: Dataset) -> Reciprocal:
-    """Finds reciprocal pairs that are not masked yet. Masking `test` makes the test honest (spec 06 section 4)."""
+    """Finds reciprocal pairs that are not masked yet. Masking `test` makes the test honest."""
     size = np.int64(len(dataset.labels))
     sources, targets, _ = _label_edges(dataset.train, dataset.labels)
     forward = np.unique(sources * size + targets)

@@ -37,7 +37,7 @@ class WarmStart:
 def warm_start(dataset: Dataset, seed: int) -> WarmStart:
     """Reveal half of the labels of test documents (rounded down), chosen by seed.
 
-    Paper: GalaXC Sec. 5 (warm start); spec 06 section 7. Differs: the released code reveals the first labels by number.
+    Paper: GalaXC Sec. 5 (warm start). Differs: the released code reveals the first labels by number.
     In training graphs the added documents have no edges.
     """
     test = dataset.need_test()
@@ -146,7 +146,7 @@ class ZeroShot:
 def zero_shot(dataset: Dataset, seed: int, share: float = 0.15, *, transductive_labels: bool = False) -> ZeroShot:
     """Hold out a share of the labels that have text, evenly over frequencies, and take them out of training.
 
-    Paper: RAMEN gives no construction; this is spec 06 section 8. Training documents left without a label are dropped.
+    Paper: RAMEN gives no construction; this one is ours. Training documents left without a label are dropped.
     Edges of held-out labels are removed from training, or kept with `transductive_labels` (report that separately).
     """
     test = dataset.need_test()

@@ -1,4 +1,4 @@
-"""Planted data with a known answer, for tests and offline acceptance (spec 06 section 10).
+"""Planted data with a known answer, for tests and offline acceptance.
 
 The world: topics hold *families* of related labels. A label has a few words of its own. A document is about one to
 three labels, mostly of one family; its text mixes their words (half of them dropped), words of their topics and
@@ -453,7 +453,7 @@ def _selves(
 
 
 def _propensity(complete: Csr, config: SyntheticConfig) -> NDArray[np.float64]:
-    """(L,) chance that a true pair is recorded: the propensity model of spec 06 section 3, stretched to lose
+    """(L,) chance that a true pair is recorded: the propensity model of Jain et al. (KDD 2016), stretched to lose
     `missing_rate` of all pairs.
     """
     frequency = np.diff(complete.tocsc().indptr)

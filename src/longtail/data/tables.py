@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from longtail.data.dataset import Dataset, Items, Split
-from longtail.data.folders import read_pairs, with_known, write_shared
+from longtail.data.folders import TEST, TRAIN, filter_pairs, with_known, write_shared
 from longtail.data.from_texts import Labelled, Numbered, assembled, is_whole, numbered, shown
 from longtail.data.graph_files import read_graphs
 from longtail.data.lines import new_folder
@@ -66,7 +66,6 @@ LABEL_ID_NAMES = ("uid", "id", "uri", "label")
 LABEL_TITLE_NAMES = ("title", "name", "text", "preflabel", "label")
 
 _SEPARATORS = ("|", ";")
-_FILTER_FILES = {"train": "filter_labels_trn.txt", "test": "filter_labels_tst.txt"}
 
 
 def read_table(
@@ -121,8 +120,8 @@ def _tested(test: _Documents, train: _Documents, cells: _Cells) -> Labelled:
 
 def _with_folder(folder: Path, parts: Numbered) -> Dataset:
     """With the masked and known pairs and graphs that lie in the folder of the table."""
-    test = None if parts.test is None else with_known(folder, _masked(parts.test, folder, "test"))
-    parts = replace(parts, train=_masked(parts.train, folder, "train"), test=test)
+    test = None if parts.test is None else with_known(folder, _masked(parts.test, folder, TEST))
+    parts = replace(parts, train=_masked(parts.train, folder, TRAIN), test=test)
     return assembled(_name(folder), parts, read_graphs(folder, len(parts.train), len(parts.labels), parts.repairs))
 
 
@@ -130,8 +129,8 @@ def _masked(split: Split, folder: Path, side: str) -> Split:
     """With the pairs of the filter file. Where there is none, nothing is masked: in a table a document may be called
     what its label is called.
     """
-    path = folder / _FILTER_FILES[side]
-    return replace(split, masked=read_pairs(path, *split.targets.shape)) if path.is_file() else split
+    pairs = filter_pairs(folder, side, split)
+    return split if pairs is None else replace(split, masked=pairs)
 
 
 def read_texts(path: Path | str, text: str | Sequence[str] | None = None) -> Items:
@@ -211,7 +210,7 @@ class _Columns:
 
 @dataclass(frozen=True)
 class _Table:
-    """Wanted columns of all rows, as they stand in the file."""
+    """The columns that are read, of all rows, as they stand in the file."""
 
     source: TableFile
     lines: Sequence[int]

@@ -5,13 +5,14 @@ but the width.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from longtail.data.dataset import Items
 from longtail.errors import ConfigError, DataError
-from longtail.persistence import State
+from longtail.persistence import DataPart
 from longtail.types import F32, Batch, Csr
 
 
@@ -19,17 +20,19 @@ def is_sparse(vectors: Any) -> bool:
     return hasattr(vectors, "indptr")
 
 
-class _Given:
+@dataclass(frozen=True)
+class _Given(DataPart):
     """What sparse and dense vectors have in common."""
 
-    KIND: str
-    FORM: str
-    fields: tuple[str, ...] = ()
+    FORM: ClassVar[str]
+    fields: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, width: int, unit: bool) -> None:
-        if width < 1:
-            raise ValueError(f"vectors of {width} columns")
-        self.width, self.unit = width, unit
+    width: int
+    unit: bool
+
+    def __post_init__(self) -> None:
+        if self.width < 1:
+            raise ValueError(f"vectors of {self.width} columns")
 
     @classmethod
     def fit(cls, documents: Items, unit: bool) -> Self:
@@ -45,13 +48,6 @@ class _Given:
             f"this model was trained on given vectors of {self.width} columns and cannot read text",
             "give documents with vectors of the same kind, or train with features.source=text",
         )
-
-    def state(self) -> State:
-        return State(values={"width": self.width, "unit": self.unit})
-
-    @classmethod
-    def from_state(cls, state: State) -> Self:
-        return cls(int(state.values["width"]), bool(state.values["unit"]))
 
     def _vectors(self, items: Items, who: str) -> Any:
         vectors = items.vectors

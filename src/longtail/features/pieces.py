@@ -9,18 +9,18 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from longtail.config import resolve, to_tables
 from longtail.data.dataset import Items
-from longtail.errors import BundleError, ConfigError, DataError, MissingExtra
+from longtail.errors import BundleError, DataError, MissingExtra
 from longtail.features.settings import CheckpointFeaturesConfig
 from longtail.features.sparse import Columns, document_texts, label_texts
-from longtail.persistence import State, StringTable
+from longtail.persistence import DataPart
 from longtail.types import I32, Batch
 
 # Models that installed packages hold, to be had where no hub can be reached: name -> package, which has a folder
@@ -107,17 +107,23 @@ def _bert_tokenizer(words: Path, settings: Path) -> str:
 _BLOCK = 10_000
 
 
-class Pieces:
+@dataclass(frozen=True)
+class Pieces(DataPart):
     """A featurizer and a part: ``Batch.tokens`` (B, features.length), with the marks that the model wants at both
     ends; padded with -1.
 
-    A text without a word has no tokens, not even marks. tokenizer: the JSON text of `tokenizers`.
+    A text without a word has no tokens, not even marks.
+    config: without the checkpoint: what was read of it is here, and a bundle names no folder that it does not need.
+    tokenizer: the JSON text of `tokenizers`.
     """
 
     KIND = "pieces"
 
-    def __init__(self, config: CheckpointFeaturesConfig, tokenizer: str) -> None:
-        self.config, self.tokenizer = config, tokenizer
+    config: CheckpointFeaturesConfig
+    tokenizer: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "config", replace(self.config, checkpoint=""))
 
     @classmethod
     def fit_batches(
@@ -147,21 +153,6 @@ class Pieces:
 
     def batch_of_texts(self, texts: Sequence[str]) -> Batch:
         return self._batch([texts])
-
-    def state(self) -> State:
-        # Not the checkpoint: what was read of it is here, and a bundle names no folder that it does not need.
-        values = {name: value for name, value in to_tables(self.config).items() if name != "checkpoint"}
-        return State({"config": values}, parts={"tokenizer": StringTable.of([self.tokenizer])})
-
-    @classmethod
-    def from_state(cls, state: State) -> Pieces:
-        tokenizer = state.parts["tokenizer"]
-        if not isinstance(tokenizer, StringTable) or len(tokenizer) != 1:
-            raise ValueError("the tokenizer is no text")
-        try:
-            return cls(resolve(CheckpointFeaturesConfig(), state.values["config"], "saved settings"), tokenizer[0])
-        except ConfigError as problem:
-            raise ValueError(problem.message) from problem
 
     @cached_property
     def _tokenizer(self) -> Any:

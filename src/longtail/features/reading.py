@@ -18,11 +18,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from itertools import chain, islice, pairwise
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.kernels.arrays import frozen
 from longtail.types import F32, I32, I64
 
 CODE_POINTS = 0x110000
@@ -133,12 +134,6 @@ def key_table(keys: U64) -> KeyTable:
     buckets = np.zeros((1 << bits) + 1, dtype=np.int32)
     np.cumsum(np.bincount((keys >> shift).astype(np.int64), minlength=1 << bits), out=buckets[1:])
     return KeyTable(frozen(keys), frozen(buckets), shift)
-
-
-def frozen(array: NDArray[Any]) -> NDArray[Any]:
-    """The array, read-only from now on: kernels are compiled for read-only arrays, as memory maps are."""
-    array.flags.writeable = False
-    return array
 
 
 # Small enough for the caches, large enough that the interpreter's share per block vanishes.

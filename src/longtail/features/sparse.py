@@ -14,12 +14,12 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
-from longtail.config import resolve, to_tables
 from longtail.data.dataset import Items
 from longtail.errors import ConfigError, DataError
 from longtail.features.reading import (
@@ -31,17 +31,18 @@ from longtail.features.reading import (
     U64,
     WORDS,
     Bags,
+    KeyTable,
     Reader,
     blocks,
     class_runs,
     class_table,
     encode,
-    frozen,
     in_order,
     key_table,
 )
 from longtail.features.settings import SparseTextConfig
-from longtail.persistence import State, StringTable
+from longtail.kernels.arrays import freeze, frozen
+from longtail.persistence import DataPart, StringTable
 from longtail.types import F32, I32, I64, Batch, Csr
 
 Side: TypeAlias = Literal["documents", "labels"]
@@ -51,38 +52,53 @@ Job = TypeVar("Job")
 KIND_NAMES = {WORDS: "word", PAIRS: "pair", CHARS: "chars", PIECES: "piece"}
 
 
-class SparseText:
+@dataclass(frozen=True)
+class SparseText(DataPart):
     """A fitted vocabulary. Made by `fit` or `fit_transform`; after saving and loading it gives the same rows, bit by
     bit.
+
+    keys: (V,) increasing: what a feature is, the same in every vocabulary.  idf: (V,), damped.  tokens: V spellings.
+    class_starts, classes: see `class_runs`.  pieces: empty without WordPiece.
+    shares: (V,) of the training documents that a feature is in; None where the idf says it (`document_shares`).
     """
 
     KIND = "sparse-text"
 
-    def __init__(
-        self,
-        config: SparseTextConfig,
-        keys: U64,
-        idf: F32,
-        tokens: StringTable,
-        runs: tuple[I32, U8],
-        pieces: StringTable,
-        shares: F32 | None = None,
-    ) -> None:
-        """keys: (V,) increasing.  idf: (V,), damped.  tokens: V spellings.  runs: see `characters.class_runs`.
-        pieces: empty without WordPiece.
+    config: SparseTextConfig
+    keys: U64
+    idf: F32
+    tokens: StringTable
+    class_starts: I32
+    classes: U8
+    pieces: StringTable
+    shares: F32 | None = None
 
-        shares: (V,) of the training documents that a feature is in; None where the idf tells (`document_shares`).
-        """
-        if not len(keys) == len(idf) == len(tokens) or (shares is not None and len(shares) != len(keys)):
+    def __post_init__(self) -> None:
+        if not len(self.keys) == len(self.idf) == len(self.tokens) or (
+            self.shares is not None and len(self.shares) != len(self.keys)
+        ):
             raise ValueError(
-                f"{len(keys)} keys, {len(idf)} weights and {len(tokens)} spellings of features, or shares of other "
-                "features"
+                f"{len(self.keys)} keys, {len(self.idf)} weights and {len(self.tokens)} spellings of features, or "
+                "shares of other features"
             )
-        self.config, self.idf, self.tokens, self.pieces = config, frozen(idf), tokens, pieces
-        self._shares = None if shares is None else frozen(shares)
-        self._runs = runs
-        self._classes = class_table(*runs)
-        self._features = key_table(keys)
+        if any(array.ndim != 1 for array in (self.keys, self.idf, self.class_starts, self.classes)):
+            raise ValueError("an array with more than one dimension")
+        try:
+            _check(self.config)
+        except ConfigError as problem:
+            raise ValueError(problem.message) from problem
+        freeze(self, "idf", "shares")
+        # Kernels trust both, so what is wrong with them is found here.
+        _ = self._class_of, self._features
+
+    @cached_property
+    def _class_of(self) -> U8:
+        """The class of every code point."""
+        return class_table(self.class_starts, self.classes)
+
+    @cached_property
+    def _features(self) -> KeyTable:
+        return key_table(self.keys)
 
     # ---- learning ----
 
@@ -128,11 +144,12 @@ class SparseText:
         sources = [Source(*_document_columns(documents, config), DOCUMENTS)]
         if labels is not None and labels.fields:
             sources.append(Source(*_label_columns(labels, config), LABELS))
-        runs = class_runs()
+        class_starts, classes = class_runs()
+        class_of = class_table(class_starts, classes)
         pieces = StringTable.of(
-            _learn_pieces(sources, class_table(*runs), config.piece_count) if config.subwords == "wordpiece" else []
+            _learn_pieces(sources, class_of, config.piece_count) if config.subwords == "wordpiece" else []
         )
-        reader = _reader(config, class_table(*runs), pieces)
+        reader = _reader(config, class_of, pieces)
         least = [config.min_count if kind == WORDS else config.min_count_rest for kind in KIND_NAMES]
         counted, bags = count_features(sources, reader, least, keep_bags)
         if config.max_features:
@@ -145,8 +162,10 @@ class SparseText:
             )
         idf = np.log((1 + len(documents)) / (1.0 + counted.documents)) + 1 if config.idf else np.ones(len(counted.keys))
         idf = idf * (counted.total / (counted.total + config.damping))
-        told = None if _tells_shares(config) else ((1.0 + counted.documents) / (1 + len(documents))).astype(np.float32)
-        return cls(config, counted.keys, idf.astype(np.float32), counted.spellings, runs, pieces, told), bags
+        weights, shares = idf.astype(np.float32), None
+        if not _gives_shares(config):
+            shares = ((1.0 + counted.documents) / (1 + len(documents))).astype(np.float32)
+        return cls(config, counted.keys, weights, counted.spellings, class_starts, classes, pieces, shares), bags
 
     # ---- use ----
 
@@ -160,9 +179,9 @@ class SparseText:
         """(V,) the share of training documents that each feature is in, to a scale. None for a vocabulary that was
         saved when nobody asked.
         """
-        if self._shares is None and _tells_shares(self.config):
+        if self.shares is None and _gives_shares(self.config):
             return np.exp(1 - self.idf)
-        return self._shares
+        return self.shares
 
     def transform(self, items: Items, side: Side = "documents") -> Csr:
         """(n, V) CSR float32, sorted indices, rows of unit length or empty."""
@@ -193,11 +212,6 @@ class SparseText:
 
     def batch_of_texts(self, texts: Sequence[str]) -> Batch:
         return self._batch([texts], self._first_weight)
-
-    @property
-    def keys(self) -> U64:
-        """(V,) increasing: what a feature is, the same in every vocabulary."""
-        return self._features.keys
 
     def token(self, feature: int) -> str:
         """How a feature is spelled: ``word``, ``two words``, ``<wor`` (n-gram at a word's edge), ``##rd`` (piece
@@ -232,38 +246,11 @@ class SparseText:
         """
         return self._token_ids(self._columns(items, side)[0], max_length)
 
-    # ---- saving ----
-
-    def state(self) -> State:
-        starts, classes = self._runs
-        return State(
-            values={"config": to_tables(self.config)},
-            arrays={"keys": self._features.keys, "idf": self.idf, "class_starts": starts, "classes": classes}
-            | ({} if self._shares is None else {"shares": self._shares}),
-            parts={"tokens": self.tokens, "pieces": self.pieces},
-        )
-
-    @classmethod
-    def from_state(cls, state: State) -> SparseText:
-        try:
-            config = resolve(SparseTextConfig(), state.values["config"], "saved settings")
-            _check(config)
-        except ConfigError as problem:
-            raise ValueError(problem.message) from problem
-        tokens, pieces = state.parts["tokens"], state.parts["pieces"]
-        if not isinstance(tokens, StringTable) or not isinstance(pieces, StringTable):
-            raise ValueError("tokens or pieces are no table of strings")
-        arrays = {name: _typed(state.arrays[name], dtype) for name, dtype in _DTYPES.items()}
-        shares = _typed(state.arrays["shares"], np.float32) if "shares" in state.arrays else None
-        return cls(
-            config, arrays["keys"], arrays["idf"], tokens, (arrays["class_starts"], arrays["classes"]), pieces, shares
-        )
-
     # ---- inside ----
 
     @cached_property
     def _reader(self) -> Reader:
-        return _reader(self.config, self._classes, self.pieces)
+        return _reader(self.config, self._class_of, self.pieces)
 
     def _features_of(self, kind: int) -> range:
         first, last = kind << int(KIND_SHIFT), ((kind + 1) << int(KIND_SHIFT)) - 1
@@ -332,20 +319,9 @@ class SparseText:
         return np.concatenate([np.zeros((0, max_length), np.int32), *in_order(number, blocks(columns))])
 
 
-_DTYPES: dict[str, Any] = {"keys": np.uint64, "idf": np.float32, "class_starts": np.int32, "classes": np.uint8}
-
-
-def _tells_shares(config: SparseTextConfig) -> bool:
+def _gives_shares(config: SparseTextConfig) -> bool:
     """Whether idf = 1 - ln(share): damped, it rises and falls again with the share."""
     return config.idf and not config.damping
-
-
-def _typed(array: Any, dtype: Any) -> Any:
-    if array.dtype != dtype or array.ndim != 1:
-        raise ValueError(
-            f"an array of {array.dtype} with {array.ndim} dimensions where one of {np.dtype(dtype)} was expected"
-        )
-    return array
 
 
 def _joined(pieces: Sequence[CsrPieces]) -> CsrPieces:

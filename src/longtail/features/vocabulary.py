@@ -1,6 +1,6 @@
 """A sub-word vocabulary learned from the words of a corpus, offline.
 
-`tokenizers` learns it; cutting words into pieces is a kernel of ours (`sparse_kernels`), so prediction does not need
+`tokenizers` learns it; cutting words into pieces is a kernel of ours (`kernels`), so prediction does not need
 the library, and a test holds both to the same pieces.
 
 Which features a corpus has: counting by document in one pass, choosing, spelling.

@@ -48,8 +48,8 @@ class LabelGraphConfig:
     top_k: int = setting(10, "labels kept per label and source, itself among them; 0: all", low=0)
     head_documents: int = setting(
         0,
-        "labels of more documents than this stay alone in the graph; 0: 500, or 1% of all documents where that is "
-        "fewer",
+        f"labels of more documents than this stay alone in the graph; 0: {_HEAD_DOCUMENTS}, or {_HEAD_SHARE:.0%} of "
+        "all documents where that is fewer",
         low=0,
     )
     norm: Norm = setting(
@@ -59,11 +59,9 @@ class LabelGraphConfig:
 
 
 def head_labels(targets: Csr, documents: int = 0) -> BoolArray:
-    """(L,) bool: labels of more than `documents` documents; 0 stands for min(500, 1% of all documents). targets: (N,
-    L) CSR.
+    """(L,) bool: labels of more than `documents` documents; 0: see `LabelGraphConfig`. targets: (N, L) CSR.
 
-    Paper: ECLARE Sec. 3.2 (500). Differs: 500 documents may be most of a small data set, where no label would be a
-        head.
+    Paper: ECLARE Sec. 3.2 (500). Differs: that many may be most of a small data set, where no label would be a head.
     """
     threshold = documents or min(_HEAD_DOCUMENTS, _HEAD_SHARE * int(targets.shape[0]))
     return np.bincount(targets.indices, minlength=targets.shape[1]) > threshold

@@ -23,6 +23,13 @@ def frozen(array: NDArray[Any]) -> NDArray[Any]:
     return view
 
 
+def freeze(part: Any, *names: str) -> None:
+    """Arrays of a frozen dataclass become read-only; what is None stays None."""
+    for name in names:
+        if (array := getattr(part, name)) is not None:
+            object.__setattr__(part, name, frozen(array))
+
+
 class Pieces(NamedTuple):
     """A CSR array as its three arrays, with the types that kernels are compiled for (scipy's own vary)."""
 

@@ -1,4 +1,6 @@
-"""The recipes of the house. Each is one short file; its module is imported only when it is asked for."""
+"""The recipes of the house, and those of installed packages. A recipe's module is imported only when it is asked
+for.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +8,16 @@ import importlib
 import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longtail.config import from_text, nearest, read_toml, resolve
-from longtail.errors import ConfigError, MissingExtra
+from longtail.errors import ConfigError, LongtailError, MissingExtra
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from longtail.recipes.base import Recipe
 
 
@@ -68,14 +73,77 @@ RECIPES: Mapping[str, Entry] = {
 
 DEFAULT = "direct"
 
+# A package adds a recipe by an entry point of this group: name = "module:Class". Its stage parts and rankers are entry
+# points of `longtail.persistence.PARTS_GROUP`.
+GROUP = "longtail.recipes"
+
+
+@cache
+def from_packages() -> tuple[Mapping[str, EntryPoint], tuple[str, ...]]:
+    """Recipes that installed packages bring, which are not imported here; and what to say of those that are not used.
+
+    A name of ours cannot be taken, and of two packages with one name the first that Python finds counts.
+    """
+    from importlib.metadata import entry_points
+
+    found: dict[str, EntryPoint] = {}
+    notes: list[str] = []
+    for point in entry_points(group=GROUP):
+        if point.name not in RECIPES and point.name not in found:
+            found[point.name] = point
+        elif point.name in RECIPES or found[point.name].value != point.value:
+            owner = "longtail" if point.name in RECIPES else f"the package '{package_of(found[point.name])}'"
+            notes.append(f"the recipe '{point.name}' of the package '{package_of(point)}' is not used: {owner} has one")
+    return found, tuple(notes)
+
+
+def package_of(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else point.value
+
+
+def all_recipes() -> Mapping[str, Entry]:
+    """Ours, then those of packages, whose classes are imported to ask for their summaries."""
+    return {**RECIPES, **{name: _entry(point) for name, point in from_packages()[0].items()}}
+
+
+def _entry(point: EntryPoint) -> Entry:
+    """What the class says of itself: SUMMARY, or the first line of its docstring; and NEEDS_TORCH."""
+    try:
+        cls = _imported(point)
+    except LongtailError as problem:
+        return Entry(point.value, problem.message)
+    lines = (cls.__doc__ or "").strip().splitlines()
+    summary = getattr(cls, "SUMMARY", "") or (lines[0] if lines else "")
+    return Entry(
+        point.value, f"{summary} (package {package_of(point)})".strip(), bool(getattr(cls, "NEEDS_TORCH", False))
+    )
+
+
+def _imported(point: EntryPoint) -> type[Recipe]:
+    who = f"the recipe '{point.name}' of the package '{package_of(point)}'"
+    try:
+        cls: type[Recipe] = point.load()
+    except ModuleNotFoundError as problem:
+        if problem.name == "torch":
+            raise MissingExtra("torch", "train", who) from problem
+        raise ConfigError(f"{who} cannot be imported ({problem})", "install its package anew") from problem
+    except (ImportError, AttributeError) as problem:
+        raise ConfigError(f"{who} cannot be imported ({problem})", "install its package anew") from problem
+    if getattr(cls, "NAME", None) != point.name:
+        raise ConfigError(f"{who} calls itself '{getattr(cls, 'NAME', '')}'", "NAME and the entry point must agree")
+    return cls
+
 
 def recipe_class(name: str) -> type[Recipe]:
     """The class of recipe `name`."""
-    if name not in RECIPES:
-        raise ConfigError(f"unknown recipe '{name}'", nearest(name, list(RECIPES)))
-    entry = RECIPES[name]
+    packages = from_packages()[0] if name not in RECIPES else {}
+    if name not in RECIPES and name not in packages:
+        raise ConfigError(f"unknown recipe '{name}'", nearest(name, [*RECIPES, *packages]))
+    entry = RECIPES[name] if name in RECIPES else _entry(packages[name])
     if entry.needs_torch and importlib.util.find_spec("torch") is None:
         raise MissingExtra("torch", "train", f"training the recipe '{name}'")
+    if name in packages:
+        return _imported(packages[name])
     module, _, cls = entry.home.partition(":")
     found: type[Recipe] = getattr(importlib.import_module(module), cls)
     return found

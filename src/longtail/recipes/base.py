@@ -26,6 +26,10 @@ class Recipe(Protocol):
     """
 
     NAME: ClassVar[str]
+    # Of a recipe that a package brings: one line for `longtail recipes` (empty: the first of its docstring), and
+    # whether training needs torch. For recipes of the house `longtail.recipes.RECIPES` says both.
+    SUMMARY: ClassVar[str] = ""
+    NEEDS_TORCH: ClassVar[bool] = False
     CONFIG: ClassVar[type[Any]]  # a frozen dataclass of sections, one of them `features`
     config: Any
 

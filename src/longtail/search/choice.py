@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -248,9 +248,8 @@ def _try_sketch(trial: _Trial, rng: np.random.Generator) -> list[Tried]:
             index, settings = trial.first_good(
                 (built.tuned(more=more), {"width": width, "more": more}) for more in (20, 50, 100, 200, 400, 800)
             )
-            found.append(
-                Tried("sketch", index, settings, seconds, trial.exact.rows.values.nbytes + built.heads.woven.nbytes)
-            )
+            size = trial.exact.rows.values.nbytes + built.heads.interleaved.nbytes
+            found.append(Tried("sketch", index, settings, seconds, size))
     return found
 
 
@@ -270,7 +269,7 @@ def _try_tree(trial: _Trial, rng: np.random.Generator) -> list[Tried]:
         (built.tuned(more=more, effort=effort), {"leaves": built.leaves, "effort": effort, "more": more})
         for more in candidates
     )
-    return [Tried("tree", index, settings, seconds, trial.exact.rows.values.nbytes + built.heads.woven.nbytes)]
+    return [Tried("tree", index, settings, seconds, trial.exact.rows.values.nbytes + built.heads.interleaved.nbytes)]
 
 
 def _try_hnsw(trial: _Trial, rng: np.random.Generator) -> list[Tried]:
@@ -280,8 +279,7 @@ def _try_hnsw(trial: _Trial, rng: np.random.Generator) -> list[Tried]:
     seconds = time.perf_counter() - started
     efforts = (50, 100, 200, 400, 800)
     variants: Iterator[tuple[Index, dict[str, int]]] = (
-        (HnswIndex(built.graph, built.group_ptr, built.group_items, effort, built.similarity), {"query_effort": effort})
-        for effort in efforts
+        (replace(built, query_effort=effort), {"query_effort": effort}) for effort in efforts
     )
     index, settings = trial.first_good(variants)
     # Links of the lowest level, two for each neighbour, beside the rows as they are.

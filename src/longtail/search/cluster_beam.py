@@ -6,83 +6,108 @@ Paper: ECLARE Sec. 3.4 (meta-labels and the shortlister).
 from __future__ import annotations
 
 import math
-from functools import partial
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import TypeAlias
 
 import numpy as np
 
 from longtail.errors import ConfigError
-from longtail.kernels.arrays import frozen
-from longtail.persistence import State
+from longtail.kernels.arrays import freeze
+from longtail.persistence import DataPart
 from longtail.search.game import Game, per_label, rank_labels
-from longtail.search.index import ExactIndex, IndexBuilder
+from longtail.search.index import ExactIndex
 from longtail.search.packed import PackedIndex, PackedType
 from longtail.types import F32, I32, I64, Csr, TopK
 
 # Exact: all clusters are scored, in blocks. A GPU index comes in here too.
-dot_index: IndexBuilder = partial(ExactIndex.build, similarity="dot")
+HeadIndex: TypeAlias = ExactIndex | PackedIndex
+dot_index: Callable[[F32], HeadIndex] = partial(ExactIndex.build, similarity="dot")
+
+
+# About so many labels a beam shall hold, and so many clusters at least.
+BEAM_LABELS, LEAST_BEAM = 480, 10
 
 
 def default_beam(n_clusters: int, n_labels: int) -> int:
-    """Clusters to look into so that about 480 labels come, and at least 10. Paper: ECLARE Sec. 4 has 120 for 131K
-    labels, 498 for 1.3M.
-    """
-    return max(10, math.ceil(480 * n_clusters / max(n_labels, 1)))
+    """Clusters to look into. Paper: ECLARE Sec. 4 has 120 for 131K labels, 498 for 1.3M."""
+    return max(LEAST_BEAM, math.ceil(BEAM_LABELS * n_clusters / max(n_labels, 1)))
 
 
-class ClusterBeam:
+@dataclass(frozen=True)
+class ClusterBeam(DataPart):
     """The best clusters of a document, by sigmoid(h . x), after GAME if there is a graph. A shortlister and a part.
 
-    heads: (K, D) float32, or (K, D + 1) with a bias as the last number; or packed, the biases being its offsets.
+    index: over the heads h (K, D), or (K, D + 1) with a bias as the last number, by their dot product.
     clusters: (L,) int32, the cluster of each label, -1 for a label that is never found.
     graph: (K, K) CSR of `cluster_graph`, or None for no GAME. beam: clusters per document, before and after GAME.
-    make_index: how plain heads are searched; saved, it is exact search.
     """
 
     KIND = "cluster-beam"
 
-    def __init__(
-        self,
-        heads: F32 | PackedIndex,
+    index: HeadIndex
+    clusters: I32
+    graph: Csr | None = None
+    beam: int = field(kw_only=True)
+    game_mix: float = field(default=1.0, kw_only=True)
+    game_transpose: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        n_clusters = len(self.index)
+        if self.beam < 1:
+            raise ConfigError(f"a beam of {self.beam} clusters asked for", "use at least 1")
+        if self.clusters.max(initial=-1) >= n_clusters or self.clusters.min(initial=0) < -1:
+            raise ValueError(f"clusters {self.clusters.min()}..{self.clusters.max()} of {n_clusters}")
+        if self.graph is not None and self.graph.shape != (n_clusters, n_clusters):
+            raise ValueError(f"a graph of shape {self.graph.shape} over {n_clusters} clusters")
+        freeze(self, "clusters")
+
+    @classmethod
+    def of(
+        cls,
+        heads: F32,
         clusters: I32,
         graph: Csr | None = None,
         *,
         beam: int,
         game_mix: float = 1.0,
         game_transpose: bool = False,
-        make_index: IndexBuilder = dot_index,
-    ) -> None:
-        if beam < 1:
-            raise ConfigError(f"a beam of {beam} clusters asked for", "use at least 1")
-        if clusters.max(initial=-1) >= len(heads) or clusters.min(initial=0) < -1:
-            raise ValueError(f"clusters {clusters.min()}..{clusters.max()} of {len(heads)}")
-        if graph is not None and graph.shape != (len(heads), len(heads)):
-            raise ValueError(f"a graph of shape {graph.shape} over {len(heads)} clusters")
-        self.heads, self.clusters, self.graph, self.beam = heads, frozen(clusters), graph, beam
-        self.game_mix, self.game_transpose = game_mix, game_transpose
-        self.index = heads if isinstance(heads, PackedIndex) else make_index(heads)
-        self._game = None if graph is None else Game(graph, game_mix, game_transpose)
-        self._members = _members(clusters, len(heads))
+        make_index: Callable[[F32], HeadIndex] = dot_index,
+    ) -> ClusterBeam:
+        """heads: (K, D) or (K, D + 1) float32. make_index: what searches them, by their dot product."""
+        return cls(make_index(heads), clusters, graph, beam=beam, game_mix=game_mix, game_transpose=game_transpose)
 
     def packed(self, dtype: PackedType, *, width: int) -> ClusterBeam:
         """The same clusters with their heads in `dtype`.  width: D; a bias, where there is one, is kept whole."""
-        if isinstance(self.heads, PackedIndex):
+        if not isinstance(self.index, ExactIndex):
             raise ConfigError("the model is packed already", "pack the run or bundle that it was made from")
-        heads = PackedIndex.of(ExactIndex.build(self.heads, "dot"), dtype, last_whole=self.heads.shape[1] > width)
-        return ClusterBeam(
-            heads, self.clusters, self.graph, beam=self.beam, game_mix=self.game_mix, game_transpose=self.game_transpose
-        )
+        return replace(self, index=PackedIndex.of(self.index, dtype, last_whole=self.index.width > width))
 
     @property
-    def _width(self) -> int:
-        """Numbers of a head, its bias included."""
-        if isinstance(self.heads, PackedIndex):
-            return self.heads.rows.shape[1] + (self.heads.offsets is not None)
-        return self.heads.shape[1]
+    def heads(self) -> F32:
+        """(K, D) or (K, D + 1) float32."""
+        return self.index.vectors if isinstance(self.index, ExactIndex) else self.index.vectors()
+
+    @cached_property
+    def _game(self) -> Game | None:
+        return None if self.graph is None else Game(self.graph, self.game_mix, self.game_transpose)
+
+    @cached_property
+    def _members(self) -> I32:
+        """(K + 1, largest) int32: the labels of each cluster, ascending, -1 where it has no more; the last row is all
+        -1.
+        """
+        sizes = np.bincount(self.clusters[self.clusters >= 0], minlength=self.n_clusters)
+        members = np.full((self.n_clusters + 1, int(sizes.max(initial=0))), TopK.PAD, dtype=np.int32)
+        order = np.argsort(self.clusters, kind="stable")[np.count_nonzero(self.clusters < 0) :]
+        place = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        members[self.clusters[order], place] = order
+        return members
 
     @property
     def n_clusters(self) -> int:
-        return len(self.heads)
+        return len(self.index)
 
     @property
     def largest_cluster(self) -> int:
@@ -94,7 +119,7 @@ class ClusterBeam:
         from scipy.special import expit
 
         beam = min(self.beam, self.n_clusters)
-        if self._width > x_BD.shape[1]:
+        if self.index.width > x_BD.shape[1]:
             x_BD = np.concatenate([x_BD, np.ones((len(x_BD), 1), np.float32)], axis=1)
         # Chosen by the raw score: clusters whose sigmoid rounds to 1 keep their order.
         found = self.index.query(x_BD, beam)
@@ -121,37 +146,3 @@ class ClusterBeam:
         labels, top = self.labels_of(clusters), TopK.padding(len(vectors), k)
         rank_labels(labels, per_label(p, labels), top)
         return top
-
-    def state(self) -> State:
-        values = {"beam": self.beam, "game_mix": self.game_mix, "game_transpose": self.game_transpose}
-        arrays: dict[str, Any] = (
-            {"clusters": self.clusters} if self.graph is None else {"clusters": self.clusters, "graph": self.graph}
-        )
-        if isinstance(self.heads, PackedIndex):
-            return State(values, arrays, {"heads": self.heads})
-        return State(values, {"heads": self.heads, **arrays})
-
-    @classmethod
-    def from_state(cls, state: State) -> ClusterBeam:
-        arrays, packed = state.arrays, state.parts.get("heads")
-        if packed is not None and not isinstance(packed, PackedIndex):
-            raise ValueError("the heads of clusters are no packed index")
-        return cls(
-            arrays["heads"] if packed is None else packed,
-            arrays["clusters"],
-            arrays.get("graph"),
-            **state.values,
-            make_index=lambda heads: ExactIndex(heads, "dot"),
-        )
-
-
-def _members(clusters: I32, n_clusters: int) -> I32:
-    """(K + 1, largest) int32: the labels of each cluster, ascending, -1 where it has no more; the last row is all
-    -1.
-    """
-    sizes = np.bincount(clusters[clusters >= 0], minlength=n_clusters)
-    members = np.full((n_clusters + 1, int(sizes.max(initial=0))), TopK.PAD, dtype=np.int32)
-    order = np.argsort(clusters, kind="stable")[np.count_nonzero(clusters < 0) :]
-    place = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    members[clusters[order], place] = order
-    return members

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from longtail.config import setting
 from longtail.errors import ConfigError, DataError, MissingExtra
 from longtail.graph.ops import unit_rows
-from longtail.kernels.arrays import frozen
+from longtail.kernels.arrays import freeze, frozen
 from longtail.kernels.threads import threads_for
-from longtail.persistence import State
+from longtail.persistence import DataPart, State
 from longtail.types import F32, I32, I64, TopK
 
 Similarity: TypeAlias = Literal["cosine", "dot"]
@@ -69,8 +69,8 @@ class HnswSettings:
 
 
 # Paper: Astec App. A.1. Differs: the paper gives the larger numbers to documents; the released code, as here, to
-# centroids, where the recall of labels is decided (spec A-01.4). Its query effort of 100 for documents found 89% of
-# the 100 nearest of 80,657 documents of wordnet-related (300 dimensions, plain vectors); 300 finds 95%.
+# centroids, where the recall of labels is decided. Its query effort of 100 for documents finds too few (89% of the
+# 100 nearest of 80,657 documents; 300 finds 95%).
 CENTROIDS = HnswSettings()
 DOCUMENTS = HnswSettings(neighbours=50, build_effort=50, query_effort=300)
 
@@ -98,7 +98,7 @@ class Heaps:
 
 class Table(NamedTuple):
     """Vectors to compare with, as kernels take them: (n, D), and scales and offsets (n,), or none of these (see
-    `product_kernels.scan`).
+    `longtail.kernels.products.scan`).
     """
 
     values: NDArray[Any]
@@ -150,13 +150,14 @@ def best_of_products(queries: F32, n: int, vectors: Callable[[slice], F32], answ
                 keep_best(similarities, item, answer.ids[rows], answer.scores[rows], answer.sizes[rows])
 
 
-class ExactIndex:
+@dataclass(frozen=True)
+class ExactIndex(DataPart):
     """Compares a query with every item. vectors: (n, D) float32, of unit length if the similarity is the cosine."""
 
     KIND = "exact-index"
 
-    def __init__(self, vectors: F32, similarity: Similarity) -> None:
-        self.vectors, self.similarity = vectors, similarity
+    vectors: F32
+    similarity: Similarity
 
     @classmethod
     def build(cls, vectors: F32, similarity: Similarity = "cosine") -> ExactIndex:
@@ -164,6 +165,11 @@ class ExactIndex:
 
     def __len__(self) -> int:
         return len(self.vectors)
+
+    @property
+    def width(self) -> int:
+        """Numbers of a query."""
+        return int(self.vectors.shape[1])
 
     def query(self, vectors: F32, k: int) -> TopK:
         queries, answer = ready(vectors, self.similarity), Heaps(len(vectors), k)
@@ -179,14 +185,8 @@ class ExactIndex:
             best_of_products(queries, len(self), lambda part: self.vectors[part], answer)
         return answer.ranked()
 
-    def state(self) -> State:
-        return State({"similarity": self.similarity}, {"vectors": self.vectors})
 
-    @classmethod
-    def from_state(cls, state: State) -> ExactIndex:
-        return cls(state.arrays["vectors"], state.values["similarity"])
-
-
+@dataclass(frozen=True)
 class HnswIndex:
     """A navigable graph of neighbours (Malkov, Yashunin 2016) by faiss: query time grows with the logarithm of the
     items.
@@ -199,9 +199,14 @@ class HnswIndex:
 
     KIND = "hnsw-index"
 
-    def __init__(self, graph: Any, group_ptr: I64, group_items: I32, query_effort: int, similarity: Similarity) -> None:
-        self.graph, self.group_ptr, self.group_items = graph, frozen(group_ptr), frozen(group_items)
-        self.query_effort, self.similarity = query_effort, similarity
+    graph: Any  # of faiss; saved as its bytes
+    group_ptr: I64
+    group_items: I32
+    query_effort: int
+    similarity: Similarity
+
+    def __post_init__(self) -> None:
+        freeze(self, "group_ptr", "group_items")
 
     @classmethod
     def build(cls, vectors: F32, settings: HnswSettings = CENTROIDS, similarity: Similarity = "cosine") -> HnswIndex:
@@ -250,16 +255,15 @@ class HnswIndex:
         return cls(graph, arrays["group_ptr"], arrays["group_items"], int(values["query_effort"]), values["similarity"])
 
 
-def choose_index(n: int, dim: int, device: str = "cpu") -> Literal["exact", "hnsw"]:
+def choose_index(n: int, dim: int) -> Literal["exact", "hnsw"]:
     """Exact where that is faster or faiss is absent, HNSW above.
 
     Measured at 300 dimensions, in time of one core: exact search takes 14 ns per item and query in batches (17 for
     the best 500), HNSW 0.4 ms per item to build, 1 to 2 ms for the best 100 and 2 to 6 ms for the best 500. When
     every item is queried once on 2 cores, as in training, they meet at about 150,000 items. A single query is faster
-    by HNSW from 20,000 items on (1.5 ms), but exact search is then still below 10 ms. On a GPU the exact product is
-    faster at any size that fits.
+    by HNSW from 20,000 items on (1.5 ms), but exact search is then still below 10 ms.
     """
-    if device != "cpu" or n * dim < _HNSW_FROM:
+    if n * dim < _HNSW_FROM:
         return "exact"
     try:
         _faiss()
@@ -274,11 +278,10 @@ def build_index(
     *,
     hnsw: HnswSettings = CENTROIDS,
     similarity: Similarity = "cosine",
-    device: str = "cpu",
 ) -> ExactIndex | HnswIndex:
     """An index over the rows of (n, D) vectors, of the kind asked for or chosen by size."""
     if kind == "auto":
-        kind = choose_index(len(vectors), vectors.shape[1], device)
+        kind = choose_index(len(vectors), vectors.shape[1])
     return HnswIndex.build(vectors, hnsw, similarity) if kind == "hnsw" else ExactIndex.build(vectors, similarity)
 
 

@@ -1,5 +1,5 @@
-"""Rows of bytes in the order in which `woven_kernels` reads them: sixteen rows side by side, four numbers of each in
-turn.
+"""Rows of bytes in the order in which `kernels.interleaved` reads them: sixteen rows side by side, four numbers of
+each in turn.
 
 Many rows times one matrix: by our own kernels where there are many rows, by BLAS where there are few.
 """
@@ -33,7 +33,7 @@ def unwoven(woven: NDArray[np.int8], rows: I64) -> NDArray[np.int8]:
     return np.ascontiguousarray(taken.reshape(len(rows), width))
 
 
-# From so many rows on, and for columns in multiples of so many (`matrix_kernels.COLUMNS`), our own kernels are as
+# From so many rows on, and for columns in multiples of so many (`COLUMNS` of `kernels.matrix`), our own kernels are as
 # fast as BLAS.
 _MANY, _COLUMNS = 16, 32
 

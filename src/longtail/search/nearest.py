@@ -10,7 +10,7 @@ import numpy as np
 from longtail.config import setting
 from longtail.errors import ConfigError
 from longtail.kernels.threads import threads_for
-from longtail.persistence import State
+from longtail.persistence import DataPart
 from longtail.types import F32, I32, I64, Batch, Csr, TopK
 
 
@@ -22,18 +22,47 @@ class VoteConfig:
     power: float = setting(2.0, "a neighbour votes with similarity ** power", low=0.0, high=20.0)
 
 
-class NearestDocuments:
+@dataclass(frozen=True)
+class Inverted:
+    """For every feature the documents that hold it.
+
+    postings: (V, N) CSR. heaviest: (V,) the largest value of each feature. non_negative: no value is below 0.
+    """
+
+    postings: Csr
+    heaviest: F32
+    non_negative: bool
+
+    @classmethod
+    def of(cls, documents: Csr) -> Inverted:
+        from scipy.sparse import csr_array
+
+        postings = csr_array(documents.T)
+        postings.sort_indices()
+        heaviest = np.zeros(documents.shape[1], dtype=np.float32)
+        np.maximum.at(heaviest, documents.indices, documents.data)
+        return cls(postings, heaviest, documents.nnz == 0 or bool(documents.data.min() >= 0))
+
+
+@dataclass(frozen=True)
+class NearestDocuments(DataPart):
     """A ranker without training: exact cosine neighbours among the training documents, then a weighted vote.
 
     documents: (N, V) CSR with rows of unit length and positive values, or (N, D) dense.
     targets: (N, L) CSR.
+    inverse: of sparse documents; made where it is not given.
     """
 
     KIND = "nearest-documents"
 
-    def __init__(self, documents: Csr | F32, targets: Csr, config: VoteConfig, inverse: Inverted | None = None) -> None:
-        self.documents, self.targets, self.config = documents, targets, config
-        self.inverse = inverse if inverse is not None or not hasattr(documents, "indptr") else Inverted.of(documents)
+    documents: Csr | F32
+    targets: Csr
+    config: VoteConfig
+    inverse: Inverted | None = None
+
+    def __post_init__(self) -> None:
+        if self.inverse is None and hasattr(self.documents, "indptr"):
+            object.__setattr__(self, "inverse", Inverted.of(self.documents))
 
     def rank(self, batch: Batch, k: int) -> TopK:
         """The `k` labels with the largest share of the vote; fewer (padded) where the neighbours have fewer labels."""
@@ -94,44 +123,6 @@ class NearestDocuments:
                 scores[start : start + block],
                 worker_count(len(rows)),
             )
-
-    def state(self) -> State:
-        values: dict[str, Any] = {"neighbours": self.config.neighbours, "power": self.config.power}
-        arrays: dict[str, Any] = {"targets": self.targets, "documents": self.documents}
-        if self.inverse is not None:
-            values["non_negative"] = self.inverse.non_negative
-            arrays |= {"postings": self.inverse.postings, "heaviest": self.inverse.heaviest}
-        return State(values, arrays)
-
-    @classmethod
-    def from_state(cls, state: State) -> NearestDocuments:
-        arrays, values = state.arrays, state.values
-        inverse = (
-            Inverted(arrays["postings"], arrays["heaviest"], values["non_negative"]) if "postings" in arrays else None
-        )
-        return cls(arrays["documents"], arrays["targets"], VoteConfig(values["neighbours"], values["power"]), inverse)
-
-
-@dataclass(frozen=True)
-class Inverted:
-    """For every feature the documents that hold it.
-
-    postings: (V, N) CSR. heaviest: (V,) the largest value of each feature. non_negative: no value is below 0.
-    """
-
-    postings: Csr
-    heaviest: F32
-    non_negative: bool
-
-    @classmethod
-    def of(cls, documents: Csr) -> Inverted:
-        from scipy.sparse import csr_array
-
-        postings = csr_array(documents.T)
-        postings.sort_indices()
-        heaviest = np.zeros(documents.shape[1], dtype=np.float32)
-        np.maximum.at(heaviest, documents.indices, documents.data)
-        return cls(postings, heaviest, documents.nnz == 0 or bool(documents.data.min() >= 0))
 
 
 def lists(matrix: Csr) -> tuple[I64, I32, F32]:

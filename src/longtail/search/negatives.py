@@ -8,6 +8,7 @@ each other, never a positive and never a masked pair of the document; -1 where t
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from longtail.errors import ConfigError, DataError
 from longtail.kernels.arrays import canonical, csr, frozen, new_seed, pieces
 from longtail.kernels.threads import threads_for
-from longtail.persistence import State
+from longtail.persistence import DataPart
 from longtail.search.shortlist import Labels
 from longtail.types import F32, I32, I64, Candidates, Csr, TopK
 
@@ -100,7 +101,8 @@ class RandomNegatives:
         return out
 
 
-class ShortlistNegatives:
+@dataclass(frozen=True)
+class ShortlistNegatives(DataPart):
     """The labels that a shortlister confuses a document with: (N, S) int32, found once. Paper: Astec Sec. 4, Module
     II, ECLARE Sec. 3.4.
 
@@ -109,8 +111,7 @@ class ShortlistNegatives:
 
     KIND = "shortlist-negatives"
 
-    def __init__(self, ids: I32) -> None:
-        self.ids = ids
+    ids: I32
 
     @classmethod
     def mine(cls, shortlister: Labels, vectors: F32, forbidden: Csr, size: int) -> ShortlistNegatives:
@@ -135,13 +136,6 @@ class ShortlistNegatives:
 
     def draw(self, rows: I64, rng: np.random.Generator) -> I32:
         return np.asarray(self.ids[rows])
-
-    def state(self) -> State:
-        return State(arrays={"ids": self.ids})
-
-    @classmethod
-    def from_state(cls, state: State) -> ShortlistNegatives:
-        return cls(state.arrays["ids"])
 
 
 class WithRandom:

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.errors import ConfigError
-from longtail.kernels.arrays import frozen
+from longtail.kernels.arrays import freeze, frozen
 from longtail.kernels.threads import threads_for
-from longtail.persistence import State
+from longtail.persistence import DataPart, State
 from longtail.search.index import (
     FEW_QUERIES,
     ExactIndex,
@@ -60,7 +60,7 @@ class Stored(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PackedRows:
+class PackedRows(DataPart):
     """n vectors of D numbers.  See `Stored` for the arrays, of which `scales` and `places` may be missing."""
 
     KIND = "packed-rows"
@@ -138,14 +138,6 @@ class PackedRows:
         values = values.astype(np.float32)
         return values if self.scales is None else values * self.scales[index][..., None]
 
-    def state(self) -> State:
-        arrays = {"values": self.values, "scales": self.scales, "places": self.places}
-        return State(arrays={name: array for name, array in arrays.items() if array is not None})
-
-    @classmethod
-    def from_state(cls, state: State) -> PackedRows:
-        return cls(**state.arrays)
-
 
 def _divisors(scales: F32) -> F32:
     """(n, 1): a row of zeros, whose scale is 0, is divided by 1."""
@@ -199,7 +191,7 @@ def rows_of_state(state: State, name: str) -> Rows:
 
 def as_bytes(queries: F32) -> tuple[NDArray[np.uint8], F32]:
     """Queries (B, D) without negative numbers as bytes, and the scale of each. (B rounded up to whole tiles of
-    `byte_kernels`, or 1; D) and (B,).
+    `kernels.bytes`, or 1; D) and (B,).
     """
     from longtail.search.kernels.bytes import TILE
 
@@ -209,7 +201,8 @@ def as_bytes(queries: F32) -> tuple[NDArray[np.uint8], F32]:
     return rounded, scales
 
 
-class PackedIndex:
+@dataclass(frozen=True)
+class PackedIndex(DataPart):
     """Compares a query with every item, in packed form. An `Index`.
 
     rows: (n, D), all stored, of unit length before they were packed if the similarity is the cosine.
@@ -223,13 +216,16 @@ class PackedIndex:
 
     KIND = "packed-index"
 
-    def __init__(self, rows: PackedRows, offsets: F32 | None, similarity: Similarity) -> None:
-        if rows.places is not None or (offsets is not None and offsets.shape != (len(rows),)):
+    rows: PackedRows
+    offsets: F32 | None
+    similarity: Similarity
+
+    def __post_init__(self) -> None:
+        if self.rows.places is not None or (self.offsets is not None and self.offsets.shape != (len(self.rows),)):
             raise ValueError("an index needs every row stored, and an offset for each or none")
-        if rows.values.dtype == np.uint8:
+        if self.rows.values.dtype == np.uint8:
             raise ValueError("rows of 4 bits cannot be searched: they are for words alone")
-        self.rows, self.similarity = rows, similarity
-        self.offsets = None if offsets is None else frozen(offsets)
+        freeze(self, "offsets")
 
     @classmethod
     def of(cls, index: ExactIndex, dtype: PackedType, *, last_whole: bool) -> PackedIndex:
@@ -241,6 +237,11 @@ class PackedIndex:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def width(self) -> int:
+        """Numbers of a query."""
+        return self.rows.shape[1] + (self.offsets is not None)
 
     def query(self, vectors: F32, k: int) -> TopK:
         queries, answer = ready(vectors, self.similarity), Heaps(len(vectors), k)
@@ -317,14 +318,3 @@ class PackedIndex:
             again = Heaps(int(doubtful.sum()), answer.ids.shape[1])
             self._scan(queries[doubtful], again)
             answer.ids[doubtful], answer.scores[doubtful], answer.sizes[doubtful] = again.arrays
-
-    def state(self) -> State:
-        arrays = {} if self.offsets is None else {"offsets": self.offsets}
-        return State({"similarity": self.similarity}, arrays, {"rows": self.rows})
-
-    @classmethod
-    def from_state(cls, state: State) -> PackedIndex:
-        rows = state.parts["rows"]
-        if not isinstance(rows, PackedRows):
-            raise ValueError("a packed index needs packed rows")
-        return cls(rows, state.arrays.get("offsets"), state.values["similarity"])

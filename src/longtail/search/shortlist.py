@@ -6,15 +6,16 @@ documents, their row number (-1 for others): a document must not vote for its ow
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Protocol
 
 import numpy as np
 
 from longtail.errors import ConfigError
-from longtail.kernels.arrays import frozen, pieces
+from longtail.kernels.arrays import Pieces, freeze, pieces
 from longtail.kernels.threads import threads_for
-from longtail.persistence import State, csr_from_pieces
+from longtail.persistence import DataPart, State, csr_from_pieces
 from longtail.search.cluster import label_centroids, spherical_kmeans
 from longtail.search.index import DOCUMENTS, Heaps, Index, IndexBuilder, build_index
 from longtail.types import F32, I32, I64, Csr, TopK
@@ -28,7 +29,8 @@ class Labels(Protocol):
     def query(self, vectors: F32, k: int, exclude: I64 | None = None) -> TopK: ...
 
 
-class LabelIndex:
+@dataclass(frozen=True)
+class LabelIndex(DataPart):
     """Labels by the cosine of their centroid, or of the nearest of several. Paper: Astec Sec. 4, Module II and App.
     A.4 (ANNS^mu).
 
@@ -37,11 +39,17 @@ class LabelIndex:
 
     KIND = "label-index"
 
-    def __init__(self, index: Index, owners: I32) -> None:
-        if len(index) != len(owners):
-            raise ValueError(f"{len(index)} centroids for {len(owners)} owners")
-        self.index, self.owners = index, frozen(owners)
-        self._repeats = len(owners) - len(np.unique(owners))
+    index: Index
+    owners: I32
+
+    def __post_init__(self) -> None:
+        if len(self.index) != len(self.owners):
+            raise ValueError(f"{len(self.index)} centroids for {len(self.owners)} owners")
+        freeze(self, "owners")
+
+    @cached_property
+    def _repeats(self) -> int:
+        return len(self.owners) - len(np.unique(self.owners))
 
     @classmethod
     def build(
@@ -98,31 +106,33 @@ class LabelIndex:
             best_row_per_label(rows.ids, rows.scores, self.owners, answer.ids, answer.scores, answer.sizes)
         return answer.ranked()
 
-    def state(self) -> State:
-        return State(arrays={"owners": self.owners}, parts={"index": self.index})
 
-    @classmethod
-    def from_state(cls, state: State) -> LabelIndex:
-        return cls(_index(state), state.arrays["owners"])
-
-
+@dataclass(frozen=True)
 class InstanceVote:
     """Labels of the most similar training documents: each neighbour gives its cosine to its labels; the largest sum
     counts 1.
 
     Paper: Astec Sec. 4, Module II (ANNS^x). Differs: a neighbour with a negative cosine has no vote (Astec's vectors
     have none), and a training document does not vote for itself (`exclude`), which the released code allows.
+
+    index: of the N training documents.  targets: (N, L) CSR, their labels; its values are not read, nor saved.
     """
 
     KIND = "instance-vote"
 
-    def __init__(self, index: Index, y: Csr, neighbours: int) -> None:
-        if len(index) != y.shape[0]:
-            raise ValueError(f"{len(index)} documents in the index, {y.shape[0]} with labels")
-        if neighbours < 1:
-            raise ConfigError(f"{neighbours} neighbours shall vote", "use at least 1")
-        self.index, self.neighbours = index, neighbours
-        self.n_labels, self._y = int(y.shape[1]), pieces(y)
+    index: Index
+    targets: Csr
+    neighbours: int
+
+    def __post_init__(self) -> None:
+        if len(self.index) != self.targets.shape[0]:
+            raise ValueError(f"{len(self.index)} documents in the index, {self.targets.shape[0]} with labels")
+        if self.neighbours < 1:
+            raise ConfigError(f"{self.neighbours} neighbours shall vote", "use at least 1")
+
+    @cached_property
+    def _labels(self) -> Pieces:
+        return pieces(self.targets)
 
     @classmethod
     def build(
@@ -131,20 +141,13 @@ class InstanceVote:
         """vectors: (N, D) of the training documents; y: (N, L) their labels."""
         return cls(make_index(vectors), y, neighbours)
 
-    @property
-    def targets(self) -> Csr:
-        """(N, L) CSR of ones: the labels of the documents that vote."""
-        return csr_from_pieces(
-            np.ones(len(self._y.indices), np.float32), self._y.indices, self._y.indptr, (len(self.index), self.n_labels)
-        )
-
     def query(self, vectors: F32, k: int, exclude: I64 | None = None) -> TopK:
         from longtail.search.kernels.shortlist import vote
 
         nearest, answer = self.index.query(vectors, self.neighbours + (exclude is not None)), Heaps(len(vectors), k)
         if exclude is None:
             exclude = np.full(len(vectors), -1, dtype=np.int64)
-        indptr, labels, _ = self._y
+        indptr, labels, _ = self._labels
         with threads_for(len(vectors)):
             vote(
                 nearest.ids,
@@ -160,8 +163,8 @@ class InstanceVote:
         return answer.ranked()
 
     def state(self) -> State:
-        values = {"neighbours": self.neighbours, "n_labels": self.n_labels}
-        return State(values, {"label_ptr": self._y.indptr, "labels": self._y.indices}, {"index": self.index})
+        values = {"neighbours": self.neighbours, "n_labels": int(self.targets.shape[1])}
+        return State(values, {"label_ptr": self._labels.indptr, "labels": self._labels.indices}, {"index": self.index})
 
     @classmethod
     def from_state(cls, state: State) -> InstanceVote:
@@ -169,32 +172,36 @@ class InstanceVote:
         y = csr_from_pieces(
             np.ones(len(labels), np.float32), labels, indptr, (len(indptr) - 1, int(state.values["n_labels"]))
         )
-        return cls(_index(state), y, int(state.values["neighbours"]))
+        index = state.parts["index"]
+        if not isinstance(index, Index):
+            raise ValueError("a shortlister needs an index")
+        return cls(index, y, int(state.values["neighbours"]))
 
 
-class MergedShortlist:
+@dataclass(frozen=True)
+class MergedShortlist(DataPart):
     """Both: s = (1 - gamma) cos + gamma vote. A label that only one of them finds takes 0 from the other. Paper:
     Astec Sec. 4, Module II.
 
     Differs: as gamma is small, labels found by votes alone stand at the end and would all be cut where centroids
     alone give k labels. So up to `reserved` of the k places are kept for the best of them (the released code gets the
-    same effect by asking the centroids for 300 of 500 labels). Measured on wordnet-related with plain SVD vectors,
-    recall at 100: 38.9 by centroids, 47.9 by votes of 100 documents, 38.9 merged without reserved places, 48.1 with a
-    share of 0.2, 47.6 with 0.4.
+    same effect by asking the centroids for 300 of 500 labels).
     """
 
     KIND = "merged-shortlist"
 
-    def __init__(
-        self, labels: LabelIndex, instances: InstanceVote, gamma: float = 0.075, reserved: float = 0.2
-    ) -> None:
-        for name, value in (("gamma", gamma), ("reserved", reserved)):
+    labels: LabelIndex
+    instances: InstanceVote
+    gamma: float = 0.075
+    reserved: float = 0.2
+
+    def __post_init__(self) -> None:
+        for name, value in (("gamma", self.gamma), ("reserved", self.reserved)):
             if not 0 <= value <= 1:
                 raise ConfigError(
                     f"{name} is {value}, expected 0 to 1",
                     "gamma weighs the votes, reserved is the share of places for labels found by votes only",
                 )
-        self.labels, self.instances, self.gamma, self.reserved = labels, instances, gamma, reserved
 
     def query(self, vectors: F32, k: int, exclude: I64 | None = None) -> TopK:
         from longtail.search.kernels.shortlist import merge
@@ -217,22 +224,3 @@ class MergedShortlist:
                 answer.sizes,
             )
         return answer.ranked()
-
-    def state(self) -> State:
-        return State(
-            {"gamma": self.gamma, "reserved": self.reserved}, parts={"labels": self.labels, "instances": self.instances}
-        )
-
-    @classmethod
-    def from_state(cls, state: State) -> MergedShortlist:
-        labels, instances = state.parts["labels"], state.parts["instances"]
-        if not isinstance(labels, LabelIndex) or not isinstance(instances, InstanceVote):
-            raise ValueError("a merged shortlist needs a label index and an instance vote")
-        return cls(labels, instances, float(state.values["gamma"]), float(state.values["reserved"]))
-
-
-def _index(state: State) -> Index:
-    index = state.parts["index"]
-    if not isinstance(index, Index):
-        raise ValueError("a shortlister needs an index")
-    return index

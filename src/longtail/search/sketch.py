@@ -1,32 +1,31 @@
 """Search in two steps: the first numbers of rotated vectors, as bytes, say which items are worth a look; these are
 compared whole.
 
-Rows of a trained classifier point into few directions: 64 of 256 rotated numbers held 61% of their squares, and the
-300 best by these alone held 97.5% of the true 100 best of 7,683 labels. So the first step reads an eighth to a
-quarter of the bytes. Among many more items even that is too much: they are put into leaves (k-means, two levels), and
-only the leaves whose centres are best are looked into.
+Rows of a trained classifier point into few directions, so the first step reads an eighth to a quarter of the bytes.
+Among many more items even that is too much: they are put into leaves (k-means, two levels), and only the leaves whose
+centres are best are looked into.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longtail.errors import ConfigError
-from longtail.kernels.arrays import frozen
+from longtail.kernels.arrays import freeze, frozen
 from longtail.kernels.threads import threads_for
-from longtail.persistence import State
+from longtail.persistence import DataPart
 from longtail.search.index import Heaps, Similarity, ready
 from longtail.search.matrix import GROUP, LANES, product, unwoven, weave
 from longtail.search.minibatch import first_centres, nearest_centres
 from longtail.search.packed import PackedIndex, PackedRows, as_bytes
 from longtail.types import F32, I32, I64, TopK
 
-# Numbers of the first step, or a multiple of them: what one machine instruction multiplies (`byte_kernels.LANE_BYTES`).
+# Numbers of the first step, or a multiple of them: what one instruction multiplies (`LANE_BYTES` of `kernels.bytes`).
 WIDTH = 64
 # Rows at a time where all are looked at, and rows that the rotation is learned from.
 _BLOCK, _SAMPLE = 1 << 16, 1 << 18
@@ -40,14 +39,14 @@ _NO_LEAVES: I64 = frozen(np.zeros(1, np.int64))
 
 @dataclass(frozen=True)
 class Heads:
-    """A table of the first step, as kernels take it: n rows of bytes, woven, and of each its scale, offset and sum.
+    """A table of the first step, as kernels take it: n rows of bytes, interleaved, and of each its scale, offset, sum.
 
     Filled up to a multiple of GROUP rows; an offset that is no number (NaN) beats nothing, so those that fill up are
     never found.
     """
 
     n: int
-    woven: NDArray[np.int8]
+    interleaved: NDArray[np.int8]
     scales: F32
     offsets: F32
     totals: F32
@@ -55,12 +54,13 @@ class Heads:
     def __post_init__(self) -> None:
         filled = -(-self.n // GROUP) * GROUP
         if (
-            self.woven.dtype != np.int8
-            or self.woven.ndim != 2
-            or len(self.woven) * LANES != filled
-            or self.woven.shape[1] % (LANES * WIDTH)
+            self.interleaved.dtype != np.int8
+            or self.interleaved.ndim != 2
+            or len(self.interleaved) * LANES != filled
+            or self.interleaved.shape[1] % (LANES * WIDTH)
         ):
-            raise ValueError(f"woven rows of shape {self.woven.shape} for {self.n} items")
+            raise ValueError(f"interleaved rows of shape {self.interleaved.shape} for {self.n} items")
+        freeze(self, "interleaved", "scales", "offsets", "totals")
         if any(
             array.shape != (filled,) or array.dtype != np.float32 for array in (self.scales, self.offsets, self.totals)
         ):
@@ -76,7 +76,7 @@ class Heads:
 
     @classmethod
     def of_bytes(cls, values: NDArray[np.int8], scales: F32, offsets: F32) -> Heads:
-        """values: (n, width), not woven yet."""
+        """values: (n, width), not interleaved yet."""
         n, more = len(values), -len(values) % GROUP
         totals = values.sum(axis=1, dtype=np.int32).astype(np.float32) * scales
         filled = (
@@ -88,22 +88,23 @@ class Heads:
 
     @property
     def arrays(self) -> tuple[NDArray[np.int8], F32, F32, F32]:
-        return self.woven, self.scales, self.offsets, self.totals
+        return self.interleaved, self.scales, self.offsets, self.totals
 
     def every(self, step: int) -> Heads:
         """Every so many-th row."""
         rows = np.arange(0, self.n, step)
-        return Heads.of_bytes(unwoven(self.woven, rows), self.scales[rows], self.offsets[rows])
+        return Heads.of_bytes(unwoven(self.interleaved, rows), self.scales[rows], self.offsets[rows])
 
     @property
     def width(self) -> int:
-        return self.woven.shape[1] // LANES
+        return self.interleaved.shape[1] // LANES
 
     def __len__(self) -> int:
         return self.n
 
 
-class SketchIndex:
+@dataclass(frozen=True)
+class SketchIndex(DataPart):
     """An `Index` over packed rows that looks at all of them in short, or at those of some leaves, and at the best of
     these in whole.
 
@@ -115,36 +116,40 @@ class SketchIndex:
 
     KIND = "sketch-index"
 
-    def __init__(
-        self,
-        whole: PackedIndex,
-        basis: F32,
-        heads: Heads,
-        centres: Heads | None = None,
-        leaf_ptr: I64 = _NO_LEAVES,
-        numbers: I32 = _NO_PLACES,
-        *,
-        more: int = 200,
-        effort: int = 0,
-    ) -> None:
-        if len(heads) != len(whole) or basis.shape != (heads.width, whole.rows.shape[1]) or basis.shape[0] % WIDTH:
-            raise ValueError(f"{len(heads)} heads and a basis of shape {basis.shape} for {whole.rows.shape} rows")
-        if (centres is not None) != (len(leaf_ptr) > 1) or (
-            centres is not None and (len(centres) != len(leaf_ptr) - 1 or leaf_ptr[-1] != len(whole))
+    whole: PackedIndex
+    basis: F32
+    heads: Heads
+    centres: Heads | None = None
+    leaf_ptr: I64 = field(default_factory=lambda: _NO_LEAVES)
+    numbers: I32 = field(default_factory=lambda: _NO_PLACES)
+    more: int = field(default=200, kw_only=True)
+    effort: int = field(default=0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        n, shape, centres = len(self.whole), self.basis.shape, self.centres
+        if len(self.heads) != n or shape != (self.heads.width, self.whole.rows.shape[1]) or shape[0] % WIDTH:
+            raise ValueError(f"{len(self.heads)} heads and a basis of shape {shape} for {self.whole.rows.shape} rows")
+        if (centres is not None) != (self.leaves > 0) or (
+            centres is not None and (len(centres) != self.leaves or self.leaf_ptr[-1] != n)
         ):
             raise ValueError("leaves and their centres do not fit")
         if (
-            len(numbers) not in (0, len(whole))
-            or numbers.min(initial=0) < 0
-            or numbers.max(initial=-1) >= len(whole)
-            or np.any(np.diff(leaf_ptr) < 0)
+            len(self.numbers) not in (0, n)
+            or self.numbers.min(initial=0) < 0
+            or self.numbers.max(initial=-1) >= n
+            or np.any(np.diff(self.leaf_ptr) < 0)
         ):
             raise ValueError("the items behind the rows do not fit")
-        self.whole, self.basis, self.heads, self.centres = whole, basis, heads, centres
-        self.leaf_ptr, self.numbers, self.more, self.effort = frozen(leaf_ptr), frozen(numbers), more, effort
-        self._turned_basis = frozen(basis.T)
-        looked_at = heads if centres is None else centres
-        self._scouts = looked_at.every(max(1, len(looked_at) // _SCOUTS))
+        freeze(self, "leaf_ptr", "numbers")
+
+    @cached_property
+    def _turned_basis(self) -> F32:
+        return frozen(self.basis.T)
+
+    @cached_property
+    def _scouts(self) -> Heads:
+        looked_at = self.heads if self.centres is None else self.centres
+        return looked_at.every(max(1, len(looked_at) // _SCOUTS))
 
     @classmethod
     def build(
@@ -173,9 +178,7 @@ class SketchIndex:
 
     def tuned(self, *, more: int, effort: int = 0) -> SketchIndex:
         """The same index, looking at more or fewer rows."""
-        return SketchIndex(
-            self.whole, self.basis, self.heads, self.centres, self.leaf_ptr, self.numbers, more=more, effort=effort
-        )
+        return replace(self, more=more, effort=effort if self.leaves else 0)
 
     @property
     def similarity(self) -> Similarity:
@@ -276,28 +279,6 @@ class SketchIndex:
             promising(*self._scouts.arrays, *queries, best.ids, best.scores, thresholds)
         return thresholds
 
-    def state(self) -> State:
-        arrays = {"basis": self.basis, **_saved("head", self.heads)}
-        if self.centres is not None:
-            arrays |= {"leaf_ptr": self.leaf_ptr, "numbers": self.numbers, **_saved("centre", self.centres)}
-        return State({"more": self.more, "effort": self.effort}, arrays, {"whole": self.whole})
-
-    @classmethod
-    def from_state(cls, state: State) -> SketchIndex:
-        arrays, whole = dict(state.arrays), state.parts["whole"]
-        if not isinstance(whole, PackedIndex):
-            raise ValueError("a sketch needs packed rows")
-        if "head_woven" not in arrays:
-            raise ValueError("the sketch was written by an earlier longtail: pack the model again")
-        heads = _loaded("head", len(whole), arrays)
-        more, effort = int(state.values["more"]), int(state.values["effort"])
-        if "leaf_ptr" not in arrays:
-            return cls(whole, arrays["basis"], heads, more=more)
-        centres = _loaded("centre", len(arrays["leaf_ptr"]) - 1, arrays)
-        return cls(
-            whole, arrays["basis"], heads, centres, arrays["leaf_ptr"], arrays["numbers"], more=more, effort=effort
-        )
-
 
 def two_level_clusters(rows: F32, clusters: int, rng: np.random.Generator) -> I32:
     """The cluster of every row, (n,) int32, none empty: k-means into the root of `clusters`, and each of these again,
@@ -365,16 +346,3 @@ def _heads(rows: PackedRows, basis: F32, mean: F32) -> F32:
 def _reordered(index: PackedIndex, order: I32) -> PackedIndex:
     rows = PackedRows(index.rows.values[order], None if index.rows.scales is None else index.rows.scales[order])
     return PackedIndex(rows, None if index.offsets is None else index.offsets[order], index.similarity)
-
-
-def _saved(name: str, heads: Heads) -> dict[str, Any]:
-    return {
-        f"{name}_woven": heads.woven,
-        f"{name}_scales": heads.scales,
-        f"{name}_offsets": heads.offsets,
-        f"{name}_totals": heads.totals,
-    }
-
-
-def _loaded(name: str, n: int, arrays: Any) -> Heads:
-    return Heads(n, *(frozen(arrays[f"{name}_{part}"]) for part in ("woven", "scales", "offsets", "totals")))

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from longtail.config import resolve, section, setting, to_tables
+from longtail.config import section, setting
 from longtail.errors import ConfigError
-from longtail.kernels.arrays import frozen, pieces
-from longtail.persistence import State
+from longtail.kernels.arrays import freeze, frozen, pieces
+from longtail.persistence import DataPart
 from longtail.search.cluster import balanced_clusters, label_centroids, meta_labels
 from longtail.search.game import per_label, rank_labels
 from longtail.search.linear import LinearConfig, LinearRows, fit_linear
@@ -102,7 +102,8 @@ class DenseWeights(NamedTuple):
             )
 
 
-class ClusterTree:
+@dataclass(frozen=True)
+class ClusterTree(DataPart):
     """A ranker over sparse or dense documents, whichever it was fitted on.
 
     labels: (P,) int32, the labels that have documents, leaf after leaf; others are never predicted.
@@ -110,9 +111,22 @@ class ClusterTree:
 
     KIND = "cluster-tree"
 
-    def __init__(self, config: TreeConfig, n_labels: int, labels: I32, weights: SparseWeights | DenseWeights) -> None:
-        self.config, self.n_labels, self.labels = config, n_labels, frozen(labels)
-        self.weights: SparseWeights | DenseWeights = read_only(weights)
+    config: TreeConfig
+    n_labels: int
+    labels: I32
+    weights: SparseWeights | DenseWeights
+
+    def __post_init__(self) -> None:
+        """Kernels trust these numbers."""
+        freeze(self, "labels")
+        object.__setattr__(self, "weights", read_only(self.weights))
+        for name, array in self.weights._asdict().items():
+            if isinstance(array, np.ndarray) and array.ndim != (2 if name == "rows" else 1):
+                raise ValueError(f"{name}: an array of {array.ndim} dimensions")
+        _check_tree(self.weights.starts, len(self.labels), len(self.weights.bias))
+        self.weights.check()
+        if np.any(self.labels < 0) or np.any(self.labels >= self.n_labels):
+            raise ValueError(f"label numbers outside 0..{self.n_labels - 1}")
 
     @classmethod
     def fit(
@@ -223,30 +237,6 @@ class ClusterTree:
             )
         return None, None, frozen(batch.dense.astype(np.float32, copy=False).ravel()), self.weights.rows
 
-    def state(self) -> State:
-        weights = {name: array for name, array in self.weights._asdict().items() if isinstance(array, np.ndarray)}
-        return State(
-            {"config": to_tables(self.config), "n_labels": self.n_labels, "width": self.weights.width},
-            {"labels": self.labels, **weights},
-        )
-
-    @classmethod
-    def from_state(cls, state: State) -> ClusterTree:
-        try:
-            config = resolve(TreeConfig(), state.values["config"], "saved settings")
-        except ConfigError as problem:
-            raise ValueError(problem.message) from problem
-        arrays = {name: _typed(name, array) for name, array in state.arrays.items()}
-        labels, n_labels, width = arrays.pop("labels"), int(state.values["n_labels"]), int(state.values["width"])
-        weights: SparseWeights | DenseWeights = (
-            DenseWeights(width, **arrays) if "rows" in arrays else SparseWeights(width, **arrays)
-        )
-        _check_tree(weights.starts, len(labels), len(weights.bias))
-        weights.check()
-        if np.any(labels < 0) or np.any(labels >= n_labels):
-            raise ValueError(f"label numbers outside 0..{n_labels - 1}")
-        return cls(config, n_labels, labels, weights)
-
 
 def leaf_count(n_labels: int, leaf_size: int) -> int:
     """The smallest power of two of balanced leaves that hold at most `leaf_size` labels each."""
@@ -277,16 +267,6 @@ def _stacked(blocks: list[Csr]) -> Csr:
 def read_only(weights: Any) -> Any:
     """As the arrays of a loaded model are: both run the same machine code."""
     return type(weights)(*(frozen(field) if isinstance(field, np.ndarray) else field for field in weights))
-
-
-_FLOATS, _LONGS = ("bias", "values", "rows"), ("starts", "word_starts", "entry_starts")
-
-
-def _typed(name: str, array: Any) -> Any:
-    dtype = np.float32 if name in _FLOATS else np.int64 if name in _LONGS else np.int32
-    if array.dtype != dtype or array.ndim != (2 if name == "rows" else 1):
-        raise ValueError(f"{name}: an array of {array.dtype} with {array.ndim} dimensions, not of {np.dtype(dtype)}")
-    return array
 
 
 def _check_tree(starts: I64, n_labels: int, n_classifiers: int) -> None:

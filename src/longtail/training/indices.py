@@ -1,25 +1,38 @@
-"""The exact index on a GPU: one blocked matrix product and a top-k. Saved, it is a plain `ExactIndex`."""
+"""Indices where training runs.
+
+The exact one on a GPU is one blocked matrix product and a top-k; saved, it is a plain `ExactIndex`.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
 
 import numpy as np
 import torch
 
 from longtail.graph.ops import unit_rows
-from longtail.search.index import ExactIndex, Similarity
+from longtail.persistence import State
+from longtail.search.index import ExactIndex, HnswSettings, IndexBuilder, IndexKind, Similarity, build_index
 from longtail.types import F32, TopK
 
 # Scores per block, in float32: 1 GiB.
 _BLOCK_SCORES = 1 << 28
 
 
+@dataclass(frozen=True)
 class GpuExactIndex(ExactIndex):
     """Same answers as `ExactIndex` up to the order of nearly equal scores (float32 products; TF32 is not used)."""
 
-    def __init__(self, vectors: F32, similarity: Similarity, device: str = "cuda") -> None:
-        super().__init__(vectors, similarity)
-        self.device = device
-        self._on_device = torch.from_numpy(np.array(vectors)).to(device)
+    device: str = "cuda"
+
+    @cached_property
+    def _on_device(self) -> torch.Tensor:
+        return torch.from_numpy(np.array(self.vectors)).to(self.device)
+
+    def state(self) -> State:
+        return ExactIndex(self.vectors, self.similarity).state()
 
     @classmethod
     def build(cls, vectors: F32, similarity: Similarity = "cosine", device: str = "cuda") -> GpuExactIndex:
@@ -43,3 +56,17 @@ class GpuExactIndex(ExactIndex):
             ids[start : start + step, :found] = at.gather(1, order).int().cpu().numpy()
             scores[start : start + step, :found] = best.cpu().numpy()
         return TopK(ids, scores)
+
+
+def exact_index_on(device: str, similarity: Similarity = "cosine") -> Callable[[F32], ExactIndex]:
+    """What makes an exact index where training runs: on a GPU the product is faster at any size that fits."""
+    return partial((GpuExactIndex if device == "cuda" else ExactIndex).build, similarity=similarity)
+
+
+def index_on(device: str, kind: IndexKind, hnsw: HnswSettings) -> IndexBuilder:
+    """What makes an index of the kind asked for, by the cosine: on a GPU exact unless HNSW is asked for, on a CPU
+    `auto` goes by size.
+    """
+    if device == "cuda" and kind != "hnsw":
+        return exact_index_on(device)
+    return partial(build_index, kind=kind, hnsw=hnsw)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,12 @@ from longtail.data.identity import same_titles
 from longtail.errors import DataError
 from longtail.features.base import Featurizer, make_featurizer
 from longtail.metrics import drop_masked_targets
-from longtail.persistence import Part, State, StringTable
+from longtail.persistence import DataPart, StringTable
 from longtail.types import I64, Batch, Csr
 
 
 @dataclass(frozen=True)
-class TrainingSet:
+class TrainingSet(DataPart):
     """What every recipe starts from. It has no place for test documents.
 
     documents: the N training documents that have features and at least one label.
@@ -68,62 +68,6 @@ class TrainingSet:
         matrix.data[:] = 1  # a pair that was named twice
         return matrix
 
-    def state(self) -> State:
-        arrays: dict[str, Any] = {"targets": self.targets, "masked": self.masked, "rows": self.rows, "same": self.same}
-        parts: dict[str, Part | None] = {"featurizer": self.featurizer, "label_uids": StringTable.of(self.labels.uids)}
-        for name, batch in (("documents", self.documents), ("label_texts", self.label_texts)):
-            for view in ("sparse", "dense", "tokens"):
-                if batch is not None and getattr(batch, view) is not None:
-                    arrays[f"{name}:{view}"] = getattr(batch, view)
-            if batch is not None and batch.graphs is not None:
-                graphs: Any = batch.graphs
-                parts[f"{name}_graphs"] = graphs
-        for number, (_, texts) in enumerate(self.labels.fields.items()):
-            parts[f"label_field{number}"] = StringTable.of(texts)
-        for number, graph in enumerate(self.graphs.values()):
-            for side in ("documents", "labels", "label_label"):
-                if getattr(graph, side) is not None:
-                    arrays[f"graph{number}:{side}"] = getattr(graph, side)
-            if graph.anchors is not None:
-                parts[f"graph{number}_uids"] = StringTable.of(graph.anchors.uids)
-                parts[f"graph{number}_titles"] = StringTable.of(graph.anchors.titles())
-        values = {"label_fields": list(self.labels.fields), "graphs": list(self.graphs), "dropped": dict(self.dropped)}
-        return State(values, arrays, parts)
-
-    @classmethod
-    def from_state(cls, state: State) -> TrainingSet:
-        def batch(name: str) -> Batch | None:
-            views: dict[str, Any] = {view: state.arrays.get(f"{name}:{view}") for view in ("sparse", "dense", "tokens")}
-            views["graphs"] = state.parts.get(f"{name}_graphs")
-            return Batch(**views) if any(v is not None for v in views.values()) else None
-
-        def graph(number: int, name: str) -> Graph:
-            sides = {side: state.arrays.get(f"graph{number}:{side}") for side in ("documents", "labels", "label_label")}
-            uids: Any = state.parts.get(f"graph{number}_uids")
-            titles: Any = state.parts.get(f"graph{number}_titles")
-            return Graph(name, None if uids is None else Items(uids, {"title": titles}), **sides)
-
-        documents = batch("documents")
-        if documents is None:
-            raise ValueError("no documents")
-        label_uids: Any = state.parts["label_uids"]
-        fields: dict[str, Any] = {
-            name: state.parts[f"label_field{number}"] for number, name in enumerate(state.values["label_fields"])
-        }
-        featurizer: Any = state.parts["featurizer"]
-        return cls(
-            featurizer=featurizer,
-            documents=documents,
-            targets=state.arrays["targets"],
-            masked=state.arrays["masked"],
-            labels=Items(label_uids, fields),
-            label_texts=batch("label_texts"),
-            graphs={name: graph(number, name) for number, name in enumerate(state.values["graphs"])},
-            rows=state.arrays["rows"],
-            dropped=state.values["dropped"],
-            same=state.arrays["same"],
-        )
-
 
 def prepare(data: Dataset, features: Any) -> TrainingSet:
     """Features and targets of the training split alone; `data.test` is not looked at.
@@ -156,9 +100,9 @@ def prepare(data: Dataset, features: Any) -> TrainingSet:
         documents=documents.rows(rows),
         targets=targets[rows],
         masked=np.stack([position[masked[:, 0]], masked[:, 1]], axis=1),
-        labels=data.labels,
+        labels=_as_tables(data.labels, list(data.labels.fields)),
         label_texts=label_texts,
-        graphs={name: graph.document_rows(rows) for name, graph in data.graphs.items()},
+        graphs={name: _as_saved(graph.document_rows(rows)) for name, graph in data.graphs.items()},
         rows=rows,
         dropped={
             "training documents without a label": int((~has_label).sum()),
@@ -167,3 +111,14 @@ def prepare(data: Dataset, features: Any) -> TrainingSet:
         },
         same=np.stack([position[same[:, 0]], same[:, 1]], axis=1),
     )
+
+
+def _as_tables(items: Items, fields: Sequence[str]) -> Items:
+    """Ids and the named texts, ready to be saved; vectors were read by then."""
+    return Items(
+        StringTable.of(items.uids), {name: StringTable.of(items.fields.get(name, [""] * len(items))) for name in fields}
+    )
+
+
+def _as_saved(graph: Graph) -> Graph:
+    return graph if graph.anchors is None else replace(graph, anchors=_as_tables(graph.anchors, ["title"]))

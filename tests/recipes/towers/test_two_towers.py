@@ -24,10 +24,11 @@ from longtail.nn.blocks import EmbeddingBlock
 from longtail.nn.encoders import encode_all
 from longtail.persistence import load_part
 from longtail.recipes import recipe_class
-from longtail.recipes.towers.objective import LabelPool, Task, TwoTowers, exact_on, label_index, label_pool, pair_loss
+from longtail.recipes.towers.objective import LabelPool, Task, TwoTowers, label_index, label_pool, pair_loss
 from longtail.recipes.towers.recipe import Towers, TwoTowersConfig, TwoTowersRecipe, retriever
 from longtail.search.negatives import forbidden_pairs
 from longtail.training.freeze import frozen_encoder
+from longtail.training.indices import exact_index_on
 from longtail.training.prepare import TrainingSet, prepare
 from longtail.types import Batch
 
@@ -82,7 +83,7 @@ def test_labels_without_text_come_last() -> None:
     rows: Any = retriever(towers, TwoTowersConfig()).index
     top = rows.query(np.array([[1, 0, 1]], np.float32), 3)
     assert top.ids.tolist() == [[0, 2, 1]]
-    assert label_index(towers.labels, exact_on("cpu")).query(np.array([[1, 0]], np.float32), 3).ids.tolist() == [
+    assert label_index(towers.labels, exact_index_on("cpu")).query(np.array([[1, 0]], np.float32), 3).ids.tolist() == [
         [0, 2, -1]
     ]
 

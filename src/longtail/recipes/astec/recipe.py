@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -53,7 +52,7 @@ from longtail.recipes.base import EnsembleConfig, Recipe
 from longtail.search.cluster import balanced_clusters, cluster_count, label_centroids, meta_labels, smooth
 from longtail.search.cluster_beam import ClusterBeam
 from longtail.search.game import GameSettings, cluster_graph
-from longtail.search.index import CENTROIDS, DOCUMENTS, ExactIndex, HnswSettings, IndexBuilder, build_index
+from longtail.search.index import CENTROIDS, DOCUMENTS
 from longtail.search.negatives import (
     InBatchNegatives,
     Negatives,
@@ -67,7 +66,7 @@ from longtail.search.shortlist import InstanceVote, LabelIndex, MergedShortlist
 from longtail.search.tree import ClusterTree, TreeConfig
 from longtail.training.fit import StepDecay, fit_stage
 from longtail.training.freeze import array, frozen_classifier, frozen_encoder, frozen_refinement
-from longtail.training.indices import GpuExactIndex
+from longtail.training.indices import exact_index_on, index_on
 from longtail.training.objectives import AllTargets, Objective, OwnCandidates
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
@@ -338,16 +337,15 @@ class Astec(Recipe):
         c, heads, clusters = self.config, surrogate.heads, surrogate.clusters
         graph = self.game_graph(data, run)
         between = None if graph is None else cluster_graph(graph, clusters, len(heads), c.game.clusters)
-        index: type[ExactIndex] = GpuExactIndex if run.device == "cuda" else ExactIndex
         beam = math.ceil(c.shortlist.size * len(heads) / max(int((clusters >= 0).sum()), 1))
-        return ClusterBeam(
+        return ClusterBeam.of(
             heads,
             clusters,
             between,
             beam=beam,
             game_mix=c.game.mix,
             game_transpose=c.game.transpose,
-            make_index=partial(index.build, similarity="dot"),
+            make_index=exact_index_on(run.device, "dot"),
         )
 
     def game_graph(self, data: TrainingSet, run: Run) -> Csr | None:
@@ -362,22 +360,17 @@ class Astec(Recipe):
     def build_shortlister(self, vectors: F32, targets: Csr, run: Run) -> LabelIndex | InstanceVote | MergedShortlist:
         """Label centroids, documents that vote, or both. Exact on a GPU; on a CPU by size."""
         c = self.config.shortlist
-        on_gpu = run.device == "cuda" and c.index != "hnsw"
-
-        def index(settings: HnswSettings) -> IndexBuilder:
-            return lambda vectors: (
-                GpuExactIndex.build(vectors) if on_gpu else build_index(vectors, c.index, hnsw=settings)
-            )
 
         def votes() -> InstanceVote:
-            return InstanceVote.build(vectors, targets, neighbours=c.neighbours, make_index=index(DOCUMENTS))
+            index = index_on(run.device, c.index, DOCUMENTS)
+            return InstanceVote.build(vectors, targets, neighbours=c.neighbours, make_index=index)
 
         if c.structures == "documents":
             return votes()
         labels = LabelIndex.build(
             vectors,
             targets,
-            make_index=index(CENTROIDS),
+            make_index=index_on(run.device, c.index, CENTROIDS),
             head_centres=c.head_centres,
             head_documents=c.head_labels,
             rng=run.rng("head centres"),

@@ -26,7 +26,8 @@ class FindsClusters(Part, Protocol):
     one.
     """
 
-    n_labels: int
+    @property
+    def n_labels(self) -> int: ...
 
     @property
     def n_leaves(self) -> int: ...

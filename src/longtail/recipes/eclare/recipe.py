@@ -47,7 +47,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -86,7 +85,6 @@ from longtail.recipes.ramen.regularisers import GraphTerms, Regularisers, graph_
 from longtail.search.cluster import cluster_count, meta_labels
 from longtail.search.cluster_beam import ClusterBeam, default_beam
 from longtail.search.game import GameSettings, cluster_graph
-from longtail.search.index import ExactIndex
 from longtail.search.negatives import (
     Negatives,
     RandomNegatives,
@@ -98,7 +96,7 @@ from longtail.search.negatives import (
 from longtail.search.packed import unpacked
 from longtail.training.fit import StepDecay, Watch, adapted_batch, copy_into, fit_stage, to_array
 from longtail.training.freeze import array, frozen_refinement
-from longtail.training.indices import GpuExactIndex
+from longtail.training.indices import exact_index_on
 from longtail.training.objectives import AllTargets, ComposedCandidates, Objective, trained_state
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
@@ -551,15 +549,14 @@ class Eclare(Recipe):
         """The shortlister: the best clusters after GAME. On a GPU they are searched there while training."""
         g = self.config.game
         between = cluster_graph(graph, clusters, len(heads), g.clusters) if self.uses_game(graph) else None
-        index: type[ExactIndex] = GpuExactIndex if run.device == "cuda" else ExactIndex
-        return ClusterBeam(
+        return ClusterBeam.of(
             heads,
             clusters,
             between,
             beam=self.beam_size(data),
             game_mix=g.mix,
             game_transpose=g.transpose,
-            make_index=partial(index.build, similarity="dot"),
+            make_index=exact_index_on(run.device, "dot"),
         )
 
     def uses_game(self, graph: Csr) -> bool:

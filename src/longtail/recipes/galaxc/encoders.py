@@ -1,4 +1,4 @@
-"""Frozen graph encoders: what the networks of `nn.hop_encoder` and `nn.message_encoders` become for prediction."""
+"""Frozen graph encoders: what those of `longtail.recipes.galaxc.network` become for prediction."""
 
 from __future__ import annotations
 
@@ -108,8 +108,7 @@ class FrozenHops:
 
 @dataclass(frozen=True)
 class FrozenMessages:
-    """GraphSAGE or GIN, the last hop alone. One dictionary of arrays per hop; see `nn.message_encoders` for what they
-    mean.
+    """GraphSAGE or GIN, the last hop alone. One dictionary of arrays per hop; see `network` for what they mean.
 
     sage: weight (D, 2 D), bias (D,); `signed`: the last hop without ReLU.
     gin: epsilon (1,), first (D, D), first_bias (D,) with batch norm folded in, second (D, D), second_bias (D,).

@@ -192,7 +192,7 @@ def score_views(views: F32, rows: NDArray[Any], scales: F32, alphas: F32, ids: I
     """out[b, c] = sum over k of alphas[l, k] (views[b, k] . rows[l]) for l = ids[b, c], 0 at padding.
 
     views: (B, K, D); rows, scales: (L, D) stored; alphas: (L, K); ids, out: (B, C). fastmath: see
-        `search.product_kernels`.
+        `longtail.kernels.products`.
     """
     for unsigned in prange(len(ids)):
         row = np.int64(unsigned)

@@ -176,7 +176,7 @@ class Neighbourhoods:
         return at
 
     def sampled(self, nodes: Tensor, hop: int, seed: int, exclude: Tensor | None = None) -> Tensor:
-        """(..., F_hop): neighbours of `nodes` (...) int64, -1 where there are none: what `fanout_kernels.sample`
+        """(..., F_hop): neighbours of `nodes` (...) int64, -1 where there are none: what `kernels.sample`
         draws, by torch.
         """
         size = self.fanout.sizes[hop - 1]
@@ -204,7 +204,7 @@ class Neighbourhoods:
         return kept.scatter_(-1, place, found)[..., :size]
 
 
-# ---- the random numbers of `graph.random_kernels`, in wrapping signed arithmetic ----
+# ---- the random numbers of `longtail.kernels.random`, in wrapping signed arithmetic ----
 
 
 def _shifted(bits: Tensor, by: int) -> Tensor:

@@ -78,11 +78,11 @@ from longtail.recipes.galaxc.ranker import JointGraphModel, node_views
 from longtail.recipes.galaxc.shared_labels import BatchLabels, hard_labels, random_labels
 from longtail.recipes.galaxc.space import Anchors, GraphSpace, Shape
 from longtail.search.cluster import label_centroids
-from longtail.search.index import CENTROIDS, DOCUMENTS, HnswSettings, Index, IndexKind, build_index
+from longtail.search.index import CENTROIDS, DOCUMENTS, HnswSettings, Index, IndexKind
 from longtail.search.negatives import ShortlistNegatives, forbidden_pairs
 from longtail.training.fit import StepDecay, copy_into, fit_stage, to_array
 from longtail.training.freeze import array, frozen_graph_encoder
-from longtail.training.indices import GpuExactIndex
+from longtail.training.indices import index_on
 from longtail.training.objectives import trained_state
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
@@ -553,12 +553,7 @@ class Galaxc(Recipe):
         return Fanout(c.fanouts, c.pad, c.mean, full)
 
     def build_index(self, vectors: F32, settings: HnswSettings, run: Run) -> Index:
-        kind = self.config.shortlist.index
-        return (
-            GpuExactIndex.build(vectors)
-            if run.device == "cuda" and kind != "hnsw"
-            else build_index(vectors, kind, hnsw=settings)
-        )
+        return index_on(run.device, self.config.shortlist.index, settings)(vectors)
 
     # ---- I ----
 

@@ -2,7 +2,7 @@
 lock.
 
 A block of documents is one piece of work (`features.reading.in_order` gives every thread its own), so results do not
-depend on the number of threads. Words are known by their 64-bit keys (`sparse_kernels`), inside a document by small
+depend on the number of threads. Words are known by their 64-bit keys (`features.kernels`), inside a document by small
 numbers.
 """
 
@@ -424,7 +424,7 @@ def _write_attachments(unit_starts: I32, members: I32, counts: I32, attached: I3
 
 @compiled()
 def keygraphs(text: U32, edges: I64, fields: int, reader: Reader, phrases: Phrases, rules: Rules) -> Blocks:
-    """The graphs of a block of documents. text, edges: see `sparse_kernels.bags`."""
+    """The graphs of a block of documents. text, edges: see `longtail.features.kernels.bags`."""
     documents, longest = (len(edges) - 1) // fields, 0
     for document in range(documents):
         longest = max(longest, edges[(document + 1) * fields] - edges[document * fields])

@@ -31,10 +31,10 @@ from longtail.features.reading import (
     class_runs,
     class_table,
     encode,
-    frozen,
     in_order,
     key_table,
 )
+from longtail.kernels.arrays import frozen
 from longtail.persistence import State
 from longtail.types import F32, I32, I64, BoolArray, Csr
 

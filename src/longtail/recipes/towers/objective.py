@@ -22,10 +22,10 @@ from longtail.nn.full.loss import full_loss
 from longtail.nn.losses import triplet_loss
 from longtail.recipes.ramen.regularisers import BatchVectors, Regularisers
 from longtail.search.cluster import even_clusters
-from longtail.search.index import ExactIndex, IndexBuilder
+from longtail.search.index import IndexBuilder
 from longtail.search.negatives import ShortlistNegatives
 from longtail.search.shortlist import LabelIndex
-from longtail.training.indices import GpuExactIndex
+from longtail.training.indices import exact_index_on
 from longtail.training.objectives import prefixed, trained_state
 from longtail.training.optimisers import ModelAdam
 from longtail.training.step_texts import Wanted, vectors_together
@@ -159,7 +159,9 @@ class TwoTowers:
                 )
             )
         if self.task.mined:
-            index = label_index(encode_all(self.encoder, self.labels, "search"), exact_on(self.documents.device.type))
+            index = label_index(
+                encode_all(self.encoder, self.labels, "search"), exact_index_on(self.documents.device.type)
+            )
             self._mined.copy_(
                 torch.from_numpy(ShortlistNegatives.mine(index, vectors, self.task.forbidden, self.task.mined).ids)
             )
@@ -263,10 +265,6 @@ def label_index(vectors: F32, make_index: IndexBuilder) -> LabelIndex:
     """Labels by the cosine of their vectors; one without text, whose vector is zero, is never found."""
     named = np.flatnonzero(np.any(vectors != 0, axis=1)).astype(np.int32)
     return LabelIndex(make_index(vectors[named]), named)
-
-
-def exact_on(device: str) -> IndexBuilder:
-    return GpuExactIndex.build if device == "cuda" else ExactIndex.build
 
 
 def kept_apart(documents: int, share: float, rng: np.random.Generator) -> BoolArray:

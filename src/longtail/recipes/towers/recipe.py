@@ -41,11 +41,12 @@ from longtail.persistence import State
 from longtail.recipes.base import EnsembleConfig, Recipe
 from longtail.recipes.ramen.regularisers import Regularisers
 from longtail.recipes.towers.network import Transformer
-from longtail.recipes.towers.objective import PairLoss, Task, TwoTowers, exact_on, kept_apart, label_index
+from longtail.recipes.towers.objective import PairLoss, Task, TwoTowers, kept_apart, label_index
 from longtail.search.index import IndexKind, build_index
 from longtail.search.negatives import RandomNegatives, ShortlistNegatives, WithRandom, candidates, forbidden_pairs
 from longtail.training.fit import WarmUp, fit_stage
 from longtail.training.freeze import frozen_classifier, frozen_encoder
+from longtail.training.indices import exact_index_on
 from longtail.training.objectives import OwnCandidates
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
@@ -243,7 +244,7 @@ class TwoTowersRecipe(Recipe):
         if not self.METHOD.classifiers:
             return None
         index, size = (
-            label_index(surrogate.labels, exact_on(run.device)),
+            label_index(surrogate.labels, exact_index_on(run.device)),
             min(self.config.classify.count, data.n_labels),
         )
         return ShortlistNegatives.mine(index, surrogate.documents, forbidden_pairs(data.targets, data.masked), size)

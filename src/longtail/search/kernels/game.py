@@ -44,7 +44,7 @@ def spread(
     the best k sums.
 
     out_ptr, out_nodes, out_weights: the edges along which a node gives (CSR). Results are heaps for
-    `index_kernels.rank`. The rows are cut into `tasks` pieces of work, each with a table of all nodes.
+    `shortlist.rank`. The rows are cut into `tasks` pieces of work, each with a table of all nodes.
     """
     rows, nodes = np.int64(len(found)), len(out_ptr) - 1
     for task in prange(tasks):

@@ -37,7 +37,7 @@ def is_forbidden(ptr: I64, labels: I32, row: int, label: int | np.int64) -> bool
 
 @compiled()
 def _taken(others: I32, more: int) -> I32:
-    """A hash set (see `tally_kernels`) of the labels in a list, with room for some more."""
+    """A hash set (see `longtail.kernels.tally`) of the labels in a list, with room for some more."""
     keys = np.full(room(len(others) + more), -1, dtype=np.int32)
     for label in others:
         if label >= 0:

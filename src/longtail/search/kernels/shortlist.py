@@ -3,7 +3,7 @@
 From nearest rows to ranked labels: best row per label, votes of documents, and the merge of two lists.
 
 Each query is one piece of work with a table of its own size (never of all labels), so results do not depend on threads.
-Lists (B, m) are best first, padded with -1. Outputs are heaps for `index_kernels.rank`.
+Lists (B, m) are best first, padded with -1. Outputs are heaps for `rank`.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ def collect_all(
     """Pools (B, m) with the rows that beat the threshold of each query (the better half of them, where they are too
     many).
 
-    Tables and queries: as in `woven_kernels.plain_look`.  thresholds: (B,), changed.
+    Tables and queries: as in `interleaved.plain_look`.  thresholds: (B,), changed.
     """
     n, documents = len(scales), len(ids)
     tiles = (documents + TILE - 1) // TILE
@@ -341,7 +341,7 @@ def score_whole(
     workers: int,
     pool_scores: F32,
 ) -> None:
-    """Whole products of the candidates in `order`: what `product_kernels.product` gives, whose arrays take as long to
+    """Whole products of the candidates in `order`: what `products.product` gives, whose arrays take as long to
     hand over as a row to multiply.
     """
     for unsigned in prange(workers):
