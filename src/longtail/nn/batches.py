@@ -129,7 +129,7 @@ class DeviceCsr:
 
     def rows_there(self, starts: I64, begin: I64) -> Bags:
         """`rows` on a GPU: it is sent where bags start and where rows begin, and finds the entries by itself."""
-        both = sent(np.concatenate([starts, begin - starts[:-1]]), self.ids.device)
+        both = to_device(np.concatenate([starts, begin - starts[:-1]]), self.ids.device)
         bounds, shift = both[: len(starts)], both[len(starts) :]
         owners = owners_of(bounds, int(starts[-1]))
         place = torch.arange(len(owners), device=owners.device) + shift[owners]
@@ -158,7 +158,7 @@ class Documents:
         return self._length
 
     def rows(self, index: I64) -> TensorBatch:
-        at = None if self._dense is None and self._tokens is None else sent(index, self.device)
+        at = None if self._dense is None and self._tokens is None else to_device(index, self.device)
         return TensorBatch(
             None if self._sparse is None else self._sparse.rows(index),
             None if self._dense is None else self._dense[at],
@@ -180,7 +180,7 @@ def to_tensor(array: NDArray[Any], device: torch.device | str) -> Tensor:
     return torch.from_numpy(array if array.flags.writeable else array.copy()).to(device)
 
 
-def sent(array: NDArray[Any], device: torch.device | str) -> Tensor:
+def to_device(array: NDArray[Any], device: torch.device | str) -> Tensor:
     """`to_tensor` for the small arrays of a step: a GPU gets them through pinned memory, without waiting for its
     other work.
     """

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from longtail.nn.batches import sent, to_tensor
+from longtail.nn.batches import to_device, to_tensor
 from longtail.nn.initial import xavier_linear
 from longtail.recipes.galaxc.graph import Fanout, JointGraph, Paths, convolutions
 from longtail.types import F32, I32, I64, BoolArray
@@ -99,7 +99,7 @@ class Neighbourhoods:
         if len(parts) == 1:
             return parts[0][0]
         order = np.argsort(np.concatenate([places for _, places in parts]), kind="stable")
-        return torch.cat([values for values, _ in parts])[sent(order, self.device)]
+        return torch.cat([values for values, _ in parts])[to_device(order, self.device)]
 
     def _sums(self, roots: Roots) -> Tensor:
         if not self.by_kernel:
@@ -119,7 +119,7 @@ class Neighbourhoods:
         (values, real), owners, weights = self.link_trees(roots)
         beyond = self._reduced(values, real, hops - 1)
         total = beyond.new_zeros(len(roots), *beyond.shape[1:]).index_add_(0, owners, beyond)
-        own = self._vectors[sent(roots.nodes.astype(np.int64), self.device)]
+        own = self._vectors[to_device(roots.nodes.astype(np.int64), self.device)]
         pieces = [own[:, None]] + [total[:, : 1 << hop] * weights[:, hop, None, None] for hop in range(hops)]
         return torch.cat(pieces, dim=1)
 
@@ -150,13 +150,17 @@ class Neighbourhoods:
         real = roots.links >= 0
         owners = np.repeat(np.arange(len(roots)), real.sum(axis=1))
         trees = self._tree(roots.links[real], self.fanout.hops - 1, roots.seed, roots.nodes[owners].astype(np.int64))
-        return trees, sent(owners, self.device), sent(self.fanout.link_weights(real.sum(axis=1), mean), self.device)
+        return (
+            trees,
+            to_device(owners, self.device),
+            to_device(self.fanout.link_weights(real.sum(axis=1), mean), self.device),
+        )
 
     def own(self, roots: Roots) -> Tensor:
         """(B, D): the vectors of the roots themselves."""
         if self.by_kernel:
             return torch.from_numpy(self.paths.vectors[roots.nodes])
-        return self._vectors[sent(roots.nodes.astype(np.int64), self.device)]
+        return self._vectors[to_device(roots.nodes.astype(np.int64), self.device)]
 
     def _tree(self, nodes: I32, hops: int, seed: int, exclude: I64 | None) -> tuple[Tensor, Tensor]:
         if self.by_kernel:
@@ -168,8 +172,8 @@ class Neighbourhoods:
         return self._vectors[at.clamp(min=0)] * (at >= 0)[..., None], at >= 0
 
     def _tree_by_torch(self, nodes: I32, hops: int, seed: int, exclude: I64 | None) -> Tensor:
-        at = sent(nodes.astype(np.int64), self.device)
-        without = None if exclude is None else sent(exclude, self.device)
+        at = to_device(nodes.astype(np.int64), self.device)
+        without = None if exclude is None else to_device(exclude, self.device)
         for hop in range(hops, 0, -1):
             hidden = None if without is None else without.view(-1, *(1,) * (at.dim() - 1)).expand(at.shape)
             at = torch.cat([at[..., None], self.sampled(at, hop, seed, hidden)], dim=-1)

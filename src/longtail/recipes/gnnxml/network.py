@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from longtail.nn.batches import Bags, sent, to_tensor
+from longtail.nn.batches import Bags, to_device, to_tensor
 from longtail.nn.initial import xavier_linear
 from longtail.nn.rows import bag_sums
 from longtail.recipes.gnnxml.keygraph import KeyGraphs, taken
@@ -75,26 +75,26 @@ class DeviceGraphs:
         attach_starts, attached = taken(g.attach_starts, vertices)
         sizes = np.diff(vertex_starts)
         first_vertex, first_sentence = np.repeat(vertex_starts[:-1], sizes), np.repeat(sentence_starts[:-1], sizes)
-        edges_at, attached_at = self._sent(edges), self._sent(attached)
-        neighbours = self.neighbours[edges_at] + self._sent(
+        edges_at, attached_at = self._there(edges), self._there(attached)
+        neighbours = self.neighbours[edges_at] + self._there(
             np.repeat(first_vertex, np.diff(edge_starts)).astype(np.int32)
         )
-        of_vertices = self.attached[attached_at] + self._sent(
+        of_vertices = self.attached[attached_at] + self._there(
             np.repeat(first_sentence, np.diff(attach_starts)).astype(np.int32)
         )
         ones = torch.ones(len(of_vertices), device=self.device)
         features = bag_sums(
-            self.sentences[self._sent(sentences)].float(), Bags(self._sent(attach_starts), of_vertices, ones)
+            self.sentences[self._there(sentences)].float(), Bags(self._there(attach_starts), of_vertices, ones)
         )
         members = Bags(
-            self._sent(vertex_starts),
+            self._there(vertex_starts),
             torch.arange(len(vertices), dtype=torch.int32, device=self.device),
             torch.ones(len(vertices), device=self.device),
         )
-        return GraphBatch(features, Bags(self._sent(edge_starts), neighbours, self.weights[edges_at]), members)
+        return GraphBatch(features, Bags(self._there(edge_starts), neighbours, self.weights[edges_at]), members)
 
-    def _sent(self, array: Any) -> Tensor:
-        return sent(array, self.device)
+    def _there(self, array: Any) -> Tensor:
+        return to_device(array, self.device)
 
 
 def neighbour_sums(h_VD: Tensor, edges: Bags) -> Tensor:
