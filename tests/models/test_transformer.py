@@ -24,7 +24,6 @@ from longtail.nn.batches import Documents, tensor_batch
 from longtail.nn.encoders import UnitEncoder, encode_all
 from longtail.persistence import load_part, save_part
 from longtail.recipes.towers.network import Transformer, groups_by_length
-from longtail.training.freeze import frozen_encoder
 from longtail.types import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -193,7 +192,7 @@ def test_training_changes_all_of_it_and_freezing_keeps_it(checkpoint: Checkpoint
     with torch.no_grad():
         for p in encoder.parameters():
             p.add_(0.01)
-    frozen = frozen_encoder(encoder)
+    frozen = encoder.frozen()
     assert isinstance(frozen, FrozenUnit)
     texts = batch([5, 9, 0, 20])
     np.testing.assert_allclose(frozen.encode(texts), encode_all(encoder, Documents(texts), "search"), atol=1e-5)

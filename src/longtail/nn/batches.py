@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from longtail.types import I64, Batch, Csr
+from longtail.types import F32, I64, Batch, Csr
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class DeviceCsr:
         return self.rows_there(starts, begin)
 
     def rows_there(self, starts: I64, begin: I64) -> Bags:
-        """`rows` on a GPU: it is sent where bags start and where rows begin, and finds the entries by itself."""
+        """`rows` on a GPU: it is given where bags start and where rows begin, and finds the entries by itself."""
         both = to_device(np.concatenate([starts, begin - starts[:-1]]), self.ids.device)
         bounds, shift = both[: len(starts)], both[len(starts) :]
         owners = owners_of(bounds, int(starts[-1]))
@@ -178,6 +178,11 @@ def to_tensor(array: NDArray[Any], device: torch.device | str) -> Tensor:
     """
     array = np.ascontiguousarray(array)
     return torch.from_numpy(array if array.flags.writeable else array.copy()).to(device)
+
+
+def to_numpy(tensor: Tensor) -> F32:
+    """A copy as float32, in memory of its own: what is frozen for prediction."""
+    return np.ascontiguousarray(tensor.detach().float().cpu().numpy()).copy()
 
 
 def to_device(array: NDArray[Any], device: torch.device | str) -> Tensor:

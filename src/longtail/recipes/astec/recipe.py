@@ -40,8 +40,8 @@ from longtail.graph.walk import random_walk_graph
 from longtail.models.clusters import ClusterModel
 from longtail.models.encoders import FrozenEncoder, Refinement
 from longtail.models.shortlisted import Classifier, Model, Reranked
-from longtail.nn.batches import DeviceCsr, Documents
-from longtail.nn.blocks import BoundMode, FullyConnected, Residual
+from longtail.nn.batches import DeviceCsr, Documents, to_numpy
+from longtail.nn.blocks import BoundMode, FullyConnected, Residual, frozen_block
 from longtail.nn.encoders import BagEncoder, DenseEncoder, Encoder, MlpEncoder, Refined, encode_all
 from longtail.nn.restricted import RestrictedTrainer
 from longtail.nn.rows import OneVsAll, RowTable
@@ -66,7 +66,6 @@ from longtail.search.negatives import (
 from longtail.search.shortlist import InstanceVote, LabelIndex, MergedShortlist
 from longtail.search.tree import ClusterTree, TreeConfig
 from longtail.training.fit import StepDecay, fit_stage
-from longtail.training.freeze import array, frozen_classifier, frozen_encoder, frozen_refinement
 from longtail.training.indices import GpuExactIndex
 from longtail.training.objectives import AllTargets, Objective, OwnCandidates
 from longtail.training.prepare import TrainingSet
@@ -268,7 +267,7 @@ class Astec(Recipe):
                 objective, run, "surrogate", epochs=c.epochs, batch=c.batch, schedule=StepDecay(c.rate, c.halve_at)
             )
         vectors = encode_all(encoder, Documents(data.documents, run.device), "search")
-        return Surrogate(frozen_encoder(encoder), frozen_refinement(block), vectors, clusters, array(heads.weight))
+        return Surrogate(encoder.frozen(), frozen_block(block), vectors, clusters, to_numpy(heads.weight))
 
     def check_clusters(self) -> None:
         """Settings about clusters that contradict others are refused before any training."""
@@ -471,7 +470,7 @@ class Astec(Recipe):
         else:
             objective = self.own_candidates(trained, classifier, documents, data, shortlists.negatives)
         fit_stage(objective, run, "classify", epochs=c.epochs, batch=c.batch, schedule=StepDecay(c.rate, c.halve_at))
-        return frozen_refinement(block), frozen_classifier(classifier)
+        return frozen_block(block), classifier.frozen()
 
     def own_candidates(
         self,
@@ -526,9 +525,7 @@ class Astec(Recipe):
             batch=self.config.classify.batch,
             schedule=StepDecay(r.rate, r.halve_at),
         )
-        return Reranked(
-            base, frozen_encoder(encoder), frozen_refinement(block), frozen_classifier(classifier), r.depth, r.beta
-        )
+        return Reranked(base, encoder.frozen(), frozen_block(block), classifier.frozen(), r.depth, r.beta)
 
 
 def new_encoder(data: TrainingSet, c: SurrogateConfig, rng: np.random.Generator) -> Encoder:

@@ -63,7 +63,7 @@ from longtail.kernels.arrays import csr
 from longtail.models.clusters import ClusterModel
 from longtail.models.encoders import FrozenSum, Refinement
 from longtail.models.shortlisted import Classifier
-from longtail.nn.batches import DeviceCsr, Documents, to_tensor
+from longtail.nn.batches import DeviceCsr, Documents, to_numpy, to_tensor
 from longtail.nn.blocks import DocumentBlock
 from longtail.nn.encoders import BagSum, Encoder, GivenVectors, Refined, encode_all
 from longtail.nn.initial import uniform
@@ -97,7 +97,6 @@ from longtail.search.negatives import (
 )
 from longtail.search.packed import unpacked
 from longtail.training.fit import StepDecay, Watch, adapted_batch, copy_into, fit_stage, to_array
-from longtail.training.freeze import array, frozen_refinement
 from longtail.training.indices import GpuExactIndex
 from longtail.training.objectives import AllTargets, ComposedCandidates, Objective, trained_state
 from longtail.training.prepare import TrainingSet
@@ -376,7 +375,7 @@ class Eclare(Recipe):
         vectors = encode_all(encoder, Documents(data.documents, run.device), "search")
         # Free vectors belong to clusters that stage II will not have, and attention to components that it has more of.
         network = {**saved("block", block), **saved("heads", heads, without=("texts.", "free.", "mix."))}
-        return Surrogate(FrozenSum(array(table.weight)), vectors, clusters, graph, network)
+        return Surrogate(FrozenSum(to_numpy(table.weight)), vectors, clusters, graph, network)
 
     def build_graph(self, data: TrainingSet, run: Run) -> Csr:
         """(L, L): the label graph that settings and data give, the identity where nothing needs one. Paper: ECLARE
@@ -536,7 +535,7 @@ class Eclare(Recipe):
         self.train_heads(encoder, heads, documents, data.targets, clusters, run, "shortlist", c.epochs, c.rate)
         beam = self.build_beam(data, heads.materialised(), clusters, graph, run)
         negatives = self.mine(data, beam, encode_all(encoder, Documents(documents, run.device), "score"), graph)
-        refinement = frozen_refinement(block)
+        refinement = block.frozen()
         assert refinement is not None
         return Shortlists(beam, refinement, negatives)
 
@@ -593,7 +592,7 @@ class Eclare(Recipe):
         texts = FrozenTexts.of(
             to_tensor(unpacked(surrogate.encoder.table), run.device), label_words(data), surrogate.graph, orders
         )
-        return ConvolvedTexts(tuple(array(order) for order in texts.convolved(None)))
+        return ConvolvedTexts(tuple(to_numpy(order) for order in texts.convolved(None)))
 
     # ---- IV ----
 
@@ -632,7 +631,7 @@ class Eclare(Recipe):
         return ClusterModel(
             surrogate.encoder,
             shortlister.document_map,
-            frozen_refinement(block),
+            block.frozen(),
             shortlister.beam,
             Classifier(rows[:, :width].copy(), rows[:, width].copy() if c.composition.bias else None),
             surrogate.graph if self.uses_game(surrogate.graph) else None,

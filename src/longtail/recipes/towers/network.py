@@ -18,7 +18,7 @@ from torch.nn.functional import gelu, scaled_dot_product_attention
 
 from longtail.models.checkpoint import Checkpoint
 from longtail.models.transformer import FrozenTransformer
-from longtail.nn.batches import TensorBatch, to_device
+from longtail.nn.batches import TensorBatch, to_device, to_numpy
 from longtail.nn.encoders import Encoded, Encoder
 from longtail.types import I64
 
@@ -78,10 +78,7 @@ class Transformer(Encoder):
         )
 
     def frozen(self) -> FrozenTransformer:
-        weights = {
-            name: np.ascontiguousarray(tensor.detach().float().cpu().numpy()).copy()
-            for name, tensor in self.state_dict().items()
-        }
+        weights = {name: to_numpy(tensor) for name, tensor in self.state_dict().items()}
         return FrozenTransformer(weights, self.heads, self.epsilon)
 
     def forward(self, batch: TensorBatch) -> Encoded:

@@ -45,7 +45,6 @@ from longtail.recipes.towers.objective import PairLoss, Task, TwoTowers, exact_o
 from longtail.search.index import IndexKind, build_index
 from longtail.search.negatives import RandomNegatives, ShortlistNegatives, WithRandom, candidates, forbidden_pairs
 from longtail.training.fit import WarmUp, fit_stage
-from longtail.training.freeze import frozen_classifier, frozen_encoder
 from longtail.training.objectives import OwnCandidates
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
@@ -187,7 +186,7 @@ class TwoTowersRecipe(Recipe):
             objective, run, "towers", epochs=c.epochs, batch=c.batch, schedule=WarmUp(rate, 0.1, 0.0), watch=objective
         )
         vectors = (encode_all(objective.encoder, texts, "search") for texts in (objective.documents, objective.labels))
-        return Towers(frozen_encoder(objective.encoder), *vectors)
+        return Towers(objective.encoder.frozen(), *vectors)
 
     def objective(
         self, data: TrainingSet, run: Run, regularisers: Regularisers | None = None, heldout: float = 0.0
@@ -290,7 +289,7 @@ class TwoTowersRecipe(Recipe):
             towers.encoder,
             None,
             shortlister,
-            frozen_classifier(classifier),
+            classifier.frozen(),
             c.size,
             c.alpha,
             self.config.predict.temperature,
