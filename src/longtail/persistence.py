@@ -63,7 +63,7 @@ SHARED: Mapping[str, str] = {
     "embedding-map": "longtail.models.encoders:EmbeddingMap",
     "model": "longtail.models.shortlisted:Model",
     "reranked": "longtail.models.shortlisted:Reranked",
-    "ensemble": "longtail.models.shortlisted:Ensemble",
+    "ensemble": "longtail.models.ensemble:Ensemble",
     "indexed-rows": "longtail.models.rows:IndexedRows",
     "cluster-model": "longtail.models.clusters:ClusterModel",
     "nearest-documents": "longtail.search.nearest:NearestDocuments",
@@ -251,6 +251,7 @@ def _fitting_array(array: Any, inner: tuple[Any, ...], name: str) -> Any:
     """inner: what `NDArray` was declared with."""
     number = get_args(inner[1])[0] if get_args(inner[1]) else Any
     number = get_origin(number) or number
+    number = np.generic if number is Any else number
     if not isinstance(array, np.ndarray) or (isinstance(number, type) and not np.issubdtype(array.dtype, number)):
         raise ValueError(f"'{name}' is {getattr(array, 'dtype', type(array))}, expected {number}")
     return array

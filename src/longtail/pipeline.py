@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from longtail.data.dataset import Dataset
-from longtail.models.shortlisted import Ensemble
+from longtail.models.ensemble import Ensemble
 from longtail.recipes.base import Recipe
 from longtail.training.prepare import TrainingSet, prepare
 from longtail.training.run import Run

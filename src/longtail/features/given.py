@@ -46,6 +46,9 @@ class _Given:
             "give documents with vectors of the same kind, or train with features.source=text",
         )
 
+    def word_influence(self) -> None:
+        """Columns of given vectors are no words."""
+
     def state(self) -> State:
         return State(values={"width": self.width, "unit": self.unit})
 

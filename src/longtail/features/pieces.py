@@ -148,6 +148,9 @@ class Pieces:
     def batch_of_texts(self, texts: Sequence[str]) -> Batch:
         return self._batch([texts])
 
+    def word_influence(self) -> None:
+        """Tokens of a pretrained model are not weighed."""
+
     def state(self) -> State:
         # Not the checkpoint: what was read of it is here, and a bundle names no folder that it does not need.
         values = {name: value for name, value in to_tables(self.config).items() if name != "checkpoint"}

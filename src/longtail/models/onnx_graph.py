@@ -40,7 +40,7 @@ def session(weights: Mapping[str, NDArray[Any]], heads: int, epsilon: float) -> 
 
 
 def transformer_graph(weights: Mapping[str, NDArray[Any]], heads: int, epsilon: float, *, unit: bool = False) -> bytes:
-    """The graph of `engine.transformer.forward`, a model file. unit: vectors of length 1."""
+    """The graph of `models.transformer.forward`, a model file. unit: vectors of length 1."""
     g = Graph()
     width = int(weights["words"].shape[1])
 

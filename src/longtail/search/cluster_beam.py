@@ -16,8 +16,8 @@ from longtail.kernels.arrays import frozen
 from longtail.persistence import State
 from longtail.search.game import Game, per_label, rank_labels
 from longtail.search.index import ExactIndex, IndexBuilder
-from longtail.search.packed import PackedIndex, PackedType
-from longtail.types import F32, I32, I64, Csr, TopK
+from longtail.search.packed import PackedIndex, Packer
+from longtail.types import F32, I32, I64, Csr, Shortlister, TopK
 
 # Exact: all clusters are scored, in blocks. A GPU index comes in here too.
 dot_index: IndexBuilder = partial(ExactIndex.build, similarity="dot")
@@ -30,7 +30,7 @@ def default_beam(n_clusters: int, n_labels: int) -> int:
     return max(10, math.ceil(480 * n_clusters / max(n_labels, 1)))
 
 
-class ClusterBeam:
+class ClusterBeam(Shortlister):
     """The best clusters of a document, by sigmoid(h . x), after GAME if there is a graph. A shortlister and a part.
 
     heads: (K, D) float32, or (K, D + 1) with a bias as the last number; or packed, the biases being its offsets.
@@ -64,11 +64,11 @@ class ClusterBeam:
         self._game = None if graph is None else Game(graph, game_mix, game_transpose)
         self._members = _members(clusters, len(heads))
 
-    def packed(self, dtype: PackedType, *, width: int) -> ClusterBeam:
-        """The same clusters with their heads in `dtype`.  width: D; a bias, where there is one, is kept whole."""
+    def packed(self, packer: Packer, width: int) -> ClusterBeam:
+        """The same clusters with their heads in fewer bytes.  width: D; a bias, where there is one, is kept whole."""
         if isinstance(self.heads, PackedIndex):
             raise ConfigError("the model is packed already", "pack the run or bundle that it was made from")
-        heads = PackedIndex.of(ExactIndex.build(self.heads, "dot"), dtype, last_whole=self.heads.shape[1] > width)
+        heads = packer.index(ExactIndex.build(self.heads, "dot"), last_whole=self.heads.shape[1] > width)
         return ClusterBeam(
             heads, self.clusters, self.graph, beam=self.beam, game_mix=self.game_mix, game_transpose=self.game_transpose
         )

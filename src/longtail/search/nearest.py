@@ -11,7 +11,7 @@ from longtail.config import setting
 from longtail.errors import ConfigError
 from longtail.kernels.threads import threads_for
 from longtail.persistence import State
-from longtail.types import F32, I32, I64, Batch, Csr, TopK
+from longtail.types import F32, I32, I64, Batch, Csr, Ranker, TopK
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class VoteConfig:
     power: float = setting(2.0, "a neighbour votes with similarity ** power", low=0.0, high=20.0)
 
 
-class NearestDocuments:
+class NearestDocuments(Ranker):
     """A ranker without training: exact cosine neighbours among the training documents, then a weighted vote.
 
     documents: (N, V) CSR with rows of unit length and positive values, or (N, D) dense.
@@ -34,6 +34,11 @@ class NearestDocuments:
     def __init__(self, documents: Csr | F32, targets: Csr, config: VoteConfig, inverse: Inverted | None = None) -> None:
         self.documents, self.targets, self.config = documents, targets, config
         self.inverse = inverse if inverse is not None or not hasattr(documents, "indptr") else Inverted.of(documents)
+
+    @classmethod
+    def of(cls, documents: Batch, targets: Csr, config: VoteConfig) -> NearestDocuments:
+        """By the sparse view of the documents, where they have one."""
+        return cls(documents.dense if documents.sparse is None else documents.sparse, targets, config)
 
     def rank(self, batch: Batch, k: int) -> TopK:
         """The `k` labels with the largest share of the vote; fewer (padded) where the neighbours have fewer labels."""

@@ -17,7 +17,8 @@ from longtail.kernels.threads import threads_for
 from longtail.persistence import State, csr_from_pieces
 from longtail.search.cluster import label_centroids, spherical_kmeans
 from longtail.search.index import DOCUMENTS, Heaps, Index, IndexBuilder, build_index
-from longtail.types import F32, I32, I64, Csr, TopK
+from longtail.search.packed import Packer
+from longtail.types import F32, I32, I64, Csr, Shortlister, TopK
 
 document_index: IndexBuilder = partial(build_index, hnsw=DOCUMENTS)
 
@@ -27,8 +28,10 @@ class Labels(Protocol):
 
     def query(self, vectors: F32, k: int, exclude: I64 | None = None) -> TopK: ...
 
+    def packed(self, packer: Packer, width: int) -> Labels: ...
 
-class LabelIndex:
+
+class LabelIndex(Shortlister):
     """Labels by the cosine of their centroid, or of the nearest of several. Paper: Astec Sec. 4, Module II and App.
     A.4 (ANNS^mu).
 
@@ -98,6 +101,9 @@ class LabelIndex:
             best_row_per_label(rows.ids, rows.scores, self.owners, answer.ids, answer.scores, answer.sizes)
         return answer.ranked()
 
+    def packed(self, packer: Packer, width: int) -> LabelIndex:
+        return LabelIndex(self.index.packed(packer), self.owners)
+
     def state(self) -> State:
         return State(arrays={"owners": self.owners}, parts={"index": self.index})
 
@@ -106,7 +112,7 @@ class LabelIndex:
         return cls(_index(state), state.arrays["owners"])
 
 
-class InstanceVote:
+class InstanceVote(Shortlister):
     """Labels of the most similar training documents: each neighbour gives its cosine to its labels; the largest sum
     counts 1.
 
@@ -159,6 +165,13 @@ class InstanceVote:
             )
         return answer.ranked()
 
+    def packed(self, packer: Packer, width: int) -> InstanceVote:
+        return InstanceVote(self.index.packed(packer), self.targets, self.neighbours)
+
+    def voting_documents(self) -> tuple[F32, Csr] | None:
+        vectors = self.index.plain_vectors()
+        return None if vectors is None else (vectors, self.targets)
+
     def state(self) -> State:
         values = {"neighbours": self.neighbours, "n_labels": self.n_labels}
         return State(values, {"label_ptr": self._y.indptr, "labels": self._y.indices}, {"index": self.index})
@@ -172,7 +185,7 @@ class InstanceVote:
         return cls(_index(state), y, int(state.values["neighbours"]))
 
 
-class MergedShortlist:
+class MergedShortlist(Shortlister):
     """Both: s = (1 - gamma) cos + gamma vote. A label that only one of them finds takes 0 from the other. Paper:
     Astec Sec. 4, Module II.
 
@@ -217,6 +230,13 @@ class MergedShortlist:
                 answer.sizes,
             )
         return answer.ranked()
+
+    def packed(self, packer: Packer, width: int) -> MergedShortlist:
+        labels, instances = self.labels.packed(packer, width), self.instances.packed(packer, width)
+        return MergedShortlist(labels, instances, self.gamma, self.reserved)
+
+    def voting_documents(self) -> tuple[F32, Csr] | None:
+        return self.instances.voting_documents()
 
     def state(self) -> State:
         return State(

@@ -429,23 +429,23 @@ class Astec(Recipe):
         if isinstance(shortlists.shortlister, ClusterBeam):
             beam, graph = shortlists.shortlister, self.game_graph(data, run)
             return ClusterModel(
-                surrogate.encoder,
-                surrogate.refinement,
-                refinement,
-                beam,
-                classifier,
-                graph,
-                c.game.mix,
-                c.game.transpose,
+                encoder=surrogate.encoder,
+                shortlist_map=surrogate.refinement,
+                rank_map=refinement,
+                beam=beam,
+                classifier=classifier,
+                label_graph=graph,
+                game_mix=c.game.mix,
+                game_transpose=c.game.transpose,
             )
         return Model(
-            surrogate.encoder,
-            refinement,
-            shortlists.shortlister,
-            classifier,
-            c.shortlist.size,
-            alpha,
-            c.classify.temperature,
+            encoder=surrogate.encoder,
+            refinement=refinement,
+            shortlister=shortlists.shortlister,
+            classifier=classifier,
+            shortlist_size=c.shortlist.size,
+            alpha=alpha,
+            temperature=c.classify.temperature,
         )
 
     def train_classifier(

@@ -629,15 +629,15 @@ class Eclare(Recipe):
         run.leave("label_components", LabelComponents(classifier.names, weights, lengths, data.label_counts()))
         rows, width = classifier.materialised(), surrogate.vectors.shape[1]
         return ClusterModel(
-            surrogate.encoder,
-            shortlister.document_map,
-            block.frozen(),
-            shortlister.beam,
-            Classifier(rows[:, :width].copy(), rows[:, width].copy() if c.composition.bias else None),
-            surrogate.graph if self.uses_game(surrogate.graph) else None,
-            c.game.mix,
-            c.game.transpose,
-            c.classify.cluster_power,
+            encoder=surrogate.encoder,
+            shortlist_map=shortlister.document_map,
+            rank_map=block.frozen(),
+            beam=shortlister.beam,
+            classifier=Classifier(rows[:, :width].copy(), rows[:, width].copy() if c.composition.bias else None),
+            label_graph=surrogate.graph if self.uses_game(surrogate.graph) else None,
+            game_mix=c.game.mix,
+            game_transpose=c.game.transpose,
+            cluster_power=c.classify.cluster_power,
         )
 
     def candidates(self, data: TrainingSet, shortlists: Shortlists) -> Callable[[I64, np.random.Generator], Candidates]:

@@ -286,13 +286,13 @@ class TwoTowersRecipe(Recipe):
         fit_stage(objective, run, "classify", epochs=c.epochs, batch=c.batch, schedule=WarmUp(c.rate, 0.1, 0.0))
         shortlister = label_index(towers.labels, partial(build_index, kind=self.config.predict.index))
         return Model(
-            towers.encoder,
-            None,
-            shortlister,
-            classifier.frozen(),
-            c.size,
-            c.alpha,
-            self.config.predict.temperature,
+            encoder=towers.encoder,
+            refinement=None,
+            shortlister=shortlister,
+            classifier=classifier.frozen(),
+            shortlist_size=c.size,
+            alpha=c.alpha,
+            temperature=self.config.predict.temperature,
         )
 
 
