@@ -62,8 +62,9 @@ class Bags:
 
 @dataclass(frozen=True)
 class TensorBatch:
-    """A `Batch` on a device. tokens: (B, T) int32, padded with -1; lengths: (B,) how many each has, in numpy: known
-    without asking a GPU.
+    """A `Batch` on a device.
+
+    tokens: (B, T) int32, padded with -1.  lengths: (B,) how many each has, in numpy: known without asking a GPU.
     """
 
     sparse: Bags | None = None
@@ -173,9 +174,7 @@ def tensor_batch(batch: Batch, device: torch.device | str = "cpu") -> TensorBatc
 
 
 def to_tensor(array: NDArray[Any], device: torch.device | str) -> Tensor:
-    """The array on a device: shared memory on the CPU where it may be written to, a copy where it is read-only (a
-    mapped file).
-    """
+    """The array on a device; on a CPU the same memory, or a copy where the array is read-only (a mapped file)."""
     array = np.ascontiguousarray(array)
     return torch.from_numpy(array if array.flags.writeable else array.copy()).to(device)
 
@@ -186,9 +185,7 @@ def to_numpy(tensor: Tensor) -> F32:
 
 
 def to_device(array: NDArray[Any], device: torch.device | str) -> Tensor:
-    """`to_tensor` for the small arrays of a step: a GPU gets them through pinned memory, without waiting for its
-    other work.
-    """
+    """`to_tensor` for the small arrays of a step: a GPU gets them through pinned memory, and its other work goes on."""
     if torch.device(device).type == "cpu":
         return to_tensor(array, device)
     return to_tensor(array, "cpu").pin_memory().to(device, non_blocking=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from longtail.models.encoders import FrozenCnn
 from longtail.nn.batches import Bags, TensorBatch, to_numpy
 from longtail.nn.encoders import Encoded, Encoder
-from longtail.nn.initial import xavier_convolution, xavier_linear
+from longtail.nn.initial import uniform, xavier_linear
 from longtail.nn.rows import RowTable
 
 
@@ -73,3 +74,11 @@ class TokenCnn(Encoder):
             Bags(starts, ids, torch.ones(len(ids), dtype=self.table.weight.dtype, device=ids.device))
         )
         return vectors.view(len(tokens_BT), self.length, -1)
+
+
+def xavier_convolution(inputs: int, outputs: int, span: int, rng: np.random.Generator) -> nn.Conv1d:
+    """Weights Xavier-uniform over the `span` positions that a filter sees, biases zero."""
+    layer = nn.Conv1d(inputs, outputs, span, device="meta")
+    layer.weight = nn.Parameter(uniform((outputs, inputs, span), math.sqrt(6 / (span * (inputs + outputs))), rng))
+    layer.bias = nn.Parameter(torch.zeros(outputs))
+    return layer

@@ -43,7 +43,6 @@ from longtail.models.rows import IndexedRows
 from longtail.nn.batches import Documents, to_numpy, to_tensor
 from longtail.nn.blocks import Residual, frozen_block
 from longtail.nn.encoders import BagEncoder, BagSum, DenseEncoder, Encoder, Refined
-from longtail.nn.initial import at_width
 from longtail.nn.precision import fastest_products
 from longtail.nn.rows import RowTable
 from longtail.recipes.base import EnsembleConfig, Recipe
@@ -52,7 +51,7 @@ from longtail.recipes.direct.averaging import Averaged
 from longtail.recipes.direct.objective import AllLabels, Truth
 from longtail.recipes.direct.rows import TextRows
 from longtail.recipes.direct.targets import completed_targets, smoothed_targets
-from longtail.recipes.direct.word_vectors import read_word_vectors
+from longtail.recipes.direct.word_vectors import at_width, read_word_vectors
 from longtail.recipes.ramen.regularisers import Regularisers, graph_terms
 from longtail.search.index import IndexKind, build_index
 from longtail.training.fit import OneCycle, adapted_batch, fit_stage

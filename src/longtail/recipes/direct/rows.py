@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from longtail.nn.batches import to_device
+from longtail.nn.convolution import Convolution
 from longtail.nn.full.tables import COLUMN_MULTIPLE, FixedTable, Float32Table, ReadTable
-from longtail.nn.label_rows import Convolution
 from longtail.nn.rows import AdamFactors, RowTable
 from longtail.types import Csr
 

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from longtail.kernels.arrays import csr
 from longtail.nn.batches import Bags, DeviceCsr, to_device
 from longtail.nn.blocks import BoundedMatrix, ByteDropout, EmbeddingBlock
+from longtail.nn.convolution import Convolution
 from longtail.nn.initial import xavier_matrix
-from longtail.nn.label_rows import Convolution
 from longtail.nn.precision import fastest_products
 from longtail.nn.rows import RowTable, bag_sums
 from longtail.types import F32, I32, I64, Csr
