@@ -33,6 +33,7 @@ from longtail.models.checkpoint import Checkpoint, read_checkpoint
 from longtail.models.transformer import FrozenTransformer
 from longtail.recipes.gnnxml.sentences import unit
 from longtail.search.index import ExactIndex
+from longtail.search.packed import Packer
 from longtail.search.shortlist import LabelIndex
 from longtail.types import F32, Batch
 
@@ -126,7 +127,7 @@ def main(arguments: Sequence[str]) -> None:
         "torch": by_torch(checkpoint),
         "numpy": by_numpy(frozen),
         "onnxruntime": frozen.encode,
-        "onnxruntime int8": frozen.packed("int8").encode,
+        "onnxruntime int8": frozen.packed(Packer("int8")).encode,
     }
     found = measure(encoders, pieces.batch(test.documents.rows(rows)), of_labels, score)
     for name, numbers in found.items():

@@ -25,8 +25,8 @@ from longtail.data.read import read
 from longtail.data.sample import sample_folder
 from longtail.evaluation import evaluate
 from longtail.features.sparse import SparseText
-from longtail.models.packer import Packer
 from longtail.predictor import Predictor
+from longtail.search.packed import Packer
 from longtail.training.progress import PlainDisplay
 
 POWERS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -99,7 +99,7 @@ def compared(data: Dataset, settings: list[str], keep: float, seed: int = 0) -> 
 
 
 def scored(model: Predictor, packer: Packer, data: Dataset) -> dict[str, float]:
-    packed = Predictor(replace(model.bundle, ranker=packer.ranker(model.bundle.ranker)))
+    packed = Predictor(replace(model.bundle, ranker=model.bundle.ranker.packed(packer)))
     result = evaluate(packed, data)
     return {metric: float(result[metric]) for metric in SHOWN}
 

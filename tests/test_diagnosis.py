@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +13,9 @@ import pytest
 from longtail import Predictor, api
 from longtail.cli import main
 from longtail.data.dataset import Dataset
-from longtail.diagnosis import diagnose, first_model, list_overlap, nearest_labels
+from longtail.diagnosis import diagnose
 from longtail.evaluation import Yardstick, evaluate
+from longtail.models.analysis import nearest_labels
 from longtail.models.clusters import ClusterModel
 from longtail.models.encoders import ResidualMap
 from longtail.models.shortlisted import Model
@@ -49,22 +52,20 @@ def test_sizes_times_and_shortlists(astec_run: Path, planted: Dataset) -> None:
 
 def test_a_refinement_that_only_scales_keeps_the_lists(astec_run: Path, planted: Dataset) -> None:
     model = Predictor.open(astec_run)
-    inner = first_model(model.bundle.ranker)
+    reranked: Any = model.bundle.ranker
+    inner = reranked.base
     assert isinstance(inner, Model)
     vectors = inner.encoder.encode(model.bundle.featurizer.batch(planted.need_test().documents))
-    same = Model(
-        inner.encoder, ResidualMap(np.eye(16, dtype=np.float32)), inner.shortlister, inner.classifier, 500, 0.5
-    )
-    turned = Model(
-        inner.encoder, ResidualMap(-np.ones((16, 16), dtype=np.float32)), inner.shortlister, inner.classifier, 500, 0.5
-    )
-    assert list_overlap(same, vectors, k=3) == 100.0
+    same = replace(inner, refinement=ResidualMap(np.eye(16, dtype=np.float32)))
+    turned = replace(inner, refinement=ResidualMap(-np.ones((16, 16), dtype=np.float32)))
+    assert same.list_overlap(vectors, k=3) == 100.0
     # -1 everywhere is cut by the ReLU: x = v again.
-    assert list_overlap(turned, vectors, k=3) == 100.0
-    mixed = ResidualMap(np.roll(np.eye(16, dtype=np.float32), 5, axis=0) * 50)
-    other = list_overlap(Model(inner.encoder, mixed, inner.shortlister, inner.classifier, 500, 0.5), vectors, k=3)
+    assert turned.list_overlap(vectors, k=3) == 100.0
+    mixed = replace(inner, refinement=ResidualMap(np.roll(np.eye(16, dtype=np.float32), 5, axis=0) * 50))
+    other = mixed.list_overlap(vectors, k=3)
     assert other is not None
     assert other < 100.0
+    assert replace(inner, refinement=None).list_overlap(vectors, k=3) is None
 
 
 def test_shortlists_of_clusters_have_a_recall_too(planted_folder: Path, planted: Dataset, tmp_path: Path) -> None:
@@ -77,7 +78,8 @@ def test_shortlists_of_clusters_have_a_recall_too(planted_folder: Path, planted:
         Yardstick.of(planted),
     )
     found = diagnose(model, yardstick)
-    inner = first_model(model.bundle.ranker)
+    reranked: Any = model.bundle.ranker
+    inner = reranked.base
     assert isinstance(inner, ClusterModel)
     assert inner.shortlist_size == 6
     assert inner.shortlist_map is not None

@@ -71,6 +71,15 @@ def test_imports_point_upwards(path: Path) -> None:
         assert package not in ("pickle", "marshal", "shelve", "dill", "joblib"), "no pickle anywhere"
 
 
+def test_only_those_who_choose_a_recipe_know_recipes() -> None:
+    """What a model can do is a method of the model: the programs that ask one need to know no paper."""
+    below = {room for room in ROOMS if ROOMS.index(room) > ROOMS.index("recipes")} - {"pipeline", "api", "demo", "cli"}
+    for path in FILES:
+        if room_of(path) in below:
+            names = imported(ast.parse(path.read_text()))
+            assert not [name for name in names if name.startswith("longtail.recipes")], path
+
+
 def test_importing_is_light() -> None:
     code = (
         "import sys, longtail; assert not {'torch', 'numba', 'scipy', 'numpy', 'rich'} & set(sys.modules), "

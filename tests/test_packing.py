@@ -19,12 +19,11 @@ from longtail.data.dataset import Dataset
 from longtail.data.from_texts import with_digest
 from longtail.errors import BundleError, ConfigError
 from longtail.models.encoders import FrozenBag
-from longtail.models.packer import Packer
 from longtail.models.rows import IndexedRows
 from longtail.packing import bytes_by_part
 from longtail.persistence import home_of, load_part
 from longtail.search.choice import SearchKind
-from longtail.search.packed import PackedIndex, PackedRows, PackedType
+from longtail.search.packed import PackedIndex, PackedRows, PackedType, Packer
 from longtail.types import Batch
 
 

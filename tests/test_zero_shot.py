@@ -22,9 +22,10 @@ from longtail.data.from_texts import with_digest
 from longtail.data.protocols import zero_shot
 from longtail.data.read import read, write
 from longtail.data.synthetic import SyntheticConfig, synthesise
-from longtail.diagnosis import diagnose, link_recall, reachable_labels, unlisted
+from longtail.diagnosis import LookInside, diagnose, reachable_labels, unlisted
 from longtail.errors import ConfigError
 from longtail.evaluation import Yardstick, evaluate
+from longtail.models.analysis import link_recall
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -134,7 +135,8 @@ def test_links_are_recalled_by_an_encoder_that_knows_the_words(planted_with_grap
     )
     model = api.train(planted_with_graphs, tmp_path / "run", recipe, device="cpu")
     ranker: Any = model.bundle.ranker
-    found = link_recall(ranker.encoder, model, planted_with_graphs, k=2)
+    look = LookInside(model, Yardstick.of(planted_with_graphs))
+    found = link_recall(ranker.encoder.encode, look, k=2)
     assert found["pairs"].keys() == {"documents R@2", "labels R@2"}
     assert found["noise"].keys() == {"documents R@2"}
     # Each label has one of six anchors, whose name has its own word; two drawn at random would find a third.

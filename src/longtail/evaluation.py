@@ -202,20 +202,19 @@ def quantiles(top: TopK, yardstick: Yardstick) -> dict[str, Any]:
 
 def baselines(data: Dataset, yardstick: Yardstick) -> dict[str, TopK]:
     """The floor that any trained recipe must beat: most frequent labels, and TF-IDF nearest neighbours."""
-    from longtail.recipes.tiny import Tiny, TinyConfig
+    from longtail.features.settings import FeaturesConfig
+    from longtail.search.nearest import NearestDocuments, VoteConfig
     from longtail.training.prepare import prepare
 
     frequent = np.lexsort((np.arange(len(yardstick.counts)), -yardstick.counts))[: yardstick.depth].astype(np.int32)
     n = len(yardstick.truth.indptr) - 1
     most_frequent = TopK(np.tile(frequent, (n, 1)), np.tile(-np.arange(len(frequent), dtype=np.float32), (n, 1)))
-    config = TinyConfig()
-    training = prepare(data, config.features)
-    ranker = Tiny(config).neighbours(training)
+    training = prepare(data, FeaturesConfig())
+    neighbours = NearestDocuments.of(training.documents, training.targets, VoteConfig())
+    asked = training.featurizer.batch(data.need_test().documents)
     return {
         "most frequent labels": most_frequent,
-        "TF-IDF nearest neighbours": ranker.rank(
-            training.featurizer.batch(data.need_test().documents), yardstick.depth
-        ),
+        "TF-IDF nearest neighbours": neighbours.rank(asked, yardstick.depth),
     }
 
 

@@ -5,10 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from longtail.errors import ConfigError
-from longtail.features.pieces import Pieces
-from longtail.models.encoders import FrozenUnit
-from longtail.models.onnx_graph import transformer_graph
-from longtail.models.transformer import FrozenTransformer
 from longtail.persistence import written_aside
 from longtail.predictor import Predictor
 
@@ -22,12 +18,8 @@ def export(model: Predictor, out: Path) -> None:
     padding; output ``vectors`` (texts, D) of unit length.  tokenizer.json: what gives the token numbers (`tokenizers`
     reads it).
     """
-    encoder, featurizer = getattr(model.bundle.ranker, "encoder", None), model.bundle.featurizer
-    if (
-        not isinstance(encoder, FrozenUnit)
-        or not isinstance(encoder.encoder, FrozenTransformer)
-        or not isinstance(featurizer, Pieces)
-    ):
+    graph, tokenizer = model.bundle.ranker.onnx(), getattr(model.bundle.featurizer, "tokenizer", None)
+    if graph is None or tokenizer is None:
         recipe = model.bundle.manifest.get("recipe")
         raise ConfigError(
             f"this model of the recipe '{recipe}' has no transformer to export",
@@ -35,8 +27,7 @@ def export(model: Predictor, out: Path) -> None:
         )
     if out.exists():
         raise ConfigError(f"{out}: exists already", "name a folder that does not exist")
-    inner = encoder.encoder
     with written_aside(out) as aside:
         aside.mkdir()
-        (aside / GRAPH).write_bytes(transformer_graph(inner.weights, inner.heads, inner.epsilon, unit=True))
-        (aside / TOKENIZER).write_text(featurizer.tokenizer, encoding="utf-8")
+        (aside / GRAPH).write_bytes(graph)
+        (aside / TOKENIZER).write_text(tokenizer, encoding="utf-8")

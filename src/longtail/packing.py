@@ -1,5 +1,5 @@
 """Packing a bundle: float16 or int8 in place of float32, the fastest search over its rows, and what that saves and
-costs. Needs no torch.
+costs. Needs no torch. What is packed: `longtail.search.packed.Packer`, and `packed` of each part of a model.
 """
 
 from __future__ import annotations
@@ -16,13 +16,11 @@ from longtail.bundle import MANIFEST, Bundle, find_bundle, open_bundle, write_bu
 from longtail.data.dataset import Dataset
 from longtail.errors import ConfigError
 from longtail.evaluation import evaluate
-from longtail.features.sparse import SparseText
-from longtail.models.packer import Packer
 from longtail.models.rows import IndexedRows
 from longtail.persistence import read_json
 from longtail.predictor import Predictor
 from longtail.search.choice import QUERIES, Choice, SearchKind, choose
-from longtail.search.packed import PackedIndex, PackedType
+from longtail.search.packed import PackedIndex, PackedType, Packer
 from longtail.types import F32
 
 METRICS = ("P@1", "PSP@5")
@@ -74,7 +72,7 @@ def pack(
     if features < 0:
         raise ConfigError(f"features is {features}, expected a whole number >= 0", "0 keeps the vectors of all words")
     bundle = open_bundle(model)
-    ranker = Packer(dtype, features, word_influence(bundle)).ranker(bundle.ranker)
+    ranker = bundle.ranker.packed(Packer(dtype, features, bundle.featurizer.word_influence()))
     ranker, choice = with_index(bundle, ranker, index, data)
     chosen = {} if choice is None else {"search": choice.about()}
     about = {name: value for name, value in bundle.manifest.items() if name in ("recipe", "seed", "data")}
@@ -139,23 +137,6 @@ def document_queries(bundle: Bundle, ranker: IndexedRows, data: Dataset) -> F32:
     """What training documents ask the index."""
     chosen = np.sort(np.random.default_rng(0x5EA).permutation(len(data.train))[:QUERIES])
     return ranker.queries(bundle.featurizer.batch(data.train.documents.rows(chosen)))
-
-
-def word_influence(bundle: Bundle) -> F32 | None:
-    """(V,) how much each word matters to documents, to a scale: idf, times the fourth root of the share of documents
-    it is in.
-
-    None where the model keeps no idf. The power was chosen on a tenth of the embedded sample's training documents,
-    held out (`benchmarks/word_influence.py`): with 47% of the vectors P@1 and PSP@5 are 55.9 and 61.2 at 1/4, 55.8
-    and 61.0 at 1/2, 55.8 and 60.6 at 1, 51.0 and 60.4 at 0, 36.1 and 44.6 by length alone, and 56.9 and 62.0 with all
-    of them. Rare words make rare labels.
-    """
-    featurizer: Any = bundle.featurizer
-    text = featurizer if isinstance(featurizer, SparseText) else getattr(featurizer, "text", None)
-    if not isinstance(text, SparseText) or not text.config.idf:
-        return None
-    shares = text.document_shares
-    return text.idf if shares is None else text.idf * shares**0.25
 
 
 def bytes_by_part(folder: Path) -> dict[str, int]:

@@ -64,7 +64,7 @@ SHARED: Mapping[str, str] = {
     "embedding-map": "longtail.models.encoders:EmbeddingMap",
     "model": "longtail.models.shortlisted:Model",
     "reranked": "longtail.models.shortlisted:Reranked",
-    "ensemble": "longtail.models.shortlisted:Ensemble",
+    "ensemble": "longtail.models.ensemble:Ensemble",
     "indexed-rows": "longtail.models.rows:IndexedRows",
     "cluster-model": "longtail.models.clusters:ClusterModel",
     "nearest-documents": "longtail.search.nearest:NearestDocuments",

@@ -18,7 +18,7 @@ from longtail.data.dataset import Dataset
 from longtail.data.identity import training_digest
 from longtail.data.read import read
 from longtail.errors import ConfigError
-from longtail.models.shortlisted import Ensemble
+from longtail.models.ensemble import Ensemble
 from longtail.persistence import written_aside
 from longtail.predictor import Predictor
 from longtail.recipes import DEFAULT, make_recipe

@@ -17,13 +17,15 @@ from longtail.config import nearest
 from longtail.data.dataset import Items
 from longtail.errors import ConfigError
 from longtail.kernels.threads import on_threads
-from longtail.models.encoders import FrozenUnit
-from longtail.models.pieces import cut, stands_alone
 from longtail.models.rows import IndexedRows
 from longtail.persistence import StringTable
 from longtail.types import I64, Batch, Context, ContextRanker, Csr, TopK
 
 Answer = TypeVar("Answer")
+# Documents of a piece. Fewer than `MOST` cost more each, as they share less of what is in the caches: 5% with half as
+# many, 16% with a quarter. At least `FEWEST`, so that a piece takes far longer than waking a thread, and so many that
+# products go the way of `search.matrix.ours_for_many`.
+MOST, FEWEST = 512, 64
 # Up to so many labels, each that was found is kept as a string: making it anew takes ten times as long. More would
 # take too much memory.
 _KEPT = 1 << 17
@@ -56,8 +58,8 @@ class Predictor:
         For models that compare texts with label texts (recipes ance and dexml, and ramen over them); others have
         learnt each label by itself, and refuse. How often labels were seen is kept.
         """
-        ranker, texts = self.bundle.ranker, self.bundle.featurizer.label_batch(labels)
-        if not isinstance(ranker, IndexedRows) or not isinstance(ranker.encoder, FrozenUnit):
+        encoder, texts = self.bundle.ranker.label_encoder(), self.bundle.featurizer.label_batch(labels)
+        if encoder is None:
             recipe = self.bundle.manifest.get("recipe")
             raise ConfigError(
                 f"a model of the recipe '{recipe}' knows only the labels of its training",
@@ -66,9 +68,8 @@ class Predictor:
         if texts is None:
             raise ConfigError("labels are to be found by their texts, but have none", "give labels with a title")
         settings = tomllib.loads((self.bundle.folder / "config.toml").read_text(encoding="utf-8"))
-        over = IndexedRows.by_cosine(
-            ranker.encoder, ranker.encoder.encode(texts), float(settings["predict"]["temperature"]), "auto"
-        )
+        temperature = float(settings["predict"]["temperature"])
+        over = IndexedRows.by_cosine(encoder, encoder.encode(texts), temperature, "auto")
         counts = dict(zip(self.bundle.labels.uids, self.bundle.labels.counts.tolist(), strict=True))
         table = LabelTable.of(labels, np.array([counts.get(uid, 0) for uid in labels.uids], dtype=np.int64))
         return Predictor(replace(self.bundle, labels=table, ranker=over))
@@ -147,11 +148,11 @@ class Predictor:
 
     def _in_pieces(self, work: Callable[[slice], Answer], documents: int, context: Context | None) -> list[Answer]:
         """`work` on all documents: on pieces of them, on all threads, where that changes no answer."""
-        if context is not None or not stands_alone(self.bundle.ranker):
+        if context is not None or not self.bundle.ranker.row_by_row():
             return [work(slice(0, documents))]
         import numba
 
-        return on_threads(work, cut(documents, numba.get_num_threads()))
+        return on_threads(work, even_pieces(documents, numba.get_num_threads()))
 
     def _ranked(self, batch: Batch, k: int, context: Context | None) -> TopK:
         if context is None:
@@ -211,6 +212,13 @@ class Predictor:
         fields = zip(self._uids.take(found), self._names.take(found), top.scores[real].tolist(), strict=True)
         every: Iterator[Prediction] = map(tuple.__new__, repeat(Prediction), fields)
         return [list(islice(every, count)) for count in real.sum(axis=1).tolist()]
+
+
+def even_pieces(documents: int, threads: int) -> list[slice]:
+    """Pieces of even size, as many for each thread; fewer than `threads` where documents are few."""
+    together = max(1, min(threads, documents // FEWEST))
+    pieces = together * max(1, -(-documents // (MOST * together)))
+    return [slice(n * documents // pieces, (n + 1) * documents // pieces) for n in range(pieces)]
 
 
 class _Kept:

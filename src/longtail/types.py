@@ -12,6 +12,8 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.errors import ConfigError
+
 # scipy has no type stubs that stay out of the way, so a CSR array is `Any` to mypy; the name says what it is.
 Csr: TypeAlias = Any
 F32: TypeAlias = NDArray[np.float32]
@@ -142,18 +144,65 @@ class Candidates:
 
 @runtime_checkable
 class Shortlister(Protocol):
-    """Finds a few hundred promising labels for a document vector."""
+    """Finds a few hundred promising labels for a document vector. A shortlister derives from this class."""
 
-    def query(self, search: NDArray[Any], k: int) -> TopK: ...
+    def query(self, vectors: NDArray[Any], k: int) -> TopK: ...
+
+    def packed(self, packer: Any, width: int) -> Any:
+        """The same with its tables in fewer bytes; itself where it has none.
+
+        packer: a `longtail.search.packed.Packer`.  width: numbers of the vectors that it is asked with.
+        """
+        return self
+
+    def voting_documents(self) -> tuple[F32, Csr] | None:
+        """Vectors (N, D) and labels (N, L) of the training documents that vote for their labels; None where none do,
+        or where their vectors are not kept as they are.
+        """
+        return None
 
 
 @runtime_checkable
 class Ranker(Protocol):
-    """A trained model, ready to predict: documents in, ranked labels out. Saved and loaded as a part; needs no
-    torch.
+    """A trained model, ready to predict: documents in, ranked labels out. Saved and loaded as a part; needs no torch.
+
+    A ranker derives from this class and has `rank`. What else one may be able to do has the answer of one that cannot.
     """
 
+    KIND: str
+
     def rank(self, batch: Batch, k: int) -> TopK: ...
+
+    def row_by_row(self) -> bool:
+        """Whether no step has threads of its own, and what is said of a document does not depend on those beside it,
+        to the last bit (in a batch of `predictor.FEWEST` or more).
+
+        Such a model answers a batch piece by piece on several threads. So it is where all steps are our kernels: bags
+        of words, and rows in bytes. BLAS adds up in another order where there are fewer rows, and BLAS and faiss have
+        threads of their own, which would stand in the way of ours.
+        """
+        return False
+
+    def packed(self, packer: Any) -> Any:
+        """The same model with its tables of vectors in fewer bytes. packer: a `longtail.search.packed.Packer`."""
+        raise ConfigError(
+            f"a model of the kind '{self.KIND}' has no tables of vectors that could be packed",
+            "use it as it is; models of direct, astec, eclare and galaxc can be packed",
+        )
+
+    def diagnose(self, look: Any) -> dict[str, Any]:
+        """What can be told of the inside of the model, by name. look: a `longtail.models.analysis.Look`."""
+        return {}
+
+    def label_encoder(self) -> Any:
+        """The encoder of documents that reads label texts as well, so that labels can be found which training never
+        saw; None where each label was learnt by itself.
+        """
+        return None
+
+    def onnx(self) -> bytes | None:
+        """The encoder as an ONNX graph (see `longtail.export`); None where it is no transformer."""
+        return None
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,8 @@ from longtail.errors import ConfigError
 from longtail.evaluation import Yardstick, evaluate
 from longtail.metrics import drop_masked_targets
 from longtail.models.encoders import FrozenBag, ResidualMap
-from longtail.models.shortlisted import Classifier, Ensemble, Model
+from longtail.models.ensemble import Ensemble
+from longtail.models.shortlisted import Classifier, Model
 from longtail.predictor import Predictor
 from longtail.search.index import ExactIndex
 from longtail.search.shortlist import InstanceVote, LabelIndex, MergedShortlist
@@ -73,7 +74,14 @@ class World:
             LabelIndex.build(trained, self.targets, make_index=ExactIndex.build),
             InstanceVote.build(trained, self.targets, neighbours=9),
         )
-        return Model(FrozenBag(self.vectors), refinement, shortlister, self.classifier, size, 0.5)
+        return Model(
+            encoder=FrozenBag(self.vectors),
+            refinement=refinement,
+            shortlister=shortlister,
+            classifier=self.classifier,
+            shortlist_size=size,
+            alpha=0.5,
+        )
 
     def trained(self, ranker: Any) -> Any:
         """What measuring functions look at, as far as they do."""
@@ -115,7 +123,18 @@ def test_recall_of_shortlists_and_their_structures() -> None:
     assert by_structure["recall by idle votes"].value == by_structure["recall by labels"].value
     assert by_structure["recall by documents"].value < by_structure["recall by both"].value
     with pytest.raises(ConfigError, match="two structures"):
-        structure_recall(world.trained(Model(model.encoder, None, merged.labels, world.classifier, 30, 0.5)))
+        structure_recall(
+            world.trained(
+                Model(
+                    encoder=model.encoder,
+                    refinement=None,
+                    shortlister=merged.labels,
+                    classifier=world.classifier,
+                    shortlist_size=30,
+                    alpha=0.5,
+                )
+            )
+        )
 
 
 def test_recall_of_heads_and_others() -> None:

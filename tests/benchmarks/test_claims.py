@@ -596,11 +596,12 @@ def test_predictions_are_kept(shop: Workshop) -> None:
 
 
 def test_only_what_a_model_has_can_be_changed_at_prediction(shop: Workshop) -> None:
-    from longtail.models.shortlisted import Classifier, Ensemble, Model, Reranked
+    from longtail.models.ensemble import Ensemble
+    from longtail.models.shortlisted import Classifier, Model, Reranked
 
     rows = Classifier(np.zeros((3, 2), dtype=np.float32))
     nothing: Any = None
-    model = Model(nothing, None, nothing, rows, 3, 0.5)
+    model = Model(encoder=nothing, refinement=None, shortlister=nothing, classifier=rows, shortlist_size=3, alpha=0.5)
     assert changed(model, {"alpha": 0.2}).alpha == 0.2
     assert changed(model, {}) is model
     assert changed(Reranked(model, nothing, None, rows, 3, 0.5), {"alpha": 0.2}).base.alpha == 0.2

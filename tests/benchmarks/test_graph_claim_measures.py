@@ -100,11 +100,11 @@ def cluster_model(clusters: I32, beam: int) -> ClusterModel:
     """Documents are words of their own; the head of a cluster is the unit vector of its number."""
     heads = np.eye(CLUSTERS, dtype=np.float32)
     return ClusterModel(
-        FrozenBag(np.eye(CLUSTERS, dtype=np.float32)),
-        None,
-        None,
-        ClusterBeam.of(heads, clusters, beam=beam),
-        Classifier(np.ones((LABELS, CLUSTERS), np.float32)),
+        encoder=FrozenBag(np.eye(CLUSTERS, dtype=np.float32)),
+        shortlist_map=None,
+        rank_map=None,
+        beam=ClusterBeam.of(heads, clusters, beam=beam),
+        classifier=Classifier(np.ones((LABELS, CLUSTERS), np.float32)),
     )
 
 

@@ -13,6 +13,7 @@ from tests.checkpoints import write_checkpoint
 from benchmarks import transformer_prediction as benchmark
 from longtail.errors import MissingExtra
 from longtail.models.checkpoint import read_checkpoint
+from longtail.search.packed import Packer
 from longtail.types import F32, Batch
 
 
@@ -23,7 +24,7 @@ def test_encoders_are_compared_with_the_first(tmp_path: Path) -> None:
     encoders = {
         "torch": benchmark.by_torch(checkpoint),
         "numpy": benchmark.by_numpy(frozen),
-        "int8": benchmark.by_numpy(frozen.packed("int8")),
+        "int8": benchmark.by_numpy(frozen.packed(Packer("int8"))),
     }
     seen: list[Any] = []
 

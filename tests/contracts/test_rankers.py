@@ -27,8 +27,9 @@ from longtail.data.from_texts import with_digest
 from longtail.errors import ConfigError
 from longtail.features.given import is_sparse
 from longtail.models.clusters import ClusterModel
+from longtail.models.ensemble import Ensemble
 from longtail.models.rows import IndexedRows
-from longtail.models.shortlisted import Ensemble, Model, Reranked
+from longtail.models.shortlisted import Model, Reranked
 from longtail.persistence import State, load_part, save_part
 from longtail.predictor import Predictor
 from longtail.recipes import RECIPES, recipe_class

@@ -19,17 +19,16 @@ from longtail.features.settings import SparseTextConfig
 from longtail.features.sparse import SparseText
 from longtail.models.clusters import ClusterModel
 from longtail.models.encoders import EmbeddingMap, FrozenBag, FrozenDense, FrozenMlp, FrozenSum, ResidualMap
-from longtail.models.packer import Packer
-from longtail.models.pieces import cut, stands_alone
+from longtail.models.ensemble import Ensemble
 from longtail.models.rows import IndexedRows
-from longtail.models.shortlisted import Classifier, Ensemble
-from longtail.predictor import Predictor
+from longtail.models.shortlisted import Classifier
+from longtail.predictor import Predictor, even_pieces
 from longtail.search.cluster_beam import ClusterBeam
 from longtail.search.index import ExactIndex
 from longtail.search.kernels import bytes as byte_kernels
-from longtail.search.packed import PackedIndex
+from longtail.search.packed import PackedIndex, Packer
 from longtail.search.sketch import SketchIndex
-from longtail.types import F32, Batch, TopK
+from longtail.types import F32, Batch, Ranker, TopK
 
 WORDS, WIDTH, LABELS, DOCUMENTS = 200, 64, 700, 330
 needs_bytes = pytest.mark.skipif(not byte_kernels.available(), reason="the machine cannot multiply bytes")
@@ -58,12 +57,12 @@ def eclare() -> ClusterModel:
     )
     first, second = (EmbeddingMap(numbers(seed, WIDTH, WIDTH) / np.float32(16)) for seed in (6, 7))
     return ClusterModel(
-        FrozenSum(numbers(0, WORDS, WIDTH)),
-        first,
-        second,
-        beam,
-        Classifier(numbers(4, LABELS, WIDTH)),
-        edges(LABELS),
+        encoder=FrozenSum(numbers(0, WORDS, WIDTH)),
+        shortlist_map=first,
+        rank_map=second,
+        beam=beam,
+        classifier=Classifier(numbers(4, LABELS, WIDTH)),
+        label_graph=edges(LABELS),
         game_mix=0.5,
     )
 
@@ -78,7 +77,7 @@ def sketched(model: IndexedRows, leaves: int = 0) -> IndexedRows:
 
 def models() -> dict[str, Any]:
     """Every packed model that is to be cut."""
-    exact, clusters = Packer("int8").ranker(direct()), Packer("int4").ranker(eclare())
+    exact, clusters = direct().packed(Packer("int8")), eclare().packed(Packer("int4"))
     return {
         "exact": exact,
         "sketch": sketched(exact),
@@ -98,7 +97,7 @@ def documents(seed: int = 8) -> Any:
 
 @given(st.integers(0, 5000), st.integers(1, 16))
 def test_pieces_are_even_large_and_as_many_for_each_thread(count: int, threads: int) -> None:
-    pieces = cut(count, threads)
+    pieces = even_pieces(count, threads)
     assert [n for piece in pieces for n in range(count)[piece]] == list(range(count))
     sizes = [piece.stop - piece.start for piece in pieces]
     assert max(sizes) - min(sizes) <= 1
@@ -109,9 +108,9 @@ def test_pieces_are_even_large_and_as_many_for_each_thread(count: int, threads: 
 
 
 def test_a_batch_of_the_race_is_one_piece_per_thread() -> None:
-    assert cut(512, 1) == [slice(0, 512)]
-    assert cut(512, 2) == [slice(0, 256), slice(256, 512)]
-    assert cut(100, 2) == [slice(0, 100)]
+    assert even_pieces(512, 1) == [slice(0, 512)]
+    assert even_pieces(512, 2) == [slice(0, 256), slice(256, 512)]
+    assert even_pieces(100, 2) == [slice(0, 100)]
 
 
 @needs_bytes
@@ -119,24 +118,24 @@ def test_a_batch_of_the_race_is_one_piece_per_thread() -> None:
 def test_packed_models_stand_alone_and_documents_do_not_show_in_each_other(name: str) -> None:
     """To the last bit: else the number of threads would."""
     model, x = models()[name], documents()
-    assert stands_alone(model)
+    assert model.row_by_row()
     whole = model.rank(Batch(sparse=x), 10)
     for threads in (2, 3, 5):
-        pieces = [model.rank(Batch(sparse=x[piece]), 10) for piece in cut(DOCUMENTS, threads)]
+        pieces = [model.rank(Batch(sparse=x[piece]), 10) for piece in even_pieces(DOCUMENTS, threads)]
         assert len(pieces) == threads
         np.testing.assert_array_equal(np.concatenate([top.ids for top in pieces]), whole.ids)
         np.testing.assert_array_equal(np.concatenate([top.scores for top in pieces]), whole.scores)
 
 
 def test_models_with_steps_of_blas_are_left_whole() -> None:
-    packed, clusters = Packer("int8").ranker(direct()), Packer("int8").ranker(eclare())
+    packed, clusters = direct().packed(Packer("int8")), eclare().packed(Packer("int8"))
     narrow = ResidualMap(numbers(0, WIDTH + 1, WIDTH + 1))
     mlp = FrozenMlp(numbers(0, WORDS, WIDTH), numbers(1, WIDTH), numbers(2, WIDTH, WIDTH), numbers(3, WIDTH))
-    left = [
+    left: list[Ranker] = [
         direct(),
         eclare(),
-        Packer("float16").ranker(direct()),
-        Packer("float16").ranker(eclare()),
+        direct().packed(Packer("float16")),
+        eclare().packed(Packer("float16")),
         replace(packed, encoder=FrozenDense()),
         replace(packed, encoder=mlp),
         replace(packed, refinement=narrow),
@@ -145,16 +144,18 @@ def test_models_with_steps_of_blas_are_left_whole() -> None:
         replace(clusters, beam=eclare().beam),
         replace(clusters, encoder=mlp),
         Ensemble((packed, direct())),
-        object(),
+        Watched(packed),
     ]
-    assert [stands_alone(model) for model in left] == [False] * len(left)
+    assert [model.row_by_row() for model in left] == [False] * len(left)
 
 
 # ---- asked ----
 
 
-class Watched:
+class Watched(Ranker):
     """A ranker that notes how it was asked."""
+
+    KIND = "watched"
 
     def __init__(self, ranker: Any) -> None:
         self.ranker = ranker
@@ -211,7 +212,7 @@ def test_a_batch_is_split_over_threads_where_documents_stand_alone(
     if before < 2:
         pytest.skip("one processor")
     watched = Watched(model.bundle.ranker)
-    monkeypatch.setattr("longtail.predictor.stands_alone", lambda ranker: alone)
+    monkeypatch.setattr(watched, "row_by_row", lambda: alone)
     model = Predictor(replace(model.bundle, ranker=watched))
     numba.set_num_threads(2)
     try:

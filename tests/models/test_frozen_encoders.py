@@ -1,5 +1,5 @@
 """Frozen encoders and refinements against plain loops; what does not fit a model is refused. (Against torch:
-tests/training/test_freeze.py.)
+tests/nn/test_frozen.py.)
 """
 
 from __future__ import annotations

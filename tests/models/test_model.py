@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from longtail.models.encoders import FrozenDense, FullMap, ResidualMap
-from longtail.models.shortlisted import Classifier, Ensemble, Model, Reranked, best, sigmoid
+from longtail.models.ensemble import Ensemble
+from longtail.models.shortlisted import Classifier, Model, Reranked, best, sigmoid
 from longtail.persistence import load_part, save_part
 from longtail.search.shortlist import LabelIndex
 from longtail.types import F32, Batch, Ranker, TopK
@@ -23,15 +24,21 @@ Scores = dict[int, float]  # of the labels of one document
 
 
 @dataclass(frozen=True)
-class Given:
+class Given(Ranker):
     """A shortlister and ranker that gives the same lists whatever is asked: its answers are the test's to choose."""
 
     KIND = "given-lists"
 
     top: TopK
 
-    def query(self, search: Any, k: int) -> TopK:
-        return TopK(self.top.ids[: len(search), :k], self.top.scores[: len(search), :k])
+    def query(self, vectors: Any, k: int) -> TopK:
+        return TopK(self.top.ids[: len(vectors), :k], self.top.scores[: len(vectors), :k])
+
+    def packed(self, packer: Any, width: int = 0) -> Any:
+        raise NotImplementedError
+
+    def voting_documents(self) -> None:
+        return None
 
     def rank(self, batch: Batch, k: int) -> TopK:
         return TopK(self.top.ids[: len(batch), :k], self.top.scores[: len(batch), :k])
@@ -132,7 +139,15 @@ def test_a_model_fuses_classifier_and_similarity(
     lists, vectors = random_lists(rng, 5, labels, places), np.abs(numbers(rng, 5, 3))
     weight, rows, biases = numbers(rng, 3, 3), numbers(rng, labels, 3), numbers(rng, labels) if bias else None
     refinement = {"none": None, "residual": ResidualMap(weight), "full": FullMap(weight)}[block]
-    model = Model(FrozenDense(), refinement, Given(lists), Classifier(rows, biases), size, alpha, temperature)
+    model = Model(
+        encoder=FrozenDense(),
+        refinement=refinement,
+        shortlister=Given(lists),
+        classifier=Classifier(rows, biases),
+        shortlist_size=size,
+        alpha=alpha,
+        temperature=temperature,
+    )
     expected: list[Scores] = []
     for row, v in enumerate(vectors.astype(np.float64)):
         turned = np.maximum(weight @ v, 0)
@@ -160,7 +175,14 @@ def test_a_model_never_asks_for_more_labels_than_there_are() -> None:
             return super().query(search, k)
 
     lists = random_lists(np.random.default_rng(0), 2, 3, 3)
-    model = Model(FrozenDense(), None, Asked(lists), Classifier(np.zeros((3, 2), np.float32)), 500, 0.5)
+    model = Model(
+        encoder=FrozenDense(),
+        refinement=None,
+        shortlister=Asked(lists),
+        classifier=Classifier(np.zeros((3, 2), np.float32)),
+        shortlist_size=500,
+        alpha=0.5,
+    )
     assert model.rank(Batch(dense=np.zeros((2, 2), np.float32)), 100).k == 3
     replace(model, shortlist_size=2).rank(Batch(dense=np.zeros((2, 2), np.float32)), 1)
     assert asked == [3, 2]
@@ -168,7 +190,14 @@ def test_a_model_never_asks_for_more_labels_than_there_are() -> None:
 
 def test_huge_scores_neither_overflow_nor_warn(recwarn: pytest.WarningsRecorder) -> None:
     lists = TopK(np.array([[0, 1]], np.int32), np.array([[1.0, 1.0]], np.float32))
-    model = Model(FrozenDense(), None, Given(lists), Classifier(np.array([[-1e6], [1e6]], np.float32)), 2, 0.5)
+    model = Model(
+        encoder=FrozenDense(),
+        refinement=None,
+        shortlister=Given(lists),
+        classifier=Classifier(np.array([[-1e6], [1e6]], np.float32)),
+        shortlist_size=2,
+        alpha=0.5,
+    )
     top = model.rank(Batch(dense=np.ones((1, 1), np.float32)), 2)
     assert top.ids.tolist() == [[1, 0]]
     np.testing.assert_allclose(top.scores, [[0.5 + 0.5 * plain_sigmoid(1), 0.5 * plain_sigmoid(1)]], atol=1e-6)
@@ -266,13 +295,13 @@ def small_model(seed: int, bias: bool) -> Model:
     documents, targets = np.abs(numbers(rng, 12, 3)), csr_array((rng.random((12, 5)) < 0.4).astype(np.float32))
     index = LabelIndex.build(documents, targets)
     return Model(
-        FrozenDense(),
-        ResidualMap(numbers(rng, 3, 3)),
-        index,
-        Classifier(numbers(rng, 5, 3), numbers(rng, 5) if bias else None),
-        3,
-        0.4,
-        0.7,
+        encoder=FrozenDense(),
+        refinement=ResidualMap(numbers(rng, 3, 3)),
+        shortlister=index,
+        classifier=Classifier(numbers(rng, 5, 3), numbers(rng, 5) if bias else None),
+        shortlist_size=3,
+        alpha=0.4,
+        temperature=0.7,
     )
 
 

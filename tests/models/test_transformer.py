@@ -24,7 +24,7 @@ from longtail.nn.batches import Documents, tensor_batch
 from longtail.nn.encoders import UnitEncoder, encode_all
 from longtail.persistence import load_part, save_part
 from longtail.recipes.towers.network import Transformer, groups_by_length
-from longtail.training.freeze import frozen_encoder
+from longtail.search.packed import Packer
 from longtail.types import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -128,17 +128,15 @@ def test_onnxruntime_gives_the_same(checkpoint: Checkpoint, monkeypatch: pytest.
 
 def test_the_graph_is_what_onnx_calls_valid(checkpoint: Checkpoint) -> None:
     onnx = pytest.importorskip("onnx")
-    from longtail.models.onnx_graph import transformer_graph
-
-    for frozen in (checkpoint.frozen, checkpoint.frozen.packed("int8")):
-        model = onnx.load_from_string(transformer_graph(frozen.weights, frozen.heads, frozen.epsilon, unit=True))
+    for frozen in (checkpoint.frozen, checkpoint.frozen.packed(Packer("int8"))):
+        model = onnx.load_from_string(frozen.onnx(unit=True))
         onnx.checker.check_model(model, full_check=True)
         assert [node.name for node in model.graph.input] == ["tokens", "there"]
 
 
 def test_int8_in_onnxruntime_does_not_depend_on_the_batch(checkpoint: Checkpoint) -> None:
     pytest.importorskip("onnxruntime")
-    packed, texts = checkpoint.frozen.packed("int8"), batch([12, 12, 12, 5])
+    packed, texts = checkpoint.frozen.packed(Packer("int8")), batch([12, 12, 12, 5])
     together = packed.encode(texts)
     alone = np.concatenate([packed.encode(texts.rows(slice(row, row + 1))) for row in range(4)])
     np.testing.assert_allclose(together, alone, atol=1e-5)
@@ -152,7 +150,7 @@ def test_int8_in_onnxruntime_does_not_depend_on_the_batch(checkpoint: Checkpoint
 def test_packed_weights_are_nearly_the_same_and_smaller(
     dtype: Any, tolerance: float, checkpoint: Checkpoint, tmp_path: Path
 ) -> None:
-    packed, texts = checkpoint.frozen.packed(dtype), batch([3, 0, 12, 33, 1])
+    packed, texts = checkpoint.frozen.packed(Packer(dtype)), batch([3, 0, 12, 33, 1])
     exact = checkpoint.frozen.encode(texts)
     assert np.abs(packed.encode(texts) - exact).max() < tolerance * np.abs(exact).max()
     assert sum(a.nbytes for a in packed.weights.values()) < 0.7 * sum(
@@ -161,20 +159,20 @@ def test_packed_weights_are_nearly_the_same_and_smaller(
     save_part(packed, tmp_path / "part")
     np.testing.assert_array_equal(load_part(tmp_path / "part").encode(texts), packed.encode(texts))
     with pytest.raises(ConfigError, match="packed already"):
-        packed.packed(dtype)
+        packed.packed(Packer(dtype))
 
 
 def test_saved_weights_that_do_not_fit_are_refused(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    state = checkpoint.frozen.state()
+    weights = checkpoint.frozen.weights
     for name, array in (
         ("words", np.zeros((9, 8), np.float32)),
         ("layers.1.up.bias", np.zeros(3, np.float32)),
         ("layers.0.foreign", np.zeros(1, np.float32)),
     ):
         with pytest.raises(ValueError, match="of a transformer has the shape"):
-            FrozenTransformer({**state.arrays, name: array}, 4, 1e-12)
+            FrozenTransformer({**weights, name: array}, 4, 1e-12)
     with pytest.raises(ValueError, match="3 heads"):
-        FrozenTransformer(state.arrays, 3, 1e-12)
+        FrozenTransformer(weights, 3, 1e-12)
 
 
 def test_tokens_of_another_tokenizer_are_refused(checkpoint: Checkpoint) -> None:
@@ -193,7 +191,7 @@ def test_training_changes_all_of_it_and_freezing_keeps_it(checkpoint: Checkpoint
     with torch.no_grad():
         for p in encoder.parameters():
             p.add_(0.01)
-    frozen = frozen_encoder(encoder)
+    frozen = encoder.frozen()
     assert isinstance(frozen, FrozenUnit)
     texts = batch([5, 9, 0, 20])
     np.testing.assert_allclose(frozen.encode(texts), encode_all(encoder, Documents(texts), "search"), atol=1e-5)

@@ -15,7 +15,7 @@ from longtail.errors import BundleError, ConfigError, DataError
 from longtail.persistence import State, load_part, map_arrays, save_part, write_arrays
 from longtail.search.cluster_beam import ClusterBeam, default_beam
 from longtail.search.negatives import ShortlistNegatives, forbidden_pairs
-from longtail.search.packed import PackedIndex, PackedType
+from longtail.search.packed import PackedIndex, PackedType, Packer
 from longtail.types import F32
 
 
@@ -187,7 +187,7 @@ def test_packed_heads_select_as_the_numbers_they_hold(dtype: PackedType, bias: b
         heads[:, -1] *= 10
     graph = csr_array((np.eye(90) + (rng.random((90, 90)) < 0.05)).astype(np.float32))
     beam = ClusterBeam.of(heads, clusters, graph, beam=12, game_mix=0.5, game_transpose=True)
-    packed = beam.packed(dtype, width=width)
+    packed = beam.packed(Packer(dtype), width)
     assert isinstance(packed.index, PackedIndex)
     assert packed.index.rows.values.dtype == dtype
     assert packed.index.rows.shape == (90, width), "the bias is no part of the rows"
@@ -202,7 +202,7 @@ def test_packed_heads_select_as_the_numbers_they_hold(dtype: PackedType, bias: b
 
 def test_packed_heads_are_saved_and_not_packed_again(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    packed, x = random_beam(rng, beam=3).packed("int8", width=5), numbers(rng, 4, 5)
+    packed, x = random_beam(rng, beam=3).packed(Packer("int8"), 5), numbers(rng, 4, 5)
     save_part(packed, tmp_path / "beam")
     loaded = load_part(tmp_path / "beam")
     assert isinstance(loaded, ClusterBeam)
@@ -210,11 +210,11 @@ def test_packed_heads_are_saved_and_not_packed_again(tmp_path: Path) -> None:
     for found, expected in zip(loaded.select(x), packed.select(x), strict=True):
         np.testing.assert_array_equal(found, expected)
     with pytest.raises(ConfigError, match="packed already"):
-        loaded.packed("int8", width=5)
+        loaded.packed(Packer("int8"), 5)
 
 
 def test_heads_that_are_something_else_are_refused() -> None:
     beam = random_beam(np.random.default_rng(0), beam=2)
-    state = beam.packed("int8", width=5).state()
+    state = beam.packed(Packer("int8"), 5).state()
     with pytest.raises(ValueError, match="'index' is a ClusterBeam"):
         ClusterBeam.from_state(State(state.values, state.arrays, {"index": beam}))

@@ -63,7 +63,8 @@ def test_a_transformer_gets_all_texts_in_one_call(tmp_path: Path) -> None:
 def test_other_encoders_get_them_one_by_one_with_streams_of_their_own() -> None:
     rng = np.random.default_rng(0)
     first, second = (Documents(Batch(dense=rng.standard_normal((6, 8)).astype(np.float32))) for _ in range(2))
-    encoder = UnitEncoder(GivenVectors(8), torch.nn.Dropout(0.5)).train()
+    dropout: Any = torch.nn.Dropout(0.5)
+    encoder = UnitEncoder(GivenVectors(8), dropout).train()
     calls = calls_of(encoder)
     torch.manual_seed(3)
     alone = training_vectors(encoder, first, np.arange(6))

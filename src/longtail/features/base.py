@@ -10,7 +10,7 @@ from longtail.errors import ConfigError
 from longtail.features.given import GivenDense, GivenSparse, is_sparse
 from longtail.features.settings import FeaturesConfig
 from longtail.persistence import Part
-from longtail.types import Batch
+from longtail.types import F32, Batch
 
 
 @runtime_checkable
@@ -37,6 +37,9 @@ class Featurizer(Part, Protocol):
 
     def batch_of_texts(self, texts: Sequence[str]) -> Batch:
         """Plain texts as documents; a ConfigError where the model was trained on given vectors."""
+
+    def word_influence(self) -> F32 | None:
+        """(V,) how much each word matters to documents, to a scale; None where it is not known."""
 
 
 # A featurizer, and documents and labels as it reads them.

@@ -49,6 +49,9 @@ class _Given(DataPart):
             "give documents with vectors of the same kind, or train with features.source=text",
         )
 
+    def word_influence(self) -> None:
+        """Columns of given vectors are no words."""
+
     def _vectors(self, items: Items, who: str) -> Any:
         vectors = items.vectors
         hint = f"give {who} the kind of vectors the model was trained on: {self.FORM}, {self.width} columns"

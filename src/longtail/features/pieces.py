@@ -154,6 +154,9 @@ class Pieces(DataPart):
     def batch_of_texts(self, texts: Sequence[str]) -> Batch:
         return self._batch([texts])
 
+    def word_influence(self) -> None:
+        """Tokens of a pretrained model are not weighed."""
+
     @cached_property
     def _tokenizer(self) -> Any:
         from tokenizers import Tokenizer

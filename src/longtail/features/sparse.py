@@ -183,6 +183,15 @@ class SparseText(DataPart):
             return np.exp(1 - self.idf)
         return self.shares
 
+    def word_influence(self) -> F32 | None:
+        """(V,) idf, times the fourth root of the share of documents that a word is in; None where the model keeps no
+        idf. The power was chosen on held-out documents (`benchmarks/word_influence.py`): rare words make rare labels.
+        """
+        if not self.config.idf:
+            return None
+        shares = self.document_shares
+        return self.idf if shares is None else self.idf * shares**0.25
+
     def transform(self, items: Items, side: Side = "documents") -> Csr:
         """(n, V) CSR float32, sorted indices, rows of unit length or empty."""
         return self._rows(*self._columns(items, side))

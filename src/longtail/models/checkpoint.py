@@ -1,5 +1,6 @@
-"""The weights of a pretrained transformer, under the names of `models/transformer.py`. BERT and DistilBERT are known.
-Needs no torch.
+"""The weights of a pretrained transformer, under the names of `models/transformer.py`. Needs no torch.
+
+BERT and DistilBERT are known.
 """
 
 from __future__ import annotations

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from longtail.models.encoders import FrozenEncoder, Refinement
+from longtail.models.analysis import Look, shortlist_recall
+from longtail.models.encoders import FrozenEncoder, Refinement, refined
 from longtail.models.shortlisted import Classifier, sigmoid
-from longtail.persistence import State
+from longtail.persistence import DataPart
 from longtail.search.cluster_beam import ClusterBeam
 from longtail.search.game import Game, per_label, rank_labels
-from longtail.types import Batch, Csr, TopK
+from longtail.search.packed import Packer
+from longtail.types import Batch, Csr, Ranker, TopK
 
 # Documents ranked at once: bounds the table of label scores (documents x labels of the beam).
 _BLOCK = 1024
 
 
-@dataclass(frozen=True)
-class ClusterModel:
-    """score_l = r_l p_m^c for the labels l of the selected clusters m, with r = G sigmoid(w_l . x) (GAME); other
-    labels are never predicted.
+@dataclass(frozen=True, kw_only=True)
+class ClusterModel(DataPart, Ranker):
+    """score_l = r_l p_m^c for the labels l of the selected clusters m, with r = G sigmoid(w_l . x) (GAME); other labels
+    are never predicted.
 
     shortlist_map and rank_map: from the encoder's vectors to what the clusters' and the labels' classifiers read.
     label_graph: (L, L) CSR, or None for no GAME among labels.
@@ -62,39 +64,30 @@ class ClusterModel:
 
     def _rank(self, batch: Batch, top: TopK) -> None:
         vectors = self.encoder.encode(batch)
-        clusters, p = self.beam.select(vectors if self.shortlist_map is None else self.shortlist_map.apply(vectors))
+        clusters, p = self.beam.select(refined(vectors, self.shortlist_map))
         labels = self.beam.labels_of(clusters)
         # Of a document without a known word nothing can be said; any order would be made up.
         labels[batch.is_empty()] = TopK.PAD
-        raw = self.classifier.scores(vectors if self.rank_map is None else self.rank_map.apply(vectors), labels)
+        raw = self.classifier.scores(refined(vectors, self.rank_map), labels)
         r = np.where(labels >= 0, sigmoid(raw), np.float32(0))
-        rank_labels(
-            labels,
-            (r if self._game is None else self._game.within(labels, r)) * per_label(p**self.cluster_power, labels),
-            top,
+        spread = r if self._game is None else self._game.within(labels, r)
+        rank_labels(labels, spread * per_label(p**self.cluster_power, labels), top)
+
+    def row_by_row(self) -> bool:
+        maps = (step for step in (self.shortlist_map, self.rank_map) if step is not None)
+        return self.encoder.row_by_row() and all(step.row_by_row() for step in maps) and self.beam.index.row_by_row()
+
+    def packed(self, packer: Packer) -> ClusterModel:
+        return replace(
+            self,
+            encoder=self.encoder.packed(packer),
+            beam=self.beam.packed(packer, self.classifier.rows.shape[1]),
+            classifier=self.classifier.packed(packer),
         )
 
-    def state(self) -> State:
-        arrays = {} if self.label_graph is None else {"label_graph": self.label_graph}
-        parts: dict[str, Any] = {
-            "encoder": self.encoder,
-            "shortlist_map": self.shortlist_map,
-            "rank_map": self.rank_map,
-            "beam": self.beam,
-        }
-        values = {"game_mix": self.game_mix, "game_transpose": self.game_transpose, "cluster_power": self.cluster_power}
-        return self.classifier.state(values, parts, arrays)
-
-    @classmethod
-    def from_state(cls, state: State) -> ClusterModel:
-        parts: Any = state.parts
-        classifier = Classifier.from_state(state)
-        return cls(
-            parts["encoder"],
-            parts["shortlist_map"],
-            parts["rank_map"],
-            parts["beam"],
-            classifier,
-            state.arrays.get("label_graph"),
-            **state.values,
-        )
+    def diagnose(self, look: Look) -> dict[str, Any]:
+        """The recall of the labels of the best clusters."""
+        found, vectors = self.encoder.diagnose(look), self.encoder.encode(look.batch)
+        size = min(self.shortlist_size, len(self.classifier.rows))
+        shortlist = self.beam.query(refined(vectors, self.shortlist_map), size)
+        return {**found, "shortlist_recall": shortlist_recall(shortlist, self.shortlist_size, look)}

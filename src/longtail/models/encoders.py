@@ -1,15 +1,13 @@
-"""Frozen encoders: what a trained network of `nn/` becomes for prediction. Each is a part and needs no torch.
+"""Frozen encoders: what a trained network of `nn/` becomes for prediction, and the maps that refine their vectors.
 
-ECLARE's document side, frozen: the sum of word embeddings, and the block that turns it into a vector.
-
-A frozen encoder whose vectors have unit length. Needs no torch.
+Each is a part and needs no torch.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -17,126 +15,105 @@ from longtail.errors import ConfigError
 from longtail.graph.ops import unit_rows
 from longtail.kernels.arrays import frozen
 from longtail.kernels.threads import threads_for
-from longtail.persistence import Part, State
-from longtail.search.matrix import product, with_residual
-from longtail.search.packed import Rows, rows_of_state, state_of_rows, stored
+from longtail.models.analysis import Look, link_recall
+from longtail.persistence import DataPart, Part
+from longtail.search.matrix import ours_for_many, product, with_residual
+from longtail.search.packed import Packer, Rows, stored
 from longtail.types import F32, Batch
 
 
+@runtime_checkable
 class FrozenEncoder(Part, Protocol):
-    """Documents in, non-negative vectors out: v, what a shortlist looks up."""
+    """Documents in, non-negative vectors out: v, what a shortlist looks up.
+
+    An encoder derives from this class; what it leaves out has the answer of one that cannot.
+    UNIT: vectors have unit length and either sign, and label texts are read as documents are.
+    """
+
+    UNIT: ClassVar[bool] = False
 
     def encode(self, batch: Batch) -> F32: ...
 
+    def packed(self, packer: Packer) -> FrozenEncoder:
+        """The same with its table in fewer bytes; itself where it has none."""
+        return self
 
+    def row_by_row(self) -> bool:
+        """See `longtail.types.Ranker.row_by_row`."""
+        return False
+
+    def diagnose(self, look: Look) -> dict[str, Any]:
+        """See `longtail.types.Ranker.diagnose`."""
+        return {}
+
+    def onnx(self, *, unit: bool = False) -> bytes | None:
+        """An ONNX graph of the encoder, with vectors of length 1 if `unit`; None where it is no transformer."""
+        return None
+
+
+@runtime_checkable
 class Refinement(Part, Protocol):
     """From v to the vector that the classifier reads."""
 
     def apply(self, vectors: F32) -> F32: ...
 
+    def row_by_row(self) -> bool:
+        """See `longtail.types.Ranker.row_by_row`."""
+        return False
+
+
+def refined(vectors: F32, refinement: Refinement | None) -> F32:
+    """No refinement leaves vectors as they are."""
+    return vectors if refinement is None else refinement.apply(vectors)
+
+
+# ---- encoders ----
+
 
 @dataclass(frozen=True)
-class FrozenBag:
-    """v = ReLU(E x): the weighted sum of the embeddings of a document's words.  table: (V, D)."""
-
-    KIND = "frozen-bag"
+class WordTable(DataPart, FrozenEncoder):
+    """What encoders with a table of words have in common.  table: (V, D)."""
 
     table: Rows
+
+    def packed(self, packer: Packer) -> FrozenEncoder:
+        return replace(self, table=packer.words(self.table))
+
+
+class FrozenSum(WordTable):
+    """a = E x: the weighted sum of the embeddings of a document's words, of either sign."""
+
+    KIND = "frozen-sum"
+
+    def encode(self, batch: Batch) -> F32:
+        sums = np.zeros((len(batch), self.table.shape[1]), dtype=np.float32)
+        add_bags(batch, self.table, sums)
+        return sums
+
+    def row_by_row(self) -> bool:
+        return True
+
+
+class FrozenBag(WordTable):
+    """v = ReLU(E x): the weighted sum of the embeddings of a document's words."""
+
+    KIND = "frozen-bag"
 
     def encode(self, batch: Batch) -> F32:
         sums = np.zeros((len(batch), self.table.shape[1]), dtype=np.float32)
         add_bags(batch, self.table, sums)
         return np.maximum(sums, 0, out=sums)
 
-    def state(self) -> State:
-        return state_of_rows("table", self.table)
-
-    @classmethod
-    def from_state(cls, state: State) -> FrozenBag:
-        return cls(rows_of_state(state, "table"))
+    def row_by_row(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True)
-class ResidualMap:
-    """x = v + ReLU(R v).  weight: R, (D, D), its spectral norm already bounded.
-
-    Paper: Astec Sec. 4; Theorem 1 bounds how far x can be from v.
-    """
-
-    KIND = "residual-map"
-
-    weight: F32
-
-    def apply(self, vectors: F32) -> F32:
-        return with_residual(vectors, self._turned)
-
-    @cached_property
-    def _turned(self) -> F32:
-        return frozen(self.weight.T)
-
-    def state(self) -> State:
-        return State(arrays={"weight": self.weight})
-
-    @classmethod
-    def from_state(cls, state: State) -> ResidualMap:
-        return cls(state.arrays["weight"])
-
-
-@dataclass(frozen=True)
-class FullMap:
-    """x = ReLU(A v): the residual block without its residual.  weight: A, (D, D)."""
-
-    KIND = "full-map"
-
-    weight: F32
-
-    def apply(self, vectors: F32) -> F32:
-        return np.maximum(product(vectors, self._turned), 0)
-
-    @cached_property
-    def _turned(self) -> F32:
-        return frozen(self.weight.T)
-
-    def state(self) -> State:
-        return State(arrays={"weight": self.weight})
-
-    @classmethod
-    def from_state(cls, state: State) -> FullMap:
-        return cls(state.arrays["weight"])
-
-
-@dataclass(frozen=True)
-class FrozenDense:
-    """v = ReLU(A x + b) of given vectors, or ReLU(x) without projection.  weight: (D, D_in) or None; bias: (D,)."""
-
-    KIND = "frozen-dense"
-
-    weight: F32 | None = None
-    bias: F32 | None = None
-
-    def encode(self, batch: Batch) -> F32:
-        if batch.dense is None or (self.weight is not None and batch.dense.shape[1] != self.weight.shape[1]):
-            raise ConfigError(
-                "this model reads dense vectors as wide as those of its training", "give vectors made in the same way"
-            )
-        vectors = batch.dense if self.weight is None or self.bias is None else batch.dense @ self.weight.T + self.bias
-        return np.maximum(vectors, 0).astype(np.float32)
-
-    def state(self) -> State:
-        return State(arrays={} if self.weight is None else {"weight": self.weight, "bias": self.bias})
-
-    @classmethod
-    def from_state(cls, state: State) -> FrozenDense:
-        return cls(state.arrays.get("weight"), state.arrays.get("bias"))
-
-
-@dataclass(frozen=True)
-class FrozenMlp:
+class FrozenMlp(WordTable):
     """v = ReLU(A ReLU(E x + b) + c).  table: (V, H); hidden_bias: (H,); weight: (D, H); bias: (D,)."""
 
     KIND = "frozen-mlp"
 
-    table: Rows
     hidden_bias: F32
     weight: F32
     bias: F32
@@ -146,19 +123,9 @@ class FrozenMlp:
         add_bags(batch, self.table, hidden)
         return np.maximum(np.maximum(hidden, 0) @ self.weight.T + self.bias, 0)
 
-    def state(self) -> State:
-        return state_of_rows(
-            "table", self.table, {"hidden_bias": self.hidden_bias, "weight": self.weight, "bias": self.bias}
-        )
-
-    @classmethod
-    def from_state(cls, state: State) -> FrozenMlp:
-        a = state.arrays
-        return cls(rows_of_state(state, "table"), a["hidden_bias"], a["weight"], a["bias"])
-
 
 @dataclass(frozen=True)
-class FrozenCnn:
+class FrozenCnn(WordTable):
     """v = ReLU(A pooled + c): convolutions over token vectors, the maximum of each of `chunks` pieces of every map.
 
     table: (V, D_in); filters[i]: (F, D_in, span); filter_biases[i]: (F,); weight: (D, ...); bias: (D,).
@@ -166,7 +133,6 @@ class FrozenCnn:
 
     KIND = "frozen-cnn"
 
-    table: Rows
     filters: tuple[F32, ...]
     filter_biases: tuple[F32, ...]
     weight: F32
@@ -200,28 +166,6 @@ class FrozenCnn:
         pieces: F32 = np.stack([maps[:, :, low:high].max(axis=2) for low, high in edges], axis=2).reshape(len(x), -1)
         return pieces
 
-    def state(self) -> State:
-        arrays = {"weight": self.weight, "bias": self.bias}
-        for number, (f, b) in enumerate(zip(self.filters, self.filter_biases, strict=True)):
-            arrays |= {f"filters{number}": f, f"filter_bias{number}": b}
-        return state_of_rows(
-            "table", self.table, arrays, {"length": self.length, "chunks": self.chunks, "spans": len(self.filters)}
-        )
-
-    @classmethod
-    def from_state(cls, state: State) -> FrozenCnn:
-        a, spans = state.arrays, range(state.values["spans"])
-        filters, biases = tuple(a[f"filters{n}"] for n in spans), tuple(a[f"filter_bias{n}"] for n in spans)
-        return cls(
-            rows_of_state(state, "table"),
-            filters,
-            biases,
-            a["weight"],
-            a["bias"],
-            state.values["length"],
-            state.values["chunks"],
-        )
-
 
 def add_bags(batch: Batch, table: Rows, sums: F32) -> None:
     """sums[b] += the weighted sum of the table's rows for the words of document b."""
@@ -240,37 +184,94 @@ def add_bags(batch: Batch, table: Rows, sums: F32) -> None:
 
 
 @dataclass(frozen=True)
-class FrozenSum:
-    """a = E x: the weighted sum of the embeddings of a document's words, of any sign.  table: (V, D)."""
+class FrozenDense(DataPart, FrozenEncoder):
+    """v = ReLU(A x + b) of given vectors, or ReLU(x) without projection.  weight: (D, D_in) or None; bias: (D,)."""
 
-    KIND = "frozen-sum"
+    KIND = "frozen-dense"
 
-    table: Rows
+    weight: F32 | None = None
+    bias: F32 | None = None
 
     def encode(self, batch: Batch) -> F32:
-        sums = np.zeros((len(batch), self.table.shape[1]), dtype=np.float32)
-        add_bags(batch, self.table, sums)
-        return sums
-
-    def state(self) -> State:
-        return state_of_rows("table", self.table)
-
-    @classmethod
-    def from_state(cls, state: State) -> FrozenSum:
-        return cls(rows_of_state(state, "table"))
+        if batch.dense is None or (self.weight is not None and batch.dense.shape[1] != self.weight.shape[1]):
+            raise ConfigError(
+                "this model reads dense vectors as wide as those of its training", "give vectors made in the same way"
+            )
+        vectors = batch.dense if self.weight is None or self.bias is None else batch.dense @ self.weight.T + self.bias
+        return np.maximum(vectors, 0).astype(np.float32)
 
 
 @dataclass(frozen=True)
-class EmbeddingMap:
-    """x = ReLU(a + lam R ReLU(a)).  weight: R, (D, D), its spectral norm already 1; relu: whether the outer ReLU is
-    there.
+class FrozenUnit(DataPart, FrozenEncoder):
+    """x / |x| with x = refinement(encoder(document)), of either sign. A document without features stays zero."""
+
+    KIND = "frozen-unit"
+    UNIT = True
+
+    encoder: FrozenEncoder
+    refinement: Refinement | None = None
+
+    def encode(self, batch: Batch) -> F32:
+        unit: F32 = unit_rows(refined(self.encoder.encode(batch), self.refinement))
+        return unit
+
+    def packed(self, packer: Packer) -> FrozenUnit:
+        return replace(self, encoder=self.encoder.packed(packer))
+
+    def diagnose(self, look: Look) -> dict[str, Any]:
+        return {"link_recall": link_recall(self.encode, look)}
+
+    def onnx(self, *, unit: bool = False) -> bytes | None:
+        return self.encoder.onnx(unit=True)
+
+
+# ---- refinements ----
+
+
+@dataclass(frozen=True)
+class SquareMap(DataPart, Refinement):
+    """What maps by one matrix have in common.  weight: (D, D)."""
+
+    weight: F32
+
+    def row_by_row(self) -> bool:
+        return ours_for_many(self.weight)
+
+    @cached_property
+    def _turned(self) -> F32:
+        return frozen(self.weight.T)
+
+
+class ResidualMap(SquareMap):
+    """x = v + ReLU(R v).  weight: R, its spectral norm already bounded.
+
+    Paper: Astec Sec. 4; Theorem 1 bounds how far x can be from v.
+    """
+
+    KIND = "residual-map"
+
+    def apply(self, vectors: F32) -> F32:
+        return with_residual(vectors, self._turned)
+
+
+class FullMap(SquareMap):
+    """x = ReLU(A v): the residual block without its residual.  weight: A."""
+
+    KIND = "full-map"
+
+    def apply(self, vectors: F32) -> F32:
+        return np.maximum(product(vectors, self._turned), 0)
+
+
+@dataclass(frozen=True)
+class EmbeddingMap(SquareMap):
+    """x = ReLU(a + lam R ReLU(a)).  weight: R, its spectral norm already 1; relu: whether the outer ReLU is there.
 
     Paper: ECLARE Sec. 3.3 (embedding block) and Fig. 2.
     """
 
     KIND = "embedding-map"
 
-    weight: F32
     lam: float = 1.0
     relu: bool = True
 
@@ -279,37 +280,3 @@ class EmbeddingMap:
         out *= np.float32(self.lam)
         out += vectors
         return np.maximum(out, 0, out=out) if self.relu else out
-
-    @cached_property
-    def _turned(self) -> F32:
-        return frozen(self.weight.T)
-
-    def state(self) -> State:
-        return State({"lam": self.lam, "relu": self.relu}, {"weight": self.weight})
-
-    @classmethod
-    def from_state(cls, state: State) -> EmbeddingMap:
-        return cls(state.arrays["weight"], **state.values)
-
-
-@dataclass(frozen=True)
-class FrozenUnit:
-    """x / |x| with x = refinement(encoder(document)), of either sign. A document without features stays zero."""
-
-    KIND = "frozen-unit"
-
-    encoder: FrozenEncoder
-    refinement: Refinement | None = None
-
-    def encode(self, batch: Batch) -> F32:
-        vectors = self.encoder.encode(batch)
-        unit: F32 = unit_rows(vectors if self.refinement is None else self.refinement.apply(vectors))
-        return unit
-
-    def state(self) -> State:
-        return State(parts={"encoder": self.encoder, "refinement": self.refinement})
-
-    @classmethod
-    def from_state(cls, state: State) -> FrozenUnit:
-        parts: Any = state.parts
-        return cls(parts["encoder"], parts["refinement"])

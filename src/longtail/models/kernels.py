@@ -1,5 +1,4 @@
-"""Kernels of prediction. Floors: a bag reads one row of D numbers per word; a shortlist reads one row of D numbers
-per label.
+"""Kernels of prediction. Least to read: one row of D numbers per word of a bag, and per label of a shortlist.
 
 Tables come as `longtail.search.packed.Stored`: float32, float16, int8 or, of words, int4.
 """
@@ -46,8 +45,9 @@ def _add_row(table: Any, place: Any, factor: Any, sums: Any, row: Any) -> Any:
 
 @compiled(parallel=True)
 def add_bags(starts: I64, columns: I32, values: F32, table: NDArray[Any], scales: F32, places: I32, sums: F32) -> None:
-    """sums[b] += values * table[columns] over the entries of bag b. table, scales, places: (V, D) stored; sums: (B,
-    D).
+    """sums[b] += values * table[columns] over the entries of bag b.
+
+    table, scales, places: (V, D) stored; sums: (B, D).
     """
     for unsigned in prange(len(starts) - 1):
         row = np.int64(unsigned)
@@ -64,8 +64,9 @@ def add_bags(starts: I64, columns: I32, values: F32, table: NDArray[Any], scales
 
 @compiled(parallel=True)
 def score_candidates(vectors: F32, rows: NDArray[Any], scales: F32, ids: I32, out: F32) -> None:
-    """out[b, c] = vectors[b] . rows[ids[b, c]], 0 at padding. vectors: (B, D); rows, scales: (L, D) stored, all of
-    them; ids, out: (B, C).
+    """out[b, c] = vectors[b] . rows[ids[b, c]], 0 at padding.
+
+    vectors: (B, D); rows, scales: (L, D) stored, all of them; ids, out: (B, C).
     """
     for unsigned in prange(len(ids)):
         row = np.int64(unsigned)

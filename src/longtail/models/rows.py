@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from longtail.models.encoders import FrozenEncoder, Refinement
+from longtail.models.analysis import Look
+from longtail.models.encoders import FrozenEncoder, Refinement, refined
 from longtail.models.shortlisted import sigmoid
-from longtail.persistence import State
+from longtail.persistence import DataPart
 from longtail.search.index import Index, IndexKind, build_index
-from longtail.types import F32, Batch, TopK
+from longtail.search.packed import Packer
+from longtail.types import F32, Batch, Ranker, TopK
 
 
 @dataclass(frozen=True)
-class IndexedRows:
+class IndexedRows(DataPart, Ranker):
     """score_l = sigmoid(w_l . x + b_l), of the labels that the index finds; an exact index finds the best of all.
 
     index: over (L, D + 1) rows, the last number of each being b_l, by their dot product.
@@ -46,17 +48,23 @@ class IndexedRows:
 
     def queries(self, batch: Batch) -> F32:
         """(B, D + 1): what documents ask the index."""
-        vectors = self.encoder.encode(batch)
-        return with_one(vectors if self.refinement is None else self.refinement.apply(vectors))
+        return with_one(refined(self.encoder.encode(batch), self.refinement))
 
-    def state(self) -> State:
-        parts: dict[str, Any] = {"encoder": self.encoder, "refinement": self.refinement, "index": self.index}
-        return State(parts=parts)
+    def row_by_row(self) -> bool:
+        refines = self.refinement is None or self.refinement.row_by_row()
+        return self.encoder.row_by_row() and refines and self.index.row_by_row()
 
-    @classmethod
-    def from_state(cls, state: State) -> IndexedRows:
-        parts: Any = state.parts
-        return cls(parts["encoder"], parts["refinement"], parts["index"])
+    def packed(self, packer: Packer) -> IndexedRows:
+        return replace(self, encoder=self.encoder.packed(packer), index=self.index.packed(packer, last_whole=True))
+
+    def diagnose(self, look: Look) -> dict[str, Any]:
+        return self.encoder.diagnose(look)
+
+    def label_encoder(self) -> FrozenEncoder | None:
+        return self.encoder if self.encoder.UNIT else None
+
+    def onnx(self) -> bytes | None:
+        return self.encoder.onnx()
 
 
 def with_one(vectors: F32) -> F32:

@@ -1,27 +1,28 @@
-"""A trained model at work: encode -> shortlist -> score -> fuse. And two ways to put models together.
+"""A trained model at work: encode -> shortlist -> score -> fuse. And a second one that re-scores its best labels.
 
-Every class is a `Ranker` and a part; none needs torch.
+Every model is a `Ranker` and a part; none needs torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from longtail.kernels.threads import threads_for
-from longtail.models.encoders import FrozenEncoder, Refinement
-from longtail.persistence import State
-from longtail.search.packed import Rows, rows_of_state, state_of_rows, stored
+from longtail.models.analysis import Look, list_overlap, shortlist_recall
+from longtail.models.encoders import FrozenEncoder, Refinement, refined
+from longtail.persistence import DataPart
+from longtail.search.packed import Packer, Rows, stored
 from longtail.types import F32, I32, Batch, Ranker, Shortlister, TopK
 
 
 @dataclass(frozen=True)
 class Classifier:
-    """A linear classifier per label, materialised: score = rows[l] . x + bias[l].  rows: (L, D), all stored; bias:
-    (L,) or None.
+    """A linear classifier per label, materialised: score = rows[l] . x + bias[l].
+
+    rows: (L, D), all stored; bias: (L,) or None.
     """
 
     rows: Rows
@@ -39,24 +40,16 @@ class Classifier:
             )
         return found if self.bias is None else found + np.where(ids >= 0, self.bias[ids], np.float32(0))
 
-    def state(
-        self, values: Mapping[str, Any], parts: Mapping[str, Any], arrays: Mapping[str, Any] | None = None
-    ) -> State:
-        """The state of the model that it belongs to, with its own arrays in it."""
-        own = state_of_rows("rows", self.rows, {} if self.bias is None else {"bias": self.bias})
-        return State(values, {**own.arrays, **(arrays or {})}, {**own.parts, **parts})
-
-    @classmethod
-    def from_state(cls, state: State) -> Classifier:
-        return cls(rows_of_state(state, "rows"), state.arrays.get("bias"))
+    def packed(self, packer: Packer) -> Classifier:
+        return replace(self, rows=packer.rows(self.rows))
 
 
-@dataclass(frozen=True)
-class Model:
-    """Paper: DeepXML Sec. 3 (prediction).
-
-    score_l = alpha * sigmoid(classifier) + (1 - alpha) * sigmoid(similarity / temperature), for labels of the
+@dataclass(frozen=True, kw_only=True)
+class Model(DataPart, Ranker):
+    """score_l = alpha * sigmoid(classifier) + (1 - alpha) * sigmoid(similarity / temperature), for labels of the
     shortlist; a label outside it is never predicted.
+
+    Paper: DeepXML Sec. 3 (prediction).
     """
 
     KIND = "model"
@@ -71,8 +64,8 @@ class Model:
 
     def rank(self, batch: Batch, k: int) -> TopK:
         search = self.encoder.encode(batch)
-        shortlist = self.shortlister.query(search, min(self.shortlist_size, len(self.classifier.rows)))
-        score = search if self.refinement is None else self.refinement.apply(search)
+        shortlist = self.shortlist(search)
+        score = refined(search, self.refinement)
         fused = self.alpha * sigmoid(self.classifier.scores(score, shortlist.ids)) + (1 - self.alpha) * sigmoid(
             shortlist.scores / self.temperature
         )
@@ -80,25 +73,46 @@ class Model:
         ids = np.where(batch.is_empty()[:, None], TopK.PAD, shortlist.ids)
         return best(ids, fused, min(k, len(self.classifier.rows)))
 
-    def state(self) -> State:
-        values = {"shortlist_size": self.shortlist_size, "alpha": self.alpha, "temperature": self.temperature}
-        parts: dict[str, Any] = {
-            "encoder": self.encoder,
-            "refinement": self.refinement,
-            "shortlister": self.shortlister,
-        }
-        return self.classifier.state(values, parts)
+    def shortlist(self, vectors: F32) -> TopK:
+        """The labels that are scored, for what the encoder made of documents."""
+        return self.shortlister.query(vectors, min(self.shortlist_size, len(self.classifier.rows)))
 
-    @classmethod
-    def from_state(cls, state: State) -> Model:
-        parts: Any = state.parts
-        return cls(
-            parts["encoder"], parts["refinement"], parts["shortlister"], Classifier.from_state(state), **state.values
+    def packed(self, packer: Packer) -> Model:
+        return replace(
+            self,
+            encoder=self.encoder.packed(packer),
+            shortlister=self.shortlister.packed(packer, self.classifier.rows.shape[1]),
+            classifier=self.classifier.packed(packer),
         )
+
+    def diagnose(self, look: Look) -> dict[str, Any]:
+        """The recall of shortlists, and how far x is from v: by its length, and by the labels near both."""
+        found, v = self.encoder.diagnose(look), self.encoder.encode(look.batch)
+        found["shortlist_recall"] = shortlist_recall(self.shortlist(v), self.shortlist_size, look)
+        if self.refinement is None:
+            return found
+        overlap = self.list_overlap(v)
+        if overlap is not None:
+            found["overlap_of_top_100_lists_by_v_and_by_x"] = overlap
+        moved = np.linalg.norm(self.refinement.apply(v) - v, axis=1) / np.maximum(np.linalg.norm(v, axis=1), 1e-12)
+        found["largest_drift_of_x_from_v"] = round(float(moved.max(initial=0)), 6)
+        return found
+
+    def list_overlap(self, v: F32, k: int = 100) -> float | None:
+        """See `analysis.list_overlap`; None where x is v, or where the shortlist keeps no vectors of documents."""
+        voting = self.shortlister.voting_documents()
+        if self.refinement is None or voting is None:
+            return None
+        documents, targets = voting
+        x = self.refinement.apply(documents), self.refinement.apply(v)
+        return list_overlap((documents, v), x, targets, k)
+
+    def onnx(self) -> bytes | None:
+        return self.encoder.onnx()
 
 
 @dataclass(frozen=True)
-class Reranked:
+class Reranked(DataPart, Ranker):
     """A second model with an encoder of its own re-scores the first one's best labels (Paper: Astec Sec. 4, re-ranker).
 
     score = beta * sigmoid(second) + (1 - beta) * first, within the first `depth` labels of the base; labels after
@@ -116,60 +130,27 @@ class Reranked:
 
     def rank(self, batch: Batch, k: int) -> TopK:
         first = self.base.rank(batch, max(self.depth, k))
-        vectors = self.encoder.encode(batch)
+        vectors = refined(self.encoder.encode(batch), self.refinement)
         # Labels beyond the depth, there only if more are asked for, get no second score: what is best must not depend
         # on k.
         seen = np.where(np.arange(first.k) < self.depth, first.ids, TopK.PAD).astype(np.int32)
-        scores = self.classifier.scores(vectors if self.refinement is None else self.refinement.apply(vectors), seen)
-        second = np.where(seen >= 0, sigmoid(scores), np.float32(0))
+        second = np.where(seen >= 0, sigmoid(self.classifier.scores(vectors, seen)), np.float32(0))
         return best(
             first.ids,
             self.beta * second + (1 - self.beta) * np.where(first.ids >= 0, first.scores, 0),
             min(k, len(self.classifier.rows)),
         )
 
-    def state(self) -> State:
-        parts: dict[str, Any] = {"base": self.base, "encoder": self.encoder, "refinement": self.refinement}
-        return self.classifier.state({"depth": self.depth, "beta": self.beta}, parts)
+    def packed(self, packer: Packer) -> Reranked:
+        return replace(
+            self,
+            base=self.base.packed(packer),
+            encoder=self.encoder.packed(packer),
+            classifier=self.classifier.packed(packer),
+        )
 
-    @classmethod
-    def from_state(cls, state: State) -> Reranked:
-        parts: Any = state.parts
-        return cls(parts["base"], parts["encoder"], parts["refinement"], Classifier.from_state(state), **state.values)
-
-
-@dataclass(frozen=True)
-class Ensemble:
-    """Mean of the members' scores over the union of their labels; a label that a member did not find counts 0 there."""
-
-    KIND = "ensemble"
-
-    members: tuple[Ranker, ...]
-    depth: int = 100
-
-    def rank(self, batch: Batch, k: int) -> TopK:
-        found = [member.rank(batch, max(self.depth, k)) for member in self.members]
-        ids = np.concatenate([top.ids for top in found], axis=1)
-        scores = np.concatenate([np.where(top.ids >= 0, top.scores, 0) for top in found], axis=1)
-        # Equal labels stand side by side after sorting; their scores are summed at the first of them.
-        order = np.argsort(ids, axis=1, kind="stable")
-        ids, scores = np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1)
-        first = np.ones(ids.shape, dtype=bool)
-        first[:, 1:] = ids[:, 1:] != ids[:, :-1]
-        group = np.cumsum(first, axis=1) - 1
-        summed = np.zeros(scores.shape, dtype=np.float32)
-        np.add.at(summed, (np.arange(len(ids))[:, None], group), scores.astype(np.float32))
-        merged = np.where(first, np.take_along_axis(summed, group, axis=1) / np.float32(len(self.members)), -np.inf)
-        return best(np.where(first, ids, TopK.PAD), merged, min(k, max(top.k for top in found)))
-
-    def state(self) -> State:
-        members: dict[str, Any] = {f"member{number}": member for number, member in enumerate(self.members)}
-        return State({"depth": self.depth}, parts=members)
-
-    @classmethod
-    def from_state(cls, state: State) -> Ensemble:
-        members: Any = [state.parts[f"member{number}"] for number in range(len(state.parts))]
-        return cls(tuple(members), state.values["depth"])
+    def diagnose(self, look: Look) -> dict[str, Any]:
+        return self.base.diagnose(look)
 
 
 def sigmoid(x: Any) -> Any:

@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.errors import ConfigError
-from longtail.persistence import State
-from longtail.search.packed import PackedType
+from longtail.models.encoders import FrozenEncoder
+from longtail.persistence import DataPart
+from longtail.search.packed import Packer
 from longtail.types import F32, I32, I64, Batch, BoolArray
 
 # Numbers of the widest layer that exist at a time: texts go through together in such amounts, those of like length
@@ -33,9 +34,9 @@ SCALE = ":scale"
 
 
 @dataclass(frozen=True)
-class FrozenTransformer:
-    """weights: as `recipes/towers/network.py` names them; matrices in float32, in float16, or in int8 with one
-    scale per row (``name:scale``).
+class FrozenTransformer(DataPart, FrozenEncoder):
+    """weights: see `expected_shapes`; matrices in float32, in float16, or in int8 with one scale per row
+    (``name:scale``).
     """
 
     KIND = "frozen-transformer"
@@ -95,9 +96,14 @@ class FrozenTransformer:
 
         return session(self.weights, self.heads, self.epsilon)
 
-    def packed(self, dtype: PackedType) -> FrozenTransformer:
-        """Matrices in fewer bytes. int8: onnxruntime rounds vectors on the way, too (dynamic quantisation); numpy
-        does not.
+    def onnx(self, *, unit: bool = False) -> bytes:
+        from longtail.models.onnx_graph import transformer_graph
+
+        return transformer_graph(self.weights, self.heads, self.epsilon, unit=unit)
+
+    def packed(self, packer: Packer) -> FrozenTransformer:
+        """Matrices in fewer bytes. int8: onnxruntime rounds vectors on the way, too (dynamic quantisation); numpy does
+        not.
         """
         found: dict[str, NDArray[Any]] = {}
         for name, array in self.weights.items():
@@ -105,20 +111,13 @@ class FrozenTransformer:
                 raise ConfigError("the model is packed already", "pack the run or bundle that it was made from")
             if array.ndim < 2:
                 found[name] = array
-            elif dtype == "float16":
+            elif packer.label_dtype == "float16":
                 found[name] = array.astype(np.float16)
             else:
                 scale = np.maximum(np.abs(array).max(axis=1), 1e-12).astype(np.float32) / np.float32(127)
                 found[name] = np.rint(array / scale[:, None]).astype(np.int8)
                 found[name + SCALE] = scale
         return FrozenTransformer(found, self.heads, self.epsilon)
-
-    def state(self) -> State:
-        return State({"heads": self.heads, "epsilon": self.epsilon}, dict(self.weights))
-
-    @classmethod
-    def from_state(cls, state: State) -> FrozenTransformer:
-        return cls(dict(state.arrays), int(state.values["heads"]), float(state.values["epsilon"]))
 
 
 def plain(weights: Mapping[str, NDArray[Any]], name: str) -> F32:

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from longtail.types import I64, Batch, Csr
+from longtail.types import F32, I64, Batch, Csr
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,9 @@ class Bags:
 
 @dataclass(frozen=True)
 class TensorBatch:
-    """A `Batch` on a device. tokens: (B, T) int32, padded with -1; lengths: (B,) how many each has, in numpy: known
-    without asking a GPU.
+    """A `Batch` on a device.
+
+    tokens: (B, T) int32, padded with -1.  lengths: (B,) how many each has, in numpy: known without asking a GPU.
     """
 
     sparse: Bags | None = None
@@ -128,8 +129,8 @@ class DeviceCsr:
         return self.rows_there(starts, begin)
 
     def rows_there(self, starts: I64, begin: I64) -> Bags:
-        """`rows` on a GPU: it is sent where bags start and where rows begin, and finds the entries by itself."""
-        both = sent(np.concatenate([starts, begin - starts[:-1]]), self.ids.device)
+        """`rows` on a GPU: it is given where bags start and where rows begin, and finds the entries by itself."""
+        both = to_device(np.concatenate([starts, begin - starts[:-1]]), self.ids.device)
         bounds, shift = both[: len(starts)], both[len(starts) :]
         owners = owners_of(bounds, int(starts[-1]))
         place = torch.arange(len(owners), device=owners.device) + shift[owners]
@@ -158,7 +159,7 @@ class Documents:
         return self._length
 
     def rows(self, index: I64) -> TensorBatch:
-        at = None if self._dense is None and self._tokens is None else sent(index, self.device)
+        at = None if self._dense is None and self._tokens is None else to_device(index, self.device)
         return TensorBatch(
             None if self._sparse is None else self._sparse.rows(index),
             None if self._dense is None else self._dense[at],
@@ -173,17 +174,18 @@ def tensor_batch(batch: Batch, device: torch.device | str = "cpu") -> TensorBatc
 
 
 def to_tensor(array: NDArray[Any], device: torch.device | str) -> Tensor:
-    """The array on a device: shared memory on the CPU where it may be written to, a copy where it is read-only (a
-    mapped file).
-    """
+    """The array on a device; on a CPU the same memory, or a copy where the array is read-only (a mapped file)."""
     array = np.ascontiguousarray(array)
     return torch.from_numpy(array if array.flags.writeable else array.copy()).to(device)
 
 
-def sent(array: NDArray[Any], device: torch.device | str) -> Tensor:
-    """`to_tensor` for the small arrays of a step: a GPU gets them through pinned memory, without waiting for its
-    other work.
-    """
+def to_numpy(tensor: Tensor) -> F32:
+    """A copy as float32, in memory of its own: what is frozen for prediction."""
+    return np.ascontiguousarray(tensor.detach().float().cpu().numpy()).copy()
+
+
+def to_device(array: NDArray[Any], device: torch.device | str) -> Tensor:
+    """`to_tensor` for the small arrays of a step: a GPU gets them through pinned memory, and its other work goes on."""
     if torch.device(device).type == "cpu":
         return to_tensor(array, device)
     return to_tensor(array, "cpu").pin_memory().to(device, non_blocking=True)

@@ -1,9 +1,6 @@
-"""Dropout for matrices as large as all labels: on a CPU torch draws a random number per entry, on one thread.
+"""Blocks that turn document vectors into document vectors of the same width, and what they become for prediction.
 
-Blocks that turn document vectors into document vectors of the same width.
-
-The block through which ECLARE sends every sum of token vectors: documents, label texts, and label texts of
-neighbours.
+Also dropout for matrices as large as all labels: on a CPU torch draws a random number per entry, on one thread.
 """
 
 from __future__ import annotations
@@ -15,6 +12,9 @@ from typing import Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from longtail.models.encoders import EmbeddingMap, FullMap, Refinement, ResidualMap
+from longtail.nn.batches import to_numpy
 
 _LEVELS = 256
 
@@ -38,6 +38,19 @@ class ByteDropout(nn.Dropout):
 def random_bytes(count: int) -> Tensor:
     """(count,) uint8."""
     return torch.empty(-(-count // 8), dtype=torch.int64).random_(-(2**63), None).view(torch.uint8)[:count]
+
+
+class Block(nn.Module):
+    """Vectors (B, D) in, vectors (B, D) out."""
+
+    def frozen(self) -> Refinement:
+        """Its twin that predicts without torch, its spectral bound exact."""
+        raise NotImplementedError(f"no frozen form of {type(self).__name__}")
+
+
+def frozen_block(block: Block | None) -> Refinement | None:
+    """No block is no refinement."""
+    return None if block is None else block.frozen()
 
 
 BoundMode = Literal["project", "normalise", "off"]
@@ -139,7 +152,7 @@ class BoundedMatrix(nn.Module):
         return self._frozen[1]
 
 
-class Residual(BoundedMatrix):
+class Residual(BoundedMatrix, Block):
     """x = v + dropout(ReLU(R v + b)): R starts as the identity and is spectrally bounded, so x stays near v.
 
     Without bias and dropout ||x - v|| <= bound * ||v||; a bias breaks that, hence none by default.
@@ -163,8 +176,12 @@ class Residual(BoundedMatrix):
     def forward(self, v_BD: Tensor) -> Tensor:
         return v_BD + self.dropout(torch.relu(nn.functional.linear(v_BD, self.bounded(), self.bias)))
 
+    def frozen(self) -> ResidualMap:
+        assert self.bias is None, "a bias would break the drift bound; prediction does not know one"
+        return ResidualMap(to_numpy(self.frozen_weight()))
 
-class FullyConnected(nn.Module):
+
+class FullyConnected(Block):
     """x = dropout(ReLU(A v + b)), A = I at the start: the residual block without its residual, for ablations."""
 
     def __init__(self, width: int, *, dropout: float = 0.5, bias: bool = False) -> None:
@@ -176,12 +193,11 @@ class FullyConnected(nn.Module):
     def forward(self, v_BD: Tensor) -> Tensor:
         return self.dropout(torch.relu(nn.functional.linear(v_BD, self.weight, self.bias)))
 
-    def frozen_weight(self) -> Tensor:
-        """(D, D): the matrix for prediction."""
-        return self.weight.detach().clone()
+    def frozen(self) -> FullMap:
+        return FullMap(to_numpy(self.weight))
 
 
-class EmbeddingBlock(BoundedMatrix):
+class EmbeddingBlock(BoundedMatrix, Block):
     """E(a) = a + s R dropout(ReLU(a)): R has spectral norm 1, the scale s is trained. At the start R = I and s = 1.
 
     A zero vector stays zero. As s is free, the norm of the added part is bounded by |s| ||a||, not by ||a||;
@@ -202,8 +218,12 @@ class EmbeddingBlock(BoundedMatrix):
     def forward(self, a_BD: Tensor) -> Tensor:
         return a_BD + self.effective_scale() * nn.functional.linear(self.dropout(torch.relu(a_BD)), self.bounded())
 
+    def frozen(self) -> EmbeddingMap:
+        # The scale is part of the matrix: files of models of the same shape then have the same size.
+        return EmbeddingMap(to_numpy(self.effective_scale() * self.frozen_weight()), relu=False)
 
-class DocumentBlock(nn.Module):
+
+class DocumentBlock(Block):
     """x = dropout(ReLU(E(a))): the document side of an `EmbeddingBlock`. Paper: ECLARE Sec. 3.1."""
 
     def __init__(
@@ -216,3 +236,6 @@ class DocumentBlock(nn.Module):
     def forward(self, a_BD: Tensor) -> Tensor:
         x_BD: Tensor = self.dropout(torch.relu(self.block(a_BD)))
         return x_BD
+
+    def frozen(self) -> EmbeddingMap:
+        return EmbeddingMap(to_numpy(self.block.frozen_weight()), float(self.block.effective_scale().detach()))

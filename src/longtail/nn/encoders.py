@@ -1,10 +1,7 @@
-"""What an encoder gives back, and how to run one over many documents.
+"""Encoders: documents in, vectors out. How to run one over many documents, and what it becomes for prediction.
 
-Encoders of sparse features: a weighted bag of vectors, alone or under a small network.
-
-Encoder of given vectors: image embeddings, sentence embeddings, anything.
-
-Encoders whose vectors have unit length: what dual encoders compare by cosine.
+Of sparse features (a weighted bag of vectors, alone or under a small network), of given vectors (image embeddings,
+sentence embeddings, anything), and of unit length (what dual encoders compare by cosine).
 """
 
 from __future__ import annotations
@@ -16,7 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from longtail.nn.batches import Documents, TensorBatch
+from longtail.models.encoders import FrozenBag, FrozenDense, FrozenEncoder, FrozenMlp, FrozenSum, FrozenUnit
+from longtail.nn.batches import Documents, TensorBatch, to_numpy
+from longtail.nn.blocks import Block, frozen_block
 from longtail.nn.initial import xavier_linear
 from longtail.nn.rows import RowTable
 from longtail.types import F32
@@ -46,6 +45,10 @@ class Encoder(nn.Module):
 
     def forward(self, batch: TensorBatch) -> Encoded:
         raise NotImplementedError
+
+    def frozen(self) -> FrozenEncoder:
+        """Its twin that predicts without torch; the forward pass here, without dropout, is the oracle of the twin."""
+        raise NotImplementedError(f"no frozen form of {type(self).__name__}")
 
 
 class Refined(Encoder):
@@ -93,9 +96,13 @@ class BagEncoder(Encoder):
         v_BD: Tensor = self.dropout(torch.relu(self.table(batch.need_sparse())))
         return Encoded(v_BD, v_BD)
 
+    def frozen(self) -> FrozenBag:
+        return FrozenBag(to_numpy(self.table.weight))
+
 
 class BagSum(Encoder):
     """a = dropout(sum of weight * vector of each feature), with either sign: what a `DocumentBlock` turns into x.
+
     Paper: ECLARE Sec. 3.1.
     """
 
@@ -109,10 +116,14 @@ class BagSum(Encoder):
         a_BD: Tensor = self.dropout(self.table(batch.need_sparse()))
         return Encoded(a_BD, a_BD)
 
+    def frozen(self) -> FrozenSum:
+        return FrozenSum(to_numpy(self.table.weight))
+
 
 class MlpEncoder(Encoder):
-    """A bag as the first layer, then one more: v = dropout(ReLU(A dropout(ReLU(bag + b)) + c)). Paper: MACH's
-    network.
+    """A bag as the first layer, then one more: v = dropout(ReLU(A dropout(ReLU(bag + b)) + c)).
+
+    Paper: MACH's network.
     """
 
     def __init__(self, table: RowTable, width: int, rng: np.random.Generator, *, dropout: float = 0.5) -> None:
@@ -128,6 +139,14 @@ class MlpEncoder(Encoder):
         hidden = self.dropout(torch.relu(self.table(batch.need_sparse()) + self.hidden_bias))
         v_BD: Tensor = self.dropout(torch.relu(self.output(hidden)))
         return Encoded(v_BD, v_BD)
+
+    def frozen(self) -> FrozenMlp:
+        return FrozenMlp(
+            to_numpy(self.table.weight),
+            to_numpy(self.hidden_bias),
+            to_numpy(self.output.weight),
+            to_numpy(self.output.bias),
+        )
 
 
 class GivenVectors(Encoder):
@@ -162,13 +181,19 @@ class DenseEncoder(Encoder):
         v_BD: Tensor = self.dropout(torch.relu(x_BD if self.projection is None else self.projection(x_BD)))
         return Encoded(v_BD, v_BD)
 
+    def frozen(self) -> FrozenDense:
+        if self.projection is None:
+            return FrozenDense()
+        return FrozenDense(to_numpy(self.projection.weight), to_numpy(self.projection.bias))
+
 
 class UnitEncoder(Encoder):
-    """x / |x| of any encoder's vectors after `block` (None: as they are), with either sign. A document without
-    features stays zero.
+    """x / |x| of any encoder's vectors after `block` (None: as they are), with either sign.
+
+    A document without features stays zero.
     """
 
-    def __init__(self, encoder: Encoder, block: nn.Module | None = None) -> None:
+    def __init__(self, encoder: Encoder, block: Block | None = None) -> None:
         super().__init__()
         self.encoder, self.block = encoder, block
         self.width, self.together = encoder.width, encoder.together
@@ -178,3 +203,6 @@ class UnitEncoder(Encoder):
         x_BD = encoded.score if self.block is None else self.block(encoded.score)
         unit_BD = nn.functional.normalize(x_BD.float(), dim=1)
         return Encoded(unit_BD, unit_BD)
+
+    def frozen(self) -> FrozenUnit:
+        return FrozenUnit(self.encoder.frozen(), frozen_block(self.block))

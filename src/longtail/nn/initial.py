@@ -1,6 +1,4 @@
-"""Initial values of layers, from an explicit generator. (Layers are made on "meta" first, so that torch draws
-nothing.)
-"""
+"""Initial values of layers, from an explicit generator. (Layers are made on "meta" first: torch draws nothing.)"""
 
 from __future__ import annotations
 
@@ -9,9 +7,6 @@ import math
 import numpy as np
 import torch
 from torch import Tensor, nn
-
-from longtail.graph.ops import unit_rows
-from longtail.types import F32
 
 
 def uniform(shape: tuple[int, ...], limit: float, rng: np.random.Generator) -> Tensor:
@@ -30,20 +25,3 @@ def xavier_linear(inputs: int, outputs: int, rng: np.random.Generator) -> nn.Lin
     layer.weight = nn.Parameter(xavier_matrix(outputs, inputs, rng))
     layer.bias = nn.Parameter(torch.zeros(outputs))
     return layer
-
-
-def xavier_convolution(inputs: int, outputs: int, span: int, rng: np.random.Generator) -> nn.Conv1d:
-    """Weights Xavier-uniform over the `span` positions that a filter sees, biases zero."""
-    layer = nn.Conv1d(inputs, outputs, span, device="meta")
-    layer.weight = nn.Parameter(uniform((outputs, inputs, span), math.sqrt(6 / (span * (inputs + outputs))), rng))
-    layer.bias = nn.Parameter(torch.zeros(outputs))
-    return layer
-
-
-def at_width(vectors: F32, width: int, rng: np.random.Generator) -> F32:
-    """(n, D) vectors as (n, width), of unit length: by a random map with orthonormal rows, which keeps all cosines,
-    or if width < D by a random projection.
-    """
-    basis, _ = np.linalg.qr(rng.standard_normal((max(vectors.shape[1], width), min(vectors.shape[1], width))))
-    mapped: F32 = unit_rows(vectors @ (basis.T if width >= vectors.shape[1] else basis).astype(np.float32))
-    return mapped

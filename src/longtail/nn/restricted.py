@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from longtail.nn.batches import sent
+from longtail.nn.batches import to_device
 from longtail.nn.precision import for_products
 from longtail.nn.rows import OneVsAll, RowAdam
 from longtail.types import F32, I32, Candidates, TopK
@@ -66,7 +66,7 @@ class RestrictedTrainer:
 
     @torch.no_grad()
     def _by_torch(self, z_BD: Tensor, ids_BC: I32, targets_BC: F32, rate: float) -> tuple[Tensor, Tensor]:
-        ids = sent(ids_BC, z_BD.device).long()
+        ids = to_device(ids_BC, z_BD.device).long()
         real = ids >= 0
         rows, place = self.adam.named_rows(torch.where(real, ids, ids.max()))
         share = 1 / int((ids_BC >= 0).sum())
@@ -136,7 +136,7 @@ class CandidateLoss:
                 gradients=gradients.numpy(),
             )
             return (*self._pass(z_BD.detach(), rows, named.groups, named.targets), gradients)
-        places = sent(named.places(), z_BD.device).long()
+        places = to_device(named.places(), z_BD.device).long()
         share = 1 / max(len(named.groups.entries), 1)
         compute = self.compute or _products_type(z_BD)
         return _loss_and_gradients(
@@ -173,7 +173,7 @@ def _loss_and_gradients(
     nothing: shapes stay fixed, a GPU need not be asked.
     """
     documents, width = z_BD.shape
-    targets = sent(targets_BC, z_BD.device).to(z_BD.dtype)
+    targets = to_device(targets_BC, z_BD.device).to(z_BD.dtype)
     z, weights = for_products(z_BD, compute), for_products(rows_UD, compute)
     scores_BU = z @ weights.T
     at = torch.arange(documents, device=z_BD.device)[:, None] * scores_BU.shape[1] + place_BC

@@ -17,7 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from longtail.nn.batches import Bags
+from longtail.models.shortlisted import Classifier
+from longtail.nn.batches import Bags, to_numpy
 from longtail.nn.initial import uniform
 from longtail.nn.precision import has_triton
 
@@ -311,3 +312,7 @@ class OneVsAll(nn.Module):
     def all_scores(self, z_BD: Tensor) -> Tensor:
         """(B, L)"""
         return self.inputs(z_BD) @ self.rows.T
+
+    def frozen(self) -> Classifier:
+        """Its twin that predicts without torch."""
+        return Classifier(to_numpy(self.weight), None if self.bias is None else to_numpy(self.bias))

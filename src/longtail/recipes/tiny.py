@@ -35,9 +35,4 @@ class Tiny(Recipe):
         self, data: TrainingSet, surrogate: None, shortlister: None, model: None, run: Run
     ) -> NearestDocuments:
         """Module IV: the neighbours' labels are the prediction."""
-        return self.neighbours(data)
-
-    def neighbours(self, data: TrainingSet) -> NearestDocuments:
-        """The ranker, without a run: also the baseline that `evaluate` sets beside trained recipes."""
-        documents = data.documents.sparse if data.documents.sparse is not None else data.documents.dense
-        return NearestDocuments(documents, data.targets, self.config.classify)
+        return NearestDocuments.of(data.documents, data.targets, self.config.classify)

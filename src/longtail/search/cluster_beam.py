@@ -18,8 +18,8 @@ from longtail.kernels.arrays import freeze
 from longtail.persistence import DataPart
 from longtail.search.game import Game, per_label, rank_labels
 from longtail.search.index import ExactIndex
-from longtail.search.packed import PackedIndex, PackedType
-from longtail.types import F32, I32, I64, Csr, TopK
+from longtail.search.packed import PackedIndex, Packer
+from longtail.types import F32, I32, I64, Csr, Shortlister, TopK
 
 # Exact: all clusters are scored, in blocks. A GPU index comes in here too.
 HeadIndex: TypeAlias = ExactIndex | PackedIndex
@@ -36,7 +36,7 @@ def default_beam(n_clusters: int, n_labels: int) -> int:
 
 
 @dataclass(frozen=True)
-class ClusterBeam(DataPart):
+class ClusterBeam(DataPart, Shortlister):
     """The best clusters of a document, by sigmoid(h . x), after GAME if there is a graph. A shortlister and a part.
 
     index: over the heads h (K, D), or (K, D + 1) with a bias as the last number, by their dot product.
@@ -78,11 +78,11 @@ class ClusterBeam(DataPart):
         """heads: (K, D) or (K, D + 1) float32. make_index: what searches them, by their dot product."""
         return cls(make_index(heads), clusters, graph, beam=beam, game_mix=game_mix, game_transpose=game_transpose)
 
-    def packed(self, dtype: PackedType, *, width: int) -> ClusterBeam:
-        """The same clusters with their heads in `dtype`.  width: D; a bias, where there is one, is kept whole."""
+    def packed(self, packer: Packer, width: int) -> ClusterBeam:
+        """The same clusters with their heads in fewer bytes.  width: D; a bias, where there is one, is kept whole."""
         if not isinstance(self.index, ExactIndex):
             raise ConfigError("the model is packed already", "pack the run or bundle that it was made from")
-        return replace(self, index=PackedIndex.of(self.index, dtype, last_whole=self.index.width > width))
+        return replace(self, index=packer.index(self.index, last_whole=self.index.width > width))
 
     @property
     def heads(self) -> F32:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,9 @@ from longtail.kernels.arrays import freeze, frozen
 from longtail.kernels.threads import threads_for
 from longtail.persistence import DataPart, State
 from longtail.types import F32, I32, I64, TopK
+
+if TYPE_CHECKING:
+    from longtail.search.packed import Packer
 
 Similarity: TypeAlias = Literal["cosine", "dot"]
 IndexKind: TypeAlias = Literal["auto", "exact", "hnsw"]
@@ -39,7 +42,10 @@ _HNSW_FROM = 45_000_000
 
 @runtime_checkable
 class Index(Protocol):
-    """Finds the items whose vectors are most similar to a query. A `Part`: it can be saved and loaded."""
+    """Finds the items whose vectors are most similar to a query. A `Part`: it can be saved and loaded.
+
+    An index derives from this class; what it leaves out has the answer of one that cannot.
+    """
 
     KIND: str
 
@@ -48,6 +54,21 @@ class Index(Protocol):
     def query(self, vectors: F32, k: int) -> TopK:
         """vectors: (B, D) float32. The k best items of each, ties by number, padded where there are fewer than k."""
         ...
+
+    def row_by_row(self) -> bool:
+        """See `longtail.types.Ranker.row_by_row`."""
+        return False
+
+    def plain_vectors(self) -> F32 | None:
+        """(n, D): the vectors of the items; None where they are not kept as they are."""
+        return None
+
+    def packed(self, packer: Packer, *, last_whole: bool = False) -> Index:
+        """The same with its vectors in fewer bytes; itself where it keeps none that could be packed.
+
+        last_whole: the last number of each vector is a bias and is kept as it is.
+        """
+        return self
 
     def state(self) -> State: ...
 
@@ -151,7 +172,7 @@ def best_of_products(queries: F32, n: int, vectors: Callable[[slice], F32], answ
 
 
 @dataclass(frozen=True)
-class ExactIndex(DataPart):
+class ExactIndex(DataPart, Index):
     """Compares a query with every item. vectors: (n, D) float32, of unit length if the similarity is the cosine."""
 
     KIND = "exact-index"
@@ -185,9 +206,15 @@ class ExactIndex(DataPart):
             best_of_products(queries, len(self), lambda part: self.vectors[part], answer)
         return answer.ranked()
 
+    def plain_vectors(self) -> F32:
+        return self.vectors
+
+    def packed(self, packer: Packer, *, last_whole: bool = False) -> Index:
+        return packer.index(self, last_whole=last_whole)
+
 
 @dataclass(frozen=True)
-class HnswIndex:
+class HnswIndex(Index):
     """A navigable graph of neighbours (Malkov, Yashunin 2016) by faiss: query time grows with the logarithm of the
     items.
 

@@ -11,7 +11,7 @@ from longtail.config import setting
 from longtail.errors import ConfigError
 from longtail.kernels.threads import threads_for
 from longtail.persistence import DataPart
-from longtail.types import F32, I32, I64, Batch, Csr, TopK
+from longtail.types import F32, I32, I64, Batch, Csr, Ranker, TopK
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Inverted:
 
 
 @dataclass(frozen=True)
-class NearestDocuments(DataPart):
+class NearestDocuments(DataPart, Ranker):
     """A ranker without training: exact cosine neighbours among the training documents, then a weighted vote.
 
     documents: (N, V) CSR with rows of unit length and positive values, or (N, D) dense.
@@ -63,6 +63,11 @@ class NearestDocuments(DataPart):
     def __post_init__(self) -> None:
         if self.inverse is None and hasattr(self.documents, "indptr"):
             object.__setattr__(self, "inverse", Inverted.of(self.documents))
+
+    @classmethod
+    def of(cls, documents: Batch, targets: Csr, config: VoteConfig) -> NearestDocuments:
+        """By the sparse view of the documents, where they have one."""
+        return cls(documents.dense if documents.sparse is None else documents.sparse, targets, config)
 
     def rank(self, batch: Batch, k: int) -> TopK:
         """The `k` labels with the largest share of the vote; fewer (padded) where the neighbours have fewer labels."""

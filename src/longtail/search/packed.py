@@ -23,6 +23,7 @@ from longtail.search.index import (
     FEW_QUERIES,
     ExactIndex,
     Heaps,
+    Index,
     Similarity,
     Table,
     best_of_products,
@@ -202,7 +203,7 @@ def as_bytes(queries: F32) -> tuple[NDArray[np.uint8], F32]:
 
 
 @dataclass(frozen=True)
-class PackedIndex(DataPart):
+class PackedIndex(DataPart, Index):
     """Compares a query with every item, in packed form. An `Index`.
 
     rows: (n, D), all stored, of unit length before they were packed if the similarity is the cosine.
@@ -284,6 +285,9 @@ class PackedIndex(DataPart):
 
         return self.rows.shape[1] % LANE_BYTES == 0 and available()
 
+    def row_by_row(self) -> bool:
+        return self.multiplies_bytes()
+
     @cached_property
     def _totals(self) -> F32:
         """(n,) the sum of the numbers of each row: what takes back a shift of queries."""
@@ -318,3 +322,51 @@ class PackedIndex(DataPart):
             again = Heaps(int(doubtful.sum()), answer.ids.shape[1])
             self._scan(queries[doubtful], again)
             answer.ids[doubtful], answer.scores[doubtful], answer.sizes[doubtful] = again.arrays
+
+
+@dataclass(frozen=True)
+class Packer:
+    """How the tables of a model are packed: those of words, the classifiers of labels and of clusters, and the vectors
+    of exact indices. What is small beside them, and the links of an HNSW graph, stay as they are.
+
+    dtype: of the packed numbers; int4 is for vectors of words, of which a document has many, and those of labels are
+        then int8.
+    features: how many word vectors are kept, the most useful; 0: all that are not zero.
+    influence: (V,) how much a word's vector matters beside its length, to any scale. None: all alike.
+    """
+
+    dtype: PackedType
+    features: int = 0
+    influence: F32 | None = None
+
+    @property
+    def label_dtype(self) -> PackedType:
+        return "int8" if self.dtype == "int4" else self.dtype
+
+    def rows(self, rows: Rows) -> PackedRows:
+        """Rows of labels or clusters, every one of them."""
+        return PackedRows.of(not_packed(rows), self.label_dtype)
+
+    def words(self, table: Rows) -> PackedRows:
+        """Vectors of words, those that are worth keeping."""
+        plain = not_packed(table)
+        return PackedRows.of(plain, self.dtype, self.worth_keeping(plain))
+
+    def index(self, index: ExactIndex, *, last_whole: bool = False) -> PackedIndex:
+        return PackedIndex.of(index, self.label_dtype, last_whole=last_whole)
+
+    def worth_keeping(self, table: F32) -> BoolArray:
+        """(V,) which vectors of words are kept: none that is zero; the `features` that move documents most."""
+        length = np.sqrt(np.einsum("vd,vd->v", table, table, dtype=np.float32))
+        keep: BoolArray = length > 0
+        if self.features and self.features < np.count_nonzero(keep):
+            weight = length if self.influence is None else length * self.influence
+            keep = np.zeros_like(keep)
+            keep[np.argsort(-weight, kind="stable")[: self.features]] = True
+        return keep
+
+
+def not_packed(table: Rows) -> F32:
+    if isinstance(table, PackedRows):
+        raise ConfigError("the model is packed already", "pack the run or bundle that it was made from")
+    return table

@@ -18,7 +18,8 @@ from longtail.kernels.threads import threads_for
 from longtail.persistence import DataPart, State, csr_from_pieces
 from longtail.search.cluster import label_centroids, spherical_kmeans
 from longtail.search.index import DOCUMENTS, Heaps, Index, IndexBuilder, build_index
-from longtail.types import F32, I32, I64, Csr, TopK
+from longtail.search.packed import Packer
+from longtail.types import F32, I32, I64, Csr, Shortlister, TopK
 
 document_index: IndexBuilder = partial(build_index, hnsw=DOCUMENTS)
 
@@ -28,9 +29,11 @@ class Labels(Protocol):
 
     def query(self, vectors: F32, k: int, exclude: I64 | None = None) -> TopK: ...
 
+    def packed(self, packer: Packer, width: int) -> Labels: ...
+
 
 @dataclass(frozen=True)
-class LabelIndex(DataPart):
+class LabelIndex(DataPart, Shortlister):
     """Labels by the cosine of their centroid, or of the nearest of several. Paper: Astec Sec. 4, Module II and App.
     A.4 (ANNS^mu).
 
@@ -106,9 +109,12 @@ class LabelIndex(DataPart):
             best_row_per_label(rows.ids, rows.scores, self.owners, answer.ids, answer.scores, answer.sizes)
         return answer.ranked()
 
+    def packed(self, packer: Packer, width: int) -> LabelIndex:
+        return LabelIndex(self.index.packed(packer), self.owners)
+
 
 @dataclass(frozen=True)
-class InstanceVote:
+class InstanceVote(Shortlister):
     """Labels of the most similar training documents: each neighbour gives its cosine to its labels; the largest sum
     counts 1.
 
@@ -162,6 +168,13 @@ class InstanceVote:
             )
         return answer.ranked()
 
+    def packed(self, packer: Packer, width: int) -> InstanceVote:
+        return InstanceVote(self.index.packed(packer), self.targets, self.neighbours)
+
+    def voting_documents(self) -> tuple[F32, Csr] | None:
+        vectors = self.index.plain_vectors()
+        return None if vectors is None else (vectors, self.targets)
+
     def state(self) -> State:
         values = {"neighbours": self.neighbours, "n_labels": int(self.targets.shape[1])}
         return State(values, {"label_ptr": self._labels.indptr, "labels": self._labels.indices}, {"index": self.index})
@@ -179,7 +192,7 @@ class InstanceVote:
 
 
 @dataclass(frozen=True)
-class MergedShortlist(DataPart):
+class MergedShortlist(DataPart, Shortlister):
     """Both: s = (1 - gamma) cos + gamma vote. A label that only one of them finds takes 0 from the other. Paper:
     Astec Sec. 4, Module II.
 
@@ -224,3 +237,17 @@ class MergedShortlist(DataPart):
                 answer.sizes,
             )
         return answer.ranked()
+
+    def packed(self, packer: Packer, width: int) -> MergedShortlist:
+        labels, instances = self.labels.packed(packer, width), self.instances.packed(packer, width)
+        return MergedShortlist(labels, instances, self.gamma, self.reserved)
+
+    def voting_documents(self) -> tuple[F32, Csr] | None:
+        return self.instances.voting_documents()
+
+
+def _index(state: State) -> Index:
+    index = state.parts["index"]
+    if not isinstance(index, Index):
+        raise ValueError("a shortlister needs an index")
+    return index

@@ -19,7 +19,7 @@ from longtail.errors import ConfigError
 from longtail.kernels.arrays import freeze, frozen
 from longtail.kernels.threads import threads_for
 from longtail.persistence import DataPart
-from longtail.search.index import Heaps, Similarity, ready
+from longtail.search.index import Heaps, Index, Similarity, ready
 from longtail.search.matrix import GROUP, LANES, product, unwoven, weave
 from longtail.search.minibatch import first_centres, nearest_centres
 from longtail.search.packed import PackedIndex, PackedRows, as_bytes
@@ -104,7 +104,7 @@ class Heads:
 
 
 @dataclass(frozen=True)
-class SketchIndex(DataPart):
+class SketchIndex(DataPart, Index):
     """An `Index` over packed rows that looks at all of them in short, or at those of some leaves, and at the best of
     these in whole.
 
@@ -202,6 +202,9 @@ class SketchIndex(DataPart):
         top = answer.ranked()
         self._fill_up(queries, np.flatnonzero(pool.sizes < min(k, len(self))), top)
         return top
+
+    def row_by_row(self) -> bool:
+        return True
 
     def _look_again(self, queries: F32, lasts: F32, pool: Heaps, keep: int, answer: Heaps) -> None:
         """The best of the `keep` best candidates by their whole products.

@@ -23,7 +23,7 @@ from longtail.persistence import DataPart
 from longtail.search.cluster import balanced_clusters, label_centroids, meta_labels
 from longtail.search.game import per_label, rank_labels
 from longtail.search.linear import LinearConfig, LinearRows, fit_linear
-from longtail.types import F32, I32, I64, Batch, Csr, TopK
+from longtail.types import F32, I32, I64, Batch, Csr, Ranker, TopK
 
 # Documents ranked at once: bounds the table of label scores (documents x beam x leaf_size).
 _BLOCK = 1024
@@ -103,7 +103,7 @@ class DenseWeights(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ClusterTree(DataPart):
+class ClusterTree(DataPart, Ranker):
     """A ranker over sparse or dense documents, whichever it was fitted on.
 
     labels: (P,) int32, the labels that have documents, leaf after leaf; others are never predicted.

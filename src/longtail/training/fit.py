@@ -1,11 +1,7 @@
-"""Learning rates over the course of a training.
-
-The one training loop.
+"""The one training loop, learning rates over its course, and the loop inside a stage of a run (`fit_stage`).
 
 Everything random in epoch e (order of documents, sampled labels, dropout) comes from ``rng_for(e)``, so a training that
 goes on from a checkpoint after epoch e - 1 gives the same bits as one that was never interrupted.
-
-`fit` inside a stage: with the run's generators, checkpoints, progress display and log.
 """
 
 from __future__ import annotations
@@ -52,9 +48,7 @@ class StepDecay:
 
 @dataclass(frozen=True)
 class OneCycle:
-    """Up from `peak / start_divisor` during the first `warm_up` share of the training, then down to nothing, along
-    cosines.
-    """
+    """Up from `peak / start_divisor` during the first `warm_up` share, then down to nothing, along cosines."""
 
     peak: float
     warm_up: float = 0.25
@@ -105,23 +99,22 @@ class Checkpoint(Protocol):
     def load(self) -> tuple[int, dict[str, NDArray[Any]]] | None: ...
 
     def save(self, epochs_done: int, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Arrays may share memory with the model, which training goes on to change: what is kept must be written or
-        copied.
-        """
+        """Arrays may share memory with the model, which goes on to change: what is kept must be written or copied."""
         ...
 
 
 class Watch(Protocol):
-    """Looks on from epoch to epoch. What it remembers must be in the objective's state, so that a resumed training
-    goes on alike.
+    """Looks on from epoch to epoch.
+
+    What it remembers must be in the objective's state, so that a resumed training goes on alike.
     """
 
     def begins(self, epoch: int, epochs: int) -> bool:
-        """Told before each epoch (from 0); False ends the training here."""
+        """Called before each epoch (from 0); False ends the training here."""
         ...
 
     def ended(self, epoch: int, epochs: int) -> None:
-        """Told after each epoch, before it is saved."""
+        """Called after each epoch, before it is saved."""
         ...
 
 
@@ -148,9 +141,10 @@ def fit(
     """Train for `epochs` passes over the documents in random order (or an `OwnOrder`); the mean loss of every epoch.
 
     watch: may change the objective between epochs and end the training early.
-    on_batch: told (batches done, batches in all, loss of the last one): after every batch on a CPU, now and then on a
-    GPU. A loss that is not a number ends the training with a `ConfigError`; the checkpoint of the last good epoch
-    stays.
+    on_batch: called with (batches done, batches in all, loss of the last one), after every batch on a CPU, now and
+        then on a GPU.
+
+    A loss that is not a number ends the training with a `ConfigError`; the checkpoint of the last good epoch stays.
     """
     history = _resumed(objective, checkpoint)
     batches = math.ceil(objective.size / batch_size)

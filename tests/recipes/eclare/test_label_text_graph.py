@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from longtail.nn.blocks import EmbeddingBlock
-from longtail.nn.label_rows import Convolution
+from longtail.nn.convolution import Convolution
 from longtail.nn.rows import RowTable
 from longtail.recipes.eclare.network import (
     FrozenTexts,

@@ -25,7 +25,6 @@ from longtail.recipes.galaxc.network import (
     gin_encoder,
     sage_encoder,
 )
-from longtail.training.freeze import frozen_graph_encoder
 from longtail.types import F32
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -185,7 +184,7 @@ def test_prediction_is_the_forward_pass(make: Callable[[], GraphEncoder], pad: b
     graph, vectors = world()
     around = Neighbourhoods(graph, vectors, Fanout((4, 3, 2), pad))
     encoder = trained(make(), around)
-    frozen: FrozenGraphEncoder = frozen_graph_encoder(encoder)
+    frozen: FrozenGraphEncoder = encoder.frozen()
     save_part(frozen, tmp_path / "frozen")
     frozen = load_part(tmp_path / "frozen")
     nodes, links = np.arange(20, dtype=np.int32), np.random.default_rng(1).integers(-1, 20, (20, 4)).astype(np.int32)
@@ -204,8 +203,8 @@ def test_what_is_searched() -> None:
     around = Neighbourhoods(graph, vectors, Fanout((4, 3, 2)))
     encoder = trained(HopEncoder(3, WIDTH, rng()), around)
     nodes = np.arange(20, dtype=np.int32)
-    views = frozen_graph_encoder(encoder).of_nodes(around.paths, nodes, 0)
-    hops = frozen_graph_encoder(encoder, "convolved")
+    views = encoder.frozen().of_nodes(around.paths, nodes, 0)
+    hops = encoder.frozen("convolved")
     assert isinstance(hops, FrozenHops)
     convolved = hops.convolved(around.paths.of_nodes(nodes, 0))
     np.testing.assert_allclose(
@@ -213,7 +212,7 @@ def test_what_is_searched() -> None:
     )
     np.testing.assert_array_equal(hops.of_nodes(around.paths, nodes, 0).score, views.score)
     np.testing.assert_allclose(hops.untransformed().of_nodes(around.paths, nodes, 0).score, convolved, rtol=1e-6)
-    balanced = frozen_graph_encoder(encoder, balanced=True).of_nodes(around.paths, nodes, 0).search
+    balanced = encoder.frozen(balanced=True).of_nodes(around.paths, nodes, 0).search
     unit = views.score / np.maximum(np.linalg.norm(views.score, axis=2, keepdims=True), 1e-12)
     np.testing.assert_allclose(balanced, unit.mean(axis=1), rtol=1e-4, atol=1e-6)
 
@@ -238,5 +237,5 @@ def test_a_frozen_encoder_keeps_statistics_and_its_dropout() -> None:
 
 
 def test_kinds_of_twins() -> None:
-    assert isinstance(frozen_graph_encoder(sage_encoder(1, 3, rng())), FrozenMessages)
+    assert isinstance(sage_encoder(1, 3, rng()).frozen(), FrozenMessages)
     assert isinstance(sage_encoder(1, 3, rng()), MessageEncoder)

@@ -16,7 +16,6 @@ from longtail.errors import ConfigError
 from longtail.persistence import load_part, save_part
 from longtail.recipes.astec.tree import FindsClusters, Gamed
 from longtail.recipes.gnnxml.encoder import joined, ranker_vectors
-from longtail.recipes.gnnxml.freeze import frozen_gin, frozen_heads
 from longtail.recipes.gnnxml.keygraph import KeyGraphs
 from longtail.recipes.gnnxml.network import BilateralGin, DeviceGraphs, GinLayer, Norm
 from longtail.recipes.gnnxml.ranker import KeygraphModel
@@ -63,7 +62,7 @@ def test_the_numpy_twin(make_graphs: MakeGraphs, branches: str, how: dict[str, A
     graphs = make_graphs(SIZES)
     for weighted in (False, True):
         model = trained_network(branches=branches, **how)
-        frozen, heads = frozen_gin(model, weighted=weighted), frozen_heads(model)
+        frozen, heads = model.frozen(weighted=weighted), model.frozen_heads()
         with torch.no_grad():
             rows = DeviceGraphs(graphs, weighted=weighted).rows(np.arange(len(graphs)))
             vectors, logits = model.represent(rows, model.names), model(rows)
@@ -79,7 +78,7 @@ def test_the_numpy_twin(make_graphs: MakeGraphs, branches: str, how: dict[str, A
 
 
 def test_blocks_of_documents_do_not_matter(make_graphs: MakeGraphs, monkeypatch: pytest.MonkeyPatch) -> None:
-    graphs, frozen = make_graphs(SIZES), frozen_gin(trained_network())
+    graphs, frozen = make_graphs(SIZES), trained_network().frozen()
     whole = frozen.encode(Batch(graphs=graphs))
     monkeypatch.setattr("longtail.recipes.gnnxml.encoder._BLOCK", 2)
     np.testing.assert_allclose(frozen.encode(Batch(graphs=graphs)), whole, atol=1e-5)
@@ -94,10 +93,10 @@ def test_gates_of_wide_networks_do_not_feel_their_batch(make_graphs: MakeGraphs)
     width, clusters = 300, 40
     graphs = make_graphs((1, 2, 3, 1, 7, 2) * 8, width)
     network = BilateralGin(width, clusters, np.random.default_rng(0), width=width).eval()
-    encoder = frozen_gin(network)
+    encoder = network.frozen()
     read = encoder.encode(Batch(graphs=graphs))
     # Heads by which scores have a spread of 3, as trained ones have.
-    heads = frozen_heads(network) * np.float32(3 / (read @ frozen_heads(network).T).std())
+    heads = network.frozen_heads() * np.float32(3 / (read @ network.frozen_heads().T).std())
     rankers = ClusterRankers(
         clusters,
         np.arange(clusters, dtype=np.int32),
@@ -117,12 +116,12 @@ def test_gates_of_wide_networks_do_not_feel_their_batch(make_graphs: MakeGraphs)
 
 def test_documents_without_graphs_are_refused() -> None:
     with pytest.raises(ConfigError, match="reads keyword graphs"):
-        frozen_gin(trained_network()).encode(Batch(dense=np.zeros((1, 2), np.float32)))
+        trained_network().frozen().encode(Batch(dense=np.zeros((1, 2), np.float32)))
 
 
 def model_of(graphs: KeyGraphs, reads: Any = "both", beam: int = 2) -> tuple[KeygraphModel, Batch]:
     network, batch = trained_network(), batch_of(graphs)
-    frozen = frozen_gin(network)
+    frozen = network.frozen()
     vectors = 0.5 * ranker_vectors(frozen.represent(batch))
     targets = np.zeros((len(graphs), len(CLUSTER_OF)), dtype=np.float32)
     for document in range(len(graphs)):
@@ -139,7 +138,7 @@ def model_of(graphs: KeyGraphs, reads: Any = "both", beam: int = 2) -> tuple[Key
         LinearConfig(loss="logistic", prune=0),
         np.random.default_rng(0),
     )
-    return KeygraphModel(frozen, ExactIndex.build(frozen_heads(network), "dot"), rankers, beam, reads, 0.5), batch
+    return KeygraphModel(frozen, ExactIndex.build(network.frozen_heads(), "dot"), rankers, beam, reads, 0.5), batch
 
 
 @pytest.mark.parametrize("reads", ["both", "tfidf", "graph"])

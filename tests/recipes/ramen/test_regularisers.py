@@ -264,7 +264,8 @@ def test_only_the_hardest_negatives_count() -> None:
 def test_dropout_of_anchors_has_a_stream_of_its_own() -> None:
     rng = np.random.default_rng(0)
     graph, texts = random_graph(rng, {"documents": 10}, 9, 0.3), unit(rng, 9)
-    encoder = UnitEncoder(GivenVectors(WIDTH), torch.nn.Dropout(0.5)).train()
+    dropout: Any = torch.nn.Dropout(0.5)
+    encoder = UnitEncoder(GivenVectors(WIDTH), dropout).train()
     vectors = BatchVectors({"documents": (np.arange(10), torch.from_numpy(unit(rng, 10)))})
     found, _ = made([graph], [texts])
     values = []

@@ -27,7 +27,6 @@ from longtail.recipes import recipe_class
 from longtail.recipes.towers.objective import LabelPool, Task, TwoTowers, label_index, label_pool, pair_loss
 from longtail.recipes.towers.recipe import Towers, TwoTowersConfig, TwoTowersRecipe, retriever
 from longtail.search.negatives import forbidden_pairs
-from longtail.training.freeze import frozen_encoder
 from longtail.training.indices import exact_index_on
 from longtail.training.prepare import TrainingSet, prepare
 from longtail.types import Batch
@@ -71,11 +70,11 @@ def test_the_frozen_encoder_is_the_trained_one_and_its_vectors_have_unit_length(
         encoder.block.weight.add_(0.1 * torch.randn(encoder.block.weight.shape))
         encoder.block.scale.fill_(0.7)
     vectors = encode_all(encoder, Documents(ready.documents), "search")
-    np.testing.assert_allclose(frozen_encoder(encoder).encode(ready.documents), vectors, atol=1e-5)
+    np.testing.assert_allclose(encoder.frozen().encode(ready.documents), vectors, atol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
     assert (vectors < -0.05).any(), "vectors have either sign, or pruning by cosine means nothing"
     nothing = Batch(sparse=csr_array((2, ready.featurizer.width), dtype=np.float32))
-    assert not frozen_encoder(encoder).encode(nothing).any()
+    assert not encoder.frozen().encode(nothing).any()
 
 
 def test_labels_without_text_come_last() -> None:

@@ -39,8 +39,8 @@ from longtail.graph.walk import random_walk_graph
 from longtail.models.clusters import ClusterModel
 from longtail.models.encoders import FrozenEncoder, Refinement
 from longtail.models.shortlisted import Classifier, Model, Reranked
-from longtail.nn.batches import DeviceCsr, Documents
-from longtail.nn.blocks import BoundMode, FullyConnected, Residual
+from longtail.nn.batches import DeviceCsr, Documents, to_numpy
+from longtail.nn.blocks import BoundMode, FullyConnected, Residual, frozen_block
 from longtail.nn.encoders import BagEncoder, DenseEncoder, Encoder, MlpEncoder, Refined, encode_all
 from longtail.nn.restricted import RestrictedTrainer
 from longtail.nn.rows import OneVsAll, RowTable
@@ -65,7 +65,6 @@ from longtail.search.negatives import (
 from longtail.search.shortlist import InstanceVote, LabelIndex, MergedShortlist
 from longtail.search.tree import ClusterTree, TreeConfig
 from longtail.training.fit import StepDecay, fit_stage
-from longtail.training.freeze import array, frozen_classifier, frozen_encoder, frozen_refinement
 from longtail.training.indices import exact_index_on, index_on
 from longtail.training.objectives import AllTargets, Objective, OwnCandidates
 from longtail.training.prepare import TrainingSet
@@ -267,7 +266,7 @@ class Astec(Recipe):
                 objective, run, "surrogate", epochs=c.epochs, batch=c.batch, schedule=StepDecay(c.rate, c.halve_at)
             )
         vectors = encode_all(encoder, Documents(data.documents, run.device), "search")
-        return Surrogate(frozen_encoder(encoder), frozen_refinement(block), vectors, clusters, array(heads.weight))
+        return Surrogate(encoder.frozen(), frozen_block(block), vectors, clusters, to_numpy(heads.weight))
 
     def check_clusters(self) -> None:
         """Settings about clusters that contradict others are refused before any training."""
@@ -423,23 +422,23 @@ class Astec(Recipe):
         if isinstance(shortlists.shortlister, ClusterBeam):
             beam, graph = shortlists.shortlister, self.game_graph(data, run)
             return ClusterModel(
-                surrogate.encoder,
-                surrogate.refinement,
-                refinement,
-                beam,
-                classifier,
-                graph,
-                c.game.mix,
-                c.game.transpose,
+                encoder=surrogate.encoder,
+                shortlist_map=surrogate.refinement,
+                rank_map=refinement,
+                beam=beam,
+                classifier=classifier,
+                label_graph=graph,
+                game_mix=c.game.mix,
+                game_transpose=c.game.transpose,
             )
         return Model(
-            surrogate.encoder,
-            refinement,
-            shortlists.shortlister,
-            classifier,
-            c.shortlist.size,
-            alpha,
-            c.classify.temperature,
+            encoder=surrogate.encoder,
+            refinement=refinement,
+            shortlister=shortlists.shortlister,
+            classifier=classifier,
+            shortlist_size=c.shortlist.size,
+            alpha=alpha,
+            temperature=c.classify.temperature,
         )
 
     def train_classifier(
@@ -464,7 +463,7 @@ class Astec(Recipe):
         else:
             objective = self.own_candidates(trained, classifier, documents, data, shortlists.negatives)
         fit_stage(objective, run, "classify", epochs=c.epochs, batch=c.batch, schedule=StepDecay(c.rate, c.halve_at))
-        return frozen_refinement(block), frozen_classifier(classifier)
+        return frozen_block(block), classifier.frozen()
 
     def own_candidates(
         self,
@@ -519,9 +518,7 @@ class Astec(Recipe):
             batch=self.config.classify.batch,
             schedule=StepDecay(r.rate, r.halve_at),
         )
-        return Reranked(
-            base, frozen_encoder(encoder), frozen_refinement(block), frozen_classifier(classifier), r.depth, r.beta
-        )
+        return Reranked(base, encoder.frozen(), frozen_block(block), classifier.frozen(), r.depth, r.beta)
 
 
 def new_encoder(data: TrainingSet, c: SurrogateConfig, rng: np.random.Generator) -> Encoder:

@@ -5,7 +5,7 @@ A cluster tree on top of a frozen encoder. Paper: Astec Sec. 5 (Parabel on the f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -13,8 +13,9 @@ import numpy as np
 from longtail.models.encoders import FrozenEncoder, Refinement
 from longtail.persistence import Part, State
 from longtail.search.game import Game, GameSettings, cluster_graph, per_label, rank_labels
+from longtail.search.packed import Packer
 from longtail.search.tree import ClusterTree
-from longtail.types import F32, I32, Batch, Csr, TopK
+from longtail.types import F32, I32, Batch, Csr, Ranker, TopK
 
 # Documents ranked at once: bounds the table of label scores.
 _BLOCK = 1024
@@ -48,7 +49,7 @@ class FindsClusters(Part, Protocol):
         ...
 
 
-class Gamed:
+class Gamed(Ranker):
     """p = G_M p~ among the base's leaves, then s = G (r p) among the labels in the best of them, with the base's r
     given the leaf.
 
@@ -114,7 +115,7 @@ class Gamed:
 
 
 @dataclass(frozen=True)
-class EncodedTree:
+class EncodedTree(Ranker):
     """encode -> (refine) -> rank with a tree that was fitted on such vectors. A `Ranker` and a part."""
 
     KIND = "encoded-tree"
@@ -130,6 +131,9 @@ class EncodedTree:
         """(B, D): what the tree reads."""
         vectors = self.encoder.encode(batch)
         return vectors if self.refinement is None else self.refinement.apply(vectors)
+
+    def packed(self, packer: Packer) -> EncodedTree:
+        return replace(self, encoder=self.encoder.packed(packer))
 
     def state(self) -> State:
         return State(parts={"encoder": self.encoder, "refinement": self.refinement, "tree": self.tree})

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from longtail.nn.batches import DeviceCsr, Documents, TensorBatch, sent, to_tensor
+from longtail.nn.batches import DeviceCsr, Documents, TensorBatch, to_device, to_tensor
 from longtail.nn.encoders import Encoded, Encoder
 from longtail.nn.full.pairs import LossKind, Pairs
 from longtail.nn.full.sweep import Receiver, Sweep
@@ -114,7 +114,7 @@ class AllLabels:
         x = torch.cat([z_BD.detach(), z_BD.new_ones(len(z_BD), 1)], dim=1)
         truth = self.truth
         pairs = Pairs.marked(truth.pairs.rows(rows), truth.weights)
-        counts = None if truth.negatives_count is None else truth.negatives_count[sent(rows, x.device)]
+        counts = None if truth.negatives_count is None else truth.negatives_count[to_device(rows, x.device)]
         loss, gradient_BD = self.sweep(x, self.rows.table(), pairs, self._learner(rate), counts)
         gradients = [(z_BD, gradient_BD[:, : z_BD.shape[1]])]
         if self.beside is not None:

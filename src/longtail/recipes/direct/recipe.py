@@ -40,10 +40,9 @@ from longtail.features.sparse import SparseText
 from longtail.graph.label_graph import LabelGraphConfig, label_graph
 from longtail.metrics import constants_for, inverse_propensities
 from longtail.models.rows import IndexedRows
-from longtail.nn.batches import Documents, to_tensor
-from longtail.nn.blocks import Residual
+from longtail.nn.batches import Documents, to_numpy, to_tensor
+from longtail.nn.blocks import Residual, frozen_block
 from longtail.nn.encoders import BagEncoder, BagSum, DenseEncoder, Encoder, Refined
-from longtail.nn.initial import at_width
 from longtail.nn.precision import fastest_products
 from longtail.nn.rows import RowTable
 from longtail.recipes.base import EnsembleConfig, Recipe
@@ -52,11 +51,10 @@ from longtail.recipes.direct.averaging import Averaged
 from longtail.recipes.direct.objective import AllLabels, Truth
 from longtail.recipes.direct.rows import TextRows
 from longtail.recipes.direct.targets import completed_targets, smoothed_targets
-from longtail.recipes.direct.word_vectors import read_word_vectors
+from longtail.recipes.direct.word_vectors import at_width, read_word_vectors
 from longtail.recipes.ramen.regularisers import Regularisers, graph_terms
 from longtail.search.index import IndexKind, build_index
 from longtail.training.fit import OneCycle, adapted_batch, fit_stage
-from longtail.training.freeze import array, frozen_encoder, frozen_refinement
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
 from longtail.types import F32, Batch, Csr
@@ -268,10 +266,8 @@ class Direct(Recipe):
         )
         if averaged is not None:
             averaged.finish()
-        rows = array(objective.final_rows()[: data.n_labels])
-        return IndexedRows(
-            frozen_encoder(encoder), frozen_refinement(block), build_index(rows, c.predict.index, similarity="dot")
-        )
+        rows = to_numpy(objective.final_rows()[: data.n_labels])
+        return IndexedRows(encoder.frozen(), frozen_block(block), build_index(rows, c.predict.index, similarity="dot"))
 
     def label_graph(self, data: TrainingSet, run: Run) -> Csr | None:
         """Which labels belong together; None where nothing asks (walks over many labels take a while), or where no

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from longtail.nn.batches import sent
+from longtail.nn.batches import to_device
+from longtail.nn.convolution import Convolution
 from longtail.nn.full.tables import COLUMN_MULTIPLE, FixedTable, Float32Table, ReadTable
-from longtail.nn.label_rows import Convolution
 from longtail.nn.rows import AdamFactors, RowTable
 from longtail.types import Csr
 
@@ -45,7 +45,7 @@ class TextRows(nn.Module):
         self.table, self.compute = table, compute
         device = table.weight.device
         used, places = np.unique(texts.indices, return_inverse=True)
-        self.tokens = sent(used.astype(np.int64), device)
+        self.tokens = to_device(used.astype(np.int64), device)
         compact = type(texts)((texts.data, places.astype(np.int32), texts.indptr), shape=(texts.shape[0], len(used)))
         self.sums = Convolution(compact, device)
         self.neighbours = None if graph is None else Convolution(graph, device)

@@ -9,6 +9,7 @@ import numpy as np
 
 from longtail.data.lines import line_blocks
 from longtail.errors import DataError
+from longtail.graph.ops import unit_rows
 from longtail.types import F32, I64
 
 
@@ -92,3 +93,12 @@ def _vector(numbers: str, path: Path, line: int) -> F32:
             )
         values.append(value)
     return np.array(values, dtype=np.float32)
+
+
+def at_width(vectors: F32, width: int, rng: np.random.Generator) -> F32:
+    """(n, D) vectors as (n, width), of unit length: by a random map with orthonormal rows, which keeps all cosines,
+    or if width < D by a random projection.
+    """
+    basis, _ = np.linalg.qr(rng.standard_normal((max(vectors.shape[1], width), min(vectors.shape[1], width))))
+    mapped: F32 = unit_rows(vectors @ (basis.T if width >= vectors.shape[1] else basis).astype(np.float32))
+    return mapped

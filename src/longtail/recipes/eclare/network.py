@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from longtail.kernels.arrays import csr
-from longtail.nn.batches import Bags, DeviceCsr, sent
+from longtail.nn.batches import Bags, DeviceCsr, to_device
 from longtail.nn.blocks import BoundedMatrix, ByteDropout, EmbeddingBlock
+from longtail.nn.convolution import Convolution
 from longtail.nn.initial import xavier_matrix
-from longtail.nn.label_rows import Convolution
 from longtail.nn.precision import fastest_products
 from longtail.nn.rows import RowTable, bag_sums
 from longtail.types import F32, I32, I64, Csr
@@ -125,7 +125,7 @@ class FrozenTexts(LabelTexts):
     def convolved(self, labels: I32 | None) -> list[Tensor]:
         if labels is None:
             return self._orders
-        at = sent(labels, self.device)
+        at = to_device(labels, self.device)
         return [order.index_select(0, at) for order in self._orders]
 
 
@@ -143,7 +143,7 @@ class TrainedTexts(LabelTexts):
         # For all labels at once: texts over the tokens that occur in them, so that gradients are sums of few rows,
         # not of all entries.
         tokens, places = np.unique(texts.indices, return_inverse=True)
-        self._tokens = Bags.of_rows(sent(tokens.astype(np.int32), self.device))
+        self._tokens = Bags.of_rows(to_device(tokens.astype(np.int32), self.device))
         self._sums = Convolution(
             csr(texts.data, places.astype(np.int32), texts.indptr, (self.labels, len(tokens))), self.device
         )
@@ -297,7 +297,7 @@ class LabelTextGraph(nn.Module):
         if self.free is None:
             return None
         ids = np.arange(self.labels, dtype=np.int32) if labels is None else labels
-        rows: Tensor = self.free(Bags.of_rows(sent(ids, self.device)))
+        rows: Tensor = self.free(Bags.of_rows(to_device(ids, self.device)))
         return rows
 
     def _components(self, orders: list[Tensor], own: Tensor | None) -> list[Tensor]:

@@ -62,7 +62,7 @@ from longtail.kernels.arrays import csr
 from longtail.models.clusters import ClusterModel
 from longtail.models.encoders import FrozenSum, Refinement
 from longtail.models.shortlisted import Classifier
-from longtail.nn.batches import DeviceCsr, Documents, to_tensor
+from longtail.nn.batches import DeviceCsr, Documents, to_numpy, to_tensor
 from longtail.nn.blocks import DocumentBlock
 from longtail.nn.encoders import BagSum, Encoder, GivenVectors, Refined, encode_all
 from longtail.nn.initial import uniform
@@ -95,7 +95,6 @@ from longtail.search.negatives import (
 )
 from longtail.search.packed import unpacked
 from longtail.training.fit import StepDecay, Watch, adapted_batch, copy_into, fit_stage, to_array
-from longtail.training.freeze import array, frozen_refinement
 from longtail.training.indices import exact_index_on
 from longtail.training.objectives import AllTargets, ComposedCandidates, Objective, trained_state
 from longtail.training.prepare import TrainingSet
@@ -374,7 +373,7 @@ class Eclare(Recipe):
         vectors = encode_all(encoder, Documents(data.documents, run.device), "search")
         # Free vectors belong to clusters that stage II will not have, and attention to components that it has more of.
         network = {**saved("block", block), **saved("heads", heads, without=("texts.", "free.", "mix."))}
-        return Surrogate(FrozenSum(array(table.weight)), vectors, clusters, graph, network)
+        return Surrogate(FrozenSum(to_numpy(table.weight)), vectors, clusters, graph, network)
 
     def build_graph(self, data: TrainingSet, run: Run) -> Csr:
         """(L, L): the label graph that settings and data give, the identity where nothing needs one. Paper: ECLARE
@@ -534,7 +533,7 @@ class Eclare(Recipe):
         self.train_heads(encoder, heads, documents, data.targets, clusters, run, "shortlist", c.epochs, c.rate)
         beam = self.build_beam(data, heads.materialised(), clusters, graph, run)
         negatives = self.mine(data, beam, encode_all(encoder, Documents(documents, run.device), "score"), graph)
-        refinement = frozen_refinement(block)
+        refinement = block.frozen()
         assert refinement is not None
         return Shortlists(beam, refinement, negatives)
 
@@ -590,7 +589,7 @@ class Eclare(Recipe):
         texts = FrozenTexts.of(
             to_tensor(unpacked(surrogate.encoder.table), run.device), label_words(data), surrogate.graph, orders
         )
-        return ConvolvedTexts(tuple(array(order) for order in texts.convolved(None)))
+        return ConvolvedTexts(tuple(to_numpy(order) for order in texts.convolved(None)))
 
     # ---- IV ----
 
@@ -627,15 +626,15 @@ class Eclare(Recipe):
         run.leave("label_components", LabelComponents(classifier.names, weights, lengths, data.label_counts()))
         rows, width = classifier.materialised(), surrogate.vectors.shape[1]
         return ClusterModel(
-            surrogate.encoder,
-            shortlister.document_map,
-            frozen_refinement(block),
-            shortlister.beam,
-            Classifier(rows[:, :width].copy(), rows[:, width].copy() if c.composition.bias else None),
-            surrogate.graph if self.uses_game(surrogate.graph) else None,
-            c.game.mix,
-            c.game.transpose,
-            c.classify.cluster_power,
+            encoder=surrogate.encoder,
+            shortlist_map=shortlister.document_map,
+            rank_map=block.frozen(),
+            beam=shortlister.beam,
+            classifier=Classifier(rows[:, :width].copy(), rows[:, width].copy() if c.composition.bias else None),
+            label_graph=surrogate.graph if self.uses_game(surrogate.graph) else None,
+            game_mix=c.game.mix,
+            game_transpose=c.game.transpose,
+            cluster_power=c.classify.cluster_power,
         )
 
     def candidates(self, data: TrainingSet, shortlists: Shortlists) -> Callable[[I64, np.random.Generator], Candidates]:

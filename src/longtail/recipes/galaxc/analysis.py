@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from longtail import metrics
 from longtail.metrics.quantiles import Bins, equal_count
-from longtail.persistence import Part, State
+from longtail.models.analysis import Look, spread
+from longtail.models.shortlisted import Classifier
+from longtail.persistence import Part
 from longtail.recipes.galaxc.encoders import FrozenHops
 from longtail.recipes.galaxc.ranker import JointGraphModel
 from longtail.search.index import ExactIndex
@@ -20,14 +22,32 @@ from longtail.types import I64, Batch, Csr, TopK
 
 Floats = NDArray[np.float64]
 
-# Training documents whose views are measured.
-_SAMPLE = 2000
+
+def inside_graph(model: JointGraphModel, look: Look) -> dict[str, Any]:
+    """What parts weigh, which hops labels attend to, what embeddings recall and what shortlists cost; recall and P in
+    percent. Paper: GalaXC Table 4, Fig. 6.
+    """
+    bins, attended = attention_by_frequency(model, look.counts)
+    evenly = np.ones(model.n_labels)
+    return {
+        "bytes": bytes_of_parts(model),
+        "nodes": len(model.space.graph),
+        "edges": len(model.space.graph.neighbours),
+        "isolated_nodes": int((model.space.graph.degrees == 0).sum()),
+        "attention_times_length_by_hop": dict(zip(bins.names, np.nan_to_num(attended).round(4).tolist(), strict=True)),
+        "R@100_of_embeddings": {
+            name: round(value, 3) for name, value in embedding_recall(model, look.batch, look.truth).items()
+        },
+        "P@1": {
+            name: round(metrics.measure(ranker.rank(look.batch, 1), look.truth, evenly, (1,), ()).values()["P@1"], 3)
+            for name, ranker in (("with shortlists", model), ("all labels scored", model.exhaustive()))
+        },
+    }
 
 
 def hop_norms(model: JointGraphModel) -> Floats:
     """(K,): the mean length of each view of training documents (some of them, spread evenly)."""
-    n = len(model.space.graph.nodes)
-    rows = np.linspace(0, n - 1, min(_SAMPLE, n)).astype(np.int64)
+    rows = spread(len(model.space.graph.nodes))
     return np.linalg.norm(model.training_views(rows).score.astype(np.float64), axis=2).mean(axis=0)
 
 
@@ -91,7 +111,7 @@ def bytes_of_parts(model: JointGraphModel) -> dict[str, int]:
     """
     space = model.space
     parts = {
-        "classifiers": _state_bytes(model.classifier.state({}, {})),
+        "classifiers": _classifier_bytes(model.classifier),
         "attention": 0 if model.alphas is None else model.alphas.nbytes,
         "network": _bytes(model.hops),
         "initial encoder": _bytes(space.encoder),
@@ -104,10 +124,12 @@ def bytes_of_parts(model: JointGraphModel) -> dict[str, int]:
 
 
 def _bytes(part: Part) -> int:
-    return _state_bytes(part.state())
-
-
-def _state_bytes(state: State) -> int:
+    state = part.state()
     return sum(array.nbytes for array in state.arrays.values()) + sum(
-        _bytes(part) for part in state.parts.values() if part is not None
+        _bytes(nested) for nested in state.parts.values() if nested is not None
     )
+
+
+def _classifier_bytes(classifier: Classifier) -> int:
+    rows, bias = classifier.rows, classifier.bias
+    return (rows.nbytes if isinstance(rows, np.ndarray) else _bytes(rows)) + (0 if bias is None else bias.nbytes)

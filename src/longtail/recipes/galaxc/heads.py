@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from longtail.nn.batches import Bags, sent, to_tensor
+from longtail.nn.batches import Bags, to_device, to_tensor
 from longtail.nn.full.loss import full_loss
 from longtail.nn.initial import uniform
 from longtail.nn.rows import RowTable
@@ -50,12 +50,12 @@ def shared_bce(z_BE: Tensor, rows_UE: Tensor, shared: SharedLabels, *, compute: 
     by default.
     """
     device = z_BE.device
-    starts, places = sent(shared.starts, device), sent(shared.places, device)
+    starts, places = to_device(shared.starts, device), to_device(shared.places, device)
     targets = Bags(starts, places, torch.ones(len(places), device=device))
     loss = full_loss(z_BE, rows_UE, targets, loss="bce", mean_over="entries", compute=compute or z_BE.dtype)
     if not len(shared.ignored):
         return loss
-    pairs = sent(shared.ignored, device)
+    pairs = to_device(shared.ignored, device)
     # Ignored pairs are no targets, so each went in as a negative: taken out again, and the mean made one over the rest.
     scores = (z_BE[pairs[:, 0]] * rows_UE[pairs[:, 1]]).sum(dim=1)
     entries = len(z_BE) * len(rows_UE)

@@ -13,13 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from longtail.nn.batches import sent, to_tensor
+from longtail.nn.batches import to_device, to_numpy, to_tensor
 from longtail.nn.initial import xavier_linear
+from longtail.recipes.galaxc.encoders import Averaged, FrozenGraphEncoder, FrozenHops, FrozenMessages
 from longtail.recipes.galaxc.graph import Fanout, JointGraph, Paths, convolutions
 from longtail.types import F32, I32, I64, BoolArray
 
@@ -99,7 +101,7 @@ class Neighbourhoods:
         if len(parts) == 1:
             return parts[0][0]
         order = np.argsort(np.concatenate([places for _, places in parts]), kind="stable")
-        return torch.cat([values for values, _ in parts])[sent(order, self.device)]
+        return torch.cat([values for values, _ in parts])[to_device(order, self.device)]
 
     def _sums(self, roots: Roots) -> Tensor:
         if not self.by_kernel:
@@ -119,7 +121,7 @@ class Neighbourhoods:
         (values, real), owners, weights = self.link_trees(roots)
         beyond = self._reduced(values, real, hops - 1)
         total = beyond.new_zeros(len(roots), *beyond.shape[1:]).index_add_(0, owners, beyond)
-        own = self._vectors[sent(roots.nodes.astype(np.int64), self.device)]
+        own = self._vectors[to_device(roots.nodes.astype(np.int64), self.device)]
         pieces = [own[:, None]] + [total[:, : 1 << hop] * weights[:, hop, None, None] for hop in range(hops)]
         return torch.cat(pieces, dim=1)
 
@@ -150,13 +152,17 @@ class Neighbourhoods:
         real = roots.links >= 0
         owners = np.repeat(np.arange(len(roots)), real.sum(axis=1))
         trees = self._tree(roots.links[real], self.fanout.hops - 1, roots.seed, roots.nodes[owners].astype(np.int64))
-        return trees, sent(owners, self.device), sent(self.fanout.link_weights(real.sum(axis=1), mean), self.device)
+        return (
+            trees,
+            to_device(owners, self.device),
+            to_device(self.fanout.link_weights(real.sum(axis=1), mean), self.device),
+        )
 
     def own(self, roots: Roots) -> Tensor:
         """(B, D): the vectors of the roots themselves."""
         if self.by_kernel:
             return torch.from_numpy(self.paths.vectors[roots.nodes])
-        return self._vectors[sent(roots.nodes.astype(np.int64), self.device)]
+        return self._vectors[to_device(roots.nodes.astype(np.int64), self.device)]
 
     def _tree(self, nodes: I32, hops: int, seed: int, exclude: I64 | None) -> tuple[Tensor, Tensor]:
         if self.by_kernel:
@@ -168,8 +174,8 @@ class Neighbourhoods:
         return self._vectors[at.clamp(min=0)] * (at >= 0)[..., None], at >= 0
 
     def _tree_by_torch(self, nodes: I32, hops: int, seed: int, exclude: I64 | None) -> Tensor:
-        at = sent(nodes.astype(np.int64), self.device)
-        without = None if exclude is None else sent(exclude, self.device)
+        at = to_device(nodes.astype(np.int64), self.device)
+        without = None if exclude is None else to_device(exclude, self.device)
         for hop in range(hops, 0, -1):
             hidden = None if without is None else without.view(-1, *(1,) * (at.dim() - 1)).expand(at.shape)
             at = torch.cat([at[..., None], self.sampled(at, hop, seed, hidden)], dim=-1)
@@ -233,26 +239,30 @@ def _below(bits: Tensor, n: Tensor) -> Tensor:
 
 
 class GraphEncoder(nn.Module):
-    """Nodes in, (B, views, D) out. `frozen` once its parameters and statistics must not change any more."""
+    """Nodes in, (B, views, D) out. `fixed` once its parameters and statistics must not change any more."""
 
     width: int
     views: int
-    frozen: bool = False
+    fixed: bool = False
 
     def forward(self, around: Neighbourhoods, roots: Roots) -> Tensor:
+        raise NotImplementedError
+
+    def frozen(self, space: Averaged = "transformed", *, balanced: bool = False) -> FrozenGraphEncoder:
+        """Its twin that predicts without torch. space, balanced: see `FrozenHops`."""
         raise NotImplementedError
 
     def freeze(self) -> None:
         """No parameter and no running statistic changes from now on; dropout stays. Paper: GalaXC Sec. 4.1, Module
         III.
         """
-        self.frozen = True
+        self.fixed = True
         self.requires_grad_(False)
         self.train(self.training)
 
     def train(self, mode: bool = True) -> GraphEncoder:
         super().train(mode)
-        if self.frozen:
+        if self.fixed:
             for module in self.modules():
                 if isinstance(module, nn.BatchNorm1d):
                     module.eval()
@@ -337,6 +347,12 @@ class HopEncoder(GraphEncoder):
     def forward(self, around: Neighbourhoods, roots: Roots) -> Tensor:
         return self.transformed(self.convolved(around.sums(roots)))
 
+    def frozen(self, space: Averaged = "transformed", *, balanced: bool = False) -> FrozenHops:
+        transforms: list[Any] = list(self.transforms)
+        folded = [transform.frozen_affine() for transform in transforms]
+        weight, bias = (np.stack([to_numpy(pair[side]) for pair in folded]) for side in (0, 1))
+        return FrozenHops(to_numpy(self.epsilon), weight, bias, transforms[0].pre_relu, space, balanced)
+
     def convolved(self, sums_BCD: Tensor) -> Tensor:
         """(B, K, D): a^1, ..., a^K, in float32 under autocast too: sums over many neighbours would lose the small
         ones in bf16.
@@ -348,11 +364,17 @@ class HopEncoder(GraphEncoder):
 
 
 class MessageLayer(nn.Module):
-    """One hop. mean: whether neighbours come averaged or summed."""
+    """One hop. mean: whether neighbours come averaged or summed. last: its vectors have either sign."""
 
+    kind: Literal["sage", "gin"]
     mean: bool
+    last: bool = False
 
     def forward(self, own: Tensor, neighbours: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def frozen(self) -> dict[str, F32]:
+        """Its arrays, as `FrozenMessages` names them."""
         raise NotImplementedError
 
 
@@ -361,6 +383,7 @@ class SageLayer(MessageLayer):
     ReLU, for embeddings of either sign.
     """
 
+    kind = "sage"
     mean = True
 
     def __init__(self, width: int, rng: np.random.Generator, *, dropout: float = 0.5, last: bool = False) -> None:
@@ -373,12 +396,16 @@ class SageLayer(MessageLayer):
         mixed: Tensor = self.linear(torch.cat([own, neighbours], dim=-1))
         return mixed if self.last else self.dropout(torch.relu(mixed))
 
+    def frozen(self) -> dict[str, F32]:
+        return {"weight": to_numpy(self.linear.weight), "bias": to_numpy(self.linear.bias)}
+
 
 class GinLayer(MessageLayer):
     """h = dropout(ReLU(B dropout(ReLU(BN(A a + c))) + d)) with a = (1 + eps) own + sum of neighbours. Paper: GIN, as
     in GalaXC Table 7.
     """
 
+    kind = "gin"
     mean = False
 
     def __init__(self, width: int, rng: np.random.Generator, *, dropout: float = 0.5) -> None:
@@ -395,6 +422,16 @@ class GinLayer(MessageLayer):
         hidden = self.dropout(torch.relu(self.norm(self.first((1 + self.epsilon) * own + neighbours))))
         return self.dropout(torch.relu(self.second(hidden)))
 
+    def frozen(self) -> dict[str, F32]:
+        scale, shift = self.norm.folded()
+        return {
+            "epsilon": to_numpy(self.epsilon),
+            "first": to_numpy(scale[:, None] * self.first.weight),
+            "first_bias": to_numpy(scale * self.first.bias + shift),
+            "second": to_numpy(self.second.weight),
+            "second_bias": to_numpy(self.second.bias),
+        }
+
 
 class MessageEncoder(GraphEncoder):
     """h^k = layer_k(h^(k-1) of the node, h^(k-1) of its sampled neighbours), h^0 the vectors of nodes. Gives (B, 1,
@@ -409,6 +446,10 @@ class MessageEncoder(GraphEncoder):
 
     def forward(self, around: Neighbourhoods, roots: Roots) -> Tensor:
         return around.joined([(self._of_one_kind(around, part), places) for part, places in roots.parts()])
+
+    def frozen(self, space: Averaged = "transformed", *, balanced: bool = False) -> FrozenMessages:
+        layers: list[Any] = list(self.layers)
+        return FrozenMessages(layers[0].kind, tuple(layer.frozen() for layer in layers), signed=layers[-1].last)
 
     def _of_one_kind(self, around: Neighbourhoods, roots: Roots) -> Tensor:
         if roots.links is None:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from longtail.nn.batches import sent
+from longtail.nn.batches import to_device
 from longtail.nn.precision import fastest_products
 from longtail.recipes.galaxc.heads import SharedHead, shared_bce
 from longtail.recipes.galaxc.network import GraphEncoder, Neighbourhoods, Roots
@@ -73,7 +73,7 @@ class SharedCandidates:
         shared, roots = self.labels.draw(rows, rng), self.documents.roots(rows, rng)
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
             x_BKD = self.encoder(self.documents.around, roots)
-        rows_UE = self.head.rows(sent(shared.labels, device), roots.seed)
+        rows_UE = self.head.rows(to_device(shared.labels, device), roots.seed)
         loss = shared_bce(self.head.inputs(x_BKD.float()), rows_UE, shared, compute=self.compute)
         torch.autograd.backward(loss)
         self.adam.step(rate)

@@ -48,6 +48,7 @@ from longtail.features.settings import FeaturesConfig
 from longtail.graph.ops import unit_rows
 from longtail.models.encoders import FrozenBag, FrozenEncoder, FrozenSum
 from longtail.models.shortlisted import Classifier
+from longtail.nn.batches import to_numpy
 from longtail.persistence import State, StringTable
 from longtail.recipes.astec.recipe import Astec, AstecConfig
 from longtail.recipes.astec.recipe import SurrogateConfig as AstecSurrogateConfig
@@ -81,7 +82,6 @@ from longtail.search.cluster import label_centroids
 from longtail.search.index import CENTROIDS, DOCUMENTS, HnswSettings, Index, IndexKind
 from longtail.search.negatives import ShortlistNegatives, forbidden_pairs
 from longtail.training.fit import StepDecay, copy_into, fit_stage, to_array
-from longtail.training.freeze import array, frozen_graph_encoder
 from longtail.training.indices import index_on
 from longtail.training.objectives import trained_state
 from longtail.training.prepare import TrainingSet
@@ -636,7 +636,7 @@ class Galaxc(Recipe):
         c, start = self.config, self.start(data, run)
         encoder, head, _ = self.new_network(data, start, run)
         surrogate.restore(encoder, head)
-        hops = frozen_graph_encoder(encoder, c.shortlist.space, balanced=c.shortlist.balanced)
+        hops = encoder.frozen(c.shortlist.space, balanced=c.shortlist.balanced)
         labels = node_views(hops, start.space.paths, np.arange(data.n_labels, dtype=np.int32)).search
         index = self.build_index(labels, CENTROIDS, run)
         negatives = self.mine(data, start, hops, index) if c.classify.epochs else None
@@ -701,11 +701,11 @@ class Galaxc(Recipe):
             )
             return Classifier(unit_rows(labels)), None
         assert isinstance(head, LabelAttention)
-        weights = array(head.weights.weight)
+        weights = to_numpy(head.weights.weight)
         bias = np.ascontiguousarray(weights[:, head.width]) if head.has_bias else None
         return Classifier(
             np.ascontiguousarray(weights[:, : head.width]), bias
-        ), None if head.attention == "none" else array(head.alphas())
+        ), None if head.attention == "none" else to_numpy(head.alphas())
 
 
 def word_table(path: Path, features: int) -> F32:

@@ -158,6 +158,9 @@ class GraphText:
         rows = self.text.batch_of_texts(texts)
         return Batch(rows.sparse, tokens=rows.tokens, graphs=self.graphs([texts]))
 
+    def word_influence(self) -> F32 | None:
+        return self.text.word_influence()
+
     def graphs(self, columns: Columns) -> KeyGraphs:
         """The keyword graphs of documents; columns: one sequence of texts per field."""
         return assembled(self._made(columns), self.encoder.width)

@@ -21,11 +21,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from longtail.nn.batches import Bags, sent, to_tensor
+from longtail.nn.batches import Bags, to_device, to_numpy, to_tensor
 from longtail.nn.initial import xavier_linear
 from longtail.nn.rows import bag_sums
+from longtail.recipes.gnnxml.encoder import FrozenBranch, FrozenGin, FrozenLayer
 from longtail.recipes.gnnxml.keygraph import KeyGraphs, taken
-from longtail.types import I64
+from longtail.types import F32, I64
 
 
 @dataclass(frozen=True)
@@ -75,26 +76,26 @@ class DeviceGraphs:
         attach_starts, attached = taken(g.attach_starts, vertices)
         sizes = np.diff(vertex_starts)
         first_vertex, first_sentence = np.repeat(vertex_starts[:-1], sizes), np.repeat(sentence_starts[:-1], sizes)
-        edges_at, attached_at = self._sent(edges), self._sent(attached)
-        neighbours = self.neighbours[edges_at] + self._sent(
+        edges_at, attached_at = self._there(edges), self._there(attached)
+        neighbours = self.neighbours[edges_at] + self._there(
             np.repeat(first_vertex, np.diff(edge_starts)).astype(np.int32)
         )
-        of_vertices = self.attached[attached_at] + self._sent(
+        of_vertices = self.attached[attached_at] + self._there(
             np.repeat(first_sentence, np.diff(attach_starts)).astype(np.int32)
         )
         ones = torch.ones(len(of_vertices), device=self.device)
         features = bag_sums(
-            self.sentences[self._sent(sentences)].float(), Bags(self._sent(attach_starts), of_vertices, ones)
+            self.sentences[self._there(sentences)].float(), Bags(self._there(attach_starts), of_vertices, ones)
         )
         members = Bags(
-            self._sent(vertex_starts),
+            self._there(vertex_starts),
             torch.arange(len(vertices), dtype=torch.int32, device=self.device),
             torch.ones(len(vertices), device=self.device),
         )
-        return GraphBatch(features, Bags(self._sent(edge_starts), neighbours, self.weights[edges_at]), members)
+        return GraphBatch(features, Bags(self._there(edge_starts), neighbours, self.weights[edges_at]), members)
 
-    def _sent(self, array: Any) -> Tensor:
-        return sent(array, self.device)
+    def _there(self, array: Any) -> Tensor:
+        return to_device(array, self.device)
 
 
 def neighbour_sums(h_VD: Tensor, edges: Bags) -> Tensor:
@@ -150,6 +151,13 @@ class Norm(nn.BatchNorm1d):
             )
         return super().forward(x)
 
+    def folded(self) -> tuple[F32, F32]:
+        """(D,) scale and shift that it is out of training."""
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        scale = self.weight / torch.sqrt(self.running_var + self.eps)
+        return to_numpy(scale), to_numpy(self.bias - self.running_mean * scale)
+
 
 class GinLayer(nn.Module):
     """One step of message passing. learned: whether eps is trained; it starts at 0, where the paper leaves it."""
@@ -166,6 +174,14 @@ class GinLayer(nn.Module):
     def forward(self, h_VD: Tensor, batch: GraphBatch) -> Tensor:
         gathered = (1 + self.eps) * h_VD + neighbour_sums(h_VD, batch.edges)
         return torch.relu(self.second(torch.relu(self.norm(self.first(gathered)))))
+
+    def frozen(self) -> FrozenLayer:
+        scale, shift = self.norm.folded()
+        first = to_numpy(self.first.weight) * scale[:, None]
+        first_bias = to_numpy(self.first.bias) * scale + shift
+        return FrozenLayer(
+            float(self.eps.detach()), first, first_bias, to_numpy(self.second.weight), to_numpy(self.second.bias)
+        )
 
 
 class Branch(nn.Module):
@@ -189,6 +205,9 @@ class Branch(nn.Module):
     def forward(self, h_BD: Tensor) -> Tensor:
         """(B, K): scores of the clusters."""
         return self.head(self.dropout(h_BD))
+
+    def frozen(self) -> FrozenBranch:
+        return FrozenBranch(_frozen_layers(self.layers), *self.norm.folded())
 
 
 class BilateralGin(nn.Module):
@@ -258,6 +277,21 @@ class BilateralGin(nn.Module):
         """
         return self.logits(self.represent(batch, self.names), ALPHA_AT_INFERENCE)
 
+    def frozen(self, *, weighted: bool = False) -> FrozenGin:
+        """Its twin in numpy, without the heads. weighted: whether it was trained on weighted edges."""
+        branches: dict[str, Any] = dict(self.branches.items())
+        twins = {name: branch.frozen() for name, branch in branches.items()}
+        return FrozenGin(_frozen_layers(self.common), twins, self.concat, self.readout == "mean", weighted)
+
+    def frozen_heads(self) -> F32:
+        """(K, branches x D + 1): one row per cluster, to be multiplied with what `FrozenGin.encode` gives."""
+        branches: dict[str, Any] = dict(self.branches.items())
+        of_one = {CONVENTIONAL: ALPHA_AT_INFERENCE, REBALANCE: 1 - ALPHA_AT_INFERENCE}
+        alpha = {name: of_one[name] if len(branches) == 2 else 1.0 for name in branches}
+        weights = [alpha[name] * to_numpy(branches[name].head.weight) for name in sorted(branches)]
+        bias = np.sum([alpha[name] * to_numpy(branch.head.bias) for name, branch in branches.items()], axis=0)
+        return np.concatenate([*weights, bias[:, None]], axis=1).astype(np.float32)
+
     def _own(self, h: Tensor, read: list[Tensor], batch: GraphBatch, branch: Any) -> Tensor:
         parts = list(read)
         for layer in branch.layers:
@@ -268,3 +302,7 @@ class BilateralGin(nn.Module):
     def _read(self, h_VD: Tensor, batch: GraphBatch) -> Tensor:
         sums = graph_sums(h_VD, batch.members)
         return sums / batch.sizes.clamp(min=1)[:, None] if self.readout == "mean" else sums
+
+
+def _frozen_layers(layers: Any) -> tuple[FrozenLayer, ...]:
+    return tuple(layer.frozen() for layer in layers)

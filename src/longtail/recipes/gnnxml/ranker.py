@@ -12,7 +12,7 @@ from longtail.persistence import State
 from longtail.recipes.gnnxml.encoder import FrozenGin, joined, ranker_vectors
 from longtail.recipes.gnnxml.rankers import ClusterRankers, RankerInput
 from longtail.search.index import ExactIndex
-from longtail.types import F32, I32, Batch, TopK
+from longtail.types import F32, I32, Batch, Ranker, TopK
 
 # Documents ranked at once.
 _BLOCK = 1024
@@ -21,7 +21,7 @@ RankerReads: TypeAlias = Literal["both", "tfidf", "graph"]
 
 
 @dataclass(frozen=True)
-class KeygraphModel:
+class KeygraphModel(Ranker):
     """score_l = g_c(l) x sigmoid(theta_l . phi(x)) for labels of the `beam` best clusters; other labels are never
     predicted.
 

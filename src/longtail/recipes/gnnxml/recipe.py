@@ -42,7 +42,6 @@ from longtail.recipes.base import EnsembleConfig, Recipe
 from longtail.recipes.gnnxml.clusters import ClusterConfig, joined_features, label_clusters
 from longtail.recipes.gnnxml.encoder import FrozenGin, joined, ranker_vectors
 from longtail.recipes.gnnxml.features import GraphFeaturesConfig
-from longtail.recipes.gnnxml.freeze import frozen_gin, frozen_heads
 from longtail.recipes.gnnxml.frequency import FrequencyCurves
 from longtail.recipes.gnnxml.keygraph import KeyGraphs
 from longtail.recipes.gnnxml.network import BilateralGin, Branches, DeviceGraphs, Readout, Share
@@ -288,7 +287,7 @@ class GnnXml(Recipe):
             watch=objective,
         )
         objective.take_best()
-        encoder, heads = frozen_gin(model.eval(), weighted=c.weighted), frozen_heads(model)
+        encoder, heads = model.eval().frozen(weighted=c.weighted), model.frozen_heads()
         vectors = encoder.represent(data.documents)
         found = ExactIndex.build(heads, "dot").query(
             joined(vectors), min(self.config.rankers.mistakes, surrogate.count)

@@ -28,7 +28,7 @@ from torch.nn.functional import normalize
 from longtail.config import setting
 from longtail.errors import DataError
 from longtail.graph.anchor_graph import AnchorGraph, Side, capped, drawn, edge_cosines, linked, selected
-from longtail.nn.batches import Documents, sent
+from longtail.nn.batches import Documents, to_device
 from longtail.nn.encoders import Encoder, UnitEncoder, encode_all
 from longtail.nn.losses import triplet_loss
 from longtail.recipes.ramen.bandit import F64, WeightBandit
@@ -242,8 +242,8 @@ class Regularisers:
     ) -> Tensor:
         """Differs: an edge that was pruned is no positive, and no negative either: it may be right."""
         numbers, of_items = vectors.items[side]
-        negative = sent(~linked(anchors.graph.sides[side], numbers, pool), of_items.device)
-        place = sent(np.where(positives >= 0, np.searchsorted(pool, positives), -1), of_items.device)
+        negative = to_device(~linked(anchors.graph.sides[side], numbers, pool), of_items.device)
+        place = to_device(np.where(positives >= 0, np.searchsorted(pool, positives), -1), of_items.device)
         similarity = of_items @ of_anchors.T
         if self._in_batch:
             alike = similarity.detach().gather(1, place.clamp(min=0)[:, None])[:, 0] > self.config.threshold

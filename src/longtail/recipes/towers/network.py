@@ -18,7 +18,7 @@ from torch.nn.functional import gelu, scaled_dot_product_attention
 
 from longtail.models.checkpoint import Checkpoint
 from longtail.models.transformer import FrozenTransformer
-from longtail.nn.batches import TensorBatch, sent
+from longtail.nn.batches import TensorBatch, to_device, to_numpy
 from longtail.nn.encoders import Encoded, Encoder
 from longtail.types import I64
 
@@ -78,10 +78,7 @@ class Transformer(Encoder):
         )
 
     def frozen(self) -> FrozenTransformer:
-        weights = {
-            name: np.ascontiguousarray(tensor.detach().float().cpu().numpy()).copy()
-            for name, tensor in self.state_dict().items()
-        }
+        weights = {name: to_numpy(tensor) for name, tensor in self.state_dict().items()}
         return FrozenTransformer(weights, self.heads, self.epsilon)
 
     def forward(self, batch: TensorBatch) -> Encoded:
@@ -92,10 +89,10 @@ class Transformer(Encoder):
         with attention_kernels(device):
             for rows in groups:
                 padded, width = even_sizes(rows, int(lengths[rows].max()), device)
-                found.append(self._means(tokens_BT[sent(padded, device), :width])[: len(rows)])
+                found.append(self._means(tokens_BT[to_device(padded, device), :width])[: len(rows)])
         places = np.concatenate([np.zeros(0, np.int64), *groups])
         x_BD = torch.zeros((len(lengths), self.width), device=device).index_copy(
-            0, sent(places, device), torch.cat(found)
+            0, to_device(places, device), torch.cat(found)
         )
         return Encoded(x_BD, x_BD)
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from longtail.graph.anchor_graph import drawn, linked
-from longtail.nn.batches import Bags, Documents, sent
+from longtail.nn.batches import Bags, Documents, to_device
 from longtail.nn.encoders import Encoder, encode_all
 from longtail.nn.full.loss import full_loss
 from longtail.nn.losses import triplet_loss
@@ -192,7 +192,7 @@ class TwoTowers:
         chosen = pool.chosen
         step = self.regularisers.draw({"documents": rows, "labels": pool.labels[chosen]})
         x_BD, z_UD, *of_anchors = vectors_together(self.encoder, [*texts, *self.regularisers.texts(step)])
-        of_labels = z_UD.index_select(0, sent(chosen, z_UD.device))
+        of_labels = z_UD.index_select(0, to_device(chosen, z_UD.device))
         vectors = BatchVectors({"documents": (rows, x_BD), "labels": (pool.labels[chosen], of_labels)})
         return self.regularisers.objective(pair_loss(x_BD, z_UD, pool, self.task), vectors, step, of_anchors)
 
@@ -241,7 +241,7 @@ def pair_loss(x_BD: Tensor, z_UD: Tensor, pool: LabelPool, task: Task) -> Tensor
     """
     device = x_BD.device
     if task.loss == "triplet":
-        place, negative = sent(pool.positive, device), sent(pool.negative, device)
+        place, negative = to_device(pool.positive, device), to_device(pool.negative, device)
         return triplet_loss(x_BD @ z_UD.T, place, negative, margin=task.margin, hardest=task.hardest)
     right, masked = _bags(pool.right, device), _bags(~pool.right & ~pool.negative, device)
     scaled = x_BD / task.temperature
@@ -258,7 +258,9 @@ def pair_loss(x_BD: Tensor, z_UD: Tensor, pool: LabelPool, task: Task) -> Tensor
 def _bags(pairs_BU: BoolArray, device: torch.device) -> Bags:
     owners, places = np.nonzero(pairs_BU)
     starts = np.append(0, np.cumsum(np.bincount(owners, minlength=len(pairs_BU)))).astype(np.int64)
-    return Bags(sent(starts, device), sent(places.astype(np.int32), device), torch.ones(len(places), device=device))
+    return Bags(
+        to_device(starts, device), to_device(places.astype(np.int32), device), torch.ones(len(places), device=device)
+    )
 
 
 def label_index(vectors: F32, make_index: IndexBuilder) -> LabelIndex:

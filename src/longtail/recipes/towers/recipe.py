@@ -45,7 +45,6 @@ from longtail.recipes.towers.objective import PairLoss, Task, TwoTowers, kept_ap
 from longtail.search.index import IndexKind, build_index
 from longtail.search.negatives import RandomNegatives, ShortlistNegatives, WithRandom, candidates, forbidden_pairs
 from longtail.training.fit import WarmUp, fit_stage
-from longtail.training.freeze import frozen_classifier, frozen_encoder
 from longtail.training.indices import exact_index_on
 from longtail.training.objectives import OwnCandidates
 from longtail.training.prepare import TrainingSet
@@ -188,7 +187,7 @@ class TwoTowersRecipe(Recipe):
             objective, run, "towers", epochs=c.epochs, batch=c.batch, schedule=WarmUp(rate, 0.1, 0.0), watch=objective
         )
         vectors = (encode_all(objective.encoder, texts, "search") for texts in (objective.documents, objective.labels))
-        return Towers(frozen_encoder(objective.encoder), *vectors)
+        return Towers(objective.encoder.frozen(), *vectors)
 
     def objective(
         self, data: TrainingSet, run: Run, regularisers: Regularisers | None = None, heldout: float = 0.0
@@ -288,13 +287,13 @@ class TwoTowersRecipe(Recipe):
         fit_stage(objective, run, "classify", epochs=c.epochs, batch=c.batch, schedule=WarmUp(c.rate, 0.1, 0.0))
         shortlister = label_index(towers.labels, partial(build_index, kind=self.config.predict.index))
         return Model(
-            towers.encoder,
-            None,
-            shortlister,
-            frozen_classifier(classifier),
-            c.size,
-            c.alpha,
-            self.config.predict.temperature,
+            encoder=towers.encoder,
+            refinement=None,
+            shortlister=shortlister,
+            classifier=classifier.frozen(),
+            shortlist_size=c.size,
+            alpha=c.alpha,
+            temperature=self.config.predict.temperature,
         )
 
 

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from longtail.nn.batches import tensor_batch
-from longtail.nn.blocks import DocumentBlock, FullyConnected, Residual
+from longtail.nn.blocks import Block, DocumentBlock, FullyConnected, Residual, frozen_block
 from longtail.nn.encoders import BagEncoder, BagSum, DenseEncoder, Encoder, MlpEncoder
 from longtail.nn.rows import OneVsAll, RowTable
 from longtail.recipes.astec.network import TokenCnn
 from longtail.search.packed import unpacked
-from longtail.training.freeze import frozen_classifier, frozen_encoder, frozen_refinement
 from longtail.types import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -74,7 +73,7 @@ def test_frozen_encoders_equal_torch(kind: str, seed: int, words: int, width: in
     rng = np.random.default_rng(seed)
     encoder, batch = random_encoder(kind, words, width, rng), random_documents(count, words, rng)
     expected = encoder(tensor_batch(batch)).search.detach().numpy()
-    np.testing.assert_allclose(frozen_encoder(encoder).encode(batch), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(encoder.frozen().encode(batch), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("bound", [0.3, 1.0])
@@ -84,7 +83,7 @@ def test_frozen_residuals_equal_torch_and_keep_the_bound(mode: Any, bound: float
     block = Residual(9, rng, bound=bound, mode=mode)
     shaken(block, rng)
     v = np.abs(rng.standard_normal((20, 9))).astype(np.float32)
-    frozen: Any = frozen_refinement(block)
+    frozen: Any = block.frozen()
     np.testing.assert_allclose(frozen.apply(v), block(torch.from_numpy(v)).detach().numpy(), rtol=1e-5, atol=1e-5)
     norm = np.linalg.norm(frozen.weight.astype(np.float64), ord=2)
     if mode == "off":
@@ -97,17 +96,17 @@ def test_frozen_full_maps_equal_torch() -> None:
     rng = np.random.default_rng(1)
     block = shaken(FullyConnected(6), rng)
     v = np.abs(rng.standard_normal((20, 6))).astype(np.float32)
-    frozen: Any = frozen_refinement(block)
+    frozen: Any = block.frozen()
     np.testing.assert_allclose(frozen.apply(v), block(torch.from_numpy(v)).detach().numpy(), rtol=1e-5, atol=1e-5)
 
 
 def test_no_block_is_no_refinement() -> None:
-    assert frozen_refinement(None) is None
+    assert frozen_block(None) is None
 
 
 def test_a_residual_with_a_bias_is_refused() -> None:
     with pytest.raises(AssertionError, match="drift bound"):
-        frozen_refinement(Residual(3, np.random.default_rng(0), bias=True))
+        Residual(3, np.random.default_rng(0), bias=True).frozen()
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -116,13 +115,13 @@ def test_frozen_classifiers_equal_torch(bias: bool) -> None:
     classifier: OneVsAll = shaken(OneVsAll(15, 6, rng, bias=bias), rng)
     z, ids = rng.standard_normal((8, 6)).astype(np.float32), rng.integers(0, 15, (8, 5)).astype(np.int32)
     expected = classifier.scores(torch.from_numpy(z), torch.from_numpy(ids)).detach().numpy()
-    np.testing.assert_allclose(frozen_classifier(classifier).scores(z, ids), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(classifier.frozen().scores(z, ids), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_what_is_frozen_does_not_change_when_training_goes_on() -> None:
     rng = np.random.default_rng(3)
     encoder, classifier, batch = random_encoder("mlp", 10, 4, rng), OneVsAll(5, 4, rng), random_documents(6, 10, rng)
-    frozen, rows = frozen_encoder(encoder), unpacked(frozen_classifier(classifier).rows)
+    frozen, rows = encoder.frozen(), unpacked(classifier.frozen().rows)
     vectors_before, rows_before = frozen.encode(batch), rows.copy()
     shaken(encoder, rng), shaken(classifier, rng)
     np.testing.assert_array_equal(frozen.encode(batch), vectors_before)
@@ -136,11 +135,13 @@ def test_frozen_document_blocks_equal_torch(clamp: bool) -> None:
     with torch.no_grad():
         block.block.scale.fill_(-1.7)
     a = rng.standard_normal((20, 9)).astype(np.float32)
-    found: Any = frozen_refinement(block)
+    found: Any = block.frozen()
     assert found.lam == pytest.approx(-1.0 if clamp else -1.7)
     np.testing.assert_allclose(found.apply(a), block(torch.from_numpy(a)).detach().numpy(), rtol=1e-5, atol=1e-5)
 
 
-def test_an_unknown_encoder_is_a_bug() -> None:
-    with pytest.raises(AssertionError, match="no frozen form of Encoder"):
-        frozen_encoder(Encoder())
+def test_an_encoder_or_block_without_a_frozen_form_is_a_bug() -> None:
+    with pytest.raises(NotImplementedError, match="no frozen form of Encoder"):
+        Encoder().frozen()
+    with pytest.raises(NotImplementedError, match="no frozen form of Block"):
+        Block().frozen()
