@@ -145,3 +145,20 @@ def adam_from_bags(
                 for d in range(gradient.size):
                     gradient[d] += weight * source[d]
             adam_row(table[rows[u]], first[rows[u]], second[rows[u]], gradient, factors)
+
+
+@compiled(parallel=True)
+def adam_block(
+    rows: NDArray[Any],
+    first: NDArray[Any],
+    second: NDArray[Any],
+    gradient: NDArray[Any],
+    scale: float,
+    factors: NDArray[Any],
+) -> None:
+    """Adam on a block of rows, all (n, D).  gradient: to be multiplied by `scale`; overwritten."""
+    for index in prange(rows.shape[0]):
+        n = np.int64(index)
+        for d in range(rows.shape[1]):
+            gradient[n, d] *= scale
+        adam_row(rows[n], first[n], second[n], gradient[n], factors)

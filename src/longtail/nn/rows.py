@@ -133,6 +133,14 @@ class AdamFactors(NamedTuple):
         return np.array(self, dtype=dtype)
 
 
+@torch.no_grad()
+def adam_by_torch(values: Tensor, first: Tensor, second: Tensor, gradient: Tensor, factors: AdamFactors) -> None:
+    """One Adam step, in place, on tensors of one shape. Compiled kernels do the same: `row_kernels`, `row_triton`."""
+    first.mul_(factors.keep_first).add_(gradient, alpha=factors.add_first)
+    second.mul_(factors.keep_second).addcmul_(gradient, gradient, value=factors.add_second)
+    values.addcdiv_(first, second.sqrt().mul_(factors.spread).add_(factors.epsilon), value=-factors.rate)
+
+
 class RowAdam:
     """Adam whose moments and updates exist only for the rows a step touches; bias correction counts all steps.
 
@@ -252,19 +260,10 @@ class RowAdam:
             # A repetition gets the gradient of what it repeats: then it does not matter which of them is written last.
             last = (rows[1:] != rows[:-1]).sum()
             gradient_UD = gradient_UD[torch.arange(len(rows), device=rows.device).minimum(last)]
-        first = self.first[rows].mul_(factors.keep_first).add_(gradient_UD, alpha=factors.add_first)
-        second = (
-            self.second[rows].mul_(factors.keep_second).addcmul_(gradient_UD, gradient_UD, value=factors.add_second)
-        )
-        self.first.index_copy_(0, rows, first)
-        self.second.index_copy_(0, rows, second)
-        self.table.index_copy_(
-            0,
-            rows,
-            self.table[rows].addcdiv_(
-                first, second.sqrt_().mul_(factors.spread).add_(factors.epsilon), value=-factors.rate
-            ),
-        )
+        values, first, second = self.table[rows], self.first[rows], self.second[rows]
+        adam_by_torch(values, first, second, gradient_UD, factors)
+        for whole, part in ((self.table, values), (self.first, first), (self.second, second)):
+            whole.index_copy_(0, rows, part)
 
 
 class OneVsAll(nn.Module):

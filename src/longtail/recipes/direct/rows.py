@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from longtail.nn.batches import sent
-from longtail.nn.full.tables import COLUMN_MULTIPLE, FixedTable, Float32Table, ReadTable
+from longtail.nn.full.storage import COLUMN_MULTIPLE, FixedTable, Float32Table, ReadTable
 from longtail.nn.label_rows import Convolution
 from longtail.nn.rows import AdamFactors, RowTable
 from longtail.types import Csr
