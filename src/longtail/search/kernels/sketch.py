@@ -145,7 +145,7 @@ def collect_all(
     """Pools (B, m) with the rows that beat the threshold of each query (the better half of them, where they are too
     many).
 
-    Tables and queries: as in `woven_kernels.plain_look`.  thresholds: (B,), changed.
+    Tables and queries: as in `interleaved.plain_look`.  thresholds: (B,), changed.
     """
     n, documents = len(scales), len(ids)
     tiles = (documents + TILE - 1) // TILE
