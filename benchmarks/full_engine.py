@@ -3,7 +3,7 @@ floors?
 
     python -m benchmarks.full_engine --out benchmarks/results/full_engine.json [--quick]
 
-On a GPU: every kernel against dense float64 on random shapes; tiles, products and the update alone; whole steps, with
+On a GPU: every kernel against dense float64 on random shapes; products and the update alone; whole steps, with
 and without the update, at the shapes of LF-AmazonTitles-131K and -1.3M; peak memory of 1.3M x 512 and 10M x 256. On a
 CPU: whole steps at small shapes, against its own gradients with torch's fused Adam.
 
@@ -27,12 +27,11 @@ from torch import Tensor
 from benchmarks.full_engine_parts import Watch, ceilings, checked, random_bags
 from benchmarks.record import write_result
 from longtail.nn.batches import Bags
-from longtail.nn.full import FullRows, Variant
+from longtail.nn.full import FullRows, Variant, full_loss
 from longtail.nn.full import sweep as sweeps
-from longtail.nn.full.loss import full_loss
 from longtail.nn.full.pairs import Pairs
+from longtail.nn.full.storage import SplitTable, padded
 from longtail.nn.full.sweep import add_product
-from longtail.nn.full.tables import SplitTable, padded
 from longtail.nn.precision import has_triton
 from longtail.nn.rows import AdamFactors
 
@@ -70,7 +69,7 @@ def step_numbers(
 
 
 def gpu_tiles(watch: Watch, documents: int, labels: int, width: int) -> dict[str, Any]:
-    """The first product with its sigmoid: every cut of the fused kernel, cuBLAS alone, and what would follow it."""
+    """The first product with its sigmoid: the kernel for both, cuBLAS alone, and what would follow it."""
     from longtail.nn.full import triton_kernels as kernels
 
     x, rows = (
@@ -80,17 +79,14 @@ def gpu_tiles(watch: Watch, documents: int, labels: int, width: int) -> dict[str
     slopes = torch.empty((len(x), len(rows)), dtype=torch.bfloat16, device="cuda")
     found: dict[str, Any] = {}
     wanted = (x.float() @ rows[:512].float().T).sigmoid()
-    for name, tiles in kernels.TILES.items():
-        slopes.fill_(torch.nan)
-        ms = watch.try_ms(partial(kernels.bce_slopes, x, rows, slopes, documents, labels, tiles))
-        found[f"fused {name}"] = {
-            "ms": ms,
-            "error": float((slopes[:, :512] - wanted).norm() / wanted.norm()),
-            "all written": bool(slopes.isfinite().all()),
-        }
+    slopes.fill_(torch.nan)
+    ms = watch.try_ms(partial(kernels.bce_slopes, x, rows, slopes, documents, labels))
+    found["fused"] = {
+        "ms": ms,
+        "error": float((slopes[:, :512] - wanted).norm() / wanted.norm()),
+        "all written": bool(slopes.isfinite().all()),
+    }
     found["product alone"] = watch.try_ms(lambda: torch.mm(x, rows.T, out=slopes))
-    found["in place after it"] = watch.try_ms(lambda: kernels.bce_in_place(slopes.fill_(-3), documents, labels))
-    found["fill, part of the above"] = watch.try_ms(lambda: slopes.fill_(-3))
     found["torch after it"] = watch.try_ms(
         lambda: (torch.nn.functional.softplus(slopes).sum(dtype=torch.float32), slopes.sigmoid_())
     )
@@ -109,7 +105,7 @@ def sigmoid_and_loss(scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def gpu_products(watch: Watch, documents: int, labels: int) -> dict[str, Any]:
-    """The two products of the gradient by cuBLAS, for several paddings of D = 300, and cut in parts over the labels."""
+    """The two products of the gradient by cuBLAS, for several paddings of D = 300."""
     found: dict[str, Any] = {}
     slopes = torch.rand((documents, labels), device="cuda").bfloat16()
     for width in (304, 320, 384, 512):
@@ -117,9 +113,7 @@ def gpu_products(watch: Watch, documents: int, labels: int) -> dict[str, Any]:
         gradient = torch.zeros((documents, width), device="cuda")
         found[f"rows D={width}"] = watch.try_ms(partial(torch.mm, slopes.T, x))
         found[f"scores D={width}"] = watch.try_ms(partial(torch.mm, x, rows.T))
-        for parts in (1, 2, 4, 8, 16, 32) if width < 384 else (1,):
-            sweeps.PARTS["cuda"] = parts
-            found[f"documents D={width} parts={parts}"] = watch.try_ms(partial(add_product, gradient, slopes, rows))
+        found[f"documents D={width}"] = watch.try_ms(partial(add_product, gradient, slopes, rows))
     return found
 
 
@@ -180,10 +174,10 @@ def on_gpu(quick: bool) -> dict[str, Any]:
     limits = ceilings(watch)
     print(limits, flush=True)
     triton = has_triton()
-    variants: list[Variant] = ["torch", "epilogue", "fused"] if triton else ["torch"]
+    variants: list[Variant] = ["torch", "triton"] if triton else ["torch"]
     found: dict[str, Any] = {"ceilings": limits, "relative errors": checked("cuda", variants)}
     print_table("relative errors (loss, x, rows)", found["relative errors"])
-    defaults = dict(sweeps.BLOCK_SCORES), dict(sweeps.PARTS)
+    defaults = dict(sweeps.BLOCK_SCORES)
     for documents, labels in ((1024, 131_072), (4096, 65_536)):
         if triton:
             found[f"tiles {documents} x {labels} x 300"] = gpu_tiles(watch, documents, labels, 300)
@@ -192,7 +186,6 @@ def on_gpu(quick: bool) -> dict[str, Any]:
                 found[f"tiles {documents} x {labels} x 300"],
             )
         found[f"products {documents} x {labels}"] = gpu_products(watch, documents, labels)
-        sweeps.PARTS.update(defaults[1])
         print_table(f"products, {documents} x {labels}, ms", found[f"products {documents} x {labels}"])
     if triton:
         found["update 131073 x 300"] = gpu_update(watch, 131_073, 300, limits)
@@ -206,12 +199,7 @@ def on_gpu(quick: bool) -> dict[str, Any]:
         sweeps.BLOCK_SCORES["cuda"] = scores
         for shape in ((1024, 131_073, 300), (4096, 1_305_265, 300)):
             steps[f"{shape} {best} blocks of 2^{scores.bit_length() - 1}"] = whole_step(watch, shape, best, limits)
-    sweeps.BLOCK_SCORES.update(defaults[0])
-    for parts in (2, 4, 8, 16):
-        sweeps.PARTS["cuda"] = parts
-        for shape in ((1024, 131_073, 300), (4096, 1_305_265, 300)):
-            steps[f"{shape} {best} parts={parts}"] = whole_step(watch, shape, best, limits)
-    sweeps.PARTS.update(defaults[1])
+    sweeps.BLOCK_SCORES.update(defaults)
     for documents in (1024, 2048, 8192):
         steps[f"({documents}, 1305265, 300) {best}"] = whole_step(watch, (documents, 1_305_265, 300), best, limits)
     steps[f"(1024, 131073, 300) {best} softmax"] = whole_step(watch, (1024, 131_073, 300), best, limits, loss="softmax")

@@ -17,7 +17,7 @@ from torch import Tensor
 from longtail.nn.batches import Bags, DeviceCsr
 from longtail.nn.full import FullRows, LossKind, full_gradients, sweep
 from longtail.nn.full.pairs import Pairs
-from longtail.nn.full.tables import FixedTable, SplitTable, hashed, joined, random_bits, split
+from longtail.nn.full.storage import FixedTable, SplitTable, hashed, joined, random_bits, split
 from longtail.nn.rows import AdamFactors
 
 
@@ -251,4 +251,4 @@ def test_padding_is_never_touched() -> None:
 
 def test_kernels_without_bf16_are_refused() -> None:
     with pytest.raises(ValueError, match="float32"):
-        FullRows(torch.zeros(4, 2), variant="fused")
+        FullRows(torch.zeros(4, 2), variant="triton")

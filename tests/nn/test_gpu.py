@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 from longtail.nn.batches import Bags, DeviceCsr, Documents
 from longtail.nn.blocks import Residual
 from longtail.nn.encoders import BagEncoder, Refined, encode_all
-from longtail.nn.full.loss import full_loss
+from longtail.nn.full import full_loss
 from longtail.nn.restricted import RestrictedTrainer
 from longtail.nn.rows import OneVsAll, RowAdam, RowTable
 from longtail.training.fit import OneCycle, copy_into, fit, to_array

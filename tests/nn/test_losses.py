@@ -14,8 +14,7 @@ from tests.nn.dense_oracles import masked_bce
 from torch import nn
 
 from longtail.nn.batches import DeviceCsr
-from longtail.nn.full import sweep
-from longtail.nn.full.loss import full_loss
+from longtail.nn.full import full_loss, sweep
 from longtail.nn.rows import OneVsAll
 
 

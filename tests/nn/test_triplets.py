@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from longtail.nn.batches import Bags
-from longtail.nn.full.loss import full_loss
-from longtail.nn.full.pairs import LossKind
-from longtail.nn.full.rows import full_gradients
+from longtail.nn.full import LossKind, full_gradients, full_loss
 from longtail.nn.losses import triplet_loss
 
 

@@ -15,7 +15,7 @@ from scipy.sparse import csr_array, random_array
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
-from longtail.search.linear import LinearConfig, LinearRows, fit_linear
+from longtail.search.linear import LinearConfig, fit_linear
 from longtail.types import Csr
 
 Loss = Literal["squared_hinge", "logistic"]
@@ -146,13 +146,10 @@ def test_result_does_not_depend_on_how_work_is_cut(as_dense: bool, monkeypatch: 
     documents = x.toarray() if as_dense else x
     config = LinearConfig(prune=0.0)
     many = fit_linear(documents, positives, groups, GROUP_OF, config, np.random.default_rng(5))
-    again = fit_linear(documents, positives, groups, GROUP_OF, config, np.random.default_rng(5), start=many)
     monkeypatch.setattr("longtail.search.linear._JOBS", 1)
     one = fit_linear(documents, positives, groups, GROUP_OF, config, np.random.default_rng(5))
-    one_again = fit_linear(documents, positives, groups, GROUP_OF, config, np.random.default_rng(5), start=one)
-    for ours, expected in ((one, many), (one_again, again)):
-        np.testing.assert_array_equal(dense(ours.weights), dense(expected.weights))
-        np.testing.assert_array_equal(ours.bias, expected.bias)
+    np.testing.assert_array_equal(dense(one.weights), dense(many.weights))
+    np.testing.assert_array_equal(one.bias, many.bias)
 
 
 def test_the_seed_orders_the_documents() -> None:
@@ -188,22 +185,6 @@ def test_small_weights_are_pruned() -> None:
     np.testing.assert_array_equal(pruned.bias, whole.bias)
 
 
-@pytest.mark.parametrize("as_dense", [False, True])
-@pytest.mark.parametrize("loss", LOSSES)
-def test_a_warm_start_saves_rounds_and_a_bad_one_does_no_harm(loss: Loss, as_dense: bool) -> None:
-    x, positives, groups = planted(6)
-    documents = x.toarray() if as_dense else x
-    config = exact(loss)
-    cold = fit_linear(documents, positives, groups, GROUP_OF, config, np.random.default_rng(0))
-    warm = fit_linear(documents, positives, groups, GROUP_OF, config, np.random.default_rng(1), start=cold)
-    assert np.all(warm.rounds * 3 < cold.rounds)
-    np.testing.assert_allclose(dense(warm.weights), dense(cold.weights), atol=1e-4)
-    np.testing.assert_allclose(warm.bias, cold.bias, atol=1e-4)
-    nonsense = LinearRows(-3 * cold.weights, cold.bias + 5, cold.rounds)
-    mended = fit_linear(documents, positives, groups, GROUP_OF, config, np.random.default_rng(2), start=nonsense)
-    np.testing.assert_allclose(dense(mended.weights), dense(cold.weights), atol=1e-3)
-
-
 @pytest.mark.parametrize("loss", LOSSES)
 def test_features_of_a_single_document_get_what_they_would_get_among_others(loss: Loss) -> None:
     """Sparse rows are solved without the features that one document of a group alone has; dense rows are solved with
@@ -219,17 +200,6 @@ def test_features_of_a_single_document_get_what_they_would_get_among_others(loss
     assert all(
         np.abs(dense(sparse.weights)[problem, singles[group]]).max() > 0.01 for problem, group in enumerate(GROUP_OF)
     )
-    warm = fit_linear(
-        few,
-        positives,
-        groups,
-        GROUP_OF,
-        LinearConfig(loss=loss, tolerance=1e-3, prune=0.0),
-        np.random.default_rng(1),
-        start=sparse,
-    )
-    assert np.all(warm.rounds == 1), "what is known of such features is part of the start"
-    np.testing.assert_allclose(dense(warm.weights), dense(sparse.weights), atol=1e-4)
 
 
 @pytest.mark.parametrize("as_dense", [False, True])

@@ -18,7 +18,7 @@ from longtail.persistence import State, load_part, save_part
 from longtail.search.index import ExactIndex
 from longtail.search.kernels import bytes as byte_kernels
 from longtail.search.kernels import interleaved as interleaved_kernels
-from longtail.search.matrix import unwoven, weave
+from longtail.search.matrix import deinterleave, interleave
 from longtail.search.packed import PackedIndex, PackedType, as_bytes
 from longtail.search.sketch import Heads, SketchIndex, two_level_clusters
 from longtail.types import F32, TopK
@@ -211,9 +211,9 @@ def test_sums_of_bytes_are_those_of_whole_numbers_on_any_machine() -> None:
 @pytest.mark.parametrize("n", [1, 16, 63, 130])
 def test_interleaved_rows_can_be_taken_apart_again(n: int) -> None:
     rows = np.random.default_rng(0).integers(-127, 128, (n, 64)).astype(np.int8)
-    found = weave(rows)
+    found = interleave(rows)
     assert found.shape == (-(-n // 64) * 4, 16 * 64)
-    np.testing.assert_array_equal(unwoven(found, np.arange(n)), rows)
+    np.testing.assert_array_equal(deinterleave(found, np.arange(n)), rows)
     np.testing.assert_array_equal(found[0, :4], rows[0, :4])
     np.testing.assert_array_equal(found[0, 64:68], rows[0, 4:8], "the next numbers follow those of all sixteen rows")
 
@@ -229,7 +229,7 @@ def test_a_look_at_interleaved_rows_tells_values_and_what_beats_the_threshold(do
         rng.random(documents).astype(np.float32),
     )
     rounded, scales = as_bytes(np.maximum(queries, 0))
-    bytes_of_rows = unwoven(heads.interleaved, np.arange(90)).astype(np.float32) * heads.scales[:90, None]
+    bytes_of_rows = deinterleave(heads.interleaved, np.arange(90)).astype(np.float32) * heads.scales[:90, None]
     expected = (
         (rounded[:documents] * scales[:, None]) @ bytes_of_rows.T
         + lasts[:, None] * offsets

@@ -44,9 +44,7 @@ class RestrictedTrainer:
         self._pass = _CompiledPass()
 
     def step(self, z_BD: Tensor, candidates: Candidates, rate: float) -> tuple[Tensor, Tensor]:
-        """(loss, gradient of the loss to z): a scalar and (B, D). Updates the rows. Without a real entry the loss is
-        0.
-        """
+        """(loss, gradient of the loss to z): a scalar and (B, D). Updates the rows. Without a real entry both are 0."""
         inputs = self.classifier.inputs(z_BD.detach())
         if not candidates.mask.any():
             return z_BD.new_zeros(()), torch.zeros_like(z_BD)
@@ -59,9 +57,10 @@ class RestrictedTrainer:
         from longtail.nn.row_kernels import grouped_by_row
 
         adam = self.adam
-        factors = adam.factors(rate)
+        table, first, second = adam.arrays
+        factors = adam.factors(rate).array(table.dtype)
         groups = grouped_by_row(ids_BC.ravel(), adam.slots)
-        rows = _Rows(adam.table.numpy(), groups.rows, adam.first.numpy(), adam.second.numpy(), factors)
+        rows = _Rows(table, groups.rows, first, second, factors)
         return self._pass(z_BD, rows, groups, targets_BC)
 
     @torch.no_grad()
@@ -169,8 +168,7 @@ def _loss_and_gradients(
     """Loss, gradient to documents (B, D) and to rows (U, D), by torch.
 
     place_BC: the row of each candidate. Padding (`real_BC` False) takes the place of some row that is named anyway,
-        and weighs
-    nothing: shapes stay fixed, a GPU need not be asked.
+        and weighs nothing: shapes stay fixed, a GPU need not be asked.
     """
     documents, width = z_BD.shape
     targets = to_device(targets_BC, z_BD.device).to(z_BD.dtype)

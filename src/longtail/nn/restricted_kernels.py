@@ -1,8 +1,8 @@
 """One training step of classifier rows over each document's own candidates, in one pass over the touched rows.
 
-Why one pass: a row, its two moments and its gradient are loaded once, used for the scores, both gradients and the
-update, and written once. The document vectors and their gradients stay in the cache. Gathering rows per document
-instead would move every row once per document that names it, several times over.
+A row, its two moments and its gradient are loaded once, used for the scores, both gradients and the update, and
+written once; document vectors and their gradients stay in the cache. Gathering rows per document would move every row
+once per document that names it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ from longtail.types import I32, I64
 @compiled(fastmath=True)
 def dot(a: NDArray[Any], b: NDArray[Any]) -> Any:
     """Inner product. `fastmath` only here: it lets the sum run in vector lanes (the order is fixed for a machine)."""
-    total = a.dtype.type(
-        0
-    )  # not a[0] * b[0]: a loop from 1 loads across cache lines, and the whole step takes twice as long
+    total = a.dtype.type(0)  # not a[0] * b[0]: a loop from 1 loads across cache lines
     for d in range(a.size):
         total += a[d] * b[d]
     return total
@@ -49,8 +47,7 @@ def restricted_step(
     """Scores, binary cross-entropy and gradient to the documents; for the touched rows Adam, or their gradients alone.
 
     table, first, second, factors: rows with their moments, updated by Adam.
-    gradients: (U, D), overwritten: then rows are only read, and the three others are None (numba compiles each case
-        on its own).
+    gradients: (U, D), overwritten: then rows are only read, and the three others are None (numba compiles each case).
     candidates: C; entry e of the flat (B, C) arrays belongs to document e // C.  targets: (B * C,).
     share: weight of one entry in the loss (1 / P), of the table's type.
     partial: (CHUNKS, B, D), overwritten: each chunk's part of the gradient to the documents.

@@ -37,8 +37,7 @@ class RowGroups:
 def grouped_by_row(ids: I32, slots: I32) -> RowGroups:
     """Group flat `ids` (P,); negative ids are padding and left out.
 
-    slots: (table rows,) zeros, scratch that is zero again afterwards: it makes grouping linear in P, whatever the
-        table's size.
+    slots: (table rows,) zeros, scratch that is zero again afterwards; it makes grouping linear in P.
     """
     rows = np.sort(_different_rows(ids, slots))
     starts, entries = _entries_by_row(ids, slots, rows)
@@ -63,9 +62,7 @@ def _different_rows(ids: I32, slots: I32) -> I32:
 
 @compiled()
 def _entries_by_row(ids: I32, slots: I32, rows: I32) -> tuple[I64, I32]:
-    """A stable counting sort. `slots` comes with counts, serves as the write position of each row, and leaves as
-    zeros.
-    """
+    """A stable counting sort. `slots` comes with counts, becomes the write position of each row, leaves as zeros."""
     starts = np.empty(rows.size + 1, np.int64)
     total = 0
     for u in range(rows.size):
@@ -85,13 +82,12 @@ def _entries_by_row(ids: I32, slots: I32, rows: I32) -> tuple[I64, I32]:
     return starts, entries
 
 
-# Inlined, because inside a parallel loop numba divides without checking for zero; with the check nothing is
-# vectorised (7x slower).
+# Inlined, because inside a parallel loop numba divides without checking for zero; with the check nothing is vectorised.
 @compiled(inline=True)
 def adam_row(
     row: NDArray[Any], first: NDArray[Any], second: NDArray[Any], gradient: NDArray[Any], factors: NDArray[Any]
 ) -> None:
-    """One Adam update of one row, in place. factors: see `RowAdam.factors`."""
+    """One Adam update of one row, in place.  factors: `AdamFactors`, of the table's type."""
     keep_first, add_first, keep_second, add_second, rate, spread, epsilon = factors
     for d in range(row.size):
         g = gradient[d]
@@ -131,9 +127,7 @@ def adam_from_bags(
     gradient_BD: NDArray[Any],
     factors: NDArray[Any],
 ) -> None:
-    """Adam on the rows that bags named: the gradient of a row is the sum of weight * gradient of the bag over its
-    entries.
-    """
+    """Adam on the rows that bags name: a row's gradient is the sum of weight * gradient of the bag over its entries."""
     for chunk in prange(edges.size - 1):
         k = np.int64(chunk)
         gradient = np.empty(table.shape[1], table.dtype)
@@ -145,3 +139,20 @@ def adam_from_bags(
                 for d in range(gradient.size):
                     gradient[d] += weight * source[d]
             adam_row(table[rows[u]], first[rows[u]], second[rows[u]], gradient, factors)
+
+
+@compiled(parallel=True)
+def adam_block(
+    rows: NDArray[Any],
+    first: NDArray[Any],
+    second: NDArray[Any],
+    gradient: NDArray[Any],
+    scale: float,
+    factors: NDArray[Any],
+) -> None:
+    """Adam on a block of rows, all (n, D).  gradient: to be multiplied by `scale`; overwritten."""
+    for index in prange(rows.shape[0]):
+        n = np.int64(index)
+        for d in range(rows.shape[1]):
+            gradient[n, d] *= scale
+        adam_row(rows[n], first[n], second[n], gradient[n], factors)

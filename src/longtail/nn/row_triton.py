@@ -1,11 +1,13 @@
-"""Row-wise Adam as a Triton kernel. Imported only where Triton is there: on a GPU, or in its interpreter (tests).
+"""Adam as Triton kernels compute it, and row-wise Adam. Imported only where Triton is there: on a GPU, or in its
+interpreter (tests).
 
-torch needs 14 kernels, three of which scatter rows; on wordnet-related they took half of a step's time.
+By torch a row-wise step takes 14 kernels, three of which scatter rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import triton
@@ -15,13 +17,35 @@ from torch import Tensor
 from longtail.nn.rows import AdamFactors
 
 _MOST_COLUMNS = 1024
+# Sizes that differ from batch to batch: a kernel compiled for one must serve all.
+_CHANGING = {"documents", "labels", "count", "start", "size", "position", "seed"}
 
 
-def _kernel(function: Callable[..., Any]) -> Any:
-    return triton.jit(function)
+def kernel(function: Callable[..., Any]) -> Any:
+    return triton.jit(function, do_not_specialize=sorted(_CHANGING & set(signature(function).parameters)))
 
 
-@_kernel
+@kernel
+def adam_step(
+    value: tl.tensor,
+    m: tl.tensor,
+    v: tl.tensor,
+    g: tl.tensor,
+    keep_first: tl.tensor,
+    add_first: tl.tensor,
+    keep_second: tl.tensor,
+    add_second: tl.tensor,
+    rate: tl.tensor,
+    spread: tl.tensor,
+    epsilon: tl.tensor,
+) -> tl.tensor:
+    """(values, first moments, second moments) after a step with the gradient g; `AdamFactors` come in their order."""
+    m = keep_first * m + add_first * g
+    v = keep_second * v + add_second * g * g
+    return value - rate * m / (tl.sqrt(v) * spread + epsilon), m, v
+
+
+@kernel
 def _adam_rows(
     table: tl.tensor,
     first: tl.tensor,
@@ -47,9 +71,11 @@ def _adam_rows(
             inside = along < WIDTH
             at = row * WIDTH + along
             g = tl.load(gradient + place * WIDTH + along, mask=inside, other=0.0)
-            m = keep_first * tl.load(first + at, mask=inside, other=0.0) + add_first * g
-            v = keep_second * tl.load(second + at, mask=inside, other=0.0) + add_second * g * g
-            value = tl.load(table + at, mask=inside, other=0.0) - rate * m / (tl.sqrt(v) * spread + epsilon)
+            m, v = tl.load(first + at, mask=inside, other=0.0), tl.load(second + at, mask=inside, other=0.0)
+            value = tl.load(table + at, mask=inside, other=0.0)
+            value, m, v = adam_step(
+                value, m, v, g, keep_first, add_first, keep_second, add_second, rate, spread, epsilon
+            )
             tl.store(first + at, m, mask=inside)
             tl.store(second + at, v, mask=inside)
             tl.store(table + at, value, mask=inside)
@@ -58,8 +84,9 @@ def _adam_rows(
 def adam_rows(
     table: Tensor, first: Tensor, second: Tensor, rows: Tensor, gradient_UD: Tensor, factors: AdamFactors
 ) -> None:
-    """One Adam step, in place, on `rows` (U,) int64 of contiguous float32 tables; of equal entries, which must be
-    neighbours, the first counts.
+    """One Adam step, in place, on `rows` (U,) int64 of contiguous float32 tables.
+
+    Of equal entries, which must be neighbours, the first counts.
     """
     width = table.shape[1]
     if len(rows):

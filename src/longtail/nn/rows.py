@@ -1,9 +1,6 @@
-"""A big table of vectors of which a batch reads few rows, with gradients that never become a tensor of the table's
-size.
+"""Big tables of vectors of which a batch touches few rows: token vectors, and classifiers with a row per label.
 
-Adam for big tables of which a batch touches few rows (token embeddings, one-vs-all rows).
-
-Classifiers: a vector per label, scored against document vectors.
+Gradients never become a tensor of the table's size, and Adam (`RowAdam`) changes the rows that were touched.
 """
 
 from __future__ import annotations
@@ -37,9 +34,7 @@ class RowTable(nn.Module):
 
     @classmethod
     def random(cls, rows: int, width: int, rng: np.random.Generator, device: torch.device | str = "cpu") -> RowTable:
-        """Entries from N(0, 1 / D): rows of about unit length. A GPU draws its own: a large table takes a CPU
-        seconds.
-        """
+        """Entries from N(0, 1 / D): rows of about unit length. A GPU draws its own: a CPU takes seconds for many."""
         if torch.device(device).type == "cpu":
             return cls(torch.from_numpy(rng.standard_normal((rows, width), dtype=np.float32)).div_(width**0.5))
         generator = torch.Generator(device).manual_seed(int(rng.integers(2**63 - 1)))
@@ -50,9 +45,7 @@ class RowTable(nn.Module):
         return cast(Callable[..., Tensor], _BagSum.apply)(self.weight, self, bags)
 
     def take_gradient(self) -> tuple[Bags, Tensor] | None:
-        """What backward passes left since the last call: all bags and the (B, D) gradients of their sums; None if
-        nothing.
-        """
+        """What backward passes left since the last call: all bags and the (B, D) gradients of their sums, or None."""
         if not self._pending:
             return None
         bags, gradients = zip(*self._pending, strict=True)
@@ -76,9 +69,7 @@ class _BagSum(torch.autograd.Function):
 
 
 def bag_sums(table: Tensor, bags: Bags) -> Tensor:
-    """(B, D): weighted sums of rows. Measured on a CPU: 3x faster than a numba loop, 4x than a sparse product (60
-    features, D = 300).
-    """
+    """(B, D): weighted sums of rows."""
     if bags.one_each:
         return table.index_select(0, bags.ids)
     weights = bags.weights.to(table.dtype)
@@ -88,13 +79,11 @@ def bag_sums(table: Tensor, bags: Bags) -> Tensor:
 
 
 def summed_by_row(bags: Bags, gradient_BD: Tensor) -> tuple[Tensor, Tensor]:
-    """The different rows that bags name, ascending, and for each the sum of weight * gradient over the bags that name
-    it.
+    """The different rows that bags name, ascending, and the sum of weight * gradient over the bags that name each.
 
     Both in as many slots as there are entries, (P,) and (P, D), the slots beyond the last row repeating it, with sums
-    of zero: how many rows there are stays on the GPU, which to ask would stop in every step. Sums are over entries
-    sorted by row, not by atomic additions, so that a GPU does not wait where many bags share a frequent word, and the
-    result is the same every time.
+    of zero: so a GPU need not be asked how many rows there are. Sums are over entries sorted by row, not by atomic
+    additions: a GPU does not wait where many bags share a frequent word, and the result is the same every time.
     """
     order = bags.ids.argsort(stable=True)
     found = bags.ids[order].long()
@@ -122,9 +111,7 @@ class AdamFactors(NamedTuple):
 
     @staticmethod
     def of(step: int, rate: float, betas: tuple[float, float], epsilon: float) -> AdamFactors:
-        """Step t = 1, 2, ...: (beta1, 1 - beta1, beta2, 1 - beta2, rate / (1 - beta1^t), 1 / sqrt(1 - beta2^t),
-        epsilon).
-        """
+        """Of step t = 1, 2, ..."""
         beta1, beta2 = betas
         return AdamFactors(
             beta1, 1 - beta1, beta2, 1 - beta2, rate / (1 - beta1**step), 1 / math.sqrt(1 - beta2**step), epsilon
@@ -132,6 +119,14 @@ class AdamFactors(NamedTuple):
 
     def array(self, dtype: Any) -> NDArray[Any]:
         return np.array(self, dtype=dtype)
+
+
+@torch.no_grad()
+def adam_by_torch(values: Tensor, first: Tensor, second: Tensor, gradient: Tensor, factors: AdamFactors) -> None:
+    """One Adam step, in place, on tensors of one shape. Compiled kernels do the same: `row_kernels`, `row_triton`."""
+    first.mul_(factors.keep_first).add_(gradient, alpha=factors.add_first)
+    second.mul_(factors.keep_second).addcmul_(gradient, gradient, value=factors.add_second)
+    values.addcdiv_(first, second.sqrt().mul_(factors.spread).add_(factors.epsilon), value=-factors.rate)
 
 
 class RowAdam:
@@ -173,43 +168,45 @@ class RowAdam:
         assert self._slots is not None
         return self._slots
 
-    def factors(self, rate: float) -> NDArray[Any]:
-        """Begin a step: count it, and return its `AdamFactors`, of the table's type."""
+    @property
+    def arrays(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """Table and moments as kernels take them, the same memory."""
+        return self.table.numpy(), self.first.numpy(), self.second.numpy()
+
+    def factors(self, rate: float) -> AdamFactors:
+        """Begin a step: count it."""
         self.count += 1
-        factors = AdamFactors.of(int(self.count), rate, self.betas, self.epsilon)
-        return factors.array(self.first.numpy().dtype if self.by_kernel else np.float64)
+        return AdamFactors.of(int(self.count), rate, self.betas, self.epsilon)
 
     def step(self, bags: Bags, gradient_BD: Tensor, rate: float) -> None:
-        """Rows named by the bags receive the sum of weight * gradient of their bag. A step without entries changes
-        nothing but `count`.
+        """Rows named by the bags receive the sum of weight * gradient of their bag.
+
+        A step without entries changes nothing but `count`.
         """
+        gradient_BD = gradient_BD.to(self.table.dtype)
         if self.by_kernel:
             self._step_by_kernel(bags, gradient_BD, rate)
-            return
-        if bags.one_each:
-            self.update_rows(bags.ids.long(), gradient_BD.to(self.table.dtype), rate)
-            return
-        if not len(bags.ids):
+        elif bags.one_each:
+            self.update_rows(bags.ids.long(), gradient_BD, rate)
+        elif len(bags.ids):
+            self.update_rows(*summed_by_row(bags, gradient_BD), rate)
+        else:
             self.factors(rate)
-            return
-        self.update_rows(*summed_by_row(bags, gradient_BD.to(self.table.dtype)), rate)
 
     def _step_by_kernel(self, bags: Bags, gradient_BD: Tensor, rate: float) -> None:
         from longtail.nn.row_kernels import adam_from_bags, grouped_by_row
 
-        factors = self.factors(rate)
+        factors = self.factors(rate).array(self.arrays[0].dtype)
         groups = grouped_by_row(bags.ids.numpy(), self.slots)
         adam_from_bags(
-            self.table.numpy(),
-            self.first.numpy(),
-            self.second.numpy(),
+            *self.arrays,
             groups.rows,
             groups.starts,
             groups.entries,
             groups.edges,
             bags.owners.numpy(),
             bags.weights.to(self.table.dtype).numpy(),
-            gradient_BD.to(self.table.dtype).contiguous().numpy(),
+            gradient_BD.contiguous().numpy(),
             factors,
         )
 
@@ -226,46 +223,34 @@ class RowAdam:
 
     @torch.no_grad()
     def update_rows(self, rows: Tensor, gradient_UD: Tensor, rate: float) -> None:
-        """A step on `rows` (U,) int64 with their gradients (U, D). Rows must differ; but for kernels of a CPU they
-        may be followed by repetitions of the last, whose gradients count for nothing."""
+        """A step on `rows` (U,) int64 with their gradients (U, D).
+
+        Rows must differ; but torch and Triton allow repetitions of the last row behind it, whose gradients count for
+        nothing.
+        """
         gradient_UD = gradient_UD.to(self.table.dtype)
         factors = self.factors(rate)
         if self.by_kernel:
             from longtail.nn.row_kernels import adam_rows
 
-            adam_rows(
-                self.table.numpy(),
-                self.first.numpy(),
-                self.second.numpy(),
-                rows.numpy(),
-                gradient_UD.contiguous().numpy(),
-                factors,
-            )
+            numbers = gradient_UD.contiguous().numpy()
+            adam_rows(*self.arrays, rows.numpy(), numbers, factors.array(numbers.dtype))
         elif self.by_triton:
             from longtail.nn import row_triton
 
-            row_triton.adam_rows(self.table, self.first, self.second, rows, gradient_UD, AdamFactors(*factors.tolist()))
+            row_triton.adam_rows(self.table, self.first, self.second, rows, gradient_UD, factors)
         else:
-            self._update_by_torch(rows, gradient_UD, AdamFactors(*factors.tolist()))
+            self._update_by_torch(rows, gradient_UD, factors)
 
     def _update_by_torch(self, rows: Tensor, gradient_UD: Tensor, factors: AdamFactors) -> None:
         if len(rows) > 1:
             # A repetition gets the gradient of what it repeats: then it does not matter which of them is written last.
             last = (rows[1:] != rows[:-1]).sum()
             gradient_UD = gradient_UD[torch.arange(len(rows), device=rows.device).minimum(last)]
-        first = self.first[rows].mul_(factors.keep_first).add_(gradient_UD, alpha=factors.add_first)
-        second = (
-            self.second[rows].mul_(factors.keep_second).addcmul_(gradient_UD, gradient_UD, value=factors.add_second)
-        )
-        self.first.index_copy_(0, rows, first)
-        self.second.index_copy_(0, rows, second)
-        self.table.index_copy_(
-            0,
-            rows,
-            self.table[rows].addcdiv_(
-                first, second.sqrt_().mul_(factors.spread).add_(factors.epsilon), value=-factors.rate
-            ),
-        )
+        values, first, second = self.table[rows], self.first[rows], self.second[rows]
+        adam_by_torch(values, first, second, gradient_UD, factors)
+        for whole, part in ((self.table, values), (self.first, first), (self.second, second)):
+            whole.index_copy_(0, rows, part)
 
 
 class OneVsAll(nn.Module):

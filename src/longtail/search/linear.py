@@ -1,4 +1,4 @@
-"""Many binary linear classifiers at once, each told apart within its own group of documents.
+"""Many binary linear classifiers at once, each trained within its own group of documents.
 
 A cluster tree, one ranker per label inside its cluster (Paper: GNN-XML Sec. 3.4), one-vs-all (DiSMEC: one group that
 holds all documents) and one-vs-hard-negatives (Slice: a group per label) are all this, with other groups.
@@ -42,8 +42,8 @@ class LinearConfig:
 class LinearRows:
     """J classifiers: score = weights[j] . x + bias[j].
 
-    weights: (J, V) CSR float32 or (J, D) float32, as the documents were. bias: (J,) float32. rounds: (J,) int32,
-        passes used.
+    weights: (J, V) CSR float32 or (J, D) float32, as the documents were.  bias: (J,) float32.
+    rounds: (J,) int32, passes used.
     tail: (J, E) float32, weights of the dense columns that stood beside sparse ones; None without.
     """
 
@@ -83,19 +83,18 @@ def fit_linear(
     config: LinearConfig,
     rng: np.random.Generator,
     *,
-    start: LinearRows | None = None,
     tail: F32 | None = None,
     left_out: Csr | None = None,
 ) -> LinearRows:
-    """J classifiers, each of which tells its positive documents from the others of its group. The same for any number
-    of threads.
+    """J classifiers, each of which separates its positive documents from the others of its group.
 
-    x: (N, V) CSR or (N, D) dense. groups: (G, N) CSR, whose entries say which documents a group has (values are not
-        read).
+    The result does not depend on the number of threads. Dense rows are not pruned: nothing is saved by it.
+
+    x: (N, V) CSR or (N, D) dense.
+    groups: (G, N) CSR, whose entries say which documents a group has (values are not read).
     positives: (J, N) CSR, likewise; the positives of problem j must be in group ``group_of[j]``.
-    start: classifiers of the same problems to start from (of other settings, or of fewer documents).
-    tail: (N, E) dense columns that documents have beside sparse ones. left_out: (J, N) CSR, documents that a problem
-    does not look at. Dense rows are not pruned: nothing is saved by it.
+    tail: (N, E) dense columns that documents have beside sparse ones.
+    left_out: (J, N) CSR, documents that a problem does not look at.
     """
     if positives.shape != (len(group_of), x.shape[0]) or groups.shape[1] != x.shape[0]:
         raise ValueError(
@@ -115,24 +114,16 @@ def fit_linear(
         config.loss == "logistic", float(config.bias), float(config.cost), float(config.tolerance), config.rounds
     )
     if isinstance(x, np.ndarray):
-        return _fit_dense(x, problems, objective, new_seed(rng), start)
-    return _fit_sparse(x, tail, problems, objective, float(config.prune), new_seed(rng), start)
+        return _fit_dense(x, problems, objective, new_seed(rng))
+    return _fit_sparse(x, tail, problems, objective, float(config.prune), new_seed(rng))
 
 
 def _fit_sparse(
-    x: Csr,
-    tail: F32 | None,
-    problems: Problems,
-    objective: Objective,
-    prune: float,
-    seed: np.uint64,
-    start: LinearRows | None,
+    x: Csr, tail: F32 | None, problems: Problems, objective: Objective, prune: float, seed: np.uint64
 ) -> LinearRows:
     from longtail.search.kernels.linear import solve_sparse
 
     rows, count = pieces(x.astype(np.float32)), len(problems.group_of)
-    guess, guess_bias = (None, None) if start is None else (pieces(start.weights), frozen(start.bias))
-    guess_tail = None if start is None or start.tail is None or tail is None else frozen(start.tail)
     bias, rounds = np.zeros(count, dtype=np.float32), np.zeros(count, dtype=np.int32)
     dense, weights = (
         (None, None)
@@ -142,20 +133,7 @@ def _fit_sparse(
 
     def solve(job: I64) -> tuple[I64, I32, F32]:
         sound, sizes, columns, values = solve_sparse(
-            job,
-            problems,
-            rows,
-            dense,
-            int(x.shape[1]),
-            guess,
-            guess_bias,
-            guess_tail,
-            objective,
-            prune,
-            seed,
-            bias,
-            rounds,
-            weights,
+            job, problems, rows, dense, int(x.shape[1]), objective, prune, seed, bias, rounds, weights
         )
         _check_positives(sound)
         return sizes, columns, values
@@ -164,27 +142,22 @@ def _fit_sparse(
     return LinearRows(_rows_in_order(jobs, _in_threads(solve, jobs), (count, int(x.shape[1]))), bias, rounds, weights)
 
 
-def _fit_dense(
-    x: F32, problems: Problems, objective: Objective, seed: np.uint64, start: LinearRows | None
-) -> LinearRows:
+def _fit_dense(x: F32, problems: Problems, objective: Objective, seed: np.uint64) -> LinearRows:
     from longtail.search.kernels.linear import solve_dense
 
     data, count = frozen(x.astype(np.float32, copy=False).ravel()), len(problems.group_of)
-    guess, guess_bias = (None, None) if start is None else (frozen(start.weights), frozen(start.bias))
     weights = np.zeros((count, x.shape[1]), dtype=np.float32)
     bias, rounds = np.zeros(count, dtype=np.float32), np.zeros(count, dtype=np.int32)
 
     def solve(job: I64) -> None:
-        _check_positives(solve_dense(job, problems, data, guess, guess_bias, objective, seed, weights, bias, rounds))
+        _check_positives(solve_dense(job, problems, data, objective, seed, weights, bias, rounds))
 
     _in_threads(solve, _jobs(problems, np.full(len(x), x.shape[1])))
     return LinearRows(weights, bias, rounds)
 
 
 def _jobs(problems: Problems, row_costs: I64) -> list[I64]:
-    """Problem numbers in about equal pieces of work, those of a group together. row_costs: (N,), the work of one
-    document.
-    """
+    """Problem numbers in about equal pieces of work, those of a group together.  row_costs: (N,), work per document."""
     if not len(problems.group_of):
         return []
     before = np.append(0, np.cumsum(row_costs[problems.group_rows] + 1))
@@ -200,9 +173,7 @@ def _check_positives(sound: bool) -> None:
 
 
 def _in_threads(work: Callable[[I64], Found], jobs: list[I64]) -> list[Found]:
-    """The results in the order of the jobs. Python threads (kernels release the GIL): jobs are uneven, and idle
-    threads take the next.
-    """
+    """The results in the order of the jobs, by Python threads (kernels release the GIL): an idle one takes the next."""
     from numba import get_num_threads
 
     with ThreadPoolExecutor(int(get_num_threads())) as pool:

@@ -1,7 +1,6 @@
-"""Rows of bytes in the order in which `kernels.interleaved` reads them: sixteen rows side by side, four numbers of
-each in turn.
+"""Products for search: many rows times one matrix, and rows of bytes in the order in which kernels read them.
 
-Many rows times one matrix: by our own kernels where there are many rows, by BLAS where there are few.
+Many rows are multiplied by our own kernels, few by BLAS.
 """
 
 from __future__ import annotations
@@ -15,27 +14,27 @@ from longtail.types import F32, I64
 # Rows of a block, numbers of each that stand together, and rows that tables are filled up to a multiple of: as many
 # as a word has bits.
 LANES, TOGETHER, GROUP = 16, 4, 64
+# From so many rows on, and for columns in multiples of so many (`kernels.matrix.COLUMNS`), our own kernels multiply.
+_MANY, _COLUMNS = 16, 32
 
 
-def weave(rows: NDArray[np.int8]) -> NDArray[np.int8]:
-    """(blocks, 16 D) of (n, D) rows, D a multiple of 4, filled up with rows of zeros."""
+def interleave(rows: NDArray[np.int8]) -> NDArray[np.int8]:
+    """(blocks, 16 D) of (n, D) rows, D a multiple of 4, filled up with rows of zeros.
+
+    Sixteen rows stand side by side, four numbers of each in turn.
+    """
     n, width = rows.shape
     blocks = -(-n // GROUP) * (GROUP // LANES)
     filled = np.pad(rows, ((0, blocks * LANES - n), (0, 0)))
-    woven = filled.reshape(blocks, LANES, width // TOGETHER, TOGETHER).transpose(0, 2, 1, 3)
-    return np.ascontiguousarray(woven).reshape(blocks, LANES * width)
+    found = filled.reshape(blocks, LANES, width // TOGETHER, TOGETHER).transpose(0, 2, 1, 3)
+    return np.ascontiguousarray(found).reshape(blocks, LANES * width)
 
 
-def unwoven(woven: NDArray[np.int8], rows: I64) -> NDArray[np.int8]:
+def deinterleave(interleaved: NDArray[np.int8], rows: I64) -> NDArray[np.int8]:
     """(n, D): some rows as they were."""
-    width = woven.shape[1] // LANES
-    taken = woven.reshape(len(woven), width // TOGETHER, LANES, TOGETHER)[rows // LANES, :, rows % LANES]
-    return np.ascontiguousarray(taken.reshape(len(rows), width))
-
-
-# From so many rows on, and for columns in multiples of so many (`COLUMNS` of `kernels.matrix`), our own kernels are as
-# fast as BLAS.
-_MANY, _COLUMNS = 16, 32
+    width = interleaved.shape[1] // LANES
+    by_row = interleaved.reshape(len(interleaved), width // TOGETHER, LANES, TOGETHER)
+    return np.ascontiguousarray(by_row[rows // LANES, :, rows % LANES].reshape(len(rows), width))
 
 
 def product(rows: F32, matrix: F32) -> F32:

@@ -20,7 +20,7 @@ from longtail.kernels.arrays import freeze, frozen
 from longtail.kernels.threads import threads_for
 from longtail.persistence import DataPart
 from longtail.search.index import Heaps, Index, Similarity, ready
-from longtail.search.matrix import GROUP, LANES, product, unwoven, weave
+from longtail.search.matrix import GROUP, LANES, deinterleave, interleave, product
 from longtail.search.minibatch import first_centres, nearest_centres
 from longtail.search.packed import PackedIndex, PackedRows, as_bytes
 from longtail.types import F32, I32, I64, TopK
@@ -84,7 +84,7 @@ class Heads:
             np.pad(offsets, (0, more), constant_values=np.nan),
             np.pad(totals, (0, more)),
         )
-        return cls(n, frozen(weave(values)), *(frozen(array) for array in filled))
+        return cls(n, frozen(interleave(values)), *(frozen(array) for array in filled))
 
     @property
     def arrays(self) -> tuple[NDArray[np.int8], F32, F32, F32]:
@@ -93,7 +93,7 @@ class Heads:
     def every(self, step: int) -> Heads:
         """Every so many-th row."""
         rows = np.arange(0, self.n, step)
-        return Heads.of_bytes(unwoven(self.interleaved, rows), self.scales[rows], self.offsets[rows])
+        return Heads.of_bytes(deinterleave(self.interleaved, rows), self.scales[rows], self.offsets[rows])
 
     @property
     def width(self) -> int:

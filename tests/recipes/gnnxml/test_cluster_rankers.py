@@ -80,7 +80,7 @@ def expected_probabilities(world: dict[str, Any], reads: str) -> Any:
 
 @pytest.mark.parametrize("reads", ["words", "vectors", "both"])
 def test_each_label_is_a_logistic_regression_in_its_cluster(world: dict[str, Any], reads: str) -> None:
-    rankers, _ = fitted(world, reads)
+    rankers = fitted(world, reads)
     expected = expected_probabilities(world, reads)
     np.testing.assert_array_equal(rankers.clusters, CLUSTER_OF)
     clusters = np.tile(np.array([[1, 0, 2]], dtype=np.int32), (DOCUMENTS, 1))
@@ -104,7 +104,7 @@ def test_who_the_negatives_are(world: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("k", [1, 3, 20])
 def test_ranking_is_gate_times_probability(world: dict[str, Any], k: int) -> None:
-    rankers, _ = fitted(world, "both")
+    rankers = fitted(world, "both")
     rng = np.random.default_rng(2)
     clusters = np.stack([rng.permutation(CLUSTERS)[:2] for _ in range(DOCUMENTS)]).astype(np.int32)
     clusters[3, 1] = clusters[4] = -1
@@ -122,28 +122,9 @@ def test_ranking_is_gate_times_probability(world: dict[str, Any], k: int) -> Non
     assert (top.ids[4] == -1).all(), "nothing is found in no cluster"
 
 
-def test_starting_from_a_solution_is_faster_and_gives_the_same(world: dict[str, Any]) -> None:
-    _, cold = fitted(world, "both")
-    _, warm = ClusterRankers.fit(
-        reading(world, "both"),
-        world["targets"],
-        CLUSTER_OF,
-        world["found"],
-        world["masked"],
-        EXACT,
-        np.random.default_rng(1),
-        start=cold,
-    )
-    np.testing.assert_allclose(warm.weights.toarray(), cold.weights.toarray(), atol=1e-4)
-    assert warm.tail is not None
-    assert cold.tail is not None
-    np.testing.assert_allclose(warm.tail, cold.tail, atol=1e-4)
-    assert warm.rounds.mean() < cold.rounds.mean() / 2
-
-
 @pytest.mark.parametrize("reads", ["words", "vectors", "both"])
 def test_saved_and_loaded(world: dict[str, Any], reads: str, tmp_path: Path) -> None:
-    rankers, _ = fitted(world, reads)
+    rankers = fitted(world, reads)
     save_part(rankers, tmp_path / "part")
     clusters = np.tile(np.arange(CLUSTERS, dtype=np.int32), (DOCUMENTS, 1))
     before, after = (
@@ -154,7 +135,7 @@ def test_saved_and_loaded(world: dict[str, Any], reads: str, tmp_path: Path) -> 
 
 
 def test_pruned_weights_are_gone(world: dict[str, Any]) -> None:
-    whole, some = (fitted(world, "words", LinearConfig(loss="logistic", prune=prune))[0].words for prune in (0.0, 0.3))
+    whole, some = (fitted(world, "words", LinearConfig(loss="logistic", prune=prune)).words for prune in (0.0, 0.3))
     assert some.values.size < whole.values.size
     assert np.abs(some.values).min() > 0.3
 
@@ -162,7 +143,7 @@ def test_pruned_weights_are_gone(world: dict[str, Any]) -> None:
 def test_nonsense_is_refused(world: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="squared_hinge"):
         fitted(world, "words", LinearConfig())
-    rankers, _ = fitted(world, "both")
+    rankers = fitted(world, "both")
     with pytest.raises(ValueError, match="as those of training"):
         rankers.label_scores(reading(world, "words"), np.zeros((DOCUMENTS, 1), np.int32))
     state = rankers.state()

@@ -129,7 +129,7 @@ def model_of(graphs: KeyGraphs, reads: Any = "both", beam: int = 2) -> tuple[Key
     x = RankerInput(None if reads == "graph" else batch.sparse, None if reads == "tfidf" else vectors)
     nothing = np.zeros((0, 2), np.int64)
     everything = csr_array(np.ones((len(graphs), 4), np.float32))
-    rankers, _ = ClusterRankers.fit(
+    rankers = ClusterRankers.fit(
         x,
         csr_array(targets),
         CLUSTER_OF,

@@ -3,24 +3,55 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from longtail.nn.batches import Bags
-from longtail.nn.full.shards import Shard
 
 LossKind = Literal["bce", "softmax"]
 MeanOver = Literal["entries", "documents"]
 
 
 @dataclass(frozen=True)
+class Shard:
+    """Labels `first`..`first + count` of `labels`, where labels are split over processes.
+
+    Every process gets the same documents, and targets with label numbers of the whole; sums over all labels are added
+    up between processes.  group: the processes that hold the other labels; None for the default group.
+    """
+
+    first: int
+    count: int
+    labels: int
+    group: Any = None
+
+    @staticmethod
+    def even(labels: int, rank: int, processes: int, group: Any = None) -> Shard:
+        """The part of process `rank` when labels are split evenly."""
+        first, end = (labels * r // processes for r in (rank, rank + 1))
+        return Shard(first, end - first, labels, group)
+
+    def summed(self, tensor: Tensor) -> Tensor:
+        """The sum of `tensor` over all processes, in place."""
+        torch.distributed.all_reduce(tensor, group=self.group)
+        return tensor
+
+    def log_sum_exp(self, tensor: Tensor) -> Tensor:
+        """log of the sum of exp(tensor) over all processes."""
+        largest = tensor.clone()
+        torch.distributed.all_reduce(largest, op=torch.distributed.ReduceOp.MAX, group=self.group)
+        largest.clamp_(min=torch.finfo(tensor.dtype).min)  # where nobody has anything, -inf - -inf would be no number
+        return self.summed((tensor - largest).exp()).log() + largest
+
+
+@dataclass(frozen=True)
 class Pairs:
     """Positives and masked pairs of B documents.
 
-    owners: (P,) int64, the document.  ids: (P,) int64, the row of the label in this shard, -1 where another shard
-        holds it.
+    owners: (P,) int64, the document.
+    ids: (P,) int64, the row of the label in this shard, -1 where another shard holds it.
     values: (P,) target, 1 or softer.  weights: (P,) how much the positive part of the loss counts.
     masked: (P,) bool, neither positive nor negative.
     """
@@ -55,8 +86,9 @@ class Pairs:
         return Pairs(bags.owners, ids, bags.weights.clamp(min=0), weights, bags.weights < 0)
 
     def bce(self, scores_P: Tensor) -> tuple[Tensor, Tensor]:
-        """(loss beyond that of a negative, slope) per pair for w t softplus(-s) + (1 - t) softplus(s); of masked
-        pairs both vanish in all.
+        """(loss beyond that of a negative, slope) per pair for w t softplus(-s) + (1 - t) softplus(s).
+
+        A masked pair's loss beyond that of a negative takes back the loss of the negative; its slope is 0.
         """
         as_negative, chance = nn.functional.softplus(scores_P), scores_P.sigmoid()
         extra = self.values * ((self.weights - 1) * as_negative - self.weights * scores_P)

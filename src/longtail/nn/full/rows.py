@@ -1,27 +1,27 @@
-"""Classifier rows that are trained against all labels in every step."""
+"""Classifier rows that are trained against all labels in every step, and the same loss for rows that are computed."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from longtail.nn.batches import Bags
-from longtail.nn.full.pairs import LossKind, MeanOver, Pairs
-from longtail.nn.full.shards import Shard
+from longtail.nn.full.pairs import LossKind, MeanOver, Pairs, Shard
+from longtail.nn.full.storage import FixedTable, Float32Table, Precision, SplitTable
 from longtail.nn.full.sweep import Sweep, Variant
-from longtail.nn.full.tables import FixedTable, Float32Table, Precision, SplitTable
 from longtail.nn.rows import AdamFactors
 
 
 class FullRows:
-    """(L, D) classifier rows with their Adam. A step scores a batch against all L labels; the (B, L) scores never
-    exist whole.
+    """(L, D) classifier rows with their Adam. A step scores a batch against all L labels; (B, L) scores never exist.
 
     rows: (L, D) float32, with `bias` (L, D + 1) as in `OneVsAll`: the last column is the weight of a feature that is
         always 1.
-    precision: how rows and moments are stored. "float32": `rows` is updated in place. "bfloat16": 8 bytes per number
-        in all,
-        rows as exact as float32, moments in bf16 (see `tables`); `rows` is copied.
+    precision: how rows and moments are stored. "float32": `rows` is updated in place. "bfloat16": 8 bytes per number in
+        all, rows as exact as float32, moments in bf16 (see `storage`); `rows` is copied.
     compute: type of the products; by default bf16 on a GPU and float32 on a CPU.
     weights: (labels,) factor of the positive part of the loss of every label (inverse propensities), or None.
     mean_over: "entries": mean over all B x L entries; "documents": mean over documents of the sum over labels.
@@ -48,7 +48,7 @@ class FullRows:
             raise ValueError(f"{len(rows)} rows for a shard of {shard.count} labels")
         self.has_bias, self.weights, self.betas, self.epsilon, self.shard = bias, weights, betas, epsilon, shard
         self.sweep = Sweep(rows.device, loss=loss, mean_over=mean_over, compute=compute, variant=variant, shard=shard)
-        kernels = self.sweep.variant != "torch"
+        kernels = self.sweep.variant == "triton"
         self.table = (
             Float32Table(rows, kernels=kernels) if precision == "float32" else SplitTable(rows, kernels=kernels)
         )
@@ -75,15 +75,12 @@ class FullRows:
         x = x_BD.detach()
         if self.has_bias:
             x = torch.cat([x, x.new_ones(len(x), 1)], dim=1)
-        loss, gradient = self.sweep(
-            x, self.table, Pairs.of(targets, masked, self.weights, self.shard, _wide(x)), receive
-        )
+        pairs = Pairs.of(targets, masked, self.weights, self.shard, _wide(x))
+        loss, gradient = self.sweep(x, self.table, pairs, receive)
         return loss, gradient[:, : x_BD.shape[1]]
 
     def state(self) -> dict[str, Tensor]:
-        """Live tensors: everything that steps change. There is no other state: random rounding depends on `count`
-        alone.
-        """
+        """Live tensors: everything that steps change; random rounding depends on `count` alone."""
         return self.table.state() | {"count": self.count}
 
 
@@ -112,6 +109,44 @@ def full_gradients(
 
     mean, gradient_BD = sweep(x, FixedTable(rows_LD), Pairs.of(targets, masked, weights, shard, _wide(x)), receive)
     return mean, gradient_BD, gradient_LD
+
+
+def full_loss(
+    x_BD: Tensor,
+    rows_LD: Tensor,
+    targets: Bags,
+    *,
+    masked: Bags | None = None,
+    loss: LossKind,
+    mean_over: MeanOver = "documents",
+    compute: torch.dtype | None = None,
+) -> Tensor:
+    """The mean loss of `full_gradients` as a value that gradients flow through, to documents and rows."""
+    return cast(Callable[..., Tensor], _FullLoss.apply)(x_BD, rows_LD, targets, masked, loss, mean_over, compute)
+
+
+class _FullLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x_BD: Tensor,
+        rows_LD: Tensor,
+        targets: Bags,
+        masked: Bags | None,
+        loss: LossKind,
+        mean_over: MeanOver,
+        compute: torch.dtype | None,
+    ) -> Tensor:
+        value, *gradients = full_gradients(
+            x_BD, rows_LD.detach(), targets, masked=masked, loss=loss, mean_over=mean_over, compute=compute
+        )
+        ctx.save_for_backward(*gradients)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None, None, None, None]:
+        to_documents, to_rows = ctx.saved_tensors
+        return to_documents * gradients[0], to_rows * gradients[0], None, None, None, None, None
 
 
 def _wide(x: Tensor) -> torch.dtype:

@@ -1,39 +1,37 @@
-"""One sweep over all labels for one batch: scores, loss and gradients, a block of labels at a time."""
+"""One sweep over all labels for one batch: scores, loss and gradients, a block of labels at a time.
+
+What a sweep needs of a loss are its slopes at scores (`Slopes`): in torch, which is the oracle, or by Triton kernels.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from longtail.nn.full.pairs import LossKind, MeanOver, Pairs
-from longtail.nn.full.shards import Shard
-from longtail.nn.full.slopes import Slopes, TorchSlopes, TritonSlopes
-from longtail.nn.full.tables import ROW_MULTIPLE, ReadTable, padded
+from longtail.nn.full.pairs import LossKind, MeanOver, Pairs, Shard
+from longtail.nn.full.storage import ROW_MULTIPLE, ReadTable, SplitTable, padded
 from longtail.nn.precision import has_triton
 
-# torch: a product, then its sigmoid. epilogue: a product, then one kernel over the scores. fused: one kernel for both.
-Variant = Literal["torch", "epilogue", "fused"]
-DEFAULT_VARIANT: dict[str, Variant] = {"cpu": "torch", "cuda": "fused"}
+# torch: a product, then its sigmoid.  triton: one kernel for both.
+Variant = Literal["torch", "triton"]
 
 # Scores of a block. On a CPU it stays in the cache between the three products; a GPU wants large products.
 BLOCK_SCORES = {"cpu": 1 << 22, "cuda": 1 << 28}
-# Into how many products over parts of the labels the gradient of the documents is cut: alone it has too few tiles for
-# a large GPU.
-PARTS = {"cpu": 1, "cuda": 1}
 
+# Beyond this a sum over all labels minus the positives says nothing about the negatives any more.
+_SMALLEST_SHARE = 1e-6
 
-# Told (first label, number of labels, gradient (number or more, D or more), factor that the gradient still needs).
+# Called with (first label, number of labels, gradient (number or more, D or more), factor that the gradient needs).
 Receiver = Callable[[int, int, Tensor, float], None]
 
 
 class Sweep:
-    """How to go over all labels: which loss, in which precision, by which kernels. Keeps scratch memory between
-    batches.
+    """How to go over all labels: which loss, in which precision, by which kernels. Keeps its scratch memory.
 
-    compute: type of the products; None for bf16 on a GPU and float32 on a CPU. variant: None for what is fastest here.
+    compute: type of the products; None for bf16 on a GPU and float32 on a CPU.  variant: None for what is fastest here.
     mean_over: the loss is the sum over all entries divided by their number, or by that of documents.
     """
 
@@ -52,19 +50,17 @@ class Sweep:
         self.variant: Variant = variant or default_variant(device, self.compute)
         if self.variant != "torch" and self.compute != torch.bfloat16:
             raise ValueError(f"the kernels multiply bf16; {self.compute} is for variant torch")
-        self.slopes: Slopes = (
-            TorchSlopes(self.compute) if self.variant == "torch" else TritonSlopes(fused=self.variant == "fused")
-        )
+        self.slopes: Slopes = TorchSlopes(self.compute) if self.variant == "torch" else TritonSlopes()
         self._scratch = torch.empty(0, dtype=self.compute, device=device)
 
     @torch.no_grad()
     def __call__(
         self, x_BD: Tensor, table: ReadTable, targets: Pairs, receive: Receiver, negatives_count_B: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """(mean loss, its gradient to x); `receive` is told the gradient of each block of rows.
+        """(mean loss, its gradient to x); `receive` is called with the gradient of each block of rows.
 
         negatives_count_B: how much each document's negatives count, above 0; None for 1. For binary cross-entropy
-        only, and in the gradients only: the loss that is told counts all in full.
+        only, and in the gradients only: the loss counts all in full.
         """
         documents, width = x_BD.shape
         x = padded(x_BD, self.compute, ROW_MULTIPLE)
@@ -106,9 +102,8 @@ class Sweep:
         total = torch.full((documents,), -torch.inf, dtype=scores_P.dtype, device=x.device)
         for start, count in self._blocks(documents, table.labels):
             rows = table.block(start, count, self.compute)
-            part = self.slopes.log_sum_exp(
-                x, rows, self._slopes_of(len(x), len(rows)), documents, start, count, targets
-            )
+            scratch = self._slopes_of(len(x), len(rows))
+            part = self.slopes.log_sum_exp(x, rows, scratch, documents, start, count, targets)
             total = torch.logaddexp(total, part.to(total.dtype))
         total = self.slopes.without_pairs(total, targets, scores_P)
         total = total if self.shard is None else self.shard.log_sum_exp(total)
@@ -140,19 +135,116 @@ def add_product(gradient: Tensor, slopes: Tensor, rows: Tensor) -> None:
     """gradient += slopes @ rows, summed in the type of `gradient`."""
     if gradient.dtype == slopes.dtype:
         gradient.addmm_(slopes, rows)
-        return
-    parts = PARTS[slopes.device.type]
-    if parts == 1 or len(rows) % parts:
+    else:
         gradient.add_(slopes @ rows)
-        return
-    by_part = torch.bmm(slopes.view(len(slopes), parts, -1).transpose(0, 1), rows.view(parts, -1, rows.shape[1]))
-    gradient.add_(by_part.sum(0, dtype=gradient.dtype))
 
 
 def default_variant(device: torch.device, compute: torch.dtype) -> Variant:
     """The fastest way that works here: kernels are for bf16, on a GPU, where Triton is installed."""
-    return (
-        DEFAULT_VARIANT[device.type]
-        if compute == torch.bfloat16 and device.type == "cuda" and has_triton()
-        else "torch"
-    )
+    return "triton" if compute == torch.bfloat16 and device.type == "cuda" and has_triton() else "torch"
+
+
+class Slopes(Protocol):
+    """Slopes of the loss at a block of scores.
+
+    x: (documents or more, D) and rows: (labels or more, D), as products read them; what is more is zero.
+    slopes: (len(x), len(rows)), overwritten. Beyond `documents` and `labels` they are any finite numbers: there they
+    are multiplied by zeros, or give the gradient of rows that do not exist.
+    """
+
+    def pair_scores(self, x: Tensor, table: ReadTable, pairs: Pairs) -> Tensor:
+        """(P,) scores of the pairs; anything for pairs of another shard."""
+        ...
+
+    def bce(self, x: Tensor, rows: Tensor, slopes: Tensor, documents: int, labels: int) -> Tensor:
+        """Slopes as if every pair were a negative; the sum of the losses."""
+        ...
+
+    def softmax(self, x: Tensor, rows: Tensor, slopes: Tensor, shift_B: Tensor, scale_B: Tensor) -> None:
+        """scale * exp(score - shift)."""
+        ...
+
+    def log_sum_exp(
+        self, x: Tensor, rows: Tensor, scratch: Tensor, documents: int, start: int, labels: int, pairs: Pairs
+    ) -> Tensor:
+        """(documents,) of a block's scores, with or without those of the pairs."""
+        ...
+
+    def without_pairs(self, total_B: Tensor, pairs: Pairs, scores_P: Tensor) -> Tensor:
+        """`total` of all blocks, now without the pairs."""
+        ...
+
+    def put(self, slopes: Tensor, pairs: Pairs, values_P: Tensor, start: int, labels: int) -> None:
+        """Overwrite the slopes of pairs whose label is among `labels` from `start` on."""
+        ...
+
+
+class TorchSlopes:
+    def __init__(self, compute: torch.dtype) -> None:
+        self.compute, self.wide = compute, torch.promote_types(compute, torch.float32)
+
+    def pair_scores(self, x: Tensor, table: ReadTable, pairs: Pairs) -> Tensor:
+        rows = table.picked(pairs.ids.clamp(min=0), self.compute)
+        return (x[pairs.owners].to(self.wide) * rows.to(self.wide)).sum(1)
+
+    def bce(self, x: Tensor, rows: Tensor, slopes: Tensor, documents: int, labels: int) -> Tensor:
+        torch.mm(x, rows.T, out=slopes)
+        loss = nn.functional.softplus(slopes[:documents, :labels]).sum(dtype=self.wide)
+        slopes.sigmoid_()
+        return loss
+
+    def softmax(self, x: Tensor, rows: Tensor, slopes: Tensor, shift_B: Tensor, scale_B: Tensor) -> None:
+        torch.mm(x, rows.T, out=slopes)
+        # Positives may lie above the sum over negatives; they are overwritten, but must not overflow before.
+        real = slopes[: len(shift_B)]
+        real.copy_((real - shift_B[:, None]).clamp_(max=60).exp_().mul_(scale_B[:, None]))
+
+    def log_sum_exp(
+        self, x: Tensor, rows: Tensor, scratch: Tensor, documents: int, start: int, labels: int, pairs: Pairs
+    ) -> Tensor:
+        """Without the pairs."""
+        torch.mm(x, rows.T, out=scratch)
+        self.put(scratch, pairs, torch.full_like(pairs.values, -torch.inf), start, labels)
+        return torch.logsumexp(scratch[:documents, :labels].to(pairs.values.dtype), dim=1)
+
+    def without_pairs(self, total_B: Tensor, pairs: Pairs, scores_P: Tensor) -> Tensor:
+        return total_B
+
+    def put(self, slopes: Tensor, pairs: Pairs, values_P: Tensor, start: int, labels: int) -> None:
+        """Pairs of other blocks go to the number behind the block: shapes stay fixed, a GPU is not asked for counts."""
+        here = (pairs.ids >= start) & (pairs.ids < start + labels)
+        place = torch.where(here, pairs.owners * slopes.shape[1] + pairs.ids - start, slopes.numel())
+        slopes.as_strided((slopes.numel() + 1,), (1,)).scatter_(0, place, values_P.to(slopes.dtype))
+
+
+class TritonSlopes:
+    def __init__(self) -> None:
+        from longtail.nn.full import triton_kernels
+
+        self.kernels = triton_kernels
+
+    def pair_scores(self, x: Tensor, table: ReadTable, pairs: Pairs) -> Tensor:
+        if isinstance(table, SplitTable):
+            return self.kernels.pair_scores(x, table.high, pairs.owners, pairs.ids)
+        picked = table.picked(pairs.ids.clamp(min=0), torch.bfloat16)
+        return self.kernels.pair_scores(x, picked, pairs.owners, torch.arange(len(picked), device=x.device))
+
+    def bce(self, x: Tensor, rows: Tensor, slopes: Tensor, documents: int, labels: int) -> Tensor:
+        return self.kernels.bce_slopes(x, rows, slopes, documents, labels)
+
+    def softmax(self, x: Tensor, rows: Tensor, slopes: Tensor, shift_B: Tensor, scale_B: Tensor) -> None:
+        self.kernels.softmax_slopes(x, rows, slopes, shift_B, scale_B)
+
+    def log_sum_exp(
+        self, x: Tensor, rows: Tensor, scratch: Tensor, documents: int, start: int, labels: int, pairs: Pairs
+    ) -> Tensor:
+        """With the pairs."""
+        return self.kernels.log_sum_exp(x, rows, documents, labels)
+
+    def without_pairs(self, total_B: Tensor, pairs: Pairs, scores_P: Tensor) -> Tensor:
+        """By subtraction: where positives have all but a millionth of the sum, negatives keep a millionth."""
+        share = torch.where(pairs.ids >= 0, (scores_P - total_B[pairs.owners]).exp(), 0)
+        return total_B + (1 - pairs.summed(share, len(total_B))).clamp_(min=_SMALLEST_SHARE).log()
+
+    def put(self, slopes: Tensor, pairs: Pairs, values_P: Tensor, start: int, labels: int) -> None:
+        self.kernels.put_pairs(slopes, pairs.owners, pairs.ids, values_P, start, labels)

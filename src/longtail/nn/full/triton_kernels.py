@@ -6,9 +6,7 @@ are never stored: only their slopes, in bf16, and sums.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from inspect import signature
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
@@ -16,46 +14,14 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from longtail.nn.row_triton import adam_step, kernel
 from longtail.nn.rows import AdamFactors
 
-
-class Tiles(NamedTuple):
-    """How a product is cut. copies: let the chip's copy engine (TMA) move tiles. registers: at most, per thread; 0:
-    no limit.
-    """
-
-    documents: int
-    labels: int
-    depth: int
-    warps: int
-    stages: int
-    copies: bool
-    registers: int = 0
-
-
-# Two tiles at a time fit on a multiprocessor where one takes at most half of its registers and memory: while one
-# computes sigmoids, the other multiplies.
-TILES = {
-    "128x128": Tiles(128, 128, 64, 4, 3, False),
-    "128x128-copies": Tiles(128, 128, 64, 4, 3, True),
-    "128x128-wide": Tiles(128, 128, 64, 8, 3, False, 128),
-    "128x128-wide-copies": Tiles(128, 128, 64, 8, 3, True, 128),
-    "128x256-copies": Tiles(128, 256, 64, 8, 3, True),
-    "256x128-copies": Tiles(256, 128, 64, 8, 3, True),
-    "64x256-copies": Tiles(64, 256, 64, 4, 2, True),
-    "128x64-copies": Tiles(128, 64, 64, 4, 3, True, 168),
-}
-DEFAULT_TILES = "128x128-wide-copies"
+# How products are cut: documents, labels and numbers of a tile. Two tiles at a time fit on a multiprocessor, where one
+# takes at most half of its registers and memory: while one computes sigmoids, the other multiplies.
+_BM, _BN, _BK, _WARPS, _STAGES, _REGISTERS = 128, 128, 64, 8, 3, 128
 _INTERPRETED = bool(triton.knobs.runtime.interpret)
 _ADAM_BLOCK, _PAIRS_BLOCK = 2048, 16
-
-
-# Sizes that differ from batch to batch: a kernel compiled for one must serve all.
-_CHANGING = {"documents", "labels", "count", "start", "size", "position", "seed"}
-
-
-def _kernel(function: Callable[..., Any]) -> Any:
-    return triton.jit(function, do_not_specialize=sorted(_CHANGING & set(signature(function).parameters)))
 
 
 def _signed(bits: int) -> int:
@@ -63,28 +29,28 @@ def _signed(bits: int) -> int:
     return (bits & 0xFFFFFFFF) - ((bits & 0x80000000) << 1)
 
 
-@_kernel
+@kernel
 def _chances(powers: tl.tensor) -> tl.tensor:
     """sigmoid(score) = p / (1 + p), exact also where it is tiny."""
     inverse_root = tl.rsqrt(1.0 + powers)  # one instruction, where a division is many
     return powers * (inverse_root * inverse_root)
 
 
-@_kernel
+@kernel
 def _joint(powers: tl.tensor, BM: tl.constexpr, BN: tl.constexpr) -> tl.tensor:
     """(BM, BN / 2): (1 + a) (1 + b) - 1 of the left and the right half, without losing what is tiny beside 1."""
     a, b = tl.split(tl.permute(tl.reshape(powers, (BM, 2, BN // 2)), (0, 2, 1)))
     return a + b + a * b
 
 
-@_kernel
+@kernel
 def _loss_of_powers(powers: tl.tensor, BM: tl.constexpr, BN: tl.constexpr) -> tl.tensor:
     """Sum of log(1 + p). Logarithms are dear, so factors are multiplied first, in eights, which cannot overflow."""
     eights = _joint(_joint(_joint(powers, BM, BN), BM, BN // 2), BM, BN // 4)
     return tl.sum(tl.where(eights < 1e-3, eights - 0.5 * eights * eights, tl.log2(1.0 + eights) * 0.6931471805599453))
 
 
-@_kernel
+@kernel
 def _bce(
     scores: tl.tensor,
     m: tl.tensor,
@@ -111,48 +77,30 @@ def _bce(
     return _chances(powers), loss
 
 
-@_kernel
+@kernel
 def _tile_scores(
     x: tl.tensor,
     rows: tl.tensor,
     m: tl.tensor,
     n: tl.tensor,
-    x_count: tl.tensor,
-    row_count: tl.tensor,
     DEPTH: tl.constexpr,
     BM: tl.constexpr,
     BN: tl.constexpr,
     BK: tl.constexpr,
-    COPIES: tl.constexpr,
     WIDE: tl.constexpr,
 ) -> tl.tensor:
-    """(BM, BN) float32 products of documents m.. and labels n... WIDE: for the interpreter, which cannot multiply
-    bf16.
+    """(BM, BN) float32 products of documents m.. and labels n...
+
+    WIDE: for the interpreter, which cannot multiply bf16.
     """
     scores = tl.zeros((BM, BN), dtype=tl.float32)
-    if COPIES:
-        for k in range(0, DEPTH, BK):
-            left, right = x.load([m, k]), rows.load([n, k]).T
-            scores = tl.dot(left.to(tl.float32), right.to(tl.float32), scores) if WIDE else tl.dot(left, right, scores)
-    else:
-        document, label, along = m + tl.arange(0, BM), n + tl.arange(0, BN), tl.arange(0, BK)
-        for k in range(0, DEPTH, BK):
-            inside = along < DEPTH - k
-            left = tl.load(
-                x + document[:, None] * DEPTH + k + along[None, :],
-                mask=(document < x_count)[:, None] & inside[None, :],
-                other=0.0,
-            )
-            right = tl.load(
-                rows + label[None, :] * DEPTH + k + along[:, None],
-                mask=(label < row_count)[None, :] & inside[:, None],
-                other=0.0,
-            )
-            scores = tl.dot(left.to(tl.float32), right.to(tl.float32), scores) if WIDE else tl.dot(left, right, scores)
+    for k in range(0, DEPTH, BK):
+        left, right = x.load([m, k]), rows.load([n, k]).T
+        scores = tl.dot(left.to(tl.float32), right.to(tl.float32), scores) if WIDE else tl.dot(left, right, scores)
     return scores
 
 
-@_kernel
+@kernel
 def _bce_pass(
     x: tl.tensor,
     rows: tl.tensor,
@@ -161,45 +109,23 @@ def _bce_pass(
     documents: tl.tensor,
     labels: tl.tensor,
     x_count: tl.tensor,
-    row_count: tl.tensor,
     DEPTH: tl.constexpr,
     BM: tl.constexpr,
     BN: tl.constexpr,
     BK: tl.constexpr,
-    COPIES: tl.constexpr,
     WIDE: tl.constexpr,
 ) -> None:
     """slopes = sigmoid(x rows.T); losses[tile] = sum of softplus over real entries."""
     tile = tl.program_id(0)
     tiles_m = tl.cdiv(x_count, BM)
     m, n = (tile % tiles_m) * BM, (tile // tiles_m) * BN
-    scores = _tile_scores(x, rows, m, n, x_count, row_count, DEPTH, BM, BN, BK, COPIES, WIDE)
+    scores = _tile_scores(x, rows, m, n, DEPTH, BM, BN, BK, WIDE)
     chances, loss = _bce(scores, m, n, documents, labels, BM, BN)
     tl.store(losses + tile, loss)
-    _store(slopes, chances, m, n, x_count, row_count, BM, BN, COPIES)
+    slopes.store([m, n], chances.to(tl.bfloat16))
 
 
-@_kernel
-def _store(
-    slopes: tl.tensor,
-    values: tl.tensor,
-    m: tl.tensor,
-    n: tl.tensor,
-    x_count: tl.tensor,
-    row_count: tl.tensor,
-    BM: tl.constexpr,
-    BN: tl.constexpr,
-    COPIES: tl.constexpr,
-) -> None:
-    if COPIES:
-        slopes.store([m, n], values.to(tl.bfloat16))
-    else:
-        document, label = m + tl.arange(0, BM), n + tl.arange(0, BN)
-        at = slopes + document[:, None].to(tl.int64) * row_count + label[None, :]
-        tl.store(at, values.to(tl.bfloat16), mask=(document < x_count)[:, None] & (label < row_count)[None, :])
-
-
-@_kernel
+@kernel
 def _softmax_pass(
     x: tl.tensor,
     rows: tl.tensor,
@@ -208,29 +134,27 @@ def _softmax_pass(
     scale: tl.tensor,
     documents: tl.tensor,
     x_count: tl.tensor,
-    row_count: tl.tensor,
     DEPTH: tl.constexpr,
     BM: tl.constexpr,
     BN: tl.constexpr,
     BK: tl.constexpr,
-    COPIES: tl.constexpr,
     WIDE: tl.constexpr,
 ) -> None:
     """slopes = scale * exp(x rows.T - shift) with a scale and a shift per document."""
     tile = tl.program_id(0)
     tiles_m = tl.cdiv(x_count, BM)
     m, n = (tile % tiles_m) * BM, (tile // tiles_m) * BN
-    scores = _tile_scores(x, rows, m, n, x_count, row_count, DEPTH, BM, BN, BK, COPIES, WIDE)
+    scores = _tile_scores(x, rows, m, n, DEPTH, BM, BN, BK, WIDE)
     document = m + tl.arange(0, BM)
     exists = document < documents
     least = tl.load(shift + document, mask=exists, other=0.0)
     factor = tl.load(scale + document, mask=exists, other=0.0)
     # Positives may lie above the sum over negatives; they are overwritten, but must not overflow before.
     values = factor[:, None] * tl.exp2(tl.minimum(scores - least[:, None], 60.0) * 1.4426950408889634)
-    _store(slopes, values, m, n, x_count, row_count, BM, BN, COPIES)
+    slopes.store([m, n], values.to(tl.bfloat16))
 
 
-@_kernel
+@kernel
 def _log_sum_pass(
     x: tl.tensor,
     rows: tl.tensor,
@@ -239,21 +163,20 @@ def _log_sum_pass(
     documents: tl.tensor,
     labels: tl.tensor,
     x_count: tl.tensor,
-    row_count: tl.tensor,
     DEPTH: tl.constexpr,
     BM: tl.constexpr,
     BN: tl.constexpr,
     BK: tl.constexpr,
-    COPIES: tl.constexpr,
     WIDE: tl.constexpr,
 ) -> None:
-    """For each tile of labels and each document the largest score and the sum of exp(score - largest): (tiles,
-    documents) both.
+    """For each tile of labels and each document the largest score and the sum of exp(score - largest).
+
+    largest, total: (tiles of labels, documents).
     """
     tile = tl.program_id(0)
     tiles_m = tl.cdiv(x_count, BM)
     m, n = (tile % tiles_m) * BM, (tile // tiles_m) * BN
-    scores = _tile_scores(x, rows, m, n, x_count, row_count, DEPTH, BM, BN, BK, COPIES, WIDE)
+    scores = _tile_scores(x, rows, m, n, DEPTH, BM, BN, BK, WIDE)
     document, label = m + tl.arange(0, BM), n + tl.arange(0, BN)
     scores = tl.where((label < labels)[None, :], scores, -1e30)
     top = tl.max(scores, axis=1)
@@ -264,28 +187,7 @@ def _log_sum_pass(
     )
 
 
-@_kernel
-def _bce_in_place(
-    slopes: tl.tensor,
-    losses: tl.tensor,
-    documents: tl.tensor,
-    labels: tl.tensor,
-    x_count: tl.tensor,
-    row_count: tl.tensor,
-    BM: tl.constexpr,
-    BN: tl.constexpr,
-) -> None:
-    """Scores become slopes where they lie; losses[tile] = sum of softplus over real entries."""
-    m, n = tl.program_id(0) * BM, tl.program_id(1) * BN
-    document, label = m + tl.arange(0, BM), n + tl.arange(0, BN)
-    at = slopes + document[:, None].to(tl.int64) * row_count + label[None, :]
-    exists = (document < x_count)[:, None] & (label < row_count)[None, :]
-    chances, loss = _bce(tl.load(at, mask=exists, other=0.0).to(tl.float32), m, n, documents, labels, BM, BN)
-    tl.store(losses + tl.program_id(0) * tl.num_programs(1) + tl.program_id(1), loss)
-    tl.store(at, chances.to(tl.bfloat16), mask=exists)
-
-
-@_kernel
+@kernel
 def _pair_scores(
     x: tl.tensor,
     rows: tl.tensor,
@@ -311,7 +213,7 @@ def _pair_scores(
     tl.store(scores + pair, tl.sum(total, axis=1), mask=pair < count)
 
 
-@_kernel
+@kernel
 def _put_pairs(
     slopes: tl.tensor,
     owners: tl.tensor,
@@ -331,12 +233,12 @@ def _put_pairs(
     tl.store(slopes + owner * stride + label, tl.load(values + pair, mask=here, other=0.0).to(tl.bfloat16), mask=here)
 
 
-@_kernel
+@kernel
 def _from_half(bits: tl.tensor) -> tl.tensor:
     return (bits.to(tl.int32) << 16).to(tl.float32, bitcast=True)
 
 
-@_kernel
+@kernel
 def _adam_split(
     high: tl.tensor,
     low: tl.tensor,
@@ -360,12 +262,23 @@ def _adam_split(
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < size
     g = tl.load(gradient + at, mask=inside, other=0.0).to(tl.float32) * scale
-    m = keep_first * _from_half(tl.load(first + at, mask=inside, other=0)) + add_first * g
-    v = keep_second * _from_half(tl.load(second + at, mask=inside, other=0)) + add_second * g * g
-    bits = (tl.load(high + at, mask=inside, other=0).to(tl.int32) << 16) + tl.load(low + at, mask=inside, other=0).to(
-        tl.int32
+    m = _from_half(tl.load(first + at, mask=inside, other=0))
+    v = _from_half(tl.load(second + at, mask=inside, other=0))
+    upper = tl.load(high + at, mask=inside, other=0).to(tl.int32)
+    bits = (upper << 16) + tl.load(low + at, mask=inside, other=0).to(tl.int32)
+    value, m, v = adam_step(
+        bits.to(tl.float32, bitcast=True),
+        m,
+        v,
+        g,
+        keep_first,
+        add_first,
+        keep_second,
+        add_second,
+        rate,
+        spread,
+        epsilon,
     )
-    value = bits.to(tl.float32, bitcast=True) - rate * m / (tl.sqrt(v) * spread + epsilon)
     bits = value.to(tl.int32, bitcast=True)
     upper = (bits + 0x8000) >> 16
     tl.store(high + at, upper.to(tl.int16), mask=inside)
@@ -380,7 +293,7 @@ def _adam_split(
     tl.store(second + at, ((v.to(tl.int32, bitcast=True) + (mixed >> 16).to(tl.int32)) >> 16).to(tl.int16), mask=inside)
 
 
-@_kernel
+@kernel
 def _adam_float32(
     rows: tl.tensor,
     first: tl.tensor,
@@ -403,9 +316,9 @@ def _adam_float32(
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < size
     g = tl.load(gradient + at // WIDTH * STRIDE + at % WIDTH, mask=inside, other=0.0).to(tl.float32) * scale
-    m = keep_first * tl.load(first + at, mask=inside, other=0.0) + add_first * g
-    v = keep_second * tl.load(second + at, mask=inside, other=0.0) + add_second * g * g
-    value = tl.load(rows + at, mask=inside, other=0.0) - rate * m / (tl.sqrt(v) * spread + epsilon)
+    m, v = tl.load(first + at, mask=inside, other=0.0), tl.load(second + at, mask=inside, other=0.0)
+    value = tl.load(rows + at, mask=inside, other=0.0)
+    value, m, v = adam_step(value, m, v, g, keep_first, add_first, keep_second, add_second, rate, spread, epsilon)
     tl.store(rows + at, value, mask=inside)
     tl.store(first + at, m, mask=inside)
     tl.store(second + at, v, mask=inside)
@@ -414,47 +327,24 @@ def _adam_float32(
 # ---- what the rest of the house calls ----
 
 
-def bce_slopes(
-    x: Tensor, rows: Tensor, slopes: Tensor, documents: int, labels: int, tiles: Tiles | None = None
-) -> Tensor:
+def bce_slopes(x: Tensor, rows: Tensor, slopes: Tensor, documents: int, labels: int) -> Tensor:
     """Write the slopes of negatives; the sum of the losses of `documents` and `labels`."""
-    tiles = tiles or TILES[DEFAULT_TILES]
-    losses = torch.empty(_tile_count(x, rows, tiles), dtype=torch.float32, device=x.device)
-    _bce_pass[(len(losses),)](
-        *_operands(tiles, x, rows, slopes), losses, documents, labels, len(x), len(rows), **_launch(tiles, x)
-    )
+    losses = torch.empty(_tile_count(x, rows), dtype=torch.float32, device=x.device)
+    _bce_pass[(len(losses),)](*_operands(x, rows, slopes), losses, documents, labels, len(x), **_launch(x))
     return losses.sum()
 
 
-def softmax_slopes(
-    x: Tensor, rows: Tensor, slopes: Tensor, shift: Tensor, scale: Tensor, tiles: Tiles | None = None
-) -> None:
+def softmax_slopes(x: Tensor, rows: Tensor, slopes: Tensor, shift: Tensor, scale: Tensor) -> None:
     """Write scale * exp(score - shift)."""
-    tiles = tiles or TILES[DEFAULT_TILES]
-    _softmax_pass[(_tile_count(x, rows, tiles),)](
-        *_operands(tiles, x, rows, slopes), shift, scale, len(shift), len(x), len(rows), **_launch(tiles, x)
-    )
+    _softmax_pass[(_tile_count(x, rows),)](*_operands(x, rows, slopes), shift, scale, len(shift), len(x), **_launch(x))
 
 
-def log_sum_exp(x: Tensor, rows: Tensor, documents: int, labels: int, tiles: Tiles | None = None) -> Tensor:
+def log_sum_exp(x: Tensor, rows: Tensor, documents: int, labels: int) -> Tensor:
     """(documents,): over the scores of all `labels`."""
-    tiles = tiles or TILES[DEFAULT_TILES]
-    largest, total = torch.empty(
-        (2, triton.cdiv(len(rows), tiles.labels), documents), dtype=torch.float32, device=x.device
-    )
-    _log_sum_pass[(_tile_count(x, rows, tiles),)](
-        *_operands(tiles, x, rows), largest, total, documents, labels, len(x), len(rows), **_launch(tiles, x)
-    )
+    shape = (2, triton.cdiv(len(rows), _BN), documents)
+    largest, total = torch.empty(shape, dtype=torch.float32, device=x.device)
+    _log_sum_pass[(_tile_count(x, rows),)](*_operands(x, rows), largest, total, documents, labels, len(x), **_launch(x))
     return torch.logsumexp(largest + total.log(), dim=0)
-
-
-def bce_in_place(slopes: Tensor, documents: int, labels: int) -> Tensor:
-    """Turn scores into slopes of negatives; the sum of their losses."""
-    block_m, block_n = 4, 1024
-    grid = (triton.cdiv(slopes.shape[0], block_m), triton.cdiv(slopes.shape[1], block_n))
-    losses = torch.empty(grid, dtype=torch.float32, device=slopes.device)
-    _bce_in_place[grid](slopes, losses, documents, labels, *slopes.shape, BM=block_m, BN=block_n, num_warps=8)
-    return losses.sum()
 
 
 def pair_scores(x: Tensor, rows: Tensor, owners: Tensor, ids: Tensor) -> Tensor:
@@ -512,23 +402,16 @@ def adam_float32(
     _adam_float32[grid](rows, first, second, gradient, rows.numel(), scale, *factors, **sizes, num_warps=8)
 
 
-def _tile_count(x: Tensor, rows: Tensor, tiles: Tiles) -> int:
-    return int(triton.cdiv(len(x), tiles.documents) * triton.cdiv(len(rows), tiles.labels))
+def _tile_count(x: Tensor, rows: Tensor) -> int:
+    return int(triton.cdiv(len(x), _BM) * triton.cdiv(len(rows), _BN))
 
 
-def _operands(tiles: Tiles, x: Tensor, rows: Tensor, slopes: Tensor | None = None) -> list[Any]:
-    tensors: list[Any] = [x, rows] if slopes is None else [x, rows, slopes]
-    if not tiles.copies:
-        return tensors
-    shapes = ([tiles.documents, tiles.depth], [tiles.labels, tiles.depth], [tiles.documents, tiles.labels])
+def _operands(*tensors: Tensor) -> list[Any]:
+    """x, rows and perhaps slopes, for the chip's copy engine (TMA) to move tiles of."""
+    shapes = ([_BM, _BK], [_BN, _BK], [_BM, _BN])
     return [TensorDescriptor.from_tensor(tensor, shape) for tensor, shape in zip(tensors, shapes, strict=False)]
 
 
-def _launch(tiles: Tiles, x: Tensor) -> dict[str, Any]:
-    shapes = {"DEPTH": x.shape[1], "BM": tiles.documents, "BN": tiles.labels, "BK": tiles.depth}
-    limit = {"maxnreg": tiles.registers} if tiles.registers else {}
-    return (
-        shapes
-        | limit
-        | {"COPIES": tiles.copies, "WIDE": _INTERPRETED, "num_warps": tiles.warps, "num_stages": tiles.stages}
-    )
+def _launch(x: Tensor) -> dict[str, Any]:
+    shapes = {"DEPTH": x.shape[1], "BM": _BM, "BN": _BN, "BK": _BK, "WIDE": _INTERPRETED}
+    return shapes | {"maxnreg": _REGISTERS, "num_warps": _WARPS, "num_stages": _STAGES}

@@ -33,8 +33,9 @@ def _number(bits: Any) -> Any:
 def composed_bits(
     out: NDArray[np.uint16], free: NDArray[np.float32], trust: NDArray[np.float32], text: NDArray[np.float32]
 ) -> None:
-    """out[:, :D + 1] = (trust * free + text, bias) as bf16.  free: (L, D + 1).  trust: (L, 1).  text: (L, D), or (0,
-    D) for none.
+    """out[:, :D + 1] = (trust * free + text, bias) as bf16.
+
+    free: (L, D + 1).  trust: (L, 1).  text: (L, D), or (0, D) for none.
     """
     width = free.shape[1] - 1
     for index in prange(free.shape[0]):
@@ -56,8 +57,9 @@ def learn_composed(
     text_gradient: NDArray[np.float32],
     factors: NDArray[np.float32],
 ) -> None:
-    """Adam on free vectors, and the gradient of texts summed up.  gradient: bf16 of the shape of `free` or larger, to
-    be multiplied by `scale`.
+    """Adam on free vectors, and the gradient of texts summed up.
+
+    gradient: bf16 of the shape of `free` or larger, to be multiplied by `scale`.
     """
     width = free.shape[1] - 1
     for chunk in prange((free.shape[0] + _CHUNK - 1) // _CHUNK):

@@ -1,11 +1,8 @@
-"""The part of classifier rows that is made of words: a label's text and, through a label graph, its neighbours'
-texts.
+"""Classifier rows that are the sum of text and a trusted free vector: how they are made, and learn from their gradient.
 
-Rows that are the sum of text and a trusted free vector, beside their sweep: who makes them, and who learns from
-their gradient.
-
-In torch, which is the oracle and runs on a GPU, and by kernels of one pass each where a CPU multiplies bf16: there
-the products are so fast that passes over the rows take most of a step.
+Text: a label's own and, through a label graph, its neighbours' (`TextRows`). The sum is made in torch, which is the
+oracle and runs on a GPU, and by kernels of one pass each where a CPU multiplies bf16 (`kernels`): there the products
+are so fast that passes over the rows take most of a step.
 """
 
 from __future__ import annotations
@@ -16,19 +13,18 @@ from torch import Tensor, nn
 
 from longtail.nn.batches import to_device
 from longtail.nn.convolution import Convolution
-from longtail.nn.full.tables import COLUMN_MULTIPLE, FixedTable, Float32Table, ReadTable
+from longtail.nn.full.storage import COLUMN_MULTIPLE, FixedTable, Float32Table, ReadTable
 from longtail.nn.rows import AdamFactors, RowTable
 from longtail.types import Csr
 
 
 class TextRows(nn.Module):
-    """T = (g_0 E Z + g_1 G E Z) M for all labels, with one trained gain per order and a trained matrix M, at first
-    the identity.
+    """T = (g_0 Z E + g_1 G Z E) M for all labels, with one trained gain per order and a trained matrix M.
 
-    table: token vectors E, (V, D), shared with the encoder of documents.  texts: Z, (L, V) CSR.  graph: G, (L, L) CSR
-    or None. Only tokens that occur in texts are read, and only their gradients exist: `tokens`, ascending.  mapped:
-    whether there is an M.
+    table: token vectors E, (V, D), shared with the encoder of documents.  texts: Z, (L, V) CSR.
+    graph: G, (L, L) CSR, or None.  mapped: whether there is an M, which is at first the identity.
     compute: type of the products with M; they are as large as those of a step.
+    Only tokens that occur in texts are read, and only their gradients exist: `tokens`, ascending.
     """
 
     def __init__(
@@ -67,10 +63,9 @@ class TextRows(nn.Module):
 
     @torch.no_grad()
     def gradient(self, gradient_LD: Tensor) -> Tensor:
-        """(tokens, D): what a gradient of the last `forward` means for the vectors of `tokens`; those of gains and M
-        are left at them.
+        """(tokens, D): the gradient to the vectors of `tokens`, of a gradient to the last `forward`.
 
-        T is linear in the vectors, so nothing has to be computed forth again before it goes back.
+        Those of gains and M are left at them. T is linear in the vectors, so nothing has to be computed again.
         """
         if self.map is not None:
             self.map.grad = self._product(self._mixed().T, gradient_LD)
@@ -89,15 +84,15 @@ class TextRows(nn.Module):
         return (left.to(self.compute) @ right.to(self.compute)).float()
 
 
-# Rows of a block are a whole multiple of these (see `tables.padded`).
+# Rows of a block are a whole multiple of these (see `storage.padded`).
 _ROW_MULTIPLE = 8
 
 
 class ComposedRows:
     """Row of label l: (text_l + trust_l * free_l, bias_l).  free: (L, D + 1), the last column the bias.  trust: (L, 1).
 
-    text: (L, D), or None where labels have no text; who changes it owns it.  text_gradient: the gradient to texts,
-        summed up until it is taken.
+    text: (L, D), or None where labels have no text; who changes it owns it.
+    text_gradient: the gradient to texts, summed up until it is taken.
     """
 
     def __init__(self, free: Tensor, trust: Tensor, *, text: bool) -> None:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from longtail.nn.batches import Bags, to_device, to_tensor
-from longtail.nn.full.loss import full_loss
+from longtail.nn.full import full_loss
 from longtail.nn.initial import uniform
 from longtail.nn.rows import RowTable
 from longtail.recipes.galaxc.network import GraphEncoder, Neighbourhoods, Roots

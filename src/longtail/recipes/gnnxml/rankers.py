@@ -64,10 +64,8 @@ class ClusterRankers:
         masked: I64,
         config: LinearConfig,
         rng: np.random.Generator,
-        *,
-        start: LinearRows | None = None,
-    ) -> tuple[ClusterRankers, LinearRows]:
-        """Train all classifiers. Also gives their weights as they were solved, for another training to start from.
+    ) -> ClusterRankers:
+        """Train all classifiers.
 
         targets: (N, L) CSR. clusters: (L,), -1 for labels without documents. found: (N, K) CSR, the clusters that the
             matcher finds.
@@ -89,12 +87,11 @@ class ClusterRankers:
             clusters[labels],
             config,
             rng,
-            start=start,
             tail=tail,
             left_out=pairs_by_label(masked, targets)[labels],
         )
         starts = np.append(0, np.cumsum(np.bincount(clusters[labels], minlength=n_clusters))).astype(np.int64)
-        return cls.of(solved, n_labels, labels, starts), solved
+        return cls.of(solved, n_labels, labels, starts)
 
     @classmethod
     def of(cls, solved: LinearRows, n_labels: int, labels: I32, starts: I64) -> ClusterRankers:

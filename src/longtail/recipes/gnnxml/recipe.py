@@ -323,7 +323,7 @@ class GnnXml(Recipe):
             None if c.reads == "tfidf" else scale * np.asarray(shortlister.vectors),
         )
         found, rng = shortlister.found_clusters(), run.rng("rankers")
-        rankers, _ = ClusterRankers.fit(x, data.targets, surrogate.clusters, found, data.masked, c.linear, rng)
+        rankers = ClusterRankers.fit(x, data.targets, surrogate.clusters, found, data.masked, c.linear, rng)
         heads = ExactIndex.build(np.asarray(shortlister.heads), "dot")
         return KeygraphModel(
             shortlister.encoder, heads, rankers, self.beam(data, surrogate.count), c.reads, c.graph_weight

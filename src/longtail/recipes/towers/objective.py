@@ -18,7 +18,7 @@ from torch import Tensor
 from longtail.graph.anchor_graph import drawn, linked
 from longtail.nn.batches import Bags, Documents, to_device
 from longtail.nn.encoders import Encoder, encode_all
-from longtail.nn.full.loss import full_loss
+from longtail.nn.full import full_loss
 from longtail.nn.losses import triplet_loss
 from longtail.recipes.ramen.regularisers import BatchVectors, Regularisers
 from longtail.search.cluster import even_clusters

@@ -1,12 +1,10 @@
 """Products of many queries with int8 rows in whole numbers: a machine instruction multiplies 64 pairs of bytes at once.
 
 Queries are rounded to bytes, so these products only say which rows are worth an exact look. Four rows meet four
-queries at a time (sixteen rows a single one), whose sixteen sums stay in registers: each byte read is used four
-times.
+queries at a time (sixteen rows a single one), whose sixteen sums stay in registers: each byte read is used four times.
 
-The instruction (AVX-512 VNNI) is asked for by name, as LLVM does not find it in a loop. `available` says whether the
-machine has it; elsewhere plain loops give the same sums. numba keeps machine code apart by processor, so a cache on a
-shared disk is safe.
+`available` says whether the machine has the instruction (AVX-512 VNNI); elsewhere plain loops give the same sums. numba
+keeps machine code apart by processor, so a cache on a shared disk is safe.
 """
 
 from __future__ import annotations
@@ -23,6 +21,8 @@ from numpy.typing import NDArray
 
 from longtail.kernels.compiled import compiled, prange
 from longtail.kernels.heap import better_half
+from longtail.search.kernels.tiles import INT32, INT64, INTEGERS, TileCode
+from longtail.search.matrix import LANES
 from longtail.types import F32, I32, I64
 
 # Bytes of one instruction; rows and queries of a tile; rows of a tile of a single query.
@@ -30,19 +30,17 @@ LANE_BYTES, TILE, COLUMN = 64, 4, 16
 # Rows that stay in the second-level cache while all queries pass: 128 kB at 512 dimensions.
 BLOCK = 256
 LOWEST = np.float32(-3.0e38)  # what any score beats
-MULTIPLY_ADD = "llvm.x86.avx512.vpdpbusd.512"
 
 
 @cache
 def available() -> bool:
-    """Whether this machine has the instruction (and numba was not told to compile for another)."""
-    told_otherwise = any(getattr(config, name, None) is not None for name in ("CPU_NAME", "CPU_FEATURES"))
-    return not told_otherwise and bool(llvm.get_host_cpu_features().get("avx512vnni"))
+    """Whether this machine has the instruction (and numba is not set to compile for another)."""
+    for_another = any(getattr(config, name, None) is not None for name in ("CPU_NAME", "CPU_FEATURES"))
+    return not for_another and bool(llvm.get_host_cpu_features().get("avx512vnni"))
 
 
 def _tile_of(high: int, wide: int) -> Any:
-    """A tile of `high` rows and `wide` queries, sixteen products in all: tile(rows, row, queries, query, out, place)
-    does
+    """A tile of `high` rows and `wide` queries, sixteen products in all: tile(rows, row, queries, query, out, place).
 
     out[q, place + r] = rows[row + r] . queries[query + q] for r < high, q < wide.
     rows: (n, D) int8.  queries: (B, D) uint8.  D: a multiple of 64.  out: (wide or more, C) int32.
@@ -58,57 +56,29 @@ def _tile_of(high: int, wide: int) -> Any:
 
 
 def _tile_code(high: int, wide: int, context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    i32, i64, byte_pointer = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer()
-    lanes = ir.VectorType(i32, LANE_BYTES // 4)
+    code = TileCode(builder)
     rows, queries, out = (context.make_array(signature.args[n])(context, builder, arguments[n]) for n in (0, 2, 4))
     width = builder.extract_value(rows.shape, 1)
+    row_starts = code.starts(rows, arguments[1], high, width)
+    query_starts = code.starts(queries, arguments[3], wide, width)
 
-    def starts(array: Any, first: Any, count: int) -> list[Any]:
-        data = builder.bitcast(array.data, byte_pointer)
-        return [builder.gep(data, [builder.mul(builder.add(first, i64(n)), width)]) for n in range(count)]
+    def step(number: Any, sums: list[Any]) -> list[Any]:
+        place = builder.mul(number, INT64(LANE_BYTES))
+        of_rows = [code.loaded(start, place, INTEGERS) for start in row_starts]
+        of_queries = [code.loaded(start, place, INTEGERS) for start in query_starts]
+        return [
+            code.with_bytes(sums[high * q + r], of_queries[q], of_rows[r]) for q in range(wide) for r in range(high)
+        ]
 
-    def bytes_at(start: Any, place: Any) -> Any:
-        loaded = builder.load(builder.bitcast(builder.gep(start, [place]), lanes.as_pointer()))
-        loaded.align = 1
-        return loaded
-
-    row_starts, query_starts = starts(rows, arguments[1], high), starts(queries, arguments[3], wide)
-    multiply_add = builder.module.globals.get(MULTIPLY_ADD) or ir.Function(
-        builder.module, ir.FunctionType(lanes, [lanes] * 3), MULTIPLY_ADD
-    )
-    before, loop, after = builder.block, builder.append_basic_block("lanes"), builder.append_basic_block("sums")
-    builder.branch(loop)
-    builder.position_at_end(loop)
-    place, totals = builder.phi(i64), [builder.phi(lanes) for _ in range(high * wide)]
-    row_bytes, query_bytes = (
-        [bytes_at(start, place) for start in row_starts],
-        [bytes_at(start, place) for start in query_starts],
-    )
-    sums = [
-        builder.call(multiply_add, [totals[high * q + r], query_bytes[q], row_bytes[r]])
-        for q in range(wide)
-        for r in range(high)
-    ]
-    following = builder.add(place, i64(LANE_BYTES))
-    place.add_incoming(i64(0), before)
-    place.add_incoming(following, loop)
-    for total, value in zip(totals, sums, strict=True):
-        total.add_incoming(ir.Constant(lanes, [0] * lanes.count), before)
-        total.add_incoming(value, loop)
-    builder.cbranch(builder.icmp_signed("<", following, width), loop, after)
-    builder.position_at_end(after)
+    sums = code.summed(builder.udiv(width, INT64(LANE_BYTES)), high * wide, INTEGERS, step)
     # Sixteen vectors of sixteen lanes are added up pairwise until lane i holds the sum of vector i.
-    even, odd = (ir.Constant(lanes, list(range(first, 2 * lanes.count, 2))) for first in (0, 1))
+    even, odd = (ir.Constant(INTEGERS, list(range(first, 2 * LANES, 2))) for first in (0, 1))
     while len(sums) > 1:
         pairs = zip(sums[::2], sums[1::2], strict=True)
         sums = [builder.add(builder.shuffle_vector(a, b, even), builder.shuffle_vector(a, b, odd)) for a, b in pairs]
-    out_data, out_width = builder.bitcast(out.data, i32.as_pointer()), builder.extract_value(out.shape, 1)
     for q in range(wide):
-        of_query = builder.shuffle_vector(
-            sums[0], sums[0], ir.Constant(ir.VectorType(i32, high), list(range(high * q, high * (q + 1))))
-        )
-        target = builder.gep(out_data, [builder.add(builder.mul(i64(q), out_width), arguments[5])])
-        builder.store(of_query, builder.bitcast(target, of_query.type.as_pointer())).align = 4
+        lanes = ir.Constant(ir.VectorType(INT32, high), list(range(high * q, high * (q + 1))))
+        code.store(out, INT64(q), arguments[5], builder.shuffle_vector(sums[0], sums[0], lanes), INT32)
     return context.get_dummy_value()
 
 
@@ -142,9 +112,7 @@ _tile, _column = (_tile_of(TILE, TILE), _tile_of(COLUMN, 1)) if available() else
 
 @compiled()
 def products(rows: NDArray[np.int8], first: int, count: int, queries: NDArray[np.uint8], query: int, sums: I32) -> None:
-    """sums[q, i] = rows[first + i] . queries[query + q] for i < count and the four queries from `query` on, or the
-    only one.
-    """
+    """sums[q, i] = rows[first + i] . queries[query + q], i < count, of four queries from `query` on or the only one."""
     alone = len(queries) == 1
     step = COLUMN if alone else TILE
     tiled = count // step * step
@@ -172,16 +140,13 @@ def scaled(
     threshold: np.float32,
     values: F32,
 ) -> np.int32:
-    """values[i] = sums[i] times both scales, what was shifted taken back, and the offset times `last`; returns how
-    many beat the threshold.
+    """values[i] = sums[i] times both scales, what was shifted taken back, and the offset times `last`.
 
-    Slices, and a count in place of the highest, let the compiler take sixteen at a time: a tenth of the time otherwise.
+    Returns how many beat the threshold. Slices, and a count in place of the highest, let the compiler take sixteen at a
+    time.
     """
-    scales_here, offsets_here, totals_here = (
-        scales[first : first + count],
-        offsets[first : first + count],
-        totals[first : first + count],
-    )
+    end = first + count
+    scales_here, offsets_here, totals_here = scales[first:end], offsets[first:end], totals[first:end]
     beat = np.int32(0)
     for i in range(count):
         value = np.float32(sums[i]) * (scale * scales_here[i]) + (last * offsets_here[i] - shift * totals_here[i])

@@ -1,10 +1,10 @@
-"""Products of byte rows that were woven for it (`longtail.search.matrix`), their values, and which of them beat a
+"""Products of byte rows that were interleaved for it (`longtail.search.matrix`), their values, and which of them beat a
 threshold, in one go.
 
 A row as it is leaves its sum spread over sixteen lanes; adding these up takes longer than the products where rows are
-short. Of woven rows each lane is a row, and its sum is there when the last numbers are. Four blocks of rows meet four
-queries, or a single one, whose sums become values while they are in registers: what beats a query's threshold is told
-by a bit per row, so rows that nobody wants cost nothing after that. Queries are bytes, too
+short. Of interleaved rows each lane is a row, and its sum is there when the last numbers are. Four blocks of rows meet
+four queries, or a single one, whose sums become values while they are in registers: a bit per row says what beats a
+query's threshold, so rows that nobody wants cost nothing after that. Queries are bytes, too
 (`longtail.search.packed.as_bytes`).
 
 Elsewhere than on processors with AVX-512 VNNI plain loops do the same.
@@ -21,8 +21,8 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from longtail.kernels.compiled import compiled
-from longtail.search.kernels.bytes import LANE_BYTES, MULTIPLY_ADD, TILE, available
-from longtail.search.kernels.matrix import FLOAT, FLOATS, FUSED, I16, I32, I64, INTEGERS, TileCode
+from longtail.search.kernels.bytes import LANE_BYTES, TILE, available
+from longtail.search.kernels.tiles import FLOAT, FLOATS, FUSED, INT16, INT32, INT64, INTEGERS, TileCode
 from longtail.search.matrix import LANES, TOGETHER
 from longtail.types import F32
 
@@ -38,95 +38,65 @@ def _tile_of(high: int, wide: int) -> Any:
         return context.get_dummy_value()
 
     def tile(
-        typing_context: Any,
-        rows: Any,
-        block: Any,
-        queries: Any,
-        query: Any,
-        query_scales: Any,
-        lasts: Any,
-        shifts: Any,
-        thresholds: Any,
-        scales: Any,
-        offsets: Any,
-        totals: Any,
-        values: Any,
-        bits: Any,
-        place: Any,
+        _: Any, rows: Any, block: Any, queries: Any, query: Any, by_query: Any, by_row: Any, out: Any, place: Any
     ) -> Any:
-        whole = types.int64
-        return types.void(
-            rows,
-            whole,
-            queries,
-            whole,
-            query_scales,
-            lasts,
-            shifts,
-            thresholds,
-            scales,
-            offsets,
-            totals,
-            values,
-            bits,
-            whole,
-        ), code
+        return types.void(rows, types.int64, queries, types.int64, by_query, by_row, out, types.int64), code
 
     return intrinsic(tile)
 
 
 class _Tile(TileCode):
-    """Writes the machine code of one tile."""
+    """Writes the machine code of one tile.
+
+    by_query: (query_scales, lasts, shifts, thresholds).  by_row: (scales, offsets, totals).  out: (values, bits).
+    """
 
     def __init__(self, high: int, wide: int, context: Any, builder: Any, signature: Any, arguments: Any) -> None:
         super().__init__(builder)
         self.high, self.wide = high, wide
-        arrays = {
-            n: context.make_array(signature.args[n])(context, builder, arguments[n]) for n in (0, 2, *range(4, 13))
-        }
-        self.rows, self.queries, self.values, self.bits = arrays[0], arrays[2], arrays[11], arrays[12]
-        self.of_query, self.of_row = [arrays[n] for n in range(4, 8)], [arrays[n] for n in range(8, 11)]
-        self.block, self.query, self.place = arguments[1], arguments[3], arguments[13]
+
+        def array(kind: Any, value: Any) -> Any:
+            return context.make_array(kind)(context, builder, value)
+
+        def arrays(n: int) -> list[Any]:
+            return [array(kind, builder.extract_value(arguments[n], i)) for i, kind in enumerate(signature.args[n])]
+
+        self.rows, self.queries = array(signature.args[0], arguments[0]), array(signature.args[2], arguments[2])
+        self.of_query, self.of_row, (self.values, self.bits) = arrays(4), arrays(5), arrays(6)
+        self.block, self.query, self.place = arguments[1], arguments[3], arguments[7]
 
     def write(self) -> None:
         sums, builder = self._sums(), self.builder
         weights = [self._weights_of(q) for q in range(self.wide)]
         for r in range(self.high):
-            row = builder.mul(builder.add(self.block, I64(r)), I64(LANES))
+            row = builder.mul(builder.add(self.block, INT64(r)), INT64(LANES))
             scales, offsets, totals = (self.loaded(array.data, row, FLOATS) for array in self.of_row)
             for q, (scale, last, shift, threshold) in enumerate(weights):
-                product = builder.fmul(
-                    builder.sitofp(sums[self.high * q + r], FLOATS), builder.fmul(scale, scales), flags=FUSED
-                )
-                beside = builder.fsub(
-                    builder.fmul(last, offsets), builder.fmul(shift, totals, flags=FUSED), flags=FUSED
-                )
+                total = builder.sitofp(sums[self.high * q + r], FLOATS)
+                product = builder.fmul(total, builder.fmul(scale, scales), flags=FUSED)
+                shifted = builder.fmul(shift, totals, flags=FUSED)
+                beside = builder.fsub(builder.fmul(last, offsets), shifted, flags=FUSED)
                 value = builder.fadd(product, beside, flags=FUSED)
-                block = builder.add(self.place, I64(r))
-                self.store(self.values, I64(q), builder.mul(block, I64(LANES)), value, FLOAT)
-                self.store(
-                    self.bits, I64(q), block, builder.bitcast(builder.fcmp_ordered(">", value, threshold), I16), I16
-                )
+                block = builder.add(self.place, INT64(r))
+                self.store(self.values, INT64(q), builder.mul(block, INT64(LANES)), value, FLOAT)
+                beats = builder.bitcast(builder.fcmp_ordered(">", value, threshold), INT16)
+                self.store(self.bits, INT64(q), block, beats, INT16)
 
     def _sums(self) -> list[Any]:
         builder = self.builder
         block_bytes = builder.extract_value(self.rows.shape, 1)
-        steps, query_bytes = builder.udiv(block_bytes, I64(LANE_BYTES)), builder.udiv(block_bytes, I64(LANES))
-        blocks, queries = (
-            self.starts(self.rows, self.block, self.high, block_bytes),
-            self.starts(self.queries, self.query, self.wide, query_bytes),
-        )
-        kind = ir.FunctionType(INTEGERS, [INTEGERS] * 3)
-        multiply_add = builder.module.globals.get(MULTIPLY_ADD) or ir.Function(builder.module, kind, MULTIPLY_ADD)
+        steps, query_bytes = builder.udiv(block_bytes, INT64(LANE_BYTES)), builder.udiv(block_bytes, INT64(LANES))
+        blocks = self.starts(self.rows, self.block, self.high, block_bytes)
+        queries = self.starts(self.queries, self.query, self.wide, query_bytes)
 
         def step(number: Any, sums: list[Any]) -> list[Any]:
-            rows = [self.loaded(start, builder.mul(number, I64(LANE_BYTES)), INTEGERS) for start in blocks]
+            rows = [self.loaded(start, builder.mul(number, INT64(LANE_BYTES)), INTEGERS) for start in blocks]
             numbers = [
-                self.in_all_lanes(self.loaded(start, builder.mul(number, I64(TOGETHER)), I32), INTEGERS)
+                self.in_all_lanes(self.loaded(start, builder.mul(number, INT64(TOGETHER)), INT32), INTEGERS)
                 for start in queries
             ]
             return [
-                builder.call(multiply_add, [sums[self.high * q + r], numbers[q], rows[r]])
+                self.with_bytes(sums[self.high * q + r], numbers[q], rows[r])
                 for q in range(self.wide)
                 for r in range(self.high)
             ]
@@ -136,10 +106,8 @@ class _Tile(TileCode):
     def _weights_of(self, q: int) -> list[Any]:
         """Queries come in whole tiles, what belongs to them does not: beyond the last it is that of the last."""
         builder = self.builder
-        number, last = (
-            builder.add(self.query, I64(q)),
-            builder.sub(builder.extract_value(self.of_query[0].shape, 0), I64(1)),
-        )
+        number = builder.add(self.query, INT64(q))
+        last = builder.sub(builder.extract_value(self.of_query[0].shape, 0), INT64(1))
         number = builder.select(builder.icmp_signed("<", number, last), number, last)
         return [self.in_all_lanes(builder.load(builder.gep(array.data, [number])), FLOATS) for array in self.of_query]
 
@@ -166,78 +134,19 @@ def _fast_look(
     values: F32,
     bits: NDArray[np.uint16],
 ) -> None:
+    by_query, by_row, out = (query_scales, lasts, shifts, thresholds), (scales, offsets, totals), (values, bits)
     alone = len(queries) == 1
     tiled = blocks // BLOCKS * BLOCKS
     for b in range(0, tiled, BLOCKS):
         if alone:
-            _four_by_one(
-                rows,
-                first + b,
-                queries,
-                query,
-                query_scales,
-                lasts,
-                shifts,
-                thresholds,
-                scales,
-                offsets,
-                totals,
-                values,
-                bits,
-                b,
-            )
+            _four_by_one(rows, first + b, queries, query, by_query, by_row, out, b)
         else:
-            _four_by_four(
-                rows,
-                first + b,
-                queries,
-                query,
-                query_scales,
-                lasts,
-                shifts,
-                thresholds,
-                scales,
-                offsets,
-                totals,
-                values,
-                bits,
-                b,
-            )
+            _four_by_four(rows, first + b, queries, query, by_query, by_row, out, b)
     for b in range(tiled, blocks):
         if alone:
-            _one_by_one(
-                rows,
-                first + b,
-                queries,
-                query,
-                query_scales,
-                lasts,
-                shifts,
-                thresholds,
-                scales,
-                offsets,
-                totals,
-                values,
-                bits,
-                b,
-            )
+            _one_by_one(rows, first + b, queries, query, by_query, by_row, out, b)
         else:
-            _one_by_four(
-                rows,
-                first + b,
-                queries,
-                query,
-                query_scales,
-                lasts,
-                shifts,
-                thresholds,
-                scales,
-                offsets,
-                totals,
-                values,
-                bits,
-                b,
-            )
+            _one_by_four(rows, first + b, queries, query, by_query, by_row, out, b)
 
 
 @compiled()
@@ -257,20 +166,19 @@ def plain_look(
     values: F32,
     bits: NDArray[np.uint16],
 ) -> None:
-    """values[q, i]: of row i of the `blocks` blocks from `first` on and of query + q, for four queries or the only
-    one; bits[q, i // 16] have a bit set for each value that beats the query's threshold.
+    """Values of the rows of `blocks` blocks from `first` on, and of the four queries from `query` on, or the only one.
 
-    A value is the product of the bytes times the scales of both, less what was shifted (shift times the row's total),
-    plus the row's offset times the query's `last`. rows: woven; scales, offsets, totals: as many as rows with those
-    that fill the last block.
+    values[q, i]: the product of the bytes times the scales of both, less what was shifted (shift times the row's
+    total), plus the row's offset times the query's `last`; bits[q, i // 16]: set where that beats the threshold.
+    rows: interleaved; scales, offsets, totals: as many as rows with those that fill the last block.
     """
     for q in range(1 if len(queries) == 1 else TILE):
         known = min(query + q, len(query_scales) - 1)
         for i in range(blocks * LANES):
             row, total = first * LANES + i, np.int32(0)
             for d in range(queries.shape[1]):
-                woven = d // TOGETHER * LANE_BYTES + row % LANES * TOGETHER + d % TOGETHER
-                total = np.int32(total + np.int32(rows[row // LANES, woven]) * np.int32(queries[query + q, d]))
+                place = d // TOGETHER * LANE_BYTES + row % LANES * TOGETHER + d % TOGETHER
+                total = np.int32(total + np.int32(rows[row // LANES, place]) * np.int32(queries[query + q, d]))
             product = np.float32(total) * (query_scales[known] * scales[row])
             values[q, i] = product + (lasts[known] * offsets[row] - shifts[known] * totals[row])
             before = bits[q, i // LANES] if i % LANES else np.uint16(0)

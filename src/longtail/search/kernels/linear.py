@@ -35,9 +35,7 @@ _SIDE_BY_SIDE = 16
 
 @compiled(fastmath=True)
 def _dot(indptr: Any, indices: Any, data: F32, tail: Any, row: int, w: F64, bias: float) -> float:
-    """fastmath keeps several partial sums of a dense row; their order is fixed at compile time, so results are
-    repeatable.
-    """
+    """fastmath keeps several partial sums of a dense row; their order is fixed at compile time."""
     width = len(w) - 1
     total = bias * w[width]
     if indptr is None:
@@ -170,11 +168,10 @@ def _squared_hinge(
     dual: F64,
     w: F64,
 ) -> int:
-    """Minimise |w|^2 / 2 + cost * sum of max(0, 1 - sign * w.x)^2; returns the rounds used. On entry w = sum of dual
-    * sign * x.
+    """Minimise |w|^2 / 2 + cost * sum of max(0, 1 - sign * w.x)^2; returns the rounds used.
 
-    A document at dual 0 whose gradient exceeds all others of the last round is left out until the rest is solved
-    (shrinking).
+    On entry w = sum of dual * sign * x. A document at dual 0 whose gradient exceeds all others of the last round is
+    left out until the rest is solved (shrinking).
     """
     order, bias, ridge = np.flatnonzero(signs), objective.bias, 0.5 / objective.cost
     n = len(order)
@@ -211,6 +208,7 @@ def _squared_hinge(
 @compiled()
 def _new_logit(old: float, share: float, margin: float, scale: float, tolerance: float) -> tuple[float, float]:
     """The root t of t + margin + scale * (sigmoid(t) - share) with its sigmoid, by Newton's method inside a bracket.
+
     share: sigmoid(old).
     """
     low, high = -margin - scale * (1.0 - share), -margin + scale * share
@@ -249,12 +247,11 @@ def _logistic(
     w: F64,
     used: I32,
 ) -> None:
-    """Minimise |w|^2 / 2 + cost * sum of log(1 + exp(-sign * w.x)) for several problems on the same documents; used:
-    the rounds of each.
+    """Minimise |w|^2 / 2 + cost * sum of log(1 + exp(-sign * w.x)) for several problems on the same documents.
 
-    signs and logits are (documents, problems), w is (columns + 1, problems). A dual variable is cost *
-    sigmoid(logit), so it stays inside (0, cost) by itself and nothing is lost near either end. At the solution logit
-    = -margin. On entry w = sum of dual * sign * x.
+    signs and logits are (documents, problems), w is (columns + 1, problems); used: the rounds of each. A dual variable
+    is cost * sigmoid(logit), so it stays inside (0, cost) by itself and nothing is lost near either end. At the
+    solution logit = -margin. On entry w = sum of dual * sign * x.
 
     A row is read once for all problems, and what is read of w lies side by side: with one problem at a time most of
     the time goes into fetching single numbers. A problem that is solved is left alone while the others go on.
@@ -305,35 +302,18 @@ def _solve(
     alone: F64,
     objective: Objective,
     key: np.uint64,
-    guessed: Any,
     w: F64,
     used: I32,
 ) -> F64:
-    """Solve problems side by side; signs: (documents, problems). Returns dual * sign of every document.
-
-    On entry `w` is zero or, where `guessed` is not None, a guess, which is replaced. guessed: (documents, problems),
-    what the guess's weights of features that one document alone has add to its products.
-
-    Dual variables are what the optimality conditions make of the guess's margins: at the solution they are those of the
-    solution, so a good guess is a good start, and any guess is a valid one.
-    """
+    """Solve problems side by side; signs: (documents, problems); w: zero on entry. Returns dual * sign of documents."""
     logistic, bias, cost = objective.logistic, objective.bias, objective.cost
     dual = np.full(signs.shape, _FIRST_LOGIT if logistic else 0.0)
-    if guessed is not None:
-        margins = np.empty(signs.shape[1])
-        for i in range(len(place)):
-            _dots(indptr, indices, data, tail, place[i], w, bias, margins)
-            for k in range(len(margins)):
-                margin = signs[i, k] * (margins[k] + guessed[i, k])
-                dual[i, k] = -margin if logistic else 2.0 * cost * max(0.0, 1.0 - margin)
-        w[:] = 0.0
-    if guessed is not None or logistic:
+    if logistic:
         of_row = np.empty(signs.shape[1])
         for i in range(len(place)):
             for k in range(len(of_row)):
-                of_row[k] = (cost * _sigmoid(dual[i, k]) if logistic else dual[i, k]) * signs[i, k]
+                of_row[k] = cost * _sigmoid(dual[i, k]) * signs[i, k]
             _adds(indptr, indices, data, tail, place[i], of_row, w, bias)
-    if logistic:
         _logistic(indptr, indices, data, tail, place, signs, squares, alone, objective, key, dual, w, used)
         dual = cost * _sigmoids(dual)
     else:
@@ -355,9 +335,7 @@ def _together(job: I64, at: int, group_of: I64, logistic: bool) -> int:
 
 @compiled()
 def _mark(members: I32, problem: int, problems: Problems, signs: F64) -> bool:
-    """signs[i] = +1 if members[i] is a positive of the problem, 0 if it is left out, else -1. False if a positive is
-    no member.
-    """
+    """signs[i] = +1 for a positive of the problem, 0 for one left out, else -1. False if a positive is no member."""
     positives = problems.positive_rows[problems.positive_starts[problem] : problems.positive_starts[problem + 1]]
     left_out = problems.left_out_rows[problems.left_out_starts[problem] : problems.left_out_starts[problem + 1]]
     at, out = 0, 0
@@ -387,8 +365,7 @@ def _tails_of(tail: Any, members: I32) -> Any:
 def _columns_of(indptr: I64, indices: I32, members: I32, local: I32) -> tuple[I32, int]:
     """The columns that occur in these rows, sorted, and how many of them occur in several.
 
-    local[column] (-1 on entry) becomes its place among those; for one that a single row has it becomes -2 - the
-    number of that row.
+    local[column] (-1 on entry) becomes its place among those; where only row i has the column, -2 - i.
     """
     entries = 0
     for member in members:
@@ -414,8 +391,7 @@ def _columns_of(indptr: I64, indices: I32, members: I32, local: I32) -> tuple[I3
 
 @compiled()
 def _rows_of(indptr: I64, indices: I32, data: F32, members: I32, local: I32, alone: F64) -> tuple[I64, I32, F32]:
-    """These rows as a CSR matrix of the columns that several have, with local numbers: a problem's weights then fit
-    into the cache.
+    """These rows as a CSR matrix of the columns that several have, with local numbers: weights then fit into the cache.
 
     alone[i], 0 on entry, becomes the squared length of what only row i has.
     """
@@ -468,9 +444,6 @@ def solve_sparse(
     rows: Pieces,
     tail: Any,
     n_columns: int,
-    start: Any,
-    start_bias: Any,
-    start_tail: Any,
     objective: Objective,
     prune: float,
     seed: np.uint64,
@@ -478,10 +451,9 @@ def solve_sparse(
     out_rounds: I32,
     out_tail: Any,
 ) -> tuple[bool, I64, I32, F32]:
-    """Solve the problems of a job on sparse rows. start: `Pieces` of the weights to start from, or None. tail: (N, E)
-    dense columns, or None.
+    """Solve the problems of a job on sparse rows.  tail: (N, E) dense columns, or None.
 
-    Returns whether all positives were in their groups, and the weights of |w| > prune: how many per problem, columns,
+    Returns whether all positives were in their groups, and the weights of |w| > prune: numbers per problem, columns,
     values.
     """
     sizes = np.zeros(len(job), dtype=np.int64)
@@ -506,36 +478,11 @@ def solve_sparse(
                 np.zeros((width + 1, count)),
                 np.zeros(count, dtype=np.int32),
             )
-            guessed: Any = None if start is None else np.zeros((len(members), count))
             for k in range(count):
-                problem = job[at + k]
-                if not _mark(members, problem, problems, signs[:, k]):
+                if not _mark(members, job[at + k], problems, signs[:, k]):
                     return False, sizes, columns, values
-                if start is not None:
-                    for entry in range(start.indptr[problem], start.indptr[problem + 1]):
-                        column = start.indices[entry]
-                        if local[column] >= 0:
-                            w[local[column], k] = start.data[entry]
-                        elif local[column] < -1:
-                            guessed[-2 - local[column], k] += start.data[entry] * single[np.searchsorted(own, column)]
-                    if start_tail is not None:
-                        w[shared:width, k] = start_tail[problem]
-                    w[width, k] = start_bias[problem] / objective.bias if objective.bias > 0.0 else 0.0
-            factors = _solve(
-                indptr,
-                indices,
-                data,
-                tails,
-                place,
-                signs,
-                squares,
-                alone,
-                objective,
-                key_of(seed, job[at]),
-                guessed,
-                w,
-                used,
-            )
+            key = key_of(seed, job[at])
+            factors = _solve(indptr, indices, data, tails, place, signs, squares, alone, objective, key, w, used)
             for k in range(count):
                 problem = job[at + k]
                 out_rounds[problem], out_bias[problem] = used[k], w[width, k] * objective.bias
@@ -561,17 +508,13 @@ def solve_dense(
     job: I64,
     problems: Problems,
     data: F32,
-    start: Any,
-    start_bias: Any,
     objective: Objective,
     seed: np.uint64,
     out: F32,
     out_bias: F32,
     out_rounds: I32,
 ) -> bool:
-    """Solve the problems of a job on dense rows, into rows of `out`; returns whether all positives were in their
-    groups.
-    """
+    """Solve the problems of a job on dense rows, into rows of `out`; whether all positives were in their groups."""
     width = out.shape[1]
     at = 0
     while at < len(job):
@@ -587,16 +530,10 @@ def solve_dense(
                 np.zeros(count, dtype=np.int32),
             )
             for k in range(count):
-                problem = job[at + k]
-                if not _mark(members, problem, problems, signs[:, k]):
+                if not _mark(members, job[at + k], problems, signs[:, k]):
                     return False
-                if start is not None:
-                    w[:width, k] = start[problem]
-                    w[width, k] = start_bias[problem] / objective.bias if objective.bias > 0.0 else 0.0
-            guessed: Any = None if start is None else np.zeros((len(members), count))
-            _solve(
-                None, None, data, None, place, signs, squares, alone, objective, key_of(seed, job[at]), guessed, w, used
-            )
+            key = key_of(seed, job[at])
+            _solve(None, None, data, None, place, signs, squares, alone, objective, key, w, used)
             for k in range(count):
                 problem = job[at + k]
                 out[problem] = w[:width, k]

@@ -1,17 +1,12 @@
-"""What writers of machine code for tiles of products have in common: a tile is a few rows of two tables, whose
-products are summed up in registers.
+"""Products of many rows with one matrix in our own threads, and the residual map in the same pass.
 
-Products of many rows with one matrix in our own threads, and the residual map in the same pass.
-
-BLAS is as fast on one thread. On several it has threads of its own beside those of the kernels before and after.
-
-Eight rows meet 32 columns in registers. Sums of a row do not depend on the other rows. Any machine compiles it;
-AVX-512 is what it was written for.
+BLAS has threads of its own, which would stand in the way of those of the kernels before and after. Eight rows meet 32
+columns in registers. Sums of a row do not depend on the other rows. Any machine compiles it; AVX-512 is what it was
+written for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,61 +15,9 @@ from numba import types
 from numba.extending import intrinsic
 
 from longtail.kernels.compiled import compiled, prange
+from longtail.search.kernels.tiles import FLOAT, FLOATS, FUSED, INT64, TileCode
 from longtail.search.matrix import LANES
 from longtail.types import F32
-
-I16, I32, I64, FLOAT = ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
-INTEGERS, FLOATS = ir.VectorType(I32, LANES), ir.VectorType(FLOAT, LANES)
-# A product and what it is added to may be one instruction.
-FUSED = ("contract",)
-
-
-class TileCode:
-    """A builder of LLVM code with the few steps that tiles are made of."""
-
-    def __init__(self, builder: Any) -> None:
-        self.builder = builder
-
-    def starts(self, array: Any, first: Any, count: int, size: Any) -> list[Any]:
-        """Pointers to bytes: rows first, first + 1, ... of a table whose rows have `size` bytes."""
-        data = self.builder.bitcast(array.data, ir.IntType(8).as_pointer())
-        return [self.builder.gep(data, [self.builder.mul(self.builder.add(first, I64(n)), size)]) for n in range(count)]
-
-    def loaded(self, data: Any, place: Any, kind: Any) -> Any:
-        """A value of this kind, `place` elements of `data` on."""
-        found = self.builder.load(self.builder.bitcast(self.builder.gep(data, [place]), kind.as_pointer()))
-        found.align = 1
-        return found
-
-    def in_all_lanes(self, value: Any, kind: Any) -> Any:
-        first = self.builder.insert_element(ir.Constant(kind, ir.Undefined), value, I32(0))
-        return self.builder.shuffle_vector(first, first, ir.Constant(INTEGERS, [0] * LANES))
-
-    def store(self, array: Any, row: Any, place: Any, value: Any, element: Any) -> None:
-        """array[row, place ...] = value.  element: the kind of the array's numbers."""
-        builder = self.builder
-        data, width = builder.bitcast(array.data, element.as_pointer()), builder.extract_value(array.shape, 1)
-        target = builder.gep(data, [builder.add(builder.mul(row, width), place)])
-        builder.store(value, builder.bitcast(target, value.type.as_pointer())).align = 2
-
-    def summed(self, steps: Any, count: int, kind: Any, step: Callable[[Any, list[Any]], list[Any]]) -> list[Any]:
-        """`count` sums that begin at zero, after `steps` (1 or more) times ``sums = step(number, sums)``."""
-        builder = self.builder
-        before, loop, after = builder.block, builder.append_basic_block("steps"), builder.append_basic_block("sums")
-        builder.branch(loop)
-        builder.position_at_end(loop)
-        number, sums = builder.phi(I64), [builder.phi(kind) for _ in range(count)]
-        added = step(number, sums)
-        following = builder.add(number, I64(1))
-        number.add_incoming(I64(0), before)
-        number.add_incoming(following, loop)
-        for total, value in zip(sums, added, strict=True):
-            total.add_incoming(ir.Constant(kind, [0] * LANES), before)
-            total.add_incoming(value, loop)
-        builder.cbranch(builder.icmp_signed("<", following, steps), loop, after)
-        builder.position_at_end(after)
-        return added
-
 
 # Rows and vectors of columns of a tile; columns come in multiples of COLUMNS.
 ROWS, VECTORS = 8, 2
@@ -82,8 +25,9 @@ COLUMNS = LANES * VECTORS
 
 
 class _Tile(TileCode):
-    """out[row + q, column + i] = rows[row + q] . matrix[:, column + i]; residual: rows[row + q, column + i] +
-    max(that, 0).
+    """out[row + q, column + i] = rows[row + q] . matrix[:, column + i] for q < wide.
+
+    residual: rows[row + q, column + i] + max(that, 0).
     """
 
     def __init__(self, wide: int, residual: bool, context: Any, builder: Any, signature: Any, arguments: Any) -> None:
@@ -97,11 +41,11 @@ class _Tile(TileCode):
     def write(self) -> None:
         builder = self.builder
         depth, columns = builder.extract_value(self.matrix.shape, 0), builder.extract_value(self.matrix.shape, 1)
-        places = [builder.mul(builder.add(self.row, I64(q)), depth) for q in range(self.wide)]
+        places = [builder.mul(builder.add(self.row, INT64(q)), depth) for q in range(self.wide)]
 
         def step(number: Any, sums: list[Any]) -> list[Any]:
             at = builder.add(builder.mul(number, columns), self.column)
-            vectors = [self.loaded(self.matrix.data, builder.add(at, I64(LANES * r)), FLOATS) for r in range(VECTORS)]
+            vectors = [self.loaded(self.matrix.data, builder.add(at, INT64(LANES * r)), FLOATS) for r in range(VECTORS)]
             found = []
             for q, place in enumerate(places):
                 value = self.in_all_lanes(self.loaded(self.rows.data, builder.add(place, number), FLOAT), FLOATS)
@@ -114,12 +58,12 @@ class _Tile(TileCode):
         sums = self.summed(depth, self.wide * VECTORS, FLOATS, step)
         for q, place in enumerate(places):
             for r in range(VECTORS):
-                column, value = builder.add(self.column, I64(LANES * r)), sums[VECTORS * q + r]
+                column, value = builder.add(self.column, INT64(LANES * r)), sums[VECTORS * q + r]
                 if self.residual:
                     zeros = ir.Constant(FLOATS, [0.0] * LANES)
                     kept = builder.select(builder.fcmp_ordered(">", value, zeros), value, zeros)
                     value = builder.fadd(self.loaded(self.rows.data, builder.add(place, column), FLOATS), kept)
-                self.store(self.out, builder.add(self.row, I64(q)), column, value, FLOAT)
+                self.store(self.out, builder.add(self.row, INT64(q)), column, value, FLOAT)
 
 
 def _tile_of(wide: int, residual: bool) -> Any:
