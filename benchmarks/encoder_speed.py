@@ -142,7 +142,7 @@ def main(arguments: Sequence[str]) -> None:
         run = Run(Path(folder), seed=0, device=options.device, display=SilentDisplay())
         base: Any = recipe.base if isinstance(recipe, Ramen) else recipe
         assert isinstance(base, TwoTowersRecipe), "only dual encoders take a checkpoint"
-        objective = base.objective(ready, run, recipe.regularisers(ready, run) if isinstance(recipe, Ramen) else None)
+        objective = base.objective(ready, run)
         found = measure(objective, adapted_batch(objective.size, recipe.config.train.batch), options.steps)
     for name, value in found.items():
         print(f"{name:<26}{value}")

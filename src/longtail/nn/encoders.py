@@ -38,11 +38,12 @@ class Encoder(nn.Module):
     """Documents in, vectors out, non-negative ones unless the class says otherwise. `width` is D.
 
     together: a call costs so much that all texts of a step should go through in one
-        (`training.objectives.vectors_together`).
+        (`training.objectives.vectors_together`).  unit: its vectors have unit length.
     """
 
     width: int
     together: bool = False
+    unit: bool = False
 
     def forward(self, batch: TensorBatch) -> Encoded:
         raise NotImplementedError
@@ -167,6 +168,8 @@ class UnitEncoder(Encoder):
     """x / |x| of any encoder's vectors after `block` (None: as they are), with either sign. A document without
     features stays zero.
     """
+
+    unit = True
 
     def __init__(self, encoder: Encoder, block: nn.Module | None = None) -> None:
         super().__init__()

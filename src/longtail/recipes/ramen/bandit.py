@@ -121,8 +121,8 @@ class WeightBandit:
         return np.where(np.arange(len(z)) == 0, 0.0, z) if c.fix_task_weight else z
 
     def tried(self) -> F64:
-        """The weights of the block at work. Differs: a weight as small as its trial step would turn negative; it
-        becomes 0 (spec A-04.3).
+        """The weights of the block at work. Differs: a weight as small as its trial step would turn negative, and push
+        items away from their anchors; it becomes 0.
         """
         return np.maximum(self.weights + self.steps(), 0.0)
 
