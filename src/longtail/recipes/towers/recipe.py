@@ -26,7 +26,7 @@ import torch
 
 from longtail.errors import ConfigError, DataError
 from longtail.features.pieces import checkpoint_folder
-from longtail.models.checkpoint import WEIGHTS, read_checkpoint
+from longtail.models.checkpoint import read_checkpoint
 from longtail.models.rows import IndexedRows
 from longtail.models.shortlisted import Model
 from longtail.nn.batches import Documents
@@ -35,7 +35,7 @@ from longtail.nn.encoders import BagSum, GivenVectors, UnitEncoder, encode_all
 from longtail.nn.restricted import RestrictedTrainer
 from longtail.nn.rows import OneVsAll, RowTable
 from longtail.recipes.base import Recipe
-from longtail.recipes.towers.network import Transformer
+from longtail.recipes.towers.network import Transformer, transformer_memory
 from longtail.recipes.towers.objective import PairLoss, Task, TwoTowers, exact_on, kept_apart, label_index
 from longtail.recipes.towers.settings import TwoTowersConfig
 from longtail.recipes.towers.stages import Towers
@@ -90,6 +90,7 @@ class TwoTowersRecipe(Recipe):
     # ---- I ----
 
     def surrogate(self, data: TrainingSet, run: Run) -> Towers:
+        """The encoder, trained by the loss and the batches of the method."""
         c, objective = self.config.train, self.objective(data, run)
         rate = self.config.encoder.rate if self.config.features.checkpoint else c.rate
         fit_stage(
@@ -195,17 +196,6 @@ class TwoTowersRecipe(Recipe):
             c.alpha,
             self.config.predict.temperature,
         )
-
-
-def transformer_memory(checkpoint: str) -> int:
-    """Bytes of a transformer in training; 0 without one, or where its file is missing, which is said when it is
-    read.
-    """
-    if not checkpoint:
-        return 0
-    weights = checkpoint_folder(checkpoint, f"features.checkpoint={checkpoint}") / WEIGHTS
-    # In float32, though stored perhaps in float16: as read, trained, frozen, the gradient and two moments.
-    return 6 * 2 * weights.stat().st_size if weights.is_file() else 0
 
 
 def label_texts(data: TrainingSet) -> Batch:
