@@ -30,7 +30,6 @@ from longtail import api
 from longtail.data.read import read
 from longtail.nn.batches import TensorBatch
 from longtail.nn.encoders import Encoder
-from longtail.recipes.ramen.recipe import Ramen
 from longtail.recipes.towers.objective import TwoTowers
 from longtail.recipes.towers.recipe import TwoTowersRecipe
 from longtail.training.fit import adapted_batch
@@ -140,9 +139,9 @@ def main(arguments: Sequence[str]) -> None:
     ready = prepare(data, recipe.config.features)
     with tempfile.TemporaryDirectory() as folder:
         run = Run(Path(folder), seed=0, device=options.device, display=SilentDisplay())
-        base: Any = recipe.base if isinstance(recipe, Ramen) else recipe
+        base: Any = getattr(recipe, "base", recipe)
         assert isinstance(base, TwoTowersRecipe), "only dual encoders take a checkpoint"
-        objective = base.objective(ready, run, recipe.regularisers(ready, run) if isinstance(recipe, Ramen) else None)
+        objective = base.objective(ready, run)
         found = measure(objective, adapted_batch(objective.size, recipe.config.train.batch), options.steps)
     for name, value in found.items():
         print(f"{name:<26}{value}")

@@ -24,8 +24,7 @@ SMALL: dict[str, list[str]] = {
         "encoder.width=16",
         "train.epochs=12",
         "train.text_every=3",
-        "train.averaging=0.7",
-        "train.completion=0.3",
+        "train.smoothing=0.3",
         "ensemble.learners=2",
     ],
     "astec": [

@@ -16,7 +16,7 @@ import difflib
 import json
 import math
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -30,8 +30,8 @@ def setting(default: Any, help: str, *, low: float | None = None, high: float | 
     return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high})
 
 
-def section(cls: type[Any], help: str = "", **defaults: Any) -> Any:
-    """A nested dataclass of settings; `defaults` replace those of `cls` for this place."""
+def section(cls: Callable[..., Any], help: str = "", **defaults: Any) -> Any:
+    """A nested dataclass of settings (or what makes one); `defaults` replace those of `cls` for this place."""
     return dataclasses.field(default_factory=lambda: cls(**defaults), metadata={"help": help})
 
 

@@ -14,8 +14,7 @@ from longtail.models.checkpoint import read_checkpoint
 from longtail.nn.batches import Documents
 from longtail.nn.encoders import GivenVectors, UnitEncoder
 from longtail.recipes.towers.network import Transformer
-from longtail.training.objectives import training_vectors
-from longtail.training.step_texts import Wanted, vectors_together
+from longtail.training.objectives import TextsOfStep, training_vectors, vectors_together
 from longtail.types import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -40,9 +39,9 @@ def test_a_transformer_gets_all_texts_in_one_call(tmp_path: Path) -> None:
         Transformer(read_checkpoint(write_checkpoint(tmp_path / "c", [f"w{n}" for n in range(20)])))
     ).eval()
     wanted = [
-        Wanted(sequences(30, 12, rng), rng.permutation(30)[:9]),
-        Wanted(sequences(40, 7, rng), np.arange(5, 25)),
-        Wanted(sequences(9, 12, rng), np.arange(3), 7),
+        TextsOfStep(sequences(30, 12, rng), rng.permutation(30)[:9]),
+        TextsOfStep(sequences(40, 7, rng), np.arange(5, 25)),
+        TextsOfStep(sequences(9, 12, rng), np.arange(3), 7),
     ]
     expected = [training_vectors(encoder, each.texts, each.rows) for each in wanted]
     calls = calls_of(encoder)
@@ -70,9 +69,9 @@ def test_other_encoders_get_them_one_by_one_with_streams_of_their_own() -> None:
     alone = training_vectors(encoder, first, np.arange(6))
     state = torch.get_rng_state()
     torch.manual_seed(3)
-    x, z = vectors_together(encoder, [Wanted(first, np.arange(6)), Wanted(second, np.arange(4), seed=5)])
+    x, z = vectors_together(encoder, [TextsOfStep(first, np.arange(6)), TextsOfStep(second, np.arange(4), seed=5)])
     assert len(calls) == 3
     assert torch.equal(x, alone)
     assert torch.equal(torch.get_rng_state(), state), "what has a seed leaves the common stream as it was"
-    (again,) = vectors_together(encoder, [Wanted(second, np.arange(4), seed=5)])
+    (again,) = vectors_together(encoder, [TextsOfStep(second, np.arange(4), seed=5)])
     assert torch.equal(z, again)

@@ -1,11 +1,11 @@
-"""Lists of neighbours as CSR arrays: drawing from them, cutting them, and asking whether pairs are linked. Only which
-entries exist matters.
-
-Metadata as links from documents and labels to anchors, made ready for training: completed by walks, cut, spoilt on
+"""Metadata as links from documents and labels to anchors, made ready for training: completed by walks, cut, spoilt on
 purpose.
 
-No function here looks at test documents: the readers of data sets drop anchors that are test documents, and
-nothing after that adds one.
+Links are lists of neighbours as CSR arrays: the functions of the first half draw from them, cut them, and say whether
+pairs are linked. Only which entries exist matters there.
+
+No function here looks at test documents: the readers of data sets drop anchors that are test documents, and nothing
+after that adds one.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class AnchorGraph:
         Q: visits of anchors by a walk from every anchor through the items of both sides, the `top` of each row, rows
             summing to one.
         Paper: RAMEN App. (a walk with restart on each anchor, 400 hops, restart 0.8). Differs: the paper names
-        neither the graph that is walked nor what becomes of the visits; this is our reading.
+        neither the graph that is walked nor what becomes of the visits; this is one reading of it.
         """
         from scipy.sparse import vstack
 

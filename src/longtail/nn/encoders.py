@@ -37,11 +37,12 @@ class Encoder(nn.Module):
     """Documents in, vectors out, non-negative ones unless the class says otherwise. `width` is D.
 
     together: a call costs so much that all texts of a step should go through in one
-        (`training.objectives.vectors_together`).
+        (`training.objectives.vectors_together`).  unit: its vectors have unit length.
     """
 
     width: int
     together: bool = False
+    unit: bool = False
 
     def forward(self, batch: TensorBatch) -> Encoded:
         raise NotImplementedError
@@ -192,6 +193,8 @@ class UnitEncoder(Encoder):
 
     A document without features stays zero.
     """
+
+    unit = True
 
     def __init__(self, encoder: Encoder, block: Block | None = None) -> None:
         super().__init__()

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 from longtail.config import setting
 from longtail.persistence import Part
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
+
+if TYPE_CHECKING:
+    from longtail.nn.encoders import Encoder
+    from longtail.training.objectives import ExtraLoss
+
+# Makes a loss that an encoder is trained with beside its own, for the encoder, the data and the run.
+ExtraLossFactory: TypeAlias = "Callable[[Encoder, TrainingSet, Run], ExtraLoss]"
 
 
 @dataclass(frozen=True)
@@ -23,6 +31,9 @@ class Recipe(Protocol):
 
     A recipe defines the stages that it has; `classify` is always one of them and returns the finished `Ranker`, which
     must predict without torch. What a stage returns is a part (saved and loaded by the run), or None.
+
+    A recipe that trains an encoder of texts may let another loss join its own, and so be a base of `ramen`: the stage
+    that trains the encoder calls `extra_loss`, if it was set, and gives what this makes to its objective.
     """
 
     NAME: ClassVar[str]
@@ -31,7 +42,12 @@ class Recipe(Protocol):
     SUMMARY: ClassVar[str] = ""
     NEEDS_TORCH: ClassVar[bool] = False
     CONFIG: ClassVar[type[Any]]  # a frozen dataclass of sections, one of them `features`
+    # For bases: the loss can be weighed, and asked for on documents that are kept apart from training.
+    KEEPS_DOCUMENTS_APART: ClassVar[bool] = False
+    # For bases: the encoder can be a pretrained transformer (`features.checkpoint`).
+    READS_CHECKPOINTS: ClassVar[bool] = False
     config: Any
+    extra_loss: ExtraLossFactory | None = None
 
     def __init__(self, config: Any) -> None: ...
 

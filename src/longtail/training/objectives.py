@@ -1,10 +1,11 @@
 """What one training step does: over all targets, or over each document's own candidates, for free and for composed
-classifier rows.
+classifier rows; a loss that may be added (`ExtraLoss`); and how texts of a step become vectors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -39,33 +40,84 @@ class Objective(Protocol):
         ...
 
 
-class Beside(Protocol):
-    """A loss that is added to an objective's own."""
+@dataclass(frozen=True)
+class TextsOfStep:
+    """`rows` of `texts`.  seed: their dropout has a stream of its own; None: the common one."""
 
-    def term(self, rows: I64, x_BD: Tensor, loss: Tensor) -> Tensor:
-        """A scalar to go down.  x_BD: vectors of the documents at `rows`, with their graph; loss: the objective's
-        own, a number.
+    texts: Documents
+    rows: I64
+    seed: int | None = None
+
+
+class ExtraStep(Protocol):
+    """One step of an `ExtraLoss`."""
+
+    @property
+    def texts(self) -> Sequence[TextsOfStep]:
+        """What must go through the encoder beside the texts of the objective."""
+        ...
+
+    def total(self, loss: Tensor, of_documents: Tensor, of_labels: Tensor | None, of_texts: Sequence[Tensor]) -> Tensor:
+        """The sum to go down, a scalar: `loss`, the objective's own, with what is added.
+
+        of_documents: (B, D), of_labels: (U, D), vectors of the documents and labels of the step, with their graph.
+        of_texts: the vectors of `texts`.
         """
         ...
 
-    def after_step(self) -> None:
-        """Told when the parameters were changed."""
+
+class ExtraLoss(Protocol):
+    """A loss that an encoder is trained with beside its objective's own, e.g. RAMEN's graphs.
+
+    It is a `Watch`, too.
+    """
+
+    @property
+    def heldout_share(self) -> float:
+        """Of the documents, to be kept apart so that the objective's own loss on them can be asked for; 0: none."""
         ...
 
-    def state(self) -> dict[str, Tensor]: ...
+    def begins(self, epoch: int, epochs: int) -> bool:
+        """Before each epoch; False ends the training."""
+        ...
+
+    def ended(self, epoch: int, epochs: int) -> None:
+        """After each epoch."""
+        ...
+
+    def step(self, rows: I64, labels: I64 | None = None) -> ExtraStep:
+        """A step of the documents at `rows`.  labels: (U,) labels whose vectors the objective will have; None: it has
+        none.
+        """
+        ...
+
+    def after_step(self, heldout_loss: Callable[[], float] | None = None) -> None:
+        """When the parameters were changed.  heldout_loss: the objective's own on the documents kept apart."""
+        ...
+
+    def state(self) -> dict[str, Tensor]:
+        """Live tensors under stable names: everything that steps and epochs change."""
+        ...
+
+
+def extra_total(extra: ExtraLoss, encoder: Encoder, rows: I64, of_documents: Tensor, loss: Tensor) -> Tensor:
+    """What an extra loss comes to beside a loss whose gradient is known already: a scalar whose gradient is that of
+    what is added.
+    """
+    step = extra.step(rows)
+    return step.total(loss.detach().float(), of_documents, None, vectors_together(encoder, step.texts))
 
 
 class AllTargets:
     """Binary cross-entropy over all targets (clusters, or all labels), in blocks: the mean over all entries, as
     papers print it.
 
-    With many targets that puts gradients near the epsilon of Adam, which then steps less: a brake that helps. The
-    mean over documents of the sum over targets, without the brake, cost Astec 1.9 points of P@1 on wordnet-related
-    (51.1 for 53.0).
+    With many targets that puts gradients near the epsilon of Adam, which then steps less: a brake that helps, and that
+    the mean over documents of the sum over targets would not have.
 
     targets: (N, L) CSR rows beside the documents; the classifier has L rows, free or composed, all of which are used
         in every step.
-    masked: (N, L), pairs that are neither right nor wrong.  beside: a loss to be added.
+    masked: (N, L), pairs that are neither right nor wrong.  extra: a loss to be added.
     """
 
     def __init__(
@@ -75,7 +127,7 @@ class AllTargets:
         documents: Documents,
         targets: DeviceCsr,
         masked: DeviceCsr | None = None,
-        beside: Beside | None = None,
+        extra: ExtraLoss | None = None,
     ) -> None:
         if len(documents) != len(targets) or targets.columns != classifier.labels:
             raise ValueError(
@@ -89,7 +141,7 @@ class AllTargets:
             targets,
             masked,
         )
-        self.beside = beside
+        self.extra = extra
         self.compute = fastest_products(documents.device)
         self.free = FullRows(classifier.rows, compute=self.compute) if isinstance(classifier, OneVsAll) else None
         self.model = nn.ModuleDict(
@@ -112,21 +164,21 @@ class AllTargets:
             rows_LD = self.classifier.all_rows()
             loss, gradient_BD, gradient_LD = full_gradients(x_BD, rows_LD, targets, masked=masked, compute=self.compute)
             gradients = [(x_BD, gradient_BD), (rows_LD, gradient_LD)]
-        if self.beside is not None:
-            term = self.beside.term(rows, z_BD, loss)
-            gradients.append((term, torch.ones_like(term)))
+        if self.extra is not None:
+            total = extra_total(self.extra, self.encoder, rows, z_BD, loss)
+            gradients.append((total, torch.ones_like(total)))
         wanted = [(tensor, gradient) for tensor, gradient in gradients if tensor.requires_grad]
         if wanted:
             torch.autograd.backward([tensor for tensor, _ in wanted], [gradient for _, gradient in wanted])
         self.adam.step(rate)
-        if self.beside is not None:
-            self.beside.after_step()
+        if self.extra is not None:
+            self.extra.after_step()
         return loss
 
     def state(self) -> dict[str, Tensor]:
         free = {} if self.free is None else prefixed("classifier", self.free.state())
-        beside = {} if self.beside is None else prefixed("beside", self.beside.state())
-        return trained_state(self.model) | prefixed("adam", self.adam.state()) | free | beside
+        extra = {} if self.extra is None else prefixed("extra", self.extra.state())
+        return trained_state(self.model) | prefixed("adam", self.adam.state()) | free | extra
 
 
 class OwnCandidates:
@@ -211,6 +263,29 @@ def batch_vectors(encoder: Encoder, batch: TensorBatch, device: torch.device) ->
     with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
         encoded: Encoded = encoder(batch)
     return encoded.score.float()
+
+
+def vectors_together(encoder: Encoder, texts: Sequence[TextsOfStep]) -> list[Tensor]:
+    """(B, D) float32 for each of `texts`.
+
+    Where the encoder asks for it (`Encoder.together`) all go through in one call, and dropout has one stream: seeds
+    do not count.
+    """
+    if not encoder.together or len(texts) < 2:
+        return [_vectors(encoder, each) for each in texts]
+    batch = TensorBatch.joined([each.texts.rows(each.rows) for each in texts])
+    return list(
+        batch_vectors(encoder, batch, texts[0].texts.device).split_with_sizes([len(each.rows) for each in texts])
+    )
+
+
+def _vectors(encoder: Encoder, of: TextsOfStep) -> Tensor:
+    if of.seed is None:
+        return training_vectors(encoder, of.texts, of.rows)
+    device = of.texts.device
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(of.seed)
+        return training_vectors(encoder, of.texts, of.rows)
 
 
 def trained_state(model: nn.Module) -> dict[str, Tensor]:

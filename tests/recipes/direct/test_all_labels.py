@@ -13,7 +13,6 @@ from torch import nn
 from longtail.nn.batches import Documents
 from longtail.nn.encoders import BagEncoder
 from longtail.nn.rows import RowTable
-from longtail.recipes.direct.averaging import Averaged
 from longtail.recipes.direct.objective import AllLabels, Truth, thinned
 from longtail.recipes.direct.rows import TextRows
 from longtail.types import Batch
@@ -30,7 +29,6 @@ def sparse(rows: int, columns: int, seed: int, density: float = 0.4) -> csr_arra
 def objective(
     *,
     masked: csr_array | None = None,
-    counts: np.ndarray | None = None,
     text_every: int = 1,
     trust: float = 0.5,
     text: bool = True,
@@ -39,7 +37,7 @@ def objective(
     texts = TextRows(encoder.table, sparse(LABELS, WORDS, 1), sparse(LABELS, LABELS, 2)) if text else None
     targets = sparse(DOCUMENTS, LABELS, 4)
     targets.data[:] = 1
-    truth = Truth.of(targets, masked, "cpu", negatives_count=counts)
+    truth = Truth.of(targets, masked, "cpu")
     start = torch.randn(LABELS, WIDTH, generator=torch.Generator().manual_seed(5))
     documents = Documents(Batch(sparse=sparse(DOCUMENTS, WORDS, 6, 0.6)))
     return AllLabels(
@@ -66,7 +64,6 @@ def dense_loss(
     free: torch.Tensor,
     table: torch.Tensor,
     masked: csr_array | None = None,
-    counts: np.ndarray | None = None,
 ) -> torch.Tensor:
     """The same loss from dense matrices: mean over documents of the sum over labels."""
     documents = torch.from_numpy(sparse(DOCUMENTS, WORDS, 6, 0.6).toarray())[rows]
@@ -78,8 +75,6 @@ def dense_loss(
     losses = nn.functional.binary_cross_entropy_with_logits(scores, targets, reduction="none")
     if masked is not None:
         losses = losses * torch.from_numpy(1 - masked.toarray())[rows]
-    if counts is not None:
-        losses = losses * torch.where(targets > 0, 1.0, torch.from_numpy(counts)[rows][:, None])
     return losses.sum() / len(rows)
 
 
@@ -96,16 +91,12 @@ def test_loss_is_that_of_dense_matrices_and_masked_pairs_do_not_count() -> None:
         torch.testing.assert_close(loss, dense_loss(model, rows, free, table, hidden))
 
 
-COUNTS = np.linspace(0.01, 1, DOCUMENTS).astype(np.float32)
-
-
-@pytest.mark.parametrize("counts", [None, COUNTS])
-def test_step_goes_downhill_along_the_dense_gradient(counts: np.ndarray | None) -> None:
+def test_step_goes_downhill_along_the_dense_gradient() -> None:
     """Adam's first step moves each number by the rate against the sign of its gradient."""
-    model, rows = objective(counts=counts), np.arange(DOCUMENTS)
+    model, rows = objective(), np.arange(DOCUMENTS)
     free = model.rows.free.rows.clone().requires_grad_()
     table = token_vectors(model).requires_grad_()
-    torch.autograd.backward(dense_loss(model, rows, free, table, counts=counts))
+    torch.autograd.backward(dense_loss(model, rows, free, table))
     before = free.detach().clone()
     model.step(rows, np.random.default_rng(0), 1e-3)
     assert free.grad is not None
@@ -153,24 +144,6 @@ def test_state_holds_all_that_steps_change() -> None:
             first.step(rows, np.random.default_rng(0), 0.01), second.step(rows, np.random.default_rng(0), 0.01)
         )
     assert torch.equal(first.final_rows(), second.final_rows())
-
-
-def test_averaged_weights_make_the_final_rows() -> None:
-    """Rows are composed of the averages of token vectors, gains and free vectors, whatever the last look at texts
-    gave.
-    """
-    model, rows, snapshots = objective(text_every=3), np.arange(DOCUMENTS), []
-    averaged = Averaged(model, model.weights(), steps=10, share=0.4)
-    for _ in range(10):
-        averaged.step(rows, np.random.default_rng(0), 0.05)
-        snapshots.append({name: weight.clone() for name, weight in model.weights().items()})
-    averaged.finish()
-    expected = objective(text_every=3)
-    for name, weight in expected.weights().items():
-        weight.copy_(torch.stack([snapshot[name] for snapshot in snapshots[-4:]]).mean(0))
-    torch.testing.assert_close(model.final_rows(), expected.final_rows(), rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(token_vectors(model), token_vectors(expected), rtol=1e-5, atol=1e-5)
-    assert set(model.weights()) == {"encoder.table.weight", "texts.gains", "free"}
 
 
 def test_rows_of_free_vectors_alone() -> None:

@@ -7,7 +7,8 @@ from scipy.sparse import csr_array
 
 from longtail.data.dataset import Dataset, Graph, Items
 from longtail.features.settings import FeaturesConfig
-from longtail.recipes.direct.anchors import AnchorsConfig, anchor_columns, same_texts
+from longtail.recipes.direct.settings import AnchorsConfig
+from longtail.recipes.direct.targets import anchor_columns, same_texts
 from longtail.training.prepare import TrainingSet, prepare
 
 TEXTS = ["red apple", "green pear", "yellow plum", "red plum"]
@@ -33,14 +34,12 @@ def test_anchors_with_enough_links_and_a_known_word_are_used() -> None:
     assert found is not None
     assert found.count == 2, "fruit and pear"
     np.testing.assert_array_equal(found.documents.toarray(), [[1, 0], [0, 0], [1, 0], [0, 1]])
-    np.testing.assert_array_equal(found.labels.toarray(), [[1, 1], [0, 0]])
 
 
-def test_a_document_or_label_is_never_called_unlike_itself() -> None:
+def test_a_document_is_never_called_unlike_itself() -> None:
     found = anchor_columns(fruit(), AnchorsConfig(weight=1))
     assert found is not None
     np.testing.assert_array_equal(found.own_documents.toarray(), [[0, 0], [0, 1], [0, 0], [0, 0]])
-    np.testing.assert_array_equal(found.own_labels.toarray(), [[0, 1], [0, 0]])
 
 
 def test_none_where_none_are_asked_for_or_good() -> None:

@@ -13,7 +13,7 @@ from longtail import api
 from longtail.config import from_text
 from longtail.data.dataset import Dataset
 from longtail.recipes.towers.methods import Ance
-from longtail.recipes.towers.recipe import TwoTowersConfig
+from longtail.recipes.towers.settings import TwoTowersConfig
 from longtail.training.prepare import prepare
 
 # Coordinate-wise functions with their Lipschitz constants.

@@ -16,16 +16,16 @@ from scipy.sparse import csr_array
 from longtail.graph.anchor_graph import AnchorGraph
 from longtail.nn.batches import Documents
 from longtail.nn.encoders import GivenVectors, UnitEncoder
-from longtail.recipes.ramen import regularisers as module
+from longtail.recipes.ramen import graph_loss as module
 from longtail.recipes.ramen.bandit import BanditConfig, WeightBandit
-from longtail.recipes.ramen.regularisers import (
+from longtail.recipes.ramen.graph_loss import (
     AnchorSet,
     BatchVectors,
     RegulariserConfig,
     Regularisers,
     term_names,
 )
-from longtail.training.step_texts import vectors_together
+from longtail.training.objectives import vectors_together
 from longtail.types import Batch
 
 WIDTH = 6
@@ -71,6 +71,12 @@ def losses_of(found: Regularisers, encoder: Any, vectors: BatchVectors, wanted: 
     """Every R of a step where `wanted` terms have the weight 1, the others 0."""
     step = found.draw({side: numbers for side, (numbers, _) in vectors.items.items()}, np.append(1.0, wanted))
     return list(found.losses(vectors, step, vectors_together(encoder, found.texts(step))))
+
+
+def objective_of(found: Regularisers, task: Any, encoder: Any, vectors: BatchVectors) -> Any:
+    """J of a step, whose anchors are drawn and encoded here."""
+    step = found.draw({side: numbers for side, (numbers, _) in vectors.items.items()})
+    return found.objective(task, vectors, step, vectors_together(encoder, found.texts(step)))
 
 
 @pytest.mark.claim("R5")
@@ -145,10 +151,10 @@ def test_pruning_keeps_like_ends_always_from_all_edges_and_says_so() -> None:
         [graph], [np.array([[1, 0], [0, 1], [0, 0], [0, 0]], np.float32)], RegulariserConfig(warm_up=1, every=2)
     )
     encoder = UnitEncoder(GivenVectors(2))
-    labels = Documents(Batch(dense=np.zeros((0, 2), np.float32)))
+    labels = Batch(dense=np.zeros((0, 2), np.float32))
 
     def kept(epoch: int, vectors: Any) -> Any:
-        found.begin_epoch(epoch, encoder, Documents(Batch(dense=np.array(vectors, np.float32))), labels)
+        found.begin_epoch(epoch, encoder, Batch(dense=np.array(vectors, np.float32)), labels)
         return found.sets[0].current["documents"].toarray()[:, :2].tolist()
 
     one_way, other_way = [[1, -1], [-1, 1]], [[1, 1], [-1, -1]]
@@ -170,7 +176,7 @@ def test_pruning_in_the_batch_masks_positives_that_are_unlike() -> None:
         [np.eye(2, dtype=np.float32)],
         RegulariserConfig(prune="inbatch", warm_up=1, margin=1.0),
     )
-    encoder, nothing = UnitEncoder(GivenVectors(2)), Documents(Batch(dense=np.zeros((0, 2), np.float32)))
+    encoder, nothing = UnitEncoder(GivenVectors(2)), Batch(dense=np.zeros((0, 2), np.float32))
     x = torch.tensor([[1.0, 0.0], [0.0, -1.0]])
 
     def loss(epoch: int) -> float:
@@ -202,7 +208,7 @@ def test_a_term_of_weight_zero_is_not_computed_and_changes_no_other_stream() -> 
     assert [float(a) for a in whole[2:] if a is not None] == [float(b) for b in part[2:] if b is not None]
     off, _ = made(graphs, texts, fixed=0.0)
     task = torch.tensor(1.25, requires_grad=True)
-    assert float(off.objective_of(task, ENCODER, vectors).detach()) == 1.25
+    assert float(objective_of(off, task, ENCODER, vectors).detach()) == 1.25
 
 
 @pytest.mark.parametrize("reward", ["objective", "task", "heldout"])
@@ -213,7 +219,7 @@ def test_a_block_ends_with_a_log_line_and_a_lesson(reward: str) -> None:
     vectors = BatchVectors({"documents": (np.arange(10), torch.from_numpy(unit(rng, 10)))})
     totals = []
     for task in (1.0, 2.0, 3.0, 5.0):
-        totals.append(float(found.objective_of(torch.tensor(task), ENCODER, vectors)))
+        totals.append(float(objective_of(found, torch.tensor(task), ENCODER, vectors)))
         found.end_step(lambda: 7.0)
     (event, first), (_, second) = logged
     assert event == "bandit"
@@ -236,7 +242,7 @@ def test_it_goes_on_from_its_state() -> None:
     def steps(found: Regularisers, numbers: range) -> list[float]:
         values = []
         for number in numbers:
-            values.append(float(found.objective_of(torch.tensor(float(number)), ENCODER, vectors)))
+            values.append(float(objective_of(found, torch.tensor(float(number)), ENCODER, vectors)))
             found.end_step(lambda: 0.0)
         return values
 

@@ -25,7 +25,9 @@ from longtail.nn.encoders import encode_all
 from longtail.persistence import load_part
 from longtail.recipes import recipe_class
 from longtail.recipes.towers.objective import LabelPool, Task, TwoTowers, label_index, label_pool, pair_loss
-from longtail.recipes.towers.recipe import Towers, TwoTowersConfig, TwoTowersRecipe, retriever
+from longtail.recipes.towers.recipe import TwoTowersRecipe, retriever
+from longtail.recipes.towers.settings import TwoTowersConfig
+from longtail.recipes.towers.stages import Towers
 from longtail.search.negatives import forbidden_pairs
 from longtail.training.indices import exact_index_on
 from longtail.training.prepare import TrainingSet, prepare

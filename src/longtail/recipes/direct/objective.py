@@ -9,16 +9,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from longtail.nn.batches import DeviceCsr, Documents, TensorBatch, to_device, to_tensor
+from longtail.nn.batches import DeviceCsr, Documents, TensorBatch
 from longtail.nn.encoders import Encoded, Encoder
-from longtail.nn.full.pairs import LossKind, Pairs
+from longtail.nn.full.pairs import Pairs
 from longtail.nn.full.sweep import Receiver, Sweep
 from longtail.nn.precision import fastest_products
 from longtail.nn.rows import AdamFactors
 from longtail.recipes.direct.rows import TextRows, composed_rows
-from longtail.training.objectives import Beside, prefixed, trained_state
+from longtail.training.objectives import ExtraLoss, extra_total, prefixed, trained_state
 from longtail.training.optimisers import ModelAdam
-from longtail.types import F32, I64, Csr
+from longtail.types import I64, Csr
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 
@@ -29,34 +29,22 @@ class Truth:
 
     pairs: (N, L) CSR rows, the target of every pair that is not a plain negative; MASKED if it is neither right nor
         wrong.
-    weights: (L,) factor of positives, or None.  negatives_count: (N,) how much a document's negatives count, or None
-        for 1.
+    weights: (L,) factor of positives, or None for 1.
     """
 
     MASKED: ClassVar[float] = -1.0
 
     pairs: DeviceCsr
     weights: Tensor | None = None
-    negatives_count: Tensor | None = None
-    loss: LossKind = "bce"
 
     @staticmethod
-    def of(
-        targets: Csr,
-        masked: Csr | None,
-        device: torch.device | str,
-        *,
-        weights: Tensor | None = None,
-        negatives_count: F32 | None = None,
-        loss: LossKind = "bce",
-    ) -> Truth:
+    def of(targets: Csr, masked: Csr | None, device: torch.device | str, *, weights: Tensor | None = None) -> Truth:
         """targets, masked: (N, L) CSR; a pair that is in both is masked."""
         if masked is not None:
             hidden = (masked != 0).astype(np.float32)
             targets = targets - targets.multiply(hidden) + Truth.MASKED * hidden
             targets.eliminate_zeros()
-        counts = None if negatives_count is None else to_tensor(negatives_count, device)
-        return Truth(DeviceCsr(targets.tocsr(), device), weights, counts, loss)
+        return Truth(DeviceCsr(targets.tocsr(), device), weights)
 
 
 class AllLabels:
@@ -66,9 +54,8 @@ class AllLabels:
     trust: (L, 1), how much of its free vector a label uses: of a label of few documents little is known beyond its
         text.
     text_every: steps between two looks at the texts. In between, rows use what the last look gave, and the gradient
-        to texts
-        is summed up; on a CPU a look costs more than a step.
-    compute: type of the products with all labels; by default what is fastest here.  beside: a loss to be added.
+        to texts is summed up; on a CPU a look costs more than a step.
+    compute: type of the products with all labels; by default what is fastest here.  extra: a loss to be added.
     """
 
     def __init__(
@@ -84,13 +71,13 @@ class AllLabels:
         text_every: int = 1,
         token_dropout: float = 0.0,
         compute: torch.dtype | None = None,
-        beside: Beside | None = None,
+        extra: ExtraLoss | None = None,
     ) -> None:
-        self.beside = beside
+        self.extra = extra
         labels, width, device = len(trust), encoder.width, documents.device
         self.encoder, self.texts, self.documents, self.truth = encoder, texts, documents, truth
         self.text_every, self.token_dropout = text_every, token_dropout
-        self.sweep = Sweep(device, loss=truth.loss, mean_over="documents", compute=compute or fastest_products(device))
+        self.sweep = Sweep(device, loss="bce", mean_over="documents", compute=compute or fastest_products(device))
         self.model = nn.ModuleDict(
             {"encoder": encoder} if texts is None else {"encoder": encoder, "texts": texts}
         ).train()
@@ -112,30 +99,23 @@ class AllLabels:
             self._look_at_texts()
         self._count += 1
         x = torch.cat([z_BD.detach(), z_BD.new_ones(len(z_BD), 1)], dim=1)
-        truth = self.truth
-        pairs = Pairs.marked(truth.pairs.rows(rows), truth.weights)
-        counts = None if truth.negatives_count is None else truth.negatives_count[to_device(rows, x.device)]
-        loss, gradient_BD = self.sweep(x, self.rows.table(), pairs, self._learner(rate), counts)
+        pairs = Pairs.marked(self.truth.pairs.rows(rows), self.truth.weights)
+        loss, gradient_BD = self.sweep(x, self.rows.table(), pairs, self._learner(rate))
         gradients = [(z_BD, gradient_BD[:, : z_BD.shape[1]])]
-        if self.beside is not None:
-            term = self.beside.term(rows, z_BD, loss)
-            gradients += [(term, torch.ones_like(term))] if term.requires_grad else []
+        if self.extra is not None:
+            total = extra_total(self.extra, self.encoder, rows, z_BD, loss)
+            gradients += [(total, torch.ones_like(total))] if total.requires_grad else []
         torch.autograd.backward([tensor for tensor, _ in gradients], [gradient for _, gradient in gradients])
         self._learn_texts(rate)
         self.adam.step(rate)
-        if self.beside is not None:
-            self.beside.after_step()
+        if self.extra is not None:
+            self.extra.after_step()
         return loss
 
     def final_rows(self) -> Tensor:
         """(L, D + 1): what documents are compared with, with the texts as they are now; the last column is the bias."""
         self._look_at_texts()
         return self.rows.rows()
-
-    def weights(self) -> dict[str, Tensor]:
-        """Live tensors: what is learnt, without what the optimisers remember."""
-        learnt = {name: p.detach() for name, p in self.model.named_parameters() if p.requires_grad}
-        return learnt | {"free": self.rows.free.rows}
 
     def _look_at_texts(self) -> None:
         if self.texts is not None and self.rows.text is not None:
@@ -164,9 +144,7 @@ class AllLabels:
         if self.texts is None or summed is None or int(self._count) % self.text_every:
             return
         of_tokens = self.texts.gradient(summed)
-        # Adam's steps do not grow with the gradient, so fewer of them must be longer. Measured with a look every 8
-        # steps on a slice of the embedded sample, P@1 / PSP@5: 41.8 / 35.9 as they are, 48.1 / 44.7 by the root, 49.9
-        # / 44.3 by 8.
+        # Adam's steps do not grow with the gradient, so fewer of them must be longer.
         self.adam.rows_of(self.texts.table).update_rows(self.texts.tokens, of_tokens, rate * self.text_every**0.5)
         summed.zero_()
 
@@ -179,7 +157,7 @@ class AllLabels:
         )
         if self.rows.text is not None and self.rows.text_gradient is not None:
             state |= {"text": self.rows.text, "text_gradient": self.rows.text_gradient}
-        return state if self.beside is None else state | prefixed("beside", self.beside.state())
+        return state if self.extra is None else state | prefixed("extra", self.extra.state())
 
 
 def thinned(batch: TensorBatch, share: float) -> TensorBatch:

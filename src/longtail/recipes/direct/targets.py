@@ -1,21 +1,24 @@
-"""Softer truth: labels that are probably missing get a target between 0 and 1."""
+"""What documents are trained towards beside their labels: likely labels that they lack, and anchors of graphs.
+
+Anchors are labels for the time of a training. This is RAMEN's idea for trainings that score every label in every step:
+documents that are linked to the same anchors get similar vectors, and nothing of it is left at prediction, because the
+rows of anchors are left out of the model.
+
+Differs from RAMEN: no triplets, no bandit, no completion, no pruning: an anchor is scored against all documents as a
+label is, and one that explains nothing learns a row that disturbs nobody else's.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from longtail.graph.ops import prune_rows, scale_rows_to_sum_one, unit_rows
-from longtail.kernels.arrays import csr_of_rows
-from longtail.search.nearest import NearestDocuments, VoteConfig
-from longtail.types import Batch, Csr
-
-# Completion compares documents by so many of their strongest features: all of them would take several times as long,
-# and the rest weighs little.
-_COMPARED_FEATURES = 32
-# A label with a smaller share of the vote is not well supported: most of the votes are such noise.
-_LEAST_SHARE = 0.1
-# Labels that a document's vote may end in, its own among them; and documents that vote at a time.
-_LISTED, _BLOCK = 128, 8192
+from longtail.graph.anchor_graph import Side, anchor_graphs
+from longtail.graph.ops import scale_rows_to_sum_one
+from longtail.recipes.direct.settings import AnchorsConfig
+from longtail.training.prepare import TrainingSet
+from longtail.types import Csr
 
 
 def smoothed_targets(targets: Csr, graph: Csr, most: float) -> Csr:
@@ -24,42 +27,70 @@ def smoothed_targets(targets: Csr, graph: Csr, most: float) -> Csr:
 
     A label that gets all the weight of one given label's row of the graph (l1, itself included) would have `most`.
     """
-    return _softened(targets, (targets @ scale_rows_to_sum_one(graph)).tocsr(), most)
-
-
-def completed_targets(targets: Csr, documents: Csr, most: float, *, neighbours: int, masked: Csr | None = None) -> Csr:
-    """(N, L): 1 where a label is given; elsewhere `most` times the label's share of a vote of similar documents.
-
-    documents: (N, V) CSR. Each document's `neighbours` nearest others vote for their labels with the square of their
-    cosine, and it votes for its own with 1: few or far neighbours complete little. Shares below a tenth are left out.
-    masked: (N, L), pairs that get no target.
-    """
-    compared = unit_rows(prune_rows(documents, _COMPARED_FEATURES))
-    # A document is the nearest to itself, and its own labels are given anyhow.
-    voters = NearestDocuments(compared, targets, VoteConfig(neighbours=neighbours + 1))
-    support = _votes(voters, compared)
-    if masked is not None:
-        support = (support - support.multiply(masked != 0)).tocsr()
-        support.eliminate_zeros()
-    return _softened(targets, support, most)
-
-
-def _votes(voters: NearestDocuments, documents: Csr) -> Csr:
-    """(N, L) CSR: each label's share of the vote, where it is not too small."""
-    from scipy.sparse import vstack
-
-    blocks = []
-    for start in range(0, documents.shape[0], _BLOCK):
-        found = voters.rank(Batch(sparse=documents[start : start + _BLOCK]), _LISTED)
-        sizes = (found.scores >= _LEAST_SHARE).sum(axis=1)  # scores decrease
-        blocks.append(csr_of_rows(found.ids, found.scores, sizes, voters.targets.shape[1]))
-    return vstack(blocks, format="csr")
-
-
-def _softened(targets: Csr, support: Csr, most: float) -> Csr:
-    """1 where a label is given; elsewhere `most` times its support, and no more than `most`. Changes `support`."""
-    support.data = np.minimum(support.data * np.float32(most), np.float32(most))
-    soft = (targets + support).tocsr()
+    near = (targets @ scale_rows_to_sum_one(graph)).tocsr()
+    near.data = np.minimum(near.data * np.float32(most), np.float32(most))
+    soft = (targets + near).tocsr()
     soft.data = np.where(soft.data >= 1, np.float32(1), soft.data).astype(np.float32)
     soft.sort_indices()
     return soft
+
+
+@dataclass(frozen=True)
+class AnchorColumns:
+    """M anchors of all graphs of a data set, side by side.
+
+    texts: (M, V) CSR, their titles in the vocabulary of the documents.  documents: (N, M) CSR of ones, links.
+    own_documents: (N, M) CSR of ones, pairs where both are the same thing: neither linked nor unlike.
+    """
+
+    texts: Csr
+    documents: Csr
+    own_documents: Csr
+
+    @property
+    def count(self) -> int:
+        return int(self.texts.shape[0])
+
+
+def anchor_columns(data: TrainingSet, config: AnchorsConfig) -> AnchorColumns | None:
+    """None where the settings do not ask for anchors, or where none has enough links and a known word."""
+    from scipy.sparse import csr_array, hstack, vstack
+
+    if not config.weight or data.documents.sparse is None:
+        return None
+    texts, documents = [], []
+    for graph in anchor_graphs(data.graphs):
+        anchors = data.graphs[graph.name].anchors
+        assert anchors is not None, "anchor_graphs gives graphs with anchors only"
+        words: Csr = data.featurizer.batch_of_texts(anchors.titles()).sparse
+        items: dict[Side, int] = {"documents": data.n_documents, "labels": data.n_labels}
+        links = [
+            graph.sides.get(side, csr_array((rows, len(anchors)), dtype=np.float32)) for side, rows in items.items()
+        ]
+        degree = sum(np.bincount(side.indices, minlength=len(anchors)) for side in links)
+        kept = np.flatnonzero((degree >= config.fewest) & (np.diff(words.indptr) > 0))
+        texts.append(words[kept])
+        documents.append(links[0][:, kept])
+    if not sum(part.shape[0] for part in texts):
+        return None
+    of_anchors = vstack(texts, format="csr")
+    return AnchorColumns(of_anchors, hstack(documents, format="csr"), same_texts(data.documents.sparse, of_anchors))
+
+
+def same_texts(left: Csr, right: Csr) -> Csr:
+    """(rows of left, rows of right) CSR of ones where both have the same features, how often each does not matter;
+    rows without one have no twin.
+    """
+    from scipy.sparse import csr_array
+
+    by_features: dict[bytes, list[int]] = {}
+    for row in range(right.shape[0]):
+        by_features.setdefault(_features(right, row), []).append(row)
+    by_features.pop(b"", None)
+    pairs = [(row, twin) for row in range(left.shape[0]) for twin in by_features.get(_features(left, row), ())]
+    rows, columns = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    return csr_array((np.ones(len(pairs), np.float32), (rows, columns)), shape=(left.shape[0], right.shape[0]))
+
+
+def _features(matrix: Csr, row: int) -> bytes:
+    return bytes(matrix.indices[matrix.indptr[row] : matrix.indptr[row + 1]].astype(np.int64).tobytes())

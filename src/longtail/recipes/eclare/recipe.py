@@ -81,7 +81,6 @@ from longtail.recipes.eclare.network import (
     component_names,
 )
 from longtail.recipes.eclare.pagerank import PersonalisedPageRank
-from longtail.recipes.ramen.regularisers import GraphTerms, Regularisers, graph_terms
 from longtail.search.cluster import cluster_count, meta_labels
 from longtail.search.cluster_beam import ClusterBeam, default_beam
 from longtail.search.game import GameSettings, cluster_graph
@@ -96,7 +95,7 @@ from longtail.search.negatives import (
 from longtail.search.packed import unpacked
 from longtail.training.fit import StepDecay, Watch, adapted_batch, copy_into, fit_stage, to_array
 from longtail.training.indices import exact_index_on
-from longtail.training.objectives import AllTargets, ComposedCandidates, Objective, trained_state
+from longtail.training.objectives import AllTargets, ComposedCandidates, ExtraLoss, Objective, trained_state
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
 from longtail.types import F32, I32, I64, Batch, Candidates, Csr
@@ -349,11 +348,8 @@ class Eclare(Recipe):
 
     # ---- I ----
 
-    def surrogate(self, data: TrainingSet, run: Run, regularisers: Regularisers | None = None) -> Surrogate:
-        """Learn token vectors by predicting clusters of labels from text alone. Paper: ECLARE Sec. 3.6, Module I.
-
-        regularisers: graphs that help to learn them (Paper: RAMEN).
-        """
+    def surrogate(self, data: TrainingSet, run: Run) -> Surrogate:
+        """Learn token vectors by predicting clusters of labels from text alone. Paper: ECLARE Sec. 3.6, Module I."""
         c, words = self.config.surrogate, words_of(data)
         graph = self.build_graph(data, run)
         clusters = self.clustered(words, data, graph, run.rng("clusters"))
@@ -366,9 +362,9 @@ class Eclare(Recipe):
         heads = self.composed(texts, free, run.rng("heads"), self.cluster_share(data, clusters))
         encoder = BagSum(table)
         refined = Refined(encoder, block)
-        terms = None if regularisers is None else graph_terms(regularisers, refined, data, run)
+        extra = None if self.extra_loss is None else self.extra_loss(refined, data, run)
         self.train_heads(
-            refined, heads, data.documents, data.targets, clusters, run, "surrogate", c.epochs, c.rate, terms
+            refined, heads, data.documents, data.targets, clusters, run, "surrogate", c.epochs, c.rate, extra
         )
         vectors = encode_all(encoder, Documents(data.documents, run.device), "search")
         # Free vectors belong to clusters that stage II will not have, and attention to components that it has more of.
@@ -478,12 +474,12 @@ class Eclare(Recipe):
         name: str,
         epochs: int,
         rate: float,
-        terms: GraphTerms | None = None,
+        extra: ExtraLoss | None = None,
     ) -> None:
-        """Binary cross-entropy over all clusters; terms: graphs beside it."""
+        """Binary cross-entropy over all clusters.  extra: a loss beside it."""
         of_clusters = DeviceCsr(meta_labels(targets, clusters, heads.labels), run.device)
-        sent = Documents(documents, run.device) if terms is None else terms.documents
-        self.fit(AllTargets(encoder, heads, sent, of_clusters, beside=terms), run, name, epochs, rate, terms)
+        objective = AllTargets(encoder, heads, Documents(documents, run.device), of_clusters, extra=extra)
+        self.fit(objective, run, name, epochs, rate, extra)
 
     def fit(
         self, objective: Objective, run: Run, name: str, epochs: int, rate: float, watch: Watch | None = None

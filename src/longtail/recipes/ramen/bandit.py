@@ -11,9 +11,8 @@ Paper: RAMEN Sec. 3 (bandit learning, after Flaxman et al.). Differs:
 - The printed rule divides P by a Gaussian z. That has no variance: 1 / z is unbounded near 0 (claim R11 has numbers).
   The two forms above are unbiased with a finite one. `paper_ratio` is the printed rule with |z| kept above 0.02.
 - A running mean of P is subtracted: all weights are perturbed at once, and each would see the noise of the others.
-- A loss that falls while weights are tried looks like a slope to both forms, and the running mean lags behind it.
-  Where training is short this is most of what moves weights: on four planted worlds the same trial steps gave nearly
-  the same weights, whether the graph was true or random. `pairs` (not in the paper) compares neighbouring blocks,
+- A loss that falls while weights are tried looks like a slope to both forms, and the running mean lags behind it:
+  where training is short this is most of what moves weights. `pairs` (not in the paper) compares neighbouring blocks,
   between which the loss hardly falls.
 - The objective itself contains weight * R with R >= 0, so on average the printed rule lowers every weight, without an
   end. Hence bounds, and the weight of the task stays 1: only ratios matter to Adam. What remains useful: weights of
@@ -121,8 +120,8 @@ class WeightBandit:
         return np.where(np.arange(len(z)) == 0, 0.0, z) if c.fix_task_weight else z
 
     def tried(self) -> F64:
-        """The weights of the block at work. Differs: a weight as small as its trial step would turn negative; it
-        becomes 0 (spec A-04.3).
+        """The weights of the block at work. Differs: a weight as small as its trial step would turn negative, and push
+        items away from their anchors; it becomes 0.
         """
         return np.maximum(self.weights + self.steps(), 0.0)
 

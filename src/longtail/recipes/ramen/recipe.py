@@ -4,160 +4,65 @@ has its theorem and limits).
     longtail train DATA --recipe ramen --set base=ance --out RUN
 
 Anchors (hyperlinked pages, categories, ...) are texts. While the base method trains its encoder, documents and labels
-are pulled to their anchors by regularisers (`recipes/ramen/regularisers.py`), whose weights a bandit sets
-(`recipes/ramen/bandit.py`). Everything after that is the base's, and so is the trained model: same parts, same
-shapes, no graph.
+are pulled to their anchors by regularisers (`graph_loss.py`), whose weights a bandit sets (`bandit.py`). Everything
+after that is the base's, and so is the trained model: same parts, same shapes, no graph.
 
     before   edges to anchors that are test documents are gone since reading; walks complete the graphs
     warm-up  10 epochs with all edges; then edges between unlike ends are pruned every 5 epochs
     then     the base method's remaining stages, unchanged
 
-`direct` as the base: documents, label texts and anchors go through its encoder (words and residual), scaled to unit
-length for the regularisers alone; its own way with graphs, anchors as labels, is then off (`direct.anchors.weight`).
+A base is any recipe that takes an `extra_loss` where it trains its encoder. Where the encoder's vectors have no unit
+length, they are scaled to it for the regularisers alone:
 
-ECLARE as the base: its first stage learns token vectors and the document block by predicting clusters; documents,
-labels and anchors go through that encoder, scaled to unit length for the regularisers alone (spec 04, A-04.12). Its
-vectors have no negative numbers, so pruning at cosine 0 drops nothing.
+- `direct`: documents, label texts and anchors go through its words and residual; its own way with graphs, anchors as
+  labels, is then off (`direct.anchors.weight`).
+- ECLARE: its first stage learns token vectors and the document block by predicting clusters; documents, labels and
+  anchors go through these. Its vectors have no negative numbers, so pruning at cosine 0 drops nothing.
 
-Differs: see the base (`recipes/towers/recipe.py`) for the encoder. The paper trains up to 300 epochs; here as long as
-    the base does.
+Differs: see the base for the encoder. The paper trains up to 300 epochs; here as long as the base does.
 Differs: words that only anchors have are not features: vocabulary and idf are those of the base. An anchor without a
     known word is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any
 
-from longtail.config import section, setting
 from longtail.errors import ConfigError, DataError
-from longtail.features.settings import CheckpointFeaturesConfig
 from longtail.graph.anchor_graph import AnchorGraph, anchor_graphs
 from longtail.nn.batches import Documents
-from longtail.recipes.base import EnsembleConfig, Recipe
-from longtail.recipes.direct.anchors import AnchorsConfig
-from longtail.recipes.direct.recipe import (
-    Direct,
-    DirectConfig,
-    EncoderConfig,
-    LabelsConfig,
-    PredictConfig,
-    TrainConfig,
-)
-from longtail.recipes.eclare.recipe import Eclare, EclareConfig, EclareStages
-from longtail.recipes.ramen.bandit import BanditConfig, WeightBandit
-from longtail.recipes.ramen.regularisers import AnchorSet, RegulariserConfig, Regularisers, term_names
-from longtail.recipes.towers.methods import Ance, Dexml, Ngame, Siamese
-from longtail.recipes.towers.recipe import (
-    TowerClassifyConfig,
-    TowerEncoderConfig,
-    TowerPredictConfig,
-    TowerTrainConfig,
-    TwoTowersConfig,
-    TwoTowersRecipe,
-)
+from longtail.nn.encoders import Encoder
+from longtail.recipes import recipe_class
+from longtail.recipes.base import Recipe
+from longtail.recipes.ramen.bandit import WeightBandit
+from longtail.recipes.ramen.graph_loss import AnchorSet, GraphLoss, Regularisers, term_names
+from longtail.recipes.ramen.settings import RamenConfig
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
 from longtail.types import Batch
 
-# Dual encoders; `base_of` knows the others.
-BASES: Mapping[str, type[TwoTowersRecipe]] = {cls.NAME: cls for cls in (Ance, Ngame, Dexml, Siamese)}
-
-
-@dataclass(frozen=True)
-class GraphsConfig:
-    names: tuple[str, ...] = setting((), "graphs to use, by name; none named: all that have anchors")
-    documents: bool = setting(True, "use edges of documents")
-    labels: bool = setting(True, "use edges of labels")
-    completion: Literal["walk", "none"] = setting("walk", "walk: items are linked to anchors near their own, too")
-    length: int = setting(400, "steps of the walk from each anchor", low=1)
-    restart: float = setting(0.8, "chance of a step to go back to the start", low=0, high=1)
-    top: int = setting(10, "anchors kept per walk", low=1)
-    noise: float = setting(0.0, "for experiments: share of edges that lead to a random anchor instead", low=0, high=1)
-    share: float = setting(1.0, "for experiments: share of edges used", low=0, high=1)
-
-
-@dataclass(frozen=True)
-class DirectStages:
-    """Settings of `direct`. Graphs are regularisers here, so anchors are not labels as well unless asked for."""
-
-    encoder: EncoderConfig = section(EncoderConfig, "from a text to a vector")
-    labels: LabelsConfig = section(LabelsConfig, "what a label's classifier is made of")
-    anchors: AnchorsConfig = section(
-        AnchorsConfig, "anchors as labels while it trains, beside the regularisers", weight=0.0
-    )
-    train: TrainConfig = section(TrainConfig, "how it is trained")
-    predict: PredictConfig = section(PredictConfig, "how it predicts")
-
-
-@dataclass(frozen=True)
-class RamenConfig:
-    base: Literal["ance", "ngame", "dexml", "siamese", "eclare", "direct"] = setting(
-        "ance", "the method whose encoder is trained with graphs"
-    )
-    features: CheckpointFeaturesConfig = section(
-        CheckpointFeaturesConfig, "which texts are read, and how they become numbers", subwords="chars"
-    )
-    encoder: TowerEncoderConfig = section(
-        TowerEncoderConfig, "the base method's, as all up to predict; not read by base=eclare and base=direct"
-    )
-    train: TowerTrainConfig = section(TowerTrainConfig, "stage I")
-    classify: TowerClassifyConfig = section(TowerClassifyConfig, "stage IV of ngame and siamese")
-    predict: TowerPredictConfig = section(TowerPredictConfig, "how it predicts")
-    ensemble: EnsembleConfig = section(EnsembleConfig, "several models as one")
-    graphs: GraphsConfig = section(GraphsConfig, "which edges are used")
-    regularise: RegulariserConfig = section(RegulariserConfig, "what edges ask of the encoder")
-    bandit: BanditConfig = section(BanditConfig, "what each graph weighs")
-    eclare: EclareStages = section(EclareStages, "base=eclare: its settings")
-    direct: DirectStages = section(DirectStages, "base=direct: its settings")
-
-    def of_base(self) -> TwoTowersConfig:
-        return TwoTowersConfig(self.features, self.encoder, self.train, self.classify, self.predict, self.ensemble)
-
-    def of_eclare(self) -> EclareConfig:
-        stages = {field.name: getattr(self.eclare, field.name) for field in fields(EclareStages)}
-        return EclareConfig(**stages, features=self.features, ensemble=self.ensemble)
-
-    def of_direct(self) -> DirectConfig:
-        stages = {field.name: getattr(self.direct, field.name) for field in fields(DirectStages)}
-        return DirectConfig(**stages, features=self.features, ensemble=self.ensemble)
-
-
-def base_of(config: RamenConfig) -> TwoTowersRecipe | Eclare | Direct:
-    if config.base == Eclare.NAME:
-        return Eclare(config.of_eclare())
-    return Direct(config.of_direct()) if config.base == Direct.NAME else BASES[config.base](config.of_base())
-
 
 class Ramen(Recipe):
-    """The base method, but that the stage which trains its encoder is given regularisers."""
+    """The base method, but that its encoder is trained with a loss on graphs beside its own."""
 
     NAME = "ramen"
     CONFIG = RamenConfig
 
     def __init__(self, config: RamenConfig) -> None:
         self.config: RamenConfig = config
-        self.base: TwoTowersRecipe | Eclare | Direct = base_of(config)
-        if not isinstance(self.base, TwoTowersRecipe):
-            self._check_other_base()
-
-    def _check_other_base(self) -> None:
-        """What ECLARE and `direct` cannot do, whose loss is over targets."""
-        c = self.config
-        if c.features.checkpoint:
+        self.base: Recipe = recipe_class(config.base)(config.of_base())
+        self.base.extra_loss = self.graph_loss
+        bandit = config.bandit
+        if config.features.checkpoint and not self.base.READS_CHECKPOINTS:
             raise ConfigError(
-                f"base={c.base} reads words, not a checkpoint", "leave features.checkpoint empty, or use another base"
+                f"base={config.base} reads words, not a checkpoint",
+                "leave features.checkpoint empty, or use another base",
             )
-        if c.bandit.enabled and (c.bandit.reward == "heldout" or not c.bandit.fix_task_weight):
+        asks = bandit.enabled and (bandit.reward == "heldout" or not bandit.fix_task_weight)
+        if asks and not self.base.KEEPS_DOCUMENTS_APART:
             raise ConfigError(
-                f"base={c.base} keeps no documents apart, and its loss has the weight 1",
+                f"base={config.base} keeps no documents apart, and its loss has the weight 1",
                 "use another bandit.reward, and fix_task_weight",
-            )
-        if c.base == Direct.NAME and c.direct.labels.documents:
-            raise ConfigError(
-                "base=direct with label texts as documents: these have no edges", "leave direct.labels.documents false"
             )
 
     def memory(self, data: TrainingSet) -> int:
@@ -171,14 +76,7 @@ class Ramen(Recipe):
         )
 
     def surrogate(self, data: TrainingSet, run: Run) -> Any:
-        """The base's first stage with graphs. Paper: RAMEN Sec. 3. `direct` trains its encoder in the last stage."""
-        if isinstance(self.base, Direct):
-            return self.base.surrogate(data, run)
-        if isinstance(self.base, Eclare):
-            return self.base.surrogate(data, run, self.regularisers(data, run))
-        bandit = self.config.bandit
-        heldout = bandit.heldout_share if bandit.enabled and bandit.reward == "heldout" else 0.0
-        return self.base.towers(data, run, self.regularisers(data, run), heldout)
+        return self.base.surrogate(data, run)
 
     def shortlist(self, data: TrainingSet, surrogate: Any, run: Run) -> Any:
         return self.base.shortlist(data, surrogate, run)
@@ -187,9 +85,24 @@ class Ramen(Recipe):
         return self.base.transfer(data, surrogate, shortlister, run)
 
     def classify(self, data: TrainingSet, surrogate: Any, shortlister: Any, model: Any, run: Run) -> Any:
-        if isinstance(self.base, Direct):
-            return self.base.classify(data, surrogate, shortlister, model, run, self.regularisers(data, run))
         return self.base.classify(data, surrogate, shortlister, model, run)
+
+    def graph_loss(self, encoder: Encoder, data: TrainingSet, run: Run) -> GraphLoss:
+        """What the base trains its encoder with, beside its own loss. Paper: RAMEN Sec. 3."""
+        if data.label_texts is None:
+            raise DataError(
+                "graphs train the encoder with label texts, but no label has one",
+                "add a title to the labels, or train the base method alone",
+            )
+        return GraphLoss(
+            self.regularisers(data, run),
+            encoder,
+            data.documents,
+            data.label_texts,
+            data.targets,
+            rng_for=run.rng,
+            device=run.device,
+        )
 
     # ---- graphs ----
 

@@ -4,5 +4,5 @@ PARTS: what only this room saves (see `longtail.persistence`).
 """
 
 PARTS: dict[str, str] = {
-    "two-towers": "longtail.recipes.towers.recipe:Towers",
+    "two-towers": "longtail.recipes.towers.stages:Towers",
 }

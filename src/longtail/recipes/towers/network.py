@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import gelu, scaled_dot_product_attention
 
-from longtail.models.checkpoint import Checkpoint
+from longtail.features.pieces import checkpoint_folder
+from longtail.models.checkpoint import WEIGHTS, Checkpoint
 from longtail.models.transformer import FrozenTransformer
 from longtail.nn.batches import TensorBatch, to_device, to_numpy
 from longtail.nn.encoders import Encoded, Encoder
@@ -159,3 +160,14 @@ def groups_by_length(lengths: I64, fewest: int) -> list[I64]:
         groups += np.array_split(rows, -(-len(rows) * int(lengths[rows].max()) // _MOST_TOKENS))
         start = stop
     return groups
+
+
+def transformer_memory(checkpoint: str) -> int:
+    """Bytes of a transformer in training; 0 without one, or where its file is missing, which is said when it is
+    read.
+    """
+    if not checkpoint:
+        return 0
+    weights = checkpoint_folder(checkpoint, f"features.checkpoint={checkpoint}") / WEIGHTS
+    # In float32, though stored perhaps in float16: as read, trained, frozen, the gradient and two moments.
+    return 6 * 2 * weights.stat().st_size if weights.is_file() else 0

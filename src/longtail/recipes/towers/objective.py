@@ -1,8 +1,7 @@
-"""The labels that a batch of documents is trained against: those that were chosen for its documents, and others on
-purpose.
+"""Documents and labels through one encoder of texts, trained so that a document is near its labels.
 
-Documents and labels through one encoder of texts, trained so that a document is near its labels; with graphs that
-help, if given.
+A batch of documents is trained against the labels that were chosen for its documents, and others on purpose
+(`label_pool`).
 """
 
 from __future__ import annotations
@@ -20,15 +19,13 @@ from longtail.nn.batches import Bags, Documents, to_device
 from longtail.nn.encoders import Encoder, encode_all
 from longtail.nn.full import full_loss
 from longtail.nn.losses import triplet_loss
-from longtail.recipes.ramen.regularisers import BatchVectors, Regularisers
 from longtail.search.cluster import even_clusters
 from longtail.search.index import IndexBuilder
 from longtail.search.negatives import ShortlistNegatives
 from longtail.search.shortlist import LabelIndex
 from longtail.training.indices import exact_index_on
-from longtail.training.objectives import prefixed, trained_state
+from longtail.training.objectives import ExtraLoss, TextsOfStep, prefixed, trained_state, vectors_together
 from longtail.training.optimisers import ModelAdam
-from longtail.training.step_texts import Wanted, vectors_together
 from longtail.types import F32, I64, BoolArray, Csr
 
 
@@ -79,8 +76,7 @@ class Task:
 
     targets: (N, L) CSR.  forbidden: (N, L), what must not be a negative.
     loss: triplet: hinge of `margin` over the `hardest` negatives; softmax: each label of a document against all of
-        its negatives
-        (decoupled softmax), logistic: binary cross-entropy; both of cosine / temperature.
+        its negatives (decoupled softmax), logistic: binary cross-entropy; both of cosine / temperature.
     random: labels beside those of the batch, drawn anew in each step; as many as there are labels: all.
     mined: hard negatives per document that are looked up in all labels every few epochs, one of them per document and
         step; 0: none.
@@ -102,6 +98,7 @@ class TwoTowers:
     cluster: documents of a batch come from clusters of about this size, which doubles every `doubled` epochs; 0: from
         anywhere.
     heldout: (N,) documents that are not trained on, or None.  rng_for: (name, number) -> generator, e.g. `Run.rng`.
+    extra: a loss to be added.
     """
 
     def __init__(
@@ -112,19 +109,14 @@ class TwoTowers:
         task: Task,
         *,
         rng_for: Callable[[str, int], np.random.Generator],
-        regularisers: Regularisers | None = None,
+        extra: ExtraLoss | None = None,
         heldout: BoolArray | None = None,
         refresh: int = 5,
         cluster: int = 0,
         doubled: int = 25,
     ) -> None:
-        self.encoder, self.documents, self.labels, self.task, self.regularisers = (
-            encoder.train(),
-            documents,
-            labels,
-            task,
-            regularisers,
-        )
+        self.encoder, self.documents, self.labels = encoder.train(), documents, labels
+        self.task, self.extra = task, extra
         self.refresh, self.cluster, self.doubled, self._rng_for = refresh, cluster, doubled, rng_for
         held = np.zeros(len(documents), dtype=np.bool_) if heldout is None else heldout
         self._trained, self._heldout = np.flatnonzero(~held), np.flatnonzero(held)[:_HELDOUT_DOCUMENTS]
@@ -142,12 +134,11 @@ class TwoTowers:
     def begins(self, epoch: int, epochs: int) -> bool:
         if epoch % self.refresh == 0 and (self.task.mined or self.cluster):
             self._refresh(epoch)
-        if self.regularisers is not None:
-            self.regularisers.begin_epoch(epoch, self.encoder, self.documents, self.labels)
-        return True
+        return self.extra is None or self.extra.begins(epoch, epochs)
 
     def ended(self, epoch: int, epochs: int) -> None:
-        """Nothing to do."""
+        if self.extra is not None:
+            self.extra.ended(epoch, epochs)
 
     def _refresh(self, epoch: int) -> None:
         vectors = encode_all(self.encoder, self.documents, "search")
@@ -178,23 +169,22 @@ class TwoTowers:
         total = self._objective(self._trained[rows], rng)
         torch.autograd.backward(total)
         self.adam.step(rate)
-        if self.regularisers is not None:
-            self.regularisers.end_step(self.heldout_loss)
+        if self.extra is not None:
+            self.extra.after_step(self.heldout_loss)
         return total.detach()
 
     def _objective(self, rows: I64, rng: np.random.Generator) -> Tensor:
-        """The loss of the task, with that of graphs."""
+        """The loss of the task, with what is added to it."""
         pool = self._pool(rows, rng)
-        texts = [Wanted(self.documents, rows), Wanted(self.labels, pool.labels)]
-        if self.regularisers is None:
+        texts = [TextsOfStep(self.documents, rows), TextsOfStep(self.labels, pool.labels)]
+        if self.extra is None:
             x_BD, z_UD = vectors_together(self.encoder, texts)
             return pair_loss(x_BD, z_UD, pool, self.task)
         chosen = pool.chosen
-        step = self.regularisers.draw({"documents": rows, "labels": pool.labels[chosen]})
-        x_BD, z_UD, *of_anchors = vectors_together(self.encoder, [*texts, *self.regularisers.texts(step)])
+        step = self.extra.step(rows, pool.labels[chosen])
+        x_BD, z_UD, *of_texts = vectors_together(self.encoder, [*texts, *step.texts])
         of_labels = z_UD.index_select(0, to_device(chosen, z_UD.device))
-        vectors = BatchVectors({"documents": (rows, x_BD), "labels": (pool.labels[chosen], of_labels)})
-        return self.regularisers.objective(pair_loss(x_BD, z_UD, pool, self.task), vectors, step, of_anchors)
+        return step.total(pair_loss(x_BD, z_UD, pool, self.task), x_BD, of_labels, of_texts)
 
     def _pool(self, rows: I64, rng: np.random.Generator) -> LabelPool:
         return label_pool(rows, self.task.targets, self.task.forbidden, rng, self._others(rows, rng))
@@ -220,7 +210,7 @@ class TwoTowers:
         try:
             pool = self._pool(self._heldout, self._rng_for("labels of documents kept apart", 0))
             x_BD, z_UD = vectors_together(
-                self.encoder, [Wanted(self.documents, self._heldout), Wanted(self.labels, pool.labels)]
+                self.encoder, [TextsOfStep(self.documents, self._heldout), TextsOfStep(self.labels, pool.labels)]
             )
             return float(pair_loss(x_BD, z_UD, pool, self.task))
         finally:
@@ -232,7 +222,7 @@ class TwoTowers:
             | prefixed("adam", self.adam.state())
             | {"mined": self._mined, "cluster_of": self._cluster_of}
         )
-        return state if self.regularisers is None else state | prefixed("regularisers", self.regularisers.state())
+        return state if self.extra is None else state | prefixed("extra", self.extra.state())
 
 
 def pair_loss(x_BD: Tensor, z_UD: Tensor, pool: LabelPool, task: Task) -> Tensor:

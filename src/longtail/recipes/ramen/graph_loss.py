@@ -1,23 +1,22 @@
-"""Graphs as regularisers: an item's vector is pulled to the vectors of its anchors, away from those of others'
-anchors in the batch.
+"""Graphs as regularisers: an item's vector is pulled to the vectors of its anchors, away from those of others' anchors
+in the batch.
 
-    J = w_task L + sum over anchor sets t and sides s of w_ts R_ts        R_ts: the triplet loss of items of side s
-    and anchors of t
+    J = w_task L + sum over anchor sets t and sides s of w_ts R_ts
+    R_ts   the triplet loss of items of side s (documents or labels) and anchors of t
 
-Paper: RAMEN Sec. 3. The encoder is all that is changed: nothing here is part of a trained model.
+Paper: RAMEN Sec. 3. The encoder is all that is changed: nothing here is part of a trained model. `Regularisers` has the
+terms and their weights; `GraphLoss` is what a base method is trained with.
 
 Everything random here comes from generators of its own, and a term of weight 0 is not computed: with all weights 0 a
 training is that of the base method, bit for bit. (Dropout of anchors shares the base's stream where all texts go
 through a transformer in one call; with all weights 0 no anchor does.)
-
-Graphs beside a loss over targets: for methods that do not compare documents with label texts while they train
-their encoder (ECLARE, `direct`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -26,17 +25,13 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from longtail.config import setting
-from longtail.errors import DataError
 from longtail.graph.anchor_graph import AnchorGraph, Side, capped, drawn, edge_cosines, linked, selected
 from longtail.nn.batches import Documents, to_device
 from longtail.nn.encoders import Encoder, UnitEncoder, encode_all
 from longtail.nn.losses import triplet_loss
 from longtail.recipes.ramen.bandit import F64, WeightBandit
-from longtail.training.objectives import prefixed
-from longtail.training.prepare import TrainingSet
-from longtail.training.run import Run
-from longtail.training.step_texts import Wanted, vectors_together
-from longtail.types import F32, I64, Csr
+from longtail.training.objectives import TextsOfStep, prefixed
+from longtail.types import F32, I64, Batch, Csr
 
 # Shares of pruned edges beyond which pruning does not do what it is for.
 _HARDLY_ANY, _NEARLY_ALL = 0.01, 0.9
@@ -112,7 +107,7 @@ class AnchorSet:
 class Regularisers:
     """The R terms of all anchor sets with their weights.
 
-    rng_for: (name, number) -> generator, e.g. `Run.rng`. log: told what happens, e.g. `Run.log`; say: told what a
+    rng_for: (name, number) -> generator, e.g. `Run.rng`.  log: writes what happens, e.g. `Run.log`; say: shows what a
         user should know.
     """
 
@@ -128,7 +123,7 @@ class Regularisers:
         device: str = "cpu",
     ) -> None:
         self.sets, self.config, self.bandit = sets, config, bandit
-        self._rng_for, self._log, self._say = rng_for, log, say
+        self._rng_for, self._log, self._say, self._device = rng_for, log, say, device
         self.terms = [(place, side) for place, anchors in enumerate(sets) for side in anchors.graph.sides]
         assert len(bandit.names) == 1 + len(self.terms), "a weight for the task and for each term"
         # Sums over the block at work: the objective, the task and every term; read from the device once per block.
@@ -141,9 +136,14 @@ class Regularisers:
         """How many were made."""
         return int(self._count)
 
+    def asks(self) -> bool:
+        """Whether any term has weight in the block at work."""
+        return bool((self.bandit.tried()[1:] > 0).any())
+
     # ---- between epochs ----
 
-    def begin_epoch(self, epoch: int, encoder: Encoder, documents: Documents, labels: Documents) -> None:
+    def begin_epoch(self, epoch: int, encoder: Encoder, documents: Batch, labels: Batch) -> None:
+        """documents, labels: the texts of all items.  encoder: of unit vectors."""
         c = self.config
         due = epoch >= c.warm_up and (epoch - c.warm_up) % c.every == 0
         self._in_batch = c.prune == "inbatch" and epoch >= c.warm_up
@@ -153,10 +153,10 @@ class Regularisers:
         for anchors in self.sets:
             anchors.begin_epoch(rng)
 
-    def _prune(self, epoch: int, encoder: Encoder, documents: Documents, labels: Documents) -> None:
+    def _prune(self, epoch: int, encoder: Encoder, documents: Batch, labels: Batch) -> None:
         vectors: dict[Side, F32] = {
-            "documents": encode_all(encoder, documents, "search"),
-            "labels": encode_all(encoder, labels, "search"),
+            "documents": encode_all(encoder, Documents(documents, self._device), "search"),
+            "labels": encode_all(encoder, Documents(labels, self._device), "search"),
         }
         for anchors in self.sets:
             found = anchors.prune(vectors, encode_all(encoder, anchors.texts, "search"), self.config.threshold)
@@ -194,10 +194,10 @@ class Regularisers:
         pool = np.unique(np.concatenate([np.zeros(0, np.int64), *(positives[side] for side in asked)]))
         return DrawnAnchors(positives, asked, pool[pool >= 0], seed)
 
-    def texts(self, step: DrawnStep) -> list[Wanted]:
+    def texts(self, step: DrawnStep) -> list[TextsOfStep]:
         """The anchors whose vectors `objective` needs, a part for each set that has any."""
         return [
-            Wanted(anchors.texts, part.pool, part.seed)
+            TextsOfStep(anchors.texts, part.pool, part.seed)
             for anchors, part in zip(self.sets, step.sets, strict=True)
             if len(part.pool)
         ]
@@ -214,11 +214,6 @@ class Regularisers:
             torch.stack([total, task, *(nothing if loss is None else loss for loss in losses)]).detach().double()
         )
         return total
-
-    def objective_of(self, task: Tensor, encoder: Encoder, vectors: BatchVectors) -> Tensor:
-        """`objective` where items have their vectors already: anchors are drawn and encoded here."""
-        step = self.draw({side: numbers for side, (numbers, _) in vectors.items.items()})
-        return self.objective(task, vectors, step, vectors_together(encoder, self.texts(step)))
 
     def losses(self, vectors: BatchVectors, step: DrawnStep, of_anchors: Sequence[Tensor]) -> list[Tensor | None]:
         """R of every term, in the order of `terms`; None where it is not wanted, or no item of the batch has an
@@ -250,11 +245,11 @@ class Regularisers:
             place = torch.where(alike, place, -1)
         return triplet_loss(similarity, place, negative, margin=self.config.margin, hardest=self.config.hardest)
 
-    def end_step(self, heldout: Callable[[], float]) -> None:
+    def end_step(self, heldout_loss: Callable[[], float] | None = None) -> None:
         """After the update. At the end of a block the weights learn from it, and it is logged, with a loss of 0 for
         what was not computed.
 
-        heldout: the loss of the task on documents kept apart.
+        heldout_loss: of the task on documents kept apart, where the reward is that.
         """
         self._count += 1
         block = self.bandit.config.block
@@ -264,7 +259,11 @@ class Regularisers:
         weights, tried, sums = self.bandit.weights.tolist(), self.bandit.tried().tolist(), self._sums.tolist()
         self._sums.zero_()
         seen = sums[0 if c.reward == "objective" else 1] / (block if c.accumulate == "mean" else 1)
-        reward = heldout() if c.reward == "heldout" else seen
+        if c.reward == "heldout":
+            assert heldout_loss is not None, "a base that keeps no documents apart is refused"
+            reward = heldout_loss()
+        else:
+            reward = seen
         self.bandit.learn(reward)
         means = [value / block for value in sums[1:]]
         by_name = {
@@ -285,33 +284,35 @@ def term_names(graphs: Sequence[AnchorGraph]) -> list[str]:
     return [f"{graph.name}:{side}" for graph in graphs for side in graph.sides]
 
 
-class GraphTerms:
-    """The R terms of regularisers, for an objective that calls `term` in each step. A `Watch`.
+class GraphLoss:
+    """The terms of regularisers beside the loss of a base method: an `ExtraLoss`.
 
-    encoder: the one that is trained; what it gives is scaled to unit length for these terms alone (spec 04, A-04.12).
-        labels: their texts.
-    targets: (N, L) CSR: each document brings one of its labels, drawn by a generator of its own: with all weights 0
-        nothing changes.
+    encoder: the one that is trained; vectors without unit length are scaled to it for these terms alone, as a margin
+        between cosines needs.
+    documents, labels: their texts.  targets: (N, L) CSR. Where the base does not read label texts in a step, each
+        document brings one of its labels, drawn by a generator of its own.
     """
 
     def __init__(
         self,
         regularisers: Regularisers,
         encoder: Encoder,
-        documents: Documents,
-        labels: Documents,
+        documents: Batch,
+        labels: Batch,
         targets: Csr,
+        *,
         rng_for: Callable[[str, int], np.random.Generator],
+        device: str = "cpu",
     ) -> None:
-        self.regularisers, self.documents, self.labels, self.targets, self._rng_for = (
-            regularisers,
-            documents,
-            labels,
-            targets,
-            rng_for,
-        )
-        self.encoder = UnitEncoder(encoder)
-        self._sides = {side for _, side in regularisers.terms}
+        self.regularisers, self.documents, self.labels, self.targets = regularisers, documents, labels, targets
+        self._rng_for, self._device = rng_for, device
+        self._scaled = not encoder.unit
+        self.encoder = UnitEncoder(encoder) if self._scaled else encoder
+
+    @property
+    def heldout_share(self) -> float:
+        c = self.regularisers.bandit.config
+        return c.heldout_share if c.enabled and c.reward == "heldout" else 0.0
 
     def begins(self, epoch: int, epochs: int) -> bool:
         self.regularisers.begin_epoch(epoch, self.encoder, self.documents, self.labels)
@@ -320,46 +321,59 @@ class GraphTerms:
     def ended(self, epoch: int, epochs: int) -> None:
         """Nothing to do."""
 
-    def term(self, rows: I64, x_BD: Tensor, loss: Tensor) -> Tensor:
-        """A scalar whose gradient is that of the weighted terms.  x_BD: what the encoder gave for the documents at
-        `rows`; loss: of the task.
-        """
-        items: dict[Side, tuple[I64, Tensor]] = {"documents": (rows, normalize(x_BD, dim=1))}
-        if "labels" in self._sides and bool((self.regularisers.bandit.tried()[1:] > 0).any()):
-            rng = self._rng_for("labels of regularisers", self.regularisers.steps)
-            chosen = np.unique(drawn(self.targets, rows, rng))
-            chosen = chosen[chosen >= 0]
-            items["labels"] = (
-                chosen,
-                vectors_together(self.encoder, [Wanted(self.labels, chosen, int(rng.integers(2**63 - 1)))])[0],
-            )
-        elif "labels" in self._sides:
-            items["labels"] = np.zeros(0, np.int64), x_BD.new_zeros((0, x_BD.shape[1]))
-        return self.regularisers.objective_of(loss.detach().float(), self.encoder, BatchVectors(items))
+    def step(self, rows: I64, labels: I64 | None = None) -> GraphStep:
+        own = self._labels_of(rows) if labels is None else []
+        if labels is None:
+            labels = own[0].rows if own else np.zeros(0, np.int64)
+        anchors = self.regularisers.draw({"documents": rows, "labels": labels})
+        return GraphStep(self, anchors, rows, labels, own)
 
-    def after_step(self) -> None:
-        self.regularisers.end_step(_no_heldout)
+    def _labels_of(self, rows: I64) -> list[TextsOfStep]:
+        """One label of each document, where any term asks for them."""
+        if all(side != "labels" for _, side in self.regularisers.terms) or not self.regularisers.asks():
+            return []
+        rng = self._rng_for("labels of regularisers", self.regularisers.steps)
+        chosen = np.unique(drawn(self.targets, rows, rng))
+        return [TextsOfStep(self._label_texts, chosen[chosen >= 0], int(rng.integers(2**63 - 1)))]
+
+    @cached_property
+    def _label_texts(self) -> Documents:
+        return Documents(self.labels, self._device)
+
+    def scaled(self, vectors: Tensor) -> Tensor:
+        return normalize(vectors, dim=1) if self._scaled else vectors
+
+    def after_step(self, heldout_loss: Callable[[], float] | None = None) -> None:
+        self.regularisers.end_step(heldout_loss)
 
     def state(self) -> dict[str, Tensor]:
-        return prefixed("regularisers", self.regularisers.state())
+        return self.regularisers.state()
 
 
-def graph_terms(regularisers: Regularisers, encoder: Encoder, data: TrainingSet, run: Run) -> GraphTerms:
-    """The terms of a recipe's training: its documents, its label texts and one label of each document."""
-    if data.label_texts is None:
-        raise DataError(
-            "graphs train the encoder with label texts, but no label has one",
-            "add a title to the labels, or train the base method alone",
-        )
-    return GraphTerms(
-        regularisers,
-        encoder,
-        Documents(data.documents, run.device),
-        Documents(data.label_texts, run.device),
-        data.targets,
-        run.rng,
-    )
+@dataclass(frozen=True)
+class GraphStep:
+    """One step of a `GraphLoss`.
 
+    rows, labels: numbers of the documents and labels.  label_texts: of these labels, where the base has no vectors of
+        them; else nothing.
+    """
 
-def _no_heldout() -> float:
-    raise AssertionError("recipes refuse bandit.reward=heldout where no documents are kept apart")
+    owner: GraphLoss
+    anchors: DrawnStep
+    rows: I64
+    labels: I64
+    label_texts: list[TextsOfStep]
+
+    @property
+    def texts(self) -> list[TextsOfStep]:
+        return [*self.label_texts, *self.owner.regularisers.texts(self.anchors)]
+
+    def total(self, loss: Tensor, of_documents: Tensor, of_labels: Tensor | None, of_texts: Sequence[Tensor]) -> Tensor:
+        """J. Its gradient is that of the weighted terms alone where `loss` has none."""
+        documents, *texts = (self.owner.scaled(vectors) for vectors in (of_documents, *of_texts))
+        if of_labels is not None:
+            labels = self.owner.scaled(of_labels)
+        else:
+            labels = texts.pop(0) if self.label_texts else documents[:0]
+        vectors = BatchVectors({"documents": (self.rows, documents), "labels": (self.labels, labels)})
+        return self.owner.regularisers.objective(loss, vectors, self.anchors, texts)

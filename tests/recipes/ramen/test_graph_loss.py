@@ -1,5 +1,5 @@
-"""Graph terms beside a loss over targets: the gradient is that of the sum, streams stay apart, and a resumed training
-goes on alike.
+"""The loss of graphs beside one over targets: the gradient is that of the sum, streams stay apart, and a resumed
+training goes on alike.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from tests.training.test_fit import Memory
 from longtail.nn.batches import DeviceCsr, Documents
 from longtail.nn.encoders import DenseEncoder
 from longtail.nn.rows import OneVsAll
-from longtail.recipes.ramen.regularisers import GraphTerms
+from longtail.recipes.ramen.graph_loss import GraphLoss
 from longtail.training.fit import StepDecay, fit
-from longtail.training.objectives import AllTargets
+from longtail.training.objectives import AllTargets, extra_total
 from longtail.types import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -26,26 +26,26 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 N, L, M = 20, 7, 9
 
 
-def objective(weight: float, *, both: bool = True, enabled: bool = False) -> tuple[AllTargets, GraphTerms]:
+def objective(weight: float, *, both: bool = True, enabled: bool = False) -> tuple[AllTargets, GraphLoss]:
     rng = np.random.default_rng(5)
     targets = csr_array((rng.random((N, L)) < 0.3).astype(np.float32))
     sides: dict[Any, int] = {"documents": N, "labels": L} if both else {"documents": N}
     regularisers, _ = made(
         [random_graph(rng, sides, M)], [unit(rng, M)], fixed=weight, initial=weight, enabled=enabled, block=2
     )
-    documents, labels = Documents(Batch(dense=unit(rng, N))), Documents(Batch(dense=unit(rng, L)))
+    documents, labels = Batch(dense=unit(rng, N)), Batch(dense=unit(rng, L))
     encoder = DenseEncoder(WIDTH, np.random.default_rng(1), project_to=WIDTH, dropout=0.3)
-    terms = GraphTerms(
+    terms = GraphLoss(
         regularisers,
         encoder,
         documents,
         labels,
         targets,
-        lambda name, number: np.random.default_rng([len(name), number]),
+        rng_for=lambda name, number: np.random.default_rng([len(name), number]),
     )
     terms.begins(0, 1)
     return AllTargets(
-        encoder, OneVsAll(L, WIDTH, np.random.default_rng(2)), documents, DeviceCsr(targets), beside=terms
+        encoder, OneVsAll(L, WIDTH, np.random.default_rng(2)), Documents(documents), DeviceCsr(targets), extra=terms
     ), terms
 
 
@@ -58,7 +58,7 @@ def test_without_weight_nothing_changes_not_even_dropout() -> None:
     for weight in (0.0, None, 1.0):
         made, _ = objective(weight or 0.0)
         if weight is None:
-            made.beside = None
+            made.extra = None
         torch.manual_seed(3)
         for _ in range(3):
             made.step(np.arange(N), np.random.default_rng(0), 0.01)
@@ -77,7 +77,7 @@ def test_the_gradient_is_that_of_the_term(both: bool) -> None:
     for _ in range(2):
         made.encoder.zero_grad()
         x_BD = made.encoder(made.documents.rows(rows)).score
-        torch.autograd.backward(terms.term(rows, x_BD, torch.tensor(5.0)))
+        torch.autograd.backward(extra_total(terms, made.encoder, rows, x_BD, torch.tensor(5.0)))
         slopes.append(next(p.grad for p in made.encoder.parameters() if p.grad is not None).clone())
     torch.testing.assert_close(slopes[0], slopes[1])
     assert slopes[0].abs().sum() > 0
@@ -88,7 +88,8 @@ def test_the_gradient_is_that_of_the_term(both: bool) -> None:
         for sign in (-1, 1):
             with torch.no_grad():
                 first.add_(sign * step * direction)
-                values.append(float(terms.term(rows, made.encoder(made.documents.rows(rows)).score, torch.tensor(5.0))))
+                x_BD = made.encoder(made.documents.rows(rows)).score
+                values.append(float(extra_total(terms, made.encoder, rows, x_BD, torch.tensor(5.0))))
                 first.sub_(sign * step * direction)
         return abs((values[1] - values[0]) / (2 * step) - float((slopes[0] * direction).sum()))
 
@@ -118,4 +119,4 @@ def test_a_resumed_training_goes_on_alike() -> None:
     resumed = trained(half, 4)
     for name, value in whole.state().items():
         assert torch.equal(value, resumed.state()[name]), name
-    assert float(whole.state()["beside.regularisers.count"]) == 4 * N / 5
+    assert float(whole.state()["extra.count"]) == 4 * N / 5

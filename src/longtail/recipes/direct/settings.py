@@ -1,0 +1,126 @@
+"""The settings of `direct`, and what follows from the data where they leave it open."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from longtail.config import section, setting
+from longtail.features.settings import FeaturesConfig
+from longtail.graph.label_graph import LabelGraphConfig
+from longtail.recipes.base import EnsembleConfig
+from longtail.search.index import IndexKind
+from longtail.training.fit import FEWEST_STEPS, MOST_STEPS
+
+# Epochs by the number of documents: more of them need fewer looks at each.
+EPOCHS_SCALE, FEWEST_EPOCHS, MOST_EPOCHS = 7000, 8, 60
+# And the rate: many documents drown the noise of large steps, few are learnt by heart. A short training must take
+# longer steps.
+RATE, RATE_DOCUMENTS, LOWEST_RATE, HIGHEST_RATE = 0.001, 100_000, 0.0005, 0.0025
+LEAST_WAY, HIGHEST_SHORT_RATE = 2.0, 0.004
+# From so many pairs of a document and a label on, the matrix M and a v with either sign are learnt well enough to pay.
+MANY_PAIRS = 32_768
+# Steps between two looks at all label texts: a look costs more than a step.
+TEXT_EVERY = {"cpu": 8, "cuda": 4}
+
+WhereManyPairs = Literal["auto", "on", "off"]
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    width: int = setting(512, "numbers per document vector", low=2)
+    dropout: float = setting(0.5, "share of numbers dropped after each ReLU", low=0, high=0.99)
+    token_dropout: float = setting(0.0, "share of a document's features dropped in a step", low=0, high=0.99)
+    signed: WhereManyPairs = setting(
+        "auto",
+        "v has no ReLU: documents and label texts are sums of the same vectors; auto: with "
+        f"{MANY_PAIRS:,} or more pairs of a document and a label",
+    )
+    residual: bool = setting(True, "a residual between v and the classifiers")
+
+
+@dataclass(frozen=True)
+class LabelsConfig:
+    text: bool = setting(True, "label text is part of a label's classifier")
+    map: WhereManyPairs = setting(
+        "auto",
+        "label texts pass through a matrix that is learnt, so that a text need not mean the same in a label as in a "
+        "document; auto: as encoder.signed",
+    )
+    free: bool = setting(True, "a free vector per label is part of its classifier")
+    trust: float = setting(
+        1.0, "documents at which a label uses half of its free vector; 0: all of it from the first on", low=0
+    )
+    graph: LabelGraphConfig = section(LabelGraphConfig, "which labels are neighbours")
+
+
+@dataclass(frozen=True)
+class AnchorsConfig:
+    weight: float = setting(
+        1.0, "how much a link to an anchor counts beside a label of a document; 0: graphs are not used", low=0
+    )
+    fewest: int = setting(2, "links that an anchor must have to be used", low=1)
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    epochs: int = setting(
+        0,
+        f"passes over the examples; 0: {EPOCHS_SCALE} / sqrt(examples), at least {FEWEST_EPOCHS} and at most "
+        f"{MOST_EPOCHS}",
+        low=0,
+    )
+    batch: int = setting(
+        512,
+        f"documents per step; adapts to small and large data, an epoch has {FEWEST_STEPS} to {MOST_STEPS} steps",
+        low=1,
+    )
+    rate: float = setting(
+        0.0,
+        f"highest learning rate of Adam; 0: {RATE} sqrt(examples / {RATE_DOCUMENTS:,}), from {LOWEST_RATE} to "
+        f"{HIGHEST_RATE}, and at least {LEAST_WAY:g} / steps ({HIGHEST_SHORT_RATE} at most)",
+        low=0,
+    )
+    warm_up: float = setting(0.25, "share of the training in which the rate rises", low=0, high=1)
+    text_every: int = setting(
+        0,
+        f"steps between two looks at the label texts; 0: {TEXT_EVERY['cuda']} on a GPU, {TEXT_EVERY['cpu']} on a CPU",
+        low=0,
+    )
+    smoothing: float = setting(
+        0.0, "target of labels that are neighbours of a document's labels; 0: none", low=0, high=1
+    )
+
+
+@dataclass(frozen=True)
+class PredictConfig:
+    index: IndexKind = setting("auto", "how labels are searched: exact, hnsw, or by their number")
+
+
+@dataclass(frozen=True)
+class DirectConfig:
+    features: FeaturesConfig = section(
+        FeaturesConfig, "which texts are read, and how they become numbers", subwords="chars", damping=3.0
+    )
+    encoder: EncoderConfig = section(EncoderConfig, "from a text to a vector")
+    labels: LabelsConfig = section(LabelsConfig, "what a label's classifier is made of")
+    anchors: AnchorsConfig = section(AnchorsConfig, "graphs of documents and labels with anchors, in training only")
+    train: TrainConfig = section(TrainConfig, "how it is trained")
+    predict: PredictConfig = section(PredictConfig, "how it predicts")
+    ensemble: EnsembleConfig = section(EnsembleConfig, "several models as one")
+
+
+def default_epochs(documents: int) -> int:
+    return int(np.clip(round(EPOCHS_SCALE / np.sqrt(documents)), FEWEST_EPOCHS, MOST_EPOCHS))
+
+
+def default_rate(documents: int, steps: int) -> float:
+    by_documents = float(np.clip(RATE * np.sqrt(documents / RATE_DOCUMENTS), LOWEST_RATE, HIGHEST_RATE))
+    return max(by_documents, min(LEAST_WAY / steps, HIGHEST_SHORT_RATE))
+
+
+def is_on(choice: WhereManyPairs, pairs: int) -> bool:
+    """Whether to use a part that has much to learn: as asked for, else where there are enough pairs to learn from."""
+    return choice == "on" or (choice == "auto" and pairs >= MANY_PAIRS)
