@@ -18,7 +18,7 @@ from longtail.models.encoders import FrozenBag, FrozenCnn, FrozenMlp, FrozenSum,
 from longtail.models.rows import IndexedRows
 from longtail.models.shortlisted import Classifier, Ensemble, Model, Reranked
 from longtail.models.transformer import FrozenTransformer
-from longtail.recipes.astec.tree import EncodedTree
+from longtail.recipes.astec.ranker import EncodedTree
 from longtail.recipes.galaxc.ranker import JointGraphModel
 from longtail.search.cluster_beam import ClusterBeam
 from longtail.search.index import ExactIndex

@@ -2,6 +2,8 @@
 
 Encoders of sparse features: a weighted bag of vectors, alone or under a small network.
 
+Encoder of token sequences: convolutions with dynamic max-pooling.
+
 Encoder of given vectors: image embeddings, sentence embeddings, anything.
 
 Encoders whose vectors have unit length: what dual encoders compare by cosine.
@@ -16,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from longtail.nn.batches import Documents, TensorBatch
-from longtail.nn.initial import xavier_linear
+from longtail.nn.batches import Bags, Documents, TensorBatch
+from longtail.nn.initial import xavier_convolution, xavier_linear
 from longtail.nn.rows import RowTable
 from longtail.types import F32
 
@@ -128,6 +130,54 @@ class MlpEncoder(Encoder):
         hidden = self.dropout(torch.relu(self.table(batch.need_sparse()) + self.hidden_bias))
         v_BD: Tensor = self.dropout(torch.relu(self.output(hidden)))
         return Encoded(v_BD, v_BD)
+
+
+class TokenCnn(Encoder):
+    """Filters of several spans over token vectors, each map cut into `chunks` pieces of which the maximum is kept,
+    then a bottleneck: v = dropout(ReLU(A dropout(pooled) + b)). Paper: XML-CNN (Liu et al. 2017) Sec. 3.
+
+    Sequences are cut or padded (with zero vectors) to `length`, so that a document's vector does not depend on the
+    other documents of its batch. A document without tokens is all padding.
+    """
+
+    def __init__(
+        self,
+        table: RowTable,
+        width: int,
+        rng: np.random.Generator,
+        *,
+        length: int = 32,
+        spans: tuple[int, ...] = (2, 4, 8),
+        filters: int = 128,
+        chunks: int = 4,
+        dropout: float = 0.5,
+    ) -> None:
+        super().__init__()
+        self.table, self.length, self.chunks, self.width = table, max(length, *spans), chunks, width
+        inputs = int(table.weight.shape[1])
+        self.convolutions = nn.ModuleList(xavier_convolution(inputs, filters, span, rng) for span in spans)
+        self.output = xavier_linear(len(spans) * filters * chunks, width, rng)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, batch: TensorBatch) -> Encoded:
+        x_BDT = self._token_vectors(batch.need_tokens()).transpose(1, 2)
+        pooled = [
+            nn.functional.adaptive_max_pool1d(torch.relu(convolve(x_BDT)), self.chunks).flatten(1)
+            for convolve in self.convolutions
+        ]
+        v_BD: Tensor = self.dropout(torch.relu(self.output(self.dropout(torch.cat(pooled, dim=1)))))
+        return Encoded(v_BD, v_BD)
+
+    def _token_vectors(self, tokens_BT: Tensor) -> Tensor:
+        """(B, length, D'): a bag of one token per position, an empty bag at padding."""
+        tokens = nn.functional.pad(tokens_BT[:, : self.length], (0, max(0, self.length - tokens_BT.shape[1])), value=-1)
+        there = tokens.reshape(-1) >= 0
+        starts = nn.functional.pad(there.cumsum(0), (1, 0))
+        ids = tokens.reshape(-1)[there]
+        vectors: Tensor = self.table(
+            Bags(starts, ids, torch.ones(len(ids), dtype=self.table.weight.dtype, device=ids.device))
+        )
+        return vectors.view(len(tokens_BT), self.length, -1)
 
 
 class GivenVectors(Encoder):

@@ -25,9 +25,8 @@ from longtail.models.encoders import (
 )
 from longtail.models.shortlisted import Classifier
 from longtail.nn.blocks import DocumentBlock, EmbeddingBlock, FullyConnected, Residual
-from longtail.nn.encoders import BagEncoder, BagSum, DenseEncoder, Encoder, MlpEncoder, UnitEncoder
+from longtail.nn.encoders import BagEncoder, BagSum, DenseEncoder, Encoder, MlpEncoder, TokenCnn, UnitEncoder
 from longtail.nn.rows import OneVsAll
-from longtail.recipes.astec.network import TokenCnn
 from longtail.recipes.galaxc.encoders import Averaged, FrozenGraphEncoder, FrozenHops, FrozenMessages
 from longtail.recipes.galaxc.network import GinLayer, GraphEncoder, HopEncoder, MessageEncoder, SageLayer
 from longtail.recipes.towers.network import Transformer

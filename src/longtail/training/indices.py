@@ -43,3 +43,8 @@ class GpuExactIndex(ExactIndex):
             ids[start : start + step, :found] = at.gather(1, order).int().cpu().numpy()
             scores[start : start + step, :found] = best.cpu().numpy()
         return TopK(ids, scores)
+
+
+def exact_index(device: str) -> type[ExactIndex]:
+    """The kind of exact index that is fast where a run computes."""
+    return GpuExactIndex if device == "cuda" else ExactIndex
