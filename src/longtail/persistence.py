@@ -252,7 +252,8 @@ def _fitting_array(array: Any, inner: tuple[Any, ...], name: str) -> Any:
     """inner: what `NDArray` was declared with."""
     number = get_args(inner[1])[0] if get_args(inner[1]) else Any
     number = get_origin(number) or number
-    if not isinstance(array, np.ndarray) or (isinstance(number, type) and not np.issubdtype(array.dtype, number)):
+    known = isinstance(number, type) and number is not Any
+    if not isinstance(array, np.ndarray) or (known and not np.issubdtype(array.dtype, number)):
         raise ValueError(f"'{name}' is {getattr(array, 'dtype', type(array))}, expected {number}")
     return array
 

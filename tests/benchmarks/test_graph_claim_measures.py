@@ -32,7 +32,7 @@ from longtail.models.encoders import FrozenBag
 from longtail.models.shortlisted import Classifier
 from longtail.persistence import save_part
 from longtail.recipes.astec.ranker import EncodedTree, SpreadTree
-from longtail.recipes.eclare.components import LabelComponents
+from longtail.recipes.eclare.stages import LabelComponents
 from longtail.search.cluster_beam import ClusterBeam
 from longtail.search.game import GameSettings
 from longtail.search.tree import ClusterTree, TreeConfig

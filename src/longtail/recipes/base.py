@@ -28,6 +28,8 @@ class Recipe(Protocol):
     NAME: ClassVar[str]
     CONFIG: ClassVar[type[Any]]  # a frozen dataclass of sections, one of them `features`
     config: Any
+    # (encoder, data, run) -> ExtraLoss: what another recipe adds to the loss that trains the encoder of this one.
+    extra_loss: Any = None
 
     def __init__(self, config: Any) -> None: ...
 

@@ -1,6 +1,4 @@
-"""What one training step does: over all targets, or over each document's own candidates, for free and for composed
-classifier rows.
-"""
+"""What one training step does: over all targets, or over each document's own candidates."""
 
 from __future__ import annotations
 
@@ -15,9 +13,8 @@ from longtail.nn.batches import DeviceCsr, Documents, TensorBatch
 from longtail.nn.encoders import Encoded, Encoder
 from longtail.nn.full import FullRows, full_gradients
 from longtail.nn.precision import fastest_products
-from longtail.nn.restricted import CandidateLoss, RestrictedTrainer
-from longtail.nn.rows import OneVsAll
-from longtail.recipes.eclare.network import LabelTextGraph
+from longtail.nn.restricted import RestrictedTrainer
+from longtail.nn.rows import LabelRows
 from longtail.training.optimisers import ModelAdam
 from longtail.types import I64, Candidates
 
@@ -39,7 +36,7 @@ class Objective(Protocol):
         ...
 
 
-class Beside(Protocol):
+class ExtraLoss(Protocol):
     """A loss that is added to an objective's own."""
 
     def term(self, rows: I64, x_BD: Tensor, loss: Tensor) -> Tensor:
@@ -65,17 +62,17 @@ class AllTargets:
 
     targets: (N, L) CSR rows beside the documents; the classifier has L rows, free or composed, all of which are used
         in every step.
-    masked: (N, L), pairs that are neither right nor wrong.  beside: a loss to be added.
+    masked: (N, L), pairs that are neither right nor wrong.  extra: a loss to be added.
     """
 
     def __init__(
         self,
         encoder: Encoder,
-        classifier: OneVsAll | LabelTextGraph,
+        classifier: LabelRows,
         documents: Documents,
         targets: DeviceCsr,
         masked: DeviceCsr | None = None,
-        beside: Beside | None = None,
+        extra: ExtraLoss | None = None,
     ) -> None:
         if len(documents) != len(targets) or targets.columns != classifier.labels:
             raise ValueError(
@@ -89,9 +86,10 @@ class AllTargets:
             targets,
             masked,
         )
-        self.beside = beside
+        self.extra = extra
         self.compute = fastest_products(documents.device)
-        self.free = FullRows(classifier.rows, compute=self.compute) if isinstance(classifier, OneVsAll) else None
+        free = classifier.free_rows()
+        self.free = None if free is None else FullRows(free, compute=self.compute)
         self.model = nn.ModuleDict(
             {"encoder": encoder} if self.free is not None else {"encoder": encoder, "classifier": classifier}
         ).train()
@@ -112,21 +110,21 @@ class AllTargets:
             rows_LD = self.classifier.all_rows()
             loss, gradient_BD, gradient_LD = full_gradients(x_BD, rows_LD, targets, masked=masked, compute=self.compute)
             gradients = [(x_BD, gradient_BD), (rows_LD, gradient_LD)]
-        if self.beside is not None:
-            term = self.beside.term(rows, z_BD, loss)
+        if self.extra is not None:
+            term = self.extra.term(rows, z_BD, loss)
             gradients.append((term, torch.ones_like(term)))
         wanted = [(tensor, gradient) for tensor, gradient in gradients if tensor.requires_grad]
         if wanted:
             torch.autograd.backward([tensor for tensor, _ in wanted], [gradient for _, gradient in wanted])
         self.adam.step(rate)
-        if self.beside is not None:
-            self.beside.after_step()
+        if self.extra is not None:
+            self.extra.after_step()
         return loss
 
     def state(self) -> dict[str, Tensor]:
         free = {} if self.free is None else prefixed("classifier", self.free.state())
-        beside = {} if self.beside is None else prefixed("beside", self.beside.state())
-        return trained_state(self.model) | prefixed("adam", self.adam.state()) | free | beside
+        extra = {} if self.extra is None else prefixed("extra", self.extra.state())
+        return trained_state(self.model) | prefixed("adam", self.adam.state()) | free | extra
 
 
 class OwnCandidates:
@@ -162,43 +160,6 @@ class OwnCandidates:
             "classifier.adam", self.trainer.adam.state()
         )
         return prefixed("encoder", trained_state(self.encoder)) | prefixed("adam", self.adam.state()) | own
-
-
-class ComposedCandidates:
-    """Binary cross-entropy over the candidates of each document, for composed classifier rows.
-
-    Each label that the batch names is composed once, however many documents name it.
-    candidates: as for `OwnCandidates`.
-    """
-
-    def __init__(
-        self,
-        encoder: Encoder,
-        classifier: LabelTextGraph,
-        documents: Documents,
-        candidates: Callable[[I64, np.random.Generator], Candidates],
-    ) -> None:
-        self.encoder, self.classifier, self.documents, self.candidates = encoder, classifier, documents, candidates
-        self.model = nn.ModuleDict({"encoder": encoder, "classifier": classifier}).train()
-        self.adam = ModelAdam(self.model)
-        self.loss = CandidateLoss(classifier.labels)
-
-    @property
-    def size(self) -> int:
-        return len(self.documents)
-
-    def step(self, rows: I64, rng: np.random.Generator, rate: float) -> Tensor:
-        named = self.loss.named(self.candidates(rows, rng))
-        if not len(named.labels):
-            return torch.zeros((), device=self.documents.device)
-        x_BD = self.classifier.inputs(training_vectors(self.encoder, self.documents, rows))
-        loss = self.loss(x_BD, self.classifier.rows(named.labels), named)
-        torch.autograd.backward(loss)
-        self.adam.step(rate)
-        return loss.detach()
-
-    def state(self) -> dict[str, Tensor]:
-        return trained_state(self.model) | prefixed("adam", self.adam.state())
 
 
 def training_vectors(encoder: Encoder, documents: Documents, rows: I64) -> Tensor:

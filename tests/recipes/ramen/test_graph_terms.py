@@ -45,7 +45,7 @@ def objective(weight: float, *, both: bool = True, enabled: bool = False) -> tup
     )
     terms.begins(0, 1)
     return AllTargets(
-        encoder, OneVsAll(L, WIDTH, np.random.default_rng(2)), documents, DeviceCsr(targets), beside=terms
+        encoder, OneVsAll(L, WIDTH, np.random.default_rng(2)), documents, DeviceCsr(targets), extra=terms
     ), terms
 
 
@@ -58,7 +58,7 @@ def test_without_weight_nothing_changes_not_even_dropout() -> None:
     for weight in (0.0, None, 1.0):
         made, _ = objective(weight or 0.0)
         if weight is None:
-            made.beside = None
+            made.extra = None
         torch.manual_seed(3)
         for _ in range(3):
             made.step(np.arange(N), np.random.default_rng(0), 0.01)
@@ -118,4 +118,4 @@ def test_a_resumed_training_goes_on_alike() -> None:
     resumed = trained(half, 4)
     for name, value in whole.state().items():
         assert torch.equal(value, resumed.state()[name]), name
-    assert float(whole.state()["beside.regularisers.count"]) == 4 * N / 5
+    assert float(whole.state()["extra.regularisers.count"]) == 4 * N / 5

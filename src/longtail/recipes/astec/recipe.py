@@ -21,6 +21,7 @@ Differs: a training document is not its own neighbour when its negatives are loo
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -66,6 +67,7 @@ class Astec(Recipe):
     def shortlist(self, data: TrainingSet, surrogate: Surrogate, run: Run) -> Shortlists:
         """Search structures on frozen v, and the hard negatives of every document. Paper: Astec Sec. 4, Module II."""
         c, by_clusters = self.config.classify, self.config.shortlist.structures == "clusters"
+        shortlister: Any
         if by_clusters:
             shortlister = best_clusters(surrogate, game_graph(data, self.config, run), self.config, run)
         else:

@@ -42,7 +42,9 @@ def nearest_labels(
     on_gpu = run.device == "cuda" and c.index != "hnsw"
 
     def index(settings: HnswSettings) -> IndexBuilder:
-        return GpuExactIndex.build if on_gpu else partial(build_index, kind=c.index, hnsw=settings)
+        if on_gpu:
+            return GpuExactIndex.build
+        return partial(build_index, kind=c.index, hnsw=settings)
 
     def votes() -> InstanceVote:
         return InstanceVote.build(vectors, targets, neighbours=c.neighbours, make_index=index(DOCUMENTS))

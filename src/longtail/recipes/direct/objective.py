@@ -16,7 +16,7 @@ from longtail.nn.full.sweep import Receiver, Sweep
 from longtail.nn.precision import fastest_products
 from longtail.nn.rows import AdamFactors
 from longtail.recipes.direct.rows import TextRows, composed_rows
-from longtail.training.objectives import Beside, prefixed, trained_state
+from longtail.training.objectives import ExtraLoss, prefixed, trained_state
 from longtail.training.optimisers import ModelAdam
 from longtail.types import F32, I64, Csr
 
@@ -84,7 +84,7 @@ class AllLabels:
         text_every: int = 1,
         token_dropout: float = 0.0,
         compute: torch.dtype | None = None,
-        beside: Beside | None = None,
+        beside: ExtraLoss | None = None,
     ) -> None:
         self.beside = beside
         labels, width, device = len(trust), encoder.width, documents.device

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, Literal
 
 from longtail.config import section, setting
@@ -46,9 +47,10 @@ from longtail.recipes.direct.recipe import (
     PredictConfig,
     TrainConfig,
 )
-from longtail.recipes.eclare.recipe import Eclare, EclareConfig, EclareStages
+from longtail.recipes.eclare.recipe import Eclare
+from longtail.recipes.eclare.settings import EclareConfig, EclareStages
 from longtail.recipes.ramen.bandit import BanditConfig, WeightBandit
-from longtail.recipes.ramen.regularisers import AnchorSet, RegulariserConfig, Regularisers, term_names
+from longtail.recipes.ramen.regularisers import AnchorSet, RegulariserConfig, Regularisers, graph_terms, term_names
 from longtail.recipes.towers.methods import Ance, Dexml, Ngame, Siamese
 from longtail.recipes.towers.recipe import (
     TowerClassifyConfig,
@@ -175,7 +177,8 @@ class Ramen(Recipe):
         if isinstance(self.base, Direct):
             return self.base.surrogate(data, run)
         if isinstance(self.base, Eclare):
-            return self.base.surrogate(data, run, self.regularisers(data, run))
+            self.base.extra_loss = partial(graph_terms, self.regularisers(data, run))
+            return self.base.surrogate(data, run)
         bandit = self.config.bandit
         heldout = bandit.heldout_share if bandit.enabled and bandit.reward == "heldout" else 0.0
         return self.base.towers(data, run, self.regularisers(data, run), heldout)
