@@ -42,9 +42,7 @@ def nearest_labels(
     on_gpu = run.device == "cuda" and c.index != "hnsw"
 
     def index(settings: HnswSettings) -> IndexBuilder:
-        if on_gpu:
-            return GpuExactIndex.build
-        return partial(build_index, kind=c.index, hnsw=settings)
+        return lambda items: GpuExactIndex.build(items) if on_gpu else build_index(items, c.index, hnsw=settings)
 
     def votes() -> InstanceVote:
         return InstanceVote.build(vectors, targets, neighbours=c.neighbours, make_index=index(DOCUMENTS))
