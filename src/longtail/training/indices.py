@@ -1,13 +1,20 @@
-"""The exact index on a GPU: one blocked matrix product and a top-k. Saved, it is a plain `ExactIndex`."""
+"""The exact index on a GPU: one blocked matrix product and a top-k. Saved, it is a plain `ExactIndex`.
+
+Shortlists by clusters that are searched with it while training.
+"""
 
 from __future__ import annotations
+
+from functools import partial
 
 import numpy as np
 import torch
 
 from longtail.graph.ops import unit_rows
+from longtail.search.cluster_beam import ClusterBeam
+from longtail.search.game import GameSettings, cluster_graph
 from longtail.search.index import ExactIndex, Similarity
-from longtail.types import F32, TopK
+from longtail.types import F32, I32, Csr, TopK
 
 # Scores per block, in float32: 1 GiB.
 _BLOCK_SCORES = 1 << 28
@@ -45,6 +52,20 @@ class GpuExactIndex(ExactIndex):
         return TopK(ids, scores)
 
 
-def exact_index(device: str) -> type[ExactIndex]:
-    """The kind of exact index that is fast where a run computes."""
-    return GpuExactIndex if device == "cuda" else ExactIndex
+def cluster_beam(
+    heads: F32, clusters: I32, graph: Csr | None, game: GameSettings, *, beam: int, device: str
+) -> ClusterBeam:
+    """The best clusters by their classifiers `heads`, searched on a GPU while training where there is one.
+
+    graph: (L, L), of labels, along which GAME spreads scores; None: no GAME.
+    """
+    index: type[ExactIndex] = GpuExactIndex if device == "cuda" else ExactIndex
+    return ClusterBeam(
+        heads,
+        clusters,
+        None if graph is None else cluster_graph(graph, clusters, len(heads), game.clusters),
+        beam=beam,
+        game_mix=game.mix,
+        game_transpose=game.transpose,
+        make_index=partial(index.build, similarity="dot"),
+    )

@@ -21,7 +21,6 @@ Differs: a training document is not its own neighbour when its negatives are loo
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -38,6 +37,7 @@ from longtail.recipes.astec.shortlists import Shortlists, best_clusters, game_gr
 from longtail.recipes.base import Recipe
 from longtail.search.cluster_beam import ClusterBeam
 from longtail.search.negatives import RandomNegatives, ShortlistNegatives, WithRandom, candidates, forbidden_pairs
+from longtail.search.shortlist import Labels
 from longtail.search.tree import ClusterTree
 from longtail.training.fit import StepDecay, fit_stage
 from longtail.training.freeze import frozen_classifier, frozen_encoder, frozen_refinement
@@ -67,7 +67,7 @@ class Astec(Recipe):
     def shortlist(self, data: TrainingSet, surrogate: Surrogate, run: Run) -> Shortlists:
         """Search structures on frozen v, and the hard negatives of every document. Paper: Astec Sec. 4, Module II."""
         c, by_clusters = self.config.classify, self.config.shortlist.structures == "clusters"
-        shortlister: Any
+        shortlister: Labels
         if by_clusters:
             shortlister = best_clusters(surrogate, game_graph(data, self.config, run), self.config, run)
         else:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from longtail.graph.label_graph import label_graph
 from longtail.persistence import DataPart
 from longtail.recipes.astec.settings import AstecConfig, ClassifyConfig
 from longtail.search.cluster_beam import ClusterBeam
-from longtail.search.game import cluster_graph
 from longtail.search.index import CENTROIDS, DOCUMENTS, HnswSettings, IndexBuilder, build_index
 from longtail.search.negatives import InBatchNegatives, Negatives, RandomNegatives, ShortlistNegatives
 from longtail.search.shortlist import InstanceVote, LabelIndex, MergedShortlist
-from longtail.training.indices import GpuExactIndex, exact_index
+from longtail.training.indices import GpuExactIndex, cluster_beam
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
 from longtail.training.surrogate import Surrogate
@@ -64,16 +62,9 @@ def nearest_labels(
 
 def best_clusters(surrogate: Surrogate, graph: Csr | None, config: AstecConfig, run: Run) -> ClusterBeam:
     """The clusters of stage I as shortlists of about the size that the settings ask for. graph: of labels, for GAME."""
-    heads, clusters, game = surrogate.heads, surrogate.clusters, config.game
-    return ClusterBeam(
-        heads,
-        clusters,
-        None if graph is None else cluster_graph(graph, clusters, len(heads), game.clusters),
-        beam=math.ceil(config.shortlist.size * len(heads) / max(int((clusters >= 0).sum()), 1)),
-        game_mix=game.mix,
-        game_transpose=game.transpose,
-        make_index=partial(exact_index(run.device).build, similarity="dot"),
-    )
+    heads, clusters = surrogate.heads, surrogate.clusters
+    beam = math.ceil(config.shortlist.size * len(heads) / max(int((clusters >= 0).sum()), 1))
+    return cluster_beam(heads, clusters, graph, config.game, beam=beam, device=run.device)
 
 
 def game_graph(data: TrainingSet, config: AstecConfig, run: Run) -> Csr | None:

@@ -5,7 +5,6 @@ neighbours complete, shortlists by GAME among clusters, and negatives that are n
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,7 @@ from longtail.kernels.arrays import csr
 from longtail.recipes.eclare.settings import EclareStages
 from longtail.search.cluster import even_clusters, smooth
 from longtail.search.cluster_beam import ClusterBeam
-from longtail.search.game import cluster_graph
-from longtail.training.indices import exact_index
+from longtail.training.indices import cluster_beam
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
 from longtail.types import F32, I32, I64, BoolArray, Csr, TopK
@@ -148,17 +146,9 @@ def _not_empty(rows: Any) -> I64:
 
 
 def best_clusters(heads: F32, clusters: I32, graph: Csr, config: EclareStages, run: Run) -> ClusterBeam:
-    """The shortlister: the best clusters after GAME. On a GPU they are searched there while training."""
-    game = config.game
-    return ClusterBeam(
-        heads,
-        clusters,
-        cluster_graph(graph, clusters, len(heads), game.clusters) if uses_game(config, graph) else None,
-        beam=config.beam_size(len(clusters)),
-        game_mix=game.mix,
-        game_transpose=game.transpose,
-        make_index=partial(exact_index(run.device).build, similarity="dot"),
-    )
+    """The shortlister: the best clusters after GAME. Paper: ECLARE Sec. 3.4."""
+    spread, beam = graph if uses_game(config, graph) else None, config.beam_size(len(clusters))
+    return cluster_beam(heads, clusters, spread, config.game, beam=beam, device=run.device)
 
 
 def uses_game(config: EclareStages, graph: Csr) -> bool:
