@@ -31,8 +31,7 @@ from longtail.nn.batches import Documents
 from longtail.nn.blocks import DocumentBlock
 from longtail.nn.encoders import GivenVectors, Refined
 from longtail.nn.precision import fastest_products
-from longtail.recipes.eclare.network import FrozenTexts, LabelTextGraph
-from longtail.training.objectives import ComposedCandidates
+from longtail.recipes.eclare.network import ComposedCandidates, FrozenTexts, LabelTextGraph
 from longtail.types import I64, Batch, Candidates, TopK
 
 DOCUMENTS = (255, 1024, 8192)

@@ -18,7 +18,7 @@ from benchmarks.claims.graph_measures import beam_recall, cluster_loss, componen
 from benchmarks.claims.single_label_world import single_label_world
 from benchmarks.claims.walk_scale import exact_time_ratio, walk_memory, walk_time_ratio
 from benchmarks.claims.worlds import Crafted, Folder, Planted
-from longtail.recipes.eclare.recipe import VARIANTS
+from longtail.recipes.eclare.settings import VARIANTS
 
 LEAN = Variant("eclare", (*WORDS_ALONE, "surrogate.width=128"))
 # Many test documents, as they cost nothing and differences between variants are small.

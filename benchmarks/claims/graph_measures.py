@@ -14,9 +14,9 @@ from longtail.errors import ConfigError
 from longtail.metrics import equal_volume
 from longtail.models.clusters import ClusterModel
 from longtail.persistence import load_part
-from longtail.recipes.astec.tree import EncodedTree, FindsClusters, Gamed
-from longtail.recipes.eclare.clusters import augmented_clusters
-from longtail.recipes.eclare.components import LabelComponents
+from longtail.recipes.astec.ranker import EncodedTree, FindsClusters, SpreadTree
+from longtail.recipes.eclare.neighbours import augmented_clusters
+from longtail.recipes.eclare.stages import LabelComponents
 from longtail.search.game import GameSettings
 from longtail.types import I32, I64, Batch, Csr, TopK
 
@@ -101,7 +101,7 @@ def game_forms(trained: Trained) -> Columns:
     The tree was trained as if there were no GAME, so that one training serves for all.
     """
     ranker: Any = trained.predictor.bundle.ranker
-    if not isinstance(ranker, EncodedTree) or not isinstance(ranker.tree, Gamed):
+    if not isinstance(ranker, EncodedTree) or not isinstance(ranker.tree, SpreadTree):
         raise ConfigError(
             f"the model is a {type(ranker).__name__} without GAME on a tree",
             "set classify.learner=parabel and game.enabled=true",
@@ -109,7 +109,7 @@ def game_forms(trained: Trained) -> Columns:
     plain, graph = ranker.tree.base, ranker.tree.state().arrays["label_graph"]
     trees: dict[str, Any] = {
         "plain": plain,
-        **{name: Gamed.build(plain, graph, settings) for name, settings in GAME_FORMS.items()},
+        **{name: SpreadTree.build(plain, graph, settings) for name, settings in GAME_FORMS.items()},
     }
     yardstick, batch = trained.world.yardstick, Batch(dense=ranker.encode(batch_to_rank(trained)))
     found: dict[str, Column] = {}

@@ -51,6 +51,7 @@ SHARED: Mapping[str, str] = {
     "given-dense": "longtail.features.given:GivenDense",
     "pieces": "longtail.features.pieces:Pieces",
     "training-set": "longtail.training.prepare:TrainingSet",
+    "astec-surrogate": "longtail.training.surrogate:Surrogate",
     "label-table": "longtail.bundle:LabelTable",
     "frozen-bag": "longtail.models.encoders:FrozenBag",
     "frozen-dense": "longtail.models.encoders:FrozenDense",

@@ -31,8 +31,8 @@ from longtail.models.clusters import ClusterModel
 from longtail.models.encoders import FrozenBag
 from longtail.models.shortlisted import Classifier
 from longtail.persistence import save_part
-from longtail.recipes.astec.tree import EncodedTree, Gamed
-from longtail.recipes.eclare.components import LabelComponents
+from longtail.recipes.astec.ranker import EncodedTree, SpreadTree
+from longtail.recipes.eclare.stages import LabelComponents
 from longtail.search.cluster_beam import ClusterBeam
 from longtail.search.game import GameSettings
 from longtail.search.tree import ClusterTree, TreeConfig
@@ -142,25 +142,25 @@ def test_recall_of_a_beam_is_the_share_of_labels_in_its_clusters(beam: int, shar
 # ---- GAME ----
 
 
-def gamed_tree(targets: Csr, graph: Csr, beam: int = 1) -> tuple[EncodedTree, Batch]:
+def spread_tree(targets: Csr, graph: Csr, beam: int = 1) -> tuple[EncodedTree, Batch]:
     """A tree of leaves of four labels; documents are the sum of random vectors of their labels."""
     rng = np.random.default_rng(2)
     vectors = np.abs(targets @ rng.standard_normal((LABELS, 12)).astype(np.float32)).astype(np.float32)
     tree = ClusterTree.fit(vectors, targets, TreeConfig(leaf_size=4, beam=beam), rng)
     words = Batch(sparse=csr_array(np.eye(len(vectors), dtype=np.float32)))
-    return EncodedTree(FrozenBag(vectors), None, Gamed.build(tree, graph, GameSettings())), words
+    return EncodedTree(FrozenBag(vectors), None, SpreadTree.build(tree, graph, GameSettings())), words
 
 
 def test_forms_of_game_are_those_of_the_tree_inside() -> None:
     targets = pairs_of_neighbours()
     block = np.kron(np.eye(LABELS // 4), np.ones((4, 4))).astype(np.float32)
-    ranker, words = gamed_tree(targets, csr_array(block))
+    ranker, words = spread_tree(targets, csr_array(block))
     measured = game_forms(trained_with(ranker, words, targets))
-    vectors, gamed, yardstick = Batch(dense=ranker.encode(words)), ranker.tree, yardstick_of(targets)
-    assert isinstance(gamed, Gamed)
-    plain: Any = gamed.base
-    mixed = Gamed.build(plain, csr_array(block), GameSettings(mix=0.5, clusters="both"))
-    for name, tree in (("plain", plain), ("GAME", gamed), ("mixed GAME", mixed)):
+    vectors, spread, yardstick = Batch(dense=ranker.encode(words)), ranker.tree, yardstick_of(targets)
+    assert isinstance(spread, SpreadTree)
+    plain: Any = spread.base
+    mixed = SpreadTree.build(plain, csr_array(block), GameSettings(mix=0.5, clusters="both"))
+    for name, tree in (("plain", plain), ("GAME", spread), ("mixed GAME", mixed)):
         assert measured[f"P@1 {name}"].value == pytest.approx(
             yardstick.score(tree.rank(vectors, yardstick.depth))["P@1"]
         ), name
@@ -176,7 +176,7 @@ def test_forms_of_game_are_those_of_the_tree_inside() -> None:
 
 def test_game_along_a_graph_without_edges_gains_nothing() -> None:
     targets = pairs_of_neighbours()
-    ranker, words = gamed_tree(targets, csr_array(np.eye(LABELS, dtype=np.float32)), beam=3)
+    ranker, words = spread_tree(targets, csr_array(np.eye(LABELS, dtype=np.float32)), beam=3)
     measured = game_forms(trained_with(ranker, words, targets))
     for metric in ("P@1", "PSP@5", "shortlist recall"):
         np.testing.assert_allclose(measured[f"{metric} GAME"].numerator, measured[f"{metric} plain"].numerator)

@@ -33,7 +33,7 @@ from longtail.models.shortlisted import Model, Reranked
 from longtail.persistence import State, load_part, save_part
 from longtail.predictor import Predictor
 from longtail.recipes import RECIPES, recipe_class
-from longtail.recipes.astec.tree import EncodedTree
+from longtail.recipes.astec.ranker import EncodedTree
 from longtail.recipes.base import Recipe
 from longtail.recipes.galaxc.ranker import JointGraphModel
 from longtail.recipes.galaxc.recipe import PAPER

@@ -20,9 +20,9 @@ from longtail.nn.blocks import DocumentBlock, Residual
 from longtail.nn.encoders import BagEncoder, BagSum, Encoder, Refined
 from longtail.nn.restricted import RestrictedTrainer
 from longtail.nn.rows import OneVsAll, RowTable
-from longtail.recipes.eclare.network import FrozenTexts, LabelTextGraph, TrainedTexts
+from longtail.recipes.eclare.network import ComposedCandidates, FrozenTexts, LabelTextGraph, TrainedTexts
 from longtail.training.fit import OneCycle, Schedule, StepDecay, copy_into, fit, to_array
-from longtail.training.objectives import AllTargets, ComposedCandidates, Objective, OwnCandidates
+from longtail.training.objectives import AllTargets, Objective, OwnCandidates
 from longtail.types import I64, Batch, Candidates, Csr
 
 ALL_THREADS, ALL_NUMBA_THREADS = torch.get_num_threads(), numba.get_num_threads()

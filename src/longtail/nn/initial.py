@@ -25,3 +25,11 @@ def xavier_linear(inputs: int, outputs: int, rng: np.random.Generator) -> nn.Lin
     layer.weight = nn.Parameter(xavier_matrix(outputs, inputs, rng))
     layer.bias = nn.Parameter(torch.zeros(outputs))
     return layer
+
+
+def xavier_convolution(inputs: int, outputs: int, span: int, rng: np.random.Generator) -> nn.Conv1d:
+    """Weights Xavier-uniform over the `span` positions that a filter sees, biases zero."""
+    layer = nn.Conv1d(inputs, outputs, span, device="meta")
+    layer.weight = nn.Parameter(uniform((outputs, inputs, span), math.sqrt(6 / (span * (inputs + outputs))), rng))
+    layer.bias = nn.Parameter(torch.zeros(outputs))
+    return layer

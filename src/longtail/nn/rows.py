@@ -253,7 +253,26 @@ class RowAdam:
             whole.index_copy_(0, rows, part)
 
 
-class OneVsAll(nn.Module):
+class LabelRows(nn.Module):
+    """A row of numbers per label, which document vectors are multiplied with: free numbers, or composed of others."""
+
+    labels: int
+    has_bias: bool
+
+    def inputs(self, z_BD: Tensor) -> Tensor:
+        """Document vectors as rows want them: with a trailing 1 where there is a bias."""
+        return torch.cat([z_BD, z_BD.new_ones(len(z_BD), 1)], dim=1) if self.has_bias else z_BD
+
+    def all_rows(self) -> Tensor:
+        """(L, D), with a bias (L, D + 1), with gradients to all that is trained."""
+        raise NotImplementedError
+
+    def free_rows(self) -> Tensor | None:
+        """The tensor of all rows where these are nothing but trained numbers, to be updated in place; else None."""
+        return None
+
+
+class OneVsAll(LabelRows):
     """An independent linear classifier per label.
 
     rows: (L, D) parameter; with `bias` (L, D + 1), the last column being the weight of a feature that is always 1:
@@ -263,14 +282,10 @@ class OneVsAll(nn.Module):
     def __init__(self, labels: int, width: int, rng: np.random.Generator, *, bias: bool = False) -> None:
         """Xavier-uniform weights, zero biases. Paper: Astec Sec. 4 (initialisation)."""
         super().__init__()
-        self.width, self.has_bias = width, bias
+        self.labels, self.width, self.has_bias = labels, width, bias
         limit = math.sqrt(6 / (width + labels))
         rows = uniform((labels, width), limit, rng)
         self.rows = nn.Parameter(torch.cat([rows, torch.zeros(labels, 1)], dim=1) if bias else rows)
-
-    @property
-    def labels(self) -> int:
-        return int(self.rows.shape[0])
 
     @property
     def weight(self) -> Tensor:
@@ -282,12 +297,10 @@ class OneVsAll(nn.Module):
         """(L,)"""
         return self.rows[:, self.width] if self.has_bias else None
 
-    def inputs(self, z_BD: Tensor) -> Tensor:
-        """Document vectors as `rows` want them: with a trailing 1 where there is a bias."""
-        return torch.cat([z_BD, z_BD.new_ones(len(z_BD), 1)], dim=1) if self.has_bias else z_BD
-
     def all_rows(self) -> Tensor:
-        """(L, D), (L, D + 1) with `bias`: what `inputs` are multiplied with."""
+        return self.rows
+
+    def free_rows(self) -> Tensor:
         return self.rows
 
     def scores(self, z_BD: Tensor, ids_BC: Tensor) -> Tensor:

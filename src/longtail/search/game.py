@@ -1,7 +1,7 @@
 """GAME: scores of clusters or labels spread along the label graph, so that what occurs with a find is found too.
 
 Paper: ECLARE Sec. 3.4 and 3.5 (graph assisted multi-label expansion). It knows nothing of how the scores came about,
-so it serves any ranker that finds clusters first and scores the labels inside them (`Gamed`).
+so it serves any ranker that finds clusters first and scores the labels inside them (`recipes.astec.ranker.SpreadTree`).
 """
 
 from __future__ import annotations

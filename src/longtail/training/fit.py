@@ -14,10 +14,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from longtail.errors import ConfigError
-from longtail.training.objectives import Objective
+from longtail.training.objectives import Objective, trained_state
 from longtail.training.run import Run
 from longtail.types import I64
 
@@ -212,6 +212,19 @@ def copy_into(tensor: Tensor, array: NDArray[Any]) -> None:
     """The inverse of `to_array`, in place."""
     values = torch.from_numpy(array.copy())
     tensor.copy_(values.view(torch.bfloat16) if tensor.dtype == torch.bfloat16 else values)
+
+
+def saved_tensors(module: nn.Module, without: tuple[str, ...] = ()) -> dict[str, NDArray[Any]]:
+    """Copies of the trained tensors of a module by name, but for names that begin with one of `without`."""
+    return {name: to_array(value) for name, value in trained_state(module).items() if not name.startswith(without)}
+
+
+def restore_tensors(module: nn.Module, tensors: Mapping[str, NDArray[Any]]) -> None:
+    """Put saved tensors back into a module like the one they came from; what was not saved stays as it is."""
+    for name, value in trained_state(module).items():
+        if name in tensors:
+            # Saving makes an array of one number of a number.
+            copy_into(value, tensors[name].reshape(value.shape))
 
 
 # Steps per epoch: with fewer, small data learns too little; more are a waste of time on large data.

@@ -14,8 +14,10 @@ import torch
 
 from longtail.graph.ops import unit_rows
 from longtail.persistence import State
+from longtail.search.cluster_beam import ClusterBeam
+from longtail.search.game import GameSettings, cluster_graph
 from longtail.search.index import ExactIndex, HnswSettings, IndexBuilder, IndexKind, Similarity, build_index
-from longtail.types import F32, TopK
+from longtail.types import F32, I32, Csr, TopK
 
 # Scores per block, in float32: 1 GiB.
 _BLOCK_SCORES = 1 << 28
@@ -70,3 +72,21 @@ def index_on(device: str, kind: IndexKind, hnsw: HnswSettings) -> IndexBuilder:
     if device == "cuda" and kind != "hnsw":
         return exact_index_on(device)
     return partial(build_index, kind=kind, hnsw=hnsw)
+
+
+def cluster_beam(
+    heads: F32, clusters: I32, graph: Csr | None, game: GameSettings, *, beam: int, device: str
+) -> ClusterBeam:
+    """The best clusters by their classifiers `heads`, searched on a GPU while training where there is one.
+
+    graph: (L, L), of labels, along which GAME spreads scores; None: no GAME.
+    """
+    return ClusterBeam.of(
+        heads,
+        clusters,
+        None if graph is None else cluster_graph(graph, clusters, len(heads), game.clusters),
+        beam=beam,
+        game_mix=game.mix,
+        game_transpose=game.transpose,
+        make_index=exact_index_on(device, "dot"),
+    )

@@ -16,9 +16,8 @@ from longtail.nn.batches import DeviceCsr, Documents, TensorBatch
 from longtail.nn.encoders import Encoded, Encoder
 from longtail.nn.full import FullRows, full_gradients
 from longtail.nn.precision import fastest_products
-from longtail.nn.restricted import CandidateLoss, RestrictedTrainer
-from longtail.nn.rows import OneVsAll
-from longtail.recipes.eclare.network import LabelTextGraph
+from longtail.nn.restricted import RestrictedTrainer
+from longtail.nn.rows import LabelRows
 from longtail.training.optimisers import ModelAdam
 from longtail.types import I64, Candidates
 
@@ -123,7 +122,7 @@ class AllTargets:
     def __init__(
         self,
         encoder: Encoder,
-        classifier: OneVsAll | LabelTextGraph,
+        classifier: LabelRows,
         documents: Documents,
         targets: DeviceCsr,
         masked: DeviceCsr | None = None,
@@ -143,7 +142,8 @@ class AllTargets:
         )
         self.extra = extra
         self.compute = fastest_products(documents.device)
-        self.free = FullRows(classifier.rows, compute=self.compute) if isinstance(classifier, OneVsAll) else None
+        free = classifier.free_rows()
+        self.free = None if free is None else FullRows(free, compute=self.compute)
         self.model = nn.ModuleDict(
             {"encoder": encoder} if self.free is not None else {"encoder": encoder, "classifier": classifier}
         ).train()
@@ -214,43 +214,6 @@ class OwnCandidates:
             "classifier.adam", self.trainer.adam.state()
         )
         return prefixed("encoder", trained_state(self.encoder)) | prefixed("adam", self.adam.state()) | own
-
-
-class ComposedCandidates:
-    """Binary cross-entropy over the candidates of each document, for composed classifier rows.
-
-    Each label that the batch names is composed once, however many documents name it.
-    candidates: as for `OwnCandidates`.
-    """
-
-    def __init__(
-        self,
-        encoder: Encoder,
-        classifier: LabelTextGraph,
-        documents: Documents,
-        candidates: Callable[[I64, np.random.Generator], Candidates],
-    ) -> None:
-        self.encoder, self.classifier, self.documents, self.candidates = encoder, classifier, documents, candidates
-        self.model = nn.ModuleDict({"encoder": encoder, "classifier": classifier}).train()
-        self.adam = ModelAdam(self.model)
-        self.loss = CandidateLoss(classifier.labels)
-
-    @property
-    def size(self) -> int:
-        return len(self.documents)
-
-    def step(self, rows: I64, rng: np.random.Generator, rate: float) -> Tensor:
-        named = self.loss.named(self.candidates(rows, rng))
-        if not len(named.labels):
-            return torch.zeros((), device=self.documents.device)
-        x_BD = self.classifier.inputs(training_vectors(self.encoder, self.documents, rows))
-        loss = self.loss(x_BD, self.classifier.rows(named.labels), named)
-        torch.autograd.backward(loss)
-        self.adam.step(rate)
-        return loss.detach()
-
-    def state(self) -> dict[str, Tensor]:
-        return trained_state(self.model) | prefixed("adam", self.adam.state())
 
 
 def training_vectors(encoder: Encoder, documents: Documents, rows: I64) -> Tensor:

@@ -56,6 +56,10 @@ class TrainingSet(DataPart):
         """(L,) training documents per label."""
         return np.bincount(self.targets.indices, minlength=self.n_labels).astype(np.int64)
 
+    def label_graphs(self) -> list[Csr]:
+        """(L, L) each: the graphs between labels that came with the data."""
+        return [graph.label_label for graph in self.graphs.values() if graph.label_label is not None]
+
     def masked_matrix(self) -> Csr | None:
         """(N, L) CSR of ones at the masked pairs; None if there are none."""
         from scipy.sparse import csr_array

@@ -216,6 +216,11 @@ class Run:
     def task(self, title: str, total: int) -> contextlib.AbstractContextManager[Task]:
         return self.display.task(title, total)
 
+    def note(self, sentence: str) -> None:
+        """Show a sentence, and keep it in the log."""
+        self.display.say(sentence)
+        self.log("note", text=sentence)
+
     def log(self, event: str, **values: Any) -> None:
         """Append one line to metrics.jsonl."""
         line = json.dumps(

@@ -25,9 +25,10 @@ from longtail.models.encoders import FrozenBag, FrozenCnn, FrozenDense, FrozenMl
 from longtail.models.shortlisted import Model, Reranked
 from longtail.persistence import load_part
 from longtail.recipes.astec import recipe as astec
-from longtail.recipes.astec.recipe import Astec, AstecConfig, Shortlists, Surrogate, word_vectors
-from longtail.recipes.astec.spectral import spectral_vectors
-from longtail.recipes.astec.tree import EncodedTree, Gamed
+from longtail.recipes.astec.ranker import EncodedTree, SpreadTree
+from longtail.recipes.astec.recipe import Astec
+from longtail.recipes.astec.settings import AstecConfig
+from longtail.recipes.astec.shortlists import Shortlists, nearest_labels
 from longtail.search.game import cluster_graph
 from longtail.search.index import ExactIndex, HnswIndex
 from longtail.search.negatives import ShortlistNegatives, candidates, forbidden_pairs
@@ -36,6 +37,7 @@ from longtail.search.tree import ClusterTree
 from longtail.training.prepare import TrainingSet, prepare
 from longtail.training.progress import SilentDisplay
 from longtail.training.run import Run
+from longtail.training.surrogate import Surrogate, spectral_vectors, surrogate_targets, word_vectors
 from longtail.types import F32, Candidates
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -137,7 +139,7 @@ def topics(n_topics: int = 2, labels: int = 8, documents: int = 120) -> Dataset:
 
 def test_clusters_are_balanced_and_hold_similar_labels(run: Run) -> None:
     data = prepared(topics())
-    clusters, n = recipe("surrogate.correlations=false").surrogate_targets(data, run)
+    clusters, n = surrogate_targets(data, recipe("surrogate.correlations=false").config.surrogate, run)
     assert n == 2
     absent = list(data.labels.uids).index("absent")
     assert clusters[absent] == -1
@@ -157,7 +159,7 @@ def test_labels_that_occur_together_are_clustered_together(run: Run) -> None:
     together = [(f"chat{number % 7}", [f"l{a}", f"l{b}"]) for a, b in pairs for number in range(8)]
     texts, labels = zip(*(alone + together), strict=True)
     data = prepared(Dataset.from_texts(list(texts), list(labels)), "features.subwords=none")
-    clusters, n = recipe("surrogate.clusters=4").surrogate_targets(data, run)
+    clusters, n = surrogate_targets(data, recipe("surrogate.clusters=4").config.surrogate, run)
     assert n == 2, "4 labels per cluster"
     assert [clusters[a] == clusters[b] for a, b in pairs] == [True] * 4
 
@@ -167,7 +169,7 @@ def test_labels_that_occur_together_are_clustered_together(run: Run) -> None:
 )
 def test_the_number_of_clusters_adapts(labels: int, at_most: int, n: int, run: Run) -> None:
     data = prepared(Dataset.from_texts([f"word{i}" for i in range(80)], [[f"l{i % labels}"] for i in range(80)]))
-    clusters, found = recipe(f"surrogate.clusters={at_most}").surrogate_targets(data, run)
+    clusters, found = surrogate_targets(data, recipe(f"surrogate.clusters={at_most}").config.surrogate, run)
     assert found == n
     sizes = np.bincount(clusters, minlength=n)
     assert sizes.max() - sizes.min() <= 1
@@ -179,8 +181,8 @@ def test_label_selection_takes_the_most_frequent_labels(run: Run) -> None:
     names = [[name] for name, count in counts.items() for _ in range(count)]
     data = prepared(Dataset.from_texts([f"word{i}" for i in range(len(names))], names))
     for share, expected in ((0.2, {"often"}), (0.6, {"often", "some", "also5"}), (0.0, {"often"}), (1.0, set(counts))):
-        clusters, n = recipe("surrogate.task=label_selection", f"surrogate.selected={share}").surrogate_targets(
-            data, run
+        clusters, n = surrogate_targets(
+            data, recipe("surrogate.task=label_selection", f"surrogate.selected={share}").config.surrogate, run
         )
         assert n == len(expected)
         assert {uid for uid, cluster in zip(data.labels.uids, clusters, strict=True) if cluster >= 0} == expected
@@ -190,12 +192,14 @@ def test_label_selection_takes_the_most_frequent_labels(run: Run) -> None:
 @pytest.mark.parametrize("task", ["random", "unsupervised"])
 def test_random_targets_are_drawn_from_as_many_buckets_as_there_would_be_clusters(task: str, run: Run) -> None:
     data = prepared(topics(labels=40, documents=200))
-    clusters, n = recipe(f"surrogate.task={task}").surrogate_targets(data, run)
+    clusters, n = surrogate_targets(data, recipe(f"surrogate.task={task}").config.surrogate, run)
     assert n == 8
     assert clusters[list(data.labels.uids).index("absent")] == -1
     assert set(clusters.tolist()) == {-1, *range(8)}
     run.seed = 1
-    assert not np.array_equal(recipe(f"surrogate.task={task}").surrogate_targets(data, run)[0], clusters)
+    assert not np.array_equal(
+        surrogate_targets(data, recipe(f"surrogate.task={task}").config.surrogate, run)[0], clusters
+    )
 
 
 def test_without_supervision_word_vectors_are_spectral_and_stay(planted: Dataset, train: Train) -> None:
@@ -279,14 +283,16 @@ def test_what_stands_before_the_heads_is_a_setting(kind: str, planted: Dataset, 
 def test_structures_are_a_setting(settings: tuple[str, ...], kind: type[Any], planted: Dataset, run: Run) -> None:
     data = prepared(planted)
     vectors = np.random.default_rng(0).random((120, 4)).astype(np.float32)
-    assert type(recipe(*settings).build_shortlister(vectors, data.targets, run)) is kind
+    assert type(nearest_labels(vectors, data.targets, recipe(*settings).config, run)) is kind
 
 
 def test_settings_of_the_shortlist_arrive(planted: Dataset, run: Run) -> None:
     data = prepared(planted)
     vectors = np.random.default_rng(0).random((120, 4)).astype(np.float32)
     settings = ("gamma=0.3", "reserved=0.25", "neighbours=7", "head_labels=20", "head_centres=3", "index=hnsw")
-    found: Any = recipe(*(f"shortlist.{setting}" for setting in settings)).build_shortlister(vectors, data.targets, run)
+    found: Any = nearest_labels(
+        vectors, data.targets, recipe(*(f"shortlist.{setting}" for setting in settings)).config, run
+    )
     assert (found.gamma, found.reserved, found.instances.neighbours) == (0.3, 0.25, 7)
     assert isinstance(found.labels.index, HnswIndex)
     assert isinstance(found.instances.index, HnswIndex)
@@ -295,7 +301,7 @@ def test_settings_of_the_shortlist_arrive(planted: Dataset, run: Run) -> None:
     heads = data.label_counts() >= 20
     assert 0 < heads.sum() < 12
     np.testing.assert_array_equal(np.bincount(found.labels.owners), np.where(heads, 4, 1))
-    by_labels = recipe("shortlist.structures=labels").build_shortlister(vectors, data.targets, run)
+    by_labels = nearest_labels(vectors, data.targets, recipe("shortlist.structures=labels").config, run)
     assert isinstance(by_labels, LabelIndex)
     assert isinstance(by_labels.index, ExactIndex)
 
@@ -442,7 +448,7 @@ def test_game_can_be_put_on_clusters_and_on_the_tree(learner: str, planted: Data
     assert np.count_nonzero(graph) > 12, "labels have neighbours, or this test says nothing"
     ranker = stages.ranker
     if learner == "parabel":
-        assert isinstance(ranker.tree, Gamed)
+        assert isinstance(ranker.tree, SpreadTree)
         state = ranker.tree.state()
         assert state.values == {"mix": 0.5, "transpose": True}
         clusters, between = ranker.tree.clusters, state.arrays["leaf_graph"]

@@ -12,9 +12,9 @@ from longtail.nn.blocks import DocumentBlock
 from longtail.nn.encoders import BagSum, Refined, encode_all
 from longtail.nn.restricted import CandidateLoss
 from longtail.nn.rows import RowTable
-from longtail.recipes.eclare.network import FrozenTexts, LabelTextGraph, LabelTexts, TrainedTexts
+from longtail.recipes.eclare.network import ComposedCandidates, FrozenTexts, LabelTextGraph, LabelTexts, TrainedTexts
 from longtail.training.fit import OneCycle, fit
-from longtail.training.objectives import AllTargets, ComposedCandidates
+from longtail.training.objectives import AllTargets
 from longtail.types import I64, Batch, Candidates
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]

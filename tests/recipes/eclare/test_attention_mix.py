@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from longtail.recipes.eclare.network import AttentionMix, MixMode
+from longtail.recipes.eclare.network import AttentionMix
+from longtail.recipes.eclare.settings import MixMode
 from longtail.training.optimisers import ModelAdam
 
 pytestmark = pytest.mark.usefixtures("one_thread")

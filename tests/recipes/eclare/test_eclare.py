@@ -27,22 +27,14 @@ from longtail.models.clusters import ClusterModel
 from longtail.nn.blocks import DocumentBlock
 from longtail.persistence import load_part
 from longtail.recipes.eclare import recipe as eclare
-from longtail.recipes.eclare.components import LabelComponents
-from longtail.recipes.eclare.network import FrozenTexts, LabelTextGraph
-from longtail.recipes.eclare.recipe import (
-    VARIANTS,
-    ConvolvedTexts,
-    Eclare,
-    EclareConfig,
-    Shortlists,
-    Surrogate,
-    has_edges,
-    restore,
-    saved,
-)
+from longtail.recipes.eclare.neighbours import build_graph, clustered, has_edges
+from longtail.recipes.eclare.network import ComposedCandidates, FrozenTexts, LabelTextGraph
+from longtail.recipes.eclare.recipe import Eclare
+from longtail.recipes.eclare.settings import VARIANTS, EclareConfig
+from longtail.recipes.eclare.stages import ConvolvedTexts, LabelComponents, Shortlists, Surrogate
 from longtail.search.negatives import candidates
 from longtail.search.packed import unpacked
-from longtail.training.objectives import ComposedCandidates
+from longtail.training.fit import restore_tensors, saved_tensors
 from longtail.training.prepare import TrainingSet, prepare
 from longtail.training.progress import SilentDisplay
 from longtail.training.run import Run
@@ -150,7 +142,7 @@ def test_a_given_graph_is_read(planted: Dataset, run: Run) -> None:
     edges = np.zeros((12, 12))
     edges[0, 5] = 1
     data = prepared(with_label_graph(planted, edges), "graph.source=given")
-    graph = recipe("graph.source=given").build_graph(data, run).toarray()
+    graph = build_graph(data, recipe("graph.source=given").config, run).toarray()
     assert graph[0, 5] > 0
     assert np.count_nonzero(graph - np.diag(np.diag(graph))) == 1
 
@@ -159,14 +151,14 @@ def test_a_given_graph_is_read(planted: Dataset, run: Run) -> None:
 def test_where_no_graph_is_given_walks_take_its_place_and_the_run_says_so(
     source: str, planted: Dataset, run: Run
 ) -> None:
-    found = recipe(f"graph.source={source}").build_graph(prepared(planted), run)
-    walked = recipe().build_graph(prepared(planted), run)
+    found = build_graph(prepared(planted), recipe(f"graph.source={source}").config, run)
+    walked = build_graph(prepared(planted), recipe().config, run)
     assert (found != walked).nnz == 0
     assert "holds none" in (run.folder / "metrics.jsonl").read_text()
 
 
 def test_a_graph_that_nothing_uses_is_not_built(planted: Dataset, run: Run) -> None:
-    assert not has_edges(recipe(*VARIANTS["DECAF"]).build_graph(prepared(planted), run))
+    assert not has_edges(build_graph(prepared(planted), recipe(*VARIANTS["DECAF"]).config, run))
 
 
 def test_stage_one_has_no_free_vectors_and_trains_every_word_of_documents_and_labels(
@@ -227,7 +219,7 @@ def test_blocks_of_classifiers_are_restored_and_attention_starts_anew() -> None:
             parameter.add_(0.5)
     after = LabelTextGraph(FrozenTexts(orders), orders[1].clone(), rng, bias=0.0)
     fresh = after.mix.attend.weight.detach().clone()
-    restore("heads", after, saved("heads", before, without=("texts.", "free.", "mix.")))
+    restore_tensors(after, saved_tensors(before, without=("texts.", "free.", "mix.")))
     assert before.text is not None
     assert after.text is not None
     assert torch.equal(after.text.weight, before.text.weight)
@@ -243,7 +235,7 @@ def test_a_block_is_restored_whole() -> None:
     with torch.no_grad():
         blocks[0].block.weight.add_(1)
         blocks[0].block.scale.fill_(3)
-    restore("block", blocks[1], saved("block", blocks[0]))
+    restore_tensors(blocks[1], saved_tensors(blocks[0]))
     for a, b in zip(blocks[0].state_dict().values(), blocks[1].state_dict().values(), strict=True):
         assert torch.equal(a, b)
 
@@ -282,12 +274,14 @@ def test_the_beam_follows_the_settings(planted: Dataset, train: Train) -> None:
 
 def test_sizes_adapt_to_the_data(planted: Dataset) -> None:
     data = prepared(planted)
-    assert recipe().n_clusters(data) == 2
-    assert recipe("shortlist.beam=0").beam_size(data) == 2, "not more than there are clusters"
+    assert recipe().config.n_clusters(data.n_labels) == 2
+    assert recipe("shortlist.beam=0").config.beam_size(data.n_labels) == 2, "not more than there are clusters"
     many = prepared(Dataset.from_texts([f"word{i}" for i in range(4000)], [[f"l{i % 2000}"] for i in range(4000)]))
-    assert recipe().n_clusters(many) == 256
-    assert recipe("surrogate.clusters=64").n_clusters(many) == 64
-    assert recipe("shortlist.beam=0").beam_size(many) == 62, "2,000 labels in 256 clusters: 480 labels need 62"
+    assert recipe().config.n_clusters(many.n_labels) == 256
+    assert recipe("surrogate.clusters=64").config.n_clusters(many.n_labels) == 64
+    assert recipe("shortlist.beam=0").config.beam_size(many.n_labels) == 62, (
+        "2,000 labels in 256 clusters: 480 labels need 62"
+    )
 
 
 # ---- III and IV ----
@@ -495,9 +489,9 @@ def test_every_variant_of_the_paper_is_a_setting(name: str, planted: Dataset, tr
 
 def test_without_the_graph_in_clustering_clusters_differ(run: Run) -> None:
     world = prepared(synthesise(SyntheticConfig(documents=200, test_documents=10, labels=60, topics=6)).dataset)
-    graph = recipe().build_graph(world, run)
+    graph = build_graph(world, recipe().config, run)
     found = [
-        recipe(f"surrogate.augmented={on}").clustered(world.documents.sparse, world, graph, run.rng("clusters"))
+        clustered(world.documents.sparse, world, graph, recipe(f"surrogate.augmented={on}").config, run.rng("clusters"))
         for on in ("true", "false")
     ]
     assert not np.array_equal(np.equal.outer(found[0], found[0]), np.equal.outer(found[1], found[1]))

@@ -8,7 +8,7 @@ import numpy as np
 
 from longtail.metrics.quantiles import by_frequency
 from longtail.persistence import load_part, save_part
-from longtail.recipes.eclare.components import LabelComponents
+from longtail.recipes.eclare.stages import LabelComponents
 
 
 def made() -> LabelComponents:

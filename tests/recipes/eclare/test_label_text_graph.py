@@ -19,12 +19,12 @@ from longtail.nn.convolution import Convolution
 from longtail.nn.rows import RowTable
 from longtail.recipes.eclare.network import (
     FrozenTexts,
-    GraphPart,
     LabelTextGraph,
     LabelTexts,
     TrainedTexts,
     component_names,
 )
+from longtail.recipes.eclare.settings import GraphPart
 from longtail.training.optimisers import ModelAdam
 from longtail.types import I32
 

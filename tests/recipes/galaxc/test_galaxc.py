@@ -21,7 +21,8 @@ from longtail.graph.ops import unit_rows
 from longtail.models.encoders import FrozenBag, FrozenSum
 from longtail.persistence import load_part
 from longtail.predictor import Predictor
-from longtail.recipes.astec.recipe import Astec, AstecConfig
+from longtail.recipes.astec.recipe import Astec
+from longtail.recipes.astec.settings import AstecConfig
 from longtail.recipes.galaxc import recipe as galaxc
 from longtail.recipes.galaxc.encoders import FrozenHops, FrozenMessages
 from longtail.recipes.galaxc.objective import SharedCandidates

@@ -14,7 +14,7 @@ from scipy.sparse import csr_array, eye_array, random_array
 
 from longtail.errors import ConfigError
 from longtail.persistence import load_part, save_part
-from longtail.recipes.astec.tree import FindsClusters, Gamed
+from longtail.recipes.astec.ranker import FindsClusters, SpreadTree
 from longtail.recipes.gnnxml.encoder import joined, ranker_vectors
 from longtail.recipes.gnnxml.keygraph import KeyGraphs
 from longtail.recipes.gnnxml.network import BilateralGin, DeviceGraphs, GinLayer, Norm
@@ -178,7 +178,7 @@ def test_a_wider_beam_finds_more(make_graphs: MakeGraphs) -> None:
 def test_game_can_be_put_on_top(make_graphs: MakeGraphs) -> None:
     model, batch = model_of(make_graphs(SIZES))
     assert isinstance(model, FindsClusters)
-    unchanged = Gamed.build(model, csr_array(eye_array(8, dtype=np.float32)), GameSettings(clusters="both"))
+    unchanged = SpreadTree.build(model, csr_array(eye_array(8, dtype=np.float32)), GameSettings(clusters="both"))
     a, b = unchanged.rank(batch, 4), model.rank(batch, 4)
     np.testing.assert_array_equal(a.ids, b.ids)
     np.testing.assert_allclose(np.where(a.ids >= 0, a.scores, 0), np.where(b.ids >= 0, b.scores, 0), rtol=1e-5)

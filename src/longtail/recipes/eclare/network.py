@@ -1,39 +1,40 @@
-"""Several vectors per label become one: by attention of its own, or by weights that all labels share.
+"""Classifiers that are composed of a label's text, its neighbours' texts and a free vector. Paper: ECLARE Sec. 3.3.
 
-The texts of labels as vectors, as they are and summed over neighbours in a label graph: G^k E Z for k = 0, 1, ...
-
-Classifier rows that are composed: of a label's text, of its neighbours' texts, and of a free vector. Paper: ECLARE
-Sec. 3.3.
+AttentionMix        several vectors per label become one
+LabelTexts          texts of labels as vectors, as they are and summed over neighbours: G^k E Z for k = 0, 1, ...
+LabelTextGraph      the classifiers
+ComposedCandidates  how they are trained on positives and shortlisted negatives
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from longtail.kernels.arrays import csr
-from longtail.nn.batches import Bags, DeviceCsr, to_device
+from longtail.nn.batches import Bags, DeviceCsr, Documents, to_device
 from longtail.nn.blocks import BoundedMatrix, ByteDropout, EmbeddingBlock
 from longtail.nn.convolution import Convolution
+from longtail.nn.encoders import Encoder
 from longtail.nn.initial import xavier_matrix
 from longtail.nn.precision import fastest_products
-from longtail.nn.rows import RowTable, bag_sums
-from longtail.types import F32, I32, I64, Csr
-
-MixMode = Literal["attention", "shared", "sum", "mean"]
+from longtail.nn.restricted import CandidateLoss
+from longtail.nn.rows import LabelRows, RowTable, bag_sums
+from longtail.recipes.eclare.settings import GraphPart, MixMode
+from longtail.training.objectives import prefixed, trained_state, training_vectors
+from longtail.training.optimisers import ModelAdam
+from longtail.types import F32, I32, I64, Candidates, Csr
 
 
 class AttentionMix(nn.Module):
     """w = sum_j alpha_j z_j over J components, with weights alpha by `mode`:
 
     attention: alpha = softmax(A [t(z_1); ...; t(z_J)]) per label, t(z) = sigmoid(T dropout(ReLU(z))); T and A have
-        spectral
-        norm 1. Paper: ECLARE Sec. 3.3.  `sigmoid=False` leaves it out of t, as the released code does.
+        spectral norm 1. Paper: ECLARE Sec. 3.3.  `sigmoid=False` leaves it out of t, as the released code does.
     shared: alpha_j = sigmoid of one number per component for all labels (DECAF's way).
     sum, mean: alpha_j = 1 or 1 / J; nothing is trained.
     """
@@ -88,14 +89,16 @@ class AttentionMix(nn.Module):
 
 
 class LabelTexts(nn.Module):
-    """L labels, vectors of width D, and as many orders as there are powers of the graph (0: the text itself) to
-    give.
+    """L labels, vectors of width D, and as many orders as there are powers of the graph (0: the text itself) to give.
+
+    looked_up: rows are ready, so that asking for a few at a time costs no more than asking for all.
     """
 
     labels: int
     width: int
     orders: int
     device: torch.device
+    looked_up = False
 
     def convolved(self, labels: I32 | None) -> list[Tensor]:
         """For each order a (U, D) tensor: the rows of `labels`, in that order, or of all labels."""
@@ -104,6 +107,8 @@ class LabelTexts(nn.Module):
 
 class FrozenTexts(LabelTexts):
     """Token vectors no longer change: every order was computed before, rows are only looked up."""
+
+    looked_up = True
 
     def __init__(self, orders: Sequence[Tensor]) -> None:
         super().__init__()
@@ -185,8 +190,6 @@ class TrainedTexts(LabelTexts):
         )(values)
 
 
-GraphPart = Literal["gale", "gcn", "lightgcn", "none"]
-
 # Rows composed at a time when all are: a block of activations stays small beside the rows.
 _BLOCK = 16_384
 # The same in a step on a CPU. Tensors of these (8 MB of 512 numbers) use memory again that was just freed; those of
@@ -194,7 +197,7 @@ _BLOCK = 16_384
 _STEP_BLOCK = 4096
 
 
-class LabelTextGraph(nn.Module):
+class LabelTextGraph(LabelRows):
     """w_l = a mix (`AttentionMix`) of components, those that are there of
 
     text: E_L(E z_l), an `EmbeddingBlock` of the label's text (LTE).
@@ -205,9 +208,8 @@ class LabelTextGraph(nn.Module):
     texts: where E Z and its convolutions come from; None: labels have no text, and only free vectors are left.
     free: (L, D), what free vectors start from; None: there are none.
     bias: None, or what the bias of every label starts from: rows then have one number more, the weight of a feature
-        that is
-        always 1 (`inputs` adds it). It is one trained number for all labels, and where there are free vectors one per
-        label besides.
+        that is always 1 (`inputs` adds it). It is one trained number for all labels, and where there are free vectors
+        one per label besides.
     """
 
     def __init__(
@@ -238,6 +240,7 @@ class LabelTextGraph(nn.Module):
         self.text = block() if "text" in self.names else None
         self.gale = nn.ModuleList([block() for name in self.names if name.startswith("gale")])
         self.gcn = nn.Parameter(xavier_matrix(self.width, self.width, rng)) if "gcn" in self.names else None
+        self.has_bias = bias is not None
         self.bias = None if bias is None else nn.Parameter(torch.full((1,), bias))
         self.free = None if free is None else RowTable(free if bias is None else nn.functional.pad(free, (0, 1)))
         # One component needs no weight.
@@ -251,21 +254,12 @@ class LabelTextGraph(nn.Module):
         )
         self.to(self.device)
 
-    def inputs(self, z_BD: Tensor) -> Tensor:
-        """Document vectors as rows want them: with a trailing 1 where there is a bias."""
-        return z_BD if self.bias is None else torch.cat([z_BD, z_BD.new_ones(len(z_BD), 1)], dim=1)
-
     def rows(self, labels: I32) -> Tensor:
         """(U, D), (U, D + 1) with `bias`: the composed rows of different `labels`, with gradients to all that is
         trained.
         """
-        in_blocks = (
-            self.training
-            and self.device.type == "cpu"
-            and len(labels) > _STEP_BLOCK
-            and not isinstance(self.texts, TrainedTexts)
-        )
-        if not in_blocks:
+        ready = self.texts is None or self.texts.looked_up
+        if not (self.training and self.device.type == "cpu" and len(labels) > _STEP_BLOCK and ready):
             return self.composed(labels)[0]
         with ExitStack() as stack:
             for matrix in (module for module in self.modules() if isinstance(module, BoundedMatrix)):
@@ -275,7 +269,6 @@ class LabelTextGraph(nn.Module):
             )
 
     def all_rows(self) -> Tensor:
-        """As `rows`, for all labels."""
         return self.composed(None)[0]
 
     def composed(self, labels: I32 | None) -> tuple[Tensor, Tensor, list[Tensor]]:
@@ -361,3 +354,40 @@ def _place(texts: LabelTexts | None, free: Tensor | None) -> tuple[int, int, tor
         return texts.labels, texts.width, texts.device
     assert free is not None
     return int(free.shape[0]), int(free.shape[1]), free.device
+
+
+class ComposedCandidates:
+    """Binary cross-entropy over the candidates of each document, for composed classifier rows.
+
+    Each label that the batch names is composed once, however many documents name it.
+    candidates: as for `training.objectives.OwnCandidates`.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        classifier: LabelTextGraph,
+        documents: Documents,
+        candidates: Callable[[I64, np.random.Generator], Candidates],
+    ) -> None:
+        self.encoder, self.classifier, self.documents, self.candidates = encoder, classifier, documents, candidates
+        self.model = nn.ModuleDict({"encoder": encoder, "classifier": classifier}).train()
+        self.adam = ModelAdam(self.model)
+        self.loss = CandidateLoss(classifier.labels)
+
+    @property
+    def size(self) -> int:
+        return len(self.documents)
+
+    def step(self, rows: I64, rng: np.random.Generator, rate: float) -> Tensor:
+        named = self.loss.named(self.candidates(rows, rng))
+        if not len(named.labels):
+            return torch.zeros((), device=self.documents.device)
+        x_BD = self.classifier.inputs(training_vectors(self.encoder, self.documents, rows))
+        loss = self.loss(x_BD, self.classifier.rows(named.labels), named)
+        torch.autograd.backward(loss)
+        self.adam.step(rate)
+        return loss.detach()
+
+    def state(self) -> dict[str, Tensor]:
+        return trained_state(self.model) | prefixed("adam", self.adam.state())

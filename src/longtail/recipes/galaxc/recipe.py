@@ -50,8 +50,6 @@ from longtail.models.encoders import FrozenBag, FrozenEncoder, FrozenSum
 from longtail.models.shortlisted import Classifier
 from longtail.nn.batches import to_numpy
 from longtail.persistence import State, StringTable
-from longtail.recipes.astec.recipe import Astec, AstecConfig
-from longtail.recipes.astec.recipe import SurrogateConfig as AstecSurrogateConfig
 from longtail.recipes.base import Recipe
 from longtail.recipes.galaxc.encoders import Averaged, FrozenGraphEncoder
 from longtail.recipes.galaxc.foreign import encoder_of_bundle
@@ -86,6 +84,8 @@ from longtail.training.indices import index_on
 from longtail.training.objectives import trained_state
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
+from longtail.training.surrogate import SurrogateConfig as AstecSurrogateConfig
+from longtail.training.surrogate import fit_surrogate, surrogate_memory
 from longtail.types import F32, I32, Csr, TopK
 
 # What the paper does where the defaults differ from it; `configs/galaxc` has its sizes too.
@@ -343,7 +343,7 @@ class Galaxc(Recipe):
         classifiers = 3 * 4 * c.astec.width * (data.n_labels + len(c.hops.fanouts) * shared)
         negatives = 4 * c.classify.count * data.n_documents if c.classify.epochs else 0
         own = 2 * 4 * c.astec.width * nodes + classifiers + 4 * 4 * 4 * c.surrogate.batch * shared + negatives
-        astec = self.astec().memory(data) if c.initial.source == "astec" else 0
+        astec = surrogate_memory(data, c.astec) if c.initial.source == "astec" else 0
         return max(own + 2**28, astec)
 
     def random_count(self, data: TrainingSet) -> int:
@@ -351,9 +351,6 @@ class Galaxc(Recipe):
         1,000, for small data.
         """
         return min(data.n_labels, self.config.surrogate.random or min(max(data.n_labels // 10, 1000), 100_000))
-
-    def astec(self) -> Astec:
-        return Astec(AstecConfig(features=self.config.features, surrogate=self.config.astec))
 
     # ---- start ----
 
@@ -454,7 +451,7 @@ class Galaxc(Recipe):
         """What turns texts into initial vectors. Astec's word vectors are summed without its ReLU."""
         c = self.config.initial
         if c.source == "astec":
-            encoder = run.stage("1_astec", lambda: self.astec().surrogate(data, run)).encoder
+            encoder = run.stage("1_astec", lambda: fit_surrogate(data, self.config.astec, run)).encoder
         elif c.source == "bundle":
             encoder = encoder_of_bundle(Path(c.path), data.featurizer)
         else:

@@ -1,17 +1,16 @@
-"""GAME put on a ranker that was trained without it. Paper: ECLARE Sec. 4 (GAME on Parabel and AttentionXML).
-
-A cluster tree on top of a frozen encoder. Paper: Astec Sec. 5 (Parabel on the features of stage I).
+"""A cluster tree on top of a frozen encoder (Paper: Astec Sec. 5, Parabel on the features of stage I), and GAME put on
+a tree that was trained without it (Paper: ECLARE Sec. 4, GAME on Parabel and AttentionXML).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass, field, replace
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from longtail.models.encoders import FrozenEncoder, Refinement
-from longtail.persistence import Part, State
+from longtail.persistence import DataPart, Part
 from longtail.search.game import Game, GameSettings, cluster_graph, per_label, rank_labels
 from longtail.search.packed import Packer
 from longtail.search.tree import ClusterTree
@@ -23,9 +22,7 @@ _BLOCK = 1024
 
 @runtime_checkable
 class FindsClusters(Part, Protocol):
-    """A ranker that finds leaves (clusters) of labels first, and scores the labels inside them: `ClusterTree`, for
-    one.
-    """
+    """A ranker that finds leaves (clusters) of labels first and scores the labels inside them, like `ClusterTree`."""
 
     @property
     def n_labels(self) -> int: ...
@@ -49,38 +46,45 @@ class FindsClusters(Part, Protocol):
         ...
 
 
-class Gamed(Ranker):
-    """p = G_M p~ among the base's leaves, then s = G (r p) among the labels in the best of them, with the base's r
-    given the leaf.
+@dataclass(frozen=True)
+class SpreadTree(DataPart, Ranker):
+    """A tree whose scores are spread along the label graph (GAME): p = G_M p~ among the base's leaves, then
+    s = G (r p) among the labels in the best of them, with the base's r given the leaf.
 
     As many leaves are looked into as the base finds. leaf_graph: (n, n) CSR; label_graph: (L, L) CSR.
 
-    Differs: ECLARE multiplies by p after spreading r. There r is a probability in itself, here only within a leaf:
-    labels of different leaves compare by r p alone. On a validation slice of debian-related, a tree on TF-IDF with
-    P@1 37.2 and PSP@5 15.9 comes to 37.5 and 16.4 in this form (mix 0.5), to 37.0 and 15.9 in the other.
+    Differs: ECLARE multiplies by p after spreading r; here r is a probability within a leaf only, so r p is spread.
     """
 
     KIND = "gamed"
 
-    def __init__(
-        self, base: FindsClusters, leaf_graph: Csr, label_graph: Csr, mix: float = 1.0, transpose: bool = False
-    ) -> None:
-        for name, graph, size in (("leaves", leaf_graph, base.n_leaves), ("labels", label_graph, base.n_labels)):
+    base: FindsClusters
+    leaf_graph: Csr
+    label_graph: Csr
+    mix: float = 1.0
+    transpose: bool = False
+    _leaves: Game = field(init=False, repr=False, compare=False)
+    _labels: Game = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        base = self.base
+        for name, graph, size in (
+            ("leaves", self.leaf_graph, base.n_leaves),
+            ("labels", self.label_graph, base.n_labels),
+        ):
             if graph.shape != (size, size):
                 raise ValueError(f"a graph of shape {graph.shape} over {size} {name}")
-        self.base, self.n_labels = base, base.n_labels
-        self._leaves, self._labels = Game(leaf_graph, mix, transpose), Game(label_graph, mix, transpose)
+            object.__setattr__(self, f"_{name}", Game(graph, self.mix, self.transpose))
 
     @classmethod
-    def build(cls, base: FindsClusters, graph: Csr, settings: GameSettings) -> Gamed:
+    def build(cls, base: FindsClusters, graph: Csr, settings: GameSettings) -> SpreadTree:
         """graph: (L, L), see `longtail.graph.label_graph`."""
-        return cls(
-            base,
-            cluster_graph(graph, base.clusters, base.n_leaves, settings.clusters),
-            graph,
-            settings.mix,
-            settings.transpose,
-        )
+        leaf_graph = cluster_graph(graph, base.clusters, base.n_leaves, settings.clusters)
+        return cls(base, leaf_graph, graph, settings.mix, settings.transpose)
+
+    @property
+    def n_labels(self) -> int:
+        return self.base.n_labels
 
     @property
     def clusters(self) -> I32:
@@ -102,27 +106,16 @@ class Gamed(Ranker):
             rank_labels(labels, self._labels.within(labels, r * p), TopK(top.ids[part], top.scores[part]))
         return top
 
-    def state(self) -> State:
-        values = {"mix": self._labels.mix, "transpose": self._labels.transpose}
-        return State(values, {"leaf_graph": self._leaves.graph, "label_graph": self._labels.graph}, {"base": self.base})
-
-    @classmethod
-    def from_state(cls, state: State) -> Gamed:
-        base = state.parts["base"]
-        if not isinstance(base, FindsClusters):
-            raise ValueError("GAME needs a ranker that finds clusters")
-        return cls(base, state.arrays["leaf_graph"], state.arrays["label_graph"], **state.values)
-
 
 @dataclass(frozen=True)
-class EncodedTree(Ranker):
+class EncodedTree(DataPart, Ranker):
     """encode -> (refine) -> rank with a tree that was fitted on such vectors. A `Ranker` and a part."""
 
     KIND = "encoded-tree"
 
     encoder: FrozenEncoder
     refinement: Refinement | None
-    tree: ClusterTree | Gamed
+    tree: ClusterTree | SpreadTree
 
     def rank(self, batch: Batch, k: int) -> TopK:
         return self.tree.rank(Batch(dense=self.encode(batch)), k)
@@ -134,11 +127,3 @@ class EncodedTree(Ranker):
 
     def packed(self, packer: Packer) -> EncodedTree:
         return replace(self, encoder=self.encoder.packed(packer))
-
-    def state(self) -> State:
-        return State(parts={"encoder": self.encoder, "refinement": self.refinement, "tree": self.tree})
-
-    @classmethod
-    def from_state(cls, state: State) -> EncodedTree:
-        parts: Any = state.parts
-        return cls(parts["encoder"], parts["refinement"], parts["tree"])

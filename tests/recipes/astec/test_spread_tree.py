@@ -13,8 +13,8 @@ from scipy.sparse import csr_array, eye_array
 
 from longtail.errors import BundleError
 from longtail.graph.label_graph import LabelGraphConfig, label_graph
-from longtail.persistence import load_part, save_part, write_json
-from longtail.recipes.astec.tree import FindsClusters, Gamed
+from longtail.persistence import FORMAT, load_part, save_part, write_json
+from longtail.recipes.astec.ranker import FindsClusters, SpreadTree
 from longtail.search.game import GameSettings, cluster_graph
 from longtail.search.tree import ClusterTree, TreeConfig
 from longtail.types import Batch, Csr, Ranker
@@ -52,12 +52,12 @@ def graph_of(y: Csr) -> Csr:
 def test_it_is_the_formula(dense: bool, transpose: bool, mix: float) -> None:
     tree, batch, y = small_tree(dense=dense)
     edges = graph_of(y)
-    gamed = Gamed.build(tree, edges, GameSettings(mix=mix, transpose=transpose))
+    spread = SpreadTree.build(tree, edges, GameSettings(mix=mix, transpose=transpose))
     labels = edges.toarray().astype(float)
     leaves = cluster_graph(edges, tree.clusters, tree.n_leaves).toarray().astype(float)
     if transpose:
         labels, leaves = labels.T, leaves.T
-    top = gamed.rank(batch, LABELS)
+    top = spread.rank(batch, LABELS)
     for row in range(30):
         found = tree.leaf_scores(batch.rows(slice(row, row + 1)))
         p = np.zeros(tree.n_leaves)
@@ -79,7 +79,7 @@ def test_it_is_the_formula(dense: bool, transpose: bool, mix: float) -> None:
 
 def test_unrelated_labels_leave_the_tree_as_it_is() -> None:
     tree, batch, _ = small_tree()
-    alone = Gamed(
+    alone = SpreadTree(
         tree,
         eye_array(tree.n_leaves, format="csr", dtype=np.float32),
         eye_array(LABELS, format="csr", dtype=np.float32),
@@ -102,11 +102,11 @@ def test_a_rare_label_is_found_through_the_label_it_occurs_with() -> None:
         else:
             x[row, label] = 1
     tree = ClusterTree.fit(csr_array(x), csr_array(y), TreeConfig(leaf_size=4, beam=3), np.random.default_rng(0))
-    gamed = Gamed.build(tree, graph_of(csr_array(y)), GameSettings())
+    spread = SpreadTree.build(tree, graph_of(csr_array(y)), GameSettings())
     words = Batch(sparse=csr_array(np.eye(LABELS, LABELS + 20, dtype=np.float32)[frequent]))
     plain, found = (
         np.mean([label + 1 in top for label, top in zip(frequent, model.rank(words, 2).ids, strict=True)])
-        for model in (tree, gamed)
+        for model in (tree, spread)
     )
     assert found > 0.8 > 0.5 > plain
 
@@ -114,10 +114,10 @@ def test_a_rare_label_is_found_through_the_label_it_occurs_with() -> None:
 def test_it_is_a_ranker_and_survives_saving(tmp_path: Path) -> None:
     tree, batch, y = small_tree()
     assert isinstance(tree, FindsClusters)
-    gamed = Gamed.build(tree, graph_of(y), GameSettings(mix=0.5, transpose=True, clusters="both"))
-    assert isinstance(gamed, Ranker)
-    save_part(gamed, tmp_path / "part")
-    before, after = gamed.rank(batch, 5), load_part(tmp_path / "part").rank(batch, 5)
+    spread = SpreadTree.build(tree, graph_of(y), GameSettings(mix=0.5, transpose=True, clusters="both"))
+    assert isinstance(spread, Ranker)
+    save_part(spread, tmp_path / "part")
+    before, after = spread.rank(batch, 5), load_part(tmp_path / "part").rank(batch, 5)
     np.testing.assert_array_equal(before.ids, after.ids)
     np.testing.assert_array_equal(before.scores, after.scores)
 
@@ -125,18 +125,18 @@ def test_it_is_a_ranker_and_survives_saving(tmp_path: Path) -> None:
 def test_foreign_parts_and_graphs_are_refused(tmp_path: Path) -> None:
     tree, _, y = small_tree()
     with pytest.raises(ValueError, match="over 8 leaves"):
-        Gamed(tree, eye_array(3, format="csr"), eye_array(LABELS, format="csr"))
+        SpreadTree(tree, eye_array(3, format="csr"), eye_array(LABELS, format="csr"))
     with pytest.raises(ValueError, match="over 24 labels"):
-        Gamed(tree, eye_array(8, format="csr"), eye_array(3, format="csr"))
-    save_part(Gamed.build(tree, graph_of(y), GameSettings()), tmp_path / "part")
-    write_json(tmp_path / "part" / "base" / "part.json", {"format": 1, "kind": "none"})
+        SpreadTree(tree, eye_array(8, format="csr"), eye_array(3, format="csr"))
+    save_part(SpreadTree.build(tree, graph_of(y), GameSettings()), tmp_path / "part")
+    write_json(tmp_path / "part" / "base" / "part.json", {"format": FORMAT, "kind": "none"})
     with pytest.raises(BundleError, match="gamed"):
         load_part(tmp_path / "part")
 
 
 def test_blocks_of_documents_join_seamlessly(monkeypatch: pytest.MonkeyPatch) -> None:
     tree, batch, y = small_tree()
-    gamed = Gamed.build(tree, graph_of(y), GameSettings())
-    whole = gamed.rank(batch, 5)
-    monkeypatch.setattr("longtail.recipes.astec.tree._BLOCK", 7)
-    np.testing.assert_array_equal(gamed.rank(batch, 5).ids, whole.ids)
+    spread = SpreadTree.build(tree, graph_of(y), GameSettings())
+    whole = spread.rank(batch, 5)
+    monkeypatch.setattr("longtail.recipes.astec.ranker._BLOCK", 7)
+    np.testing.assert_array_equal(spread.rank(batch, 5).ids, whole.ids)

@@ -1,0 +1,103 @@
+"""Settings of Astec. Every ablation of the paper is one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from longtail.config import section, setting
+from longtail.errors import ConfigError
+from longtail.features.settings import FeaturesConfig
+from longtail.graph.label_graph import LabelGraphConfig
+from longtail.nn.blocks import BoundMode
+from longtail.recipes.base import EnsembleConfig
+from longtail.search.game import GameSettings
+from longtail.search.tree import TreeConfig
+from longtail.training.surrogate import BlockKind, SurrogateConfig
+
+
+@dataclass(frozen=True)
+class ShortlistConfig:
+    structures: Literal["both", "labels", "documents", "clusters"] = setting(
+        "both",
+        "what is searched: label centroids, documents that vote, or both; or the clusters of stage I by its own heads",
+    )
+    size: int = setting(500, "labels per document", low=1)
+    neighbours: int = setting(100, "documents that vote", low=1)
+    reserved: float = setting(0.2, "share of places for labels that only the vote finds", low=0, high=1)
+    gamma: float = setting(0.075, "weight of the vote beside the similarity to centroids", low=0, high=1)
+    index: Literal["auto", "exact", "hnsw"] = setting("auto", "how vectors are searched; auto: by their number")
+    head_labels: int = setting(7500, "labels with so many documents get several centroids", low=2)
+    head_centres: int = setting(1, "centroids of such a label beside its mean; 1: none", low=1)
+
+
+@dataclass(frozen=True)
+class TransferConfig:
+    block: BlockKind = setting("residual", "what stands between v and the classifiers")
+    bound: float = setting(1.0, "bound of the residual's spectral norm", low=0)
+    bound_mode: BoundMode = setting("project", "how the bound is kept")
+
+
+@dataclass(frozen=True)
+class ClassifyConfig:
+    learner: Literal["joint", "slice", "dismec", "parabel", "surrogate"] = setting(
+        "joint",
+        "joint: classifiers with the residual; on frozen v: slice (hard negatives), dismec (all negatives), parabel "
+        "(tree); surrogate: stage I alone",
+    )
+    negatives: Literal["shortlist", "uniform", "unigram", "inbatch", "full"] = setting(
+        "shortlist", "where negatives come from"
+    )
+    count: int = setting(500, "negatives per document", low=1)
+    random: int = setting(50, "more negatives, uniform, drawn anew in every epoch", low=0)
+    positives: int = setting(20, "labels of a document per step at most", low=1)
+    epochs: int = setting(15, "passes over the documents", low=0)
+    rate: float = setting(0.002, "learning rate of Adam", low=0)
+    halve_at: tuple[int, ...] = setting((14,), "epochs at which the rate is halved", low=1)
+    batch: int = setting(255, "documents per step; adapts to small and large data, an epoch has 64 to 512 steps", low=1)
+    dropout: float = setting(0.5, "share of numbers dropped after each ReLU", low=0, high=0.99)
+    alpha: float = setting(0.5, "weight of the classifier beside the similarity in the final score", low=0, high=1)
+    temperature: float = setting(1.0, "the similarity is divided by this before its sigmoid", low=1e-3)
+
+
+@dataclass(frozen=True)
+class RerankerConfig:
+    enabled: bool = setting(False, "train a second encoder and classifiers on the first one's mistakes")
+    depth: int = setting(200, "labels per document that are re-scored", low=1)
+    beta: float = setting(0.6, "weight of the second score", low=0, high=1)
+    epochs: int = setting(12, "passes over the documents", low=0)
+    rate: float = setting(0.005, "learning rate of Adam", low=0)
+    halve_at: tuple[int, ...] = setting((7,), "epochs at which the rate is halved", low=1)
+
+
+@dataclass(frozen=True)
+class AstecConfig:
+    features: FeaturesConfig = section(
+        FeaturesConfig, "which texts are read, and how they become numbers", subwords="chars"
+    )
+    surrogate: SurrogateConfig = section(SurrogateConfig, "stage I")
+    shortlist: ShortlistConfig = section(ShortlistConfig, "stage II")
+    transfer: TransferConfig = section(TransferConfig, "stage III")
+    classify: ClassifyConfig = section(ClassifyConfig, "stage IV")
+    reranker: RerankerConfig = section(RerankerConfig, "a second look at the best labels")
+    ensemble: EnsembleConfig = section(EnsembleConfig, "several models as one")
+    tree: TreeConfig = section(TreeConfig, "classify.learner=parabel")
+    game: GameSettings = section(
+        GameSettings, "ECLARE's GAME, for classify.learner=parabel and shortlist.structures=clusters", enabled=False
+    )
+    graph: LabelGraphConfig = section(LabelGraphConfig, "the label graph of game.enabled")
+
+    def check_clusters(self) -> None:
+        """Refuse settings about clusters that contradict others."""
+        by_clusters = self.shortlist.structures == "clusters"
+        if by_clusters and self.surrogate.task == "unsupervised":
+            raise ConfigError(
+                "shortlist.structures=clusters looks labels up by the heads of stage I, which "
+                "surrogate.task=unsupervised does not train",
+                "use surrogate.task=cluster",
+            )
+        if self.game.enabled and not by_clusters and self.classify.learner != "parabel":
+            raise ConfigError(
+                "game.enabled spreads scores of clusters, but no clusters are looked up",
+                "use shortlist.structures=clusters, or learner=parabel",
+            )

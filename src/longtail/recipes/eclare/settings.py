@@ -1,0 +1,165 @@
+"""Settings of ECLARE, and those of the variants that its paper compares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from longtail.config import section, setting
+from longtail.features.settings import FeaturesConfig
+from longtail.graph.label_graph import LabelGraphConfig
+from longtail.recipes.base import EnsembleConfig
+from longtail.search.cluster import cluster_count
+from longtail.search.cluster_beam import default_beam
+from longtail.search.game import GameSettings
+
+GraphPart = Literal["gale", "gcn", "lightgcn", "none"]
+MixMode = Literal["attention", "shared", "sum", "mean"]
+
+# Settings of the variants in the paper's Table 5, of ECLARE-NoGALE, of DECAF (WSDM 2021), ECLARE's forerunner without
+# a graph, and of the paper's formulas to the letter.
+VARIANTS: Mapping[str, tuple[str, ...]] = {
+    "literal": ("composition.bias=false", "game.mix=1.0", "classify.cluster_power=1.0"),
+    "GCN": ("composition.graph=gcn",),
+    "LightGCN": ("composition.graph=lightgcn", "composition.text=false"),
+    "Cooc": ("graph.source=cooc",),
+    "PN": ("graph.norm=perron",),
+    "PPR": ("classify.negatives=ppr",),
+    "NoGraph": ("surrogate.augmented=false", "game.enabled=false", "transfer.start=text"),
+    "NoLTE": ("composition.text=false",),
+    "NoRefine": ("composition.free=false",),
+    "SUM": ("composition.mix=sum",),
+    "k=2": ("composition.order=2",),
+    "8K": ("surrogate.clusters=8192",),
+    "init=text": ("transfer.start=text",),
+    "NoGALE": ("composition.graph=none",),
+    "DECAF": (
+        "composition.graph=none",
+        "composition.mix=shared",
+        "surrogate.augmented=false",
+        "game.enabled=false",
+        "transfer.start=text",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class CompositionConfig:
+    text: bool = setting(True, "a component from the label's own text (LTE)")
+    graph: GraphPart = setting(
+        "gale",
+        "a component from the texts of its neighbours: GALE, a plain graph convolution, a linear one (lightgcn), or "
+        "none",
+    )
+    order: int = setting(1, "how far neighbours are followed; a component for each step of GALE", low=1, high=8)
+    free: bool = setting(True, "a component of numbers of the label's own (refinement vector)")
+    mix: MixMode = setting(
+        "attention", "how components become one row: attention per label, weights shared by all labels, sum or mean"
+    )
+    bias: bool = setting(
+        True,
+        "a bias per classifier, which starts at the log-odds of a label (the released code; the paper's formulas "
+        "have none)",
+    )
+    attention_sigmoid: bool = setting(True, "a sigmoid inside the attention (the paper; its released code has none)")
+    clamp_scale: bool = setting(False, "keep the trained scale of every embedding block within -1..1")
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    batch: int = setting(
+        0,
+        "documents per step; adapts to small and large data, an epoch has 64 to 512 steps; 0: 255, on a CPU 8,192 "
+        "with rates that grow with its root",
+        low=0,
+    )
+    dropout: float = setting(0.2, "share of numbers dropped after each ReLU", low=0, high=0.99)
+    halve_after: float = setting(
+        0.5, "share of a stage's epochs after which its rate is halved, again and again", low=0.01, high=1
+    )
+
+
+@dataclass(frozen=True)
+class SurrogateConfig:
+    clusters: int = setting(131_072, "clusters at most; fewer where there are fewer than 4 labels for each", low=2)
+    augmented: bool = setting(
+        True, "complete the centroids of labels along the label graph before clustering, in stages I and II"
+    )
+    width: int = setting(512, "numbers per document vector", low=2)
+    epochs: int = setting(20, "passes over the documents", low=0)
+    rate: float = setting(0.002, "learning rate of Adam", low=0)
+
+
+@dataclass(frozen=True)
+class ShortlistConfig:
+    beam: int = setting(0, "clusters per document; 0: as many as hold about 480 labels, at least 10", low=0)
+    epochs: int = setting(10, "passes over the documents", low=0)
+    rate: float = setting(0.002, "learning rate of Adam", low=0)
+
+
+@dataclass(frozen=True)
+class TransferConfig:
+    start: Literal["graph", "text", "random"] = setting(
+        "graph", "what free vectors start from: neighbours' texts (the paper), the own text (DECAF), or chance"
+    )
+
+
+@dataclass(frozen=True)
+class ClassifyConfig:
+    negatives: Literal["shortlist", "ppr", "uniform", "full"] = setting(
+        "shortlist",
+        "where negatives come from: labels of the best clusters, personalised PageRank on the label graph, any "
+        "labels, or all of them",
+    )
+    count: int = setting(0, "negatives per document; 0: as many as a shortlist holds", low=0)
+    random: int = setting(0, "more negatives, uniform, drawn anew in every epoch", low=0)
+    positives: int = setting(100, "labels of a document per step at most", low=1)
+    cluster_power: float = setting(
+        0.5,
+        "what the score of its cluster counts in a label's final score: 1 as much (the paper), 0 nothing",
+        low=0,
+        high=1,
+    )
+    epochs: int = setting(10, "passes over the documents", low=0)
+    rate: float = setting(0.002, "learning rate of Adam", low=0)
+
+
+@dataclass(frozen=True)
+class EclareStages:
+    """All settings but those that every recipe has."""
+
+    graph: LabelGraphConfig = section(LabelGraphConfig, "which labels belong together")
+    composition: CompositionConfig = section(CompositionConfig, "what classifiers of clusters and labels are made of")
+    surrogate: SurrogateConfig = section(SurrogateConfig, "stage I")
+    shortlist: ShortlistConfig = section(ShortlistConfig, "stage II")
+    transfer: TransferConfig = section(TransferConfig, "stage III")
+    classify: ClassifyConfig = section(ClassifyConfig, "stage IV")
+    game: GameSettings = section(GameSettings, "scores spread along the label graph", mix=0.5)
+    training: TrainingConfig = section(TrainingConfig, "what stages I, II and IV have in common")
+
+    def n_clusters(self, n_labels: int) -> int:
+        return cluster_count(n_labels, at_most=self.surrogate.clusters)
+
+    def beam_size(self, n_labels: int) -> int:
+        """Clusters per document."""
+        clusters = self.n_clusters(n_labels)
+        return min(clusters, self.shortlist.beam or default_beam(clusters, n_labels))
+
+    def uses_graph(self) -> bool:
+        """Whether the label graph is of use anywhere."""
+        return (
+            self.composition.graph != "none"
+            or self.surrogate.augmented
+            or self.game.enabled
+            or self.transfer.start == "graph"
+            or self.classify.negatives == "ppr"
+        )
+
+
+@dataclass(frozen=True)
+class EclareConfig(EclareStages):
+    features: FeaturesConfig = section(
+        FeaturesConfig, "which texts are read, and how they become numbers", subwords="chars"
+    )
+    ensemble: EnsembleConfig = section(EnsembleConfig, "several models as one")
