@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from longtail import __version__, pipeline
-from longtail.bundle import MANIFEST, LabelTable, write_bundle
+from longtail.bundle import LabelTable, write_bundle
 from longtail.config import describe, from_text, read_toml, resolve, to_tables
 from longtail.data.dataset import Dataset
 from longtail.data.identity import training_digest
 from longtail.data.read import read
 from longtail.errors import ConfigError
 from longtail.evaluation import evaluate as _evaluate
+from longtail.manifest import MANIFEST
 from longtail.packing import PackReport
 from longtail.packing import pack as _pack
 from longtail.persistence import written_aside

@@ -22,6 +22,7 @@ import itertools
 import json
 import os
 import pkgutil
+import re
 import shutil
 import struct
 from collections import abc
@@ -131,9 +132,9 @@ class Part(Protocol):
 class DataPart:
     """A part that is a frozen dataclass: its fields are what is saved.
 
-    A field is an array (dense or CSR), a part, a plain value, settings, None, another dataclass, or a tuple or a
-    mapping of one of these. Loading follows the declared types of the fields, and refuses what does not fit them;
-    what else must hold (shapes that belong together) is checked in `__post_init__`.
+    A field is an array (dense or CSR), a part, a plain value, settings, None, another dataclass or named tuple, or a
+    tuple or a mapping of one of these. Loading follows the declared types of the fields, and refuses what does not
+    fit them; what else must hold (shapes that belong together) is checked in `__post_init__`.
     """
 
     KIND: str
@@ -148,10 +149,14 @@ class DataPart:
         return cls(**_read_fields(cls, "", state))
 
 
+def _field_names(cls: Any) -> list[str]:
+    """Of a dataclass or a named tuple."""
+    return [one.name for one in fields(cls) if one.init] if is_dataclass(cls) else list(cls._fields)
+
+
 def _keep_fields(owner: Any, prefix: str, state: Any) -> None:
-    for one in fields(owner):
-        if one.init:
-            _keep(f"{prefix}{one.name}", getattr(owner, one.name), state)
+    for name in _field_names(owner):
+        _keep(f"{prefix}{name}", getattr(owner, name), state)
 
 
 def _keep(name: str, value: Any, state: Any) -> None:
@@ -162,15 +167,14 @@ def _keep(name: str, value: Any, state: Any) -> None:
         state.arrays[name] = value
     elif hasattr(value, "KIND"):
         state.parts[name] = value
-    elif is_dataclass(value):
-        if _are_settings(type(value)):
-            state.values[name] = to_tables(value)
-        else:
-            _keep_fields(value, f"{name}.", state)
+    elif _are_settings(type(value)):
+        state.values[name] = to_tables(value)
+    elif _has_fields(type(value)):
+        _keep_fields(value, f"{name}.", state)
     elif isinstance(value, Mapping) and not all(_is_plain(one) for one in value.values()):
         state.values[name] = list(value)
-        for key, one in value.items():
-            _keep(f"{name}.{key}", one, state)
+        for number, (key, one) in enumerate(value.items()):
+            _keep(f"{name}.{_place(number, key)}", one, state)
     elif isinstance(value, tuple) and not all(_is_plain(one) for one in value):
         state.values[name] = len(value)
         for number, one in enumerate(value):
@@ -183,14 +187,24 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, str | int | float)
 
 
-def _are_settings(cls: type[Any]) -> bool:
-    return any("help" in one.metadata for one in fields(cls))
+def _has_fields(cls: Any) -> bool:
+    """A dataclass or a named tuple, which is not a part of its own."""
+    return isinstance(cls, type) and (is_dataclass(cls) or hasattr(cls, "_fields")) and not hasattr(cls, "KIND")
+
+
+def _are_settings(cls: Any) -> bool:
+    return isinstance(cls, type) and is_dataclass(cls) and any("help" in one.metadata for one in fields(cls))
+
+
+def _place(number: int, key: str) -> str:
+    """Where an entry of a mapping is saved: under its key, or its number where the key is no name for a folder."""
+    return key if re.fullmatch(r"[\w.]{1,100}", key, re.ASCII) else f"#{number}"
 
 
 def _read_fields(cls: type[Any], prefix: str, state: State) -> dict[str, Any]:
-    """Values for the constructor of a dataclass; a field that was None is left to its declared type."""
+    """Values for the constructor; a field that was None is left to its declared type."""
     declared = get_type_hints(cls)
-    return {one.name: _read(declared[one.name], f"{prefix}{one.name}", state) for one in fields(cls) if one.init}
+    return {name: _read(declared[name], f"{prefix}{name}", state) for name in _field_names(cls)}
 
 
 def _read(kind: Any, name: str, state: State) -> Any:
@@ -208,12 +222,12 @@ def _read(kind: Any, name: str, state: State) -> Any:
         keys = state.values[name]
         if isinstance(keys, Mapping):
             return {key: _fitting_value(value, inner[1], name) for key, value in keys.items()}
-        return {key: _read(inner[1], f"{name}.{key}", state) for key in keys}
+        return {key: _read(inner[1], f"{name}.{_place(number, key)}", state) for number, key in enumerate(keys)}
     if origin is Literal or kind in (bool, int, float, str):
         return _fitting_value(state.values[name], kind, name)
-    if isinstance(kind, type) and is_dataclass(kind) and not hasattr(kind, "KIND"):
-        if _are_settings(kind):
-            return _saved_settings(kind, state.values[name])
+    if _are_settings(kind):
+        return _saved_settings(kind, state.values[name])
+    if _has_fields(kind):
         return kind(**_read_fields(kind, f"{name}.", state))
     part = state.parts[name]
     if not _is_instance(part, kind):
@@ -251,7 +265,8 @@ def _fitting_array(array: Any, inner: tuple[Any, ...], name: str) -> Any:
     """inner: what `NDArray` was declared with."""
     number = get_args(inner[1])[0] if get_args(inner[1]) else Any
     number = get_origin(number) or number
-    if not isinstance(array, np.ndarray) or (isinstance(number, type) and not np.issubdtype(array.dtype, number)):
+    fits = isinstance(array, np.ndarray) and (number is Any or np.issubdtype(array.dtype, number))
+    if not fits:
         raise ValueError(f"'{name}' is {getattr(array, 'dtype', type(array))}, expected {number}")
     return array
 
