@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from longtail.types import I64, Batch, Csr
+from longtail.types import F32, I64, Batch, Csr
 
 
 @dataclass(frozen=True)
@@ -178,6 +178,11 @@ def to_tensor(array: NDArray[Any], device: torch.device | str) -> Tensor:
     """
     array = np.ascontiguousarray(array)
     return torch.from_numpy(array if array.flags.writeable else array.copy()).to(device)
+
+
+def to_numpy(tensor: Tensor) -> F32:
+    """A copy as float32, in memory of its own: what is frozen for prediction."""
+    return np.ascontiguousarray(tensor.detach().float().cpu().numpy()).copy()
 
 
 def sent(array: NDArray[Any], device: torch.device | str) -> Tensor:

@@ -29,7 +29,7 @@ from longtail.nn.encoders import BagEncoder, BagSum, DenseEncoder, Encoder, MlpE
 from longtail.nn.rows import OneVsAll
 from longtail.recipes.astec.network import TokenCnn
 from longtail.recipes.galaxc.encoders import Averaged, FrozenGraphEncoder, FrozenHops, FrozenMessages
-from longtail.recipes.galaxc.network import GinLayer, GraphEncoder, HopEncoder, MessageEncoder, SageLayer
+from longtail.recipes.galaxc.network import GraphEncoder, HopEncoder, MessageEncoder
 from longtail.recipes.towers.network import Transformer
 
 
@@ -98,21 +98,7 @@ def frozen_graph_encoder(
         return FrozenHops(array(encoder.epsilon), weight, bias, transforms[0].pre_relu, space, balanced)
     assert isinstance(encoder, MessageEncoder)
     layers: list[Any] = list(encoder.layers)
-    if isinstance(layers[0], SageLayer):
-        arrays = tuple({"weight": array(layer.linear.weight), "bias": array(layer.linear.bias)} for layer in layers)
-        return FrozenMessages("sage", arrays, signed=layers[-1].last)
-    return FrozenMessages("gin", tuple(_frozen_gin(layer) for layer in layers))
-
-
-def _frozen_gin(layer: GinLayer) -> dict[str, NDArray[np.float32]]:
-    scale, shift = layer.norm.folded()
-    return {
-        "epsilon": array(layer.epsilon),
-        "first": array(scale[:, None] * layer.first.weight),
-        "first_bias": array(scale * layer.first.bias + shift),
-        "second": array(layer.second.weight),
-        "second_bias": array(layer.second.bias),
-    }
+    return FrozenMessages(tuple(layer.frozen() for layer in layers), encoder.mean)
 
 
 def frozen_classifier(classifier: OneVsAll) -> Classifier:

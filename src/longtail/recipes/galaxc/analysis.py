@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from longtail import metrics
 from longtail.metrics.quantiles import Bins, equal_count
-from longtail.persistence import Part, State
+from longtail.persistence import Part
 from longtail.recipes.galaxc.encoders import FrozenHops
 from longtail.recipes.galaxc.ranker import JointGraphModel
 from longtail.search.index import ExactIndex
@@ -77,12 +77,8 @@ def _rankings(model: JointGraphModel, batch: Batch, k: int) -> Iterator[tuple[st
             for hop in range(1, model.hops.views + 1)
         ]
     for name, space, hop in kinds:
-        yield (
-            name,
-            ExactIndex.build(model.embeddings(None, space, hop)).query(
-                model.embeddings(batch, space, hop), min(k, model.n_labels)
-            ),
-        )
+        labels = ExactIndex.build(model.embeddings(None, space, hop))
+        yield name, labels.query(model.embeddings(batch, space, hop), min(k, model.n_labels))
 
 
 def bytes_of_parts(model: JointGraphModel) -> dict[str, int]:
@@ -91,23 +87,21 @@ def bytes_of_parts(model: JointGraphModel) -> dict[str, int]:
     """
     space = model.space
     parts = {
-        "classifiers": _state_bytes(model.classifier.state({}, {})),
+        "classifiers": _bytes(model, "classifier."),
         "attention": 0 if model.alphas is None else model.alphas.nbytes,
         "network": _bytes(model.hops),
         "initial encoder": _bytes(space.encoder),
         "vectors of nodes": space.vectors.nbytes,
         "edges": _bytes(space.graph),
-        "index of nodes": 0 if isinstance(space.linker, ExactIndex) and space.shape.unit else _bytes(space.linker),
+        "index of nodes": 0 if space.linker is None else _bytes(space.linker),
         "index of labels": _bytes(model.index),
     }
     return {**parts, "all": sum(parts.values())}
 
 
-def _bytes(part: Part) -> int:
-    return _state_bytes(part.state())
-
-
-def _state_bytes(state: State) -> int:
-    return sum(array.nbytes for array in state.arrays.values()) + sum(
-        _bytes(part) for part in state.parts.values() if part is not None
-    )
+def _bytes(part: Part, within: str = "") -> int:
+    """Of what a part saves; within: of the fields whose names begin like this."""
+    state = part.state()
+    arrays = sum(array.nbytes for name, array in state.arrays.items() if name.startswith(within))
+    nested = ((name, inner) for name, inner in state.parts.items() if name.startswith(within))
+    return arrays + sum(_bytes(inner) for _, inner in nested if inner is not None)

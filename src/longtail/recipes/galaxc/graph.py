@@ -1,17 +1,13 @@
-"""Documents and labels as one graph: a document is a neighbour of its labels, and a label of its documents.
+"""Documents and labels as one graph, and its neighbourhoods. No torch: prediction and training on a CPU use this code.
 
-Node l is label l; documents come after the labels. A training document that *is* a label has no node of its own.
-Neighbours of a node stand in a random order that is part of the graph, so that any window of the list is a sample
-(`graph.fanout`).
-Paper: GalaXC Sec. 3 and 4.
+A document is a neighbour of its labels, and a label of its documents. Node l is label l; documents come after the
+labels. A training document that *is* a label has no node of its own. Neighbours of a node stand in a random order that
+is part of the graph, so that any window of the list is a sample (`Fanout`).
 
-Neighbourhoods of a joint graph, summed along sampled paths. No torch: prediction and training on a CPU use the
-same code.
-
-The weighted-sum convolution a^k = (1 + eps_k) a^(k-1) + sum of neighbours' a^(k-1) has nothing between hops that is
-not linear, so a^k is a sum over *paths*: at each hop a path stays (and takes the factor 1 + eps) or goes on to a
-neighbour. Sums of vectors over paths of one kind, 2^K of them, do not depend on what is trained; `convolutions` puts
-them together. Paper: GalaXC Sec. 4.
+Vectors of nodes are summed along sampled paths. The weighted-sum convolution a^k = (1 + eps_k) a^(k-1) + sum of
+neighbours' a^(k-1) has nothing between hops that is not linear, so a^k is a sum over *paths*: at each hop a path stays
+(and takes the factor 1 + eps) or goes on to a neighbour. Sums of vectors over paths of one kind, 2^K of them, do not
+depend on what is trained (`Paths`); `convolutions` puts them together. Paper: GalaXC Sec. 3 and 4.
 """
 
 from __future__ import annotations
@@ -27,12 +23,12 @@ from numpy.typing import NDArray
 from longtail.graph.ops import prune_rows, unit_rows
 from longtail.kernels.arrays import canonical, csr, frozen, new_seed, pieces
 from longtail.kernels.threads import threads_for
-from longtail.persistence import State
+from longtail.persistence import DataPart
 from longtail.types import F32, I32, I64, Csr
 
 
 @dataclass(frozen=True)
-class JointGraph:
+class JointGraph(DataPart):
     """starts: (n + 1,) int64; neighbours: (E,) int32. Node v has neighbours[starts[v] : starts[v + 1]], all
     different, never itself.
 
@@ -96,15 +92,6 @@ class JointGraph:
             self.nodes,
             self.n_labels,
         )
-
-    def state(self) -> State:
-        return State(
-            {"n_labels": self.n_labels}, {"starts": self.starts, "neighbours": self.neighbours, "nodes": self.nodes}
-        )
-
-    @classmethod
-    def from_state(cls, state: State) -> JointGraph:
-        return cls(**state.arrays, **state.values)
 
 
 def document_nodes(n_documents: int, n_labels: int, same: I64) -> I32:

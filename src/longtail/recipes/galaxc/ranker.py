@@ -15,10 +15,10 @@ import numpy as np
 from longtail.errors import ConfigError
 from longtail.kernels.threads import threads_for
 from longtail.models.shortlisted import Classifier, best, sigmoid
-from longtail.persistence import State
+from longtail.persistence import DataPart
 from longtail.recipes.galaxc.encoders import FrozenGraphEncoder, FrozenHops, Views
 from longtail.recipes.galaxc.graph import Paths
-from longtail.recipes.galaxc.space import GraphSpace
+from longtail.recipes.galaxc.linking import GraphSpace
 from longtail.search.index import Index
 from longtail.search.packed import stored
 from longtail.types import F32, I32, Batch, BoolArray, Context, Csr, TopK
@@ -30,7 +30,7 @@ _SEED = 0x6A1A
 
 
 @dataclass(frozen=True)
-class JointGraphModel:
+class JointGraphModel(DataPart):
     """score_l = beta sigmoid(sum over views k of alpha_lk (w_l . x^k)) + (1 - beta) sigmoid(cosine / temperature) for
     the labels whose mean view is nearest to that of the document, by that cosine; a label outside this shortlist is
     never predicted.
@@ -154,21 +154,6 @@ class JointGraphModel:
         plain = replace(self, hops=hops)
         views = plain.label_views() if batch is None else plain.views(batch)
         return views.search if hop == 0 else views.score[:, hop - 1]
-
-    # ---- saving ----
-
-    def state(self) -> State:
-        arrays = {} if self.alphas is None else {"alphas": self.alphas}
-        values = {"shortlist_size": self.shortlist_size, "beta": self.beta, "temperature": self.temperature}
-        return self.classifier.state(values, {"space": self.space, "hops": self.hops, "index": self.index}, arrays)
-
-    @classmethod
-    def from_state(cls, state: State) -> JointGraphModel:
-        parts: Any = state.parts
-        classifier = Classifier.from_state(state)
-        return cls(
-            parts["space"], parts["hops"], parts["index"], classifier, state.arrays.get("alphas"), **state.values
-        )
 
 
 def node_views(hops: FrozenGraphEncoder, paths: Paths, nodes: I32) -> Views:
