@@ -72,9 +72,8 @@ def fanout(c: HopsConfig, *, full: bool) -> Fanout:
 
 
 def build_index(vectors: F32, kind: IndexKind, settings: HnswSettings, device: str) -> Index:
-    if device == "cuda" and kind != "hnsw":
-        return GpuExactIndex.build(vectors)
-    return index.build_index(vectors, kind, hnsw=settings)
+    on_gpu = device == "cuda" and kind != "hnsw"
+    return GpuExactIndex.build(vectors) if on_gpu else index.build_index(vectors, kind, hnsw=settings)
 
 
 # ---- encoders of texts ----

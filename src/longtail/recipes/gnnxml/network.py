@@ -1,30 +1,30 @@
-"""Graphs of documents as tensors: flat, taken by document without a Python loop, with sums along edges and over
-graphs.
+"""Graph isomorphism networks over keyword graphs, in two branches. Paper: GNN-XML Sec. 3.1, Eq. 4 to 6.
 
-Graph isomorphism networks over keyword graphs, in two branches. Paper: GNN-XML Sec. 3.1, Eq. 4 to 6.
-
-    h^k_v = MLP^k((1 + eps^k) h^{k-1}_v + sum over neighbours u of h^{k-1}_u),   MLP = Linear, BatchNorm, ReLU,
-    Linear, ReLU
+    h^k_v = MLP^k((1 + eps^k) h^{k-1}_v + sum over neighbours u of h^{k-1}_u)
+            MLP = Linear, BatchNorm, ReLU, Linear, ReLU
     h_G   = BatchNorm(concat over k = 0..J of the sum over vertices of h^k_v)
     g     = sigmoid(alpha W_c h^c_G + (1 - alpha) W_r h^r_G)
 
 The conventional branch (c) sees documents as they come, the re-balance branch (r) those of rare labels more often.
+Graphs of documents are flat tensors, taken by document without a Python loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from longtail.nn.batches import Bags, sent, to_tensor
+from longtail.nn.gin import BatchNorm, GinLayer
 from longtail.nn.initial import xavier_linear
 from longtail.nn.rows import bag_sums
 from longtail.recipes.gnnxml.keygraph import KeyGraphs, taken
+from longtail.recipes.gnnxml.settings import Branches, Readout, Share
 from longtail.types import I64
 
 
@@ -131,41 +131,9 @@ class _GraphSum(torch.autograd.Function):
         return gradients[0][ctx.members.owners], None
 
 
-Share: TypeAlias = Literal["none", "all_but_last", "all"]
-Branches: TypeAlias = Literal["both", "conventional", "rebalance"]
-Readout: TypeAlias = Literal["sum", "mean"]
-
 CONVENTIONAL, REBALANCE = "conventional", "rebalance"
 # Paper: GNN-XML Sec. 3.1: both branches count the same when the network is asked.
 ALPHA_AT_INFERENCE = 0.5
-
-
-class Norm(nn.BatchNorm1d):
-    """Batch normalisation that takes its running statistics where a batch has fewer than two rows."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.training and len(x) < 2:
-            return nn.functional.batch_norm(
-                x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps
-            )
-        return super().forward(x)
-
-
-class GinLayer(nn.Module):
-    """One step of message passing. learned: whether eps is trained; it starts at 0, where the paper leaves it."""
-
-    def __init__(self, inputs: int, width: int, rng: np.random.Generator, *, learned: bool = False) -> None:
-        super().__init__()
-        self.eps = nn.Parameter(torch.zeros(()), requires_grad=learned)
-        self.first, self.norm, self.second = (
-            xavier_linear(inputs, width, rng),
-            Norm(width),
-            xavier_linear(width, width, rng),
-        )
-
-    def forward(self, h_VD: Tensor, batch: GraphBatch) -> Tensor:
-        gathered = (1 + self.eps) * h_VD + neighbour_sums(h_VD, batch.edges)
-        return torch.relu(self.second(torch.relu(self.norm(self.first(gathered)))))
 
 
 class Branch(nn.Module):
@@ -178,11 +146,11 @@ class Branch(nn.Module):
         clusters: int,
         rng: np.random.Generator,
         dropout: float,
-        norm: Norm | None = None,
+        norm: BatchNorm | None = None,
     ) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
-        self.norm = norm if norm is not None else Norm(width)
+        self.norm = norm if norm is not None else BatchNorm(width)
         self.dropout = nn.Dropout(dropout)
         self.head = xavier_linear(width, clusters, rng)
 
@@ -194,9 +162,10 @@ class Branch(nn.Module):
 class BilateralGin(nn.Module):
     """The matcher: from keyword graphs to the clusters of labels that a document has.
 
-    layers: J. Without layers h_G is the sum of the vertices' features. concat: h_G joins all layers, else it is the
-        last one alone.
+    layers: J. Without layers h_G is the sum of the vertices' features.
+    concat: h_G joins all layers, else it is the last one alone.
     share: what branches have in common: nothing, all layers but the last (BBN's way), or all of them.
+    learned_eps: whether eps is trained; it starts at 0, where the paper leaves it.
     """
 
     def __init__(
@@ -222,12 +191,13 @@ class BilateralGin(nn.Module):
 
         def new_layers(first: int, last: int) -> list[GinLayer]:
             return [
-                GinLayer(sizes[number], sizes[number + 1], rng, learned=learned_eps) for number in range(first, last)
+                GinLayer(sizes[number], sizes[number + 1], rng, epsilon=torch.zeros(()), learned=learned_eps)
+                for number in range(first, last)
             ]
 
         self.common = nn.ModuleList(new_layers(0, shared))
         names = [CONVENTIONAL, REBALANCE] if branches == "both" else [branches]
-        norm = Norm(self.width) if share == "all" and branches == "both" else None
+        norm = BatchNorm(self.width) if share == "all" and branches == "both" else None
         self.branches = nn.ModuleDict(
             {name: Branch(new_layers(shared, layers), self.width, clusters, rng, dropout, norm) for name in names}
         )
@@ -241,7 +211,7 @@ class BilateralGin(nn.Module):
         """h_G of each branch in `names`: (B, width). What they share is computed once."""
         h, common = batch.vertices, [self._read(batch.vertices, batch)]
         for layer in self.common:
-            h = layer(h, batch)
+            h = layer(h, neighbour_sums(h, batch.edges))
             common.append(self._read(h, batch))
         return {name: self._own(h, common, batch, self.branches[name]) for name in names}
 
@@ -261,7 +231,7 @@ class BilateralGin(nn.Module):
     def _own(self, h: Tensor, read: list[Tensor], batch: GraphBatch, branch: Any) -> Tensor:
         parts = list(read)
         for layer in branch.layers:
-            h = layer(h, batch)
+            h = layer(h, neighbour_sums(h, batch.edges))
             parts.append(self._read(h, batch))
         return branch.norm(torch.cat(parts, dim=1) if self.concat else parts[-1])
 
