@@ -1,6 +1,4 @@
-"""Looking inside a trained `JointGraphModel`: which hops labels attend to, what embeddings recall, what the parts
-weigh.
-"""
+"""Looking inside a trained `JointGraphModel`: which hops labels attend to, what embeddings recall, sizes of parts."""
 
 from __future__ import annotations
 
@@ -82,9 +80,7 @@ def _rankings(model: JointGraphModel, batch: Batch, k: int) -> Iterator[tuple[st
 
 
 def bytes_of_parts(model: JointGraphModel) -> dict[str, int]:
-    """What prediction needs, by part. Paper: GalaXC Sec. 5 counts vectors of nodes too, as they are needed to
-    predict.
-    """
+    """What prediction needs, by part: vectors of nodes too. Paper: GalaXC Sec. 5."""
     space = model.space
     parts = {
         "classifiers": _bytes(model, "classifier."),

@@ -29,10 +29,11 @@ from longtail.types import F32, I32, I64, Csr
 
 @dataclass(frozen=True)
 class JointGraph(DataPart):
-    """starts: (n + 1,) int64; neighbours: (E,) int32. Node v has neighbours[starts[v] : starts[v + 1]], all
-    different, never itself.
+    """n nodes, L of them labels. Nothing here is ever changed: prediction only reads.
 
-    nodes: (N,) int32, the node of every training document. Nothing here is ever changed: prediction only reads.
+    starts: (n + 1,) int64; neighbours: (E,) int32. Node v has neighbours[starts[v] : starts[v + 1]], all different,
+        never itself.
+    nodes: (N,) int32, the node of every training document.
     """
 
     KIND = "joint-graph"
@@ -95,8 +96,9 @@ class JointGraph(DataPart):
 
 
 def document_nodes(n_documents: int, n_labels: int, same: I64) -> I32:
-    """(N,) the node of every document. same: (P, 2) pairs of a document and the label that it is; of several labels
-    the first counts.
+    """(N,) the node of every document.
+
+    same: (P, 2) pairs of a document and the label that it is; of several labels the first counts.
     """
     nodes = np.full(n_documents, n_labels, dtype=np.int64)
     np.minimum.at(nodes, same[:, 0], same[:, 1])
@@ -111,9 +113,10 @@ def joint_graph(
     """The graph of training documents and labels.
 
     targets: (N, L) CSR.  nodes: from `document_nodes`.
-    extra: (n, n) CSR each, more neighbours of the row's node (Paper: GalaXC Sec. 5.1, Aux-Train); the other direction
-    must be listed if it is meant. limited: (L, n) CSR from `nearest_documents`: what labels with a row there see in
-    place of all their documents; documents still see such labels.
+    extra: (n, n) CSR each, more neighbours of the row's node; the other direction must be listed if it is meant.
+        Paper: GalaXC Sec. 5.1 (Aux-Train).
+    limited: (L, n) CSR from `nearest_documents`: what labels with a row there see in place of all their documents;
+        documents still see such labels.
     """
     n_labels = int(targets.shape[1])
     n = int(max(nodes.max(initial=-1) + 1, n_labels))
@@ -140,9 +143,9 @@ def _shuffled(sources: I64, ends: I64, n: int, nodes: I32, n_labels: int, rng: n
 
 def nearest_documents(targets: Csr, nodes: I32, vectors: F32, *, threshold: int, keep: int) -> Csr:
     """(L, n) CSR: for labels of more than `threshold` documents the `keep` nodes among these that are nearest by
-    cosine; other rows are empty.
+    cosine; other rows are empty. Paper: GalaXC Sec. 5 (hyper-parameters, LF-AmazonTitles-1.3M).
 
-    vectors: (n, D), of nodes. Paper: GalaXC Sec. 5 (hyper-parameters, LF-AmazonTitles-1.3M).
+    vectors: (n, D), of nodes.
     """
     by_label = canonical(targets.T.tocsr())
     heads = np.flatnonzero(np.diff(by_label.indptr) > threshold)
@@ -165,11 +168,11 @@ def nearest_documents(targets: Csr, nodes: I32, vectors: F32, *, threshold: int,
 
 class AnchorLinks:
     """Nodes that share an anchor: metadata such as a category, a dependency or a related search. Those of the rarest
-    anchor come first.
+    anchor come first. Paper: GalaXC Sec. 5.1 (auxiliary information).
 
     members: (M, n) CSR, the nodes of every anchor. Anchors that the training data did not have link to nothing.
-    Paper: GalaXC Sec. 5.1 (auxiliary information). Differs: the paper ranks related searches by their click-through
-    rate; given metadata has no rates, and a rare anchor says more than a frequent one.
+    Differs: the paper ranks related searches by their click-through rate; given metadata has no rates, and a rare
+    anchor says more than a frequent one.
     """
 
     def __init__(self, members: Csr) -> None:
@@ -177,9 +180,7 @@ class AnchorLinks:
         self._sizes = np.diff(self.members.indptr)
 
     def edges(self, most: int, rng: np.random.Generator) -> Csr:
-        """(n, n) CSR: up to `most` neighbours of every node. Where an anchor has more, each node starts elsewhere in
-        its list.
-        """
+        """(n, n) CSR: up to `most` neighbours of every node, from anywhere in the list of an anchor with more."""
         anchors = canonical(self.members.T.tocsr())
         itself = np.arange(anchors.shape[0], dtype=np.int64)
         links = self._links(anchors, itself, itself, most, new_seed(rng))
@@ -191,9 +192,7 @@ class AnchorLinks:
         return matrix
 
     def links(self, anchors: Csr, most: int) -> I32:
-        """(B, most) nodes for documents that are not in the graph, best first, -1 where there are fewer. anchors: (B,
-        M) CSR.
-        """
+        """(B, most) nodes for documents outside of the graph, best first, -1 where there are fewer. anchors: (B, M)."""
         nothing = np.full(anchors.shape[0], -1, dtype=np.int64)
         return self._links(canonical(anchors), nothing, np.zeros(anchors.shape[0], np.int64), most, np.uint64(0))
 
@@ -284,8 +283,8 @@ class Paths:
     def of_linked(self, vectors: F32, links: I32, seed: int, exclude: I64 | None = None) -> F32:
         """(B, 2^K, D): the same for documents that are not in the graph, or whose own edges shall not be seen.
 
-        vectors: (B, D).  links: (B, m) their neighbours, -1 where there are fewer.  exclude: (B,) their own nodes, -1
-            where they have none.
+        vectors: (B, D).  links: (B, m) their neighbours, -1 where there are fewer.
+        exclude: (B,) their own nodes, -1 where they have none.
         """
         hops, real = self.fanout.hops, links >= 0
         counts = real.sum(axis=1)

@@ -24,9 +24,7 @@ from longtail.types import F32, I64
 
 
 class SharedHead(nn.Module):
-    """Turns K views of documents and label numbers into two sides of one product. Attention weights, if any, are
-    called `logits`.
-    """
+    """K views of documents, and numbers of labels, as two sides of one product. Attention weights are its `logits`."""
 
     labels: int
 
@@ -35,9 +33,7 @@ class SharedHead(nn.Module):
         raise NotImplementedError
 
     def rows(self, labels_U: Tensor, seed: int) -> Tensor:
-        """(U, E) of different labels, (U,) int32. seed: names the samples, for heads that look at the neighbourhoods
-        of labels.
-        """
+        """(U, E) of different labels, (U,) int32. seed: names samples, for heads that look at neighbourhoods."""
         raise NotImplementedError
 
     def frozen(self, label_views: Callable[[], F32]) -> tuple[Classifier, F32 | None]:
@@ -53,8 +49,8 @@ class LabelAttention(SharedHead):
 
     label: e of its own per label; global: one for all; none: alpha = 1 / K.
     As one product: documents are [x^1; ...; x^K] and label l is [alpha_l1 w_l; ...; alpha_lK w_l] (`inputs`, `rows`).
-    w (and b) start in +-1/sqrt(D), e from N(0, spread^2), 1 in the paper. Paper: GalaXC Sec. 4 (label-wise attention)
-    and 4.1 (initialisation).
+    w (and b) start in +-1/sqrt(D), e from N(0, spread^2); the paper's spread is 1.
+    Paper: GalaXC Sec. 4 (label-wise attention) and 4.1 (initialisation).
     """
 
     def __init__(
@@ -87,9 +83,7 @@ class LabelAttention(SharedHead):
         return torch.cat([z, z.new_ones(len(z), 1)], dim=1) if self.has_bias else z
 
     def rows(self, labels_U: Tensor, seed: int = 0) -> Tensor:
-        """(U, E): the classifiers of different labels, (U,) int32. seed: not used; heads that look at neighbourhoods
-        need one.
-        """
+        """(U, E): the classifiers of different labels, (U,) int32. seed: not used."""
         bags = Bags.of_rows(labels_U)
         weights: Tensor = self.weights(bags)
         rows = weights[:, : self.width]
@@ -100,8 +94,9 @@ class LabelAttention(SharedHead):
 
     @torch.no_grad()
     def read(self, blocks: Iterable[Tensor], labels: I64) -> tuple[Tensor, Tensor]:
-        """(B, D) what a label, one per document, reads of the views (b, K, D) of documents that come in blocks; and
-        the labels there.
+        """(B, D): what a label, one per document, reads of a document's views; and these labels as a tensor.
+
+        blocks: the views (b, K, D) of documents, block after block.
         """
         alphas, labels_B = self.alphas(), to_tensor(labels, self.weights.weight.device)
         x_BD, done = alphas.new_empty(len(labels), self.width), 0

@@ -35,11 +35,11 @@ class Anchors(DataPart):
 
 @dataclass(frozen=True)
 class Shape:
-    """What is done to encoded texts before they are initial vectors: scaled to unit length, and what all have in
-    common taken away.
+    """What is done to encoded texts before they are initial vectors.
 
-    centre: (D,) the mean of training documents (of unit length, if `unit`), or None. A text without a known word
-        stays a zero vector.
+    unit: they are scaled to unit length.
+    centre: (D,) what all have in common, which is taken away: the mean of training documents (of unit length, if
+        `unit`), or None. A text without a known word stays a zero vector.
     """
 
     unit: bool = True
@@ -130,11 +130,9 @@ class GraphSpace(DataPart):
         return best(ids, self._cosines(vectors, ids), self.links)
 
     def _cosines(self, vectors: F32, ids: I32) -> F32:
-        """(B, C), each by itself, so that a document's neighbours do not depend on its batch; -inf where a cosine is
-        not above 0.
+        """(B, C), each by itself, so that a document's neighbours do not depend on its batch; -inf if not above 0.
 
-        The length of the document itself is left out where vectors are not of unit length: it does not change the
-        order.
+        Where vectors are not of unit length, that of the document itself is left out: it does not change the order.
         """
         dots = Classifier(self.vectors).scores(vectors, ids)
         if self.shape.unit:
@@ -167,9 +165,7 @@ class GraphSpace(DataPart):
     # ---- documents that see each other ----
 
     def with_documents(self, vectors: F32, context: Context) -> Paths:
-        """A new graph that holds all documents, each linked as the context says or else to its nearest nodes and
-        documents.
-        """
+        """A graph with all documents, each linked as the context says or else to its nearest nodes and documents."""
         nearest, n = self.nearest(vectors), len(self.graph)
         others = ExactIndex.build(vectors).query(vectors, self.links + 1)
         itself = others.ids == np.arange(len(vectors))[:, None]
@@ -202,8 +198,7 @@ def preferred(first: I32, otherwise: I32) -> I32:
 
 
 def balanced(first: I32, second: I32) -> I32:
-    """Both sides of every row in turn, each repeated to as many as the longer one has, so that they count the same;
-    then -1.
+    """Both sides of every row in turn, each repeated to as many as the longer one has, so that they count the same.
 
     Nodes of the graph itself sample windows of such rows: in turn, every window of two or more holds both sides.
     """

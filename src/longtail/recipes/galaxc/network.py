@@ -28,10 +28,9 @@ _GAMMA, _MIX_1, _MIX_2 = (
 
 @dataclass(frozen=True)
 class Roots:
-    """What embeddings are asked for: nodes by their own edges, or (with `links`) as if they were documents outside of
-    the graph.
+    """What embeddings are asked for: nodes by their own edges, or (with `links`) as documents outside of the graph.
 
-    nodes: (B,) int32.  links: (B, m) int32, -1 where there are fewer.  seed: names the samples.
+    nodes: (B,) int32.  seed: names the samples.  links: (B, m) int32, -1 where there are fewer.
     hidden: (B,) bool, with `links`: whose own edges are not seen; all by default.
     """
 
@@ -239,9 +238,7 @@ class GraphEncoder(nn.Module):
         raise NotImplementedError
 
     def freeze(self) -> None:
-        """No parameter and no running statistic changes from now on; dropout stays. Paper: GalaXC Sec. 4.1, Module
-        III.
-        """
+        """No parameter and no running statistic changes any more; dropout stays. Paper: GalaXC Sec. 4.1, Module III."""
         self.frozen = True
         self.requires_grad_(False)
         self.train(self.training)
@@ -259,9 +256,7 @@ class GraphEncoder(nn.Module):
 def encoded_blocks(
     encoder: GraphEncoder, around: Neighbourhoods, roots: Roots, *, block: int = 1024
 ) -> Iterator[Tensor]:
-    """(b, K, D): all views of `block` roots after the other, without dropout. The encoder's mode is put back at the
-    end.
-    """
+    """(b, K, D): all views of `block` roots after the other, without dropout; the encoder's mode is put back."""
     was_training = encoder.training
     encoder.eval()
     try:
@@ -298,9 +293,8 @@ class HopTransform(nn.Module):
 
 class HopEncoder(GraphEncoder):
     """v^k = T_k(a^k) with a^k = (1 + eps_k) a^(k-1) + sum of neighbours' a^(k-1), nothing non-linear between hops.
-    Paper: GalaXC Sec. 4.
 
-    All views are given back: (B, K, D). eps starts in [0, 1).
+    All views are given back: (B, K, D). eps starts in [0, 1). Paper: GalaXC Sec. 4.
     """
 
     def __init__(

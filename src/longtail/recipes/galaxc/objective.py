@@ -141,8 +141,9 @@ class GraphDocuments:
 
 
 def shared_bce(z_BE: Tensor, rows_UE: Tensor, shared: SharedLabels, *, compute: torch.dtype | None = None) -> Tensor:
-    """Mean binary cross-entropy over all B x U pairs but the ignored ones. compute: type of the products; that of `z`
-    by default.
+    """Mean binary cross-entropy over all B x U pairs but the ignored ones.
+
+    compute: type of the products; that of `z` by default.
     """
     device = z_BE.device
     starts, places = sent(shared.starts, device), sent(shared.places, device)
@@ -158,8 +159,7 @@ def shared_bce(z_BE: Tensor, rows_UE: Tensor, shared: SharedLabels, *, compute: 
 
 
 class SharedCandidates:
-    """Binary cross-entropy over all pairs of the batch's documents and the labels that they share, the mean over what
-    counts.
+    """Mean binary cross-entropy over all pairs of the batch's documents and the labels that they share.
 
     attention_factor: the rate of attention weights (the head's `logits`) as a multiple of that of everything else.
     """

@@ -71,8 +71,9 @@ def _reweighted(rows: I64, columns: I64, n_labels: int, weight: float) -> Csr:
 
 
 def spread_matrix(graph: Csr, directed: bool = False) -> Csr:
-    """S: the symmetrised and scaled graph, its eigenvalues within -1..1; with `directed` the graph as it is (its rows
-    sum to one).
+    """S: the symmetrised and scaled graph, its eigenvalues within -1..1.
+
+    directed: the graph as it is; its rows sum to one.
     """
     if directed:
         return graph
@@ -103,9 +104,9 @@ def sampled_low_pass(
 ) -> NDArray[Any]:
     """An unbiased estimate of `low_pass`, a batch of labels at a time, for graphs of too many edges.
 
-    Of the columns of S, `sample` are drawn anew for every order with chances by their squared length and weighed by 1
-    / (sample x chance), so the mean over draws is S Z. A batch touches batch + order x sample rows. Paper: GNN-XML
-    Sec. 3.3, after FastGCN.
+    Of the columns of S, `sample` are drawn anew for every order, with chances by their squared length, and weighed by
+    1 / (sample x chance), so the mean over draws is S Z. A batch touches batch + order x sample rows.
+    Paper: GNN-XML Sec. 3.3, after FastGCN.
     """
     if sample < 1:
         raise ConfigError(
@@ -198,9 +199,7 @@ def filtered(features: Any, targets: Csr, config: ClusterConfig, rng: np.random.
 
 
 def dense_rows(rows: Csr | F32, rng: np.random.Generator) -> F32:
-    """Rows as k-means takes them. Wide sparse ones are projected by random signs, which keeps inner products on
-    average.
-    """
+    """Rows as k-means takes them. Wide sparse ones are projected by random signs: inner products stay, on average."""
     if isinstance(rows, np.ndarray):
         return np.ascontiguousarray(rows, dtype=np.float32)
     if rows.shape[1] <= _MOST_COLUMNS:
@@ -210,9 +209,7 @@ def dense_rows(rows: Csr | F32, rng: np.random.Generator) -> F32:
 
 
 def joined_features(documents: F32, texts: F32) -> F32:
-    """Unit rows of both side by side, of unit length together: equal weight for what a label's documents say and what
-    its name says.
-    """
+    """Unit rows of both side by side, of unit length together: a label's documents and its name weigh the same."""
     joined: F32 = unit_rows(np.concatenate([unit_rows(documents), unit_rows(texts)], axis=1))
     return joined
 

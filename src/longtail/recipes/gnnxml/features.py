@@ -101,9 +101,7 @@ class GraphText(DataPart):
         return assembled(self._made(columns), self.encoder.width)
 
     def kept_graphs(self, columns: Columns) -> KeyGraphs:
-        """As `graphs`; through the folder `cache` where the settings name one: written block by block, or found
-        there.
-        """
+        """As `graphs`, but written to a folder block by block, or found there, where the settings name one."""
         if not self.config.cache:
             return self.graphs(columns)
         folder = Path(self.config.cache) / store_key(columns, self.config, self.encoder, self.common)
@@ -116,9 +114,7 @@ class GraphText(DataPart):
         return GraphBuilder(self.config, self.common, self.text.word_reader)
 
     def _made(self, columns: Columns) -> Iterator[tuple[Blocks, F32]]:
-        """Graphs and sentence vectors block by block. Encoders use all cores themselves, so they run one block at a
-        time.
-        """
+        """Graphs and sentence vectors block by block: encoders use all cores themselves."""
         for made in self.builder.blocks(columns):
             yield made.pieces, self.encoder.encode(made.sentences, self.text)
 

@@ -134,8 +134,9 @@ class Rules(NamedTuple):
 
 
 class Phrases(NamedTuple):
-    """Named entities of a block of documents: document d has those numbered ``document_starts[d]`` to ``[d + 1]``,
-    each a run of word keys.
+    """Named entities of a block of documents, each a run of word keys.
+
+    Document d has those numbered ``document_starts[d]`` to ``document_starts[d + 1]``.
     """
 
     document_starts: I64
@@ -338,9 +339,7 @@ class KeyGraphs(DataPart):
         return sums
 
     def mean_sentences(self, block: int = 4096) -> F32:
-        """(B, D): the mean of the vectors of a document's sentences, the document's own vector; zero without
-        sentences.
-        """
+        """(B, D): a document's own vector, the mean of those of its sentences; zero without sentences."""
         counts = np.diff(self.sentence_starts)
         means = np.zeros((len(self), self.width), dtype=np.float32)
         for start in range(0, len(self), block):
@@ -359,9 +358,9 @@ class KeyGraphs(DataPart):
 
 
 class KeyGraph(NamedTuple):
-    """One document's graph, to look at. vertices: keywords, "" for the empty one.  edges: (u, v) with u < v.
-    weights: of edges.
+    """One document's graph, to look at.
 
+    vertices: keywords, "" for the empty one.  edges: (u, v) with u < v.  weights: of edges.
     sentence_index: the sentences of each vertex, as numbers into `sentences`.
     """
 

@@ -1,5 +1,4 @@
-"""One linear classifier per label, told apart from the other documents of its cluster. Paper: GNN-XML Sec. 3.1 (end)
-and Eq. 3.
+"""One linear classifier per label, trained on the documents of its cluster. Paper: GNN-XML Sec. 3.1 (end) and Eq. 3.
 
 A label's negatives are the documents with another label of its cluster (teacher forcing) and those for which the
 matcher finds the cluster wrongly. Documents come as words (CSR), as dense vectors, or as both side by side; weights

@@ -98,8 +98,9 @@ class DeviceGraphs:
 
 
 def neighbour_sums(h_VD: Tensor, edges: Bags) -> Tensor:
-    """(V, D): the weighted sum over the neighbours of each vertex. Edges stand in both directions, so the gradient is
-    the same sum.
+    """(V, D): the weighted sum over the neighbours of each vertex.
+
+    Edges stand in both directions, so the gradient is the same sum.
     """
     return cast(Callable[..., Tensor], _NeighbourSum.apply)(h_VD, edges)
 
@@ -223,9 +224,7 @@ class BilateralGin(nn.Module):
         return alpha * found[CONVENTIONAL] + (1 - alpha) * found[REBALANCE]
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """(B, K) logits as the trained network gives them: the same documents to both branches, which count the
-        same.
-        """
+        """(B, K) logits as the trained network gives them: both branches see the same documents and count the same."""
         return self.logits(self.represent(batch, self.names), ALPHA_AT_INFERENCE)
 
     def _own(self, h: Tensor, read: list[Tensor], batch: GraphBatch, branch: Any) -> Tensor:

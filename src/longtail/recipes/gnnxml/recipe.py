@@ -20,7 +20,7 @@ Differs: keywords come from TextRank alone; a recogniser of named entities is a 
 Differs, where the paper's text is silent (its supplement is missing): layers, width, normalisation and dropout of the
 network, what the branches share, the bias of heads, the weight of positives, thresholds of the label graph, the
 number of clusters that are looked into, the features and the cost of rankers. The docstrings of the parts say what
-was chosen; defaults were chosen on a slice of the training documents of debian-related where the paper names none.
+was chosen; defaults are common ones, or were chosen on a slice of the training documents of debian-related.
 Differs: the best epoch is looked for in the last 30% of epochs only: the paper's patience could stop before rare
 labels had their turn.
 """

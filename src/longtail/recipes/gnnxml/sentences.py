@@ -47,8 +47,7 @@ class SentenceEncoder(Part, Protocol):
 
 @dataclass(frozen=True)
 class SpectralSentences(DataPart):
-    """TF-IDF rows of words, projected to the directions in which training documents differ most (latent semantic
-    analysis).
+    """TF-IDF rows of words, projected to the directions in which training documents differ most (LSA).
 
     columns: (R,) features with a vector, increasing. table: (R, D) their vectors.
     """
@@ -64,9 +63,7 @@ class SpectralSentences(DataPart):
 
     @classmethod
     def fit(cls, documents: Csr, words: SparseText, width: int) -> SpectralSentences:
-        """documents: (N, V) TF-IDF rows. A word that one document alone has relates it to nothing, and gets no
-        vector.
-        """
+        """documents: (N, V) TF-IDF rows. A word that one document alone has relates it to nothing: it has no vector."""
         counts = np.bincount(documents.indices, minlength=documents.shape[1])
         whole = np.zeros(len(counts), dtype=np.bool_)
         whole[slice(words.word_range.start, words.word_range.stop) if words.word_range else slice(None)] = True
@@ -108,9 +105,7 @@ class StaticSentences(DataPart):
 
     @classmethod
     def wordllama(cls, folder: str) -> StaticSentences:
-        """The table of the package `wordllama` (256 numbers per token, 33 MB), or of a folder laid out like it.
-        Nothing is downloaded.
-        """
+        """The table of the package `wordllama`, or of a folder laid out like it. Nothing is downloaded."""
         root = _package_folder("wordllama", "wordllama") if not folder else Path(folder)
         weights, tokenizers = (
             sorted((root / "weights").glob("*.safetensors")),
@@ -196,9 +191,9 @@ _REGISTERED: dict[str, Callable[[str], EncodeTexts]] = {}
 
 
 def register_encoder(name: str, load: Callable[[str], EncodeTexts]) -> None:
-    """Make ``features.keygraph.encoder=name`` known. load: given `features.keygraph.model`, returns the function from
-    texts to vectors.
+    """Make ``features.keygraph.encoder=name`` known.
 
+    load: given `features.keygraph.model`, returns the function from texts to vectors.
     A model that was trained with it predicts only where it is registered too.
     """
     _REGISTERED[name] = load
