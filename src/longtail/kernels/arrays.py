@@ -23,6 +23,13 @@ def frozen(array: NDArray[Any]) -> NDArray[Any]:
     return view
 
 
+def freeze(part: Any, *names: str) -> None:
+    """Arrays of a frozen dataclass become read-only; what is None stays None."""
+    for name in names:
+        if (array := getattr(part, name)) is not None:
+            object.__setattr__(part, name, frozen(array))
+
+
 class Pieces(NamedTuple):
     """A CSR array as its three arrays, with the types that kernels are compiled for (scipy's own vary)."""
 
@@ -56,6 +63,14 @@ def csr(data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], shape: 
     from scipy.sparse import csr_array
 
     return csr_array((data, indices, indptr), shape=shape)
+
+
+def taken_runs(starts: I64, index: I64) -> tuple[I64, I64]:
+    """The runs number `index` of what `starts` points into: new pointers, and the positions of all their entries."""
+    lengths = starts[index + 1] - starts[index]
+    pointers = np.zeros(len(index) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=pointers[1:])
+    return pointers, np.arange(pointers[-1]) + np.repeat(starts[index] - pointers[:-1], lengths)
 
 
 def csr_of_rows(ids: I32, values: NDArray[Any], sizes: I64, columns: int) -> Csr:

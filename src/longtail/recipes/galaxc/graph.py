@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.graph.ops import prune_rows, unit_rows
-from longtail.kernels.arrays import canonical, csr, frozen, new_seed, pieces
+from longtail.kernels.arrays import canonical, csr, freeze, frozen, new_seed, pieces
 from longtail.kernels.threads import threads_for
 from longtail.persistence import DataPart
 from longtail.types import F32, I32, I64, Csr
@@ -44,8 +44,7 @@ class JointGraph(DataPart):
     n_labels: int
 
     def __post_init__(self) -> None:
-        for name in ("starts", "neighbours", "nodes"):
-            object.__setattr__(self, name, frozen(getattr(self, name)))
+        freeze(self, "starts", "neighbours", "nodes")
         ends = self.starts
         if (
             len(ends) < 1

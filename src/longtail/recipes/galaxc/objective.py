@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from longtail.errors import ConfigError
-from longtail.kernels.arrays import pieces
+from longtail.kernels.arrays import pieces, taken_runs
 from longtail.nn.batches import Bags, sent
 from longtail.nn.full.loss import full_loss
 from longtail.nn.precision import fastest_products
@@ -65,13 +65,14 @@ class BatchLabels:
         self._place = np.full(self.n_labels, -1, dtype=np.int32)
 
     def draw(self, rows: I64, rng: np.random.Generator) -> SharedLabels:
-        starts, own = _taken(self._starts, self._labels, rows)
+        starts, at = taken_runs(self._starts, rows)
+        own = self._labels[at]
         more = self.more(rows, rng)
         labels = np.unique(np.concatenate([own, more[more >= 0]])).astype(np.int32)
         self._place[labels] = np.arange(len(labels), dtype=np.int32)
         places = self._place[own]
-        ends, hidden = _taken(self._masked_starts, self._masked_labels, rows)
-        owners, hidden_places = np.repeat(np.arange(len(rows)), np.diff(ends)), self._place[hidden]
+        ends, at = taken_runs(self._masked_starts, rows)
+        owners, hidden_places = np.repeat(np.arange(len(rows)), np.diff(ends)), self._place[self._masked_labels[at]]
         ignored = np.stack([owners, hidden_places.astype(np.int64)], axis=1)[hidden_places >= 0]
         self._place[labels] = -1
         return SharedLabels(labels, starts, places, ignored)
@@ -97,14 +98,6 @@ def hard_labels(negatives: ShortlistNegatives, per_document: int) -> MoreLabels:
         return np.asarray(negatives.ids[rows[:, None], columns]).ravel()
 
     return drawn
-
-
-def _taken(starts: I64, values: I32 | I64, rows: I64) -> tuple[I64, I32 | I64]:
-    """Rows of a ragged array: their row pointers and values."""
-    lengths = starts[rows + 1] - starts[rows]
-    ends = np.zeros(len(rows) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=ends[1:])
-    return ends, values[np.repeat(starts[rows] - ends[:-1], lengths) + np.arange(ends[-1])]
 
 
 # ---- documents of a step ----

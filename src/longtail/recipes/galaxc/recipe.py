@@ -12,8 +12,8 @@
     then   a new document is linked to the four nearest nodes, and to the labels that are known of it; its mean view
            gives the shortlist, its views and each label's attention the score
 
-Every ablation of the paper is a setting: see `VARIANTS`. What the data lacks is replaced, and the run says so: a
-label without text starts from the mean of its documents.
+Every ablation of the paper is a setting: see `VARIANTS` in `settings.py`. What the data lacks is replaced, and the run
+says so: a label without text starts from the mean of its documents.
 
 Differs, each by a setting (`PAPER` undoes them; `docs/papers.md` says how sure we are of them):
 - classifiers start as the cosine to their labels' own views, with a bias, and attention with all views alike; the
@@ -209,5 +209,12 @@ class Galaxc(Recipe):
         labels = np.arange(data.n_labels, dtype=np.int32)
         classifier, alphas = modules.head.frozen(lambda: node_views(shortlister.hops, start.space.paths, labels).score)
         return JointGraphModel(
-            start.space, shortlister.hops, shortlister.index, classifier, alphas, s.size, s.beta, s.temperature
+            start.space,
+            shortlister.hops,
+            shortlister.index,
+            classifier,
+            alphas,
+            shortlist_size=s.size,
+            beta=s.beta,
+            temperature=s.temperature,
         )

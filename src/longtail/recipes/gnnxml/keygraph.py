@@ -33,6 +33,7 @@ from longtail.features.reading import (
     in_order,
     key_table,
 )
+from longtail.kernels.arrays import taken_runs
 from longtail.persistence import DataPart
 from longtail.types import F32, I32, I64, BoolArray, Csr
 
@@ -119,17 +120,17 @@ class Rules(NamedTuple):
     def of(cls, config: KeyGraphConfig, common: Sequence[str], reader: Reader) -> Rules:
         """common: words of the corpus that are no keywords, beside the built-in ones."""
         return cls(
-            _UNITS[config.unit],
-            config.window,
-            config.most_windows,
-            config.span,
-            config.keywords,
-            config.share,
-            DAMPING,
-            ROUNDS,
-            TOLERANCE,
-            _word_table([*STOP_WORDS, *common], reader),
-            _word_table(ABBREVIATIONS, reader),
+            unit=_UNITS[config.unit],
+            window=config.window,
+            most_windows=config.most_windows,
+            span=config.span,
+            most=config.keywords,
+            share=config.share,
+            damping=DAMPING,
+            rounds=ROUNDS,
+            tolerance=TOLERANCE,
+            stop=_word_table([*STOP_WORDS, *common], reader),
+            abbreviations=_word_table(ABBREVIATIONS, reader),
         )
 
 
@@ -301,10 +302,10 @@ class KeyGraphs(DataPart):
         chosen = np.arange(len(self))[index]
         if len(chosen) == len(self) and np.array_equal(chosen, np.arange(len(self))):
             return self
-        vertex_starts, vertices = taken(self.vertex_starts, chosen)
-        sentence_starts, sentences = taken(self.sentence_starts, chosen)
-        edge_starts, edges = taken(self.edge_starts, vertices)
-        attach_starts, attachments = taken(self.attach_starts, vertices)
+        vertex_starts, vertices = taken_runs(self.vertex_starts, chosen)
+        sentence_starts, sentences = taken_runs(self.sentence_starts, chosen)
+        edge_starts, edges = taken_runs(self.edge_starts, vertices)
+        attach_starts, attachments = taken_runs(self.attach_starts, vertices)
         return KeyGraphs(
             vertex_starts=vertex_starts,
             sentence_starts=sentence_starts,
@@ -513,14 +514,6 @@ def plain_reader() -> Reader:
         key_table(np.zeros(0, np.uint64)),
         0,
     )
-
-
-def taken(starts: I64, index: I64) -> tuple[I64, I64]:
-    """The runs number `index` of what `starts` points into: new pointers, and the positions of all their entries."""
-    lengths = starts[index + 1] - starts[index]
-    pointers = np.zeros(len(index) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=pointers[1:])
-    return pointers, np.arange(pointers[-1]) + np.repeat(starts[index] - pointers[:-1], lengths)
 
 
 def _sums_of_runs(values: NDArray[Any], starts: I64) -> NDArray[Any]:

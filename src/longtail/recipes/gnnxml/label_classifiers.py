@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from longtail.errors import ConfigError
-from longtail.kernels.arrays import frozen, pieces
+from longtail.kernels.arrays import freeze, frozen, pieces
 from longtail.kernels.threads import threads_for
 from longtail.persistence import DataPart
 from longtail.search.cluster import meta_labels
@@ -70,8 +70,7 @@ class ClusterRankers(DataPart):
                 raise ValueError("weights of words do not fit the clusters")
             self.words.check()
             object.__setattr__(self, "words", read_only(self.words))
-        for name in ("labels", "starts", "bias", *(() if self.rows is None else ("rows",))):
-            object.__setattr__(self, name, frozen(getattr(self, name)))
+        freeze(self, "labels", "starts", "bias", "rows")
 
     @classmethod
     def fit(

@@ -19,11 +19,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from longtail.kernels.arrays import taken_runs
 from longtail.nn.batches import Bags, sent, to_tensor
 from longtail.nn.gin import BatchNorm, GinLayer
 from longtail.nn.initial import xavier_linear
 from longtail.nn.rows import bag_sums
-from longtail.recipes.gnnxml.keygraph import KeyGraphs, taken
+from longtail.recipes.gnnxml.keygraph import KeyGraphs
 from longtail.recipes.gnnxml.settings import Branches, Readout, Share
 from longtail.types import I64
 
@@ -69,10 +70,10 @@ class DeviceGraphs:
     def rows(self, index: I64) -> GraphBatch:
         """The graphs of the documents at `index`, in that order; a document may come twice."""
         g = self.graphs
-        vertex_starts, vertices = taken(g.vertex_starts, index)
-        sentence_starts, sentences = taken(g.sentence_starts, index)
-        edge_starts, edges = taken(g.edge_starts, vertices)
-        attach_starts, attached = taken(g.attach_starts, vertices)
+        vertex_starts, vertices = taken_runs(g.vertex_starts, index)
+        sentence_starts, sentences = taken_runs(g.sentence_starts, index)
+        edge_starts, edges = taken_runs(g.edge_starts, vertices)
+        attach_starts, attached = taken_runs(g.attach_starts, vertices)
         sizes = np.diff(vertex_starts)
         first_vertex, first_sentence = np.repeat(vertex_starts[:-1], sizes), np.repeat(sentence_starts[:-1], sizes)
         edges_at, attached_at = self._sent(edges), self._sent(attached)

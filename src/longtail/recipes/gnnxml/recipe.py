@@ -11,8 +11,8 @@ NeurIPS 2020).
     IV    one logistic regression per label, among the documents of its cluster and those that stage II takes for such
     then  score = gate of the cluster x probability of the label, inside the best clusters
 
-Every ablation of the paper is a setting: see `VARIANTS`. It is made for long texts (`features.fields=title,content`);
-titles have windows of words in place of sentences.
+Every ablation of the paper is a setting: see `VARIANTS` in `settings.py`. It is made for long texts
+(`features.fields=title,content`); titles have windows of words in place of sentences.
 
 Differs: sentences are encoded by an SVD of the documents' TF-IDF rows; the paper's BERT cannot be had offline
 (`features.keygraph.encoder` takes other encoders).
