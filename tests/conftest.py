@@ -150,18 +150,16 @@ def make_graphs() -> Callable[..., KeyGraphs]:
             return np.concatenate([np.zeros(0), *arrays]).astype(dtype)
 
         vectors = rng.standard_normal((sum(sizes), width)).astype(np.float16)
-        graphs = KeyGraphs(
-            starts(sizes),
-            starts(sizes),
-            np.array(sizes, np.int32),
-            starts(degrees),
-            flat(neighbours, np.int32),
-            flat(weights, np.float32),
-            starts(attachments),
-            flat(attached, np.int32),
-            vectors,
+        return KeyGraphs(
+            vertex_starts=starts(sizes),
+            sentence_starts=starts(sizes),
+            words=np.array(sizes, np.int32),
+            edge_starts=starts(degrees),
+            neighbours=flat(neighbours, np.int32),
+            weights=flat(weights, np.float32),
+            attach_starts=starts(attachments),
+            attached=flat(attached, np.int32),
+            sentences=vectors,
         )
-        graphs.check()
-        return graphs
 
     return make

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from longtail import Predictor, api
-from longtail.bundle import FORMAT, digest_of
 from longtail.cli import main
 from longtail.data.dataset import Dataset
 from longtail.errors import BundleError
+from longtail.manifest import FORMAT, digest_of
 
 LABELS = 12
 

@@ -22,6 +22,7 @@ ROOMS = [
         "types",
         "kernels",
         "persistence",
+        "manifest",
         "metrics",
         "data",
         "features",

@@ -31,7 +31,7 @@ from benchmarks.claims.galaxc_probes import (
 from benchmarks.claims.warm_world import ToldFolder, cold_world, warm_world
 from benchmarks.claims.workshop import Workshop
 from benchmarks.claims.worlds import Crafted, DataSpec, Folder, Planted
-from longtail.recipes.galaxc.recipe import VARIANTS
+from longtail.recipes.galaxc.settings import VARIANTS
 
 LEAN = Variant("galaxc", (*WORDS_ALONE, "astec.width=128", "surrogate.batch=128"))
 WORLD = {

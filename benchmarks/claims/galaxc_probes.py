@@ -22,8 +22,8 @@ from longtail.models.encoders import FrozenSum
 from longtail.models.shortlisted import Classifier
 from longtail.recipes.galaxc.encoders import FrozenHops
 from longtail.recipes.galaxc.graph import Fanout, document_nodes, joint_graph
+from longtail.recipes.galaxc.linking import GraphSpace, Shape
 from longtail.recipes.galaxc.ranker import JointGraphModel, node_views
-from longtail.recipes.galaxc.space import GraphSpace, Shape
 from longtail.search.index import CENTROIDS, DOCUMENTS, ExactIndex, HnswIndex, Index
 from longtail.types import F32
 
@@ -175,11 +175,11 @@ def _prediction(labels: int, make_index: Callable[[F32, bool], Index]) -> Callab
     vectors: F32 = unit_rows(planted_vectors(2 * labels, labels))
     graph = joint_graph(one_label_each(labels), document_nodes(labels, labels, np.zeros((0, 2), np.int64)), rng)
     space = GraphSpace(
-        FrozenSum(planted_vectors(VOCABULARY, 1)),
-        graph,
-        vectors,
-        make_index(vectors, True),
-        Fanout((4, 3, 2)),
+        encoder=FrozenSum(planted_vectors(VOCABULARY, 1)),
+        graph=graph,
+        vectors=vectors,
+        linker=make_index(vectors, True),
+        fanout=Fanout((4, 3, 2)),
         shape=Shape(),
     )
     eye = np.tile(np.eye(WIDTH, dtype=np.float32), (HOPS, 1, 1))

@@ -19,7 +19,7 @@ from benchmarks.claims.keygraph_measures import (
 )
 from benchmarks.claims.long_text_world import long_text_world
 from benchmarks.claims.worlds import Crafted, Folder
-from longtail.recipes.gnnxml.recipe import VARIANTS
+from longtail.recipes.gnnxml.settings import VARIANTS
 
 BOTH_FIELDS = "features.fields=title,content"
 LEAN = Variant(

@@ -16,12 +16,12 @@ from benchmarks.claims.timing import QUERIES, growth, timed
 from benchmarks.claims.verdict import Column, Estimate, slope
 from benchmarks.claims.workshop import Workshop
 from longtail.errors import ConfigError
+from longtail.models.gin import FrozenGinLayer
 from longtail.persistence import load_part
-from longtail.recipes.gnnxml.encoder import FrozenBranch, FrozenGin, FrozenLayer
-from longtail.recipes.gnnxml.frequency import FrequencyCurves
+from longtail.recipes.gnnxml.clusters import FrequencyCurves
 from longtail.recipes.gnnxml.keygraph import KeyGraphs
-from longtail.recipes.gnnxml.ranker import KeygraphModel
-from longtail.recipes.gnnxml.rankers import ClusterRankers
+from longtail.recipes.gnnxml.label_classifiers import ClusterRankers
+from longtail.recipes.gnnxml.ranker import FrozenBranch, FrozenGin, KeygraphModel
 from longtail.search.index import ExactIndex
 from longtail.search.linear import LinearRows
 from longtail.types import F32, I32, Batch, Csr
@@ -124,9 +124,9 @@ def _prediction(labels: int, beam: int) -> Callable[[], object]:
 
 
 def _network(rng: np.random.Generator) -> FrozenGin:
-    def layer() -> FrozenLayer:
+    def layer() -> FrozenGinLayer:
         square: F32 = rng.standard_normal((WIDTH, WIDTH), dtype=np.float32) / np.float32(WIDTH)
-        return FrozenLayer(0.0, square, np.zeros(WIDTH, np.float32), square, np.zeros(WIDTH, np.float32))
+        return FrozenGinLayer(0.0, square, np.zeros(WIDTH, np.float32), square, np.zeros(WIDTH, np.float32))
 
     scale = np.ones(2 * WIDTH, dtype=np.float32)
     return FrozenGin((), {name: FrozenBranch((layer(),), scale, 0 * scale) for name in ("conventional", "rebalance")})
@@ -156,13 +156,13 @@ def _graphs(rng: np.random.Generator) -> KeyGraphs:
     vertices = QUERIES * VERTICES
     others = np.array([[v for v in range(VERTICES) if v != u] for u in range(VERTICES)], dtype=np.int32)
     return KeyGraphs(
-        np.arange(QUERIES + 1) * VERTICES,
-        np.arange(QUERIES + 1) * SENTENCES,
-        np.full(QUERIES, WORDS, np.int32),
-        np.arange(vertices + 1) * (VERTICES - 1),
-        np.tile(others, (QUERIES, 1)).ravel(),
-        np.ones(vertices * (VERTICES - 1), np.float32),
-        np.arange(vertices + 1) * 2,
-        np.tile(np.array([0, 2], np.int32), vertices),
-        rng.standard_normal((QUERIES * SENTENCES, WIDTH)).astype(np.float16),
+        vertex_starts=np.arange(QUERIES + 1) * VERTICES,
+        sentence_starts=np.arange(QUERIES + 1) * SENTENCES,
+        words=np.full(QUERIES, WORDS, np.int32),
+        edge_starts=np.arange(vertices + 1) * (VERTICES - 1),
+        neighbours=np.tile(others, (QUERIES, 1)).ravel(),
+        weights=np.ones(vertices * (VERTICES - 1), np.float32),
+        attach_starts=np.arange(vertices + 1) * 2,
+        attached=np.tile(np.array([0, 2], np.int32), vertices),
+        sentences=rng.standard_normal((QUERIES * SENTENCES, WIDTH)).astype(np.float16),
     )

@@ -25,9 +25,9 @@ from benchmarks.claims.measures import Trained
 from benchmarks.claims.verdict import Estimate
 from benchmarks.claims.worlds import DataSpec, World, module_hash
 from longtail import api
-from longtail.bundle import MANIFEST
 from longtail.config import to_tables
 from longtail.errors import ConfigError, RunTaken
+from longtail.manifest import MANIFEST
 from longtail.persistence import read_json, write_json
 from longtail.recipes.base import Recipe
 

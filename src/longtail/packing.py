@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from longtail.bundle import MANIFEST, Bundle, find_bundle, open_bundle, write_bundle
+from longtail.bundle import Bundle, open_bundle, write_bundle
 from longtail.data.dataset import Dataset
 from longtail.errors import ConfigError
 from longtail.evaluation import evaluate
+from longtail.manifest import MANIFEST, find_bundle
 from longtail.models.rows import IndexedRows
 from longtail.persistence import read_json
 from longtail.predictor import Predictor

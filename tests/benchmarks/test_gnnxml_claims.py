@@ -14,7 +14,7 @@ from benchmarks.claims.worlds import World
 
 from longtail import api
 from longtail.persistence import load_part
-from longtail.recipes.gnnxml.frequency import FrequencyCurves
+from longtail.recipes.gnnxml.clusters import FrequencyCurves
 from longtail.recipes.gnnxml.keygraph import KeyGraphConfig, keygraph
 from longtail.types import Batch
 
@@ -98,7 +98,6 @@ def test_frequent_shares_are_those_of_the_curves(trained: Trained) -> None:
 def test_models_of_the_probe_are_whole(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     graphs = _graphs(rng)
-    graphs.check()
     assert _network(rng).encode(Batch(graphs=graphs)).shape == (len(graphs), 257)
     rankers = _rankers(600, 10, rng)
     assert rankers.largest_cluster == 60

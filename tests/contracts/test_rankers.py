@@ -36,7 +36,7 @@ from longtail.recipes import RECIPES, recipe_class
 from longtail.recipes.astec.ranker import EncodedTree
 from longtail.recipes.base import Recipe
 from longtail.recipes.galaxc.ranker import JointGraphModel
-from longtail.recipes.galaxc.recipe import PAPER
+from longtail.recipes.galaxc.settings import PAPER
 from longtail.recipes.gnnxml.ranker import KeygraphModel
 from longtail.search.cluster_beam import ClusterBeam
 from longtail.search.index import ExactIndex

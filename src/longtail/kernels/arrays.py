@@ -65,6 +65,14 @@ def csr(data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], shape: 
     return csr_array((data, indices, indptr), shape=shape)
 
 
+def taken_runs(starts: I64, index: I64) -> tuple[I64, I64]:
+    """The runs number `index` of what `starts` points into: new pointers, and the positions of all their entries."""
+    lengths = starts[index + 1] - starts[index]
+    pointers = np.zeros(len(index) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=pointers[1:])
+    return pointers, np.arange(pointers[-1]) + np.repeat(starts[index] - pointers[:-1], lengths)
+
+
 def csr_of_rows(ids: I32, values: NDArray[Any], sizes: I64, columns: int) -> Csr:
     """A CSR array from padded rows: row r holds the first ``sizes[r]`` entries of ``ids[r]`` and ``values[r]``, in
     any order.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +29,9 @@ from longtail.recipes.galaxc import recipe as galaxc
 from longtail.recipes.galaxc.encoders import FrozenHops, FrozenMessages
 from longtail.recipes.galaxc.objective import SharedCandidates
 from longtail.recipes.galaxc.ranker import JointGraphModel
-from longtail.recipes.galaxc.recipe import VARIANTS, Galaxc, GalaxcConfig, Network, Shortlists, Start
+from longtail.recipes.galaxc.recipe import Galaxc
+from longtail.recipes.galaxc.settings import VARIANTS, GalaxcConfig, check
+from longtail.recipes.galaxc.stages import Network, Shortlists, Start
 from longtail.search.index import HnswIndex
 from longtail.search.packed import unpacked
 from longtail.training.fit import fit_stage
@@ -298,10 +302,23 @@ def test_a_table_of_word_vectors(planted: Dataset, train: Train, tmp_path: Path)
 
 
 def test_what_has_no_vectors_is_refused(planted: Dataset, train: Train, tiny_run: Path, tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match="neither a finished run"):
+    with pytest.raises(BundleError, match="neither a run nor a bundle"):
         train(planted, "initial.source=bundle", f"initial.path={tmp_path}")
     with pytest.raises(ConfigError, match="no encoder"):
         train(planted, "initial.source=bundle", f"initial.path={tiny_run}")
+
+
+@pytest.mark.parametrize("file", ["ranker/arrays.safetensors", "featurizer/part.json"])
+def test_an_altered_bundle_gives_no_vectors(
+    file: str, planted: Dataset, train: Train, tiny_run: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(tiny_run / "bundle", tmp_path / "other")
+    path = tmp_path / "other" / file
+    content = bytearray(path.read_bytes())
+    content[-2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(BundleError, match=f"{re.escape(str(path))}: the content does not match its SHA-256"):
+        train(planted, "initial.source=bundle", f"initial.path={tmp_path / 'other'}")
 
 
 def test_given_vectors(planted: Dataset, train: Train) -> None:
@@ -550,9 +567,9 @@ def test_contradictions_are_refused_before_any_training(
 
 def test_all_neighbours_are_for_the_cpu_alone() -> None:
     made = recipe("hops.sampling=full", *VARIANTS["seen"])
-    made.check("cpu")
+    check(made.config, "cpu")
     with pytest.raises(ConfigError, match="not on cuda"):
-        made.check("cuda")
+        check(made.config, "cuda")
 
 
 def test_all_neighbours_in_training_and_prediction(planted: Dataset, train: Train) -> None:

@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import nn
 
+from longtail.nn.gin import BatchNorm
 from longtail.persistence import load_part, save_part
 from longtail.recipes.galaxc.encoders import FrozenGraphEncoder, FrozenHops, FrozenMessages
 from longtail.recipes.galaxc.graph import Fanout, JointGraph
 from longtail.recipes.galaxc.network import (
-    BatchNorm,
     GraphEncoder,
     HopEncoder,
     HopTransform,

@@ -11,10 +11,16 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from longtail.recipes.galaxc.graph import Fanout, JointGraph, document_nodes, joint_graph
-from longtail.recipes.galaxc.heads import LabelAttention, LinkHead, SharedHead, shared_bce
+from longtail.recipes.galaxc.heads import LabelAttention, LinkHead, SharedHead
 from longtail.recipes.galaxc.network import HopEncoder, Neighbourhoods, Roots, sage_encoder
-from longtail.recipes.galaxc.objective import GraphDocuments, SharedCandidates
-from longtail.recipes.galaxc.shared_labels import BatchLabels, SharedLabels, random_labels
+from longtail.recipes.galaxc.objective import (
+    BatchLabels,
+    GraphDocuments,
+    SharedCandidates,
+    SharedLabels,
+    random_labels,
+    shared_bce,
+)
 from longtail.training.fit import StepDecay, copy_into, fit, to_array
 
 pytestmark = pytest.mark.usefixtures("one_thread")

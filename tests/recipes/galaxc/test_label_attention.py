@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from longtail.nn.rows import RowTable
-from longtail.recipes.galaxc.heads import AttentionKind, LabelAttention
+from longtail.recipes.galaxc.heads import LabelAttention
+from longtail.recipes.galaxc.settings import AttentionKind
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

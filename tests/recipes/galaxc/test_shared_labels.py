@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from longtail.errors import ConfigError
-from longtail.recipes.galaxc.shared_labels import BatchLabels, hard_labels, random_labels
+from longtail.recipes.galaxc.objective import BatchLabels, hard_labels, random_labels
 from longtail.search.negatives import ShortlistNegatives
 
 

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 from longtail.errors import ConfigError
 from longtail.persistence import State, load_part, save_part
-from longtail.recipes.gnnxml.rankers import ClusterRankers, RankerInput, cluster_documents
+from longtail.recipes.gnnxml.label_classifiers import ClusterRankers, RankerInput, cluster_documents
 from longtail.search.linear import LinearConfig
 from longtail.types import TopK
 

@@ -12,15 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from longtail.nn.gin import BatchNorm, GinLayer
 from longtail.recipes.gnnxml.keygraph import KeyGraphs
 from longtail.recipes.gnnxml.network import (
     CONVENTIONAL,
     REBALANCE,
     BilateralGin,
     DeviceGraphs,
-    GinLayer,
     GraphBatch,
-    Norm,
     graph_sums,
     neighbour_sums,
 )
@@ -39,7 +38,7 @@ def network(seed: int = 0, **how: Any) -> BilateralGin:
     torch.manual_seed(seed)
     model = BilateralGin(4, 6, np.random.default_rng(seed), **{"width": 5, **how})
     for module in model.modules():
-        if isinstance(module, Norm):  # running statistics of a trained network
+        if isinstance(module, BatchNorm):  # running statistics of a trained network
             module.running_mean = torch.randn_like(module.running_mean) if module.running_mean is not None else None
             module.running_var = torch.rand_like(module.running_var) + 0.5 if module.running_var is not None else None
     return model.eval()
@@ -96,7 +95,7 @@ def plain_forward(model: BilateralGin, graphs: KeyGraphs, name: str) -> Any:
         for layer in layers:
             moved = []
             for v in range(len(h)):
-                total = (1 + layer.eps) * h[v]
+                total = (1 + layer.epsilon) * h[v]
                 for u in np.flatnonzero(a[v]):
                     total = total + h[u]
                 x = layer.first(total)
@@ -121,7 +120,7 @@ def test_the_network_is_the_formula(make_graphs: MakeGraphs, share: Any, layers:
     model = network(layers=layers, concat=concat, share=share)
     for layer in model.modules():
         if isinstance(layer, GinLayer):
-            layer.eps.data.fill_(0.3)
+            layer.epsilon.data.fill_(0.3)
     for name in (CONVENTIONAL, REBALANCE):
         torch.testing.assert_close(
             represent(model, batch_of(graphs), name), plain_forward(model, graphs, name), atol=1e-4, rtol=1e-4
@@ -152,15 +151,15 @@ def permuted(graphs: KeyGraphs, order: Any) -> KeyGraphs:
         return np.append(0, np.cumsum([len(part) for part in parts]))
 
     return KeyGraphs(
-        graphs.vertex_starts,
-        graphs.sentence_starts,
-        graphs.words,
-        starts(rows),
-        np.concatenate(rows).astype(np.int32),
-        np.concatenate([adjacency[v][row] for v, row in enumerate(rows)]).astype(np.float32),
-        starts(attached),
-        np.concatenate(attached),
-        graphs.sentences,
+        vertex_starts=graphs.vertex_starts,
+        sentence_starts=graphs.sentence_starts,
+        words=graphs.words,
+        edge_starts=starts(rows),
+        neighbours=np.concatenate(rows).astype(np.int32),
+        weights=np.concatenate([adjacency[v][row] for v, row in enumerate(rows)]).astype(np.float32),
+        attach_starts=starts(attached),
+        attached=np.concatenate(attached),
+        sentences=graphs.sentences,
     )
 
 
@@ -186,15 +185,15 @@ def test_sums_of_disjoint_graphs_add_up(make_graphs: MakeGraphs, sizes: list[int
     sentence_offsets = np.repeat(apart.sentence_starts[:-1], np.diff(apart.attach_starts[apart.vertex_starts]))
     ends, words = np.array([0, sum(sizes)]), np.array([sum(sizes)], np.int32)
     one = KeyGraphs(
-        ends,
-        ends,
-        words,
-        apart.edge_starts,
-        (apart.neighbours + offsets).astype(np.int32),
-        apart.weights,
-        apart.attach_starts,
-        (apart.attached + sentence_offsets).astype(np.int32),
-        apart.sentences,
+        vertex_starts=ends,
+        sentence_starts=ends,
+        words=words,
+        edge_starts=apart.edge_starts,
+        neighbours=(apart.neighbours + offsets).astype(np.int32),
+        weights=apart.weights,
+        attach_starts=apart.attach_starts,
+        attached=(apart.attached + sentence_offsets).astype(np.int32),
+        sentences=apart.sentences,
     )
     model = network(seed)
     branch: Any = model.branches[CONVENTIONAL]
@@ -246,7 +245,7 @@ def test_at_inference_both_branches_count_the_same(make_graphs: MakeGraphs) -> N
 
 
 def test_normalisation_survives_a_batch_of_one() -> None:
-    norm = Norm(3).train()
+    norm = BatchNorm(3).train()
     x = torch.randn(1, 3)
     before = norm.running_mean.clone() if norm.running_mean is not None else None
     torch.testing.assert_close(norm(x), x, atol=1e-4, rtol=1e-4)

@@ -19,9 +19,11 @@ from longtail.errors import ConfigError
 from longtail.metrics import drop_masked_targets
 from longtail.persistence import load_part
 from longtail.predictor import Predictor
-from longtail.recipes.gnnxml.frequency import FrequencyCurves
+from longtail.recipes.gnnxml.clusters import FrequencyCurves
 from longtail.recipes.gnnxml.ranker import KeygraphModel
-from longtail.recipes.gnnxml.recipe import VARIANTS, GnnXml, GnnXmlConfig, Matcher
+from longtail.recipes.gnnxml.recipe import GnnXml
+from longtail.recipes.gnnxml.settings import VARIANTS, GnnXmlConfig
+from longtail.recipes.gnnxml.stages import Matcher
 from longtail.training.prepare import prepare
 from longtail.training.run import Run
 

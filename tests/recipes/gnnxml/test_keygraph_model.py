@@ -13,13 +13,13 @@ import torch
 from scipy.sparse import csr_array, eye_array, random_array
 
 from longtail.errors import ConfigError
+from longtail.nn.gin import BatchNorm, GinLayer
 from longtail.persistence import load_part, save_part
 from longtail.recipes.astec.ranker import FindsClusters, SpreadTree
-from longtail.recipes.gnnxml.encoder import joined, ranker_vectors
 from longtail.recipes.gnnxml.keygraph import KeyGraphs
-from longtail.recipes.gnnxml.network import BilateralGin, DeviceGraphs, GinLayer, Norm
-from longtail.recipes.gnnxml.ranker import KeygraphModel
-from longtail.recipes.gnnxml.rankers import ClusterRankers, RankerInput
+from longtail.recipes.gnnxml.label_classifiers import ClusterRankers, RankerInput
+from longtail.recipes.gnnxml.network import BilateralGin, DeviceGraphs
+from longtail.recipes.gnnxml.ranker import KeygraphModel, joined, ranker_vectors
 from longtail.search.game import GameSettings
 from longtail.search.index import ExactIndex
 from longtail.search.linear import LinearConfig
@@ -34,13 +34,13 @@ def trained_network(**how: Any) -> BilateralGin:
     torch.manual_seed(0)
     model = BilateralGin(4, 4, np.random.default_rng(0), **{"width": 5, **how})
     for module in model.modules():
-        if isinstance(module, Norm):
+        if isinstance(module, BatchNorm):
             torch.nn.init.normal_(module.weight)
             torch.nn.init.normal_(module.bias)
             module.running_mean = torch.randn(module.num_features)
             module.running_var = torch.rand(module.num_features) + 0.5
         elif isinstance(module, GinLayer):
-            module.eps.data.fill_(0.2)
+            module.epsilon.data.fill_(0.2)
     return model.eval()
 
 
@@ -80,7 +80,7 @@ def test_the_numpy_twin(make_graphs: MakeGraphs, branches: str, how: dict[str, A
 def test_blocks_of_documents_do_not_matter(make_graphs: MakeGraphs, monkeypatch: pytest.MonkeyPatch) -> None:
     graphs, frozen = make_graphs(SIZES), trained_network().frozen()
     whole = frozen.encode(Batch(graphs=graphs))
-    monkeypatch.setattr("longtail.recipes.gnnxml.encoder._BLOCK", 2)
+    monkeypatch.setattr("longtail.recipes.gnnxml.ranker._GRAPHS", 2)
     np.testing.assert_allclose(frozen.encode(Batch(graphs=graphs)), whole, atol=1e-5)
     assert frozen.encode(Batch(graphs=graphs.rows(slice(0, 0)))).shape == (0, whole.shape[1])
 

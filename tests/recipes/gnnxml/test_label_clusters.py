@@ -12,12 +12,12 @@ from scipy.sparse import csr_array
 from longtail.errors import ConfigError
 from longtail.graph.ops import unit_rows
 from longtail.recipes.gnnxml.clusters import (
-    ClusterConfig,
     automatic_count,
     dense_rows,
     joined_features,
     label_clusters,
 )
+from longtail.recipes.gnnxml.settings import ClusterConfig
 from longtail.search.cluster import label_centroids
 
 # 24 labels in 6 families of 4; labels of a family share documents, and label 24 has none.

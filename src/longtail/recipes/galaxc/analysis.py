@@ -1,6 +1,4 @@
-"""Looking inside a trained `JointGraphModel`: which hops labels attend to, what embeddings recall, what the parts
-weigh.
-"""
+"""Looking inside a trained `JointGraphModel`: which hops labels attend to, what embeddings recall, sizes of parts."""
 
 from __future__ import annotations
 
@@ -12,8 +10,7 @@ from numpy.typing import NDArray
 
 from longtail import metrics
 from longtail.metrics.quantiles import Bins, equal_count
-from longtail.models.analysis import Look, spread
-from longtail.models.shortlisted import Classifier
+from longtail.models.analysis import Look
 from longtail.persistence import Part
 from longtail.recipes.galaxc.encoders import FrozenHops
 from longtail.recipes.galaxc.ranker import JointGraphModel
@@ -21,6 +18,9 @@ from longtail.search.index import ExactIndex
 from longtail.types import I64, Batch, Csr, TopK
 
 Floats = NDArray[np.float64]
+
+# Training documents whose views are measured.
+_SAMPLE = 2000
 
 
 def inside_graph(model: JointGraphModel, look: Look) -> dict[str, Any]:
@@ -47,7 +47,8 @@ def inside_graph(model: JointGraphModel, look: Look) -> dict[str, Any]:
 
 def hop_norms(model: JointGraphModel) -> Floats:
     """(K,): the mean length of each view of training documents (some of them, spread evenly)."""
-    rows = spread(len(model.space.graph.nodes))
+    n = len(model.space.graph.nodes)
+    rows = np.linspace(0, n - 1, min(_SAMPLE, n)).astype(np.int64)
     return np.linalg.norm(model.training_views(rows).score.astype(np.float64), axis=2).mean(axis=0)
 
 
@@ -97,39 +98,29 @@ def _rankings(model: JointGraphModel, batch: Batch, k: int) -> Iterator[tuple[st
             for hop in range(1, model.hops.views + 1)
         ]
     for name, space, hop in kinds:
-        yield (
-            name,
-            ExactIndex.build(model.embeddings(None, space, hop)).query(
-                model.embeddings(batch, space, hop), min(k, model.n_labels)
-            ),
-        )
+        labels = ExactIndex.build(model.embeddings(None, space, hop))
+        yield name, labels.query(model.embeddings(batch, space, hop), min(k, model.n_labels))
 
 
 def bytes_of_parts(model: JointGraphModel) -> dict[str, int]:
-    """What prediction needs, by part. Paper: GalaXC Sec. 5 counts vectors of nodes too, as they are needed to
-    predict.
-    """
+    """What prediction needs, by part: vectors of nodes too. Paper: GalaXC Sec. 5."""
     space = model.space
     parts = {
-        "classifiers": _classifier_bytes(model.classifier),
+        "classifiers": _bytes(model, "classifier."),
         "attention": 0 if model.alphas is None else model.alphas.nbytes,
         "network": _bytes(model.hops),
         "initial encoder": _bytes(space.encoder),
         "vectors of nodes": space.vectors.nbytes,
         "edges": _bytes(space.graph),
-        "index of nodes": 0 if isinstance(space.linker, ExactIndex) and space.shape.unit else _bytes(space.linker),
+        "index of nodes": 0 if space.linker is None else _bytes(space.linker),
         "index of labels": _bytes(model.index),
     }
     return {**parts, "all": sum(parts.values())}
 
 
-def _bytes(part: Part) -> int:
+def _bytes(part: Part, within: str = "") -> int:
+    """Of what a part saves; within: of the fields whose names begin like this."""
     state = part.state()
-    return sum(array.nbytes for array in state.arrays.values()) + sum(
-        _bytes(nested) for nested in state.parts.values() if nested is not None
-    )
-
-
-def _classifier_bytes(classifier: Classifier) -> int:
-    rows, bias = classifier.rows, classifier.bias
-    return (rows.nbytes if isinstance(rows, np.ndarray) else _bytes(rows)) + (0 if bias is None else bias.nbytes)
+    arrays = sum(array.nbytes for name, array in state.arrays.items() if name.startswith(within))
+    nested = ((name, inner) for name, inner in state.parts.items() if name.startswith(within))
+    return arrays + sum(_bytes(inner) for _, inner in nested if inner is not None)

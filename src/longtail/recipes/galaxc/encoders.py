@@ -1,20 +1,21 @@
-"""Frozen graph encoders: what those of `longtail.recipes.galaxc.network` become for prediction."""
+"""Graph encoders for prediction, without torch: what the networks of `longtail.recipes.galaxc.network` become."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
 from longtail.graph.ops import unit_rows
 from longtail.kernels.arrays import F64, steady_product
-from longtail.persistence import Part, State
+from longtail.models.gin import FrozenGinLayer
+from longtail.persistence import DataPart, Part
 from longtail.recipes.galaxc.graph import Paths, convolutions
 from longtail.types import F32, I32, I64
 
-Averaged = Literal["transformed", "convolved"]
+Averaged: TypeAlias = Literal["transformed", "convolved"]
 
 
 class Views(NamedTuple):
@@ -42,10 +43,10 @@ class FrozenGraphEncoder(Part, Protocol):
 
 
 @dataclass(frozen=True)
-class FrozenHops:
-    """v^k = h + ReLU(R_k h + b_k), h = ReLU(a^k), with batch norm folded into R and b.  epsilons: (K,); weight: (K,
-    D, D); bias: (K, D).
+class FrozenHops(DataPart):
+    """v^k = h + ReLU(R_k h + b_k), h = ReLU(a^k), with batch norm folded into R and b.
 
+    epsilons: (K,).  weight: (K, D, D).  bias: (K, D).
     space: what is averaged over hops for the search: v^k (the paper), or a^k (the released code).
     balanced: every hop is scaled to unit length before; sums over wide neighbourhoods are longer and would drown the
         others.
@@ -97,28 +98,35 @@ class FrozenHops:
     def _weight(self) -> F64:
         return self.weight.astype(np.float64)
 
-    def state(self) -> State:
-        values = {"pre_relu": self.pre_relu, "space": self.space, "balanced": self.balanced}
-        return State(values, {"epsilons": self.epsilons, "weight": self.weight, "bias": self.bias})
 
-    @classmethod
-    def from_state(cls, state: State) -> FrozenHops:
-        return cls(**state.arrays, **state.values)
+@dataclass(frozen=True)
+class FrozenSageLayer:
+    """h = ReLU(W [own; message] + b).  weight: (D, 2 D).  bias: (D,).  signed: without the ReLU."""
+
+    weight: F32
+    bias: F32
+    signed: bool = False
+
+    def apply(self, own: F32, message: F32) -> F32:
+        mixed: F32 = steady_product(np.concatenate([own, message], axis=-1), self._weight) + self.bias
+        return mixed if self.signed else np.maximum(mixed, 0)
+
+    @cached_property
+    def _weight(self) -> F64:
+        return self.weight.astype(np.float64)
 
 
 @dataclass(frozen=True)
-class FrozenMessages:
-    """GraphSAGE or GIN, the last hop alone. One dictionary of arrays per hop; see `network` for what they mean.
+class FrozenMessages(DataPart):
+    """GraphSAGE or GIN: a layer per hop, the last hop alone is the one view.
 
-    sage: weight (D, 2 D), bias (D,); `signed`: the last hop without ReLU.
-    gin: epsilon (1,), first (D, D), first_bias (D,) with batch norm folded in, second (D, D), second_bias (D,).
+    mean: messages are means of neighbours (GraphSAGE), else sums (GIN).
     """
 
     KIND = "frozen-messages"
 
-    kind: Literal["sage", "gin"]
-    layers: tuple[dict[str, F32], ...]
-    signed: bool = False
+    layers: tuple[FrozenSageLayer | FrozenGinLayer, ...]
+    mean: bool
 
     @property
     def views(self) -> int:
@@ -131,15 +139,13 @@ class FrozenMessages:
     def of_linked(self, paths: Paths, vectors: F32, links: I32, seed: int, exclude: I64 | None = None) -> Views:
         real = links >= 0
         owners = np.repeat(np.arange(len(links)), real.sum(axis=1))
-        theirs = self._levels(
-            paths, paths.tree(links[real], len(self.layers) - 1, seed, None if exclude is None else exclude[owners])
-        )
-        weights = paths.fanout.link_weights(real.sum(axis=1), mean=self.kind == "sage")
+        trees = paths.tree(links[real], len(self.layers) - 1, seed, None if exclude is None else exclude[owners])
+        weights = paths.fanout.link_weights(real.sum(axis=1), mean=self.mean)
         h: F32 = vectors
-        for hop in range(len(self.layers)):
+        for hop, (layer, theirs) in enumerate(zip(self.layers, self._levels(paths, trees), strict=True)):
             received: F32 = np.zeros(h.shape, dtype=np.float32)
-            np.add.at(received, owners, theirs[hop])
-            h = self._layer(hop, h, received * weights[:, hop, None])
+            np.add.at(received, owners, theirs)
+            h = layer.apply(h, received * weights[:, hop, None])
         return Views(h, h[:, None])
 
     def _levels(self, paths: Paths, tree: I32) -> list[F32]:
@@ -147,44 +153,15 @@ class FrozenMessages:
         real = tree >= 0
         values: F32 = np.where(real[..., None], paths.vectors[tree], np.float32(0))
         found = [_root(values)]
-        for hop in range(tree.ndim - 1):
+        for layer in self.layers[: tree.ndim - 1]:
             there = real[..., 1:, None]
             message: F32 = (values[..., 1:, :] * there).sum(axis=-2)
-            if self.kind == "sage":
+            if self.mean:
                 message = message / np.maximum(there.sum(axis=-2), 1).astype(np.float32)
-            values = self._layer(hop, values[..., 0, :], message)
+            values = layer.apply(values[..., 0, :], message)
             real = real[..., 0]
             found.append(_root(values))
         return found
-
-    def _layer(self, hop: int, own: F32, message: F32) -> F32:
-        a, w = self.layers[hop], self._weights[hop]
-        if self.kind == "gin":
-            hidden = np.maximum(steady_product((1 + a["epsilon"]) * own + message, w["first"]) + a["first_bias"], 0)
-            return np.maximum(steady_product(hidden, w["second"]) + a["second_bias"], 0)
-        mixed: F32 = steady_product(np.concatenate([own, message], axis=-1), w["weight"]) + a["bias"]
-        return mixed if self.signed and hop == len(self.layers) - 1 else np.maximum(mixed, 0)
-
-    @cached_property
-    def _weights(self) -> list[dict[str, F64]]:
-        return [
-            {name: array.astype(np.float64) for name, array in layer.items() if array.ndim == 2}
-            for layer in self.layers
-        ]
-
-    def state(self) -> State:
-        arrays = {f"{name}{hop}": array for hop, layer in enumerate(self.layers) for name, array in layer.items()}
-        return State(
-            {"kind": self.kind, "signed": self.signed, "names": [sorted(layer) for layer in self.layers]}, arrays
-        )
-
-    @classmethod
-    def from_state(cls, state: State) -> FrozenMessages:
-        values: Any = state.values
-        layers = tuple(
-            {name: state.arrays[f"{name}{hop}"] for name in names} for hop, names in enumerate(values["names"])
-        )
-        return cls(values["kind"], layers, values["signed"])
 
 
 def _root(values: F32) -> F32:

@@ -1,17 +1,13 @@
-"""Documents and labels as one graph: a document is a neighbour of its labels, and a label of its documents.
+"""Documents and labels as one graph, and its neighbourhoods. No torch: prediction and training on a CPU use this code.
 
-Node l is label l; documents come after the labels. A training document that *is* a label has no node of its own.
-Neighbours of a node stand in a random order that is part of the graph, so that any window of the list is a sample
-(`graph.fanout`).
-Paper: GalaXC Sec. 3 and 4.
+A document is a neighbour of its labels, and a label of its documents. Node l is label l; documents come after the
+labels. A training document that *is* a label has no node of its own. Neighbours of a node stand in a random order that
+is part of the graph, so that any window of the list is a sample (`Fanout`).
 
-Neighbourhoods of a joint graph, summed along sampled paths. No torch: prediction and training on a CPU use the
-same code.
-
-The weighted-sum convolution a^k = (1 + eps_k) a^(k-1) + sum of neighbours' a^(k-1) has nothing between hops that is
-not linear, so a^k is a sum over *paths*: at each hop a path stays (and takes the factor 1 + eps) or goes on to a
-neighbour. Sums of vectors over paths of one kind, 2^K of them, do not depend on what is trained; `convolutions` puts
-them together. Paper: GalaXC Sec. 4.
+Vectors of nodes are summed along sampled paths. The weighted-sum convolution a^k = (1 + eps_k) a^(k-1) + sum of
+neighbours' a^(k-1) has nothing between hops that is not linear, so a^k is a sum over *paths*: at each hop a path stays
+(and takes the factor 1 + eps) or goes on to a neighbour. Sums of vectors over paths of one kind, 2^K of them, do not
+depend on what is trained (`Paths`); `convolutions` puts them together. Paper: GalaXC Sec. 3 and 4.
 """
 
 from __future__ import annotations
@@ -25,18 +21,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.graph.ops import prune_rows, unit_rows
-from longtail.kernels.arrays import canonical, csr, frozen, new_seed, pieces
+from longtail.kernels.arrays import canonical, csr, freeze, frozen, new_seed, pieces
 from longtail.kernels.threads import threads_for
-from longtail.persistence import State
+from longtail.persistence import DataPart
 from longtail.types import F32, I32, I64, Csr
 
 
 @dataclass(frozen=True)
-class JointGraph:
-    """starts: (n + 1,) int64; neighbours: (E,) int32. Node v has neighbours[starts[v] : starts[v + 1]], all
-    different, never itself.
+class JointGraph(DataPart):
+    """n nodes, L of them labels. Nothing here is ever changed: prediction only reads.
 
-    nodes: (N,) int32, the node of every training document. Nothing here is ever changed: prediction only reads.
+    starts: (n + 1,) int64; neighbours: (E,) int32. Node v has neighbours[starts[v] : starts[v + 1]], all different,
+        never itself.
+    nodes: (N,) int32, the node of every training document.
     """
 
     KIND = "joint-graph"
@@ -47,8 +44,7 @@ class JointGraph:
     n_labels: int
 
     def __post_init__(self) -> None:
-        for name in ("starts", "neighbours", "nodes"):
-            object.__setattr__(self, name, frozen(getattr(self, name)))
+        freeze(self, "starts", "neighbours", "nodes")
         ends = self.starts
         if (
             len(ends) < 1
@@ -97,19 +93,11 @@ class JointGraph:
             self.n_labels,
         )
 
-    def state(self) -> State:
-        return State(
-            {"n_labels": self.n_labels}, {"starts": self.starts, "neighbours": self.neighbours, "nodes": self.nodes}
-        )
-
-    @classmethod
-    def from_state(cls, state: State) -> JointGraph:
-        return cls(**state.arrays, **state.values)
-
 
 def document_nodes(n_documents: int, n_labels: int, same: I64) -> I32:
-    """(N,) the node of every document. same: (P, 2) pairs of a document and the label that it is; of several labels
-    the first counts.
+    """(N,) the node of every document.
+
+    same: (P, 2) pairs of a document and the label that it is; of several labels the first counts.
     """
     nodes = np.full(n_documents, n_labels, dtype=np.int64)
     np.minimum.at(nodes, same[:, 0], same[:, 1])
@@ -124,9 +112,10 @@ def joint_graph(
     """The graph of training documents and labels.
 
     targets: (N, L) CSR.  nodes: from `document_nodes`.
-    extra: (n, n) CSR each, more neighbours of the row's node (Paper: GalaXC Sec. 5.1, Aux-Train); the other direction
-    must be listed if it is meant. limited: (L, n) CSR from `nearest_documents`: what labels with a row there see in
-    place of all their documents; documents still see such labels.
+    extra: (n, n) CSR each, more neighbours of the row's node; the other direction must be listed if it is meant.
+        Paper: GalaXC Sec. 5.1 (Aux-Train).
+    limited: (L, n) CSR from `nearest_documents`: what labels with a row there see in place of all their documents;
+        documents still see such labels.
     """
     n_labels = int(targets.shape[1])
     n = int(max(nodes.max(initial=-1) + 1, n_labels))
@@ -153,9 +142,9 @@ def _shuffled(sources: I64, ends: I64, n: int, nodes: I32, n_labels: int, rng: n
 
 def nearest_documents(targets: Csr, nodes: I32, vectors: F32, *, threshold: int, keep: int) -> Csr:
     """(L, n) CSR: for labels of more than `threshold` documents the `keep` nodes among these that are nearest by
-    cosine; other rows are empty.
+    cosine; other rows are empty. Paper: GalaXC Sec. 5 (hyper-parameters, LF-AmazonTitles-1.3M).
 
-    vectors: (n, D), of nodes. Paper: GalaXC Sec. 5 (hyper-parameters, LF-AmazonTitles-1.3M).
+    vectors: (n, D), of nodes.
     """
     by_label = canonical(targets.T.tocsr())
     heads = np.flatnonzero(np.diff(by_label.indptr) > threshold)
@@ -178,11 +167,11 @@ def nearest_documents(targets: Csr, nodes: I32, vectors: F32, *, threshold: int,
 
 class AnchorLinks:
     """Nodes that share an anchor: metadata such as a category, a dependency or a related search. Those of the rarest
-    anchor come first.
+    anchor come first. Paper: GalaXC Sec. 5.1 (auxiliary information).
 
     members: (M, n) CSR, the nodes of every anchor. Anchors that the training data did not have link to nothing.
-    Paper: GalaXC Sec. 5.1 (auxiliary information). Differs: the paper ranks related searches by their click-through
-    rate; given metadata has no rates, and a rare anchor says more than a frequent one.
+    Differs: the paper ranks related searches by their click-through rate; given metadata has no rates, and a rare
+    anchor says more than a frequent one.
     """
 
     def __init__(self, members: Csr) -> None:
@@ -190,9 +179,7 @@ class AnchorLinks:
         self._sizes = np.diff(self.members.indptr)
 
     def edges(self, most: int, rng: np.random.Generator) -> Csr:
-        """(n, n) CSR: up to `most` neighbours of every node. Where an anchor has more, each node starts elsewhere in
-        its list.
-        """
+        """(n, n) CSR: up to `most` neighbours of every node, from anywhere in the list of an anchor with more."""
         anchors = canonical(self.members.T.tocsr())
         itself = np.arange(anchors.shape[0], dtype=np.int64)
         links = self._links(anchors, itself, itself, most, new_seed(rng))
@@ -204,9 +191,7 @@ class AnchorLinks:
         return matrix
 
     def links(self, anchors: Csr, most: int) -> I32:
-        """(B, most) nodes for documents that are not in the graph, best first, -1 where there are fewer. anchors: (B,
-        M) CSR.
-        """
+        """(B, most) nodes for documents outside of the graph, best first, -1 where there are fewer. anchors: (B, M)."""
         nothing = np.full(anchors.shape[0], -1, dtype=np.int64)
         return self._links(canonical(anchors), nothing, np.zeros(anchors.shape[0], np.int64), most, np.uint64(0))
 
@@ -297,8 +282,8 @@ class Paths:
     def of_linked(self, vectors: F32, links: I32, seed: int, exclude: I64 | None = None) -> F32:
         """(B, 2^K, D): the same for documents that are not in the graph, or whose own edges shall not be seen.
 
-        vectors: (B, D).  links: (B, m) their neighbours, -1 where there are fewer.  exclude: (B,) their own nodes, -1
-            where they have none.
+        vectors: (B, D).  links: (B, m) their neighbours, -1 where there are fewer.
+        exclude: (B,) their own nodes, -1 where they have none.
         """
         hops, real = self.fanout.hops, links >= 0
         counts = real.sum(axis=1)

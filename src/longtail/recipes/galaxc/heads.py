@@ -1,36 +1,30 @@
-"""All documents of a step against the same labels: what a head must offer, and the loss. Shapes: E numbers that both
-sides have.
+"""What turns views of documents into scores of labels: classifiers with attention, or the likeness of embeddings.
 
-One classifier per label over several views of a document, each label with weights of its own for the views.
-
-Shapes: K views, E = K D (D where views are averaged), one more with a bias.
-
-Labels as nodes of the graph: a document has a label if their embeddings are alike. What GalaXC's classifiers are
-compared with.
+All documents of a step meet the same labels, so a head gives both sides of one product. Shapes: B documents, U labels,
+K views of D numbers, and E numbers that both sides have: K D (D where views are averaged), one more with a bias.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from longtail.nn.batches import Bags, to_device, to_tensor
-from longtail.nn.full import full_loss
+from longtail.graph.ops import unit_rows
+from longtail.models.shortlisted import Classifier
+from longtail.nn.batches import Bags, to_numpy, to_tensor
 from longtail.nn.initial import uniform
 from longtail.nn.rows import RowTable
-from longtail.recipes.galaxc.network import GraphEncoder, Neighbourhoods, Roots
-from longtail.recipes.galaxc.shared_labels import SharedLabels
-from longtail.types import I64
+from longtail.recipes.galaxc.network import GraphEncoder, HopEncoder, Neighbourhoods, Roots, gin_encoder, sage_encoder
+from longtail.recipes.galaxc.settings import AttentionKind, HopsConfig
+from longtail.types import F32, I64
 
 
 class SharedHead(nn.Module):
-    """Turns K views of documents and label numbers into two sides of one product. Attention weights, if any, are
-    called `logits`.
-    """
+    """K views of documents, and numbers of labels, as two sides of one product. Attention weights are its `logits`."""
 
     labels: int
 
@@ -39,30 +33,15 @@ class SharedHead(nn.Module):
         raise NotImplementedError
 
     def rows(self, labels_U: Tensor, seed: int) -> Tensor:
-        """(U, E) of different labels, (U,) int32. seed: names the samples, for heads that look at the neighbourhoods
-        of labels.
-        """
+        """(U, E) of different labels, (U,) int32. seed: names samples, for heads that look at neighbourhoods."""
         raise NotImplementedError
 
+    def frozen(self, label_views: Callable[[], F32]) -> tuple[Classifier, F32 | None]:
+        """Classifiers, and (L, K) what each view counts for each label (None: all alike), for prediction.
 
-def shared_bce(z_BE: Tensor, rows_UE: Tensor, shared: SharedLabels, *, compute: torch.dtype | None = None) -> Tensor:
-    """Mean binary cross-entropy over all B x U pairs but the ignored ones. compute: type of the products; that of `z`
-    by default.
-    """
-    device = z_BE.device
-    starts, places = to_device(shared.starts, device), to_device(shared.places, device)
-    targets = Bags(starts, places, torch.ones(len(places), device=device))
-    loss = full_loss(z_BE, rows_UE, targets, loss="bce", mean_over="entries", compute=compute or z_BE.dtype)
-    if not len(shared.ignored):
-        return loss
-    pairs = to_device(shared.ignored, device)
-    # Ignored pairs are no targets, so each went in as a negative: taken out again, and the mean made one over the rest.
-    scores = (z_BE[pairs[:, 0]] * rows_UE[pairs[:, 1]]).sum(dim=1)
-    entries = len(z_BE) * len(rows_UE)
-    return (loss * entries - nn.functional.softplus(scores).sum()) / max(entries - len(pairs), 1)
-
-
-AttentionKind = Literal["label", "global", "none"]
+        label_views: gives (L, K, D), the views of all labels, for heads without a classifier per label.
+        """
+        raise NotImplementedError
 
 
 class LabelAttention(SharedHead):
@@ -70,8 +49,8 @@ class LabelAttention(SharedHead):
 
     label: e of its own per label; global: one for all; none: alpha = 1 / K.
     As one product: documents are [x^1; ...; x^K] and label l is [alpha_l1 w_l; ...; alpha_lK w_l] (`inputs`, `rows`).
-    w (and b) start in +-1/sqrt(D), e from N(0, spread^2), 1 in the paper. Paper: GalaXC Sec. 4 (label-wise attention)
-    and 4.1 (initialisation).
+    w (and b) start in +-1/sqrt(D), e from N(0, spread^2); the paper's spread is 1.
+    Paper: GalaXC Sec. 4 (label-wise attention) and 4.1 (initialisation).
     """
 
     def __init__(
@@ -104,9 +83,7 @@ class LabelAttention(SharedHead):
         return torch.cat([z, z.new_ones(len(z), 1)], dim=1) if self.has_bias else z
 
     def rows(self, labels_U: Tensor, seed: int = 0) -> Tensor:
-        """(U, E): the classifiers of different labels, (U,) int32. seed: not used; heads that look at neighbourhoods
-        need one.
-        """
+        """(U, E): the classifiers of different labels, (U,) int32. seed: not used."""
         bags = Bags.of_rows(labels_U)
         weights: Tensor = self.weights(bags)
         rows = weights[:, : self.width]
@@ -117,8 +94,9 @@ class LabelAttention(SharedHead):
 
     @torch.no_grad()
     def read(self, blocks: Iterable[Tensor], labels: I64) -> tuple[Tensor, Tensor]:
-        """(B, D) what a label, one per document, reads of the views (b, K, D) of documents that come in blocks; and
-        the labels there.
+        """(B, D): what a label, one per document, reads of a document's views; and these labels as a tensor.
+
+        blocks: the views (b, K, D) of documents, block after block.
         """
         alphas, labels_B = self.alphas(), to_tensor(labels, self.weights.weight.device)
         x_BD, done = alphas.new_empty(len(labels), self.width), 0
@@ -154,6 +132,12 @@ class LabelAttention(SharedHead):
         assert isinstance(logits, Tensor)
         return torch.softmax(logits, dim=-1).expand(self.labels, -1)
 
+    def frozen(self, label_views: Callable[[], F32]) -> tuple[Classifier, F32 | None]:
+        weights = to_numpy(self.weights.weight)
+        bias = np.ascontiguousarray(weights[:, self.width]) if self.has_bias else None
+        classifier = Classifier(np.ascontiguousarray(weights[:, : self.width]), bias)
+        return classifier, None if self.attention == "none" else to_numpy(self.alphas())
+
 
 class _Shared(nn.Module):
     """One row for every label that is asked for."""
@@ -168,9 +152,9 @@ class _Shared(nn.Module):
 
 class LinkHead(SharedHead):
     """score = scale * cosine + shift, both trained, between the embeddings that one encoder gives of documents and
-    labels.
+    labels: what classifiers are compared with. There is no parameter per label.
 
-    Paper: GalaXC Sec. 3 (link prediction, Table 1). There is no parameter per label.
+    Paper: GalaXC Sec. 3 (link prediction, Table 1).
     """
 
     def __init__(self, encoder: GraphEncoder, around: Neighbourhoods, labels: int) -> None:
@@ -188,3 +172,25 @@ class LinkHead(SharedHead):
         z_UKD: Tensor = self.encoder(self.around, Roots(labels_U.cpu().numpy().astype(np.int32), seed))
         unit = nn.functional.normalize(z_UKD.float().mean(dim=1), dim=1)
         return torch.cat([unit, self.shift.expand(len(unit), 1)], dim=1)
+
+    def frozen(self, label_views: Callable[[], F32]) -> tuple[Classifier, F32 | None]:
+        # What the head was trained on is the mean of what classifiers read, whatever the shortlist is looked up by.
+        return Classifier(unit_rows(label_views().mean(axis=1))), None
+
+
+class Modules(NamedTuple):
+    """What is trained, and the neighbourhoods that it reads."""
+
+    encoder: GraphEncoder
+    head: SharedHead
+    around: Neighbourhoods
+
+
+def new_encoder(c: HopsConfig, width: int, rng: np.random.Generator, *, signed: bool) -> GraphEncoder:
+    """The encoder that the settings name, untrained. signed: see `sage_encoder`."""
+    hops = len(c.fanouts)
+    if c.encoder == "galaxc":
+        return HopEncoder(hops, width, rng, dropout=c.dropout, pre_relu=c.pre_relu)
+    if c.encoder == "gin":
+        return gin_encoder(hops, width, rng, dropout=c.dropout)
+    return sage_encoder(hops, width, rng, dropout=c.dropout, signed=signed)

@@ -1,10 +1,7 @@
-"""Sampling neighbours and summing vectors along paths, one root per piece of work.
+"""Sampling neighbours, summing vectors along paths, and scoring labels that weigh several views of a document.
 
-A sample is a pure function of (seed, node, hop): the same for any batch and any number of threads.
-`nn.neighbourhoods` draws the same samples on a GPU.
-
-Scores of labels that weigh several views of a document, each label in its own way. Floor: one row of D numbers per
-label.
+A sample is a pure function of (seed, node, hop): the same for any batch and any number of threads. `Neighbourhoods` in
+`network.py` draws the same samples on a GPU.
 """
 
 from __future__ import annotations
@@ -192,7 +189,7 @@ def score_views(views: F32, rows: NDArray[Any], scales: F32, alphas: F32, ids: I
     """out[b, c] = sum over k of alphas[l, k] (views[b, k] . rows[l]) for l = ids[b, c], 0 at padding.
 
     views: (B, K, D); rows, scales: (L, D) stored; alphas: (L, K); ids, out: (B, C). fastmath: see
-        `longtail.kernels.products`.
+    `longtail.kernels.products`.
     """
     for unsigned in prange(len(ids)):
         row = np.int64(unsigned)

@@ -1,27 +1,30 @@
-"""A joint graph and the vectors of its nodes where training happens: sampled neighbours by compiled kernels on a CPU,
-by gathers on a GPU.
+"""Graph encoders in torch: GalaXC's several views of a node, each over a wider neighbourhood, and GraphSAGE and GIN.
 
-Both draw the same samples for the same seed, so a batch looks alike wherever it is trained.
-
-Several views of a node, each over a wider neighbourhood. Shapes: K hops, C = 2^K kinds of paths (`graph.fanout`).
-
-Graph encoders with a non-linearity at every hop: what GalaXC's encoder is compared with. Only the last hop is
-given back.
+They read the neighbourhoods of a joint graph, sampled by compiled kernels on a CPU and by gathers on a GPU. Both draw
+the same samples for the same seed, so a batch looks alike wherever it is trained. Shapes: K hops, C = 2^K kinds of
+paths (`longtail.recipes.galaxc.graph.Paths`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from longtail.nn.batches import to_device, to_numpy, to_tensor
+from longtail.nn.gin import BatchNorm, GinLayer
 from longtail.nn.initial import xavier_linear
-from longtail.recipes.galaxc.encoders import Averaged, FrozenGraphEncoder, FrozenHops, FrozenMessages
+from longtail.recipes.galaxc.encoders import (
+    Averaged,
+    FrozenGraphEncoder,
+    FrozenHops,
+    FrozenMessages,
+    FrozenSageLayer,
+)
 from longtail.recipes.galaxc.graph import Fanout, JointGraph, Paths, convolutions
 from longtail.types import F32, I32, I64, BoolArray
 
@@ -32,10 +35,9 @@ _GAMMA, _MIX_1, _MIX_2 = (
 
 @dataclass(frozen=True)
 class Roots:
-    """What embeddings are asked for: nodes by their own edges, or (with `links`) as if they were documents outside of
-    the graph.
+    """What embeddings are asked for: nodes by their own edges, or (with `links`) as documents outside of the graph.
 
-    nodes: (B,) int32.  links: (B, m) int32, -1 where there are fewer.  seed: names the samples.
+    nodes: (B,) int32.  seed: names the samples.  links: (B, m) int32, -1 where there are fewer.
     hidden: (B,) bool, with `links`: whose own edges are not seen; all by default.
     """
 
@@ -93,7 +95,7 @@ class Neighbourhoods:
     # ---- sums along paths ----
 
     def sums(self, roots: Roots) -> Tensor:
-        """(B, 2^K, D): see `graph.fanout.Paths`."""
+        """(B, 2^K, D): see `Paths`."""
         return self.joined([(self._sums(part), places) for part, places in roots.parts()])
 
     def joined(self, parts: list[tuple[Tensor, I64]]) -> Tensor:
@@ -182,9 +184,7 @@ class Neighbourhoods:
         return at
 
     def sampled(self, nodes: Tensor, hop: int, seed: int, exclude: Tensor | None = None) -> Tensor:
-        """(..., F_hop): neighbours of `nodes` (...) int64, -1 where there are none: what `kernels.sample`
-        draws, by torch.
-        """
+        """(..., F_hop): neighbours of `nodes` (...) int64, -1 where there are none: what the kernel `sample` draws."""
         size = self.fanout.sizes[hop - 1]
         node = nodes.clamp(min=0)
         low = self._starts[node]
@@ -249,13 +249,11 @@ class GraphEncoder(nn.Module):
         raise NotImplementedError
 
     def frozen(self, space: Averaged = "transformed", *, balanced: bool = False) -> FrozenGraphEncoder:
-        """Its twin that predicts without torch. space, balanced: see `FrozenHops`."""
+        """What predicts without torch. space, balanced: see `FrozenHops`."""
         raise NotImplementedError
 
     def freeze(self) -> None:
-        """No parameter and no running statistic changes from now on; dropout stays. Paper: GalaXC Sec. 4.1, Module
-        III.
-        """
+        """No parameter and no running statistic changes any more; dropout stays. Paper: GalaXC Sec. 4.1, Module III."""
         self.fixed = True
         self.requires_grad_(False)
         self.train(self.training)
@@ -273,9 +271,7 @@ class GraphEncoder(nn.Module):
 def encoded_blocks(
     encoder: GraphEncoder, around: Neighbourhoods, roots: Roots, *, block: int = 1024
 ) -> Iterator[Tensor]:
-    """(b, K, D): all views of `block` roots after the other, without dropout. The encoder's mode is put back at the
-    end.
-    """
+    """(b, K, D): all views of `block` roots after the other, without dropout; the encoder's mode is put back."""
     was_training = encoder.training
     encoder.eval()
     try:
@@ -283,25 +279,6 @@ def encoded_blocks(
             yield encoder(around, roots.rows(slice(start, start + block)))
     finally:
         encoder.train(was_training)
-
-
-class BatchNorm(nn.BatchNorm1d):
-    """Over all axes but the last. A batch of one has no spread of its own: there the running statistics are used."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        flat = x.reshape(-1, x.shape[-1])
-        if self.training and len(flat) < 2:
-            return nn.functional.batch_norm(
-                flat, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
-            ).view(x.shape)
-        return super().forward(flat).view(x.shape)
-
-    def folded(self) -> tuple[Tensor, Tensor]:
-        """(D,) scale and shift that it is out of training."""
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        scale = self.weight / (self.running_var + self.eps).sqrt()
-        return scale, self.bias - self.running_mean * scale
 
 
 class HopTransform(nn.Module):
@@ -331,9 +308,8 @@ class HopTransform(nn.Module):
 
 class HopEncoder(GraphEncoder):
     """v^k = T_k(a^k) with a^k = (1 + eps_k) a^(k-1) + sum of neighbours' a^(k-1), nothing non-linear between hops.
-    Paper: GalaXC Sec. 4.
 
-    All views are given back: (B, K, D). eps starts in [0, 1).
+    All views are given back: (B, K, D). eps starts in [0, 1). Paper: GalaXC Sec. 4.
     """
 
     def __init__(
@@ -363,93 +339,46 @@ class HopEncoder(GraphEncoder):
         return torch.stack([transform(a_BKD[:, hop]) for hop, transform in enumerate(self.transforms)], dim=1)
 
 
-class MessageLayer(nn.Module):
-    """One hop. mean: whether neighbours come averaged or summed. last: its vectors have either sign."""
+class SageLayer(nn.Module):
+    """h = dropout(ReLU(W [own; mean of neighbours] + b)). Paper: GraphSAGE, as in GalaXC Table 7.
 
-    kind: Literal["sage", "gin"]
-    mean: bool
-    last: bool = False
-
-    def forward(self, own: Tensor, neighbours: Tensor) -> Tensor:
-        raise NotImplementedError
-
-    def frozen(self) -> dict[str, F32]:
-        """Its arrays, as `FrozenMessages` names them."""
-        raise NotImplementedError
-
-
-class SageLayer(MessageLayer):
-    """h = dropout(ReLU(W [own; mean of neighbours] + b)). Paper: GraphSAGE, as in GalaXC Table 7. `last`: without
-    ReLU, for embeddings of either sign.
+    signed: without the ReLU, for embeddings of either sign.
     """
 
-    kind = "sage"
-    mean = True
-
-    def __init__(self, width: int, rng: np.random.Generator, *, dropout: float = 0.5, last: bool = False) -> None:
+    def __init__(self, width: int, rng: np.random.Generator, *, dropout: float = 0.5, signed: bool = False) -> None:
         super().__init__()
         self.linear = xavier_linear(2 * width, width, rng)
         self.dropout = nn.Dropout(dropout)
-        self.last = last
+        self.signed = signed
 
     def forward(self, own: Tensor, neighbours: Tensor) -> Tensor:
         mixed: Tensor = self.linear(torch.cat([own, neighbours], dim=-1))
-        return mixed if self.last else self.dropout(torch.relu(mixed))
+        return mixed if self.signed else self.dropout(torch.relu(mixed))
 
-    def frozen(self) -> dict[str, F32]:
-        return {"weight": to_numpy(self.linear.weight), "bias": to_numpy(self.linear.bias)}
-
-
-class GinLayer(MessageLayer):
-    """h = dropout(ReLU(B dropout(ReLU(BN(A a + c))) + d)) with a = (1 + eps) own + sum of neighbours. Paper: GIN, as
-    in GalaXC Table 7.
-    """
-
-    kind = "gin"
-    mean = False
-
-    def __init__(self, width: int, rng: np.random.Generator, *, dropout: float = 0.5) -> None:
-        super().__init__()
-        self.epsilon = nn.Parameter(torch.from_numpy(rng.random(1, dtype=np.float32)))
-        self.first, self.norm, self.second = (
-            xavier_linear(width, width, rng),
-            BatchNorm(width),
-            xavier_linear(width, width, rng),
-        )
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, own: Tensor, neighbours: Tensor) -> Tensor:
-        hidden = self.dropout(torch.relu(self.norm(self.first((1 + self.epsilon) * own + neighbours))))
-        return self.dropout(torch.relu(self.second(hidden)))
-
-    def frozen(self) -> dict[str, F32]:
-        scale, shift = self.norm.folded()
-        return {
-            "epsilon": to_numpy(self.epsilon),
-            "first": to_numpy(scale[:, None] * self.first.weight),
-            "first_bias": to_numpy(scale * self.first.bias + shift),
-            "second": to_numpy(self.second.weight),
-            "second_bias": to_numpy(self.second.bias),
-        }
+    def frozen(self) -> FrozenSageLayer:
+        """Its twin that predicts without torch."""
+        return FrozenSageLayer(to_numpy(self.linear.weight), to_numpy(self.linear.bias), self.signed)
 
 
 class MessageEncoder(GraphEncoder):
-    """h^k = layer_k(h^(k-1) of the node, h^(k-1) of its sampled neighbours), h^0 the vectors of nodes. Gives (B, 1,
-    D).
+    """h^k = layer_k(h^(k-1) of the node, h^(k-1) of its sampled neighbours), h^0 the vectors of nodes: a non-linearity
+    at every hop, what GalaXC's encoder is compared with. Gives the last hop alone, (B, 1, D).
+
+    mean: neighbours come averaged, else summed.
     """
 
     views = 1
 
-    def __init__(self, layers: Sequence[MessageLayer], width: int) -> None:
+    def __init__(self, layers: Sequence[SageLayer | GinLayer], width: int, *, mean: bool) -> None:
         super().__init__()
-        self.layers, self.width = nn.ModuleList(layers), width
+        self.layers, self.width, self.mean = nn.ModuleList(layers), width, mean
 
     def forward(self, around: Neighbourhoods, roots: Roots) -> Tensor:
         return around.joined([(self._of_one_kind(around, part), places) for part, places in roots.parts()])
 
     def frozen(self, space: Averaged = "transformed", *, balanced: bool = False) -> FrozenMessages:
         layers: list[Any] = list(self.layers)
-        return FrozenMessages(layers[0].kind, tuple(layer.frozen() for layer in layers), signed=layers[-1].last)
+        return FrozenMessages(tuple(layer.frozen() for layer in layers), self.mean)
 
     def _of_one_kind(self, around: Neighbourhoods, roots: Roots) -> Tensor:
         if roots.links is None:
@@ -462,10 +391,6 @@ class MessageEncoder(GraphEncoder):
             )
             h_BD = layer(h_BD, message.to(h_BD.dtype))
         return h_BD[:, None]
-
-    @property
-    def mean(self) -> bool:
-        return any(isinstance(layer, MessageLayer) and layer.mean for layer in self.layers)
 
     def levels(self, values: Tensor, real: Tensor, hops: int) -> list[Tensor]:
         """h^0, ..., h^hops of the roots of computation trees: each (B, D)."""
@@ -484,13 +409,18 @@ def sage_encoder(
     hops: int, width: int, rng: np.random.Generator, *, dropout: float = 0.5, signed: bool = False
 ) -> MessageEncoder:
     """signed: embeddings of either sign, for link prediction by their cosine."""
-    return MessageEncoder(
-        [SageLayer(width, rng, dropout=dropout, last=signed and hop == hops - 1) for hop in range(hops)], width
-    )
+    layers = [SageLayer(width, rng, dropout=dropout, signed=signed and hop == hops - 1) for hop in range(hops)]
+    return MessageEncoder(layers, width, mean=True)
 
 
 def gin_encoder(hops: int, width: int, rng: np.random.Generator, *, dropout: float = 0.5) -> MessageEncoder:
-    return MessageEncoder([GinLayer(width, rng, dropout=dropout) for _ in range(hops)], width)
+    """Paper: GIN, as in GalaXC Table 7."""
+
+    def layer() -> GinLayer:
+        epsilon = torch.from_numpy(rng.random(1, dtype=np.float32))
+        return GinLayer(width, width, rng, epsilon=epsilon, dropout=dropout)
+
+    return MessageEncoder([layer() for _ in range(hops)], width, mean=False)
 
 
 def _root(values: Tensor) -> Tensor:

@@ -1,19 +1,106 @@
-"""A training step over a joint graph: embed the documents of a batch, score them against the labels that they share."""
+"""A training step of GalaXC: embed the documents of a batch, score them against labels that all of them share.
+
+These labels are the batch's own and some more. Each document's positives are those that it has; the others are its
+negatives (labels of other documents of the batch, random ones, or hard ones of any document of the batch). Masked pairs
+count neither way. Paper: GalaXC Sec. 4.1.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from longtail.nn.batches import to_device
+from longtail.errors import ConfigError
+from longtail.kernels.arrays import pieces, taken_runs
+from longtail.nn.batches import Bags, to_device
+from longtail.nn.full import full_loss
 from longtail.nn.precision import fastest_products
-from longtail.recipes.galaxc.heads import SharedHead, shared_bce
-from longtail.recipes.galaxc.network import GraphEncoder, Neighbourhoods, Roots
-from longtail.recipes.galaxc.shared_labels import BatchLabels
+from longtail.recipes.galaxc.heads import LabelAttention, Modules, SharedHead
+from longtail.recipes.galaxc.network import GraphEncoder, Neighbourhoods, Roots, encoded_blocks
+from longtail.recipes.galaxc.settings import SurrogateConfig
+from longtail.recipes.galaxc.stages import Start
+from longtail.search.negatives import ShortlistNegatives
 from longtail.training.objectives import prefixed, trained_state
 from longtail.training.optimisers import ModelAdam
-from longtail.types import I32, I64
+from longtail.training.prepare import TrainingSet
+from longtail.training.run import Run
+from longtail.types import I32, I64, Csr
+
+# ---- labels of a step ----
+
+# What else is drawn for documents at some rows: label numbers, in any order, repetitions and padding (-1) allowed.
+MoreLabels: TypeAlias = Callable[[I64, np.random.Generator], I32]
+
+
+@dataclass(frozen=True)
+class SharedLabels:
+    """labels: (U,) int32, ascending.  starts: (B + 1,), places: (P,) int32: which of `labels` each document has.
+
+    ignored: (I, 2) int64 (document of the batch, place among `labels`) pairs that count neither way.
+    """
+
+    labels: I32
+    starts: I64
+    places: I32
+    ignored: I64
+
+
+class BatchLabels:
+    """Puts the labels of a step together.
+
+    y: (N, L) CSR of positives.  masked: (P, 2) pairs of a document and a label that may be neither.
+    """
+
+    def __init__(self, y: Csr, masked: I64, more: MoreLabels) -> None:
+        self.n_labels, self.more = int(y.shape[1]), more
+        self._starts, self._labels, _ = pieces(y)
+        order = np.lexsort((masked[:, 1], masked[:, 0]))
+        self._masked_labels = masked[order, 1]
+        self._masked_starts = np.searchsorted(masked[order, 0], np.arange(int(y.shape[0]) + 1)).astype(np.int64)
+        self._place = np.full(self.n_labels, -1, dtype=np.int32)
+
+    def draw(self, rows: I64, rng: np.random.Generator) -> SharedLabels:
+        starts, at = taken_runs(self._starts, rows)
+        own = self._labels[at]
+        more = self.more(rows, rng)
+        labels = np.unique(np.concatenate([own, more[more >= 0]])).astype(np.int32)
+        self._place[labels] = np.arange(len(labels), dtype=np.int32)
+        places = self._place[own]
+        ends, at = taken_runs(self._masked_starts, rows)
+        owners, hidden_places = np.repeat(np.arange(len(rows)), np.diff(ends)), self._place[self._masked_labels[at]]
+        ignored = np.stack([owners, hidden_places.astype(np.int64)], axis=1)[hidden_places >= 0]
+        self._place[labels] = -1
+        return SharedLabels(labels, starts, places, ignored)
+
+
+def random_labels(n_labels: int, count: int) -> MoreLabels:
+    """`count` different labels, drawn anew in every step; all of them where there are no more."""
+    if count < 0:
+        raise ConfigError(f"{count} random labels asked for", "use 0 or more")
+    if count >= n_labels:
+        return lambda rows, rng: np.arange(n_labels, dtype=np.int32)
+    return lambda rows, rng: rng.choice(n_labels, count, replace=False, shuffle=False).astype(np.int32)
+
+
+def hard_labels(negatives: ShortlistNegatives, per_document: int) -> MoreLabels:
+    """Of each document's hard negatives a random choice of `per_document`; all documents of the batch share them."""
+    width = int(negatives.ids.shape[1])
+    if per_document >= width:
+        return lambda rows, rng: np.asarray(negatives.ids[rows]).ravel()
+
+    def drawn(rows: I64, rng: np.random.Generator) -> I32:
+        columns = rng.integers(width, size=(len(rows), per_document))
+        return np.asarray(negatives.ids[rows[:, None], columns]).ravel()
+
+    return drawn
+
+
+# ---- documents of a step ----
 
 
 class GraphDocuments:
@@ -21,9 +108,9 @@ class GraphDocuments:
 
     nodes: (N,) the node of each.  links: (N, m) what a document is linked to when its own edges are hidden, or None.
     hide: share of the documents of a step whose own edges are hidden: they are embedded as a new document would be,
-    linked to the nearest nodes, and no path comes back to them. At prediction a document's labels are not there to be
-    looked at.
-    Paper: GalaXC hides none (spec A-03.2).  fixed: the same neighbours are sampled in every step.
+        linked to the nearest nodes, and no path comes back to them. At prediction a document's labels are not there to
+        be looked at. Paper: GalaXC hides none.
+    fixed: the same neighbours are sampled in every step.
     """
 
     def __init__(
@@ -43,9 +130,29 @@ class GraphDocuments:
         return Roots(self.nodes[rows], seed, self.links[rows], rng.random(len(rows)) < self.hide)
 
 
+# ---- the step ----
+
+
+def shared_bce(z_BE: Tensor, rows_UE: Tensor, shared: SharedLabels, *, compute: torch.dtype | None = None) -> Tensor:
+    """Mean binary cross-entropy over all B x U pairs but the ignored ones.
+
+    compute: type of the products; that of `z` by default.
+    """
+    device = z_BE.device
+    starts, places = to_device(shared.starts, device), to_device(shared.places, device)
+    targets = Bags(starts, places, torch.ones(len(places), device=device))
+    loss = full_loss(z_BE, rows_UE, targets, loss="bce", mean_over="entries", compute=compute or z_BE.dtype)
+    if not len(shared.ignored):
+        return loss
+    pairs = to_device(shared.ignored, device)
+    # Ignored pairs are no targets, so each went in as a negative: taken out again, and the mean made one over the rest.
+    scores = (z_BE[pairs[:, 0]] * rows_UE[pairs[:, 1]]).sum(dim=1)
+    entries = len(z_BE) * len(rows_UE)
+    return (loss * entries - nn.functional.softplus(scores).sum()) / max(entries - len(pairs), 1)
+
+
 class SharedCandidates:
-    """Binary cross-entropy over all pairs of the batch's documents and the labels that they share, the mean over what
-    counts.
+    """Mean binary cross-entropy over all pairs of the batch's documents and the labels that they share.
 
     attention_factor: the rate of attention weights (the head's `logits`) as a multiple of that of everything else.
     """
@@ -81,3 +188,34 @@ class SharedCandidates:
 
     def state(self) -> dict[str, Tensor]:
         return trained_state(self.model) | prefixed("adam", self.adam.state())
+
+
+# ---- where classifiers start ----
+
+# Training documents that the scale and the bias of classifiers are read off at the start.
+_START_DOCUMENTS = 4096
+
+
+def start_classifiers(data: TrainingSet, start: Start, modules: Modules, c: SurrogateConfig, run: Run) -> None:
+    """Classifiers as the cosine between a document's views and the labels'. Documents are seen as new ones are."""
+    encoder, head, around = modules
+    if not isinstance(head, LabelAttention):
+        return
+    rng = run.rng("documents that classifiers start with")
+    rows = np.sort(rng.permutation(data.n_documents)[:_START_DOCUMENTS])
+    right = data.targets.indices[data.targets.indptr[rows]].astype(np.int64)
+    wrong = rng.integers(data.n_labels, size=len(rows))
+    nodes, space = start.space.graph.nodes[rows], start.space
+    # With all neighbours nothing can be hidden.
+    documents = Roots(nodes, 0)
+    if not around.fanout.full:
+        near = (
+            space.nearest(space.vectors[nodes], nodes.astype(np.int64)).ids
+            if start.links is None
+            else start.links[rows]
+        )
+        documents = Roots(nodes, 0, near)
+    everyone = np.arange(data.n_labels, dtype=np.int32)
+    rows_LD, _ = head.read(encoded_blocks(encoder, around, Roots(everyone, 0)), everyone.astype(np.int64))
+    pairs = [head.read(encoded_blocks(encoder, around, documents), labels) for labels in (right, wrong)]
+    head.start_from(rows_LD, pairs[0], pairs[1], (c.right, c.wrong))

@@ -19,7 +19,7 @@ from longtail.models.shortlisted import Classifier, best, sigmoid
 from longtail.persistence import DataPart
 from longtail.recipes.galaxc.encoders import FrozenGraphEncoder, FrozenHops, Views
 from longtail.recipes.galaxc.graph import Paths
-from longtail.recipes.galaxc.space import GraphSpace
+from longtail.recipes.galaxc.linking import GraphSpace
 from longtail.search.index import Index
 from longtail.search.packed import Packer, stored
 from longtail.types import F32, I32, Batch, BoolArray, Context, ContextRanker, Csr, TopK
@@ -57,6 +57,21 @@ class JointGraphModel(DataPart, ContextRanker):
     @property
     def n_labels(self) -> int:
         return len(self.classifier.rows)
+
+    # ---- what else it can do ----
+
+    def packed(self, packer: Packer) -> JointGraphModel:
+        return replace(
+            self,
+            space=replace(self.space, encoder=self.space.encoder.packed(packer)),
+            index=self.index.packed(packer),
+            classifier=self.classifier.packed(packer),
+        )
+
+    def diagnose(self, look: Look) -> dict[str, Any]:
+        from longtail.recipes.galaxc.analysis import inside_graph
+
+        return {"graph": inside_graph(self, look)}
 
     # ---- ranking ----
 
@@ -155,21 +170,6 @@ class JointGraphModel(DataPart, ContextRanker):
         plain = replace(self, hops=hops)
         views = plain.label_views() if batch is None else plain.views(batch)
         return views.search if hop == 0 else views.score[:, hop - 1]
-
-    # ---- what else it can do ----
-
-    def packed(self, packer: Packer) -> JointGraphModel:
-        return replace(
-            self,
-            space=replace(self.space, encoder=self.space.encoder.packed(packer)),
-            index=self.index.packed(packer),
-            classifier=self.classifier.packed(packer),
-        )
-
-    def diagnose(self, look: Look) -> dict[str, Any]:
-        from longtail.recipes.galaxc.analysis import inside_graph
-
-        return {"graph": inside_graph(self, look)}
 
 
 def node_views(hops: FrozenGraphEncoder, paths: Paths, nodes: I32) -> Views:

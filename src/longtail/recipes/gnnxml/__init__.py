@@ -1,15 +1,15 @@
 """GNN-XML: `recipe.py` tells it. PARTS: what only this room saves (see `longtail.persistence`)."""
 
 PARTS: dict[str, str] = {
-    "gnnxml-clusters": "longtail.recipes.gnnxml.recipe:Clusters",
-    "gnnxml-matcher": "longtail.recipes.gnnxml.recipe:Matcher",
+    "gnnxml-clusters": "longtail.recipes.gnnxml.stages:Clusters",
+    "gnnxml-matcher": "longtail.recipes.gnnxml.stages:Matcher",
     "graph-text": "longtail.recipes.gnnxml.features:GraphText",
     "keygraphs": "longtail.recipes.gnnxml.keygraph:KeyGraphs",
     "spectral-sentences": "longtail.recipes.gnnxml.sentences:SpectralSentences",
     "static-sentences": "longtail.recipes.gnnxml.sentences:StaticSentences",
     "named-sentences": "longtail.recipes.gnnxml.sentences:NamedSentences",
-    "frozen-gin": "longtail.recipes.gnnxml.encoder:FrozenGin",
+    "frozen-gin": "longtail.recipes.gnnxml.ranker:FrozenGin",
     "keygraph-model": "longtail.recipes.gnnxml.ranker:KeygraphModel",
-    "cluster-rankers": "longtail.recipes.gnnxml.rankers:ClusterRankers",
-    "frequency-curves": "longtail.recipes.gnnxml.frequency:FrequencyCurves",
+    "cluster-rankers": "longtail.recipes.gnnxml.label_classifiers:ClusterRankers",
+    "frequency-curves": "longtail.recipes.gnnxml.clusters:FrequencyCurves",
 }

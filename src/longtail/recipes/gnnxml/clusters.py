@@ -1,4 +1,8 @@
-"""Label features smoothed over labels that occur together: a low-pass filter on the graph of conditional co-occurrence.
+"""Labels in clusters of any size, for a matcher to find: by features that a graph filter smoothed, by features alone,
+or by chance. Paper: GNN-XML Sec. 3.2; its ablation (Fig. 4) compares the three.
+
+The filter smooths features over labels that occur together: a low-pass filter on the graph of conditional
+co-occurrence.
 
     P_ij = documents with i and j / documents with i          B_ij = [P_ij >= threshold], i != j
     A_ij = weight B_ij / sum_j B_ij,  A_ii = 1 - weight       a label without an edge has A_ii = 1
@@ -9,29 +13,27 @@ Paper: GNN-XML Sec. 3.2, Eq. 8 and 9.
 Differs: Eq. 8 as printed weighs every pair of labels; edges are those of B. A label without edges would divide by zero.
 Differs: A is symmetrised. As printed it is not symmetric, the eigenvalues of L_s are complex, and there is no
 low-pass filter to speak of; `directed` keeps it as it is.
-
-Labels in clusters of any size, for a matcher to find: by features that a graph filter smoothed, by features alone,
-or by chance.
-
-Paper: GNN-XML Sec. 3.2; its ablation (Fig. 4) compares the three.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.config import setting
 from longtail.errors import ConfigError
 from longtail.graph.ops import scale_both_sides, unit_rows
 from longtail.kernels.arrays import canonical, csr
+from longtail.persistence import DataPart
+from longtail.recipes.gnnxml.settings import ClusterConfig
 from longtail.search.cluster import even_clusters
 from longtail.search.minibatch import minibatch_kmeans
 from longtail.types import F32, I32, I64, Csr
+
+# ---- the filter ----
 
 # Labels whose co-occurrences are counted at once, before weak ones are dropped.
 _COUNT_BLOCK = 20_000
@@ -69,8 +71,9 @@ def _reweighted(rows: I64, columns: I64, n_labels: int, weight: float) -> Csr:
 
 
 def spread_matrix(graph: Csr, directed: bool = False) -> Csr:
-    """S: the symmetrised and scaled graph, its eigenvalues within -1..1; with `directed` the graph as it is (its rows
-    sum to one).
+    """S: the symmetrised and scaled graph, its eigenvalues within -1..1.
+
+    directed: the graph as it is; its rows sum to one.
     """
     if directed:
         return graph
@@ -101,9 +104,9 @@ def sampled_low_pass(
 ) -> NDArray[Any]:
     """An unbiased estimate of `low_pass`, a batch of labels at a time, for graphs of too many edges.
 
-    Of the columns of S, `sample` are drawn anew for every order with chances by their squared length and weighed by 1
-    / (sample x chance), so the mean over draws is S Z. A batch touches batch + order x sample rows. Paper: GNN-XML
-    Sec. 3.3, after FastGCN.
+    Of the columns of S, `sample` are drawn anew for every order, with chances by their squared length, and weighed by
+    1 / (sample x chance), so the mean over draws is S Z. A batch touches batch + order x sample rows.
+    Paper: GNN-XML Sec. 3.3, after FastGCN.
     """
     if sample < 1:
         raise ConfigError(
@@ -144,44 +147,13 @@ def _estimated(features: NDArray[Any], spread: Csr, labels: I64, factors: list[N
     return (below[places[: len(labels)]] + sampled @ below) / 2
 
 
+# ---- clusters ----
+
 # Sparse features of more columns are projected to so many by chance: cosines change by about 1 / sqrt(1024).
 _PROJECTED_WIDTH, _MOST_COLUMNS = 1024, 4096
 
 # Paper: GNN-XML Sec. 4.4 (the best number of clusters is about a 60th of the labels).
 _LABELS_PER_CLUSTER = 60
-
-
-@dataclass(frozen=True)
-class ClusterConfig:
-    """How labels are grouped."""
-
-    partition: Literal["graph", "kmeans", "random", "even"] = setting(
-        "graph",
-        "graph: k-means of filtered features; kmeans: of plain ones; random: by chance; even: filtered, in clusters "
-        "of equal size",
-    )
-    count: int = setting(0, "clusters; 0: a 60th of the labels, at least the root of their number", low=0)
-    features: Literal["documents", "tfidf", "label_text", "both"] = setting(
-        "documents",
-        "features of a label: the sentence vectors of its documents, their TF-IDF rows, the vector of its own text, "
-        "or documents and own text",
-    )
-    threshold: float = setting(
-        0.4,
-        "labels i and j are joined if so large a share of the documents with i has j (the paper's rho)",
-        low=0.0,
-        high=1.0,
-    )
-    weight: float = setting(
-        0.2, "share of a label's features that comes from its neighbours (the paper's tau)", low=0.0, high=1.0
-    )
-    order: int = setting(3, "how often the filter is applied", low=0, high=100)
-    directed: bool = setting(False, "leave the graph unsymmetrised, as the paper prints it")
-    sample: int = setting(
-        0, "columns of the graph that each step of the filter samples, for very many labels; 0: all of them", low=0
-    )
-    batch: int = setting(10_000, "labels per round of k-means", low=1)
-    rounds: int = setting(100, "rounds of k-means", low=1)
 
 
 def automatic_count(n_labels: int) -> int:
@@ -227,9 +199,7 @@ def filtered(features: Any, targets: Csr, config: ClusterConfig, rng: np.random.
 
 
 def dense_rows(rows: Csr | F32, rng: np.random.Generator) -> F32:
-    """Rows as k-means takes them. Wide sparse ones are projected by random signs, which keeps inner products on
-    average.
-    """
+    """Rows as k-means takes them. Wide sparse ones are projected by random signs: inner products stay, on average."""
     if isinstance(rows, np.ndarray):
         return np.ascontiguousarray(rows, dtype=np.float32)
     if rows.shape[1] <= _MOST_COLUMNS:
@@ -239,8 +209,53 @@ def dense_rows(rows: Csr | F32, rng: np.random.Generator) -> F32:
 
 
 def joined_features(documents: F32, texts: F32) -> F32:
-    """Unit rows of both side by side, of unit length together: equal weight for what a label's documents say and what
-    its name says.
-    """
+    """Unit rows of both side by side, of unit length together: a label's documents and its name weigh the same."""
     joined: F32 = unit_rows(np.concatenate([unit_rows(documents), unit_rows(texts)], axis=1))
     return joined
+
+
+# ---- what clusters do for rare labels ----
+
+# Documents above which a label or cluster counts as frequent. Paper: Fig. 1 has 1.51% of labels and 75.8% of clusters
+# on Wiki10-31K.
+FREQUENT = 100
+
+
+@dataclass(frozen=True)
+class FrequencyCurves(DataPart):
+    """How clusters ease the long tail: frequencies of labels and of clusters side by side, as data of a plot. Left in
+    RUN/analysis. Paper: GNN-XML Fig. 1.
+
+    labels, clusters: training documents of each label that has any, and of each cluster, most frequent first.
+    sizes: labels of each cluster, in the order of `clusters`.
+    words: words per document, in the order of the documents; may be empty.
+    """
+
+    KIND = "frequency-curves"
+
+    labels: I64
+    clusters: I64
+    sizes: I64
+    words: I32
+
+    @classmethod
+    def of(cls, targets: Csr, clusters: I32, words: I32) -> FrequencyCurves:
+        """targets: (N, L) CSR. clusters: (L,), -1 for labels without documents."""
+        counts = np.bincount(targets.indices, minlength=targets.shape[1])
+        by_cluster, sizes = cluster_frequencies(targets, clusters)
+        order = np.argsort(-by_cluster, kind="stable")
+        return cls(np.sort(counts[counts > 0])[::-1].astype(np.int64), by_cluster[order], sizes[order], words)
+
+    def frequent_shares(self, above: int = FREQUENT) -> tuple[float, float]:
+        """Percent of labels and of clusters with more than `above` documents."""
+        return 100 * float(np.mean(self.labels > above)), 100 * float(np.mean(self.clusters > above))
+
+
+def cluster_frequencies(targets: Csr, clusters: I32) -> tuple[I64, I64]:
+    """(K,) documents with a label of each cluster, and (K,) labels of each."""
+    n_clusters = int(clusters.max(initial=-1)) + 1
+    rows = np.repeat(np.arange(targets.shape[0]), np.diff(targets.indptr))
+    owner = clusters[targets.indices]
+    pairs = np.unique(rows[owner >= 0] * np.int64(max(n_clusters, 1)) + owner[owner >= 0])
+    documents = np.bincount(pairs % max(n_clusters, 1), minlength=n_clusters)
+    return documents.astype(np.int64), np.bincount(clusters[clusters >= 0], minlength=n_clusters).astype(np.int64)

@@ -1,12 +1,12 @@
-"""Keyword graphs on disk: written as they are made, so that a corpus need not fit into memory, and found again by
-what they are made of.
+"""Texts as TF-IDF rows and as keyword graphs side by side: what the recipe `gnnxml` reads.
+
+Where the settings name a folder (`features.keygraph.cache`), graphs of training documents are written there as they are
+made, so that a corpus need not fit into memory, and found again by what they are made of:
 
     FOLDER/<key>/about.json       types and shapes of the arrays
     FOLDER/<key>/<name>.bin       one array each, memory-mapped when read
 
 The key is a hash of texts, settings and encoder: another corpus or another setting gets a place of its own.
-
-Texts as TF-IDF rows and as keyword graphs side by side: what the recipe `gnnxml` reads.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.config import resolve, section, to_tables
+from longtail.config import section, to_tables
 from longtail.data.dataset import Items
-from longtail.errors import ConfigError, DataError
+from longtail.errors import DataError
 from longtail.features.base import Fitted
 from longtail.features.settings import FeaturesConfig, SparseTextConfig
 from longtail.features.sparse import Columns, SparseText
-from longtail.persistence import Part, State, StringTable, read_json, write_json, written_aside
+from longtail.persistence import DataPart, Part, StringTable, read_json, write_json, written_aside
 from longtail.recipes.gnnxml.keygraph import (
     Blocks,
     Collected,
@@ -42,85 +42,23 @@ from longtail.recipes.gnnxml.keygraph import (
 from longtail.recipes.gnnxml.sentences import SentenceEncoder, make_encoder
 from longtail.types import F32, Batch, Csr
 
-_ABOUT = "about.json"
-
-
-def store_key(columns: Sequence[Sequence[str]], config: KeyGraphConfig, encoder: Part, common: Sequence[str]) -> str:
-    """What determines the graphs of documents, in 20 characters."""
-    digest = sha256()
-    settings = {name: value for name, value in to_tables(config).items() if name != "cache"}
-    state = encoder.state()
-    digest.update(
-        json.dumps([settings, encoder.KIND, dict(state.values), list(common), len(columns)], sort_keys=True).encode()
-    )
-    for array in state.arrays.values():
-        digest.update(np.ascontiguousarray(array).data)
-    for column in columns:
-        for text in column:
-            digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
-    return digest.hexdigest()[:20]
-
-
-def write_graphs(folder: Path, made: Iterable[tuple[Blocks, F32]], width: int) -> None:
-    """Write graphs to `folder`, which appears when all are written. width: of the sentence vectors."""
-    with written_aside(folder) as aside, ExitStack() as stack:
-        aside.mkdir()
-        empty = Collected(width).arrays
-        files = {name: stack.enter_context((aside / f"{name}.bin").open("wb")) for name in empty}
-        rows = dict.fromkeys(empty, 0)
-        for pieces, vectors in made:
-            for name, array in split_pieces(pieces, vectors).items():
-                files[name].write(np.ascontiguousarray(array).data)
-                rows[name] += len(array)
-        about = {
-            name: {"dtype": str(first[0].dtype), "shape": [rows[name], *first[0].shape[1:]]}
-            for name, first in empty.items()
-        }
-        write_json(aside / _ABOUT, about)
-
-
-def read_graphs(folder: Path) -> KeyGraphs:
-    """Graphs that `write_graphs` wrote, memory-mapped and checked."""
-    try:
-        graphs = Collected.graphs(
-            {
-                name: _mapped(folder / f"{name}.bin", entry)
-                for name, entry in read_json(folder / _ABOUT, DataError).items()
-            }
-        )
-        graphs.check()
-    except (KeyError, TypeError, ValueError, AttributeError, OSError) as problem:
-        raise DataError(
-            f"the keyword graphs kept there cannot be read ({problem})",
-            "remove the folder; they are made anew",
-            file=folder,
-        ) from problem
-    return graphs
-
-
-def _mapped(path: Path, entry: Any) -> NDArray[Any]:
-    shape = tuple(int(n) for n in entry["shape"])
-    if 0 in shape:
-        return np.zeros(shape, dtype=entry["dtype"])
-    if path.stat().st_size != int(np.prod(shape)) * np.dtype(entry["dtype"]).itemsize:
-        raise ValueError(f"{path.name} is not of shape {shape}")
-    return np.asarray(np.memmap(path, dtype=entry["dtype"], mode="r", shape=shape))
-
-
 # Of so few documents a word may be in many without being common.
 _FEWEST_FOR_COMMON = 50
 
 
-class GraphText:
-    """A fitted vocabulary, a frozen sentence encoder, and the settings of keyword graphs. A featurizer and a part.
+@dataclass(frozen=True)
+class GraphText(DataPart):
+    """A fitted vocabulary, a frozen sentence encoder, and the settings of keyword graphs. A featurizer.
 
     common: words of so many training documents that they are no keywords.
     """
 
     KIND = "graph-text"
 
-    def __init__(self, config: KeyGraphConfig, text: SparseText, encoder: SentenceEncoder, common: StringTable) -> None:
-        self.config, self.text, self.encoder, self.common = config, text, encoder, common
+    config: KeyGraphConfig
+    text: SparseText
+    encoder: SentenceEncoder
+    common: StringTable
 
     @classmethod
     def fit_batches(
@@ -166,9 +104,7 @@ class GraphText:
         return assembled(self._made(columns), self.encoder.width)
 
     def kept_graphs(self, columns: Columns) -> KeyGraphs:
-        """As `graphs`; through the folder `cache` where the settings name one: written block by block, or found
-        there.
-        """
+        """As `graphs`, but written to a folder block by block, or found there, where the settings name one."""
         if not self.config.cache:
             return self.graphs(columns)
         folder = Path(self.config.cache) / store_key(columns, self.config, self.encoder, self.common)
@@ -181,37 +117,13 @@ class GraphText:
         return GraphBuilder(self.config, self.common, self.text.word_reader)
 
     def _made(self, columns: Columns) -> Iterator[tuple[Blocks, F32]]:
-        """Graphs and sentence vectors block by block. Encoders use all cores themselves, so they run one block at a
-        time.
-        """
+        """Graphs and sentence vectors block by block: encoders use all cores themselves."""
         for made in self.builder.blocks(columns):
             yield made.pieces, self.encoder.encode(made.sentences, self.text)
 
     def _with_vectors(self, labels: Items, rows: Batch) -> Batch:
         texts = [" ".join(parts) for parts in zip(*self.text.label_columns(labels), strict=True)]
         return Batch(rows.sparse, self.encoder.encode(texts, self.text), rows.tokens)
-
-    def state(self) -> State:
-        return State(
-            {"config": to_tables(self.config)},
-            parts={"text": self.text, "encoder": self.encoder, "common": self.common},
-        )
-
-    @classmethod
-    def from_state(cls, state: State) -> GraphText:
-        try:
-            config = resolve(KeyGraphConfig(), state.values["config"], "saved settings")
-        except ConfigError as problem:
-            raise ValueError(problem.message) from problem
-        parts: Any = state.parts
-        text, encoder, common = parts["text"], parts["encoder"], parts["common"]
-        if (
-            not isinstance(text, SparseText)
-            or not isinstance(encoder, SentenceEncoder)
-            or not isinstance(common, StringTable)
-        ):
-            raise ValueError("no vocabulary, no encoder of sentences, or no list of common words")
-        return cls(config, text, encoder, common)
 
 
 def _common_words(documents: Csr, text: SparseText, share: float) -> list[str]:
@@ -231,3 +143,64 @@ class GraphFeaturesConfig(FeaturesConfig):
 
     def fit(self, documents: Items, labels: Items | None) -> Fitted:
         return GraphText.fit_batches(documents, labels, self.sparse_text(), self.keygraph)
+
+
+# ---- graphs on disk ----
+
+_ABOUT = "about.json"
+
+
+def store_key(columns: Sequence[Sequence[str]], config: KeyGraphConfig, encoder: Part, common: Sequence[str]) -> str:
+    """What determines the graphs of documents, in 20 characters."""
+    digest = sha256()
+    settings = {name: value for name, value in to_tables(config).items() if name != "cache"}
+    state = encoder.state()
+    digest.update(
+        json.dumps([settings, encoder.KIND, dict(state.values), list(common), len(columns)], sort_keys=True).encode()
+    )
+    for array in state.arrays.values():
+        digest.update(np.ascontiguousarray(array).data)
+    for column in columns:
+        for text in column:
+            digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
+    return digest.hexdigest()[:20]
+
+
+def write_graphs(folder: Path, made: Iterable[tuple[Blocks, F32]], width: int) -> None:
+    """Write graphs to `folder`, which appears when all are written. width: of the sentence vectors."""
+    with written_aside(folder) as aside, ExitStack() as stack:
+        aside.mkdir()
+        empty = Collected(width).arrays
+        files = {name: stack.enter_context((aside / f"{name}.bin").open("wb")) for name in empty}
+        rows = dict.fromkeys(empty, 0)
+        for pieces, vectors in made:
+            for name, array in split_pieces(pieces, vectors).items():
+                files[name].write(np.ascontiguousarray(array).data)
+                rows[name] += len(array)
+        about = {
+            name: {"dtype": str(first[0].dtype), "shape": [rows[name], *first[0].shape[1:]]}
+            for name, first in empty.items()
+        }
+        write_json(aside / _ABOUT, about)
+
+
+def read_graphs(folder: Path) -> KeyGraphs:
+    """Graphs that `write_graphs` wrote, memory-mapped and checked."""
+    try:
+        about = read_json(folder / _ABOUT, DataError)
+        return Collected.graphs({name: _mapped(folder / f"{name}.bin", entry) for name, entry in about.items()})
+    except (KeyError, TypeError, ValueError, AttributeError, OSError) as problem:
+        raise DataError(
+            f"the keyword graphs kept there cannot be read ({problem})",
+            "remove the folder; they are made anew",
+            file=folder,
+        ) from problem
+
+
+def _mapped(path: Path, entry: Any) -> NDArray[Any]:
+    shape = tuple(int(n) for n in entry["shape"])
+    if 0 in shape:
+        return np.zeros(shape, dtype=entry["dtype"])
+    if path.stat().st_size != int(np.prod(shape)) * np.dtype(entry["dtype"]).itemsize:
+        raise ValueError(f"{path.name} is not of shape {shape}")
+    return np.asarray(np.memmap(path, dtype=entry["dtype"], mode="r", shape=shape))

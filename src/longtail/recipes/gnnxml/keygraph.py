@@ -1,20 +1,18 @@
-"""What the kernels of keyword graphs are given and give back, and the words they know. No numba here.
-
-Named entities of a text, by a recogniser that the settings name. None is needed: TextRank finds keywords alone.
-
-Keyword graphs of documents. Paper: GNN-XML Sec. 3.1 (KeyGraph).
+"""Keyword graphs of documents. No numba here: `kernels.py` makes them. Paper: GNN-XML Sec. 3.1 (KeyGraph).
 
 A vertex is a keyword; a sentence is attached to every keyword that it contains, and to the one empty vertex if it
 contains none. Two vertices are joined if they share a sentence, with the number of shared sentences as weight. A
 vertex's features are the sum of the vectors of its sentences. Texts of one sentence (titles) have windows of a few
 words in place of sentences, as all their keywords would look the same otherwise.
+
+Keywords are found by TextRank, and by a recogniser of named entities where the settings name one.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -34,10 +32,11 @@ from longtail.features.reading import (
     in_order,
     key_table,
 )
-from longtail.kernels.arrays import frozen
-from longtail.persistence import State
+from longtail.kernels.arrays import frozen, taken_runs
+from longtail.persistence import DataPart
 from longtail.types import F32, I32, I64, BoolArray, Csr
 
+# What keywords share, as kernels know it.
 SENTENCES, WINDOWS, AUTO = 0, 1, 2
 _UNITS = {"sentence": SENTENCES, "window": WINDOWS, "auto": AUTO}
 
@@ -98,6 +97,9 @@ al approx ca cf co corp dept dr ed eds est ext fig figs incl jr ltd mr mrs ms no
 """.split()  # noqa: SIM905
 
 
+# ---- what kernels are given and give back ----
+
+
 class Rules(NamedTuple):
     """How a document becomes a graph, as the kernel takes it; see `KeyGraphConfig`."""
 
@@ -117,23 +119,24 @@ class Rules(NamedTuple):
     def of(cls, config: KeyGraphConfig, common: Sequence[str], reader: Reader) -> Rules:
         """common: words of the corpus that are no keywords, beside the built-in ones."""
         return cls(
-            _UNITS[config.unit],
-            config.window,
-            config.most_windows,
-            config.span,
-            config.keywords,
-            config.share,
-            DAMPING,
-            ROUNDS,
-            TOLERANCE,
-            _word_table([*STOP_WORDS, *common], reader),
-            _word_table(ABBREVIATIONS, reader),
+            unit=_UNITS[config.unit],
+            window=config.window,
+            most_windows=config.most_windows,
+            span=config.span,
+            most=config.keywords,
+            share=config.share,
+            damping=DAMPING,
+            rounds=ROUNDS,
+            tolerance=TOLERANCE,
+            stop=_word_table([*STOP_WORDS, *common], reader),
+            abbreviations=_word_table(ABBREVIATIONS, reader),
         )
 
 
 class Phrases(NamedTuple):
-    """Named entities of a block of documents: document d has those numbered ``document_starts[d]`` to ``[d + 1]``,
-    each a run of word keys.
+    """Named entities of a block of documents, each a run of word keys.
+
+    Document d has those numbered ``document_starts[d]`` to ``document_starts[d + 1]``.
     """
 
     document_starts: I64
@@ -178,6 +181,8 @@ def no_phrases(documents: int) -> Phrases:
         frozen(np.zeros(documents + 1, np.int64)), frozen(np.zeros(1, np.int64)), frozen(np.zeros(0, np.uint64))
     )
 
+
+# ---- named entities ----
 
 Recogniser: TypeAlias = Callable[[str], Iterable[tuple[int, int]]]
 """A text in, (first character, character after the last) of every entity out."""
@@ -224,15 +229,15 @@ def entities(name: str, texts: Sequence[str]) -> list[str]:
     return found[:_MOST_ENTITIES]
 
 
+# ---- graphs ----
+
 # Half precision: sentences are the largest thing by far, and their vectors are unit rows of a frozen encoder.
 SENTENCE_TYPE = np.float16
 
-Embed: TypeAlias = Callable[[Sequence[str]], F32]
 
-
-@dataclass(frozen=True)
-class KeyGraphs:
-    """The keyword graphs of B documents, flat. Numbers of vertices and sentences count from 0 in each document. A part.
+@dataclass(frozen=True, kw_only=True)
+class KeyGraphs(DataPart):
+    """The keyword graphs of B documents, flat. Numbers of vertices and sentences count from 0 in each document.
 
     vertex_starts, sentence_starts: (B + 1,) int64.  words: (B,) int32, words of the document.
     edge_starts: (V + 1,) int64; neighbours: (E,) int32; weights: (E,) float32, shared sentences. Edges stand in both
@@ -252,6 +257,27 @@ class KeyGraphs:
     attach_starts: I64
     attached: I32
     sentences: NDArray[Any]
+
+    def __post_init__(self) -> None:
+        """Kernels trust these numbers."""
+        for name, starts, count, total in (
+            ("vertices", self.vertex_starts, len(self.words), len(self.edge_starts) - 1),
+            ("sentences", self.sentence_starts, len(self.words), len(self.sentences)),
+            ("edges", self.edge_starts, self.n_vertices, len(self.neighbours)),
+            ("attachments", self.attach_starts, self.n_vertices, len(self.attached)),
+        ):
+            if len(starts) != count + 1 or starts[0] != 0 or starts[-1] != total or np.any(np.diff(starts) < 0):
+                raise ValueError(f"pointers to {name} do not fit")
+        if len(self.weights) != len(self.neighbours):
+            raise ValueError(f"{len(self.weights)} weights of {len(self.neighbours)} edges")
+        per_vertex = np.diff(self.vertex_starts)
+        for name, numbers, starts, limits in (
+            ("neighbours", self.neighbours, self.edge_starts, per_vertex),
+            ("sentences", self.attached, self.attach_starts, np.diff(self.sentence_starts)),
+        ):
+            limit = np.repeat(np.repeat(limits, per_vertex), np.diff(starts))
+            if np.any(numbers < 0) or np.any(numbers >= limit):
+                raise ValueError(f"numbers of {name} outside their document")
 
     def __len__(self) -> int:
         return len(self.vertex_starts) - 1
@@ -275,20 +301,20 @@ class KeyGraphs:
         chosen = np.arange(len(self))[index]
         if len(chosen) == len(self) and np.array_equal(chosen, np.arange(len(self))):
             return self
-        vertex_starts, vertices = taken(self.vertex_starts, chosen)
-        sentence_starts, sentences = taken(self.sentence_starts, chosen)
-        edge_starts, edges = taken(self.edge_starts, vertices)
-        attach_starts, attachments = taken(self.attach_starts, vertices)
+        vertex_starts, vertices = taken_runs(self.vertex_starts, chosen)
+        sentence_starts, sentences = taken_runs(self.sentence_starts, chosen)
+        edge_starts, edges = taken_runs(self.edge_starts, vertices)
+        attach_starts, attachments = taken_runs(self.attach_starts, vertices)
         return KeyGraphs(
-            vertex_starts,
-            sentence_starts,
-            self.words[chosen],
-            edge_starts,
-            self.neighbours[edges],
-            self.weights[edges],
-            attach_starts,
-            self.attached[attachments],
-            self.sentences[sentences],
+            vertex_starts=vertex_starts,
+            sentence_starts=sentence_starts,
+            words=self.words[chosen],
+            edge_starts=edge_starts,
+            neighbours=self.neighbours[edges],
+            weights=self.weights[edges],
+            attach_starts=attach_starts,
+            attached=self.attached[attachments],
+            sentences=self.sentences[sentences],
         )
 
     def adjacency(self, weighted: bool = False) -> Csr:
@@ -313,9 +339,7 @@ class KeyGraphs:
         return sums
 
     def mean_sentences(self, block: int = 4096) -> F32:
-        """(B, D): the mean of the vectors of a document's sentences, the document's own vector; zero without
-        sentences.
-        """
+        """(B, D): a document's own vector, the mean of those of its sentences; zero without sentences."""
         counts = np.diff(self.sentence_starts)
         means = np.zeros((len(self), self.width), dtype=np.float32)
         for start in range(0, len(self), block):
@@ -329,41 +353,14 @@ class KeyGraphs:
         """(V,) the first vertex of each vertex's document."""
         return np.repeat(self.vertex_starts[:-1], np.diff(self.vertex_starts))
 
-    def state(self) -> State:
-        return State(arrays={field.name: getattr(self, field.name) for field in fields(self)})
 
-    @classmethod
-    def from_state(cls, state: State) -> KeyGraphs:
-        graphs = cls(**{field.name: state.arrays[field.name] for field in fields(cls)})
-        graphs.check()
-        return graphs
-
-    def check(self) -> None:
-        """Kernels trust these numbers; raises ValueError where a file holds others."""
-        for name, starts, count, total in (
-            ("vertices", self.vertex_starts, len(self.words), len(self.edge_starts) - 1),
-            ("sentences", self.sentence_starts, len(self.words), len(self.sentences)),
-            ("edges", self.edge_starts, self.n_vertices, len(self.neighbours)),
-            ("attachments", self.attach_starts, self.n_vertices, len(self.attached)),
-        ):
-            if len(starts) != count + 1 or starts[0] != 0 or starts[-1] != total or np.any(np.diff(starts) < 0):
-                raise ValueError(f"pointers to {name} do not fit")
-        if len(self.weights) != len(self.neighbours):
-            raise ValueError(f"{len(self.weights)} weights of {len(self.neighbours)} edges")
-        per_vertex = np.diff(self.vertex_starts)
-        for name, numbers, starts, limits in (
-            ("neighbours", self.neighbours, self.edge_starts, per_vertex),
-            ("sentences", self.attached, self.attach_starts, np.diff(self.sentence_starts)),
-        ):
-            limit = np.repeat(np.repeat(limits, per_vertex), np.diff(starts))
-            if np.any(numbers < 0) or np.any(numbers >= limit):
-                raise ValueError(f"numbers of {name} outside their document")
+# ---- how graphs are made ----
 
 
 class KeyGraph(NamedTuple):
-    """One document's graph, to look at. vertices: keywords, "" for the empty one.  edges: (u, v) with u < v.
-    weights: of edges.
+    """One document's graph, to look at.
 
+    vertices: keywords, "" for the empty one.  edges: (u, v) with u < v.  weights: of edges.
     sentence_index: the sentences of each vertex, as numbers into `sentences`.
     """
 
@@ -470,15 +467,15 @@ class Collected:
             return pointers
 
         return KeyGraphs(
-            starts(arrays["vertices"]),
-            starts(arrays["n_sentences"]),
-            arrays["words"],
-            starts(arrays["edges"]),
-            arrays["neighbours"],
-            arrays["weights"],
-            starts(arrays["attachments"]),
-            arrays["attached"],
-            arrays["vectors"],
+            vertex_starts=starts(arrays["vertices"]),
+            sentence_starts=starts(arrays["n_sentences"]),
+            words=arrays["words"],
+            edge_starts=starts(arrays["edges"]),
+            neighbours=arrays["neighbours"],
+            weights=arrays["weights"],
+            attach_starts=starts(arrays["attachments"]),
+            attached=arrays["attached"],
+            sentences=arrays["vectors"],
         )
 
 
@@ -516,14 +513,6 @@ def plain_reader() -> Reader:
         key_table(np.zeros(0, np.uint64)),
         0,
     )
-
-
-def taken(starts: I64, index: I64) -> tuple[I64, I64]:
-    """The runs number `index` of what `starts` points into: new pointers, and the positions of all their entries."""
-    lengths = starts[index + 1] - starts[index]
-    pointers = np.zeros(len(index) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=pointers[1:])
-    return pointers, np.arange(pointers[-1]) + np.repeat(starts[index] - pointers[:-1], lengths)
 
 
 def _sums_of_runs(values: NDArray[Any], starts: I64) -> NDArray[Any]:

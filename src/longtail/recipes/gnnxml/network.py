@@ -1,31 +1,33 @@
-"""Graphs of documents as tensors: flat, taken by document without a Python loop, with sums along edges and over
-graphs.
+"""Graph isomorphism networks over keyword graphs, in two branches. Paper: GNN-XML Sec. 3.1, Eq. 4 to 6.
 
-Graph isomorphism networks over keyword graphs, in two branches. Paper: GNN-XML Sec. 3.1, Eq. 4 to 6.
-
-    h^k_v = MLP^k((1 + eps^k) h^{k-1}_v + sum over neighbours u of h^{k-1}_u),   MLP = Linear, BatchNorm, ReLU,
-    Linear, ReLU
+    h^k_v = MLP^k((1 + eps^k) h^{k-1}_v + sum over neighbours u of h^{k-1}_u)
+            MLP = Linear, BatchNorm, ReLU, Linear, ReLU
     h_G   = BatchNorm(concat over k = 0..J of the sum over vertices of h^k_v)
     g     = sigmoid(alpha W_c h^c_G + (1 - alpha) W_r h^r_G)
 
 The conventional branch (c) sees documents as they come, the re-balance branch (r) those of rare labels more often.
+Graphs of documents are flat tensors, taken by document without a Python loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from longtail.kernels.arrays import taken_runs
+from longtail.models.gin import FrozenGinLayer
 from longtail.nn.batches import Bags, to_device, to_numpy, to_tensor
+from longtail.nn.gin import BatchNorm, GinLayer
 from longtail.nn.initial import xavier_linear
 from longtail.nn.rows import bag_sums
-from longtail.recipes.gnnxml.encoder import FrozenBranch, FrozenGin, FrozenLayer
-from longtail.recipes.gnnxml.keygraph import KeyGraphs, taken
+from longtail.recipes.gnnxml.keygraph import KeyGraphs
+from longtail.recipes.gnnxml.ranker import FrozenBranch, FrozenGin
+from longtail.recipes.gnnxml.settings import Branches, Readout, Share
 from longtail.types import F32, I64
 
 
@@ -70,37 +72,38 @@ class DeviceGraphs:
     def rows(self, index: I64) -> GraphBatch:
         """The graphs of the documents at `index`, in that order; a document may come twice."""
         g = self.graphs
-        vertex_starts, vertices = taken(g.vertex_starts, index)
-        sentence_starts, sentences = taken(g.sentence_starts, index)
-        edge_starts, edges = taken(g.edge_starts, vertices)
-        attach_starts, attached = taken(g.attach_starts, vertices)
+        vertex_starts, vertices = taken_runs(g.vertex_starts, index)
+        sentence_starts, sentences = taken_runs(g.sentence_starts, index)
+        edge_starts, edges = taken_runs(g.edge_starts, vertices)
+        attach_starts, attached = taken_runs(g.attach_starts, vertices)
         sizes = np.diff(vertex_starts)
         first_vertex, first_sentence = np.repeat(vertex_starts[:-1], sizes), np.repeat(sentence_starts[:-1], sizes)
-        edges_at, attached_at = self._there(edges), self._there(attached)
-        neighbours = self.neighbours[edges_at] + self._there(
+        edges_at, attached_at = self._sent(edges), self._sent(attached)
+        neighbours = self.neighbours[edges_at] + self._sent(
             np.repeat(first_vertex, np.diff(edge_starts)).astype(np.int32)
         )
-        of_vertices = self.attached[attached_at] + self._there(
+        of_vertices = self.attached[attached_at] + self._sent(
             np.repeat(first_sentence, np.diff(attach_starts)).astype(np.int32)
         )
         ones = torch.ones(len(of_vertices), device=self.device)
         features = bag_sums(
-            self.sentences[self._there(sentences)].float(), Bags(self._there(attach_starts), of_vertices, ones)
+            self.sentences[self._sent(sentences)].float(), Bags(self._sent(attach_starts), of_vertices, ones)
         )
         members = Bags(
-            self._there(vertex_starts),
+            self._sent(vertex_starts),
             torch.arange(len(vertices), dtype=torch.int32, device=self.device),
             torch.ones(len(vertices), device=self.device),
         )
-        return GraphBatch(features, Bags(self._there(edge_starts), neighbours, self.weights[edges_at]), members)
+        return GraphBatch(features, Bags(self._sent(edge_starts), neighbours, self.weights[edges_at]), members)
 
-    def _there(self, array: Any) -> Tensor:
+    def _sent(self, array: Any) -> Tensor:
         return to_device(array, self.device)
 
 
 def neighbour_sums(h_VD: Tensor, edges: Bags) -> Tensor:
-    """(V, D): the weighted sum over the neighbours of each vertex. Edges stand in both directions, so the gradient is
-    the same sum.
+    """(V, D): the weighted sum over the neighbours of each vertex.
+
+    Edges stand in both directions, so the gradient is the same sum.
     """
     return cast(Callable[..., Tensor], _NeighbourSum.apply)(h_VD, edges)
 
@@ -132,56 +135,9 @@ class _GraphSum(torch.autograd.Function):
         return gradients[0][ctx.members.owners], None
 
 
-Share: TypeAlias = Literal["none", "all_but_last", "all"]
-Branches: TypeAlias = Literal["both", "conventional", "rebalance"]
-Readout: TypeAlias = Literal["sum", "mean"]
-
 CONVENTIONAL, REBALANCE = "conventional", "rebalance"
 # Paper: GNN-XML Sec. 3.1: both branches count the same when the network is asked.
 ALPHA_AT_INFERENCE = 0.5
-
-
-class Norm(nn.BatchNorm1d):
-    """Batch normalisation that takes its running statistics where a batch has fewer than two rows."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.training and len(x) < 2:
-            return nn.functional.batch_norm(
-                x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps
-            )
-        return super().forward(x)
-
-    def folded(self) -> tuple[F32, F32]:
-        """(D,) scale and shift that it is out of training."""
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        scale = self.weight / torch.sqrt(self.running_var + self.eps)
-        return to_numpy(scale), to_numpy(self.bias - self.running_mean * scale)
-
-
-class GinLayer(nn.Module):
-    """One step of message passing. learned: whether eps is trained; it starts at 0, where the paper leaves it."""
-
-    def __init__(self, inputs: int, width: int, rng: np.random.Generator, *, learned: bool = False) -> None:
-        super().__init__()
-        self.eps = nn.Parameter(torch.zeros(()), requires_grad=learned)
-        self.first, self.norm, self.second = (
-            xavier_linear(inputs, width, rng),
-            Norm(width),
-            xavier_linear(width, width, rng),
-        )
-
-    def forward(self, h_VD: Tensor, batch: GraphBatch) -> Tensor:
-        gathered = (1 + self.eps) * h_VD + neighbour_sums(h_VD, batch.edges)
-        return torch.relu(self.second(torch.relu(self.norm(self.first(gathered)))))
-
-    def frozen(self) -> FrozenLayer:
-        scale, shift = self.norm.folded()
-        first = to_numpy(self.first.weight) * scale[:, None]
-        first_bias = to_numpy(self.first.bias) * scale + shift
-        return FrozenLayer(
-            float(self.eps.detach()), first, first_bias, to_numpy(self.second.weight), to_numpy(self.second.bias)
-        )
 
 
 class Branch(nn.Module):
@@ -194,11 +150,11 @@ class Branch(nn.Module):
         clusters: int,
         rng: np.random.Generator,
         dropout: float,
-        norm: Norm | None = None,
+        norm: BatchNorm | None = None,
     ) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
-        self.norm = norm if norm is not None else Norm(width)
+        self.norm = norm if norm is not None else BatchNorm(width)
         self.dropout = nn.Dropout(dropout)
         self.head = xavier_linear(width, clusters, rng)
 
@@ -206,16 +162,14 @@ class Branch(nn.Module):
         """(B, K): scores of the clusters."""
         return self.head(self.dropout(h_BD))
 
-    def frozen(self) -> FrozenBranch:
-        return FrozenBranch(_frozen_layers(self.layers), *self.norm.folded())
-
 
 class BilateralGin(nn.Module):
     """The matcher: from keyword graphs to the clusters of labels that a document has.
 
-    layers: J. Without layers h_G is the sum of the vertices' features. concat: h_G joins all layers, else it is the
-        last one alone.
+    layers: J. Without layers h_G is the sum of the vertices' features.
+    concat: h_G joins all layers, else it is the last one alone.
     share: what branches have in common: nothing, all layers but the last (BBN's way), or all of them.
+    learned_eps: whether eps is trained; it starts at 0, where the paper leaves it.
     """
 
     def __init__(
@@ -241,12 +195,13 @@ class BilateralGin(nn.Module):
 
         def new_layers(first: int, last: int) -> list[GinLayer]:
             return [
-                GinLayer(sizes[number], sizes[number + 1], rng, learned=learned_eps) for number in range(first, last)
+                GinLayer(sizes[number], sizes[number + 1], rng, epsilon=torch.zeros(()), learned=learned_eps)
+                for number in range(first, last)
             ]
 
         self.common = nn.ModuleList(new_layers(0, shared))
         names = [CONVENTIONAL, REBALANCE] if branches == "both" else [branches]
-        norm = Norm(self.width) if share == "all" and branches == "both" else None
+        norm = BatchNorm(self.width) if share == "all" and branches == "both" else None
         self.branches = nn.ModuleDict(
             {name: Branch(new_layers(shared, layers), self.width, clusters, rng, dropout, norm) for name in names}
         )
@@ -260,7 +215,7 @@ class BilateralGin(nn.Module):
         """h_G of each branch in `names`: (B, width). What they share is computed once."""
         h, common = batch.vertices, [self._read(batch.vertices, batch)]
         for layer in self.common:
-            h = layer(h, batch)
+            h = layer(h, neighbour_sums(h, batch.edges))
             common.append(self._read(h, batch))
         return {name: self._own(h, common, batch, self.branches[name]) for name in names}
 
@@ -272,15 +227,16 @@ class BilateralGin(nn.Module):
         return alpha * found[CONVENTIONAL] + (1 - alpha) * found[REBALANCE]
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """(B, K) logits as the trained network gives them: the same documents to both branches, which count the
-        same.
-        """
+        """(B, K) logits as the trained network gives them: both branches see the same documents and count the same."""
         return self.logits(self.represent(batch, self.names), ALPHA_AT_INFERENCE)
 
     def frozen(self, *, weighted: bool = False) -> FrozenGin:
         """Its twin in numpy, without the heads. weighted: whether it was trained on weighted edges."""
         branches: dict[str, Any] = dict(self.branches.items())
-        twins = {name: branch.frozen() for name, branch in branches.items()}
+        twins = {
+            name: FrozenBranch(_frozen_layers(branch.layers), *map(to_numpy, branch.norm.folded()))
+            for name, branch in branches.items()
+        }
         return FrozenGin(_frozen_layers(self.common), twins, self.concat, self.readout == "mean", weighted)
 
     def frozen_heads(self) -> F32:
@@ -295,7 +251,7 @@ class BilateralGin(nn.Module):
     def _own(self, h: Tensor, read: list[Tensor], batch: GraphBatch, branch: Any) -> Tensor:
         parts = list(read)
         for layer in branch.layers:
-            h = layer(h, batch)
+            h = layer(h, neighbour_sums(h, batch.edges))
             parts.append(self._read(h, batch))
         return branch.norm(torch.cat(parts, dim=1) if self.concat else parts[-1])
 
@@ -304,5 +260,5 @@ class BilateralGin(nn.Module):
         return sums / batch.sizes.clamp(min=1)[:, None] if self.readout == "mean" else sums
 
 
-def _frozen_layers(layers: Any) -> tuple[FrozenLayer, ...]:
+def _frozen_layers(layers: Any) -> tuple[FrozenGinLayer, ...]:
     return tuple(layer.frozen() for layer in layers)

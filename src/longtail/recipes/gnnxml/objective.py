@@ -1,15 +1,12 @@
-"""Rectified Adam over a small model. Paper: GNN-XML Sec. 4.2; Liu et al., ICLR 2020.
+"""Training of the two-branch matcher: samplers, the balance between branches, the mixed loss, and when to stop.
 
-Training of the two-branch matcher: samplers, the balance between branches, the mixed loss, and when to stop.
-
-Paper: GNN-XML Sec. 3.1, Eq. 6 and 7, after BBN (Zhou et al., CVPR 2020).
+Paper: GNN-XML Sec. 3.1, Eq. 6 and 7, after BBN (Zhou et al., CVPR 2020); Sec. 4.2 (RAdam).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -25,12 +22,13 @@ from longtail.recipes.gnnxml.network import (
     BilateralGin,
     DeviceGraphs,
 )
+from longtail.recipes.gnnxml.settings import Balance
 from longtail.training.objectives import prefixed, trained_state
 from longtail.types import I64, Csr
 
 
 class ModelRAdam:
-    """RAdam at its original settings on all parameters of `model` that want gradients.
+    """RAdam (Liu et al., ICLR 2020) at its original settings on all parameters of `model` that want gradients.
 
     `state` gives live tensors under stable names; copying saved values into them restores the optimiser.
     """
@@ -60,8 +58,6 @@ class ModelRAdam:
         }
 
 
-Balance: TypeAlias = Literal["parabolic", "linear", "cosine", "constant", "reversed"]
-
 # A positive counts no more than so many negatives.
 _MOST_POSITIVE_WEIGHT = 10.0
 
@@ -84,7 +80,7 @@ class ReversedSampler:
     replacement.
 
     targets: (N, L) CSR; labels without a document are never drawn. With clusters in place of labels it balances
-        clusters.
+    clusters.
     """
 
     def __init__(self, targets: Csr) -> None:
@@ -113,10 +109,10 @@ class ReversedSampler:
 class Bilateral:
     """The matcher with its data: an `Objective` and a `Watch` of `fit`.
 
-    targets: (N, K) CSR, the clusters of each document. train, validation: rows of the documents; none to validate on:
-        the last epoch stays.
-    sampler: draws from positions in `train`. fewest_epochs: no epoch before these is taken for the best, nor is there
-        a stop.
+    targets: (N, K) CSR, the clusters of each document.
+    train, validation: rows of the documents; with none to validate on the last epoch stays.
+    sampler: draws from positions in `train`.
+    fewest_epochs: no epoch before these is taken for the best, nor is there a stop.
     """
 
     def __init__(

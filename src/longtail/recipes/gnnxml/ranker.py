@@ -1,35 +1,121 @@
-"""GNN-XML at work: keyword graph -> best clusters -> their labels by gate x ranker. Needs no torch."""
+"""GNN-XML at work, without torch: keyword graph -> vectors -> best clusters -> their labels by gate x ranker."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
+from longtail.errors import ConfigError
+from longtail.graph.ops import unit_rows
+from longtail.models.gin import FrozenGinLayer
 from longtail.models.shortlisted import Classifier, best, sigmoid
-from longtail.persistence import State
-from longtail.recipes.gnnxml.encoder import FrozenGin, joined, ranker_vectors
-from longtail.recipes.gnnxml.rankers import ClusterRankers, RankerInput
+from longtail.persistence import DataPart
+from longtail.recipes.gnnxml.keygraph import KeyGraphs
+from longtail.recipes.gnnxml.label_classifiers import ClusterRankers, RankerInput
 from longtail.search.index import ExactIndex
-from longtail.types import F32, I32, Batch, Ranker, TopK
+from longtail.types import F32, I32, Batch, Csr, Ranker, TopK
 
-# Documents ranked at once.
-_BLOCK = 1024
+# Documents ranked at once, and documents whose vertices are held at once.
+_BLOCK, _GRAPHS = 1024, 512
 
 RankerReads: TypeAlias = Literal["both", "tfidf", "graph"]
 
 
 @dataclass(frozen=True)
-class KeygraphModel(Ranker):
+class FrozenBranch:
+    """A branch's own layers, and the scale and shift that normalise its h_G."""
+
+    layers: tuple[FrozenGinLayer, ...]
+    scale: F32
+    shift: F32
+
+
+@dataclass(frozen=True)
+class FrozenGin(DataPart):
+    """Keyword graphs in, h_G of every branch out: the twin of `BilateralGin` without torch.
+
+    common: layers that branches share.  concat: h_G joins all layers, else it is the last one alone.
+    mean: h_G is a mean over vertices, else a sum.  weighted: neighbours count by the number of shared sentences.
+    """
+
+    KIND = "frozen-gin"
+
+    common: tuple[FrozenGinLayer, ...]
+    branches: Mapping[str, FrozenBranch]
+    concat: bool = True
+    mean: bool = False
+    weighted: bool = False
+
+    def represent(self, batch: Batch) -> dict[str, F32]:
+        """h_G by branch: (B, D)."""
+        graphs = batch.graphs
+        if not isinstance(graphs, KeyGraphs):
+            raise ConfigError("this model reads keyword graphs", "let the bundle's featurizer make the batch")
+        blocks = [
+            self._block(graphs.rows(slice(start, start + _GRAPHS))) for start in range(0, max(len(graphs), 1), _GRAPHS)
+        ]
+        return {name: np.concatenate([block[name] for block in blocks]) for name in self.branches}
+
+    def encode(self, batch: Batch) -> F32:
+        """(B, branches x D + 1): h_G of all branches side by side and a constant 1, what the clusters' classifiers
+        read.
+        """
+        return joined(self.represent(batch))
+
+    def _block(self, graphs: KeyGraphs) -> dict[str, F32]:
+        adjacency, h = graphs.adjacency(self.weighted), graphs.vertices()
+        members = self._members(graphs)
+        read = [members @ h]
+        for layer in self.common:
+            h = layer.apply(h, adjacency @ h)
+            read.append(members @ h)
+        return {name: self._own(h, read, adjacency, members, branch) for name, branch in self.branches.items()}
+
+    def _own(self, h: F32, read: list[F32], adjacency: Csr, members: Csr, branch: FrozenBranch) -> F32:
+        parts = list(read)
+        for layer in branch.layers:
+            h = layer.apply(h, adjacency @ h)
+            parts.append(members @ h)
+        joined_parts: F32 = np.concatenate(parts, axis=1) if self.concat else parts[-1]
+        return joined_parts * branch.scale + branch.shift
+
+    def _members(self, graphs: KeyGraphs) -> Csr:
+        """(B, V): which vertices a document has, summed or averaged."""
+        from scipy.sparse import csr_array
+
+        sizes = np.diff(graphs.vertex_starts)
+        values = np.repeat(1 / np.maximum(sizes, 1) if self.mean else np.ones(len(sizes)), sizes).astype(np.float32)
+        return csr_array(
+            (values, np.arange(graphs.n_vertices), graphs.vertex_starts), shape=(len(graphs), graphs.n_vertices)
+        )
+
+
+def joined(vectors: Mapping[str, F32]) -> F32:
+    """Vectors of all branches side by side, in the order of their names, and a constant 1."""
+    parts = [vectors[name] for name in sorted(vectors)]
+    ones = np.ones((len(parts[0]), 1), dtype=np.float32)
+    return np.ascontiguousarray(np.concatenate([*parts, ones], axis=1))
+
+
+def ranker_vectors(vectors: Mapping[str, F32]) -> F32:
+    """(B, D): the mean of the branches' h_G, of unit length: what rankers read of the graph."""
+    return unit_rows(np.mean([vectors[name] for name in sorted(vectors)], axis=0, dtype=np.float32))
+
+
+@dataclass(frozen=True)
+class KeygraphModel(DataPart, Ranker):
     """score_l = g_c(l) x sigmoid(theta_l . phi(x)) for labels of the `beam` best clusters; other labels are never
     predicted.
 
     g = sigmoid(heads . h_G): gates of the clusters, not a distribution over them. Paper: GNN-XML Sec. 3, Eq. 2 and 3.
     Differs: Eq. 2 is a mixture, but its gates are independent sigmoids; dividing them by their sum could change no
-        list.
-    heads: an index over (K, branches x D + 1) rows, one per cluster. reads: what rankers read; graph_weight: length
-        of h_G in it.
+    list.
+
+    heads: an index over (K, branches x D + 1) rows, one per cluster.  reads: what rankers read; graph_weight: length
+    of h_G in it.
     """
 
     KIND = "keygraph-model"
@@ -94,12 +180,3 @@ class KeygraphModel(Ranker):
         # the raw score: clusters whose gate rounds to 1 keep theirs.
         found = best(ids, Classifier(np.asarray(self.heads.vectors)).scores(read, ids), ids.shape[1])
         return TopK(found.ids, np.where(found.ids >= 0, sigmoid(found.scores), -np.inf).astype(np.float32))
-
-    def state(self) -> State:
-        parts: dict[str, Any] = {"encoder": self.encoder, "heads": self.heads, "rankers": self.rankers}
-        return State({"beam": self.beam, "reads": self.reads, "graph_weight": self.graph_weight}, parts=parts)
-
-    @classmethod
-    def from_state(cls, state: State) -> KeygraphModel:
-        parts: Any = state.parts
-        return cls(parts["encoder"], parts["heads"], parts["rankers"], **state.values)

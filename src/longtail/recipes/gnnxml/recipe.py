@@ -11,8 +11,8 @@ NeurIPS 2020).
     IV    one logistic regression per label, among the documents of its cluster and those that stage II takes for such
     then  score = gate of the cluster x probability of the label, inside the best clusters
 
-Every ablation of the paper is a setting: see `VARIANTS`. It is made for long texts (`features.fields=title,content`);
-titles have windows of words in place of sentences.
+Every ablation of the paper is a setting: see `VARIANTS` in `settings.py`. It is made for long texts
+(`features.fields=title,content`); titles have windows of words in place of sentences.
 
 Differs: sentences are encoded by an SVD of the documents' TF-IDF rows; the paper's BERT cannot be had offline
 (`features.keygraph.encoder` takes other encoders).
@@ -20,175 +20,37 @@ Differs: keywords come from TextRank alone; a recogniser of named entities is a 
 Differs, where the paper's text is silent (its supplement is missing): layers, width, normalisation and dropout of the
 network, what the branches share, the bias of heads, the weight of positives, thresholds of the label graph, the
 number of clusters that are looked into, the features and the cost of rankers. The docstrings of the parts say what
-was chosen; defaults are the spec's, or were chosen on a slice of the training documents of debian-related.
+was chosen; defaults are common ones, or were chosen on a slice of the training documents of debian-related.
 Differs: the best epoch is looked for in the last 30% of epochs only: the paper's patience could stop before rare
-    labels had their turn.
+labels had their turn.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from longtail.config import section, setting
 from longtail.errors import ConfigError
-from longtail.kernels.arrays import csr
-from longtail.persistence import State
-from longtail.recipes.base import EnsembleConfig, Recipe
-from longtail.recipes.gnnxml.clusters import ClusterConfig, joined_features, label_clusters
-from longtail.recipes.gnnxml.encoder import FrozenGin, joined, ranker_vectors
-from longtail.recipes.gnnxml.features import GraphFeaturesConfig
-from longtail.recipes.gnnxml.frequency import FrequencyCurves
+from longtail.recipes.base import Recipe
+from longtail.recipes.gnnxml.clusters import FrequencyCurves, joined_features, label_clusters
 from longtail.recipes.gnnxml.keygraph import KeyGraphs
-from longtail.recipes.gnnxml.network import BilateralGin, Branches, DeviceGraphs, Readout, Share
-from longtail.recipes.gnnxml.objective import Balance, Bilateral, ReversedSampler
-from longtail.recipes.gnnxml.ranker import KeygraphModel, RankerReads
-from longtail.recipes.gnnxml.rankers import ClusterRankers, RankerInput
-from longtail.search.cluster import label_centroids, meta_labels
+from longtail.recipes.gnnxml.label_classifiers import ClusterRankers, RankerInput
+from longtail.recipes.gnnxml.network import BilateralGin, DeviceGraphs
+from longtail.recipes.gnnxml.objective import Bilateral, ReversedSampler
+from longtail.recipes.gnnxml.ranker import KeygraphModel, joined, ranker_vectors
+from longtail.recipes.gnnxml.settings import GnnXmlConfig
+from longtail.recipes.gnnxml.stages import Clusters, Matcher
+from longtail.search.cluster import label_centroids
 from longtail.search.index import ExactIndex
-from longtail.search.linear import LinearConfig
 from longtail.training.fit import WarmUp, fit_stage
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
-from longtail.types import F32, I32, I64, Csr
-
-# Settings of the paper's ablations (Fig. 3 and 4).
-VARIANTS: Mapping[str, tuple[str, ...]] = {
-    "v1": ("matcher.layers=0", "matcher.branches=conventional"),
-    "v2": ("matcher.branches=conventional", "matcher.concat=false"),
-    "v3": ("matcher.concat=false",),
-    "v4": (),
-    "random": ("clusters.partition=random",),
-    "k-means": ("clusters.partition=kmeans",),
-    "tf-idf": ("clusters.features=tfidf",),
-}
+from longtail.types import F32, I64
 
 # Fewer documents held out than this say nothing about when to stop.
 _FEWEST_TO_VALIDATE = 20
-
-
-@dataclass(frozen=True)
-class MatcherConfig:
-    layers: int = setting(2, "steps of message passing; 0: the sum of the vertices' features", low=0, high=10)
-    width: int = setting(256, "numbers per vertex after a step", low=2)
-    concat: bool = setting(True, "the document's vector joins all layers, not the last alone")
-    readout: Readout = setting("sum", "vertices of a document are summed, or averaged")
-    weighted: bool = setting(False, "neighbours count by the number of sentences they share")
-    learned_eps: bool = setting(False, "train the weight of a vertex itself beside its neighbours")
-    branches: Branches = setting("both", "documents as they come, those of rare labels, or both")
-    share: Share = setting("all_but_last", "layers that both branches have in common")
-    balance: Balance = setting("parabolic", "how the weight moves from the conventional branch to the other")
-    reverse_by: Literal["label", "cluster"] = setting(
-        "label", "what the second branch draws documents by: rare labels or rare clusters"
-    )
-    weigh_positives: bool = setting(
-        True, "a cluster that a document has counts more than one it has not, up to 10 times"
-    )
-    dropout: float = setting(
-        0.5, "share of the document vector's numbers that is dropped in training", low=0, high=0.99
-    )
-    epochs: int = setting(30, "passes over the documents", low=0)
-    rate: float = setting(0.01, "learning rate of RAdam", low=0)
-    warm_up: float = setting(0.1, "share of the training during which the rate rises", low=0, high=1)
-    rate_end: float = setting(0.1, "what is left of the rate at the end", low=0, high=1)
-    batch: int = setting(
-        128, "pairs of documents per step; adapts to small and large data, an epoch has 64 to 512 steps", low=1
-    )
-    validation: float = setting(
-        0.05, "share of documents held out to choose the best epoch; 0: the last", low=0, high=0.5
-    )
-    patience: int = setting(10, "epochs without a better loss on these before training stops", low=1)
-    fewest: float = setting(0.7, "share of the epochs before which none is the best", low=0, high=1)
-
-
-@dataclass(frozen=True)
-class RankerConfig:
-    reads: RankerReads = setting("tfidf", "features: TF-IDF rows, the matcher's vectors, or both")
-    graph_weight: float = setting(1.0, "length of the matcher's vector beside the TF-IDF row's of 1", low=0)
-    mistakes: int = setting(
-        15,
-        "clusters that the matcher finds first for a document: it is a negative of their labels too; best as many "
-        "as are looked into; 0: none",
-        low=0,
-    )
-    beam: int = setting(0, "clusters that are looked into; 0: log2 of the number of labels", low=0)
-    linear: LinearConfig = section(LinearConfig, "the logistic regressions", loss="logistic", cost=100.0, prune=0.1)
-
-
-@dataclass(frozen=True)
-class GnnXmlConfig:
-    features: GraphFeaturesConfig = section(
-        GraphFeaturesConfig, "which texts are read, and how they become numbers and graphs", source="text"
-    )
-    clusters: ClusterConfig = section(ClusterConfig, "stage I")
-    matcher: MatcherConfig = section(MatcherConfig, "stage II")
-    rankers: RankerConfig = section(RankerConfig, "stage IV")
-    ensemble: EnsembleConfig = section(EnsembleConfig, "several models as one")
-
-
-@dataclass(frozen=True)
-class Clusters:
-    """What stage I leaves behind. clusters: (L,), -1 for labels without documents."""
-
-    KIND = "gnnxml-clusters"
-
-    clusters: I32
-
-    @property
-    def count(self) -> int:
-        return int(self.clusters.max(initial=-1)) + 1
-
-    def targets(self, labels: Csr) -> Csr:
-        """(N, K) CSR: the clusters of each document."""
-        present = self.clusters >= 0
-        return meta_labels(labels.tocsc()[:, present].tocsr(), self.clusters[present], self.count)
-
-    def state(self) -> State:
-        return State(arrays={"clusters": self.clusters})
-
-    @classmethod
-    def from_state(cls, state: State) -> Clusters:
-        return cls(state.arrays["clusters"])
-
-
-@dataclass(frozen=True)
-class Matcher:
-    """What stage II leaves behind: the network, its heads, and for every training document its vector and the
-    clusters that it finds.
-
-    heads: (K, branches x D + 1). vectors: (N, D). found: (N, m), best first.
-    """
-
-    KIND = "gnnxml-matcher"
-
-    encoder: FrozenGin
-    heads: F32
-    vectors: F32
-    found: I32
-
-    def found_clusters(self) -> Csr:
-        """(N, K) CSR of ones."""
-        n, found = self.found.shape
-        return csr(
-            np.ones(n * found, np.float32),
-            np.asarray(self.found).ravel(),
-            np.arange(n + 1) * found,
-            (n, len(self.heads)),
-        )
-
-    def state(self) -> State:
-        return State(
-            arrays={"heads": self.heads, "vectors": self.vectors, "found": self.found}, parts={"encoder": self.encoder}
-        )
-
-    @classmethod
-    def from_state(cls, state: State) -> Matcher:
-        encoder: Any = state.parts["encoder"]
-        return cls(encoder, **state.arrays)
 
 
 class GnnXml(Recipe):
@@ -212,10 +74,10 @@ class GnnXml(Recipe):
             + 2**28
         )
 
-    # ---- I ----
+    # ---- I. Paper: Sec. 3.2 ----
 
     def surrogate(self, data: TrainingSet, run: Run) -> Clusters:
-        """Clusters of labels; nothing is trained. Paper: GNN-XML Sec. 3.2."""
+        """Clusters of labels; nothing is trained."""
         clusters = label_clusters(self.label_features(data), data.targets, self.config.clusters, run.rng("clusters"))
         curves = FrequencyCurves.of(data.targets, clusters, np.asarray(graphs_of(data).words))
         of_labels, of_clusters = curves.frequent_shares()
@@ -245,10 +107,19 @@ class GnnXml(Recipe):
         texts = np.asarray(data.label_texts.dense)
         return texts if kind == "label_text" else joined_features(by_documents, texts)
 
-    # ---- II ----
+    # ---- II. Paper: Sec. 3.1 ----
 
     def shortlist(self, data: TrainingSet, surrogate: Clusters, run: Run) -> Matcher:
-        """The two-branch network that finds clusters. Paper: GNN-XML Sec. 3.1."""
+        """The two-branch network that finds clusters."""
+        model = self.trained_network(data, surrogate, run)
+        encoder = model.eval().frozen(weighted=self.config.matcher.weighted)
+        heads, vectors = model.frozen_heads(), encoder.represent(data.documents)
+        mistakes = min(self.config.rankers.mistakes, surrogate.count)
+        found = ExactIndex.build(heads, "dot").query(joined(vectors), mistakes)
+        return Matcher(encoder, heads, ranker_vectors(vectors), found.ids)
+
+    def trained_network(self, data: TrainingSet, surrogate: Clusters, run: Run) -> BilateralGin:
+        """Both branches, trained by a loss whose weight moves from the first to the second; the best epoch."""
         c, graphs = self.config.matcher, graphs_of(data)
         model = BilateralGin(
             graphs.width,
@@ -277,22 +148,10 @@ class GnnXml(Recipe):
             patience=c.patience,
             fewest_epochs=math.ceil(c.fewest * c.epochs),
         )
-        fit_stage(
-            objective,
-            run,
-            "matcher",
-            epochs=c.epochs,
-            batch=c.batch,
-            schedule=WarmUp(c.rate, c.warm_up, c.rate_end),
-            watch=objective,
-        )
+        schedule = WarmUp(c.rate, c.warm_up, c.rate_end)
+        fit_stage(objective, run, "matcher", epochs=c.epochs, batch=c.batch, schedule=schedule, watch=objective)
         objective.take_best()
-        encoder, heads = model.eval().frozen(weighted=c.weighted), model.frozen_heads()
-        vectors = encoder.represent(data.documents)
-        found = ExactIndex.build(heads, "dot").query(
-            joined(vectors), min(self.config.rankers.mistakes, surrogate.count)
-        )
-        return Matcher(encoder, heads, ranker_vectors(vectors), found.ids)
+        return model
 
     def held_out(self, documents: int, run: Run) -> tuple[I64, I64]:
         """Rows to train on, and rows to choose the best epoch by; none of these where they would be too few."""
@@ -301,21 +160,17 @@ class GnnXml(Recipe):
         count = count if count >= _FEWEST_TO_VALIDATE else 0
         return np.sort(order[count:]), np.sort(order[:count])
 
-    def beam(self, data: TrainingSet, n_clusters: int) -> int:
-        """Clusters that a document is looked up in."""
-        return min(self.config.rankers.beam or max(1, math.ceil(math.log2(max(data.n_labels, 2)))), n_clusters)
-
     # ---- III ----
 
     def transfer(self, data: TrainingSet, surrogate: Clusters, shortlister: Matcher, run: Run) -> None:
         """Nothing: rankers read the matcher's vectors as they are."""
 
-    # ---- IV ----
+    # ---- IV. Paper: Sec. 3.1 (end) and 4.2 (LIBLINEAR) ----
 
     def classify(
         self, data: TrainingSet, surrogate: Clusters, shortlister: Matcher, model: None, run: Run
     ) -> KeygraphModel:
-        """One logistic regression per label inside its cluster. Paper: GNN-XML Sec. 3.1 (end) and 4.2 (LIBLINEAR)."""
+        """One logistic regression per label inside its cluster."""
         c = self.config.rankers
         scale = np.float32(c.graph_weight)
         x = RankerInput(
@@ -325,9 +180,12 @@ class GnnXml(Recipe):
         found, rng = shortlister.found_clusters(), run.rng("rankers")
         rankers = ClusterRankers.fit(x, data.targets, surrogate.clusters, found, data.masked, c.linear, rng)
         heads = ExactIndex.build(np.asarray(shortlister.heads), "dot")
-        return KeygraphModel(
-            shortlister.encoder, heads, rankers, self.beam(data, surrogate.count), c.reads, c.graph_weight
-        )
+        beam = self.beam(data, surrogate.count)
+        return KeygraphModel(shortlister.encoder, heads, rankers, beam, c.reads, c.graph_weight)
+
+    def beam(self, data: TrainingSet, n_clusters: int) -> int:
+        """Clusters that a document is looked up in."""
+        return min(self.config.rankers.beam or max(1, math.ceil(math.log2(max(data.n_labels, 2)))), n_clusters)
 
 
 def graphs_of(data: TrainingSet) -> KeyGraphs:

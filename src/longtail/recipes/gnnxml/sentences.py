@@ -8,21 +8,24 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from longtail.errors import ConfigError, DataError, MissingExtra
+from longtail.features.pieces import checkpoint_folder
 from longtail.features.sparse import SparseText
 from longtail.kernels.arrays import right_singular_vectors
-from longtail.persistence import Part, State, StringTable, map_arrays
+from longtail.persistence import DataPart, Part, StringTable, map_arrays
 from longtail.recipes.gnnxml.keygraph import KeyGraphConfig
 from longtail.types import F32, I32, Csr
 
-# Sentences embedded at once by a table of token vectors.
-_BLOCK = 8192
+# Sentences embedded at once by a table of token vectors; those that MiniLM reads at once, and tokens of each.
+_BLOCK, _MINILM_BATCH, _MINILM_TOKENS = 8192, 128, 256
 # Features are made before any run, so that every seed sees the same: the subspace iteration starts from this.
 _SEED = 0x5E47
 
@@ -42,25 +45,25 @@ class SentenceEncoder(Part, Protocol):
         ...
 
 
-class SpectralSentences:
-    """TF-IDF rows of words, projected to the directions in which training documents differ most (latent semantic
-    analysis).
+@dataclass(frozen=True)
+class SpectralSentences(DataPart):
+    """TF-IDF rows of words, projected to the directions in which training documents differ most (LSA).
 
     columns: (R,) features with a vector, increasing. table: (R, D) their vectors.
     """
 
     KIND = "spectral-sentences"
 
-    def __init__(self, columns: I32, table: F32) -> None:
-        if len(columns) != len(table):
-            raise ValueError(f"{len(table)} vectors for {len(columns)} features")
-        self.columns, self.table = columns, table
+    columns: I32
+    table: F32
+
+    def __post_init__(self) -> None:
+        if len(self.columns) != len(self.table):
+            raise ValueError(f"{len(self.table)} vectors for {len(self.columns)} features")
 
     @classmethod
     def fit(cls, documents: Csr, words: SparseText, width: int) -> SpectralSentences:
-        """documents: (N, V) TF-IDF rows. A word that one document alone has relates it to nothing, and gets no
-        vector.
-        """
+        """documents: (N, V) TF-IDF rows. A word that one document alone has relates it to nothing: it has no vector."""
         counts = np.bincount(documents.indices, minlength=documents.shape[1])
         whole = np.zeros(len(counts), dtype=np.bool_)
         whole[slice(words.word_range.start, words.word_range.stop) if words.word_range else slice(None)] = True
@@ -82,31 +85,27 @@ class SpectralSentences:
             return np.zeros((0, self.width), dtype=np.float32)
         return unit(words.transform_texts(sentences)[:, self.columns] @ self.table)
 
-    def state(self) -> State:
-        return State(arrays={"columns": self.columns, "table": self.table})
 
-    @classmethod
-    def from_state(cls, state: State) -> SpectralSentences:
-        return cls(state.arrays["columns"], state.arrays["table"])
-
-
-class StaticSentences:
+@dataclass(frozen=True)
+class StaticSentences(DataPart):
     """The mean of static token vectors, e.g. WordLlama's. Table and tokenizer travel with the model: its package is
     needed in training only.
 
-    table: (R, D) float16. tokenizer: the JSON text of `tokenizers`.
+    table: (R, D).  tokenizer: one string, the JSON text of `tokenizers`.
     """
 
     KIND = "static-sentences"
 
-    def __init__(self, table: Any, tokenizer: str) -> None:
-        self.table, self.tokenizer = table, tokenizer
+    table: NDArray[np.float16]
+    tokenizer: StringTable
+
+    def __post_init__(self) -> None:
+        if len(self.tokenizer) != 1:
+            raise ValueError("the tokenizer is no text")
 
     @classmethod
     def wordllama(cls, folder: str) -> StaticSentences:
-        """The table of the package `wordllama` (256 numbers per token, 33 MB), or of a folder laid out like it.
-        Nothing is downloaded.
-        """
+        """The table of the package `wordllama`, or of a folder laid out like it. Nothing is downloaded."""
         root = _package_folder("wordllama", "wordllama") if not folder else Path(folder)
         weights, tokenizers = (
             sorted((root / "weights").glob("*.safetensors")),
@@ -125,7 +124,7 @@ class StaticSentences:
                 "give the weights of a WordLlama model",
                 file=weights[0],
             )
-        return cls(tables[0].astype(np.float16), tokenizers[0].read_text(encoding="utf-8"))
+        return cls(tables[0].astype(np.float16), StringTable.of([tokenizers[0].read_text(encoding="utf-8")]))
 
     @property
     def width(self) -> int:
@@ -135,7 +134,7 @@ class StaticSentences:
     def _tokenizer(self) -> Any:
         from tokenizers import Tokenizer
 
-        tokenizer = Tokenizer.from_str(self.tokenizer)
+        tokenizer = Tokenizer.from_str(self.tokenizer[0])
         tokenizer.no_padding()
         tokenizer.no_truncation()
         return tokenizer
@@ -159,40 +158,25 @@ class StaticSentences:
             )
         return unit(vectors)
 
-    def state(self) -> State:
-        return State(arrays={"table": self.table}, parts={"tokenizer": StringTable.of([self.tokenizer])})
 
-    @classmethod
-    def from_state(cls, state: State) -> StaticSentences:
-        tokenizer = state.parts["tokenizer"]
-        if not isinstance(tokenizer, StringTable) or len(tokenizer) != 1:
-            raise ValueError("the tokenizer is no text")
-        return cls(state.arrays["table"], tokenizer[0])
-
-
-class NamedSentences:
+@dataclass(frozen=True)
+class NamedSentences(DataPart):
     """An encoder that is code: known by its name, looked up when it is needed. A bundle holds the name alone."""
 
     KIND = "named-sentences"
 
-    def __init__(self, name: str, model: str, width: int, loaded: EncodeTexts | None = None) -> None:
-        """loaded: the encoder, where it is at hand already."""
-        self.name, self.model, self.width, self._loaded = name, model, width, loaded
+    name: str
+    model: str
+    width: int
 
     @classmethod
     def of(cls, name: str, model: str) -> NamedSentences:
-        loaded = _encoder(name, model)
-        return cls(name, model, np.asarray(loaded(["a sentence"])).shape[1], loaded)
-
-    def _encode(self, sentences: Sequence[str]) -> Any:
-        if self._loaded is None:
-            self._loaded = _encoder(self.name, self.model)
-        return self._loaded(sentences)
+        return cls(name, model, np.asarray(_encoder(name, model)(["a sentence"])).shape[1])
 
     def encode(self, sentences: Sequence[str], words: SparseText) -> F32:
         if not len(sentences):
             return np.zeros((0, self.width), dtype=np.float32)
-        vectors = np.asarray(self._encode(sentences), dtype=np.float32)
+        vectors = np.asarray(_encoder(self.name, self.model)(sentences), dtype=np.float32)
         if vectors.shape != (len(sentences), self.width) or not np.isfinite(vectors).all():
             raise DataError(
                 f"the encoder '{self.name}' gave an array of shape {vectors.shape} for {len(sentences)} sentences, "
@@ -201,41 +185,69 @@ class NamedSentences:
             )
         return unit(vectors)
 
-    def state(self) -> State:
-        return State({"name": self.name, "model": self.model, "width": self.width})
 
-    @classmethod
-    def from_state(cls, state: State) -> NamedSentences:
-        return cls(str(state.values["name"]), str(state.values["model"]), int(state.values["width"]))
-
-
-# Encoders that are code: a function of the model's folder that gives the function to call. Those of the house are
-# imported when asked for.
-_HOMES = {"minilm": "longtail.recipes.gnnxml.minilm:load"}
+# Encoders that are code: a function of the model's folder that gives the function to call.
 _REGISTERED: dict[str, Callable[[str], EncodeTexts]] = {}
 
 
 def register_encoder(name: str, load: Callable[[str], EncodeTexts]) -> None:
-    """Make ``features.keygraph.encoder=name`` known. load: given `features.keygraph.model`, returns the function from
-    texts to vectors.
+    """Make ``features.keygraph.encoder=name`` known.
 
+    load: given `features.keygraph.model`, returns the function from texts to vectors.
     A model that was trained with it predicts only where it is registered too.
     """
     _REGISTERED[name] = load
+    _encoder.cache_clear()
 
 
+@cache
 def _encoder(name: str, model: str) -> EncodeTexts:
+    """The function to call; loaded once."""
     if name in _REGISTERED:
         return _REGISTERED[name](model)
-    if name in _HOMES:
-        module, _, function = _HOMES[name].partition(":")
-        loaded: EncodeTexts = getattr(importlib.import_module(module), function)(model)
-        return loaded
-    known = ", ".join(["svd", "wordllama", *_HOMES, *_REGISTERED])
+    if name == "minilm":
+        return minilm(model)
+    known = ", ".join(["svd", "wordllama", "minilm", *_REGISTERED])
     raise ConfigError(
         f"features.keygraph.encoder is '{name}', which is not known here (known: {known})",
         "register it with longtail.recipes.gnnxml.sentences.register_encoder before training and before predicting",
     )
+
+
+def minilm(folder: str) -> EncodeTexts:
+    """all-MiniLM-L6-v2: frozen, (n, 384) vectors, the mean over tokens. Needs `transformers` and torch, also to
+    predict.
+
+    folder: of a model that `transformers` reads; empty: that of the package.
+    """
+    if importlib.util.find_spec("transformers") is None:
+        raise MissingExtra("transformers", "minilm", "features.keygraph.encoder=minilm")
+    import torch
+
+    place = checkpoint_folder(folder or "minilm", "features.keygraph.encoder=minilm")
+    transformers: Any = importlib.import_module("transformers")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(str(place), local_files_only=True)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = transformers.AutoModel.from_pretrained(str(place), local_files_only=True).eval().to(device)
+
+    @torch.inference_mode()
+    def encode(texts: Sequence[str]) -> F32:
+        # Texts of like length go together, so little is padded.
+        order = np.argsort([len(text) for text in texts], kind="stable")
+        vectors = np.zeros((len(texts), int(model.config.hidden_size)), dtype=np.float32)
+        for start in range(0, len(order), _MINILM_BATCH):
+            rows = order[start : start + _MINILM_BATCH]
+            # A lone surrogate is no UTF-8, which is what the tokenizer reads.
+            readable = [texts[row].encode("utf-8", "replace").decode() for row in rows]
+            tokens = tokenizer(
+                readable, padding=True, truncation=True, max_length=_MINILM_TOKENS, return_tensors="pt"
+            ).to(device)
+            mask = tokens["attention_mask"][:, :, None].float()
+            found = (model(**tokens).last_hidden_state.float() * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
+            vectors[rows] = found.cpu().numpy()
+        return vectors
+
+    return encode
 
 
 def make_encoder(config: KeyGraphConfig, documents: Csr, words: SparseText) -> SentenceEncoder:

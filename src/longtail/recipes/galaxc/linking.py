@@ -6,7 +6,6 @@ Paper: GalaXC Sec. 4 (cold- and warm-start prediction pipeline).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from longtail.errors import ConfigError
 from longtail.graph.ops import unit_rows
 from longtail.models.encoders import FrozenEncoder
 from longtail.models.shortlisted import Classifier, best
-from longtail.persistence import State, StringTable
+from longtail.persistence import DataPart, StringTable
 from longtail.recipes.galaxc.graph import AnchorLinks, Fanout, JointGraph, Paths
 from longtail.search.index import ExactIndex, Index
 from longtail.types import F32, I32, I64, Batch, Context, Csr, TopK
@@ -25,7 +24,7 @@ _SPARE = 4
 
 
 @dataclass(frozen=True)
-class Anchors:
+class Anchors(DataPart):
     """Metadata that links documents to nodes.  uids: M anchors.  members: (M, n) CSR, the nodes that have each."""
 
     KIND = "graph-anchors"
@@ -33,22 +32,14 @@ class Anchors:
     uids: StringTable
     members: Csr
 
-    def state(self) -> State:
-        return State(arrays={"members": self.members}, parts={"uids": self.uids})
-
-    @classmethod
-    def from_state(cls, state: State) -> Anchors:
-        parts: Any = state.parts
-        return cls(parts["uids"], state.arrays["members"])
-
 
 @dataclass(frozen=True)
 class Shape:
-    """What is done to encoded texts before they are initial vectors: scaled to unit length, and what all have in
-    common taken away.
+    """What is done to encoded texts before they are initial vectors.
 
-    centre: (D,) the mean of training documents (of unit length, if `unit`), or None. A text without a known word
-        stays a zero vector.
+    unit: they are scaled to unit length.
+    centre: (D,) what all have in common, which is taken away: the mean of training documents (of unit length, if
+        `unit`), or None. A text without a known word stays a zero vector.
     """
 
     unit: bool = True
@@ -62,17 +53,17 @@ class Shape:
         return unit_rows(shaped) if self.unit else shaped
 
 
-@dataclass(frozen=True)
-class GraphSpace:
+@dataclass(frozen=True, kw_only=True)
+class GraphSpace(DataPart):
     """A joint graph with the initial vectors of its nodes, and how documents are linked to it.
 
     encoder, shape: give a document's initial vector.  vectors: (n, D), of nodes.
-    linker: over these vectors. It finds the `links` nearest nodes of a document; those with a cosine of 0 or less are
-        no neighbours.
+    linker: an index over these vectors. It finds the `links` nearest nodes of a document; those with a cosine of 0 or
+        less are no neighbours. None where it is exact and vectors are of unit length: they are all that it needs.
     test_identity: a document with the vector of a label takes that label's neighbours for its own (released code).
     beside: links that are given (known labels, anchors) count as much as the nearest nodes. Otherwise they take their
-        place, as in the
-    paper: then a document of one known label is four times this label, and little is left of its text.
+        place, as in the paper: then a document of one known label is four times this label, and little is left of its
+        text.
     """
 
     KIND = "graph-space"
@@ -80,7 +71,7 @@ class GraphSpace:
     encoder: FrozenEncoder
     graph: JointGraph
     vectors: F32
-    linker: Index
+    linker: Index | None
     fanout: Fanout
     links: int = 4
     shape: Shape = Shape()
@@ -90,6 +81,10 @@ class GraphSpace:
     paths: Paths = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if isinstance(self.linker, ExactIndex) and self.shape.unit:
+            object.__setattr__(self, "linker", None)  # it holds the same vectors once more
+        if self.linker is None and not self.shape.unit:
+            raise ValueError("vectors of any length need a linker")
         object.__setattr__(self, "paths", Paths(self.graph, self.vectors, self.fanout))
 
     def initial(self, batch: Batch) -> F32:
@@ -103,9 +98,9 @@ class GraphSpace:
         same anchors; the nearest.
         """
         near = self.nearest(vectors).ids
-        return self.joined(
-            self.given(len(vectors), context), self._with_twins(vectors, near) if self.test_identity else near
-        )
+        if self.test_identity:
+            near = self._with_twins(vectors, near)
+        return self.joined(self.given(len(vectors), context), near)
 
     def joined(self, given: I32, near: I32) -> I32:
         """Given links beside the nearest nodes, or in their place."""
@@ -123,25 +118,28 @@ class GraphSpace:
             links = AnchorLinks(self.anchors.members).links(context.anchors, self.links)
         return links if context.labels is None else preferred(rows_of(context.labels), links)
 
-    def nearest(self, vectors: F32, exclude: I64 | None = None) -> TopK:
-        """(B, links) nodes by cosine. exclude: (B,) a node that is passed over, -1 for none."""
-        found = self.linker.query(vectors, min(self.links + _SPARE, len(self.graph)))
+    def nearest(self, vectors: F32, exclude: I64 | None = None, linker: Index | None = None) -> TopK:
+        """(B, links) nodes by cosine.
+
+        exclude: (B,) a node that is passed over, -1 for none.  linker: another index over the same vectors, which may
+        live on a GPU.
+        """
+        index = next(one for one in (linker, self.linker, ExactIndex(self.vectors, "cosine")) if one is not None)
+        found = index.query(vectors, min(self.links + _SPARE, len(self.graph)))
         ids = found.ids if exclude is None else np.where(found.ids == exclude[:, None], np.int32(TopK.PAD), found.ids)
         return best(ids, self._cosines(vectors, ids), self.links)
 
     def _cosines(self, vectors: F32, ids: I32) -> F32:
-        """(B, C), each by itself, so that a document's neighbours do not depend on its batch; -inf where a cosine is
-        not above 0.
+        """(B, C), each by itself, so that a document's neighbours do not depend on its batch; -inf if not above 0.
 
-        The length of the document itself is left out where vectors are not of unit length: it does not change the
-        order.
+        Where vectors are not of unit length, that of the document itself is left out: it does not change the order.
         """
         dots = Classifier(self.vectors).scores(vectors, ids)
-        cosines = (
-            dots
-            if self.shape.unit
-            else np.divide(dots, lengths := self._lengths(ids), out=np.zeros_like(dots), where=lengths > 0)
-        )
+        if self.shape.unit:
+            cosines = dots
+        else:
+            lengths = self._lengths(ids)
+            cosines = np.divide(dots, lengths, out=np.zeros_like(dots), where=lengths > 0)
         return np.where((ids >= 0) & (cosines > 0), cosines, -np.inf).astype(np.float32)
 
     def _lengths(self, ids: I32) -> F32:
@@ -167,9 +165,7 @@ class GraphSpace:
     # ---- documents that see each other ----
 
     def with_documents(self, vectors: F32, context: Context) -> Paths:
-        """A new graph that holds all documents, each linked as the context says or else to its nearest nodes and
-        documents.
-        """
+        """A graph with all documents, each linked as the context says or else to its nearest nodes and documents."""
         nearest, n = self.nearest(vectors), len(self.graph)
         others = ExactIndex.build(vectors).query(vectors, self.links + 1)
         itself = others.ids == np.arange(len(vectors))[:, None]
@@ -181,48 +177,6 @@ class GraphSpace:
             best(np.concatenate([nearest.ids, among], axis=1), scores, self.links).ids,
         )
         return Paths(self.graph.with_nodes(links), np.concatenate([self.vectors, vectors]), self.fanout)
-
-    # ---- saving ----
-
-    def state(self) -> State:
-        f = self.fanout
-        values = {
-            "links": self.links,
-            "unit": self.shape.unit,
-            "test_identity": self.test_identity,
-            "sizes": list(f.sizes),
-        }
-        values |= {"pad": f.pad, "mean": f.mean, "full": f.full, "beside": self.beside}
-        # An exact linker only compares with the vectors, which are saved anyway.
-        linker: Any = None if isinstance(self.linker, ExactIndex) and self.shape.unit else self.linker
-        arrays = (
-            {"vectors": self.vectors}
-            if self.shape.centre is None
-            else {"vectors": self.vectors, "centre": self.shape.centre}
-        )
-        return State(
-            values, arrays, {"encoder": self.encoder, "graph": self.graph, "linker": linker, "anchors": self.anchors}
-        )
-
-    @classmethod
-    def from_state(cls, state: State) -> GraphSpace:
-        parts: Any = state.parts
-        v, vectors = state.values, state.arrays["vectors"]
-        fanout = Fanout(tuple(v["sizes"]), v["pad"], v["mean"], v["full"])
-        linker = parts["linker"] if parts["linker"] is not None else ExactIndex(vectors, "cosine")
-        shape = Shape(v["unit"], state.arrays.get("centre"))
-        return cls(
-            parts["encoder"],
-            parts["graph"],
-            vectors,
-            linker,
-            fanout,
-            v["links"],
-            shape,
-            v["test_identity"],
-            parts["anchors"],
-            v.get("beside", False),
-        )
 
 
 def rows_of(labels: Csr) -> I32:
@@ -244,8 +198,7 @@ def preferred(first: I32, otherwise: I32) -> I32:
 
 
 def balanced(first: I32, second: I32) -> I32:
-    """Both sides of every row in turn, each repeated to as many as the longer one has, so that they count the same;
-    then -1.
+    """Both sides of every row in turn, each repeated to as many as the longer one has, so that they count the same.
 
     Nodes of the graph itself sample windows of such rows: in turn, every window of two or more holds both sides.
     """

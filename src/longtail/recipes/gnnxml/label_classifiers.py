@@ -1,5 +1,4 @@
-"""One linear classifier per label, told apart from the other documents of its cluster. Paper: GNN-XML Sec. 3.1 (end)
-and Eq. 3.
+"""One linear classifier per label, trained on the documents of its cluster. Paper: GNN-XML Sec. 3.1 (end) and Eq. 3.
 
 A label's negatives are the documents with another label of its cluster (teacher forcing) and those for which the
 matcher finds the cluster wrongly. Documents come as words (CSR), as dense vectors, or as both side by side; weights
@@ -14,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from longtail.errors import ConfigError
-from longtail.kernels.arrays import frozen, pieces
+from longtail.kernels.arrays import freeze, frozen, pieces
 from longtail.kernels.threads import threads_for
-from longtail.persistence import State
+from longtail.persistence import DataPart
 from longtail.search.cluster import meta_labels
 from longtail.search.linear import LinearConfig, LinearRows, fit_linear
 from longtail.search.tree import SparseWeights, read_only
@@ -36,23 +35,42 @@ class RankerInput:
         return int(rows.shape[0])
 
 
-class ClusterRankers:
-    """The classifiers of P labels in K clusters, logistic. A part.
+@dataclass(frozen=True)
+class ClusterRankers(DataPart):
+    """The classifiers of P labels in K clusters, logistic.
 
     labels: (P,) int32, cluster after cluster; starts: (K + 1,) int64, where each cluster's begin. bias: (P,).
-    words: `SparseWeights` over the clusters, or None; rows: (P, D) weights of dense vectors, or None.
+    words: weights of words by cluster, or None; rows: (P, D) weights of dense vectors, or None.
     """
 
     KIND = "cluster-rankers"
 
-    def __init__(
-        self, n_labels: int, labels: I32, starts: I64, bias: F32, words: SparseWeights | None, rows: F32 | None
-    ) -> None:
-        if words is None and rows is None:
+    n_labels: int
+    labels: I32
+    starts: I64
+    bias: F32
+    words: SparseWeights | None
+    rows: F32 | None
+
+    def __post_init__(self) -> None:
+        """Kernels trust these numbers."""
+        starts = self.starts
+        if starts[0] != 0 or starts[-1] != len(self.labels) or np.any(np.diff(starts) < 0):
+            raise ValueError("clusters do not fit their labels")
+        if len(self.bias) != len(self.labels):
+            raise ValueError(f"{len(self.bias)} biases for {len(self.labels)} labels")
+        if np.any(self.labels < 0) or np.any(self.labels >= self.n_labels):
+            raise ValueError(f"label numbers outside 0..{self.n_labels - 1}")
+        if self.words is None and self.rows is None:
             raise ValueError("rankers that weigh neither words nor vectors")
-        self.n_labels, self.labels, self.starts, self.bias = n_labels, frozen(labels), frozen(starts), frozen(bias)
-        self.words: SparseWeights | None = None if words is None else read_only(words)
-        self.rows = None if rows is None else frozen(rows)
+        if self.rows is not None and len(self.rows) != len(self.labels):
+            raise ValueError(f"{len(self.rows)} rows of weights for {len(self.labels)} labels")
+        if self.words is not None:
+            if not np.array_equal(self.words.starts, starts) or len(self.words.bias) != len(self.labels):
+                raise ValueError("weights of words do not fit the clusters")
+            self.words.check()
+            object.__setattr__(self, "words", read_only(self.words))
+        freeze(self, "labels", "starts", "bias", "rows")
 
     @classmethod
     def fit(
@@ -67,8 +85,8 @@ class ClusterRankers:
     ) -> ClusterRankers:
         """Train all classifiers.
 
-        targets: (N, L) CSR. clusters: (L,), -1 for labels without documents. found: (N, K) CSR, the clusters that the
-            matcher finds.
+        targets: (N, L) CSR.  clusters: (L,), -1 for labels without documents.
+        found: (N, K) CSR, the clusters that the matcher finds.
         masked: (P, 2) (document, label) pairs that are neither positives nor negatives.
         """
         if config.loss != "logistic":
@@ -120,7 +138,7 @@ class ClusterRankers:
         """The best labels of each document's clusters (B, m) by gate x probability, into `top`, which is padding on
         entry.
         """
-        from longtail.recipes.gnnxml.rankers_kernels import rank_members
+        from longtail.recipes.gnnxml.kernels import rank_members
 
         with threads_for(len(clusters), each=4):
             rank_members(*self._against(x), self.labels, frozen(clusters), frozen(gates), top.ids, top.scores)
@@ -129,7 +147,7 @@ class ClusterRankers:
         """All labels of each document's clusters (B, m) and their probabilities: (B, m * largest_cluster), -1 and 0
         as padding.
         """
-        from longtail.recipes.gnnxml.rankers_kernels import score_members
+        from longtail.recipes.gnnxml.kernels import score_members
 
         shape = (len(clusters), clusters.shape[1] * self.largest_cluster)
         ids, probabilities = np.full(shape, TopK.PAD, dtype=np.int32), np.zeros(shape, dtype=np.float32)
@@ -144,39 +162,6 @@ class ClusterRankers:
         words = (None, None, None) if x.words is None else pieces(x.words.astype(np.float32, copy=False))
         vectors = None if x.vectors is None else frozen(x.vectors.astype(np.float32, copy=False))
         return *words, self.words, vectors, self.rows, self.starts, self.bias
-
-    def state(self) -> State:
-        arrays: dict[str, Any] = {"labels": self.labels, "starts": self.starts, "bias": self.bias}
-        values: dict[str, Any] = {"n_labels": self.n_labels}
-        if self.words is not None:
-            values["width"] = self.words.width
-            arrays |= {f"words:{name}": getattr(self.words, name) for name in _WORD_ARRAYS}
-        return State(values, arrays if self.rows is None else {**arrays, "rows": self.rows})
-
-    @classmethod
-    def from_state(cls, state: State) -> ClusterRankers:
-        arrays, n_labels = state.arrays, int(state.values["n_labels"])
-        labels, starts, bias = arrays["labels"], arrays["starts"], arrays["bias"]
-        if starts[0] != 0 or starts[-1] != len(labels) or np.any(np.diff(starts) < 0) or len(bias) != len(labels):
-            raise ValueError("clusters do not fit their labels")
-        if np.any(labels < 0) or np.any(labels >= n_labels):
-            raise ValueError(f"label numbers outside 0..{n_labels - 1}")
-        words = None
-        if "width" in state.values:
-            words = SparseWeights(
-                width=int(state.values["width"]),
-                starts=starts,
-                bias=bias,
-                **{name: arrays[f"words:{name}"] for name in _WORD_ARRAYS},
-            )
-            words.check()
-        rows = arrays.get("rows")
-        if rows is not None and len(rows) != len(labels):
-            raise ValueError(f"{len(rows)} rows of weights for {len(labels)} labels")
-        return cls(n_labels, labels, starts, bias, words, rows)
-
-
-_WORD_ARRAYS = ("words", "word_starts", "entry_starts", "children", "values")
 
 
 def cluster_documents(targets: Csr, clusters: I32, n_clusters: int, found: Csr) -> Csr:
