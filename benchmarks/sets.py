@@ -22,8 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu_watch import GpuWatch
-from benchmarks.record import write_result
+from benchmarks.record import GpuWatch, write_result
 from longtail import api
 from longtail.config import to_tables
 from longtail.data.dataset import Dataset

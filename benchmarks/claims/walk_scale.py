@@ -5,18 +5,16 @@ Time is that of the processor, over all threads: other work on the machine does 
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from benchmarks import label_graph_scale
 from benchmarks.claims.verdict import Estimate
 from benchmarks.claims.workshop import Workshop
+from benchmarks.speed.cases.label_graph import measured, planted_targets
+from benchmarks.speed.common import alone
 from longtail.graph.label_graph import LabelGraphConfig, label_graph
 
 SMALL, LARGE = 10_000, 100_000
@@ -36,8 +34,7 @@ def exact_time_ratio(workshop: Workshop) -> tuple[Estimate, Mapping[str, Any]]:
 
 def walk_memory(workshop: Workshop) -> tuple[Estimate, Mapping[str, Any]]:
     """The most memory of a process, in GiB, that plants the targets and builds the graph of the larger size."""
-    command = [sys.executable, label_graph_scale.__file__, "--one", str(LARGE)]
-    found = [json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout) for _ in range(3)]
+    found = [alone(measured, LARGE) for _ in range(3)]
     return interval([run["peak_gib"] for run in found]), {"runs": found}
 
 
@@ -49,7 +46,7 @@ def _ratio(source: Any, small: int, large: int) -> tuple[Estimate, Mapping[str, 
 
 
 def _processor_seconds(n_labels: int, config: LabelGraphConfig) -> list[float]:
-    targets = label_graph_scale.planted_targets(n_labels)
+    targets = planted_targets(n_labels)
     seconds = []
     for repeat in range(REPEATS + 1):
         started = time.process_time()

@@ -304,9 +304,11 @@ def write_inputs(course: Course, folder: Path) -> None:
 # ---- processes ----
 
 
-def environment(threads: int) -> dict[str, str]:
+def environment(threads: int | None) -> dict[str, str]:
+    """Of a process that finds this repository's packages, with so many threads (None: as many as here)."""
     paths = [str(ROOT), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, **dict.fromkeys(THREADS, str(threads)), "PYTHONPATH": os.pathsep.join(paths)}
+    limits = {} if threads is None else dict.fromkeys(THREADS, str(threads))
+    return {**os.environ, **limits, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def run_child(command: list[str], threads: int, log: Path | None = None) -> str:
