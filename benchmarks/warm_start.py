@@ -1,5 +1,5 @@
 """Warm start against cold on a real data set: half of the labels of test documents are known, the others are to be
-found (spec 06 section 7).
+found (the protocol of GalaXC, Sec. 5).
 
 ``python -m benchmarks.warm_start DATA --predictions DIR [--out FILE] [--arms cold,warm] [--recipe galaxc] [--set
 a.b=c] [--device auto] [--gpu-search]``

@@ -1,8 +1,8 @@
 """The race: our recipes and the peers on the same data in one run, from raw text to named labels.
 
-    make race DATA=../shared/data/debian-related        installs the peers, trains, measures
+    make race DATA=path/to/data                         installs the peers, trains, measures
     python -m benchmarks.race [DATA] --peer-python PEER_VENV/bin/python
-    python -m benchmarks.race ../shared/data/debian-related --peer-python PEER_VENV/bin/python --model direct=RUN
+    python -m benchmarks.race DATA --peer-python PEER_VENV/bin/python --model direct=RUN
     --model eclare=FOLDER
 
 DATA: a data set (default: the embedded sample). Trains what is not trained yet: models are kept under --work, so the

@@ -146,7 +146,7 @@ def word_influence(bundle: Bundle) -> F32 | None:
     it is in.
 
     None where the model keeps no idf. The power was chosen on a tenth of the embedded sample's training documents,
-    held out (`benchmarks/word_influence.py`): with 47% of the vectors P@1 and PSP@5 are 55.9 and 61.2 at 1/4, 55.8
+    held out (`benchmarks.speed word-influence`): with 47% of the vectors P@1 and PSP@5 are 55.9 and 61.2 at 1/4, 55.8
     and 61.0 at 1/2, 55.8 and 60.6 at 1, 51.0 and 60.4 at 0, 36.1 and 44.6 by length alone, and 56.9 and 62.0 with all
     of them. Rare words make rare labels.
     """

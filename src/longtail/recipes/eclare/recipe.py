@@ -105,8 +105,8 @@ from longtail.training.run import Run
 from longtail.types import F32, I32, I64, Batch, Candidates, Csr
 
 # Documents per step, before they adapt to the data. A step composes the rows of nearly all labels whatever its
-# documents are, which on a CPU is most of its time (`benchmarks.composed_step`): there steps are as large as they may
-# be.
+# documents are, which on a CPU is most of its time (`benchmarks.speed composed-step`): there steps are as large as
+# they may be.
 _BATCH, _CPU_BATCH = 255, 8192
 _NUMBERS_PER_COMPOSED = 64
 
