@@ -26,7 +26,7 @@ import numpy as np
 
 from benchmarks.differences import SHOWN, kept
 from benchmarks.race.contestants import run_child
-from benchmarks.record import write_result
+from benchmarks.record import typed_command, write_result
 from longtail import api, metrics
 from longtail.config import to_tables
 from longtail.data.dataset import Dataset
@@ -101,7 +101,7 @@ def main(arguments: list[str] | None = None) -> None:
         )
     print(json.dumps(differences, indent=1))
     if options.out:
-        command = "python -m benchmarks.peers " + " ".join(sys.argv[1:] if arguments is None else arguments)
+        command = typed_command("peers", sys.argv[1:] if arguments is None else arguments)
         write_result(
             options.out,
             "peers",

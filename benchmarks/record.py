@@ -1,12 +1,17 @@
-"""The record of one measurement: what was run, on which code, data and machine, and the numbers it gave."""
+"""The record of one measurement: what was run, on which code, data and machine, and the numbers it gave.
+
+Committed records are in benchmarks/results. `command` is what was typed then; where the same measurement has another
+command today, `command_now` stands beside it.
+"""
 
 from __future__ import annotations
 
 import os
 import platform
+import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
@@ -42,6 +47,29 @@ def write_result(
         "numbers": dict(numbers),
     }
     write_json(path, result)
+
+
+def typed_command(module: str, words: Sequence[str]) -> str:
+    """``python -m benchmarks.MODULE WORDS``, without --out and without the places of this machine: a data set is
+    DATA/its name, a run or bundle RUN/its name, another file its name.
+    """
+    kept: list[str] = []
+    for before, word in zip(["", *words], words, strict=False):
+        if before != "--out" and not word.startswith("--out"):
+            kept.append(_placeless(word, is_option=before.startswith("--")))
+    return f"python -m benchmarks.{module} {shlex.join(kept)}".rstrip()
+
+
+def _placeless(word: str, *, is_option: bool) -> str:
+    name, equals, value = word.partition("=")
+    if equals and Path(value).exists():  # NAME=FILE
+        return f"{name}={Path(value).name}"
+    path = Path(word)
+    if word.startswith("--") or not path.exists():
+        return word
+    if (path / "bundle").exists() or (path / "manifest.json").exists():
+        return f"RUN/{path.name}"
+    return path.name if is_option or path.is_file() else f"DATA/{path.name}"
 
 
 def code() -> dict[str, Any]:

@@ -16,13 +16,12 @@ import ast
 import importlib
 import json
 import pkgutil
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.record import write_result
+from benchmarks.record import typed_command, write_result
 from benchmarks.speed import cases
 from benchmarks.speed.common import CALL, Measured
 from longtail.persistence import written_aside
@@ -62,32 +61,21 @@ def run(name: str, words: Sequence[str]) -> int:
     found: Measured = case.measure(options)
     print(json.dumps(found.numbers, indent=1))
     if options.out:
-        write_result(options.out, name, found.numbers, command(name, words), found.data_hash, found.seed, found.config)
+        write_result(
+            options.out,
+            name,
+            found.numbers,
+            typed_command(f"speed {name}", words),
+            found.data_hash,
+            found.seed,
+            found.config,
+        )
         if found.plot:
             with written_aside(options.out.with_suffix(".svg")) as aside:
                 aside.write_text(found.plot, encoding="utf-8")
     if found.problem:
         print(f"error: {found.problem}", file=sys.stderr)
     return 1 if found.problem else 0
-
-
-def command(name: str, words: Sequence[str]) -> str:
-    """As typed, without --out and without the places of this machine: a data set is DATA/its name."""
-    kept: list[str] = []
-    for before, word in zip(["", *words], words, strict=False):
-        if before == "--out" or word.startswith("--out"):
-            continue
-        kept.append(placeless(word, is_option=before.startswith("--")))
-    return shlex.join(["python", "-m", "benchmarks.speed", name, *kept])
-
-
-def placeless(word: str, *, is_option: bool) -> str:
-    path = Path(word)
-    if word.startswith("--") or not path.exists():
-        return word
-    if (path / "bundle").exists() or (path / "manifest.json").exists():
-        return f"RUN/{path.name}"
-    return path.name if is_option else f"DATA/{path.name}"
 
 
 def summary(name: str) -> str:

@@ -1,8 +1,10 @@
-"""What a record says about the GPU."""
+"""What a record says about the command and the GPU."""
 
 from __future__ import annotations
 
-from benchmarks.record import GpuWatch, parsed_samples
+from pathlib import Path
+
+from benchmarks.record import GpuWatch, parsed_samples, typed_command
 
 
 def test_lines_that_were_cut_off_are_left_out() -> None:
@@ -16,3 +18,13 @@ def test_waiting_before_and_after_the_work_is_told_apart_from_waiting_in_between
     assert watch.report() == {"utilisation": 24.0, "utilisation_while_working": 40.0, "peak_memory_mb": 700}
     watch.samples = [(0, 0)]
     assert watch.report() == {}
+
+
+def test_a_recorded_command_names_no_place_of_this_machine(tmp_path: Path, tiny_run: Path) -> None:
+    (tmp_path / "set").mkdir()
+    (tmp_path / "kept.npz").touch()
+    words = [f"{tmp_path}/set", "--model", str(tiny_run), "--checkpoint", f"{tmp_path}/set", "--set", "a.b=c/d"]
+    typed = typed_command("speed profile", [*words, f"astec={tmp_path}/kept.npz", "--out", "F.json"])
+    assert typed == (
+        "python -m benchmarks.speed profile DATA/set --model RUN/tiny --checkpoint set --set a.b=c/d astec=kept.npz"
+    )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from benchmarks.speed import common
-from benchmarks.speed.__main__ import NAMES, command, main
+from benchmarks.speed.__main__ import NAMES, main
 from benchmarks.speed.cases import eclare
 from tests.benchmarks.conftest import Measure
 
@@ -33,13 +33,6 @@ def test_every_case_is_run_by_a_test() -> None:
 def test_a_case_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["nothing"]) == 2
     assert "no case 'nothing'; cases: composed-step," in capsys.readouterr().err
-
-
-def test_a_recorded_command_names_no_place_of_this_machine(tmp_path: Path, tiny_run: Path) -> None:
-    (tmp_path / "set").mkdir()
-    words = [f"{tmp_path}/set", "--model", str(tiny_run), "--checkpoint", str(tmp_path / "set"), "--set", "a.b=c/d"]
-    typed = command("profile", [*words, "--out", "F.json"])
-    assert typed == ("python -m benchmarks.speed profile DATA/set --model RUN/tiny --checkpoint set --set a.b=c/d")
 
 
 def test_a_process_of_its_own_has_the_number_of_threads_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
