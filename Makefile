@@ -10,7 +10,7 @@ JOBS ?= auto
 help:
 	@echo "make demo   train on the embedded sample and ask it questions"
 	@echo "make test   lint, types and all tests"
-	@echo "make race   longtail and its peers on one data set, e.g. DATA=../shared/data/debian-related (default: the embedded sample)"
+	@echo "make race   longtail and its peers on one data set, DATA=path/to/data (default: the embedded sample)"
 
 demo: $(VENV)/.train
 	$(BIN)/longtail demo --out runs/demo

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.record import write_result
+from benchmarks.record import typed_command, write_result
 from longtail import api
 from longtail.data.dataset import Dataset
 from longtail.data.read import read
@@ -63,7 +63,7 @@ def main() -> None:
                 )
                 print(f"{path.name:<16} {name:<30} {json.dumps(found[name][-1])}", flush=True)
                 if options.out:
-                    command = "python -m benchmarks.ablation " + " ".join(sys.argv[1:])
+                    command = typed_command("ablation", sys.argv[1:])
                     write_result(
                         options.out,
                         "ablation",

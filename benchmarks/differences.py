@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.record import write_result
+from benchmarks.record import typed_command, write_result
 from longtail import metrics
 from longtail.data.read import read
 from longtail.evaluation import Yardstick
@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> None:
     }
     print(json.dumps({"models": scores, "differences": differences}, indent=1))
     if options.out:
-        command = "python -m benchmarks.differences " + " ".join(sys.argv[1:] if arguments is None else arguments)
+        command = typed_command("differences", sys.argv[1:] if arguments is None else arguments)
         write_result(
             options.out,
             "differences",

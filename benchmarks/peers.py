@@ -1,12 +1,12 @@
-"""Our recipes and the systems that a user would pick instead, on the same data in one run.
+"""Our recipes and the systems that a user would pick instead, on the same features of the same data in one run.
 
-``python -m benchmarks.peers DATA --peers ../shared/peers --peer-python PEER_VENV/bin/python [--recipe astec |
---predictions astec=FILE] [--out FILE]``
+    python -m benchmarks.peers DATA --peer-python PEER_VENV/bin/python [--recipe astec | --predictions astec=FILE]
+    [--out FILE]
 
-Peers get TF-IDF rows of words and of word pairs (both are tried where --features says so), made by longtail from the
-same titles (or --fields); masked pairs are removed from everybody's predictions and from the truth. Differences come
-with intervals. It compares accuracy on equal features, with the scripts of ../shared/peers; `benchmarks.race` gives
-every system raw text, has adapters of its own, and measures time and memory as well.
+Peers get TF-IDF rows of words, made by longtail from the same titles (or --fields); masked pairs are removed from
+everybody's predictions and from the truth. Differences come with intervals. It compares accuracy on equal features;
+`benchmarks.race` gives every system raw text, and measures time and memory as well. Both use the adapters of
+`benchmarks.race.peer_systems`; `make race` makes the environment of the peers (.venv-peers).
 --predictions: what `benchmarks.sets --predictions` kept of a model that was trained on a GPU machine; everybody is
 then ranked by as many labels as were kept, so there is no R@100.
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
+import os
 import sys
 import tempfile
 import time
@@ -24,29 +24,28 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.record import write_result
+from benchmarks.differences import SHOWN, kept
+from benchmarks.race.contestants import run_child
+from benchmarks.record import typed_command, write_result
 from longtail import api, metrics
 from longtail.config import to_tables
 from longtail.data.dataset import Dataset
-from longtail.data.matrices import load_csr
 from longtail.data.read import read
 from longtail.evaluation import Yardstick, rank_test
 from longtail.features.base import make_featurizer
 from longtail.features.settings import FeaturesConfig
 from longtail.metrics import drop_masked_targets
+from longtail.persistence import write_json
 from longtail.training.progress import PlainDisplay
 from longtail.types import TopK
 
-SHOWN = ("P@1", "P@5", "PSP@1", "PSP@5", "R@10")
 
-
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path)
-    parser.add_argument("--peers", type=Path, required=True, help="folder with run_peer.py")
     parser.add_argument("--peer-python", required=True, help="the interpreter of the peers' own environment")
     parser.add_argument("--fields", default="title", help="of documents, that peers read in place of titles")
-    parser.add_argument("--names", default="omikuji_bonsai,pecos_xrlinear")
+    parser.add_argument("--names", default="omikuji,pecos", help="of benchmarks.race.peer_systems")
     parser.add_argument("--recipe", action="append", default=[])
     parser.add_argument(
         "--predictions", action="append", default=[], help="NAME=FILE in place of training a recipe here"
@@ -55,7 +54,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     data = read(options.data)
     yardstick = Yardstick.of(data)
     given = dict(item.split("=", 1) for item in options.predictions)
@@ -66,11 +65,8 @@ def main() -> None:
         for name in options.names.split(","):
             tops[name], about[name] = peer(name, data, yardstick, options, Path(folder))
         for name, path in given.items():
-            with np.load(path, allow_pickle=False) as kept:
-                tops[name], about[name] = (
-                    TopK(kept["ids"], kept["scores"]),
-                    {"trained": f"by benchmarks.sets, predictions in {Path(path).name}"},
-                )
+            about[name] = {"trained": f"by benchmarks.sets, predictions in {Path(path).name}"}
+            tops[name] = kept(Path(path))
         for name in recipes:
             recipe = api.make_recipe(name, assignments=options.set)
             started = time.monotonic()
@@ -105,7 +101,7 @@ def main() -> None:
         )
     print(json.dumps(differences, indent=1))
     if options.out:
-        command = "python -m benchmarks.peers " + " ".join(sys.argv[1:])
+        command = typed_command("peers", sys.argv[1:] if arguments is None else arguments)
         write_result(
             options.out,
             "peers",
@@ -119,40 +115,35 @@ def main() -> None:
 def peer(
     name: str, data: Dataset, yardstick: Yardstick, options: argparse.Namespace, folder: Path
 ) -> tuple[TopK, dict[str, Any]]:
-    """Train and predict in the peer's own environment; it sees training rows with masked pairs removed, and test
-    rows.
-    """
-    files = {part: folder / f"{part}.npz" for part in ("train_x", "train_y", "test_x", name)}
-    if not files["train_x"].exists():
-        featurizer, documents, _ = make_featurizer(
-            data.train.documents,
-            None,
-            FeaturesConfig(fields=tuple(options.fields.split(",")), pairs=False, sublinear=True),
-        )
-        targets = drop_masked_targets(data.train.targets, data.train.masked)
-        sparse: Any = documents.sparse
-        rows = np.flatnonzero((np.diff(sparse.indptr) > 0) & (np.diff(targets.indptr) > 0))
-        save_matrix(files["train_x"], sparse[rows])
-        save_matrix(files["train_y"], targets[rows])
-        test: Any = featurizer.batch(data.need_test().documents).sparse
-        # omikuji refuses rows without any feature
-        empty = np.flatnonzero(np.diff(test.indptr) == 0)
-        test = test.tolil()
-        test[empty, 0] = 1e-6
-        save_matrix(files["test_x"], test.tocsr())
-    script = str(options.peers / "run_peer.py")
-    order = [str(files[part]) for part in ("train_x", "train_y", "test_x", name)]
-    done = subprocess.run(
-        [options.peer_python, script, name, *order, "--k", str(yardstick.depth)],
-        capture_output=True,
-        text=True,
-        check=True,
+    """Train and predict in the peers' own environment: training rows with masked pairs removed, and test rows."""
+    inputs, models = folder / "inputs", folder / name.replace(":", "-")
+    if not inputs.exists():
+        write_inputs(data, tuple(options.fields.split(",")), min(yardstick.depth, len(data.labels)), inputs)
+    models.mkdir()
+    threads = len(os.sched_getaffinity(0))
+    places = [name, str(inputs), str(models), str(threads)]
+    command = [options.peer_python, "-m", "benchmarks.race.peer_systems", "rows", *places]
+    said = json.loads(run_child(command, threads).strip().splitlines()[-1])
+    return kept(models / "ranking.npz"), said
+
+
+def write_inputs(data: Dataset, fields: tuple[str, ...], k: int, folder: Path) -> None:
+    featurizer, documents, _ = make_featurizer(
+        data.train.documents, None, FeaturesConfig(fields=fields, pairs=False, sublinear=True)
     )
-    said = json.loads(done.stdout.strip().splitlines()[-1])
-    if "error" in said:
-        raise SystemExit(f"{name}: {said['error']}")
-    predicted = load_csr(files[name])
-    return metrics.top_k(predicted, max(1, int(np.diff(predicted.indptr).max()))), said
+    targets = drop_masked_targets(data.train.targets, data.train.masked)
+    sparse: Any = documents.sparse
+    rows = np.flatnonzero((np.diff(sparse.indptr) > 0) & (np.diff(targets.indptr) > 0))
+    test: Any = featurizer.batch(data.need_test().documents).sparse
+    # omikuji refuses rows without any feature
+    empty = np.flatnonzero(np.diff(test.indptr) == 0)
+    test = test.tolil()
+    test[empty, 0] = 1e-6
+    folder.mkdir()
+    save_matrix(folder / "train_x.npz", sparse[rows])
+    save_matrix(folder / "train_y.npz", targets[rows])
+    save_matrix(folder / "test_x.npz", test.tocsr())
+    write_json(folder / "k.json", k)
 
 
 def save_matrix(path: Path, matrix: Any) -> None:

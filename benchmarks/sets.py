@@ -1,4 +1,4 @@
-"""A recipe (Astec unless told) with its defaults on whole data sets, trained on train and measured on test.
+"""A recipe (Astec by default) with its defaults on whole data sets, trained on train and measured on test.
 
 ``python -m benchmarks.sets FOLDER... --out FILE [--device auto] [--seed 0] [--set a.b=c] [--recipe astec]
 [--predictions DIR] [--runs DIR]``
@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import json
 import resource
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -22,8 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu_watch import GpuWatch
-from benchmarks.record import write_result
+from benchmarks.record import GpuWatch, typed_command, write_result
 from longtail import api
 from longtail.config import to_tables
 from longtail.data.dataset import Dataset
@@ -88,10 +88,7 @@ def main() -> None:
             )
         print(json.dumps(results[Path(name).name]), flush=True)
         if options.out:
-            command = (
-                f"python -m benchmarks.sets {' '.join(options.data)} --device {options.device} --seed "
-                f"{options.seed} --recipe {options.recipe}"
-            )
+            command = typed_command("sets", sys.argv[1:])
             write_result(options.out, f"{options.recipe}_sets", results, command, seed=options.seed)
 
 

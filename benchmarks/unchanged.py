@@ -1,9 +1,12 @@
-"""Every recipe trained with fixed seeds, its predictions and times kept: what a change of the code must not change.
+"""Every recipe trained with fixed seeds, its rankings and times kept: what a change of the code must not change.
 
-``python -m benchmarks.unchanged record OUT [--python PYTHON] [--source SRC] [--only NAME ...]`` trains the cases
-below on planted data through the command line and writes their rankings (ids and scores, npz) and times to the folder
-OUT. ``python -m benchmarks.unchanged compare BEFORE AFTER --out FILE.json`` says which rankings differ, by how much,
-and how times moved. Every case runs twice in turn; the first run may compile kernels and its time does not count.
+    python -m benchmarks.unchanged record OUT [--source SRC] [--python PYTHON] [--only NAME ...]
+    python -m benchmarks.unchanged compare BEFORE AFTER [--out FILE.json]
+
+`record` trains the cases below on planted data through the command line of the package in SRC, and writes to the
+folder OUT what they rank for the test documents (ids and scores, NAME.plain.npz and NAME.packed.npz) and times.json.
+Every command runs twice: the first run may compile kernels, and its time does not count. OUT can be recorded into
+again, case by case. `compare` says which rankings differ, and how times moved; it ends with status 1 if any differs.
 """
 
 from __future__ import annotations
@@ -11,19 +14,23 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.record import write_result
+from longtail.persistence import read_json, write_json
 
 PLANTED = ["documents=900", "test_documents=300", "labels=160", "topics=8"]
 
-# Name -> recipe and settings. Names that no version of the recipe knows any more leave this table with them.
+# Name -> recipe and settings. A setting that goes takes its case with it.
 CASES: dict[str, tuple[str, list[str]]] = {
     "tiny": ("tiny", []),
     "direct": ("direct", ["encoder.width=64", "train.epochs=6"]),
@@ -76,113 +83,141 @@ CASES: dict[str, tuple[str, list[str]]] = {
 PACKED = ("direct", "astec", "eclare", "galaxc", "astec parabel", "direct twice", "ngame", "ramen direct")
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(required=True)
-    one = commands.add_parser("record")
-    one.add_argument("out", type=Path)
-    one.add_argument("--python", default=sys.executable)
-    one.add_argument("--source", type=Path, default=Path("src"), help="the folder that holds the package longtail")
-    one.add_argument("--only", nargs="*", default=[])
-    one.set_defaults(run=record)
-    two = commands.add_parser("compare")
-    two.add_argument("before", type=Path)
-    two.add_argument("after", type=Path)
-    two.add_argument("--out", type=Path)
-    two.set_defaults(run=compare)
+    commands = parser.add_subparsers(required=True, dest="command")
+    recorder = commands.add_parser("record", help="train the cases and keep what they rank")
+    recorder.add_argument("out", type=Path, metavar="OUT")
+    recorder.add_argument("--python", default=sys.executable, help="the interpreter (default: this one)")
+    recorder.add_argument(
+        "--source", type=Path, default=Path("src"), help="the folder that holds the package longtail (default: src)"
+    )
+    recorder.add_argument("--only", nargs="*", default=[], metavar="NAME", help="cases (default: all)")
+    comparer = commands.add_parser("compare", help="hold two records against each other")
+    comparer.add_argument("before", type=Path)
+    comparer.add_argument("after", type=Path)
+    comparer.add_argument("--out", type=Path, metavar="FILE.json")
     options = parser.parse_args(arguments)
-    result: int = options.run(options)
-    return result
+    if options.command == "compare":
+        return compare(options.before, options.after, options.out)
+    unknown = [name for name in options.only if name not in CASES]
+    if unknown:
+        parser.error(f"no case {', '.join(map(repr, unknown))}; cases: {', '.join(CASES)}")
+    return record(options.out, Program(options.python, options.source), options.only or list(CASES))
 
 
-def record(options: argparse.Namespace) -> int:
-    options.out.mkdir(parents=True, exist_ok=True)
-    here = options.out.resolve()
-    environment = {**os.environ, "PYTHONPATH": str(options.source.resolve())}
+# ---- record ----
 
-    def longtail(*words: str) -> float:
+
+class Failed(SystemExit):
+    """A command of longtail that did not end well, with what it said. Ends a recording where no case catches it."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A version of longtail: an interpreter, and the folder that holds the package."""
+
+    python: str
+    source: Path
+
+    def seconds(self, *words: str) -> float:
+        """Of one command."""
         started = time.perf_counter()
         done = subprocess.run(
-            [options.python, "-m", "longtail", *words], env=environment, capture_output=True, text=True, check=False
+            [self.python, "-m", "longtail", *words],
+            env={**os.environ, "PYTHONPATH": str(self.source.resolve())},
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if done.returncode:
-            raise SystemExit(f"{' '.join(words)}\n{done.stderr}")
+            raise Failed(f"longtail {' '.join(words)}\n{done.stderr}")
         return time.perf_counter() - started
 
-    data = here / "planted"
+
+def record(out: Path, program: Program, names: Sequence[str]) -> int:
+    """Status 1 if a case failed; the others are recorded."""
+    out.mkdir(parents=True, exist_ok=True)
+    data, times_file = out.resolve() / "planted", out / "times.json"
     if not data.exists():
-        longtail("data", "synthetic", str(data), *(part for a in PLANTED for part in ("--set", a)))
-    times = json.loads((here / "times.json").read_text()) if (here / "times.json").exists() else {}
-    for name, (recipe, settings) in CASES.items():
-        if options.only and name not in options.only:
-            continue
-        run = here / name.replace(" ", "_")
-        words = [str(data), "--recipe", recipe, "--out", str(run), "--device", "cpu", "--restart"]
-        command = ["train", *words, *(part for s in settings for part in ("--set", s))]
+        program.seconds("data", "synthetic", str(data), *set_words(PLANTED))
+    times: dict[str, dict[str, Any]] = read_json(times_file) if times_file.exists() else {}
+    for name in names:
         try:
-            longtail(*command)
-            trained = longtail(*command)
-            rankings = {"plain": run}
-            if name in PACKED:
-                packed = here / f"{run.name}.packed"
-                subprocess.run(["rm", "-rf", str(packed)], check=True)
-                longtail("pack", str(run), str(packed), "--index", "exact" if recipe in ("direct", "ramen") else "auto")
-                rankings["packed"] = packed
-            predicted = {}
-            for kind, model in rankings.items():
-                answer = ["predict", str(model), "--input", str(data / "tst.json.gz"), "-k", "20", "--format", "npz"]
-                longtail(*answer, "--output", str(here / f"{run.name}.{kind}.npz"))
-                predicted[kind] = longtail(*answer, "--output", str(here / f"{run.name}.{kind}.npz"))
-        except SystemExit as problem:
-            print(f"{name}: {problem}", flush=True)
+            times[name] = record_case(out.resolve(), data, program, name)
+            print(f"{name:<20}" + "".join(f"  {what} {s:.2f} s" for what, s in times[name].items()), flush=True)
+        except Failed as problem:
             times[name] = {"error": str(problem)}
-            continue
-        times[name] = {"train": trained, **{f"predict {kind}": seconds for kind, seconds in predicted.items()}}
-        print(f"{name:<20}" + "".join(f"  {what} {seconds:.2f} s" for what, seconds in times[name].items()), flush=True)
-        (here / "times.json").write_text(json.dumps(times, indent=1))
-    return 0
+            print(f"{name}: {problem}", flush=True)
+        write_json(times_file, times)
+    return int(any("error" in times[name] for name in names))
 
 
-def rankings_of(file: Path) -> tuple[Any, Any]:
-    """Ids and scores of an npz that `predict` wrote: CSR of scores, or arrays of their names."""
-    with np.load(file, allow_pickle=False) as found:
-        return {name: found[name] for name in found.files}, sorted(found.files)
+def record_case(out: Path, data: Path, program: Program, name: str) -> dict[str, float]:
+    """Train, pack and predict; gives the seconds of each."""
+    recipe, settings = CASES[name]
+    file_name = name.replace(" ", "_")
+    run = out / file_name
+    places = [str(data), "--recipe", recipe, "--out", str(run), "--device", "cpu", "--restart"]
+    models, seconds = {"plain": run}, {}
+    for _ in range(2):
+        seconds["train"] = program.seconds("train", *places, *set_words(settings))
+    if name in PACKED:
+        models["packed"] = packed = out / f"{file_name}.packed"
+        shutil.rmtree(packed, ignore_errors=True)
+        program.seconds("pack", str(run), str(packed), "--index", "exact" if recipe in ("direct", "ramen") else "auto")
+    for kind, model in models.items():
+        ranking = str(out / f"{file_name}.{kind}.npz")
+        asked = ["--input", str(data / "tst.json.gz"), "-k", "20", "--format", "npz", "--output", ranking]
+        for _ in range(2):
+            seconds[f"predict {kind}"] = program.seconds("predict", str(model), *asked)
+    return seconds
 
 
-def compare(options: argparse.Namespace) -> int:
-    rows: dict[str, Any] = {}
-    worst = 0
-    before, after = (json.loads((folder / "times.json").read_text()) for folder in (options.before, options.after))
-    for file in sorted(options.before.glob("*.npz")):
-        other = options.after / file.name
-        name = file.name.removesuffix(".npz")
-        if not other.exists():
-            rows[name] = "missing"
-            worst += 1
-            continue
-        (one, keys), (two, keys_after) = rankings_of(file), rankings_of(other)
-        same = keys == keys_after and all(np.array_equal(one[key], two[key]) for key in keys)
-        rows[name] = (
-            "equal to the last bit"
-            if same
-            else {
-                "arrays that differ": [key for key in keys if not np.array_equal(one[key], two.get(key, np.zeros(0)))]
-            }
-        )
-        worst += not same
-    timing = {
-        name: {
-            what: round(after[name][what] / seconds, 3) for what, seconds in told.items() if what in after.get(name, {})
-        }
-        for name, told in before.items()
-        if "error" not in told
+def set_words(settings: Sequence[str]) -> list[str]:
+    return [word for setting in settings for word in ("--set", setting)]
+
+
+# ---- compare ----
+
+
+def compare(before: Path, after: Path, out: Path | None = None) -> int:
+    """Prints, and records in `out`, what became of every ranking of `before`."""
+    rankings = {
+        file.name.removesuffix(".npz"): difference(file, after / file.name) for file in sorted(before.glob("*.npz"))
     }
-    text = json.dumps({"rankings": rows, "seconds after / before": timing}, indent=1)
-    print(text)
-    if options.out:
+    numbers = {
+        "rankings": {name: found or "equal to the last bit" for name, found in rankings.items()},
+        "seconds after / before": time_ratios(read_json(before / "times.json"), read_json(after / "times.json")),
+    }
+    print(json.dumps(numbers, indent=1))
+    if out:
         command = "python -m benchmarks.unchanged record OUT, at both commits, then compare BEFORE AFTER"
-        write_result(options.out, "unchanged", {"rankings": rows, "seconds after / before": timing}, command, seed=0)
-    return 1 if worst else 0
+        write_result(out, "unchanged", numbers, command, seed=0)
+    return int(any(rankings.values()))
+
+
+def difference(before: Path, after: Path) -> str:
+    """In words; empty where both files hold the same arrays to the last bit."""
+    if not after.exists():
+        return "missing"
+    with np.load(before, allow_pickle=False) as one, np.load(after, allow_pickle=False) as other:
+        names = sorted({*one.files, *other.files})
+        changed = [n for n in names if n not in one.files or n not in other.files or not same(one[n], other[n])]
+    return f"arrays that differ: {', '.join(changed)}" if changed else ""
+
+
+def same(one: Any, other: Any) -> bool:
+    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+
+
+def time_ratios(before: dict[str, Any], after: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """For cases that ran on both sides."""
+    return {
+        name: {what: round(after[name][what] / seconds, 3) for what, seconds in times.items() if what in after[name]}
+        for name, times in before.items()
+        if name in after and "error" not in times and "error" not in after[name]
+    }
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """Warm start against cold on a real data set: half of the labels of test documents are known, the others are to be
-found (spec 06 section 7).
+found (the protocol of GalaXC, Sec. 5).
 
 ``python -m benchmarks.warm_start DATA --predictions DIR [--out FILE] [--arms cold,warm] [--recipe galaxc] [--set
 a.b=c] [--device auto] [--gpu-search]``
@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.differences import SHOWN, kept
-from benchmarks.record import write_result
+from benchmarks.record import typed_command, write_result
 from benchmarks.sets import KEPT_LABELS, search_on_gpu
 from longtail import api, metrics
 from longtail.config import to_tables
@@ -72,7 +72,7 @@ def main() -> None:
     numbers = {**found, "differences": differences(cut.cold, options.predictions) if len(found) == len(ARMS) else {}}
     print(json.dumps({name: part for name, part in numbers.items() if name == "differences"} or numbers, indent=1))
     if options.out:
-        command = "python -m benchmarks.warm_start " + " ".join(sys.argv[1:])
+        command = typed_command("warm_start", sys.argv[1:])
         write_result(options.out, "warm_start", numbers, command, data_hash=cut.cold.digest, seed=options.seed)
 
 

@@ -23,6 +23,7 @@ ROOMS = [
         "kernels",
         "persistence",
         "manifest",
+        "manifest",
         "metrics",
         "data",
         "features",

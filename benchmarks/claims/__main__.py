@@ -173,7 +173,7 @@ def train_claims(options: argparse.Namespace, arguments: list[str]) -> int:
 
 def recorded_command(arguments: Sequence[str]) -> str:
     """The command without what changes no verdict: the folders it used, whose paths are those of one machine, and its
-    limit of time.
+    limit of time. The folder of real data sets is called DATA.
     """
     kept = list(arguments)
     without = ("--cache", "--out", "--max-minutes")
@@ -181,6 +181,8 @@ def recorded_command(arguments: Sequence[str]) -> str:
         while option in kept:
             place = kept.index(option)
             del kept[place : place + 2]
+    if "--data" in kept:
+        kept[kept.index("--data") + 1] = "DATA"
     kept = [argument for argument in kept if not argument.startswith(tuple(f"{option}=" for option in without))]
     return shlex.join(["python", "-m", "benchmarks.claims", *kept])
 

@@ -1,4 +1,4 @@
-"""Claims across methods (spec 07 section 6), as experiments on one planted world that all of them read the titles of.
+"""Claims across methods, as experiments on one planted world that all of them read the titles of.
 
 Variants are those of the methods' own claims. X5 (GAME and RAMEN on foreign methods) is E7, E7@astec-clusters and R6.
 """

@@ -1,4 +1,4 @@
-"""Claims of DeepXML and Astec (spec 07 section 1), as experiments on planted worlds.
+"""Claims of DeepXML and Astec, as experiments on planted worlds.
 
 `LEAN` and `WORLD` were chosen so that a training takes seconds on a GPU and some tens of seconds on one core, and P@1
 is that of a model that has learnt (on a world of another seed than those of the claims). No variant or margin was
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from benchmarks.claims.dense_world import dense_world
+from benchmarks.claims.crafted_worlds import dense_world, single_label_world
 from benchmarks.claims.entries import Claim, Control, Difference, Level, Probe, Sweep, Value, Variant, difference
 from benchmarks.claims.measures import by_frequency
 from benchmarks.claims.model_measures import (
@@ -21,7 +21,6 @@ from benchmarks.claims.model_measures import (
     shortlist_recall,
     structure_recall,
 )
-from benchmarks.claims.single_label_world import single_label_world
 from benchmarks.claims.timing import exact_against_hnsw, hnsw_prediction
 from benchmarks.claims.worlds import Crafted, Folder, Planted
 

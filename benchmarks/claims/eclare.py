@@ -1,9 +1,10 @@
-"""Claims of ECLARE (spec 07 section 2), as experiments on planted worlds.
+"""Claims of ECLARE, as experiments on planted worlds.
 
 `LEAN` is the recipe with narrow vectors; `WORLD` is one in which labels of a family go together and rare labels go
 unrecorded. Both were chosen for their time and for P@1 of the whole model on a world of another seed, before any
-variant was trained. Variants are the recipe's own (`VARIANTS`); margins are the spec's. Where the spec names no
-metric for an ablation it is PSP@1, as for E8.
+variant was trained. Variants are the recipe's own (`VARIANTS`). A margin is how many points a difference must
+exceed, or may fall short by; none was chosen by the outcome of a claim. Where the paper has no metric for an ablation
+it is PSP@1, as for E8.
 """
 
 from __future__ import annotations
@@ -11,12 +12,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from benchmarks.claims import deepxml
-from benchmarks.claims.borrowing_world import borrowing_world
+from benchmarks.claims.crafted_worlds import borrowing_world, single_label_world
 from benchmarks.claims.deepxml import NOTHING_TO_LEARN, WORDS_ALONE
 from benchmarks.claims.entries import Claim, Control, Difference, Level, Probe, Value, Variant, difference
 from benchmarks.claims.graph_measures import beam_recall, cluster_loss, component_dominance, game_forms, planted_recall
-from benchmarks.claims.single_label_world import single_label_world
-from benchmarks.claims.walk_scale import exact_time_ratio, walk_memory, walk_time_ratio
+from benchmarks.claims.timing import exact_time_ratio, walk_memory, walk_time_ratio
 from benchmarks.claims.worlds import Crafted, Folder, Planted
 from longtail.recipes.eclare.settings import VARIANTS
 

@@ -160,7 +160,7 @@ class Control:
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of spec 07 of type B as an experiment.
+    """A claim of type B (`catalogue`) as an experiment.
 
     id: as in the catalogue, with ``@data`` behind it where it is repeated on real data. section: of the paper.
     all_of: every check must pass. any_of: at least one. shown: metrics that are recorded for every variant.

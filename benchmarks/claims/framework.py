@@ -1,4 +1,4 @@
-"""Claims about the framework itself (spec 07 section 0)."""
+"""Claims about the framework itself: search, its growth, and ensembles."""
 
 from __future__ import annotations
 

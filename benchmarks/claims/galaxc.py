@@ -1,8 +1,9 @@
-"""Claims of GalaXC (spec 07 section 3), as experiments on planted worlds.
+"""Claims of GalaXC, as experiments on planted worlds.
 
 `LEAN` is the recipe with narrow vectors; `WORLD` is one in which words of labels are often missing, so that
 neighbours have something to say. Both were chosen for their time on a world of another seed, before any variant was
-trained. Variants are the recipe's own (`VARIANTS`); margins are the spec's.
+trained. Variants are the recipe's own (`VARIANTS`). A margin is how many points a difference must exceed, or may
+fall short by; none was chosen by the outcome of a claim.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from benchmarks.claims import deepxml
+from benchmarks.claims.crafted_worlds import WarmStartFolder, cold_world, warm_world
 from benchmarks.claims.deepxml import NOTHING_TO_LEARN, WORDS_ALONE
 from benchmarks.claims.entries import Claim, Control, Difference, Level, Probe, Value, Variant, difference
 from benchmarks.claims.galaxc_measures import (
@@ -28,7 +30,6 @@ from benchmarks.claims.galaxc_probes import (
     recall_and_precision,
     warm_gain,
 )
-from benchmarks.claims.warm_world import ToldFolder, cold_world, warm_world
 from benchmarks.claims.workshop import Workshop
 from benchmarks.claims.worlds import Crafted, DataSpec, Folder, Planted
 from longtail.recipes.galaxc.settings import VARIANTS
@@ -48,9 +49,9 @@ WORLD = {
 MIXED = {**WORLD, "label_text": 0.5}
 LINKED = {**WORLD, "graph_coverage": 0.8, "noise_edges": 0.1}
 LARGE = {"text_informativeness": 0.6, "token_dropout": 0.6, "graph_coverage": 0.0}
-# Test documents of several labels, all recorded: half can be told.
-TOLD = {**WORLD, "missing_rate": 0.0}
-WARM, COLD = Crafted(warm_world, TOLD), Crafted(cold_world, TOLD)
+# Test documents of several labels, all recorded: half of them can be known.
+SEVERAL_LABELS = {**WORLD, "missing_rate": 0.0}
+WARM, COLD = Crafted(warm_world, SEVERAL_LABELS), Crafted(cold_world, SEVERAL_LABELS)
 
 ASTEC = deepxml.LEAN.changed("surrogate.width=128")
 ATTENTION = {"label": LEAN, "none": LEAN.changed(*VARIANTS["NoAtt"])}
@@ -122,7 +123,7 @@ def no_attention_cost(workshop: Workshop) -> Measured:
 
 # The same trained model, asked with known labels and without: not what the papers compare, since these labels are
 # part of its training.
-TOLD_OR_NOT = tuple(
+KNOWN_OR_NOT = tuple(
     Difference(Value("galaxc", metric, warm_ranking), Value("galaxc", metric)) for metric in ("P@1", "PSP@5")
 )
 WARM_BEATS_COLD = Claim(
@@ -138,9 +139,9 @@ WARM_BEATS_COLD = Claim(
             Difference(Value("galaxc", "shuffled P@1", warm_ranking), Value("galaxc", "P@1")),
         ),
     ),
-    also=TOLD_OR_NOT,
-    note="Trained on and asked with known labels, less trained and asked without (spec 06 section 7). Also: the "
-    "same trained model, asked with and without. "
+    also=KNOWN_OR_NOT,
+    note="Trained on and asked with known labels, less trained and asked without (the protocol of GalaXC, Sec. 5). "
+    "Also: the same trained model, asked with and without. "
     "Known labels stand beside the nearest nodes (`hops.given`).",
 )
 WARM_AS_PRINTED = Claim(
@@ -150,7 +151,7 @@ WARM_AS_PRINTED = Claim(
     variants={"galaxc": LEAN.changed("hops.given=instead")},
     data=WARM,
     all_of=warm_gains(LEAN.changed("hops.given=instead"), WARM, COLD, " instead"),
-    also=TOLD_OR_NOT,
+    also=KNOWN_OR_NOT,
     note="Documents here are told one label of two or three; it fills all four places and little is left of the "
     "text. Control: see G9.",
 )
@@ -216,8 +217,8 @@ def on_real_data(claim: Claim, name: str) -> Claim:
 
 def warm_on_real_data(name: str) -> Claim:
     """G9 with the recipe's defaults; the control is the planted world's."""
-    defaults, warm = Variant("galaxc"), ToldFolder(name, "warm")
-    gains = warm_gains(defaults, warm, ToldFolder(name, "cold"), f" {name}")
+    defaults, warm = Variant("galaxc"), WarmStartFolder(name, "warm")
+    gains = warm_gains(defaults, warm, WarmStartFolder(name, "cold"), f" {name}")
     return replace(
         WARM_BEATS_COLD,
         id=f"G9@{name}",
@@ -398,7 +399,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         id="G17",
-        section="spec A-03.2",
+        section="not in the paper",
         sentence="What hiding the own labels of half of the documents changes for new documents.",
         variants={"seen": LEAN.changed(*VARIANTS["seen"]), "hidden": LEAN.changed("surrogate.mask_target_edges=0.5")},
         data=Planted("small", WORLD),

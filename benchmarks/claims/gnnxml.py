@@ -1,14 +1,16 @@
-"""Claims of GNN-XML (spec 07 section 5), as experiments on planted worlds of long texts.
+"""Claims of GNN-XML, as experiments on planted worlds of long texts.
 
 `LEAN` is the recipe with narrow vectors; `WORLD` is the synthetic world with bodies of several sentences. Both were
 chosen for their time and for P@1 of the whole model on a world of another seed, before any variant was trained.
-Variants are the recipe's own (`VARIANTS`); margins are the spec's.
+Variants are the recipe's own (`VARIANTS`). A margin is how many points a difference must exceed, or may fall short
+by; none was chosen by the outcome of a claim.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from benchmarks.claims.crafted_worlds import long_text_world
 from benchmarks.claims.deepxml import NOTHING_TO_LEARN
 from benchmarks.claims.entries import Claim, Control, Difference, Probe, Value, Variant, difference
 from benchmarks.claims.keygraph_measures import (
@@ -17,7 +19,6 @@ from benchmarks.claims.keygraph_measures import (
     frequent_shares,
     prediction_growth,
 )
-from benchmarks.claims.long_text_world import long_text_world
 from benchmarks.claims.worlds import Crafted, Folder
 from longtail.recipes.gnnxml.settings import VARIANTS
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.claims.crafted_worlds import PLANTED
 from benchmarks.claims.measures import Columns, Trained, columns_of
 from benchmarks.claims.model_measures import batch_to_rank, only_labels, pair_recall, recall_column
 from benchmarks.claims.verdict import Column
@@ -22,7 +23,6 @@ from longtail.types import I32, I64, Batch, Csr, TopK
 
 SHUFFLES = 200  # of label frequencies, whose mean correlation stands for none
 FIRST = 10  # places in which a planted label counts as found
-PLANTED = "planted"  # how ids of planted labels begin
 # The paper's form, and that of its released code: half of the scores stays where it was, so edges must keep their size.
 GAME_FORMS = {"GAME": GameSettings(), "mixed GAME": GameSettings(mix=0.5, clusters="both")}
 

@@ -1,7 +1,8 @@
-"""Claims of RAMEN (spec 07 section 4), as experiments on planted worlds with a metadata graph.
+"""Claims of RAMEN, as experiments on planted worlds with a metadata graph.
 
 `LEAN` is the recipe with narrow vectors of words alone and a shortened schedule; test documents have no edges in any
-of these worlds. Every variant of a claim has the same base, settings and number of epochs. Margins are the spec's.
+of these worlds. Every variant of a claim has the same base, settings and number of epochs. A margin is how many
+points a difference must exceed, or may fall short by; none was chosen by the outcome of a claim.
 R17 and R18 compare with graph networks that look at metadata when they predict (`linked_networks.py`).
 """
 
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.claims.anchor_worlds import UnseenLabels, augmented_world, two_sets_world
+from benchmarks.claims.crafted_worlds import UnseenLabels, augmented_world, two_sets_world
 from benchmarks.claims.deepxml import WORDS_ALONE
 from benchmarks.claims.eclare import LEAN as ECLARE
 from benchmarks.claims.entries import Claim, Control, Difference, Level, Probe, Value, Variant, difference, over_seeds
@@ -303,7 +304,7 @@ CLAIMS: tuple[Claim, ...] = (
             *(Value(name, "junk below", weight_order) for name in OTHER_BANDITS),
         ),
         seeds=5,
-        note="The paper has 35.2 against 20.9 points of P@1. Uniform weights are 1 (spec A-04.10), learnt ones "
+        note="The paper has 35.2 against 20.9 points of P@1. Uniform weights are 1, learnt ones "
         "begin at 0.1: 'stay at 0.1' tells the size of "
         "weights from what is learnt.",
     ),

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.claims.anchor_worlds import SECOND
+from benchmarks.claims.crafted_worlds import SECOND
 from benchmarks.claims.entries import Variant
 from benchmarks.claims.galaxc_probes import over_seeds
 from benchmarks.claims.measures import Columns, Trained, columns_of, ranking

@@ -268,7 +268,7 @@ def judged_control(
 
 
 def _vanished(control: Control, checked: Checked, effects: Sequence[Estimate]) -> ControlState:
-    """A vanished effect is one that is not shown, as the spec has it; but where its interval is so wide that it holds
+    """A vanished effect is one that is not shown; but where its interval is so wide that it holds
     the very effect of the claim, the control shows nothing either way and is undecided."""
     if checked.outcome == "pass":
         return "failed"

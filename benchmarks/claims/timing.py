@@ -1,4 +1,6 @@
-"""How prediction time grows with the number of labels: probes that train nothing, over planted vectors."""
+"""How the time of predictions, and time and memory of the label graph, grow with the number of labels: probes that
+train nothing, over planted vectors and targets.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,14 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.stats import t as student_t
 
 from benchmarks.claims.verdict import Estimate, slope
 from benchmarks.claims.workshop import Workshop
+from benchmarks.speed.cases import label_graph as label_graph_case
+from benchmarks.speed.common import alone, seconds_of
+from longtail.graph.label_graph import LabelGraphConfig, label_graph
 from longtail.models.encoders import FrozenBag, ResidualMap
 from longtail.models.shortlisted import Classifier, Model
 from longtail.search.index import CENTROIDS, DOCUMENTS, ExactIndex, HnswIndex, HnswSettings
@@ -26,6 +33,9 @@ NEAREST = 10  # few, so that ranking what was found, which costs the same at eve
 REPEATS = 5
 VOCABULARY, WORDS = 20_000, 8
 SHORTLIST = 500
+# The label graph: numbers of labels for walks, and for the dense expectation of walks.
+WALKED = (10_000, 100_000)
+EXPECTED = (60, 600)
 
 
 def hnsw_query(workshop: Workshop) -> tuple[Estimate, Mapping[str, Any]]:
@@ -65,12 +75,7 @@ def growth(seconds: Mapping[int, list[float]]) -> tuple[Estimate, Mapping[str, A
 def timed(work: Callable[[], object]) -> list[float]:
     """Seconds of `REPEATS` calls, after one to warm up."""
     work()
-    seconds = []
-    for _ in range(REPEATS):
-        started = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - started)
-    return seconds
+    return [seconds_of(work) for _ in range(REPEATS)]
 
 
 def planted_vectors(n: int, seed: int) -> F32:
@@ -126,15 +131,11 @@ def _prediction(
 
 
 def one_label_each(n: int) -> Csr:
-    from scipy.sparse import csr_array
-
     return csr_array((np.ones(n, dtype=np.float32), np.arange(n, dtype=np.int32), np.arange(n + 1)), shape=(n, n))
 
 
 def bags(rng: np.random.Generator) -> Batch:
     """`QUERIES` documents of `WORDS` words."""
-    from scipy.sparse import csr_array
-
     words = np.sort(np.stack([rng.choice(VOCABULARY, WORDS, replace=False) for _ in range(QUERIES)]), axis=1)
     values = np.full(words.size, WORDS**-0.5, dtype=np.float32)
     return Batch(
@@ -142,3 +143,46 @@ def bags(rng: np.random.Generator) -> Batch:
             (values, words.ravel().astype(np.int32), WORDS * np.arange(QUERIES + 1)), shape=(QUERIES, VOCABULARY)
         )
     )
+
+
+# ---- the label graph ----
+
+
+def walk_time_ratio(workshop: Workshop) -> tuple[Estimate, Mapping[str, Any]]:
+    """Processor seconds (all threads) of the label graph of ten times as many labels, relative to the smaller one."""
+    return _ratio("walk", *WALKED)
+
+
+def exact_time_ratio(workshop: Workshop) -> tuple[Estimate, Mapping[str, Any]]:
+    """The same for the expectation of the walks, which takes dense matrices of labels x labels."""
+    return _ratio("exact", *EXPECTED)
+
+
+def walk_memory(workshop: Workshop) -> tuple[Estimate, Mapping[str, Any]]:
+    """The most memory of a process, in GiB, that plants the targets and builds the graph of the larger size."""
+    found = [alone(label_graph_case.measured, WALKED[1]) for _ in range(3)]
+    return interval([run["peak_gib"] for run in found]), {"runs": found}
+
+
+def _ratio(source: Any, small: int, large: int) -> tuple[Estimate, Mapping[str, Any]]:
+    seconds = {n: _processor_seconds(n, LabelGraphConfig(source=source)) for n in (small, large)}
+    logs = np.log(np.array(seconds[large])) - np.log(np.array(seconds[small]))
+    found = interval(logs.tolist(), np.exp)
+    return found, {f"processor seconds at {n} labels": times for n, times in seconds.items()}
+
+
+def _processor_seconds(n_labels: int, config: LabelGraphConfig) -> list[float]:
+    targets = label_graph_case.planted_targets(n_labels)
+    seconds = []
+    for repeat in range(REPEATS + 1):
+        started = time.process_time()
+        label_graph(targets, config, np.random.default_rng(repeat))
+        seconds.append(time.process_time() - started)
+    return seconds[1:]  # the first loads kernels
+
+
+def interval(values: list[float], scale: Callable[[Any], Any] = np.asarray) -> Estimate:
+    """The mean with the 95% interval of Student's t, on another `scale`."""
+    reach = float(student_t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values)))
+    mean = float(np.mean(values))
+    return Estimate(float(scale(mean)), float(scale(mean - reach)), float(scale(mean + reach)))

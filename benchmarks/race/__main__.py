@@ -1,8 +1,8 @@
 """The race: our recipes and the peers on the same data in one run, from raw text to named labels.
 
-    make race DATA=../shared/data/debian-related        installs the peers, trains, measures
+    make race DATA=path/to/data                         installs the peers, trains, measures
     python -m benchmarks.race [DATA] --peer-python PEER_VENV/bin/python
-    python -m benchmarks.race ../shared/data/debian-related --peer-python PEER_VENV/bin/python --model direct=RUN
+    python -m benchmarks.race DATA --peer-python PEER_VENV/bin/python --model direct=RUN
     --model eclare=FOLDER
 
 DATA: a data set (default: the embedded sample). Trains what is not trained yet: models are kept under --work, so the
@@ -17,7 +17,6 @@ benchmarks/results/race_DATA.json and .md, unless --out names another place.
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import sys
 from dataclasses import replace
@@ -138,7 +137,7 @@ def run(options: argparse.Namespace) -> None:
 
 def command_of(options: argparse.Namespace) -> str:
     """As typed, with names in place of this machine's folders."""
-    words = ["python", "-m", "benchmarks.race", *([os.path.relpath(options.data, ROOT)] if options.data else [])]
+    words = ["python", "-m", "benchmarks.race", *([f"DATA/{Path(options.data).name}"] if options.data else [])]
     words += [word for name, _ in options.models for word in ("--model", f"{name}=RUN")]
     words += [word for item in options.set for word in ("--set", item)]
     for name, default in (

@@ -58,8 +58,8 @@ class Course:
         """Of one contestant: other data or settings get another folder, so what lies there is never taken for
         something else.
         """
-        told = json.dumps([self.data.digest, self.fields, identity], sort_keys=True)
-        return self.work / f"{name.replace(':', '-')}-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
+        text = json.dumps([self.data.digest, self.fields, identity], sort_keys=True)
+        return self.work / f"{name.replace(':', '-')}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
     def log(self, name: str) -> Path:
         """What the libraries of a contestant say."""
@@ -159,11 +159,11 @@ class Packed(Ours):
 
     @classmethod
     def of(cls, whole: Ours, dtype: str) -> Packed:
-        told = read_json(find_bundle(whole.folder) / "manifest.json")["manifest_sha256"]
+        manifest = read_json(find_bundle(whole.folder) / "manifest.json")["manifest_sha256"]
         return cls(
             f"{whole.name}, {dtype}",
             whole.course,
-            whole.course.folder(f"{whole.name}-{dtype}", told),
+            whole.course.folder(f"{whole.name}-{dtype}", manifest),
             dtype=dtype,
             whole=whole,
         )
@@ -221,7 +221,7 @@ class PeerContestant:
         write_inputs(self.course, self.inputs)
         with written_aside(self.folder) as aside:
             aside.mkdir(parents=True)
-            told = json.loads(
+            report = json.loads(
                 run_child(
                     self._command("train", aside, self.course.threads), self.course.threads, self.course.log(self.name)
                 ).splitlines()[-1]
@@ -230,8 +230,8 @@ class PeerContestant:
             write_json(
                 aside / DONE,
                 {
-                    "training_seconds": told["seconds"],
-                    "training_peak_mb": told["peak_mb"],
+                    "training_seconds": report["seconds"],
+                    "training_peak_mb": report["peak_mb"],
                     "bytes": size,
                     "versions": self.versions,
                     "trained_here": True,
@@ -304,9 +304,11 @@ def write_inputs(course: Course, folder: Path) -> None:
 # ---- processes ----
 
 
-def environment(threads: int) -> dict[str, str]:
+def environment(threads: int | None) -> dict[str, str]:
+    """Of a process that finds this repository's packages, with so many threads (None: as many as here)."""
     paths = [str(ROOT), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, **dict.fromkeys(THREADS, str(threads)), "PYTHONPATH": os.pathsep.join(paths)}
+    limits = {} if threads is None else dict.fromkeys(THREADS, str(threads))
+    return {**os.environ, **limits, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def run_child(command: list[str], threads: int, log: Path | None = None) -> str:

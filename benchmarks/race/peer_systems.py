@@ -4,10 +4,11 @@
     PEER_PYTHON -m benchmarks.race.peer_systems check NAME
     PEER_PYTHON -m benchmarks.race.peer_systems train NAME INPUTS FOLDER THREADS
     PEER_PYTHON -m benchmarks.race.peer_systems serve NAME INPUTS FOLDER THREADS
+    PEER_PYTHON -m benchmarks.race.peer_systems rows NAME INPUTS FOLDER THREADS
 
 NAME: one of `SYSTEMS`, or ``module:Class`` of another with the methods of `Peer`. Each has the settings that its
 authors recommend or ship, and its default beam. TF-IDF is PECOS's own for PECOS, scikit-learn's for the others, which
-bring none.
+bring none. `rows` is for `benchmarks.peers`: it trains on feature rows that are given, and ranks others.
 
 `make race` installs what peers.txt names.
 """
@@ -40,6 +41,16 @@ class Peer(Protocol):
         ...
 
 
+class PeerOnRows(Protocol):
+    """A peer that also takes feature rows (SciPy CSR, sorted) in the place of texts. beam: None is its default."""
+
+    def fit(self, rows: Any, targets: Any, folder: Path, threads: int) -> None: ...
+
+    def load(self, folder: Path, threads: int) -> None: ...
+
+    def rank_rows(self, rows: Any, k: int, beam: int | None = None) -> list[list[tuple[int, float]]]: ...
+
+
 class Pecos:
     """XR-Linear: labels clustered by the features of their documents (PIFA, hierarchical k-means), a linear tree,
     beam 10.
@@ -49,24 +60,34 @@ class Pecos:
 
     def train(self, texts: list[str], targets: Any, folder: Path, threads: int) -> None:
         vectorizer = self._vectorizers().train(texts)
-        features, targets = self._features(vectorizer, texts, threads), targets.astype(np.float32)
+        vectorizer.save(str(folder / "vectorizer"))
+        self.fit(self._features(vectorizer, texts, threads), targets, folder, threads)
+
+    def fit(self, rows: Any, targets: Any, folder: Path, threads: int) -> None:
+        targets = targets.astype(np.float32)
         xmc, xlinear = importlib.import_module("pecos.xmc"), importlib.import_module("pecos.xmc.xlinear.model")
         chain = xmc.Indexer.gen(
-            xmc.LabelEmbeddingFactory.create(targets, features, method="pifa"),
+            xmc.LabelEmbeddingFactory.create(targets, rows, method="pifa"),
             indexer_type="hierarchicalkmeans",
             threads=threads,
         )
-        vectorizer.save(str(folder / "vectorizer"))
-        xlinear.XLinearModel.train(features, targets, C=chain, threads=threads).save(str(folder / "model"))
+        xlinear.XLinearModel.train(rows, targets, C=chain, threads=threads).save(str(folder / "model"))
 
     def open(self, folder: Path, threads: int) -> None:
+        self._vectorizer = self._vectorizers().load(str(folder / "vectorizer"))
+        self.load(folder, threads)
+
+    def load(self, folder: Path, threads: int) -> None:
         xlinear = importlib.import_module("pecos.xmc.xlinear.model")
-        self._vectorizer, self._threads = self._vectorizers().load(str(folder / "vectorizer")), threads
+        self._threads = threads
         self._model = xlinear.XLinearModel.load(str(folder / "model"), is_predict_only=True)
 
     def rank(self, texts: list[str], k: int) -> list[list[tuple[int, float]]]:
-        features = self._features(self._vectorizer, texts, self._threads)
-        return _best_of_rows(self._model.predict(features, only_topk=k, threads=self._threads), k)
+        return self.rank_rows(self._features(self._vectorizer, texts, self._threads), k)
+
+    def rank_rows(self, rows: Any, k: int, beam: int | None = None) -> list[list[tuple[int, float]]]:
+        beam_size = {} if beam is None else {"beam_size": beam}
+        return _best_of_rows(self._model.predict(rows, only_topk=k, threads=self._threads, **beam_size), k)
 
     @staticmethod
     def _vectorizers() -> Any:
@@ -107,7 +128,10 @@ class OmikujiBonsai(_OnTfidf):
     NEEDS: tuple[str, ...] = ("omikuji", "sklearn")
 
     def train(self, texts: list[str], targets: Any, folder: Path, threads: int) -> None:
-        omikuji, rows = importlib.import_module("omikuji"), self._learn(texts, folder)
+        self.fit(self._learn(texts, folder), targets, folder, threads)
+
+    def fit(self, rows: Any, targets: Any, folder: Path, threads: int) -> None:
+        omikuji = importlib.import_module("omikuji")
         settings = omikuji.Model.default_hyper_param()
         settings.cluster_k, settings.cluster_balanced, settings.max_depth, settings.min_branch_size = 100, False, 3, 100
         written = folder / "train.txt"
@@ -117,14 +141,20 @@ class OmikujiBonsai(_OnTfidf):
 
     def open(self, folder: Path, threads: int) -> None:
         self._recall(folder)
+        self.load(folder, threads)
+
+    def load(self, folder: Path, threads: int) -> None:
         self._model = importlib.import_module("omikuji").Model.load(str(folder / "model"))
         self._model.init_prediction_thread_pool(threads)
 
     def rank(self, texts: list[str], k: int) -> list[list[tuple[int, float]]]:
-        rows = self._vectorizer.transform(texts)
+        return self.rank_rows(self._vectorizer.transform(texts), k)
+
+    def rank_rows(self, rows: Any, k: int, beam: int | None = None) -> list[list[tuple[int, float]]]:
+        # With its own beam, 10, whatever is asked for.
         return [
             self._model.predict(_pairs(rows, n), top_k=k) if rows.indptr[n] < rows.indptr[n + 1] else []
-            for n in range(len(texts))
+            for n in range(rows.shape[0])
         ]
 
 
@@ -195,13 +225,16 @@ class Opened:
         return [[(self.names[label], score) for label, score in row] for row in self.peer.rank(texts, k)]
 
     def rank(self, texts: list[str], k: int) -> tuple[Any, Any]:
-        ids, scores = np.full((len(texts), k), -1, np.int32), np.full((len(texts), k), -np.inf, np.float32)
-        for number, row in enumerate(self.peer.rank(texts, k)):
-            ids[number, : len(row)], scores[number, : len(row)] = (
-                [label for label, _ in row],
-                [score for _, score in row],
-            )
-        return ids, scores
+        return _as_arrays(self.peer.rank(texts, k), k)
+
+
+def _as_arrays(ranked: list[list[tuple[int, float]]], k: int) -> tuple[Any, Any]:
+    """(n, k) label numbers, -1 where there are fewer, and scores."""
+    ids, scores = np.full((len(ranked), k), -1, np.int32), np.full((len(ranked), k), -np.inf, np.float32)
+    for number, row in enumerate(ranked):
+        ids[number, : len(row)] = [label for label, _ in row]
+        scores[number, : len(row)] = [score for _, score in row]
+    return ids, scores
 
 
 def _best_of_rows(scores: Any, k: int) -> list[list[tuple[int, float]]]:
@@ -261,14 +294,36 @@ def train(name: str, inputs: Path, folder: Path, threads: int) -> None:
     print(json.dumps({"seconds": time.perf_counter() - started, "peak_mb": peak_mb()}))
 
 
+def rows(name: str, inputs: Path, folder: Path, threads: int) -> None:
+    """Reads train_x.npz, train_y.npz, test_x.npz and k.json; writes ranking.npz to the folder; prints seconds."""
+    from scipy.sparse import load_npz
+
+    peer: PeerOnRows = system(name)
+    train_x, train_y, test_x = (load_npz(inputs / f"{part}.npz").tocsr() for part in ("train_x", "train_y", "test_x"))
+    for matrix in (train_x, train_y, test_x):
+        matrix.data = matrix.data.astype(np.float32)
+        matrix.sort_indices()
+    k = int(json.loads((inputs / "k.json").read_text(encoding="utf-8")))
+    started = time.perf_counter()
+    peer.fit(train_x, train_y, folder, threads)
+    trained = time.perf_counter()
+    peer.load(folder, threads)
+    opened = time.perf_counter()
+    ids, scores = _as_arrays(peer.rank_rows(test_x, k, beam=max(10, k)), k)
+    seconds = time.perf_counter() - opened
+    np.savez(folder / "ranking.npz", ids=ids, scores=scores)
+    found = {"train_s": trained - started, "predict_ms_doc": 1000 * seconds / len(ids), "peak_mb": peak_mb()}
+    print(json.dumps({key: round(value, 4) for key, value in found.items()}))
+
+
 def main(arguments: list[str]) -> None:
     command, name = arguments[:2]
     if command == "check":
         check(name)
         return
     inputs, folder, threads = Path(arguments[2]), Path(arguments[3]), int(arguments[4])
-    if command == "train":
-        train(name, inputs, folder, threads)
+    if command in ("train", "rows"):
+        (train if command == "train" else rows)(name, inputs, folder, threads)
         return
     names = json.loads((inputs / "labels.json").read_text(encoding="utf-8"))
 

@@ -11,7 +11,6 @@ from typing import Any
 from longtail import __version__
 from longtail.errors import BundleError, UnknownKind
 from longtail.persistence import load_part, read_json
-from longtail.recipes import RECIPES
 
 FORMAT = 2
 MANIFEST = "manifest.json"
@@ -52,11 +51,9 @@ def open_parts(
         return folder, manifest, tuple(load_part(folder / name) for name in names)
     except UnknownKind as problem:
         recipe = manifest.get("recipe")
-        if recipe in RECIPES:
-            raise
         raise BundleError(
             f"{folder}: trained by the recipe '{recipe}', whose part '{problem.kind}' is not known here",
-            f"install the package that brings the recipe '{recipe}'",
+            f"install the package that brings the recipe '{recipe}', or upgrade longtail if a newer version made it",
         ) from problem
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from benchmarks.claims import timing
+from benchmarks.claims.crafted_worlds import dense_world, single_label_world
 from benchmarks.claims.cross import NEAREST, POPULAR, baseline_ranking
-from benchmarks.claims.dense_world import dense_world
 from benchmarks.claims.model_measures import (
     drift,
     head_recall,
@@ -21,7 +21,6 @@ from benchmarks.claims.model_measures import (
     shortlist_recall,
     structure_recall,
 )
-from benchmarks.claims.single_label_world import single_label_world
 from benchmarks.claims.workshop import Workshop
 from benchmarks.claims.worlds import Planted
 from benchmarks.claims.worlds import World as ClaimWorld

@@ -708,6 +708,7 @@ def test_a_recorded_command_names_no_folder() -> None:
         )
         == "python -m benchmarks.claims run A6 --seeds 5"
     )
+    assert recorded_command(["run", "A6@", "--data", "/c"]) == "python -m benchmarks.claims run A6@ --data DATA"
 
 
 def test_verdicts_of_several_folders_are_merged(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from benchmarks.claims import galaxc_probes
+from benchmarks.claims.crafted_worlds import WarmStartFolder, cold_world, warm_world
 from benchmarks.claims.galaxc_measures import (
     anchored_ranking,
     embedding_recalls,
@@ -28,7 +29,6 @@ from benchmarks.claims.galaxc_probes import (
 from benchmarks.claims.measures import Trained, ranking
 from benchmarks.claims.model_measures import batch_to_rank
 from benchmarks.claims.verdict import Column
-from benchmarks.claims.warm_world import ToldFolder, cold_world, warm_world
 from benchmarks.claims.worlds import World
 
 from longtail import api
@@ -146,7 +146,7 @@ def test_warm_and_cold_worlds_have_the_same_hidden_labels() -> None:
 def test_arms_of_a_real_folder(tmp_path: Path) -> None:
     """What is revealed does not depend on the seed of a training; the arms differ in training and in identity alone."""
     write(synthesise(SyntheticConfig(**KNOBS, graph_coverage=0.0), 0).dataset, tmp_path / "real", "lf")
-    warm, cold = ToldFolder("real", "warm"), ToldFolder("real", "cold")
+    warm, cold = WarmStartFolder("real", "warm"), WarmStartFolder("real", "cold")
     one, again, control = (arm.world(seed, tmp_path).dataset for arm, seed in ((warm, 0), (warm, 1), (cold, 0)))
     assert one.digest == again.digest != control.digest
     assert len(one.train) > len(control.train)

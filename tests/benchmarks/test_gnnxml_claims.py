@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.claims.crafted_worlds import IDLE_SENTENCES, long_text_world
 from benchmarks.claims.keygraph_measures import _graphs, _network, _rankers, cluster_quality, frequent_shares
-from benchmarks.claims.long_text_world import IDLE_SENTENCES, long_text_world
 from benchmarks.claims.measures import Trained
 from benchmarks.claims.worlds import World
 

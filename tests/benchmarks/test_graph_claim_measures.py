@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.claims import walk_scale
-from benchmarks.claims.borrowing_world import borrowing_world
+from benchmarks.claims import timing
+from benchmarks.claims.crafted_worlds import borrowing_world
 from benchmarks.claims.graph_measures import (
     beam_recall,
     cluster_loss,
@@ -292,20 +292,20 @@ def test_planted_labels_share_no_word_with_documents_and_follow_their_partner(to
 
 
 def test_probes_of_walks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, size in (("SMALL", 100), ("LARGE", 1000), ("EXACT_SMALL", 20), ("EXACT_LARGE", 60), ("REPEATS", 2)):
-        monkeypatch.setattr(walk_scale, name, size)
+    for name, size in (("WALKED", (100, 1000)), ("EXPECTED", (20, 60)), ("REPEATS", 2)):
+        monkeypatch.setattr(timing, name, size)
     shop = Workshop(tmp_path, device="cpu")
-    for probe in (walk_scale.walk_time_ratio, walk_scale.exact_time_ratio):
+    for probe in (timing.walk_time_ratio, timing.exact_time_ratio):
         found, numbers = probe(shop)
         assert 0 < found.low <= found.value <= found.high
         assert [len(seconds) for seconds in numbers.values()] == [2, 2]
-    found, numbers = walk_scale.walk_memory(shop)
+    found, numbers = timing.walk_memory(shop)
     assert 0.01 < found.value < 2
     assert [run["labels"] for run in numbers["runs"]] == [1000] * 3
 
 
 def test_an_interval_over_repetitions_is_students() -> None:
-    found = walk_scale.interval([1.0, 2.0, 3.0])
+    found = timing.interval([1.0, 2.0, 3.0])
     assert (found.value, found.high) == pytest.approx((2.0, 2 + 4.302653 / 3**0.5))
-    scaled = walk_scale.interval([0.0, 0.0, 0.0], np.exp)
+    scaled = timing.interval([0.0, 0.0, 0.0], np.exp)
     assert (scaled.value, scaled.low, scaled.high) == (1.0, 1.0, 1.0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.claims.anchor_worlds import SECOND, UnseenLabels, augmented_world, two_sets_world
+from benchmarks.claims.crafted_worlds import SECOND, UnseenLabels, augmented_world, two_sets_world
 from benchmarks.claims.entries import Variant
 from benchmarks.claims.ramen_measures import (
     edges_told_apart,

@@ -21,7 +21,7 @@ SEEDS = st.integers(0, 10**6)
 
 @pytest.fixture(scope="module")
 def golden() -> tuple[TopK, Csr, NDArray[np.float64]]:
-    """The example of spec 06 section 2, whose values were computed by hand of another program."""
+    """A small example whose values were computed by another program."""
     ids = np.array([[2, 0, 1, 3, 4], [0, 3, 1, 5, 2], [1, 2, 0, 4, 3], [0, 1, 2, 3, 4]], dtype=np.int32)
     truth = np.zeros((4, 6), dtype=np.float32)
     truth[[0, 0, 1, 1, 1, 2], [0, 2, 1, 3, 4, 0]] = 1

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from benchmarks.full_engine_parts import dense_loss
+from benchmarks.speed.engine_oracle import dense_loss
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array

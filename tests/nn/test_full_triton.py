@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from benchmarks.full_engine_parts import Problem
+from benchmarks.speed.engine_oracle import Problem
 from scipy.sparse import csr_array
 from torch import Tensor
 

@@ -24,7 +24,7 @@ class ByteDropout(nn.Dropout):
 
     The share that is dropped is then the nearest multiple of 1/256 to `p` (0.2: 51/256); what stays is scaled by what
     is really kept, so means are right. Draws come from torch's generator, the same for any number of threads
-    (`benchmarks.composed_step` measures what it saves).
+    (`benchmarks.speed composed-step` measures what it saves).
     """
 
     def forward(self, x: Tensor) -> Tensor:

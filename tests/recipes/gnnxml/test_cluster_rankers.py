@@ -63,7 +63,8 @@ def matrix(world: dict[str, Any], reads: str) -> Any:
 
 
 def expected_probabilities(world: dict[str, Any], reads: str) -> Any:
-    """(N, L): logistic regressions of scikit-learn on the documents that the spec names."""
+    """(N, L): logistic regressions of scikit-learn on the documents of a label's cluster: those with a
+    label of it, and those that the matcher sent there."""
     x, y, found = matrix(world, reads), world["targets"].toarray(), world["found"].toarray()
     masked = {tuple(pair) for pair in world["masked"].tolist()}
     probabilities = np.zeros((DOCUMENTS, LABELS))

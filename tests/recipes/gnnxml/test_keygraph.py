@@ -45,7 +45,7 @@ def graphs_of(texts: list[str], config: KeyGraphConfig = SENTENCES, width: int =
     return assembled(((made.pieces, vectors(made.sentences)) for made in builder.blocks([texts])), width)
 
 
-# ---- the fixture of the spec ----
+# ---- small texts, by hand ----
 
 
 @pytest.mark.claim("N7")

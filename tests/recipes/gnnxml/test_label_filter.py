@@ -1,4 +1,4 @@
-"""The label graph of conditional co-occurrence and its low-pass filter: the spec's example, the spectrum, sampling."""
+"""The label graph of conditional co-occurrence and its low-pass filter: an example by hand, the spectrum, sampling."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def dense_spread(targets: Any, threshold: float = 0.4, weight: float = 0.2) -> A
 
 
 @pytest.mark.claim("N1")
-def test_the_example_of_the_spec() -> None:
+def test_the_example_by_hand() -> None:
     a = correlation_graph(EXAMPLE, 0.4, 0.2)
     np.testing.assert_allclose(a.toarray(), [[0.8, 0.2, 0], [0.2, 0.8, 0], [0, 0.2, 0.8]], atol=1e-12)
     np.testing.assert_allclose(a.sum(axis=1), 1, atol=1e-12)

@@ -14,11 +14,11 @@ from tests.conftest import ANIMALS
 from longtail import api
 from longtail.data.dataset import Dataset
 from longtail.evaluation import evaluate
-from longtail.models.checkpoint import Checkpoint, read_checkpoint
-from longtail.models.transformer import FrozenTransformer
 from longtail.nn.batches import Documents
 from longtail.nn.encoders import encode_all
+from longtail.recipes.towers.checkpoint import Checkpoint, read_checkpoint
 from longtail.recipes.towers.network import Transformer
+from longtail.recipes.towers.transformer import FrozenTransformer
 from longtail.training.objectives import training_vectors
 from longtail.training.prepare import prepare
 from longtail.training.progress import SilentDisplay

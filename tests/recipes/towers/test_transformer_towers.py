@@ -20,9 +20,9 @@ from longtail.data.dataset import Dataset
 from longtail.errors import DataError
 from longtail.evaluation import evaluate
 from longtail.features.pieces import Pieces, read_tokenizer
-from longtail.models.checkpoint import read_checkpoint
 from longtail.models.encoders import FrozenUnit
-from longtail.models.transformer import FrozenTransformer
+from longtail.recipes.towers.checkpoint import read_checkpoint
+from longtail.recipes.towers.transformer import FrozenTransformer
 from longtail.training.prepare import prepare
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -4,5 +4,6 @@ PARTS: what only this room saves (see `longtail.persistence`).
 """
 
 PARTS: dict[str, str] = {
+    "frozen-transformer": "longtail.recipes.towers.transformer:FrozenTransformer",
     "two-towers": "longtail.recipes.towers.stages:Towers",
 }

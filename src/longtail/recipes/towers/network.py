@@ -1,7 +1,7 @@
 """A transformer over token numbers: BERT's layers, and the mean over the tokens of a text.
 
-Its numbers are named as those of `models/transformer.py`, its frozen twin, which has the formulas. Our own forward in
-place of a library's: training then needs no `transformers`, in any version.
+Its numbers are named as those of `recipes/towers/transformer.py`, its frozen twin, which has the formulas. Our
+own forward in place of a library's: training then needs no `transformers`, in any version.
 
 Shapes: B texts, T tokens, D numbers per vector, H heads.
 """
@@ -17,10 +17,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import gelu, scaled_dot_product_attention
 
 from longtail.features.pieces import checkpoint_folder
-from longtail.models.checkpoint import WEIGHTS, Checkpoint
-from longtail.models.transformer import FrozenTransformer
 from longtail.nn.batches import TensorBatch, to_device, to_numpy
 from longtail.nn.encoders import Encoded, Encoder
+from longtail.recipes.towers.checkpoint import WEIGHTS, Checkpoint
+from longtail.recipes.towers.transformer import FrozenTransformer
 from longtail.types import I64
 
 # Texts of like length go through together. More groups pad less, but each is a pass of its own: with fewer tokens a

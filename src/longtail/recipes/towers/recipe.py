@@ -26,7 +26,6 @@ import torch
 
 from longtail.errors import ConfigError, DataError
 from longtail.features.pieces import checkpoint_folder
-from longtail.models.checkpoint import read_checkpoint
 from longtail.models.rows import IndexedRows
 from longtail.models.shortlisted import Model
 from longtail.nn.batches import Documents
@@ -35,6 +34,7 @@ from longtail.nn.encoders import BagSum, GivenVectors, UnitEncoder, encode_all
 from longtail.nn.restricted import RestrictedTrainer
 from longtail.nn.rows import OneVsAll, RowTable
 from longtail.recipes.base import Recipe
+from longtail.recipes.towers.checkpoint import read_checkpoint
 from longtail.recipes.towers.network import Transformer, transformer_memory
 from longtail.recipes.towers.objective import PairLoss, Task, TwoTowers, kept_apart, label_index
 from longtail.recipes.towers.settings import TwoTowersConfig

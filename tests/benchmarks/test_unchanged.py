@@ -1,0 +1,62 @@
+"""Recording the same code twice gives the same rankings; a changed score, a lost ranking and a failure are found."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import unchanged
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`tiny`, recorded once."""
+    before = tmp_path_factory.mktemp("unchanged") / "before"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(unchanged, "PLANTED", ["documents=300", "test_documents=20", "labels=60", "topics=6"])
+        assert unchanged.main(["record", str(before), "--only", "tiny"]) == 0
+    return before
+
+
+def test_the_same_code_twice_is_equal_to_the_last_bit(recorded: Path, tmp_path: Path) -> None:
+    after, out = tmp_path / "after", tmp_path / "compared.json"
+    shutil.copytree(recorded / "planted", after / "planted")
+    assert unchanged.main(["record", str(after), "--only", "tiny"]) == 0
+    assert unchanged.main(["compare", str(recorded), str(after), "--out", str(out)]) == 0
+    numbers = json.loads(out.read_text())["numbers"]
+    assert numbers["rankings"] == {"tiny.plain": "equal to the last bit"}
+    assert numbers["seconds after / before"]["tiny"].keys() == {"train", "predict plain"}
+
+
+def test_a_changed_score_and_a_lost_ranking_are_found(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    after = tmp_path / "after"
+    shutil.copytree(recorded, after)
+    with np.load(recorded / "tiny.plain.npz") as found:
+        arrays = {name: found[name] for name in found.files}
+    name = next(name for name, values in arrays.items() if values.dtype == np.float32)
+    arrays[name].flat[3] = np.nextafter(arrays[name].flat[3], np.float32(np.inf))
+    np.savez(after / "tiny.plain.npz", **arrays)
+    assert unchanged.main(["compare", str(recorded), str(after)]) == 1
+    assert f"arrays that differ: {name}" in capsys.readouterr().out
+    (after / "tiny.plain.npz").unlink()
+    assert unchanged.main(["compare", str(recorded), str(after)]) == 1
+    assert json.loads(capsys.readouterr().out)["rankings"] == {"tiny.plain": "missing"}
+
+
+def test_a_case_that_fails_is_recorded_as_such(
+    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    after = tmp_path / "after"
+    shutil.copytree(recorded, after)
+    monkeypatch.setitem(unchanged.CASES, "tiny", ("tiny", ["no.such=1"]))
+    assert unchanged.main(["record", str(after), "--only", "tiny"]) == 1
+    assert "error" in json.loads((after / "times.json").read_text())["tiny"]
+    with pytest.raises(SystemExit):
+        unchanged.main(["record", str(after), "--only", "nothing"])
+    assert "no case 'nothing'; cases: tiny, direct" in capsys.readouterr().err

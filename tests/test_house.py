@@ -1,0 +1,167 @@
+"""The rules that keep the house easy to live in (docs/architecture.md), computed from the source."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import longtail
+
+ROOT = Path(longtail.__file__).parent
+REPOSITORY = Path(__file__).parents[1]
+
+MODULES = {
+    ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted(ROOT.rglob("*.py"))
+}
+
+
+def imported(name: str) -> Iterator[str]:
+    """Modules of the house that a module imports, at its top or inside a function; not for types alone."""
+    tree = ast.parse(MODULES[name].read_text(encoding="utf-8"))
+    for_types = {id(inner) for node in ast.walk(tree) if is_type_checking(node) for inner in ast.walk(node)}
+    for node in ast.walk(tree):
+        if id(node) in for_types:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in MODULES)
+        elif isinstance(node, ast.ImportFrom) and node.module in MODULES:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield inner if inner in MODULES else node.module
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+IMPORTS = {name: {other for other in imported(name) if other != name} for name in MODULES}
+
+
+USING: dict[str, set[str]] = {name: set() for name in MODULES}
+for one, others in IMPORTS.items():
+    for other in others:
+        USING[other].add(one)
+
+
+def family(name: str) -> str | None:
+    """The recipe family that a module belongs to: the folder, or the single file, under recipes/."""
+    parts = name.split(".")
+    return parts[2] if parts[:2] == ["longtail", "recipes"] and len(parts) > 2 and parts[2] != "base" else None
+
+
+def is_program(name: str) -> bool:
+    """Modules that users start from. The rooms below and the nouns at the top are not."""
+    return name.count(".") < 2 and name not in NOUNS and MODULES[name].name != "__init__.py"
+
+
+NOUNS = {"longtail.errors", "longtail.config", "longtail.types", "longtail.persistence"}
+
+
+def users(name: str) -> set[str]:
+    """Families and "programs" that reach a module by imports, through shared modules but not through each other."""
+    found: set[str] = set()
+    seen, ahead = {name}, [name]
+    while ahead:
+        for user in USING[ahead.pop()]:
+            if family(user) is not None:
+                found.add(str(family(user)))
+            elif is_program(user):
+                found.add("programs")
+            elif user not in seen:
+                seen.add(user)
+                ahead.append(user)
+    return found
+
+
+SHARED = [
+    name
+    for name, path in MODULES.items()
+    if family(name) is None and name.count(".") >= 2 and path.name != "__init__.py" and name != "longtail.recipes.base"
+]
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_a_part_is_what_two_families_share(name: str) -> None:
+    found = users(name)
+    assert found, f"{name} is used by nobody: it is dead, or belongs to the tests"
+    assert len(found) > 1 or found == {"programs"}, (
+        f"{name} is used by the recipe family '{found.pop()}' alone: it belongs to that folder under recipes/"
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if family(name) is not None])
+def test_recipes_do_not_import_recipes(name: str) -> None:
+    for other in IMPORTS[name]:
+        assert family(other) in (None, family(name)), f"{name} imports {other}: make what they share a part"
+
+
+def test_the_rule_finds_what_is_in_the_wrong_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The two tests above can fail: a part that one family alone used would be found."""
+    alone = "longtail.recipes.galaxc.network"
+    assert {family(user) for user in USING[alone]} == {"galaxc"}
+    assert users("longtail.types") > {"galaxc", "programs"}
+    monkeypatch.setitem(USING, "longtail.search.index", {alone})
+    assert users("longtail.search.index") == {"galaxc"}
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("recipes/*/recipe.py")), ids=lambda path: path.parent.name)
+def test_a_paper_is_a_short_story(path: Path) -> None:
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    assert lines <= 220, f"{path.relative_to(ROOT)} has {lines} lines: move parts of it to files beside it"
+
+
+# Names that mean the same in every room that has them.
+SAME_MEANING = {"__init__", "recipe", "settings", "stages", "network", "ranker", "kernels", "objective"}
+
+
+def test_no_file_name_has_two_meanings() -> None:
+    names = Counter(path.stem for path in MODULES.values() if path.parent.name != "kernels")
+    twice = sorted(name for name, count in names.items() if count > 1 and name not in SAME_MEANING)
+    assert not twice
+
+
+def tracked(*patterns: str) -> list[Path]:
+    done = subprocess.run(["git", "ls-files", *patterns], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    return [REPOSITORY / name for name in done.stdout.splitlines() if (REPOSITORY / name).is_file()]
+
+
+# What only the authors' machines have: documents beside the repository, numbers of issues, absolute paths.
+PRIVATE = re.compile(r"\.\./shared|\bspec \d|\bspec [A-Z]-|\bA-0\d\.\d|\bissue #?\d|/work/|/root/|/home/\w")
+
+
+def test_nothing_refers_to_what_a_clone_does_not_have() -> None:
+    files = tracked("*.py", "*.md", "*.toml", "*.json", "*.txt", "Makefile", ".ci/run")
+    if not files:
+        pytest.skip("not a checkout of git")
+    found = [
+        f"{path.relative_to(REPOSITORY)}:{number}: {line.strip()[:120]}"
+        for path in files
+        if path != Path(__file__)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if PRIVATE.search(line)
+    ]
+    assert not found, "\n".join(found[:40])
+
+
+def test_the_walk_of_a_newcomer() -> None:
+    """docs/architecture.md draws it: at most 20 files to a prediction, each reached from one before it."""
+    page = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
+    block = re.search(r"```\nwalk:\n(.*?)```", page, re.DOTALL)
+    assert block is not None
+    walk = [line.split("  ")[0].strip() for line in block[1].strip().splitlines()]
+    assert walk[0] == "cli.py"
+    assert {"pipeline.py", "recipes/direct/recipe.py", "bundle.py", "predictor.py"} <= set(walk)
+    assert len(walk) <= 20
+    names = ["longtail." + path.removesuffix(".py").replace("/", ".") for path in walk]
+    for number, name in enumerate(names[1:], 1):
+        assert name in MODULES, f"{walk[number]} does not exist"
+        before = set().union(*(IMPORTS[earlier] for earlier in names[:number]))
+        # A recipe is found by its name (recipes/__init__.py), not imported.
+        assert name in before or name == "longtail.recipes.direct.recipe", f"nothing before {walk[number]} leads there"
