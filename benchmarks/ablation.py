@@ -21,11 +21,12 @@ from typing import Any
 
 import numpy as np
 
+import longtail
 from benchmarks.record import typed_command, write_result
-from longtail import api
 from longtail.data.dataset import Dataset
 from longtail.data.read import read
 from longtail.evaluation import Yardstick, rank_test
+from longtail.recipes import make_recipe
 from longtail.training.progress import SilentDisplay
 
 HELD_OUT = 0.1
@@ -104,8 +105,8 @@ def measured(
 ) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         started = time.monotonic()
-        model = api.train(
-            data, Path(folder) / "run", api.make_recipe(recipe, assignments=settings), device=device, seed=seed
+        model = longtail.train(
+            data, Path(folder) / "run", make_recipe(recipe, assignments=settings), device=device, seed=seed
         )
         seconds = time.monotonic() - started
         scores = yardstick.score(rank_test(model, yardstick, SilentDisplay()))

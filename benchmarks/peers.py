@@ -24,10 +24,11 @@ from typing import Any
 
 import numpy as np
 
+import longtail
 from benchmarks.differences import SHOWN, kept
 from benchmarks.race.contestants import run_child
 from benchmarks.record import typed_command, write_result
-from longtail import api, metrics
+from longtail import metrics
 from longtail.config import to_tables
 from longtail.data.dataset import Dataset
 from longtail.data.read import read
@@ -36,6 +37,7 @@ from longtail.features.base import make_featurizer
 from longtail.features.settings import FeaturesConfig
 from longtail.metrics import drop_masked_targets
 from longtail.persistence import write_json
+from longtail.recipes import make_recipe
 from longtail.training.progress import PlainDisplay
 from longtail.types import TopK
 
@@ -68,9 +70,9 @@ def main(arguments: list[str] | None = None) -> None:
             about[name] = {"trained": f"by benchmarks.sets, predictions in {Path(path).name}"}
             tops[name] = kept(Path(path))
         for name in recipes:
-            recipe = api.make_recipe(name, assignments=options.set)
+            recipe = make_recipe(name, assignments=options.set)
             started = time.monotonic()
-            model = api.train(
+            model = longtail.train(
                 data,
                 Path(folder) / name,
                 recipe,

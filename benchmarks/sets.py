@@ -23,13 +23,14 @@ from typing import Any
 
 import numpy as np
 
+import longtail
 from benchmarks.record import GpuWatch, typed_command, write_result
-from longtail import api
 from longtail.config import to_tables
 from longtail.data.dataset import Dataset
 from longtail.data.read import read
 from longtail.data.synthetic import SyntheticConfig, synthesise
 from longtail.evaluation import Yardstick, baselines, rank_test
+from longtail.recipes import make_recipe
 from longtail.search.index import ExactIndex
 from longtail.training.indices import GpuExactIndex
 from longtail.training.progress import PlainDisplay
@@ -96,12 +97,12 @@ def measured(
     data: Dataset, assignments: list[str], options: argparse.Namespace, *, compare: bool
 ) -> tuple[dict[str, Any], TopK]:
     name, device, seed = options.recipe, options.device, options.seed
-    recipe = api.make_recipe(name, assignments=assignments)
+    recipe = make_recipe(name, assignments=assignments)
     with tempfile.TemporaryDirectory() if options.runs is None else contextlib.nullcontext(options.runs) as folder:
         run = Path(folder) / f"{name}-{data.name}-{seed}"
         started = time.monotonic()
         with GpuWatch() as watch:
-            model = api.train(data, run, recipe, device=device, seed=seed, display=PlainDisplay(seconds=30))
+            model = longtail.train(data, run, recipe, device=device, seed=seed, display=PlainDisplay(seconds=30))
             seconds = time.monotonic() - started
         events = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         size = sum(path.stat().st_size for path in (run / "bundle").rglob("*") if path.is_file())

@@ -25,16 +25,18 @@ from typing import Any
 
 import numpy as np
 
+import longtail
 from benchmarks.differences import SHOWN, kept
 from benchmarks.record import typed_command, write_result
 from benchmarks.sets import KEPT_LABELS, search_on_gpu
-from longtail import api, metrics
+from longtail import metrics
 from longtail.config import to_tables
 from longtail.data.dataset import Dataset
 from longtail.data.protocols import warm_start
 from longtail.data.read import read
 from longtail.evaluation import Yardstick, context_of_test, rank_test
 from longtail.persistence import read_json, write_json
+from longtail.recipes import make_recipe
 from longtail.training.progress import PlainDisplay
 
 ARMS = ("cold", "warm")
@@ -78,11 +80,11 @@ def main() -> None:
 
 def measure(arm: str, data: Dataset, options: argparse.Namespace) -> None:
     """Train one arm, keep what it predicts and what that is worth; the file of numbers is written last."""
-    recipe = api.make_recipe(options.recipe, assignments=options.set)
+    recipe = make_recipe(options.recipe, assignments=options.set)
     yardstick, display = Yardstick.of(data), PlainDisplay(seconds=60)
     with tempfile.TemporaryDirectory() if options.runs is None else contextlib.nullcontext(options.runs) as folder:
         started = time.monotonic()
-        model = api.train(
+        model = longtail.train(
             data,
             Path(folder) / f"{options.data.name}-{arm}",
             recipe,

@@ -100,10 +100,10 @@ def planted_graphs_folder(tmp_path_factory: pytest.TempPathFactory, planted_with
 @pytest.fixture(scope="session")
 def tiny_run(tmp_path_factory: pytest.TempPathFactory, planted_folder: Path) -> Path:
     """A finished run of `tiny`. Tests that spoil it copy it first."""
-    from longtail import api
+    import longtail
 
     run = tmp_path_factory.mktemp("runs") / "tiny"
-    api.train(planted_folder, run, "tiny")
+    longtail.train(planted_folder, run, "tiny")
     return run
 
 

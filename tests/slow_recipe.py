@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse import csr_array
 
-from longtail import api
+import longtail
 from longtail.config import section, setting
 from longtail.features.settings import FeaturesConfig
 from longtail.persistence import StringTable
@@ -79,4 +79,4 @@ class Slow(Recipe):
 
 if __name__ == "__main__":
     Slow.seconds = float(sys.argv[3])
-    api.train(Path(sys.argv[1]), Path(sys.argv[2]), Slow(SlowConfig()), device="cpu")
+    longtail.train(Path(sys.argv[1]), Path(sys.argv[2]), Slow(SlowConfig()), device="cpu")

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from longtail import Predictor, api
+import longtail
+from longtail import Predictor
 from longtail.cli import main
 from longtail.data.dataset import Dataset
 from longtail.errors import BundleError
@@ -31,9 +32,9 @@ def model(
     if request.param == "tiny":
         return Predictor.open(tiny_run)
     run, out = (tmp_path_factory.mktemp("runs") / name for name in ("direct", "packed"))
-    api.train(planted, run, "direct", settings={"encoder": {"width": 64}, "train": {"epochs": 12}}, device="cpu")
+    longtail.train(planted, run, "direct", settings={"encoder": {"width": 64}, "train": {"epochs": 12}}, device="cpu")
     if request.param == "packed":
-        api.pack(run, out)
+        longtail.pack(run, out)
     return Predictor.open(out if request.param == "packed" else run)
 
 

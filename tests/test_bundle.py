@@ -43,9 +43,9 @@ def test_a_bundle_shares_the_files_of_its_last_stage(tiny_run: Path) -> None:
 
 
 def test_training_twice_gives_equal_bytes(planted_folder: Path, tiny_run: Path, tmp_path: Path) -> None:
-    from longtail import api
+    import longtail
 
-    api.train(planted_folder, tmp_path / "again", "tiny")
+    longtail.train(planted_folder, tmp_path / "again", "tiny")
     for path in (tiny_run / "bundle").rglob("*"):
         if path.is_file():
             assert (

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from longtail.api import make_recipe
-from longtail.recipes import RECIPES
+from longtail.recipes import RECIPES, make_recipe
 
 FILES = sorted((Path(__file__).parents[1] / "configs").glob("*/*.toml"))
 

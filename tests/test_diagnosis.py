@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from longtail import Predictor, api
+import longtail
+from longtail import Predictor
 from longtail.cli import main
 from longtail.data.dataset import Dataset
 from longtail.diagnosis import diagnose
 from longtail.evaluation import Yardstick, evaluate
 from longtail.models.analysis import nearest_labels
-from longtail.models.clusters import ClusterModel
+from longtail.models.cluster_model import ClusterModel
 from longtail.models.encoders import ResidualMap
 from longtail.models.shortlisted import Model
 from longtail.recipes.galaxc.analysis import attention_by_frequency
@@ -28,7 +29,7 @@ SMALL = {"surrogate": {"width": 16, "epochs": 2}, "classify": {"epochs": 2}, "re
 @pytest.fixture(scope="module")
 def astec_run(tmp_path_factory: pytest.TempPathFactory, planted_folder: Path) -> Path:
     run = tmp_path_factory.mktemp("runs") / "astec"
-    api.train(planted_folder, run, "astec", settings=SMALL, device="cpu")
+    longtail.train(planted_folder, run, "astec", settings=SMALL, device="cpu")
     return run
 
 
@@ -74,7 +75,7 @@ def test_shortlists_of_clusters_have_a_recall_too(planted_folder: Path, planted:
     """
     settings = {**SMALL, "shortlist": {"structures": "clusters", "size": 6}}
     model, yardstick = (
-        api.train(planted_folder, tmp_path / "run", "astec", settings=settings, device="cpu"),
+        longtail.train(planted_folder, tmp_path / "run", "astec", settings=settings, device="cpu"),
         Yardstick.of(planted),
     )
     found = diagnose(model, yardstick)
@@ -133,7 +134,7 @@ def test_the_command_line_shows_both(
 def test_inside_a_graph(planted_folder: Path, planted: Dataset, tmp_path: Path) -> None:
     """What the paper of GalaXC looks at: hops by label frequency, recall of embeddings, and what shortlists cost."""
     settings = {"astec": {"width": 16, "epochs": 2}, "surrogate": {"epochs": 2}, "shortlist": {"size": 2}}
-    model = api.train(planted_folder, tmp_path / "galaxc", "galaxc", settings=settings, device="cpu")
+    model = longtail.train(planted_folder, tmp_path / "galaxc", "galaxc", settings=settings, device="cpu")
     found = diagnose(model, Yardstick.of(planted))["graph"]
     ranker = model.bundle.ranker
     assert isinstance(ranker, JointGraphModel)

@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from longtail import Predictor, api
+import longtail
+from longtail import Predictor
 from longtail.cli import main
 from longtail.data.dataset import Dataset
 from longtail.data.from_texts import with_digest
 from longtail.errors import BundleError, ConfigError
 from longtail.models.encoders import FrozenBag
-from longtail.models.rows import IndexedRows
+from longtail.models.indexed_rows import IndexedRows
 from longtail.packing import bytes_by_part
 from longtail.persistence import home_of, load_part
 from longtail.search.choice import SearchKind
@@ -31,14 +32,16 @@ from longtail.types import Batch
 def run(tmp_path_factory: pytest.TempPathFactory, planted: Dataset, one_thread: None) -> Path:
     """Wide enough for products of bytes."""
     folder = tmp_path_factory.mktemp("runs") / "direct"
-    api.train(planted, folder, "direct", settings={"encoder": {"width": 64}, "train": {"epochs": 12}}, device="cpu")
+    longtail.train(
+        planted, folder, "direct", settings={"encoder": {"width": 64}, "train": {"epochs": 12}}, device="cpu"
+    )
     return folder
 
 
 @pytest.fixture(scope="module")
 def packed(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("bundles") / "packed"
-    api.pack(run, out)
+    longtail.pack(run, out)
     return out
 
 
@@ -93,7 +96,7 @@ def test_the_manifest_says_what_it_was_made_from(run: Path, packed: Path) -> Non
 
 
 def test_packing_twice_gives_equal_bytes(run: Path, packed: Path, tmp_path: Path) -> None:
-    api.pack(run, tmp_path / "again")
+    longtail.pack(run, tmp_path / "again")
     for path in packed.rglob("*"):
         if path.is_file():
             assert path.read_bytes() == (tmp_path / "again" / path.relative_to(packed)).read_bytes()
@@ -113,7 +116,7 @@ def test_opening_and_predicting_imports_no_torch_and_maps_memory(packed: Path) -
 
 def test_only_the_most_useful_words_are_kept(run: Path, tmp_path: Path) -> None:
     whole = ranker_of(run)
-    api.pack(run, tmp_path / "few", features=30)
+    longtail.pack(run, tmp_path / "few", features=30)
     table = ranker_of(tmp_path / "few").encoder.table
     kept = table.places >= 0
     assert kept.sum() == len(table.values) == 30
@@ -135,7 +138,7 @@ def test_bags_of_packed_words_are_those_of_what_the_table_holds(dtype: PackedTyp
 
 
 def test_words_of_four_bits_leave_labels_at_eight(run: Path, packed: Path, tmp_path: Path) -> None:
-    api.pack(run, tmp_path / "small", "int4", index="exact")
+    longtail.pack(run, tmp_path / "small", "int4", index="exact")
     small, bytes_ = ranker_of(tmp_path / "small"), ranker_of(packed)
     assert small.encoder.table.values.dtype == np.uint8
     assert 2 * small.encoder.table.values.nbytes == bytes_.encoder.table.values.nbytes
@@ -154,8 +157,8 @@ def test_vectors_of_zeros_are_dropped() -> None:
 
 
 def test_accuracy_is_measured_before_and_after(run: Path, tmp_path: Path, planted: Dataset) -> None:
-    report = api.pack(run, tmp_path / "out", "float16", data=planted)
-    expected = [api.evaluate(folder, planted) for folder in (run, tmp_path / "out")]
+    report = longtail.pack(run, tmp_path / "out", "float16", data=planted)
+    expected = [longtail.evaluate(folder, planted) for folder in (run, tmp_path / "out")]
     assert report.accuracy == {name: (expected[0][name], expected[1][name]) for name in ("P@1", "PSP@5")}
     assert "P@1" in report.render()
 
@@ -163,17 +166,17 @@ def test_accuracy_is_measured_before_and_after(run: Path, tmp_path: Path, plante
 def test_refusals(run: Path, packed: Path, tiny_run: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(ConfigError, match="packed already"):
-        api.pack(packed, out)
+        longtail.pack(packed, out)
     with pytest.raises(ConfigError, match=r"'nearest-documents' has no tables"):
-        api.pack(tiny_run, out)
+        longtail.pack(tiny_run, out)
     with pytest.raises(ConfigError, match="-1"):
-        api.pack(run, out, features=-1)
+        longtail.pack(run, out, features=-1)
     untyped: Any = "float8"
     with pytest.raises(ConfigError, match="float8"):
-        api.pack(run, out, untyped)
+        longtail.pack(run, out, untyped)
     assert not out.exists()
     with pytest.raises(ConfigError, match="exists already"):
-        api.pack(run, packed)
+        longtail.pack(run, packed)
 
 
 @pytest.mark.parametrize("kind", ["sketch", "tree", "hnsw"])
@@ -181,7 +184,7 @@ def test_labels_can_be_searched_in_other_ways(
     run: Path, packed: Path, planted: Dataset, tmp_path: Path, kind: SearchKind
 ) -> None:
     """Of twelve labels every way looks at all."""
-    report = api.pack(run, tmp_path / "out", index=kind, data=planted)
+    report = longtail.pack(run, tmp_path / "out", index=kind, data=planted)
     model, documents = Predictor.open(tmp_path / "out"), planted.need_test().documents
     assert model.bundle.manifest["packed"]["search"]["kind"] == kind
     assert {"exact", kind} == {one["kind"] for one in report.search["tried"]}
@@ -193,11 +196,11 @@ def test_labels_can_be_searched_in_other_ways(
 
 def test_a_model_that_does_not_look_at_all_labels_has_no_choice(planted: Dataset, tmp_path: Path) -> None:
     small = {"surrogate": {"width": 16, "epochs": 1}, "classify": {"epochs": 1}}
-    api.train(planted, tmp_path / "run", "astec", settings=small, device="cpu")
+    longtail.train(planted, tmp_path / "run", "astec", settings=small, device="cpu")
     with pytest.raises(ConfigError, match="does not compare documents with all labels"):
-        api.pack(tmp_path / "run", tmp_path / "out", index="tree")
+        longtail.pack(tmp_path / "run", tmp_path / "out", index="tree")
     assert not (tmp_path / "out").exists()
-    assert not api.pack(tmp_path / "run", tmp_path / "out").search
+    assert not longtail.pack(tmp_path / "run", tmp_path / "out").search
 
 
 def test_a_model_of_given_vectors_is_measured_with_documents_or_stays_exact(planted: Dataset, tmp_path: Path) -> None:
@@ -209,11 +212,14 @@ def test_a_model_of_given_vectors_is_measured_with_documents_or_stays_exact(plan
         test=replace(test, documents=replace(test.documents, vectors=vectors[len(train) :])),
     )
     small = {"encoder": {"width": 64}, "train": {"epochs": 1}, "features": {"source": "vectors"}}
-    api.train(with_digest(given), tmp_path / "run", "direct", settings=small, device="cpu")
-    assert "give some with --data" in api.pack(tmp_path / "run", tmp_path / "exact").render()
+    longtail.train(with_digest(given), tmp_path / "run", "direct", settings=small, device="cpu")
+    assert "give some with --data" in longtail.pack(tmp_path / "run", tmp_path / "exact").render()
     with pytest.raises(ConfigError, match="reads no text"):
-        api.pack(tmp_path / "run", tmp_path / "out", index="sketch")
-    assert api.pack(tmp_path / "run", tmp_path / "out", index="sketch", data=given).search["taken"]["kind"] == "sketch"
+        longtail.pack(tmp_path / "run", tmp_path / "out", index="sketch")
+    assert (
+        longtail.pack(tmp_path / "run", tmp_path / "out", index="sketch", data=given).search["taken"]["kind"]
+        == "sketch"
+    )
 
 
 def test_a_longtail_that_knows_no_packed_rows_says_so(packed: Path) -> None:

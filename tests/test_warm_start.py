@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from tests.test_cli import fails
 
-from longtail import api
+import longtail
 from longtail.cli import main
 from longtail.data.dataset import Dataset
 from longtail.data.protocols import warm_start
@@ -49,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(folder: Path, tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Path:
     out = tmp_path_factory.mktemp("runs") / "galaxc"
-    api.train(folder / "warm", out, "galaxc", settings=SETTINGS, device="cpu")
+    longtail.train(folder / "warm", out, "galaxc", settings=SETTINGS, device="cpu")
     return out
 
 
@@ -143,7 +143,7 @@ def test_warm_stands_beside_cold_on_the_same_documents(
 
 
 def test_text_alone_is_cold(folder: Path, tmp_path: Path) -> None:
-    model = api.train(folder / "warm", tmp_path / "tiny", "tiny")
+    model = longtail.train(folder / "warm", tmp_path / "tiny", "tiny")
     result = evaluate(model, read(folder / "warm"))
     assert result["start"] == "cold"
     assert "cold" not in result

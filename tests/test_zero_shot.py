@@ -14,7 +14,8 @@ import pytest
 from scipy.sparse import csr_array, save_npz
 from tests.test_cli import fails
 
-from longtail import Predictor, api
+import longtail
+from longtail import Predictor
 from longtail.cli import main
 from longtail.compare import compare, render_missed
 from longtail.data.dataset import Dataset, Items
@@ -26,6 +27,7 @@ from longtail.diagnosis import LookInside, diagnose, reachable_labels, unlisted
 from longtail.errors import ConfigError
 from longtail.evaluation import Yardstick, evaluate
 from longtail.models.analysis import link_recall
+from longtail.recipes import make_recipe
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -130,10 +132,10 @@ def test_wrong_shares_are_refused(world: Path, tmp_path: Path, capsys: pytest.Ca
 
 
 def test_links_are_recalled_by_an_encoder_that_knows_the_words(planted_with_graphs: Dataset, tmp_path: Path) -> None:
-    recipe = api.make_recipe(
+    recipe = make_recipe(
         "dexml", assignments=["encoder.width=32", "train.epochs=8", "train.rate=0.02", "features.pairs=false"]
     )
-    model = api.train(planted_with_graphs, tmp_path / "run", recipe, device="cpu")
+    model = longtail.train(planted_with_graphs, tmp_path / "run", recipe, device="cpu")
     ranker: Any = model.bundle.ranker
     look = LookInside(model, Yardstick.of(planted_with_graphs))
     found = link_recall(ranker.encoder.encode, look, k=2)
@@ -185,10 +187,10 @@ def test_predictions_beyond_the_truth_are_told_from_wrong_ones(
     incomplete: tuple[Dataset, dict[str, Any]], tmp_path: Path
 ) -> None:
     data, oracles = incomplete
-    recipe = api.make_recipe(
+    recipe = make_recipe(
         "dexml", assignments=["encoder.width=32", "train.epochs=8", "train.rate=0.02", "features.pairs=false"]
     )
-    model, yardstick = api.train(data, tmp_path / "run", recipe, device="cpu"), Yardstick.of(data)
+    model, yardstick = longtail.train(data, tmp_path / "run", recipe, device="cpu"), Yardstick.of(data)
     reach = reachable_labels(data, oracles).toarray() > 0
     shares, pairs = unlisted(model, yardstick, oracles, k=2)
     assert shares["reached, of predictions in the truth"] == 100.0

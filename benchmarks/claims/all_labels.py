@@ -10,9 +10,9 @@ from typing import Any
 from benchmarks.claims.measures import Columns, Trained, changed, columns_of
 from longtail.errors import ConfigError
 from longtail.evaluation import rank_test
-from longtail.models.clusters import ClusterModel
+from longtail.models.cluster_model import ClusterModel
 from longtail.models.ensemble import Ensemble
-from longtail.models.rows import IndexedRows
+from longtail.models.indexed_rows import IndexedRows
 from longtail.models.shortlisted import Model, Reranked
 from longtail.predictor import Predictor
 from longtail.recipes.galaxc.ranker import JointGraphModel

@@ -13,7 +13,7 @@ from benchmarks.claims.model_measures import batch_to_rank, only_labels, pair_re
 from benchmarks.claims.verdict import Column
 from longtail.errors import ConfigError
 from longtail.metrics import equal_volume
-from longtail.models.clusters import ClusterModel
+from longtail.models.cluster_model import ClusterModel
 from longtail.persistence import load_part
 from longtail.recipes.astec.ranker import EncodedTree, FindsClusters, SpreadTree
 from longtail.recipes.eclare.neighbours import augmented_clusters

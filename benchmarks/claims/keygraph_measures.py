@@ -18,9 +18,9 @@ from benchmarks.claims.workshop import Workshop
 from longtail.errors import ConfigError
 from longtail.models.gin import FrozenGinLayer
 from longtail.persistence import load_part
-from longtail.recipes.gnnxml.clusters import FrequencyCurves
 from longtail.recipes.gnnxml.keygraph import KeyGraphs
 from longtail.recipes.gnnxml.label_classifiers import ClusterRankers
+from longtail.recipes.gnnxml.label_clusters import FrequencyCurves
 from longtail.recipes.gnnxml.ranker import FrozenBranch, FrozenGin, KeygraphModel
 from longtail.search.index import ExactIndex
 from longtail.search.linear import LinearRows

@@ -24,11 +24,11 @@ from benchmarks.claims.entries import Probe, Variant
 from benchmarks.claims.measures import Trained
 from benchmarks.claims.verdict import Estimate
 from benchmarks.claims.worlds import DataSpec, World, module_hash
-from longtail import api
 from longtail.config import to_tables
 from longtail.errors import ConfigError, RunTaken
 from longtail.manifest import MANIFEST
 from longtail.persistence import read_json, write_json
+from longtail.recipes import make_recipe
 from longtail.recipes.base import Recipe
 
 WORLDS_KEPT = 6
@@ -98,7 +98,7 @@ class Workshop:
         if self.is_finished(folder):  # by another process, in the meantime
             return
         write_json(folder / "identity.json", self.identity(variant, spec, seed))
-        api.train(dataset, folder / "run", recipe_of(variant), seed=seed, device=self.device)
+        longtail.train(dataset, folder / "run", recipe_of(variant), seed=seed, device=self.device)
         self.trainings_made += 1
         self.say(f"  trained '{name}' with seed {seed}: {time.monotonic() - started:.1f} s")
 
@@ -159,8 +159,8 @@ class Workshop:
 
 def recipe_of(variant: Variant) -> Recipe:
     if isinstance(variant.settings, tuple):
-        return api.make_recipe(variant.recipe, assignments=list(variant.settings))
-    return api.make_recipe(variant.recipe, settings=variant.settings)
+        return make_recipe(variant.recipe, assignments=list(variant.settings))
+    return make_recipe(variant.recipe, settings=variant.settings)
 
 
 def describe(variant: Variant) -> str:

@@ -25,11 +25,12 @@ class Opened:
 
 
 def train(data: str, folder: Path, recipe: str, settings: list[str]) -> None:
-    from longtail import api
+    import longtail
+    from longtail.recipes import make_recipe
     from longtail.training.progress import PlainDisplay
 
-    api.train(
-        data, folder, api.make_recipe(recipe, assignments=settings), device="cpu", display=PlainDisplay(seconds=30)
+    longtail.train(
+        data, folder, make_recipe(recipe, assignments=settings), device="cpu", display=PlainDisplay(seconds=30)
     )
 
 

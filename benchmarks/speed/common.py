@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
+import longtail
 from benchmarks.race.contestants import environment
-from longtail import api
 from longtail.data.dataset import Dataset, Items
 from longtail.predictor import Predictor
+from longtail.recipes import make_recipe
 from longtail.training.progress import SilentDisplay, Task
 
 GIB = 2**30
@@ -161,7 +162,7 @@ LABELS_ASKED_FOR = 5
 def train(
     data: Dataset, out: Path, recipe: str, settings: list[str], device: str = "cpu", watch: TaskWatch | None = None
 ) -> Predictor:
-    return api.train(data, out, api.make_recipe(recipe, assignments=settings), device=device, display=watch)
+    return longtail.train(data, out, make_recipe(recipe, assignments=settings), device=device, display=watch)
 
 
 def beside(models: Mapping[str, Predictor], documents: Items) -> dict[str, Any]:

@@ -22,14 +22,22 @@ _HOME = {
     "TopK": "longtail.types",
     "LongtailError": "longtail.errors",
     "RECIPES": "longtail.recipes",
-    "train": "longtail.api",
-    "evaluate": "longtail.api",
-    "pack": "longtail.api",
+    "train": "longtail.pipeline",
+    "evaluate": "longtail.evaluation",
+    "pack": "longtail.packing",
     "read": "longtail.data.read",
 }
 
 if TYPE_CHECKING:
+    from longtail.data.dataset import Dataset as Dataset
+    from longtail.data.read import read as read
     from longtail.errors import LongtailError as LongtailError
+    from longtail.evaluation import evaluate as evaluate
+    from longtail.packing import pack as pack
+    from longtail.pipeline import train as train
+    from longtail.predictor import Predictor as Predictor
+    from longtail.recipes import RECIPES as RECIPES
+    from longtail.types import TopK as TopK
 
 
 def __getattr__(name: str) -> Any:

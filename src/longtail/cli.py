@@ -1,4 +1,4 @@
-"""The command line: a thin skin over `longtail.api`, and the contract for scripts.
+"""The command line: a thin skin over `pipeline`, `evaluation` and `packing`, and the contract for scripts.
 
 Exit codes: 0 success; 2 a user's error (``error:`` and ``hint:`` on standard error, no traceback); 130 interrupted;
 1 a bug of ours. ``--debug`` shows the traceback of any of them. Results go to standard output, everything else to
@@ -311,12 +311,12 @@ def read_data(options: argparse.Namespace, *, test: bool = True) -> Dataset:
 
 
 def train(options: argparse.Namespace) -> None:
-    from longtail import api
-    from longtail.recipes import DEFAULT
+    from longtail import pipeline
+    from longtail.recipes import DEFAULT, make_recipe
 
-    recipe = api.make_recipe(options.recipe or DEFAULT, config=options.config, assignments=options.set)
+    recipe = make_recipe(options.recipe or DEFAULT, config=options.config, assignments=options.set)
     data = read_data(options, test=False)
-    api.train(
+    pipeline.train(
         data, options.out, recipe, seed=options.seed, device=options.device, restart=options.restart, display=display()
     )
     print(f'bundle: {options.out / "bundle"}\nask it: longtail predict {options.out} "a text"')

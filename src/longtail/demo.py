@@ -7,11 +7,11 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from longtail import api
+from longtail import pipeline
 from longtail.data.read import read
 from longtail.data.sample import sample_folder
 from longtail.evaluation import Yardstick, baselines, rank_test, table
-from longtail.recipes import DEFAULT
+from longtail.recipes import DEFAULT, make_recipe
 from longtail.training.progress import Display
 
 QUESTIONS = (
@@ -35,8 +35,8 @@ def run_demo(out: Path, display: Display, *, restart: bool = False) -> None:
         f"{len(data.labels):,} concepts"
     )
     print(f"A reverse dictionary from WordNet: {sizes}.")
-    model = api.train(
-        data, out, api.make_recipe(DEFAULT, assignments=SETTINGS), device="cpu", restart=restart, display=display
+    model = pipeline.train(
+        data, out, make_recipe(DEFAULT, assignments=SETTINGS), device="cpu", restart=restart, display=display
     )
     yardstick = Yardstick.of(data)
     columns = {DEFAULT: yardstick.score(rank_test(model, yardstick, display))}

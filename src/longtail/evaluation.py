@@ -18,6 +18,7 @@ from longtail import metrics
 from longtail.bundle import label_counts
 from longtail.data.dataset import Dataset
 from longtail.data.from_texts import binary_csr
+from longtail.data.read import read
 from longtail.errors import BundleError, DataError
 from longtail.predictor import Predictor
 from longtail.training.progress import Display, SilentDisplay
@@ -83,7 +84,11 @@ class Yardstick:
 
 
 def evaluate(
-    model: Predictor, data: Dataset, display: Display | None = None, *, transductive: bool = False
+    model: Predictor | str | Path,
+    data: Dataset | str | Path,
+    display: Display | None = None,
+    *,
+    transductive: bool = False,
 ) -> dict[str, Any]:
     """All metrics of `model` on the test documents of `data`: top-level keys ``P@1``, ``PSP@5``, ... in percent, and
     what they belong to.
@@ -92,6 +97,8 @@ def evaluate(
     model without them stands beside it under ``cold``. transductive: test documents may be linked to each other;
     recorded in the result.
     """
+    model = model if isinstance(model, Predictor) else Predictor.open(model)
+    data = data if isinstance(data, Dataset) else read(Path(data))
     yardstick, display = Yardstick.of(data), display or SilentDisplay()
     start = context_of_test(model, yardstick, transductive=transductive)
     top = rank_test(model, yardstick, display, start)

@@ -14,10 +14,11 @@ import numpy as np
 
 from longtail.bundle import Bundle, open_bundle, write_bundle
 from longtail.data.dataset import Dataset
+from longtail.data.read import read
 from longtail.errors import ConfigError
 from longtail.evaluation import evaluate
 from longtail.manifest import MANIFEST, find_bundle
-from longtail.models.rows import IndexedRows
+from longtail.models.indexed_rows import IndexedRows
 from longtail.persistence import read_json
 from longtail.predictor import Predictor
 from longtail.search.choice import QUERIES, Choice, SearchKind, choose
@@ -53,13 +54,13 @@ class PackReport:
 
 
 def pack(
-    model: Path,
-    out: Path,
+    model: str | Path,
+    out: str | Path,
     dtype: PackedType = "int8",
     *,
     features: int = 0,
     index: SearchKind = "auto",
-    data: Dataset | None = None,
+    data: Dataset | str | Path | None = None,
 ) -> PackReport:
     """Write the model of a run or bundle to the new bundle `out` with its tables in `dtype`.
 
@@ -68,6 +69,8 @@ def pack(
     data: measure the accuracy before and after on its test documents; the index is then chosen by queries of its
     training documents, else by those of label names. Equal models and equal choices give equal bytes.
     """
+    model, out = Path(model), Path(out)
+    data = data if data is None or isinstance(data, Dataset) else read(Path(data))
     if out.exists():
         raise ConfigError(f"{out}: exists already", "name a folder that does not exist")
     if features < 0:

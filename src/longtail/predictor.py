@@ -17,7 +17,7 @@ from longtail.config import nearest
 from longtail.data.dataset import Items
 from longtail.errors import ConfigError
 from longtail.kernels.threads import on_threads
-from longtail.models.rows import IndexedRows
+from longtail.models.indexed_rows import IndexedRows
 from longtail.persistence import StringTable
 from longtail.types import I64, Batch, Context, ContextRanker, Csr, TopK
 

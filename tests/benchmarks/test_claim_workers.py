@@ -22,7 +22,7 @@ from benchmarks.claims.verdict import Estimate
 from benchmarks.claims.workshop import OutOfTime, Workshop
 from tests.benchmarks.small_claims import BLIND, PROGRAM, READS, SEES, WORLD, as_a_paper
 
-from longtail import api
+from longtail import pipeline
 from longtail.errors import RunTaken
 
 TRAININGS = 12  # 2 variants, 2 worlds, 3 seeds
@@ -183,7 +183,7 @@ def over(what: str) -> None:
 def test_a_worker_finds_what_another_died_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shop = Workshop(tmp_path, device="cpu")
     lock = taken(shop.folder(SEES, WORLD, 0))
-    train = api.train
+    train = pipeline.train
 
     def the_other_dies_meanwhile(*arguments: Any, **options: Any) -> Any:
         done = train(*arguments, **options)
@@ -193,21 +193,21 @@ def test_a_worker_finds_what_another_died_over(tmp_path: Path, monkeypatch: pyte
         return done
 
     released: list[bool] = []
-    monkeypatch.setattr(api, "train", the_other_dies_meanwhile)
+    monkeypatch.setattr(pipeline, "train", the_other_dies_meanwhile)
     workers.train_all([replace(READS, controls=())], shop, 1, 0)
     assert shop.is_trained(SEES, WORLD, 0)
 
 
 def test_a_training_that_fails_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    shop, train = Workshop(tmp_path, device="cpu", say=said.append), api.train
+    shop, train = Workshop(tmp_path, device="cpu", say=said.append), pipeline.train
 
     def not_with_seed_0(*arguments: Any, seed: int, **options: Any) -> Any:
         if seed == 0:
             raise ZeroDivisionError("planted")
         return train(*arguments, seed=seed, **options)
 
-    monkeypatch.setattr(api, "train", not_with_seed_0)
+    monkeypatch.setattr(pipeline, "train", not_with_seed_0)
     assert workers.train_all([replace(READS, controls=())], shop, 2, 0) == 2
     assert len(finished(tmp_path)) == 2
     assert sum("failed: 'sees' of F17 with seed 0" in line and "planted" in line for line in said) == 1, (

@@ -24,7 +24,7 @@ from benchmarks.claims.worlds import Crafted, DataSpec, Folder, Planted
 from tests.benchmarks.small_claims import BLIND, READS, SEES, SILENT, SMALL_WORLD, WORLD, as_a_paper
 
 import longtail
-from longtail import api
+from longtail import pipeline
 from longtail.data.dataset import Dataset
 from longtail.errors import ConfigError, DataError
 from longtail.recipes import RECIPES
@@ -565,9 +565,9 @@ def test_an_interrupted_claim_keeps_the_trainings_it_made(tmp_path: Path, monkey
             raise KeyboardInterrupt
         made.append(train(*arguments, **options))
 
-    train = api.train
+    train = pipeline.train
     with monkeypatch.context() as patch:
-        patch.setattr(api, "train", two_then_stop)
+        patch.setattr(pipeline, "train", two_then_stop)
         with pytest.raises(KeyboardInterrupt):
             runner.decide(READS, Workshop(tmp_path, device="cpu"))
     again = Workshop(tmp_path, device="cpu")

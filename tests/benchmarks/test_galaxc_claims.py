@@ -31,11 +31,12 @@ from benchmarks.claims.model_measures import batch_to_rank
 from benchmarks.claims.verdict import Column
 from benchmarks.claims.worlds import World
 
-from longtail import api
+import longtail
 from longtail.data.read import write
 from longtail.data.synthetic import SyntheticConfig, synthesise
 from longtail.errors import ConfigError
 from longtail.evaluation import Yardstick
+from longtail.recipes import make_recipe
 from longtail.recipes.galaxc.analysis import attention, embedding_recall, hop_norms
 from longtail.search.index import ExactIndex, HnswIndex
 
@@ -60,7 +61,7 @@ SMALL = [
 
 
 def trained_on(world: World, folder: Path, *settings: str) -> Trained:
-    api.train(world.dataset, folder / "run", api.make_recipe("galaxc", assignments=[*SMALL, *settings]), device="cpu")
+    longtail.train(world.dataset, folder / "run", make_recipe("galaxc", assignments=[*SMALL, *settings]), device="cpu")
     return Trained(folder, world, 0, {})
 
 

@@ -12,10 +12,11 @@ from benchmarks.claims.keygraph_measures import _graphs, _network, _rankers, clu
 from benchmarks.claims.measures import Trained
 from benchmarks.claims.worlds import World
 
-from longtail import api
+import longtail
 from longtail.persistence import load_part
-from longtail.recipes.gnnxml.clusters import FrequencyCurves
+from longtail.recipes import make_recipe
 from longtail.recipes.gnnxml.keygraph import KeyGraphConfig, keygraph
+from longtail.recipes.gnnxml.label_clusters import FrequencyCurves
 from longtail.types import Batch
 
 SMALL: dict[str, Any] = {"documents": 150, "test_documents": 80, "labels": 60, "topics": 5, "graph_coverage": 0.0}
@@ -55,7 +56,7 @@ def test_synonyms_are_other_spellings_and_noise_says_nothing() -> None:
 def trained(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Trained:
     data = long_text_world(0, **SMALL)
     folder = tmp_path_factory.mktemp("claims")
-    recipe = api.make_recipe(
+    recipe = make_recipe(
         "gnnxml",
         assignments=[
             "features.fields=title,content",
@@ -66,7 +67,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Train
             "rankers.beam=2",
         ],
     )
-    api.train(data, folder / "run", recipe, device="cpu")
+    longtail.train(data, folder / "run", recipe, device="cpu")
     return Trained(folder, World.of(data), 0, {})
 
 

@@ -27,7 +27,7 @@ from longtail.data.from_texts import binary_csr
 from longtail.errors import ConfigError
 from longtail.evaluation import Yardstick
 from longtail.metrics import lmi
-from longtail.models.clusters import ClusterModel
+from longtail.models.cluster_model import ClusterModel
 from longtail.models.encoders import FrozenBag
 from longtail.models.shortlisted import Classifier
 from longtail.persistence import save_part

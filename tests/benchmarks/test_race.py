@@ -19,7 +19,7 @@ from benchmarks.race.table import SHOWN
 from benchmarks.race.training_record import diary_record, trained_in_words, training_record, write_record
 from scipy.sparse import csr_matrix
 
-from longtail import api
+import longtail
 from longtail.data.dataset import Dataset
 from longtail.errors import RunError
 from longtail.evaluation import Yardstick, baselines
@@ -60,7 +60,7 @@ def test_accuracy_is_that_of_the_yardstick(result: tuple[Path, list[str]], plant
     yardstick = Yardstick.of(planted)
     popular = yardstick.score(baselines(planted, yardstick)["most frequent labels"])
     (run,) = (path for path in (folder / "work" / planted.name).glob("direct-????????") if path.is_dir())
-    ours = api.evaluate(run, planted)
+    ours = longtail.evaluate(run, planted)
     for metric in SHOWN:
         assert found[PEER]["metrics"][metric]["mean"] == pytest.approx(popular[metric])
         assert found["direct"]["metrics"][metric]["mean"] == pytest.approx(ours[metric])

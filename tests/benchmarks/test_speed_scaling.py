@@ -14,7 +14,7 @@ from benchmarks.speed.planted_rows import BRANCHES, YSO, planted_documents, plan
 from benchmarks.speed.plot import log_log
 from tests.benchmarks.conftest import Measure
 
-from longtail import api
+import longtail
 from longtail.data.dataset import Dataset
 
 
@@ -70,7 +70,7 @@ def test_planted_rows_are_fitted_to_planted_rows() -> None:
 @pytest.fixture(scope="module")
 def direct_run(tmp_path_factory: pytest.TempPathFactory, planted: Dataset) -> Path:
     run = tmp_path_factory.mktemp("runs") / "direct"
-    api.train(planted, run, "direct", settings={"encoder": {"width": 16}, "train": {"epochs": 1}}, device="cpu")
+    longtail.train(planted, run, "direct", settings={"encoder": {"width": 16}, "train": {"epochs": 1}}, device="cpu")
     return run
 
 
@@ -82,7 +82,7 @@ def test_a_trained_model_gives_its_rows_and_what_documents_ask(
     assert queries.shape[1] == 17
     assert (queries[:, -1] == 1).all()
     assert trained(direct_run, None)[1].shape[1] == 17
-    api.pack(direct_run, tmp_path / "packed")
+    longtail.pack(direct_run, tmp_path / "packed")
     with pytest.raises(SystemExit, match="as training leaves it"):
         trained(tmp_path / "packed", None)
 

@@ -12,8 +12,8 @@ from tests.benchmarks.conftest import Measure
 from tests.checkpoints import write_checkpoint
 from tests.conftest import ANIMALS
 
-from longtail import api
 from longtail.nn.blocks import ByteDropout
+from longtail.recipes import make_recipe
 from longtail.recipes.eclare import network as label_text_graph
 
 
@@ -85,7 +85,7 @@ def test_stages_of_two_sizes(record_of: Measure, monkeypatch: pytest.MonkeyPatch
 
 def test_variants_take_away_the_matrix_and_then_the_text() -> None:
     configs = [
-        api.make_recipe("direct", assignments=list(settings)).config.labels for settings in label_text.VARIANTS.values()
+        make_recipe("direct", assignments=list(settings)).config.labels for settings in label_text.VARIANTS.values()
     ]
     assert [(labels.text, labels.text and labels.map) for labels in configs] == [
         (True, "on"),

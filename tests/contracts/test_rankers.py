@@ -20,15 +20,15 @@ from scipy.sparse import csr_array
 from tests.checkpoints import write_checkpoint
 from tests.conftest import ANIMALS
 
-from longtail import api
+import longtail
 from longtail.config import from_text
 from longtail.data.dataset import Dataset, Items, Split
 from longtail.data.from_texts import with_digest
 from longtail.errors import ConfigError
 from longtail.features.given import is_sparse
-from longtail.models.clusters import ClusterModel
+from longtail.models.cluster_model import ClusterModel
 from longtail.models.ensemble import Ensemble
-from longtail.models.rows import IndexedRows
+from longtail.models.indexed_rows import IndexedRows
 from longtail.models.shortlisted import Model, Reranked
 from longtail.persistence import State, load_part, save_part
 from longtail.predictor import Predictor
@@ -296,7 +296,7 @@ def with_stranger(documents: Items) -> Items:
 def train(variant: Variant, data: Dataset, run: Path, seed: int = 0) -> Ranker:
     """Train into `run`; the model as it was before it was saved."""
     recipe: Any = Keeping(variant.make())
-    api.train(data, run, recipe, seed=seed, device="cpu")
+    longtail.train(data, run, recipe, seed=seed, device="cpu")
     return recipe.made[0] if len(recipe.made) == 1 else Ensemble(tuple(recipe.made))
 
 
@@ -536,10 +536,10 @@ def test_a_packed_model_says_nearly_the_same(
     out = tmp_path / "packed"
     if not packable(model.bundle.ranker):
         with pytest.raises(ConfigError, match="no tables of vectors"):
-            api.pack(model.run, out, dtype)
+            longtail.pack(model.run, out, dtype)
         assert not out.exists()
         return
-    api.pack(model.run, out, dtype)
+    longtail.pack(model.run, out, dtype)
     packed, whole = Predictor.open(out).rank(model.queries, model.n_labels), model.rank(model.n_labels)
     np.testing.assert_array_equal(packed.ids[-1] < 0, whole.ids[-1] < 0, err_msg="of the document without a known word")
     # Shortlists of barely trained models hang by a thread, and with a neighbour its vote goes: most labels stay, with
@@ -581,7 +581,7 @@ def test_packed_tables_are_scored_as_the_numbers_they_hold(
     workshop: Callable[[str], Trained], tmp_path: Path, name: str, dtype: PackedType
 ) -> None:
     model = workshop(name)
-    api.pack(model.run, tmp_path / "packed", dtype)
+    longtail.pack(model.run, tmp_path / "packed", dtype)
     packed = Predictor.open(tmp_path / "packed").bundle.ranker
     found, expected = packed.rank(model.batch, model.n_labels), in_floats(packed).rank(model.batch, model.n_labels)
     for ids, scores, expected_ids, expected_scores in zip(

@@ -17,10 +17,10 @@ from longtail.bundle import Bundle, LabelTable
 from longtail.data.dataset import Items
 from longtail.features.settings import SparseTextConfig
 from longtail.features.sparse import SparseText
-from longtail.models.clusters import ClusterModel
+from longtail.models.cluster_model import ClusterModel
 from longtail.models.encoders import EmbeddingMap, FrozenBag, FrozenDense, FrozenMlp, FrozenSum, ResidualMap
 from longtail.models.ensemble import Ensemble
-from longtail.models.rows import IndexedRows
+from longtail.models.indexed_rows import IndexedRows
 from longtail.models.shortlisted import Classifier
 from longtail.predictor import Predictor, even_pieces
 from longtail.search.cluster_beam import ClusterBeam

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from longtail.errors import ConfigError
-from longtail.models.clusters import ClusterModel
+from longtail.models.cluster_model import ClusterModel
 from longtail.models.encoders import EmbeddingMap, FrozenBag, FrozenSum
 from longtail.models.shortlisted import Classifier
 from longtail.persistence import load_part, save_part
@@ -128,7 +128,7 @@ def test_blocks_of_documents_join_seamlessly(monkeypatch: pytest.MonkeyPatch) ->
     rng = np.random.default_rng(1)
     model, batch = random_model(rng), documents(rng, 23)
     whole = model.rank(batch, 5)
-    monkeypatch.setattr("longtail.models.clusters._BLOCK", 4)
+    monkeypatch.setattr("longtail.models.cluster_model._BLOCK", 4)
     again = model.rank(batch, 5)
     np.testing.assert_array_equal(whole.ids, again.ids)
     np.testing.assert_allclose(whole.scores, again.scores, rtol=1e-6)

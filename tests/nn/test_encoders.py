@@ -13,7 +13,7 @@ from torch import Tensor
 from longtail.nn.batches import Documents, TensorBatch, tensor_batch
 from longtail.nn.blocks import Residual
 from longtail.nn.encoders import BagEncoder, DenseEncoder, Encoder, MlpEncoder, Refined, TokenCnn, encode_all
-from longtail.nn.rows import RowTable
+from longtail.nn.row_tables import RowTable
 from longtail.types import Batch
 
 FEATURES, WIDTH = 30, 6

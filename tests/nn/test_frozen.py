@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from longtail.nn.batches import tensor_batch
 from longtail.nn.blocks import Block, DocumentBlock, FullyConnected, Residual, frozen_block
 from longtail.nn.encoders import BagEncoder, BagSum, DenseEncoder, Encoder, MlpEncoder, TokenCnn
-from longtail.nn.rows import OneVsAll, RowTable
+from longtail.nn.row_tables import OneVsAll, RowTable
 from longtail.search.packed import unpacked
 from longtail.types import Batch
 

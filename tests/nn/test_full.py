@@ -18,7 +18,7 @@ from longtail.nn.batches import Bags, DeviceCsr
 from longtail.nn.full import FullRows, LossKind, full_gradients, sweep
 from longtail.nn.full.pairs import Pairs
 from longtail.nn.full.storage import FixedTable, SplitTable, hashed, joined, random_bits, split
-from longtail.nn.rows import AdamFactors
+from longtail.nn.row_tables import AdamFactors
 
 
 @pytest.fixture(autouse=True)

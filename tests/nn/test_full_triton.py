@@ -18,7 +18,7 @@ from torch import Tensor
 from longtail.nn.batches import Bags, DeviceCsr
 from longtail.nn.full import FullRows, LossKind, Variant, sweep
 from longtail.nn.full.storage import Float32Table, SplitTable, hashed, padded
-from longtail.nn.rows import AdamFactors
+from longtail.nn.row_tables import AdamFactors
 
 ON_GPU = torch.cuda.is_available()
 if not ON_GPU:

@@ -12,7 +12,7 @@ from longtail.nn.blocks import Residual
 from longtail.nn.encoders import BagEncoder, Refined, encode_all
 from longtail.nn.full import full_loss
 from longtail.nn.restricted import RestrictedTrainer
-from longtail.nn.rows import OneVsAll, RowAdam, RowTable
+from longtail.nn.row_tables import OneVsAll, RowAdam, RowTable
 from longtail.training.fit import OneCycle, copy_into, fit, to_array
 from longtail.training.objectives import AllTargets, OwnCandidates
 from longtail.types import I64, Batch, Candidates

@@ -15,7 +15,7 @@ from torch import nn
 
 from longtail.nn.batches import DeviceCsr
 from longtail.nn.full import full_loss, sweep
-from longtail.nn.rows import OneVsAll
+from longtail.nn.row_tables import OneVsAll
 
 
 def test_xavier_range_and_zero_bias() -> None:

@@ -12,7 +12,7 @@ from tests.nn.dense_oracles import masked_bce
 from torch import nn
 
 from longtail.nn.restricted import CandidateLoss, RestrictedTrainer
-from longtail.nn.rows import OneVsAll, RowAdam
+from longtail.nn.row_tables import OneVsAll, RowAdam
 from longtail.types import Candidates
 
 ALL_THREADS = numba.get_num_threads()

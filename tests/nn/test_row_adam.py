@@ -11,7 +11,7 @@ from torch import Tensor
 
 from longtail.nn.batches import Bags
 from longtail.nn.row_kernels import CHUNKS, grouped_by_row
-from longtail.nn.rows import RowAdam, RowTable, summed_by_row
+from longtail.nn.row_tables import RowAdam, RowTable, summed_by_row
 
 
 def random_bags(count: int, rows: int, rng: np.random.Generator, longest: int = 6) -> Bags:

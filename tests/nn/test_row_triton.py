@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from longtail.nn.rows import RowAdam
+from longtail.nn.row_tables import RowAdam
 
 ON_GPU = torch.cuda.is_available()
 if not ON_GPU:

@@ -19,7 +19,7 @@ from longtail.nn.batches import DeviceCsr, Documents
 from longtail.nn.blocks import DocumentBlock, Residual
 from longtail.nn.encoders import BagEncoder, BagSum, Encoder, Refined
 from longtail.nn.restricted import RestrictedTrainer
-from longtail.nn.rows import OneVsAll, RowTable
+from longtail.nn.row_tables import OneVsAll, RowTable
 from longtail.recipes.eclare.network import ComposedCandidates, FrozenTexts, LabelTextGraph, TrainedTexts
 from longtail.training.fit import OneCycle, Schedule, StepDecay, copy_into, fit, to_array
 from longtail.training.objectives import AllTargets, Objective, OwnCandidates

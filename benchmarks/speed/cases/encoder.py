@@ -25,10 +25,10 @@ import numpy as np
 import torch
 
 from benchmarks.speed.common import Measured, data_argument, device_argument, set_argument
-from longtail import api
 from longtail.data.read import read
 from longtail.nn.batches import TensorBatch
 from longtail.nn.encoders import Encoder
+from longtail.recipes import make_recipe
 from longtail.recipes.towers.objective import TwoTowers
 from longtail.recipes.towers.recipe import TwoTowersRecipe
 from longtail.training.fit import adapted_batch
@@ -52,9 +52,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace) -> Measured:
-    recipe: Any = api.make_recipe(
-        options.recipe, assignments=[f"features.checkpoint={options.checkpoint}", *options.set]
-    )
+    recipe: Any = make_recipe(options.recipe, assignments=[f"features.checkpoint={options.checkpoint}", *options.set])
     data = read(options.data, test=False)
     ready = prepare(data, recipe.config.features)
     with tempfile.TemporaryDirectory() as folder:

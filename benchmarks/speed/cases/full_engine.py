@@ -30,7 +30,7 @@ from longtail.nn.full.pairs import Pairs
 from longtail.nn.full.storage import SplitTable, padded
 from longtail.nn.full.sweep import add_product
 from longtail.nn.precision import has_triton
-from longtail.nn.rows import AdamFactors
+from longtail.nn.row_tables import AdamFactors
 
 RATE = 1e-3
 QUICK_SECONDS = 0.2  # of each timing on a CPU, with --quick

@@ -24,11 +24,11 @@ import numpy as np
 
 from benchmarks.speed.cases.label_graph import planted_targets
 from benchmarks.speed.common import GIB, Measured, alone, data_argument, timed
-from longtail.api import make_recipe
 from longtail.data.read import read
 from longtail.pipeline import prepared
-from longtail.recipes.gnnxml.clusters import correlation_graph, low_pass, spread_matrix
+from longtail.recipes import make_recipe
 from longtail.recipes.gnnxml.keygraph import GraphBuilder, KeyGraphConfig, plain_reader
+from longtail.recipes.gnnxml.label_clusters import correlation_graph, low_pass, spread_matrix
 from longtail.search.minibatch import minibatch_kmeans
 from longtail.training.run import Run, peak_memory
 from longtail.types import F32

@@ -19,9 +19,9 @@ from typing import Any
 import numba
 import numpy as np
 
+import longtail
 from benchmarks.race.contestants import environment
 from benchmarks.speed.common import Measured, data_argument, seconds_of
-from longtail import api
 from longtail.data.read import read
 from longtail.predictor import Predictor
 
@@ -36,7 +36,7 @@ def measure(options: argparse.Namespace) -> Measured:
     data = read(options.data)
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        model = api.train(data, run, "tiny")
+        model = longtail.train(data, run, "tiny")
         numbers: dict[str, Any] = {
             **against_sklearn(model, data, options.documents, options.rounds),
             **start_times(run, options.rounds),

@@ -30,7 +30,7 @@ from longtail.data.sample import sample_folder
 from longtail.features.settings import SparseTextConfig
 from longtail.features.sparse import SparseText
 from longtail.models.encoders import FrozenBag, ResidualMap
-from longtail.models.rows import IndexedRows, with_one
+from longtail.models.indexed_rows import IndexedRows, with_one
 from longtail.packing import pack
 from longtail.predictor import Predictor
 from longtail.search.index import ExactIndex

@@ -35,7 +35,7 @@ from longtail.data.sample import sample_folder
 from longtail.features.settings import SparseTextConfig
 from longtail.features.sparse import SparseText
 from longtail.models.encoders import FrozenBag, ResidualMap
-from longtail.models.rows import IndexedRows
+from longtail.models.indexed_rows import IndexedRows
 from longtail.search.choice import QUERIES, Choice, SearchKind, choose
 from longtail.search.index import ExactIndex, Index
 from longtail.search.packed import PackedIndex, PackedRows

@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.speed.common import Measured, data_argument
 from benchmarks.speed.planted_rows import YSO, Likeness, planted_documents, planted_index
 from longtail.data.read import read
-from longtail.models.rows import IndexedRows
+from longtail.models.indexed_rows import IndexedRows
 from longtail.packing import word_queries
 from longtail.predictor import Predictor
 from longtail.search.index import ExactIndex

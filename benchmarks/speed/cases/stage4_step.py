@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from benchmarks.speed.common import Measured, device_argument, seconds_of
 from longtail.nn.restricted import RestrictedTrainer
-from longtail.nn.rows import OneVsAll
+from longtail.nn.row_tables import OneVsAll
 from longtail.types import Candidates
 
 RATE = 1e-3

@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
+import longtail
 from benchmarks.claims.verdict import slope
 from benchmarks.speed.common import Measured, TaskWatch, alone, resident
-from longtail import api
 from longtail.data.synthetic import SyntheticConfig, synthesise
+from longtail.recipes import make_recipe
 
 EPOCHS = {"surrogate": 2, "classify": 4}
 WIDTH, TOPICS = 128, 200
@@ -49,15 +50,15 @@ def measured(documents: int, labels: int) -> dict[str, Any]:
         0,
     ).dataset
     settings = [f"{stage}.epochs={epochs}" for stage, epochs in EPOCHS.items()]
-    recipe = api.make_recipe(
+    recipe = make_recipe(
         "astec", assignments=[*settings, f"surrogate.width={WIDTH}", "features.subwords=none", "features.pairs=false"]
     )
     with tempfile.TemporaryDirectory() as folder:
         # Compiled code and libraries are loaded before anything is counted.
-        api.train(warm, Path(folder) / "warm", recipe, device="cpu")
+        longtail.train(warm, Path(folder) / "warm", recipe, device="cpu")
         watch = TaskWatch(memory=True)
         before = resident()
-        model = api.train(data, Path(folder) / "run", recipe, device="cpu", display=watch)
+        model = longtail.train(data, Path(folder) / "run", recipe, device="cpu", display=watch)
         vocabulary = int(model.bundle.ranker.encoder.table.shape[0])  # type: ignore[attr-defined]
     needed, of_documents, used = (
         4 * WIDTH * (vocabulary + 3 * labels),

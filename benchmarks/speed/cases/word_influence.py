@@ -16,14 +16,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import longtail
 from benchmarks.speed.common import Measured, set_argument
-from longtail import api
 from longtail.data.dataset import Dataset
 from longtail.data.read import read
 from longtail.data.sample import sample_folder
 from longtail.evaluation import evaluate
 from longtail.features.sparse import SparseText
 from longtail.predictor import Predictor
+from longtail.recipes import make_recipe
 from longtail.search.packed import Packer
 from longtail.training.progress import PlainDisplay
 
@@ -54,8 +55,10 @@ def measure(options: argparse.Namespace) -> Measured:
 def compared(data: Dataset, settings: list[str], keep: float, seed: int = 0) -> dict[str, dict[str, float]]:
     """rule -> metric -> percent on the held-out documents (the test side of `data`)."""
     with tempfile.TemporaryDirectory() as folder:
-        recipe = api.make_recipe("direct", assignments=settings)
-        model = api.train(data, Path(folder) / "run", recipe, seed=seed, device="cpu", display=PlainDisplay(seconds=30))
+        recipe = make_recipe("direct", assignments=settings)
+        model = longtail.train(
+            data, Path(folder) / "run", recipe, seed=seed, device="cpu", display=PlainDisplay(seconds=30)
+        )
         featurizer: Any = model.bundle.featurizer
         assert isinstance(featurizer, SparseText)
         shares = featurizer.document_shares

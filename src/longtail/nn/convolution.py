@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from longtail.nn.batches import DeviceCsr, to_tensor
-from longtail.nn.rows import bag_sums
+from longtail.nn.row_tables import bag_sums
 from longtail.types import Csr
 
 

@@ -18,7 +18,7 @@ from longtail.models.encoders import FrozenBag, FrozenCnn, FrozenDense, FrozenEn
 from longtail.nn.batches import Bags, Documents, TensorBatch, to_numpy
 from longtail.nn.blocks import Block, frozen_block
 from longtail.nn.initial import xavier_convolution, xavier_linear
-from longtail.nn.rows import RowTable
+from longtail.nn.row_tables import RowTable
 from longtail.types import F32
 
 

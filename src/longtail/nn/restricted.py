@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from longtail.nn.batches import to_device
 from longtail.nn.precision import for_products
-from longtail.nn.rows import OneVsAll, RowAdam
+from longtail.nn.row_tables import OneVsAll, RowAdam
 from longtail.types import F32, I32, Candidates, TopK
 
 if TYPE_CHECKING:

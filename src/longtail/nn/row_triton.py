@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from longtail.nn.rows import AdamFactors
+from longtail.nn.row_tables import AdamFactors
 
 _MOST_COLUMNS = 1024
 # Sizes that differ from batch to batch: a kernel compiled for one must serve all.

@@ -17,7 +17,7 @@ from longtail.nn.encoders import Encoded, Encoder
 from longtail.nn.full import FullRows, full_gradients
 from longtail.nn.precision import fastest_products
 from longtail.nn.restricted import RestrictedTrainer
-from longtail.nn.rows import LabelRows
+from longtail.nn.row_tables import LabelRows
 from longtail.training.optimisers import ModelAdam
 from longtail.types import I64, Candidates
 

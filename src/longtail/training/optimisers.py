@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from longtail.nn.rows import RowAdam, RowTable
+from longtail.nn.row_tables import RowAdam, RowTable
 
 
 class ModelAdam:

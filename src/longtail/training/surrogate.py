@@ -23,7 +23,7 @@ from longtail.models.encoders import FrozenEncoder, Refinement
 from longtail.nn.batches import DeviceCsr, Documents, to_numpy
 from longtail.nn.blocks import BoundMode, FullyConnected, Residual, frozen_block
 from longtail.nn.encoders import BagEncoder, DenseEncoder, Encoder, MlpEncoder, Refined, TokenCnn, encode_all
-from longtail.nn.rows import OneVsAll, RowTable
+from longtail.nn.row_tables import OneVsAll, RowTable
 from longtail.persistence import DataPart
 from longtail.search.cluster import balanced_clusters, cluster_count, label_centroids, meta_labels, smooth
 from longtail.training.fit import StepDecay, fit_stage

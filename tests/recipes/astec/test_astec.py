@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from longtail import api, pipeline
+import longtail
+from longtail import pipeline
 from longtail.config import from_text
 from longtail.data.dataset import Dataset, Graph, Items
 from longtail.errors import ConfigError
 from longtail.evaluation import evaluate
 from longtail.graph.label_graph import label_graph
-from longtail.models.clusters import ClusterModel
+from longtail.models.cluster_model import ClusterModel
 from longtail.models.encoders import FrozenBag, FrozenCnn, FrozenDense, FrozenMlp, FullMap, ResidualMap
 from longtail.models.shortlisted import Model, Reranked
 from longtail.persistence import load_part
@@ -627,7 +628,7 @@ GOOD: dict[str, tuple[str, ...]] = {
 @pytest.mark.parametrize("case", GOOD)
 def test_it_finds_planted_labels(case: str, planted: Dataset, tmp_path: Path) -> None:
     made = recipe("surrogate.width=64", "surrogate.epochs=5", "classify.epochs=15", "classify.rate=0.02", *GOOD[case])
-    found = evaluate(api.train(planted, tmp_path / "run", made, device="cpu"), planted)
+    found = evaluate(longtail.train(planted, tmp_path / "run", made, device="cpu"), planted)
     assert found["P@1"] > 80
     assert found["R@10"] > 95
 
@@ -762,7 +763,7 @@ def test_no_validation_slice_is_said(share: float, planted: Dataset) -> None:
 def test_an_ensemble_has_members_with_other_clusters(tmp_path: Path) -> None:
     dataset = topics(n_topics=5, labels=40, documents=160)
     made = recipe("ensemble.learners=2", "surrogate.epochs=0", "classify.epochs=0")
-    api.train(dataset, tmp_path / "run", made, device="cpu")
+    longtail.train(dataset, tmp_path / "run", made, device="cpu")
     clusters = [
         load_part(tmp_path / "run" / "members" / member / "stages" / "1_surrogate").clusters for member in ("0", "1")
     ]

@@ -12,9 +12,9 @@ from torch import nn
 
 from longtail.nn.batches import Documents
 from longtail.nn.encoders import BagEncoder
-from longtail.nn.rows import RowTable
+from longtail.nn.row_tables import RowTable
+from longtail.recipes.direct.label_rows import TextRows
 from longtail.recipes.direct.objective import AllLabels, Truth, thinned
-from longtail.recipes.direct.rows import TextRows
 from longtail.types import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from longtail.nn.rows import AdamFactors
-from longtail.recipes.direct.rows import ComposedRows, ComposedRowsOnCpu, composed_rows
+from longtail.nn.row_tables import AdamFactors
+from longtail.recipes.direct.label_rows import ComposedRows, ComposedRowsOnCpu, composed_rows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

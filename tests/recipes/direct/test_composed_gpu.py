@@ -11,7 +11,7 @@ from longtail.nn.batches import DeviceCsr, Documents
 from longtail.nn.blocks import DocumentBlock
 from longtail.nn.encoders import BagSum, Refined, encode_all
 from longtail.nn.restricted import CandidateLoss
-from longtail.nn.rows import RowTable
+from longtail.nn.row_tables import RowTable
 from longtail.recipes.eclare.network import ComposedCandidates, FrozenTexts, LabelTextGraph, LabelTexts, TrainedTexts
 from longtail.training.fit import OneCycle, fit
 from longtail.training.objectives import AllTargets

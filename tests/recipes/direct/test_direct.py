@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from longtail import api
+import longtail
 from longtail.config import from_text
 from longtail.data.dataset import Dataset
 from longtail.data.synthetic import SyntheticConfig, synthesise
@@ -37,7 +37,7 @@ def data() -> Dataset:
 
 
 def trained(data: Dataset, folder: Path, *settings: str) -> Any:
-    return evaluate(api.train(data, folder, recipe(*settings), device="cpu"), data)
+    return evaluate(longtail.train(data, folder, recipe(*settings), device="cpu"), data)
 
 
 def test_it_learns_and_label_text_helps_rare_labels(data: Dataset, tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_anchors_are_labels_in_training_and_gone_at_prediction(data: Dataset, tm
         assert recipe().weights(ready, None, run) is None
     assert weights is not None
     np.testing.assert_array_equal(weights.numpy(), [1.0] * labels + [0.5] * anchors.count)
-    ranker: Any = api.train(data, tmp_path / "run", recipe("anchors.weight=0.5"), device="cpu").bundle.ranker
+    ranker: Any = longtail.train(data, tmp_path / "run", recipe("anchors.weight=0.5"), device="cpu").bundle.ranker
     assert ranker.index.vectors.shape[0] == labels
 
 

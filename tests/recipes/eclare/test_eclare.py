@@ -16,16 +16,18 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
-from longtail import api, pipeline
+import longtail
+from longtail import pipeline
 from longtail.config import from_text
 from longtail.data.dataset import Dataset, Graph, Items
 from longtail.data.synthetic import SyntheticConfig, synthesise
 from longtail.errors import ConfigError
 from longtail.evaluation import Yardstick, baselines, evaluate
 from longtail.graph.label_graph import LabelGraphConfig, label_graph
-from longtail.models.clusters import ClusterModel
+from longtail.models.cluster_model import ClusterModel
 from longtail.nn.blocks import DocumentBlock
 from longtail.persistence import load_part
+from longtail.recipes import make_recipe
 from longtail.recipes.eclare import recipe as eclare
 from longtail.recipes.eclare.neighbours import build_graph, clustered, has_edges
 from longtail.recipes.eclare.network import ComposedCandidates, FrozenTexts, LabelTextGraph
@@ -303,7 +305,7 @@ def test_a_cpu_takes_larger_batches_with_higher_rates(
 ) -> None:
     asked: dict[str, Any] = {}
     monkeypatch.setattr(eclare, "fit_stage", lambda objective, run, name, **options: asked.update(options))
-    recipe: Any = api.make_recipe("eclare", assignments=settings)
+    recipe: Any = make_recipe("eclare", assignments=settings)
     recipe.fit(SimpleNamespace(size=documents), SimpleNamespace(device=device), "classify", 10, 0.002)
     assert asked["batch"] == batch
     assert asked["schedule"].peak == pytest.approx(0.002 * factor)
@@ -358,7 +360,7 @@ def test_token_vectors_and_the_shortlister_stay_as_they_are_in_stage_four(plante
 
 
 def test_components_are_kept_for_analyses_and_not_in_the_bundle(planted: Dataset, tmp_path: Path) -> None:
-    api.train(planted, tmp_path / "run", recipe(), device="cpu")
+    longtail.train(planted, tmp_path / "run", recipe(), device="cpu")
     found: LabelComponents = load_part(tmp_path / "run" / "analysis" / "label_components")
     assert found.names == ("text", "gale1", "free")
     np.testing.assert_allclose(found.weights.sum(axis=1), 1, rtol=1e-5)
@@ -604,7 +606,7 @@ def test_it_finds_planted_labels(case: str, planted: Dataset, tmp_path: Path) ->
         "classify.epochs=12",
         *GOOD[case],
     )
-    found = evaluate(api.train(planted, tmp_path / "run", made, device="cpu"), planted)
+    found = evaluate(longtail.train(planted, tmp_path / "run", made, device="cpu"), planted)
     assert found["P@1"] > 80
     assert found["R@10"] > 95
 
@@ -625,7 +627,7 @@ def test_it_learns_a_world_of_rare_labels_and_uses_their_text(tmp_path: Path) ->
     found = {}
     for name, data in (("text", world), ("no text", without_text(world))):
         found[name] = evaluate(
-            api.train(data, tmp_path / name, Eclare(from_text(EclareConfig(), small)), device="cpu"), world
+            longtail.train(data, tmp_path / name, Eclare(from_text(EclareConfig(), small)), device="cpu"), world
         )
     yardstick = Yardstick.of(world)
     frequent = yardstick.score(baselines(world, yardstick)["most frequent labels"])

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from longtail.nn.blocks import EmbeddingBlock
 from longtail.nn.convolution import Convolution
-from longtail.nn.rows import RowTable
+from longtail.nn.row_tables import RowTable
 from longtail.recipes.eclare.network import (
     FrozenTexts,
     LabelTextGraph,

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from longtail import api, pipeline
+import longtail
+from longtail import pipeline
 from longtail.config import from_text
 from longtail.data.dataset import Dataset, Graph, Items
 from longtail.errors import BundleError, ConfigError
@@ -104,7 +105,7 @@ def test_planted_labels_are_found(planted: Dataset, tmp_path: Path) -> None:
     # Twelve labels make two clusters, from which little can be learnt: here every label is a target of its own.
     first = {"width": 32, "task": "label_selection", "selected": 1.0}
     settings = {"astec": first, "features": {"pairs": False}, "surrogate": {"epochs": 30, "rate": 0.005}}
-    model = api.train(planted, tmp_path / "run", "galaxc", settings=settings, device="cpu")
+    model = longtail.train(planted, tmp_path / "run", "galaxc", settings=settings, device="cpu")
     result = evaluate(model, planted)
     assert result["P@1"] > 60, "by chance one in six"
     assert result["PSP@5"] > 70
@@ -242,7 +243,7 @@ def test_links_of_training_documents_are_kept_where_edges_are_hidden(planted: Da
 
 def test_vectors_of_another_run(planted: Dataset, train: Train, tmp_path: Path) -> None:
     """Another vocabulary: words that both know have the same vectors, others none."""
-    astec = api.train(
+    astec = longtail.train(
         planted,
         tmp_path / "astec",
         "astec",
@@ -279,7 +280,7 @@ def test_vectors_of_another_run(planted: Dataset, train: Train, tmp_path: Path) 
 
 def stages_bundle(stages: Stages, tmp_path: Path) -> Path:
     """A run of galaxc itself."""
-    api.train(
+    longtail.train(
         with_graph(
             replace(Dataset.from_texts(["cat noise1", "dog noise2"] * 20, [["id-cat"], ["id-dog"]] * 20), name="g")
         ),
@@ -462,7 +463,7 @@ def test_new_documents_are_linked_by_anchors(planted: Dataset, tmp_path: Path) -
         "surrogate": {"epochs": 4},
         "graph": {"auxiliary": "test", "auxiliary_graphs": ["anchors"]},
     }
-    model = api.train(with_graph(planted), tmp_path / "run", "galaxc", settings=settings, device="cpu")
+    model = longtail.train(with_graph(planted), tmp_path / "run", "galaxc", settings=settings, device="cpu")
     ranker: Any = model.bundle.ranker
     assert next(iter(ranker.anchor_uids)) == f"topic-{planted.labels.uids[0]}"
     texts = ["noise1 noise2", "noise1 noise2", "noise1 noise2"]
@@ -516,7 +517,7 @@ def test_graphs_that_are_not_there(planted: Dataset, train: Train) -> None:
 
 
 def test_known_labels_help_on_a_saved_bundle(planted: Dataset, tmp_path: Path) -> None:
-    api.train(
+    longtail.train(
         planted, tmp_path / "run", "galaxc", settings={"astec": {"width": 16}, "surrogate": {"epochs": 4}}, device="cpu"
     )
     model = Predictor.open(tmp_path / "run" / "bundle")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from longtail.nn.rows import RowTable
+from longtail.nn.row_tables import RowTable
 from longtail.recipes.galaxc.heads import LabelAttention
 from longtail.recipes.galaxc.settings import AttentionKind
 

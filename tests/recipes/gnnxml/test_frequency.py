@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from longtail.persistence import load_part, save_part
-from longtail.recipes.gnnxml.clusters import FrequencyCurves, cluster_frequencies
+from longtail.recipes.gnnxml.label_clusters import FrequencyCurves, cluster_frequencies
 
 TARGETS = csr_array(np.array([[1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 0, 0], [0, 1, 1, 0]], dtype=np.float32))
 CLUSTERS = np.array([0, 1, 1, -1], dtype=np.int32)

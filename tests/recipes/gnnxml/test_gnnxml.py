@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from longtail import api
+import longtail
 from longtail.data.dataset import Dataset, Items, Split
 from longtail.errors import ConfigError
 from longtail.metrics import drop_masked_targets
 from longtail.persistence import load_part
 from longtail.predictor import Predictor
-from longtail.recipes.gnnxml.clusters import FrequencyCurves
+from longtail.recipes import make_recipe
+from longtail.recipes.gnnxml.label_clusters import FrequencyCurves
 from longtail.recipes.gnnxml.ranker import KeygraphModel
 from longtail.recipes.gnnxml.recipe import GnnXml
 from longtail.recipes.gnnxml.settings import VARIANTS, GnnXmlConfig
@@ -79,8 +80,8 @@ def trained(data: Dataset, tmp_path_factory: pytest.TempPathFactory, one_thread:
 
     def train(*settings: str) -> Predictor:
         if settings not in made:
-            recipe = api.make_recipe("gnnxml", assignments=[*SMALL, *settings])
-            made[settings] = api.train(data, tmp_path_factory.mktemp("gnnxml") / "run", recipe, device="cpu")
+            recipe = make_recipe("gnnxml", assignments=[*SMALL, *settings])
+            made[settings] = longtail.train(data, tmp_path_factory.mktemp("gnnxml") / "run", recipe, device="cpu")
         return made[settings]
 
     return train
@@ -91,8 +92,8 @@ def run_of(model: Predictor) -> Path:
 
 
 def test_it_learns_from_the_content(trained: Callable[..., Predictor], data: Dataset) -> None:
-    assert api.evaluate(trained("matcher.epochs=10"), data)["P@1"] > 90
-    assert api.evaluate(trained("features.fields=title"), data)["P@1"] < 30, "titles say nothing here"
+    assert longtail.evaluate(trained("matcher.epochs=10"), data)["P@1"] > 90
+    assert longtail.evaluate(trained("features.fields=title"), data)["P@1"] < 30, "titles say nothing here"
 
 
 def test_clusters_are_the_topics(trained: Callable[..., Predictor], data: Dataset) -> None:
@@ -127,7 +128,7 @@ ABLATIONS = {
 def test_every_ablation_runs_and_knows_more_than_chance(
     trained: Callable[..., Predictor], data: Dataset, settings: tuple[str, ...]
 ) -> None:
-    found = api.evaluate(trained(*settings), data)["P@1"]
+    found = longtail.evaluate(trained(*settings), data)["P@1"]
     assert found > (8 if "matcher.epochs=0" in settings else 35)
 
 
@@ -172,17 +173,17 @@ def test_strange_texts_are_trained_on(tmp_path: Path) -> None:
         for n, text in enumerate(STRANGE[:-1] * 4)
     ]
     labels = [[f"L{n % 4}"] for n in range(len(texts))]
-    model = api.train(
+    model = longtail.train(
         Dataset.from_texts(texts, labels, name="strange"),
         tmp_path / "run",
-        api.make_recipe("gnnxml", assignments=[*SMALL[:-3]]),
+        make_recipe("gnnxml", assignments=[*SMALL[:-3]]),
         device="cpu",
     )
     assert model.predict("own2 sentence")[0][0].label == "L2"
 
 
 def test_one_label_and_one_document(tmp_path: Path) -> None:
-    model = api.train(
+    model = longtail.train(
         Dataset.from_texts(["a cat sat"], [["x"]], name="one"),
         tmp_path / "run",
         "gnnxml",
@@ -196,16 +197,16 @@ def test_data_of_vectors_is_refused(tmp_path: Path) -> None:
     vectors = Items(["a", "b"], vectors=np.eye(2, dtype=np.float32))
     made = Dataset.from_texts(["x", "y"], [["1"], ["2"]])
     with pytest.raises(ConfigError, match="no text"):
-        api.train(replace(made, train=Split(vectors, made.train.targets)), tmp_path / "run", "gnnxml")
+        longtail.train(replace(made, train=Split(vectors, made.train.targets)), tmp_path / "run", "gnnxml")
 
 
 def test_label_text_is_asked_for_only_where_there_is_some(data: Dataset, tmp_path: Path) -> None:
     nameless = replace(data, labels=Items(data.labels.uids))
     with pytest.raises(ConfigError, match="labels have no text"):
-        api.train(
+        longtail.train(
             nameless,
             tmp_path / "run",
-            api.make_recipe("gnnxml", assignments=[*SMALL, "clusters.features=label_text"]),
+            make_recipe("gnnxml", assignments=[*SMALL, "clusters.features=label_text"]),
             device="cpu",
         )
 
@@ -245,8 +246,8 @@ def test_the_beam_adapts(data: Dataset) -> None:
 
 
 def test_graphs_may_be_kept_in_a_folder(data: Dataset, trained: Callable[..., Predictor], tmp_path: Path) -> None:
-    recipe = api.make_recipe("gnnxml", assignments=[*SMALL, f"features.keygraph.cache={tmp_path / 'cache'}"])
-    model = api.train(data, tmp_path / "run", recipe, device="cpu")
+    recipe = make_recipe("gnnxml", assignments=[*SMALL, f"features.keygraph.cache={tmp_path / 'cache'}"])
+    model = longtail.train(data, tmp_path / "run", recipe, device="cpu")
     test = data.need_test().documents
     np.testing.assert_array_equal(model.rank(test, 5).scores, trained().rank(test, 5).scores)
 

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 from longtail.errors import ConfigError
 from longtail.graph.ops import unit_rows
-from longtail.recipes.gnnxml.clusters import (
+from longtail.recipes.gnnxml.label_clusters import (
     automatic_count,
     dense_rows,
     joined_features,

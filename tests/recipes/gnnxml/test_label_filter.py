@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from longtail.errors import ConfigError
-from longtail.recipes.gnnxml.clusters import correlation_graph, low_pass, sampled_low_pass, spread_matrix
+from longtail.recipes.gnnxml.label_clusters import correlation_graph, low_pass, sampled_low_pass, spread_matrix
 
 # Label sets {0, 1}, {0, 1}, {0}, {2}, {2, 1}; label 3 has no document and is dropped.
 EXAMPLE = csr_array(np.array([[1, 1, 0], [1, 1, 0], [1, 0, 0], [0, 0, 1], [0, 1, 1]], dtype=np.float32))
@@ -84,7 +84,7 @@ def test_thresholds_count_shares_not_numbers() -> None:
 def test_blocks_of_labels_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     targets = random_targets(5)
     whole = correlation_graph(targets).toarray()
-    monkeypatch.setattr("longtail.recipes.gnnxml.clusters._COUNT_BLOCK", 5)
+    monkeypatch.setattr("longtail.recipes.gnnxml.label_clusters._COUNT_BLOCK", 5)
     np.testing.assert_array_equal(correlation_graph(targets).toarray(), whole)
     z = features(2, width=150)
     np.testing.assert_allclose(

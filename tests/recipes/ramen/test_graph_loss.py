@@ -15,7 +15,7 @@ from tests.training.test_fit import Memory
 
 from longtail.nn.batches import DeviceCsr, Documents
 from longtail.nn.encoders import DenseEncoder
-from longtail.nn.rows import OneVsAll
+from longtail.nn.row_tables import OneVsAll
 from longtail.recipes.ramen.graph_loss import GraphLoss
 from longtail.training.fit import StepDecay, fit
 from longtail.training.objectives import AllTargets, extra_total

@@ -14,7 +14,7 @@ import torch
 from safetensors import safe_open
 from scipy.sparse import csr_array
 
-from longtail import api
+import longtail
 from longtail.cli import main
 from longtail.config import from_text
 from longtail.data.dataset import Dataset, Graph
@@ -106,8 +106,8 @@ def pairs(tmp_path_factory: pytest.TempPathFactory, planted_with_graphs: Dataset
     """For every base the run of the base and that of RAMEN on it."""
     home = tmp_path_factory.mktemp("ramen")
     for base in EVERY:
-        api.train(planted_with_graphs, home / base, plain(base), device="cpu")
-        api.train(planted_with_graphs, home / f"ramen-{base}", ramen(base, *QUICK), device="cpu")
+        longtail.train(planted_with_graphs, home / base, plain(base), device="cpu")
+        longtail.train(planted_with_graphs, home / f"ramen-{base}", ramen(base, *QUICK), device="cpu")
     return {base: (home / base, home / f"ramen-{base}") for base in EVERY}
 
 
@@ -156,7 +156,9 @@ def test_with_all_weights_zero_it_is_the_base_bit_for_bit(
 ) -> None:
     """Graphs are completed, pruned and drawn from as ever."""
     run = tmp_path / "run"
-    api.train(planted_with_graphs, run, ramen(base, *QUICK, "bandit.enabled=false", "bandit.fixed=0"), device="cpu")
+    longtail.train(
+        planted_with_graphs, run, ramen(base, *QUICK, "bandit.enabled=false", "bandit.fixed=0"), device="cpu"
+    )
     assert events(run, "prune")
     for stage in ("1_surrogate", "4_classify"):
         assert files(run / "stages" / stage) == files(pairs[base][0] / "stages" / stage)
@@ -169,7 +171,7 @@ def test_with_all_weights_zero_it_is_the_base_bit_for_bit(
 def test_it_trains_on_a_gpu(
     base: str, pairs: dict[str, tuple[Path, Path]], planted_with_graphs: Dataset, tmp_path: Path
 ) -> None:
-    api.train(
+    longtail.train(
         planted_with_graphs,
         tmp_path / "run",
         ramen(base, *QUICK, f"bandit.reward={'task' if base in OVER_TARGETS else 'heldout'}"),
@@ -212,7 +214,7 @@ def test_items_come_nearer_to_their_anchors(planted_with_graphs: Dataset, tmp_pa
     recipe = ramen("ance", *settings)
     gaps = []
     for name, made in (("base", plain("ance", *settings)), ("ramen", recipe)):
-        api.train(planted_with_graphs, tmp_path / name, made, device="cpu")
+        longtail.train(planted_with_graphs, tmp_path / name, made, device="cpu")
         ready = prepare(planted_with_graphs, recipe.config.features)
         ranker: Any = Predictor.open(tmp_path / name).bundle.ranker
         graph: Any = ready.graphs["pairs"]
@@ -237,7 +239,7 @@ def test_items_come_nearer_to_their_anchors(planted_with_graphs: Dataset, tmp_pa
     ids=" ".join,
 )
 def test_every_setting_trains(settings: tuple[str, ...], planted_with_graphs: Dataset, tmp_path: Path) -> None:
-    predictor = api.train(planted_with_graphs, tmp_path / "run", ramen("ance", *QUICK, *settings), device="cpu")
+    predictor = longtail.train(planted_with_graphs, tmp_path / "run", ramen("ance", *QUICK, *settings), device="cpu")
     assert (predictor.rank(planted_with_graphs.need_test().documents, 1).ids >= 0).all()
 
 
@@ -247,7 +249,7 @@ def test_token_vectors_come_nearer_to_those_of_anchors(base: str, planted_with_g
     found = {}
     for name, weight in (("base", "0"), ("graphs", "2")):
         settings = ("bandit.enabled=false", f"bandit.fixed={weight}", "graphs.names=pairs", "graphs.completion=none")
-        model = api.train(
+        model = longtail.train(
             planted_with_graphs,
             tmp_path / name,
             ramen(base, *settings, "eclare.surrogate.epochs=20", "direct.train.epochs=20"),
@@ -311,7 +313,9 @@ def test_documents_are_kept_apart_only_for_a_reward_that_wants_them(
     for number, settings in enumerate(
         [(), ("bandit.reward=heldout", "bandit.heldout_share=0.2"), ("bandit.reward=heldout", "bandit.enabled=false")]
     ):
-        api.train(planted_with_graphs, tmp_path / str(number), ramen("ance", "train.epochs=1", *settings), device="cpu")
+        longtail.train(
+            planted_with_graphs, tmp_path / str(number), ramen("ance", "train.epochs=1", *settings), device="cpu"
+        )
     assert asked == [0.2]
 
 
@@ -320,15 +324,15 @@ def test_anchors_that_say_nothing_are_refused_or_left_out(planted_with_graphs: D
     mute = replace(graph, name="mute", anchors=replace(graph.anchors, fields={"title": ["", "zzz", "", "qqq", ""]}))
     data = with_digest(replace(planted_with_graphs, graphs={**planted_with_graphs.graphs, "mute": mute}))
     with pytest.raises(DataError, match="'mute' has 5 anchors, but none"):
-        api.train(data, tmp_path / "all", ramen("ance"), device="cpu")
-    api.train(data, tmp_path / "named", ramen("ance", "graphs.names=pairs,noise", "train.epochs=1"), device="cpu")
+        longtail.train(data, tmp_path / "all", ramen("ance"), device="cpu")
+    longtail.train(data, tmp_path / "named", ramen("ance", "graphs.names=pairs,noise", "train.epochs=1"), device="cpu")
     assert [event["name"] for event in events(tmp_path / "named", "graph")] == ["pairs", "noise"]
 
 
 def test_noise_and_shares_change_the_edges_that_are_trained_on(planted_with_graphs: Dataset, tmp_path: Path) -> None:
     def edges(*settings: str) -> dict[str, int]:
         run = tmp_path / "_".join(settings)
-        api.train(planted_with_graphs, run, ramen("ance", "train.epochs=0", *settings), device="cpu")
+        longtail.train(planted_with_graphs, run, ramen("ance", "train.epochs=0", *settings), device="cpu")
         return {event["name"]: event["completed"] for event in events(run, "graph")}
 
     plain, half, noisy, walked = (
@@ -347,11 +351,11 @@ def test_data_without_anchors_is_refused_with_a_hint(
     planted: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(DataError, match="the data has none") as problem:
-        api.train(planted, tmp_path / "bare", ramen("dexml"), device="cpu")
+        longtail.train(planted, tmp_path / "bare", ramen("dexml"), device="cpu")
     assert "--recipe dexml" in problem.value.hint
     between = Graph("between", label_label=csr_array(np.eye(len(planted.labels), dtype=np.float32)))
     with pytest.raises(DataError, match="only between, without anchors"):
-        api.train(
+        longtail.train(
             with_digest(replace(planted, graphs={"between": between})), tmp_path / "labels", ramen("ance"), device="cpu"
         )
     write(planted, tmp_path / "data", "lf")

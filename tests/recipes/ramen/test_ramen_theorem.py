@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from longtail import api
+import longtail
 from longtail.config import from_text
 from longtail.data.dataset import Dataset
 from longtail.recipes.towers.methods import Ance
@@ -58,7 +58,7 @@ def test_the_head_is_the_convolution_over_cosines_and_the_bound_holds() -> None:
 @pytest.mark.usefixtures("one_thread")
 def test_the_bound_holds_for_a_trained_encoder(planted_with_graphs: Dataset, tmp_path: Any) -> None:
     recipe = Ance(from_text(TwoTowersConfig(), ("encoder.width=8", "train.epochs=2", "features.subwords=none")))
-    ranker: Any = api.train(planted_with_graphs, tmp_path / "run", recipe, device="cpu").bundle.ranker
+    ranker: Any = longtail.train(planted_with_graphs, tmp_path / "run", recipe, device="cpu").bundle.ranker
     ready = prepare(planted_with_graphs, recipe.config.features)
     graph: Any = ready.graphs["pairs"]
     f, edges = ranker.encoder.encode(ready.documents).astype(np.float64), graph.documents.toarray()

@@ -11,11 +11,12 @@ import torch
 from tests.checkpoints import write_checkpoint
 from tests.conftest import ANIMALS
 
-from longtail import api
+import longtail
 from longtail.data.dataset import Dataset
 from longtail.evaluation import evaluate
 from longtail.nn.batches import Documents
 from longtail.nn.encoders import encode_all
+from longtail.recipes import make_recipe
 from longtail.recipes.towers.checkpoint import Checkpoint, read_checkpoint
 from longtail.recipes.towers.network import Transformer
 from longtail.recipes.towers.transformer import FrozenTransformer
@@ -67,7 +68,7 @@ def test_attention_needs_no_plan_for_a_new_number_of_texts(checkpoint: Checkpoin
 
 
 def test_steps_do_not_wait_for_the_gpu(folder: Path, planted_with_graphs: Dataset, tmp_path: Path) -> None:
-    recipe: Any = api.make_recipe("ramen", assignments=[f"features.checkpoint={folder}", "features.length=10"])
+    recipe: Any = make_recipe("ramen", assignments=[f"features.checkpoint={folder}", "features.length=10"])
     ready = prepare(planted_with_graphs, recipe.config.features)
     run = Run(tmp_path, seed=0, device="cuda", display=SilentDisplay())
     objective = recipe.base.objective(ready, run, recipe.regularisers(ready, run))
@@ -84,7 +85,7 @@ def test_steps_do_not_wait_for_the_gpu(folder: Path, planted_with_graphs: Datase
 @pytest.mark.parametrize("recipe", ["ance", "ramen"])
 def test_training_learns(recipe: str, folder: Path, planted_with_graphs: Dataset, tmp_path: Path) -> None:
     settings = [f"features.checkpoint={folder}", "features.length=10", "encoder.rate=0.003", "train.epochs=12"]
-    model = api.train(
-        planted_with_graphs, tmp_path / "run", api.make_recipe(recipe, assignments=settings), device="cuda"
+    model = longtail.train(
+        planted_with_graphs, tmp_path / "run", make_recipe(recipe, assignments=settings), device="cuda"
     )
     assert evaluate(model, planted_with_graphs)["P@1"] > 60

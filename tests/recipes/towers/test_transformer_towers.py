@@ -14,13 +14,14 @@ from tests.checkpoints import write_checkpoint
 from tests.conftest import ANIMALS
 from tests.test_cli import fails
 
-from longtail import api
+import longtail
 from longtail.cli import main
 from longtail.data.dataset import Dataset
 from longtail.errors import DataError
 from longtail.evaluation import evaluate
 from longtail.features.pieces import Pieces, read_tokenizer
 from longtail.models.encoders import FrozenUnit
+from longtail.recipes import make_recipe
 from longtail.recipes.towers.checkpoint import read_checkpoint
 from longtail.recipes.towers.transformer import FrozenTransformer
 from longtail.training.prepare import prepare
@@ -52,11 +53,11 @@ def test_every_base_and_ramen_over_it_take_a_transformer(
     base: str, folder: Path, planted_with_graphs: Dataset, tmp_path: Path
 ) -> None:
     # The logistic loss looks at cosines themselves, not at their differences: it needs more steps.
-    plain = api.make_recipe(base, assignments=settings(folder, *(["train.epochs=30"] if base == "siamese" else [])))
-    predictor = api.train(planted_with_graphs, tmp_path / "plain", plain, device="cpu")
-    untrained = api.make_recipe(base, assignments=settings(folder, "train.epochs=0", "classify.epochs=0"))
+    plain = make_recipe(base, assignments=settings(folder, *(["train.epochs=30"] if base == "siamese" else [])))
+    predictor = longtail.train(planted_with_graphs, tmp_path / "plain", plain, device="cpu")
+    untrained = make_recipe(base, assignments=settings(folder, "train.epochs=0", "classify.epochs=0"))
     before = evaluate(
-        api.train(planted_with_graphs, tmp_path / "untrained", untrained, device="cpu"), planted_with_graphs
+        longtail.train(planted_with_graphs, tmp_path / "untrained", untrained, device="cpu"), planted_with_graphs
     )["P@1"]
     after = evaluate(predictor, planted_with_graphs)["P@1"]
     assert after > max(80, before + 40), "it learns"
@@ -65,11 +66,11 @@ def test_every_base_and_ramen_over_it_take_a_transformer(
     encoder = ranker.encoder
     assert isinstance(encoder, FrozenUnit)
     assert isinstance(encoder.encoder, FrozenTransformer)
-    with_graphs = api.make_recipe(
+    with_graphs = make_recipe(
         "ramen",
         assignments=settings(folder, f"base={base}", "bandit.block=5", "regularise.warm_up=1", "train.epochs=2"),
     )
-    other = api.train(planted_with_graphs, tmp_path / "ramen", with_graphs, device="cpu")
+    other = longtail.train(planted_with_graphs, tmp_path / "ramen", with_graphs, device="cpu")
     assert {p.relative_to(tmp_path / "plain") for p in (tmp_path / "plain" / "bundle").rglob("*")} == {
         p.relative_to(tmp_path / "ramen") for p in (tmp_path / "ramen" / "bundle").rglob("*")
     }
@@ -80,14 +81,14 @@ def test_every_base_and_ramen_over_it_take_a_transformer(
 def test_without_weight_graphs_change_nothing(folder: Path, planted_with_graphs: Dataset, tmp_path: Path) -> None:
     """No anchor goes through the encoder, and so dropout is the base's: bit for bit the base's model."""
     short = ("train.epochs=2", "train.refresh=1")
-    api.train(
+    longtail.train(
         planted_with_graphs,
         tmp_path / "plain",
-        api.make_recipe("ance", assignments=settings(folder, *short)),
+        make_recipe("ance", assignments=settings(folder, *short)),
         device="cpu",
     )
     silent = settings(folder, *short, "base=ance", "bandit.enabled=false", "bandit.fixed=0", "regularise.warm_up=1")
-    api.train(planted_with_graphs, tmp_path / "ramen", api.make_recipe("ramen", assignments=silent), device="cpu")
+    longtail.train(planted_with_graphs, tmp_path / "ramen", make_recipe("ramen", assignments=silent), device="cpu")
     first, second = (
         (tmp_path / run / "bundle" / "ranker" / "index" / "arrays.safetensors").read_bytes()
         for run in ("plain", "ramen")
@@ -96,30 +97,30 @@ def test_without_weight_graphs_change_nothing(folder: Path, planted_with_graphs:
 
 
 def test_memory_counts_the_transformer(folder: Path, planted: Dataset) -> None:
-    made, plain = (api.make_recipe("ance", assignments=each) for each in (settings(folder), QUICK))
+    made, plain = (make_recipe("ance", assignments=each) for each in (settings(folder), QUICK))
     ready = prepare(planted, made.config.features)
     assert made.memory(ready) - plain.memory(ready) == 12 * (folder / "model.safetensors").stat().st_size
 
 
 def test_data_that_cannot_be_read_is_refused(folder: Path, planted: Dataset, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="nowhere: no config"):
-        api.train(
+        longtail.train(
             planted,
             tmp_path / "run",
-            api.make_recipe("ance", assignments=["features.checkpoint=nowhere"]),
+            make_recipe("ance", assignments=["features.checkpoint=nowhere"]),
             device="cpu",
         )
 
 
 @pytest.mark.parametrize("dtype", ["float16", "int8"])
 def test_it_can_be_packed(dtype: Any, folder: Path, planted: Dataset, tmp_path: Path) -> None:
-    api.train(
+    longtail.train(
         planted,
         tmp_path / "run",
-        api.make_recipe("dexml", assignments=settings(folder, "encoder.rate=0.01")),
+        make_recipe("dexml", assignments=settings(folder, "encoder.rate=0.01")),
         device="cpu",
     )
-    report = api.pack(tmp_path / "run", tmp_path / "packed", dtype, data=planted)
+    report = longtail.pack(tmp_path / "run", tmp_path / "packed", dtype, data=planted)
     before, after = report.sizes["ranker/encoder"]
     assert after < (0.7 if dtype == "float16" else 0.5) * before
     first, second = report.accuracy["P@1"]
@@ -129,10 +130,10 @@ def test_it_can_be_packed(dtype: Any, folder: Path, planted: Dataset, tmp_path: 
 def test_it_can_be_exported(
     folder: Path, planted: Dataset, tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    predictor = api.train(
+    predictor = longtail.train(
         planted,
         tmp_path / "run",
-        api.make_recipe("dexml", assignments=settings(folder, "train.epochs=1")),
+        make_recipe("dexml", assignments=settings(folder, "train.epochs=1")),
         device="cpu",
     )
     assert main(["export", str(tmp_path / "run"), str(tmp_path / "out")]) == 0
@@ -165,8 +166,8 @@ def test_half_of_the_bytes_give_the_same_checkpoint(folder: Path, tmp_path: Path
 
 
 def test_prediction_needs_no_torch_and_no_checkpoint(folder: Path, planted: Dataset, tmp_path: Path) -> None:
-    predictor = api.train(
-        planted, tmp_path / "run", api.make_recipe("ance", assignments=settings(folder, "train.epochs=1")), device="cpu"
+    predictor = longtail.train(
+        planted, tmp_path / "run", make_recipe("ance", assignments=settings(folder, "train.epochs=1")), device="cpu"
     )
     found = predictor.predict(["a cat"], k=2)[0]
     script = (

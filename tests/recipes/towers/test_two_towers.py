@@ -11,13 +11,13 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
-from longtail import api
+import longtail
 from longtail.config import from_text
 from longtail.data.dataset import Dataset, Items
 from longtail.data.from_texts import with_digest
 from longtail.errors import ConfigError, DataError
 from longtail.evaluation import evaluate
-from longtail.models.rows import IndexedRows
+from longtail.models.indexed_rows import IndexedRows
 from longtail.models.shortlisted import Model
 from longtail.nn.batches import Documents
 from longtail.nn.blocks import EmbeddingBlock
@@ -54,7 +54,7 @@ def recipe(name: str, *settings: str) -> TwoTowersRecipe:
 
 @pytest.mark.parametrize("name", BASES)
 def test_it_learns_what_is_planted(name: str, planted: Dataset, tmp_path: Path) -> None:
-    predictor = api.train(planted, tmp_path / "run", recipe(name), device="cpu")
+    predictor = longtail.train(planted, tmp_path / "run", recipe(name), device="cpu")
     found = evaluate(predictor, planted)
     assert found["P@1"] > 90
     assert found["R@10"] > 90
@@ -220,7 +220,7 @@ def test_masked_labels_are_neither_right_nor_wrong(loss: Any) -> None:
 @pytest.mark.parametrize("start", [True, False])
 def test_classifiers_start_from_label_texts(start: bool, planted: Dataset, tmp_path: Path) -> None:
     settings = ("train.epochs=1", "classify.epochs=0", "classify.count=5", f"classify.start={str(start).lower()}")
-    ranker: Any = api.train(planted, tmp_path / "run", recipe("siamese", *settings), device="cpu").bundle.ranker
+    ranker: Any = longtail.train(planted, tmp_path / "run", recipe("siamese", *settings), device="cpu").bundle.ranker
     towers: Any = load_part(tmp_path / "run" / "stages" / "1_surrogate")
     np.testing.assert_allclose(ranker.classifier.bias, -np.log(5), rtol=1e-6)
     assert np.allclose(ranker.classifier.rows, towers.labels / TwoTowersConfig().train.temperature) == start
@@ -259,7 +259,7 @@ def test_documents_kept_apart_are_not_trained_on(ready: TrainingSet, monkeypatch
 def test_data_that_lacks_what_is_read_is_refused(name: str, planted: Dataset, tmp_path: Path) -> None:
     bare = with_digest(replace(planted, labels=replace(planted.labels, fields={})))
     with pytest.raises(DataError, match="finds labels by their text"):
-        api.train(bare, tmp_path / "bare", recipe(name), device="cpu")
+        longtail.train(bare, tmp_path / "bare", recipe(name), device="cpu")
     vectors = np.ones((len(planted.train), 3), np.float32)
     dense = with_digest(
         replace(
@@ -269,4 +269,4 @@ def test_data_that_lacks_what_is_read_is_refused(name: str, planted: Dataset, tm
         )
     )
     with pytest.raises(ConfigError, match="reads words"):
-        api.train(dense, tmp_path / "dense", recipe(name), device="cpu")
+        longtail.train(dense, tmp_path / "dense", recipe(name), device="cpu")

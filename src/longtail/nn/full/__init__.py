@@ -7,8 +7,8 @@ gradients), `rows` (what trainers use). `triton_kernels` is the GPU's way of the
 
 from __future__ import annotations
 
+from longtail.nn.full.full_rows import FullRows, full_gradients, full_loss
 from longtail.nn.full.pairs import LossKind, MeanOver, Shard
-from longtail.nn.full.rows import FullRows, full_gradients, full_loss
 from longtail.nn.full.storage import Precision
 from longtail.nn.full.sweep import Variant
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from longtail.nn.precision import has_triton
-from longtail.nn.rows import AdamFactors, adam_by_torch
+from longtail.nn.row_tables import AdamFactors, adam_by_torch
 
 Precision = Literal["float32", "bfloat16"]
 Bits = TypeVar("Bits", int, Tensor)

@@ -14,8 +14,8 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from longtail.nn.row_tables import AdamFactors
 from longtail.nn.row_triton import adam_step, kernel
-from longtail.nn.rows import AdamFactors
 
 # How products are cut: documents, labels and numbers of a tile. Two tiles at a time fit on a multiprocessor, where one
 # takes at most half of its registers and memory: while one computes sigmoids, the other multiplies.

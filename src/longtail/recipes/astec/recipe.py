@@ -24,14 +24,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from longtail.models.clusters import ClusterModel
+from longtail.models.cluster_model import ClusterModel
 from longtail.models.encoders import Refinement
 from longtail.models.shortlisted import Classifier, Model, Reranked
 from longtail.nn.batches import DeviceCsr, Documents
 from longtail.nn.blocks import frozen_block
 from longtail.nn.encoders import DenseEncoder, Encoder, Refined
 from longtail.nn.restricted import RestrictedTrainer
-from longtail.nn.rows import OneVsAll
+from longtail.nn.row_tables import OneVsAll
 from longtail.recipes.astec.ranker import EncodedTree, SpreadTree
 from longtail.recipes.astec.settings import AstecConfig
 from longtail.recipes.astec.shortlists import Shortlists, best_clusters, game_graph, nearest_labels, sampled_negatives

@@ -14,8 +14,8 @@ from longtail.nn.encoders import Encoded, Encoder
 from longtail.nn.full.pairs import Pairs
 from longtail.nn.full.sweep import Receiver, Sweep
 from longtail.nn.precision import fastest_products
-from longtail.nn.rows import AdamFactors
-from longtail.recipes.direct.rows import TextRows, composed_rows
+from longtail.nn.row_tables import AdamFactors
+from longtail.recipes.direct.label_rows import TextRows, composed_rows
 from longtail.training.objectives import ExtraLoss, extra_total, prefixed, trained_state
 from longtail.training.optimisers import ModelAdam
 from longtail.types import I64, Csr

@@ -24,15 +24,15 @@ import torch
 from torch import Tensor
 
 from longtail.graph.label_graph import label_graph
-from longtail.models.rows import IndexedRows
+from longtail.models.indexed_rows import IndexedRows
 from longtail.nn.batches import Documents, to_numpy
 from longtail.nn.blocks import Residual, frozen_block
 from longtail.nn.encoders import BagEncoder, BagSum, DenseEncoder, Encoder, Refined
 from longtail.nn.precision import fastest_products
-from longtail.nn.rows import RowTable
+from longtail.nn.row_tables import RowTable
 from longtail.recipes.base import Recipe
+from longtail.recipes.direct.label_rows import TextRows
 from longtail.recipes.direct.objective import AllLabels, Truth
-from longtail.recipes.direct.rows import TextRows
 from longtail.recipes.direct.settings import TEXT_EVERY, DirectConfig, default_epochs, default_rate, is_on
 from longtail.recipes.direct.targets import AnchorColumns, anchor_columns, smoothed_targets
 from longtail.search.index import build_index

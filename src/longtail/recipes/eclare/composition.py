@@ -15,7 +15,7 @@ from longtail.kernels.arrays import csr
 from longtail.nn.batches import to_tensor
 from longtail.nn.blocks import DocumentBlock
 from longtail.nn.initial import uniform
-from longtail.nn.rows import RowTable
+from longtail.nn.row_tables import RowTable
 from longtail.recipes.eclare.neighbours import has_edges
 from longtail.recipes.eclare.network import FrozenTexts, LabelTextGraph, LabelTexts, TrainedTexts, component_names
 from longtail.recipes.eclare.settings import EclareStages

@@ -23,7 +23,7 @@ from longtail.nn.encoders import Encoder
 from longtail.nn.initial import xavier_matrix
 from longtail.nn.precision import fastest_products
 from longtail.nn.restricted import CandidateLoss
-from longtail.nn.rows import LabelRows, RowTable, bag_sums
+from longtail.nn.row_tables import LabelRows, RowTable, bag_sums
 from longtail.recipes.eclare.settings import GraphPart, MixMode
 from longtail.training.objectives import prefixed, trained_state, training_vectors
 from longtail.training.optimisers import ModelAdam

@@ -37,14 +37,14 @@ from collections.abc import Callable
 import numpy as np
 from torch import nn
 
-from longtail.models.clusters import ClusterModel
+from longtail.models.cluster_model import ClusterModel
 from longtail.models.encoders import FrozenSum
 from longtail.models.shortlisted import Classifier
 from longtail.nn.batches import DeviceCsr, Documents, to_numpy, to_tensor
 from longtail.nn.blocks import frozen_block
 from longtail.nn.encoders import BagSum, GivenVectors, Refined, encode_all
 from longtail.nn.initial import uniform
-from longtail.nn.rows import RowTable
+from longtail.nn.row_tables import RowTable
 from longtail.recipes.base import Recipe
 from longtail.recipes.eclare.composition import BATCH, CPU_BATCH, Composer, has_text, peak_memory, words_of
 from longtail.recipes.eclare.neighbours import PersonalisedPageRank, best_clusters, build_graph, clustered, uses_game

@@ -39,7 +39,7 @@ import numpy as np
 
 from longtail.models.encoders import FrozenBag, FrozenEncoder, FrozenSum
 from longtail.recipes.base import Recipe
-from longtail.recipes.galaxc import initial
+from longtail.recipes.galaxc import start as initial
 from longtail.recipes.galaxc.encoders import FrozenGraphEncoder
 from longtail.recipes.galaxc.graph import Paths
 from longtail.recipes.galaxc.heads import LabelAttention, LinkHead, Modules, new_encoder

@@ -11,5 +11,5 @@ PARTS: dict[str, str] = {
     "frozen-gin": "longtail.recipes.gnnxml.ranker:FrozenGin",
     "keygraph-model": "longtail.recipes.gnnxml.ranker:KeygraphModel",
     "cluster-rankers": "longtail.recipes.gnnxml.label_classifiers:ClusterRankers",
-    "frequency-curves": "longtail.recipes.gnnxml.clusters:FrequencyCurves",
+    "frequency-curves": "longtail.recipes.gnnxml.label_clusters:FrequencyCurves",
 }

@@ -24,7 +24,7 @@ from longtail.models.gin import FrozenGinLayer
 from longtail.nn.batches import Bags, to_device, to_numpy, to_tensor
 from longtail.nn.gin import BatchNorm, GinLayer
 from longtail.nn.initial import xavier_linear
-from longtail.nn.rows import bag_sums
+from longtail.nn.row_tables import bag_sums
 from longtail.recipes.gnnxml.keygraph import KeyGraphs
 from longtail.recipes.gnnxml.ranker import FrozenBranch, FrozenGin
 from longtail.recipes.gnnxml.settings import Branches, Readout, Share

@@ -34,9 +34,9 @@ import numpy as np
 
 from longtail.errors import ConfigError
 from longtail.recipes.base import Recipe
-from longtail.recipes.gnnxml.clusters import FrequencyCurves, joined_features, label_clusters
 from longtail.recipes.gnnxml.keygraph import KeyGraphs
 from longtail.recipes.gnnxml.label_classifiers import ClusterRankers, RankerInput
+from longtail.recipes.gnnxml.label_clusters import FrequencyCurves, joined_features, label_clusters
 from longtail.recipes.gnnxml.network import BilateralGin, DeviceGraphs
 from longtail.recipes.gnnxml.objective import Bilateral, ReversedSampler
 from longtail.recipes.gnnxml.ranker import KeygraphModel, joined, ranker_vectors

@@ -26,13 +26,13 @@ import torch
 
 from longtail.errors import ConfigError, DataError
 from longtail.features.pieces import checkpoint_folder
-from longtail.models.rows import IndexedRows
+from longtail.models.indexed_rows import IndexedRows
 from longtail.models.shortlisted import Model
 from longtail.nn.batches import Documents
 from longtail.nn.blocks import EmbeddingBlock
 from longtail.nn.encoders import BagSum, GivenVectors, UnitEncoder, encode_all
 from longtail.nn.restricted import RestrictedTrainer
-from longtail.nn.rows import OneVsAll, RowTable
+from longtail.nn.row_tables import OneVsAll, RowTable
 from longtail.recipes.base import Recipe
 from longtail.recipes.towers.checkpoint import read_checkpoint
 from longtail.recipes.towers.network import Transformer, transformer_memory

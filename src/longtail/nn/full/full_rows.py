@@ -12,7 +12,7 @@ from longtail.nn.batches import Bags
 from longtail.nn.full.pairs import LossKind, MeanOver, Pairs, Shard
 from longtail.nn.full.storage import FixedTable, Float32Table, Precision, SplitTable
 from longtail.nn.full.sweep import Sweep, Variant
-from longtail.nn.rows import AdamFactors
+from longtail.nn.row_tables import AdamFactors
 
 
 class FullRows:

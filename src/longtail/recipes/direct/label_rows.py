@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from longtail.nn.batches import to_device
 from longtail.nn.convolution import Convolution
 from longtail.nn.full.storage import COLUMN_MULTIPLE, FixedTable, Float32Table, ReadTable
-from longtail.nn.rows import AdamFactors, RowTable
+from longtail.nn.row_tables import AdamFactors, RowTable
 from longtail.types import Csr
 
 
