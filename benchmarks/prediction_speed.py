@@ -282,8 +282,7 @@ def synthetic(labels: int, width: int, folder: Path) -> list[Path]:
     """Bundles of the same random model: whole, float16 and int8."""
     from longtail.bundle import LabelTable, write_bundle
     from longtail.data.dataset import Items
-    from longtail.data.read import read
-    from longtail.data.sample import sample_folder
+    from longtail.data.read import read, sample_folder
     from longtail.features.settings import SparseTextConfig
     from longtail.features.sparse import SparseText
     from longtail.packing import pack

@@ -21,8 +21,7 @@ from typing import Any
 from benchmarks.record import write_result
 from longtail import api
 from longtail.data.dataset import Dataset
-from longtail.data.read import read
-from longtail.data.sample import sample_folder
+from longtail.data.read import read, sample_folder
 from longtail.evaluation import evaluate
 from longtail.features.sparse import SparseText
 from longtail.models.packer import Packer

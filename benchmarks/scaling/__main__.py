@@ -32,8 +32,7 @@ from benchmarks.scaling.rows import planted_documents, planted_index
 from benchmarks.scaling.shape import in_main_directions, trained
 from longtail.bundle import LabelTable, write_bundle
 from longtail.data.dataset import Items
-from longtail.data.read import read
-from longtail.data.sample import sample_folder
+from longtail.data.read import read, sample_folder
 from longtail.features.settings import SparseTextConfig
 from longtail.features.sparse import SparseText
 from longtail.models.encoders import FrozenBag, ResidualMap
