@@ -20,7 +20,7 @@ from scipy.sparse import csr_array
 
 import longtail.recipes
 from longtail.config import setting
-from longtail.errors import BundleError, RunError
+from longtail.errors import BundleError, RunError, UnknownKind
 from longtail.persistence import (
     SHARED,
     DataPart,
@@ -120,6 +120,15 @@ def test_every_kind_that_is_declared_can_be_imported() -> None:
         assert kind == class_of(home).KIND
         assert home_of(kind) == home
     assert home_of("os:system") is None
+
+
+def test_a_kind_that_is_unknown_or_cannot_be_imported_is_named(tmp_path: Path) -> None:
+    save_part(StringTable.of(["a"]), tmp_path / "p")
+    with pytest.raises(UnknownKind, match="unknown kind 'strings'") as problem:
+        load_part(tmp_path / "p", lambda kind: None)
+    assert problem.value.kind == "strings"
+    with pytest.raises(BundleError, match=r"kind 'strings' is no\.such\.module:Part, which cannot be imported"):
+        load_part(tmp_path / "p", lambda kind: "no.such.module:Part")
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,7 @@ from benchmarks.race.measuring import Plan, accuracy, race
 from benchmarks.race.table import markdown
 from benchmarks.record import ROOT, write_result
 from longtail.data.dataset import Dataset
-from longtail.data.read import read
-from longtail.data.sample import sample_folder
+from longtail.data.read import read, sample_folder
 from longtail.errors import LongtailError
 from longtail.persistence import read_json, written_aside
 

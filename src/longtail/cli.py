@@ -538,7 +538,7 @@ def demo(options: argparse.Namespace) -> None:
 
 
 def data_sample(options: argparse.Namespace) -> None:
-    from longtail.data.sample import write_sample
+    from longtail.data.read import write_sample
 
     write_sample(options.out)
     print(f"wrote {options.out}\ntrain on it: longtail train {options.out} --out runs/first")

@@ -8,8 +8,7 @@ import time
 from pathlib import Path
 
 from longtail import pipeline
-from longtail.data.read import read
-from longtail.data.sample import sample_folder
+from longtail.data.read import read, sample_folder
 from longtail.evaluation import Yardstick, baselines, rank_test, table
 from longtail.recipes import DEFAULT, make_recipe
 from longtail.training.progress import Display

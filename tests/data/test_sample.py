@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 from scipy.sparse import load_npz
 
-from longtail.data.sample import sample_folder, write_sample
+from longtail.data.read import sample_folder, write_sample
 from longtail.errors import DataError, RunError
 
 BUILDER = Path(__file__).parents[2] / "scripts" / "build_sample.py"

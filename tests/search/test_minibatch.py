@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longtail.errors import ConfigError
-from longtail.search import minibatch
-from longtail.search.minibatch import first_centres, minibatch_kmeans, nearest_centres
+from longtail.search import cluster
+from longtail.search.cluster import first_centres, minibatch_kmeans, nearest_centres
 from longtail.types import F32
 
 
@@ -30,7 +30,7 @@ def test_planted_clusters_are_found(batch: int) -> None:
 
 
 def test_many_centres_are_drawn_several_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(minibatch, "_MOST_DRAWS", 5)
+    monkeypatch.setattr(cluster, "_MOST_DRAWS", 5)
     rows, _ = planted(20, 3)
     assert len(np.unique(first_centres(rows, 20, np.random.default_rng(0)), axis=0)) == 20
     assert np.bincount(minibatch_kmeans(rows, 20, np.random.default_rng(0))).min() >= 1
@@ -53,7 +53,7 @@ def test_nearest_by_plain_distances_in_blocks(monkeypatch: pytest.MonkeyPatch) -
     rng = np.random.default_rng(3)
     rows, centres = rng.standard_normal((50, 4)).astype(np.float32), rng.standard_normal((7, 4)).astype(np.float32)
     expected = ((rows[:, None] - centres) ** 2).sum(axis=2)
-    monkeypatch.setattr(minibatch, "_BLOCK_DISTANCES", 70)
+    monkeypatch.setattr(cluster, "_BLOCK_DISTANCES", 70)
     owners, distances = nearest_centres(rows, centres)
     np.testing.assert_array_equal(owners, expected.argmin(axis=1))
     np.testing.assert_allclose(distances, expected.min(axis=1), atol=1e-4)
@@ -66,7 +66,7 @@ def test_a_centre_is_the_mean_of_the_rows_it_has_seen() -> None:
     for start in range(0, 60, 20):
         part = rows[start : start + 20]
         owners = nearest_centres(part, centres)[0]
-        minibatch._move(centres, seen, part, owners)
+        cluster._move(centres, seen, part, owners)
         told = [np.concatenate([before, part[owners == k]]) for k, before in enumerate(told)]
         np.testing.assert_allclose(centres, [mine.mean(axis=0) for mine in told], atol=1e-5)
 

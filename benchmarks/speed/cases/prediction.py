@@ -25,8 +25,7 @@ from benchmarks.speed.common import Measured, alone, cores, seconds_of
 from longtail.bundle import LabelTable, write_bundle
 from longtail.data.dataset import Items
 from longtail.data.inputs import read_documents
-from longtail.data.read import read
-from longtail.data.sample import sample_folder
+from longtail.data.read import read, sample_folder
 from longtail.features.settings import SparseTextConfig
 from longtail.features.sparse import SparseText
 from longtail.models.encoders import FrozenBag, ResidualMap

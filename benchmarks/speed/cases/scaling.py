@@ -30,8 +30,7 @@ from benchmarks.speed.planted_rows import planted_documents, planted_index
 from benchmarks.speed.plot import log_log
 from longtail.bundle import LabelTable, write_bundle
 from longtail.data.dataset import Items
-from longtail.data.read import read
-from longtail.data.sample import sample_folder
+from longtail.data.read import read, sample_folder
 from longtail.features.settings import SparseTextConfig
 from longtail.features.sparse import SparseText
 from longtail.models.encoders import FrozenBag, ResidualMap

@@ -19,8 +19,7 @@ from typing import Any
 import longtail
 from benchmarks.speed.common import Measured, set_argument
 from longtail.data.dataset import Dataset
-from longtail.data.read import read
-from longtail.data.sample import sample_folder
+from longtail.data.read import read, sample_folder
 from longtail.evaluation import evaluate
 from longtail.features.sparse import SparseText
 from longtail.predictor import Predictor

@@ -11,8 +11,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,8 @@ from longtail.data.lf import read_lf, write_lf
 from longtail.data.lines import open_text_lines
 from longtail.data.npz import read_npz, write_npz
 from longtail.data.sparse_text import FILES, read_sparse, read_split_form, write_sparse, write_split_form
-from longtail.errors import ConfigError, DataError
+from longtail.errors import ConfigError, DataError, RunError
+from longtail.persistence import no_room_is_an_error, written_aside
 
 READERS: dict[str, Callable[..., Dataset]] = {
     "lf": read_lf,
@@ -119,3 +122,45 @@ def write(dataset: Dataset, path: Path | str, format: str) -> None:
         write_table(dataset, Path(path), format)
     else:
         raise ConfigError(f"unknown format '{format}'", f"use one of {', '.join((*WRITERS, *TABLES))}")
+
+
+# ---- the embedded sample: a reverse dictionary out of WordNet (`scripts/build_sample.py`) ----
+
+
+def sample_folder() -> Path:
+    """Where the sample lies inside the installed package: a data set in the raw LF layout, read-only by custom."""
+    folder = Path(str(resources.files("longtail.data"))) / "sample"
+    if not (folder / "trn.json.gz").is_file():
+        raise DataError(
+            "the embedded sample is missing",
+            "install longtail again, unzipped; in a checkout: scripts/build_sample.py makes it",
+            file=folder,
+        )
+    return folder
+
+
+def write_sample(folder: Path) -> None:
+    """Copy the sample to `folder`, which must not exist or be empty. It appears complete or not at all."""
+    target = folder.resolve()
+    _refuse_unless_free(folder, target)
+    source = sample_folder()
+    with no_room_is_an_error(folder), written_aside(target) as aside:
+        # Not copytree: it hides the reason of a failure (a full disk), and copies the rights of a read-only
+        # installation.
+        for file in sorted(path for path in source.rglob("*") if path.is_file()):
+            copy = aside / file.relative_to(source)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copy)
+
+
+def _refuse_unless_free(folder: Path, target: Path) -> None:
+    new = "name a folder that does not exist yet"
+    with no_room_is_an_error(folder):
+        # The finished folder takes the place of an empty one, which a shell that stands in it would not notice.
+        if target == Path.cwd():
+            raise RunError(f"{folder}: is the current folder", f"{new}, for example {folder / 'sample'}")
+        if target.is_dir() and any(target.iterdir()):
+            raise RunError(f"{folder}: the folder exists and is not empty", new)
+        obstacle = next((path for path in (target, *target.parents) if path.exists() and not path.is_dir()), None)
+        if obstacle is not None:
+            raise RunError(f"{folder}: {obstacle} is a file, a folder was expected", new)

@@ -151,7 +151,7 @@ def per_label(p: F32, labels: I32) -> F32:
 
 def rank_labels(labels: I32, scores: F32, top: TopK) -> None:
     """The best of each document's labels (B, n), those that are no padding, into `top`, which is padding on entry."""
-    from longtail.search.kernels.tree import keep_best
+    from longtail.search.kernels.shortlist import best_listed
 
     with threads_for(len(labels)):
-        keep_best(labels, scores, top.ids, top.scores)
+        best_listed(labels, scores, top.ids, top.scores)

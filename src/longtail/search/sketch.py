@@ -19,9 +19,9 @@ from longtail.errors import ConfigError
 from longtail.kernels.arrays import freeze, frozen
 from longtail.kernels.threads import threads_for
 from longtail.persistence import DataPart
+from longtail.search.cluster import first_centres, nearest_centres
 from longtail.search.index import Heaps, Index, Similarity, ready
 from longtail.search.matrix import GROUP, LANES, deinterleave, interleave, product
-from longtail.search.minibatch import first_centres, nearest_centres
 from longtail.search.packed import PackedIndex, PackedRows, as_bytes
 from longtail.types import F32, I32, I64, TopK
 

@@ -29,8 +29,7 @@ from longtail.graph.ops import scale_both_sides, unit_rows
 from longtail.kernels.arrays import canonical, csr
 from longtail.persistence import DataPart
 from longtail.recipes.gnnxml.settings import ClusterConfig
-from longtail.search.cluster import even_clusters
-from longtail.search.minibatch import minibatch_kmeans
+from longtail.search.cluster import even_clusters, minibatch_kmeans
 from longtail.types import F32, I32, I64, Csr
 
 # ---- the filter ----

@@ -8,6 +8,8 @@ Lists (B, m) are best first, padded with -1. Outputs are heaps for `rank`.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from longtail.kernels.compiled import compiled, prange
@@ -184,3 +186,15 @@ def merge(
         for i in range(rest):
             size = offer(ids[query], scores[query], size, rest_ids[i], rest_scores[i])
         sizes[query] = size
+
+
+@compiled(parallel=True)
+def best_listed(ids: I32, scores: F32, best: I32, best_scores: F32) -> None:
+    """The best entries of each row that are no padding, ties by id; (B, k) results are padding on entry."""
+    for unsigned in prange(len(ids)):
+        row: Any = np.int64(unsigned)
+        size = 0
+        for at in range(ids.shape[1]):
+            if ids[row, at] >= 0:
+                size = offer(best[row], best_scores[row], size, ids[row, at], scores[row, at])
+        settle(best[row], best_scores[row], size)

@@ -147,15 +147,3 @@ def score_labels(
                 for child in range(count):
                     ids[document, place * size + child] = labels[weights.starts[parent] - first_label + child]
                     probabilities[document, place * size + child] = math.exp(log_probability(scores[child], logistic))
-
-
-@compiled(parallel=True)
-def keep_best(ids: I32, scores: F32, best: I32, best_scores: F32) -> None:
-    """The best entries of each row that are no padding, ties by id; (B, k) results are padding on entry."""
-    for unsigned in prange(len(ids)):
-        row: Any = np.int64(unsigned)
-        size = 0
-        for at in range(ids.shape[1]):
-            if ids[row, at] >= 0:
-                size = offer(best[row], best_scores[row], size, ids[row, at], scores[row, at])
-        settle(best[row], best_scores[row], size)
