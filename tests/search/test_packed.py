@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from numba.core.errors import TypingError
 
 from longtail.errors import ConfigError
+from longtail.models.encoders import FrozenBag
 from longtail.models.shortlisted import Classifier
 from longtail.persistence import load_part, save_part
 from longtail.search.index import FEW_QUERIES, ExactIndex
 from longtail.search.kernels import bytes as byte_kernels
-from longtail.search.packed import PackedIndex, PackedRows, PackedType, rows_of_state, state_of_rows, stored, unpacked
+from longtail.search.packed import PackedIndex, PackedRows, PackedType, stored, unpacked
 from longtail.types import F32, TopK
 
 BOTH: tuple[PackedType, ...] = ("float16", "int8")
@@ -84,9 +85,9 @@ def test_rows_are_saved_as_a_part_of_their_own(dtype: PackedType, tmp_path: Path
     loaded = load_part(tmp_path / "rows")
     np.testing.assert_array_equal(loaded[:], made[:])
     assert loaded.values.dtype == made.values.dtype
-    assert rows_of_state(state_of_rows("table", made), "table") is made
+    assert FrozenBag.from_state(FrozenBag(made).state()).table is made
     plain = vectors(2, 2)
-    assert rows_of_state(state_of_rows("table", plain), "table") is plain
+    assert FrozenBag.from_state(FrozenBag(plain).state()).table is plain
     assert unpacked(plain) is plain
     np.testing.assert_array_equal(unpacked(made), made[:])
 

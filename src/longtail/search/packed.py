@@ -7,7 +7,6 @@ which documents are sums; `PackedIndex` is exact search over one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
@@ -168,26 +167,6 @@ def stored(rows: Rows) -> Stored:
 def unpacked(rows: Rows) -> F32:
     """Any table as plain float32."""
     return rows[:] if isinstance(rows, PackedRows) else rows
-
-
-def state_of_rows(
-    name: str, rows: Rows, arrays: Mapping[str, Any] | None = None, values: Mapping[str, Any] | None = None
-) -> State:
-    """A table among other arrays; packed, as a part: a longtail that knows no packed rows refuses it, and does not
-    misread it.
-    """
-    if isinstance(rows, PackedRows):
-        return State(values or {}, arrays or {}, {name: rows})
-    return State(values or {}, {**(arrays or {}), name: rows})
-
-
-def rows_of_state(state: State, name: str) -> Rows:
-    packed = state.parts.get(name)
-    if packed is None:
-        return state.arrays[name]
-    if not isinstance(packed, PackedRows):
-        raise ValueError(f"'{name}' is no table of vectors")
-    return packed
 
 
 def as_bytes(queries: F32) -> tuple[NDArray[np.uint8], F32]:
