@@ -99,7 +99,10 @@ def summed_by_row(bags: Bags, gradient_BD: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class AdamFactors(NamedTuple):
-    """What the update of a step needs, in the order that kernels unpack."""
+    """What the update of a step needs, in the order that kernels unpack.
+
+    m = keep_first m + add_first g, v = keep_second v + add_second g^2, value -= rate m / (sqrt(v) spread + epsilon).
+    """
 
     keep_first: float
     add_first: float
@@ -111,7 +114,7 @@ class AdamFactors(NamedTuple):
 
     @staticmethod
     def of(step: int, rate: float, betas: tuple[float, float], epsilon: float) -> AdamFactors:
-        """Of step t = 1, 2, ..."""
+        """Of step 1, 2, ...; `rate` and `spread` hold the correction of the moments' bias."""
         beta1, beta2 = betas
         return AdamFactors(
             beta1, 1 - beta1, beta2, 1 - beta2, rate / (1 - beta1**step), 1 / math.sqrt(1 - beta2**step), epsilon
