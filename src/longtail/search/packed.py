@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from longtail.errors import ConfigError
 from longtail.kernels.arrays import freeze, frozen
 from longtail.kernels.threads import threads_for
-from longtail.persistence import DataPart, State
+from longtail.persistence import DataPart
 from longtail.search.index import (
     FEW_QUERIES,
     ExactIndex,
