@@ -138,7 +138,9 @@ def tracked(*patterns: str) -> list[Path]:
 
 
 # What only the authors' machines have: documents beside the repository, numbers of issues, absolute paths.
-PRIVATE = re.compile(r"\.\./shared|\bspec \d|\bspec [A-Z]-|\bA-0\d\.\d|\bissue #?\d|(?<!\w)/work/|(?<!\w)/root/|/home/\w")
+PRIVATE = re.compile(
+    r"\.\./shared|\bspec \d|\bspec [A-Z]-|\bA-0\d\.\d|\bissue #?\d|(?<!\w)/work/|(?<!\w)/root/|/home/\w"
+)
 
 
 def test_nothing_refers_to_what_a_clone_does_not_have() -> None:

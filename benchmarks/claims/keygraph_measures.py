@@ -16,7 +16,7 @@ from benchmarks.claims.timing import QUERIES, growth, timed
 from benchmarks.claims.verdict import Column, Estimate, slope
 from benchmarks.claims.workshop import Workshop
 from longtail.errors import ConfigError
-from longtail.models.gin import FrozenGinLayer
+from longtail.models.encoders import FrozenGinLayer
 from longtail.persistence import load_part
 from longtail.recipes.gnnxml.keygraph import KeyGraphs
 from longtail.recipes.gnnxml.label_classifiers import ClusterRankers

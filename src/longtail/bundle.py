@@ -23,15 +23,7 @@ from longtail.data.dataset import Items
 from longtail.errors import BundleError
 from longtail.features.base import Featurizer
 from longtail.manifest import FORMAT, MANIFEST, digest_of, open_parts, sha256
-from longtail.persistence import (
-    DataPart,
-    Part,
-    StringTable,
-    save_part,
-    saved_again,
-    write_json,
-    written_aside,
-)
+from longtail.persistence import DataPart, Part, StringTable, save_part, saved_again, write_json, written_aside
 from longtail.types import I64, Ranker
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longtail.metrics import constants_for, inverse_propensities
-from longtail.metrics.propensity import AMAZON, DEFAULT, WIKIPEDIA
+from longtail.metrics.scores import AMAZON, DEFAULT, WIKIPEDIA
 
 
 @pytest.mark.claim("F1")

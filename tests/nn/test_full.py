@@ -94,17 +94,12 @@ def test_loss_and_gradients_equal_the_dense_ones(
         torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-12)
 
 
-def test_negatives_of_a_document_can_count_less_and_its_pairs_count_in_full() -> None:
+def test_marked_pairs_are_targets_or_masked() -> None:
     case = Case(0)
-    x, rows, counts = (
-        case.x.requires_grad_(),
-        case.rows.requires_grad_(),
-        torch.linspace(0.01, 1, len(case.x), dtype=torch.float64),
-    )
+    x, rows = case.x.requires_grad_(), case.rows.requires_grad_()
     targets, hidden = torch.from_numpy(case.positive), torch.from_numpy(case.hidden)
     losses = torch.nn.functional.binary_cross_entropy_with_logits(x @ rows.T, targets, reduction="none")
-    share = torch.where(targets > 0, 1.0, counts[:, None]).masked_fill(hidden, 0.0)
-    wanted = torch.autograd.grad((losses * share).sum() / len(x), (x, rows))
+    wanted = torch.autograd.grad(losses.masked_fill(hidden, 0.0).sum() / len(x), (x, rows))
     found = torch.empty_like(rows)
 
     def receive(start: int, count: int, gradient: Tensor, scale: float) -> None:
@@ -112,7 +107,7 @@ def test_negatives_of_a_document_can_count_less_and_its_pairs_count_in_full() ->
 
     both = bags(np.where(case.hidden, -1, case.positive))
     sweeper = sweep.Sweep(x.device, mean_over="documents", compute=torch.float64)
-    _, of_x = sweeper(x.detach(), FixedTable(rows), Pairs.marked(both, None), receive, counts)
+    _, of_x = sweeper(x.detach(), FixedTable(rows), Pairs.marked(both, None), receive)
     torch.testing.assert_close((of_x, found), wanted, check_dtype=False, rtol=1e-5, atol=1e-9)
 
 

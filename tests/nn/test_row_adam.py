@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from longtail.nn.batches import Bags
-from longtail.nn.row_kernels import CHUNKS, grouped_by_row
+from longtail.nn.kernels import CHUNKS, grouped_by_row
 from longtail.nn.row_tables import RowAdam, RowTable, summed_by_row
 
 

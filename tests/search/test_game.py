@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, eye_array
 
 from longtail.errors import ConfigError
-from longtail.search.game import Game, cluster_graph, propagate
+from longtail.search.game import Game, cluster_graph
 from longtail.types import F32, I32, Csr, TopK
 
 Dense = NDArray[np.float64]
@@ -50,7 +50,7 @@ def test_spread_scores_are_the_dense_product(seed: int, mix: float, transpose: b
     rng = np.random.default_rng(seed)
     nodes, places, keep = (int(n) for n in rng.integers(1, 12, 3))
     graph, (ids, scores, dense) = random_graph(rng, nodes), random_finds(rng, 7, nodes, places)
-    top = propagate(ids, scores, graph, mix=mix, transpose=transpose, keep=keep)
+    top = Game(graph, mix, transpose).spread(ids, scores, keep)
     assert top.ids.shape == (7, keep)
     wanted = expected_rows(dense, graph.toarray().astype(float), mix, transpose)
     for row, values in enumerate(wanted):

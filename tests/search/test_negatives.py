@@ -16,7 +16,6 @@ from scipy.sparse import csr_array
 from longtail.errors import ConfigError, DataError
 from longtail.persistence import load_part, save_part
 from longtail.search.negatives import (
-    AllNegatives,
     InBatchNegatives,
     Negatives,
     RandomNegatives,
@@ -67,7 +66,6 @@ SAMPLERS: dict[str, Callable[[Data], Negatives]] = {
         ShortlistNegatives.mine(both(d), d.vectors, d.forbidden, COUNT - 4), RandomNegatives(d.forbidden, 4)
     ),
     "in-batch": lambda d: InBatchNegatives(d.y, d.forbidden, COUNT),
-    "all": lambda d: AllNegatives(d.forbidden),
 }
 
 
@@ -94,7 +92,7 @@ def test_never_a_positive_or_masked_pair_always_valid_unique_and_within_the_cap(
     negatives = sampler(data)
     assert isinstance(negatives, Negatives)
     positive = data.y.toarray() > 0
-    cap = data.y.shape[1] if isinstance(negatives, AllNegatives) else COUNT
+    cap = COUNT
     found = 0
     for seed in range(3):
         drawn = negatives.draw(data.rows, np.random.default_rng(seed))
@@ -128,12 +126,6 @@ def test_one_label_one_document(sampler: Any) -> None:
     only = Data(1, 1, 1.0)
     assert (sampler(only).draw(np.array([0]), np.random.default_rng(0)) == -1).all()
     assert sampler(DATA["few-labels"]()).draw(np.zeros(0, np.int64), np.random.default_rng(0)).shape[0] == 0
-
-
-def test_all_is_the_complement(data: Data) -> None:
-    drawn = AllNegatives(data.forbidden).draw(data.rows, np.random.default_rng(0))
-    for document, labels in zip(data.rows, lists(drawn), strict=True):
-        assert labels == np.flatnonzero(data.forbidden.toarray()[document] == 0).tolist()
 
 
 def test_random_ones_are_as_many_as_asked_for_where_there_are_enough(data: Data) -> None:
@@ -295,7 +287,11 @@ def test_candidates_are_positives_then_negatives(seed: int, max_positives: int) 
 def test_a_document_with_many_positives_gets_each_of_them_in_turn() -> None:
     y = csr_array(np.concatenate([np.ones((1, 10)), np.zeros((1, 2))], axis=1).astype(np.float32))
     made = candidates(
-        np.zeros(2000, np.int64), y, AllNegatives(forbidden_pairs(y)), np.random.default_rng(0), max_positives=3
+        np.zeros(2000, np.int64),
+        y,
+        RandomNegatives(forbidden_pairs(y), y.shape[1]),
+        np.random.default_rng(0),
+        max_positives=3,
     )
     seen = np.bincount(made.ids[:, :3].ravel(), minlength=12) / 2000
     assert np.allclose(seen[:10], 0.3, atol=0.05)

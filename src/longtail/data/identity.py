@@ -1,13 +1,11 @@
-"""The name of a data set's content: SHA-256 of what is in memory after reading.
+"""What makes data the same: the digest of a data set, and which texts are equal.
 
-It does not depend on the file format, on compression or on how rows were stored, so a converted data set keeps its
-digest as long as the format holds everything. The training side comes first and alone: test documents do not change
-it.
+The digest is SHA-256 of what is in memory after reading. It does not depend on the file format, on compression or on
+how rows were stored, so a converted data set keeps its digest as long as the format holds everything. The training side
+comes first and alone: test documents do not change it.
 
-Which texts are the same: duplicates, documents that are labels, and reciprocal pairs between them.
-
-Two texts are the same when they agree after lower-casing and collapsing white space. Everything is linear in the
-number of items.
+Two texts are the same when they agree after lower-casing and collapsing white space: duplicates, documents that are
+labels, and reciprocal pairs between them are found so. Everything is linear in the number of items.
 """
 
 from __future__ import annotations

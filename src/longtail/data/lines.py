@@ -1,13 +1,10 @@
-"""Text files line by line, plain or gzip, and folders that appear complete or not at all.
+"""Text files line by line, plain or gzip; JSON objects, one per line, as columns; and folders that appear
+complete or not at all.
 
-Lines end at ``\n`` only (a title may hold any other separator that Unicode knows); a byte order mark is skipped.
+Lines end at a line feed only (a title may hold any other separator that Unicode knows); a byte order mark is skipped.
 Whatever is wrong with the bytes is a `DataError` that names the line. Equal lines are written as equal bytes: gzip
-without name and time.
-
-JSON objects, one per line, as columns. This is the fast path of reading: per line it only parses and appends.
-
-Everything that can be checked on a whole column is checked after the loop; only when such a check fails is the line
-sought.
+without name and time. Reading JSON is the fast path: per line it only parses and appends, what can be checked on a
+whole column is checked after the loop, and only when such a check fails is the line sought.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Pretrained models as Hugging Face lays them out: a folder with config.json, a tokenizer and safetensors. Nothing is
-ever downloaded.
+"""Texts as the numbers that a pretrained model's own tokenizer gives them. The tokenizer travels with the model.
 
-Texts as the numbers that a pretrained model's own tokenizer gives them. The tokenizer travels with the model.
+Pretrained models are folders as Hugging Face lays them out: config.json, a tokenizer and safetensors. Nothing is ever
+downloaded.
 """
 
 from __future__ import annotations

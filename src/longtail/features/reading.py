@@ -1,12 +1,10 @@
-"""What a word is made of, in every script: clean spelling of a text, and a class for each of the 1,114,112 code points.
+"""From texts to code points and words, in every script: in blocks, on all cores, in order. No numba here: opening
+a model must not wait for it.
 
-Letters, numbers and marks build words; ideographs, Hiragana and Katakana are words of one character, because those
-scripts put no spaces (adjacent ones meet again as word pairs); everything else separates. Thai, Lao, Khmer and
-Myanmar put no spaces either and are read as long words: switch on character n-grams for them.
-
-What the kernels of `SparseText` are given. No numba here: opening a model must not wait for it.
-
-From texts to code points, in blocks, on all cores, in order.
+Each of the 1,114,112 code points has a class. Letters, numbers and marks build words; ideographs, Hiragana and Katakana
+are words of one character, because those scripts put no spaces (adjacent ones meet again as word pairs);
+everything else separates. Thai, Lao, Khmer and Myanmar put no spaces either and are read as long words: switch on
+character n-grams for them.
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ class SparseText(DataPart):
 
     def word_influence(self) -> F32 | None:
         """(V,) idf, times the fourth root of the share of documents that a word is in; None where the model keeps no
-        idf. The power was chosen on held-out documents (`benchmarks.speed word-influence`): rare words make rare labels.
+        idf. The power was chosen on held-out documents (`benchmarks.speed word-influence`).
         """
         if not self.config.idf:
             return None

@@ -1,9 +1,8 @@
-"""A sub-word vocabulary learned from the words of a corpus, offline.
+"""Which features a corpus has: counting by document in one pass, choosing, spelling; and a sub-word vocabulary that is
+learned from its words, offline.
 
-`tokenizers` learns it; cutting words into pieces is a kernel of ours (`kernels`), so prediction does not need
-the library, and a test holds both to the same pieces.
-
-Which features a corpus has: counting by document in one pass, choosing, spelling.
+`tokenizers` learns the sub-words; cutting words into pieces is a kernel of ours (`kernels`), so prediction does
+not need the library, and a test holds both to the same pieces.
 """
 
 from __future__ import annotations

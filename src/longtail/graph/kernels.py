@@ -1,7 +1,4 @@
-"""Row-wise work on CSR arrays that scipy has not.
-
-Random walks from labels through documents to labels.
-"""
+"""Random walks from labels through documents to labels, and row-wise work on CSR arrays that scipy has not."""
 
 from __future__ import annotations
 

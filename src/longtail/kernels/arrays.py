@@ -1,9 +1,6 @@
-"""How arrays are handed to kernels: read-only, so that arrays in memory and memory-mapped ones share one machine
-code.
+"""Arrays as kernels take them, and two products that several rooms need.
 
-Products of many rows with one matrix in which a document's batch does not show.
-
-Directions in which documents differ most: leading right singular vectors of a sparse matrix.
+Arrays are handed to kernels read-only, so that arrays in memory and memory-mapped ones share one machine code.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Rows that will be needed soon, asked for in time: scattered over a table, each would otherwise be waited for.
-
-Products of a few queries with every row of a table, and the best k on the way: one pass over the rows, nothing
+"""Products of a few queries with every row of a table, and the best k on the way: one pass over the rows, nothing
 stored between.
 
 The floor is the time to read the rows once. Rows are float32, float16 (given as their uint16 bits: numba has no
 float16 on a CPU) or int8; an int8 row has a scale. fastmath lets the compiler keep several partial sums; their order
-is fixed at compile time.
+is fixed at compile time. Rows that will be needed soon are asked for in time: scattered over a table, each would
+otherwise be waited for.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from longtail.metrics.bootstrap import Difference, Interval, bootstrap_interval, paired_bootstrap
 from longtail.metrics.clusters import InformationLoss, cluster_listing, lmi
-from longtail.metrics.propensity import PropensityConstants, constants_for, inverse_propensities
 from longtail.metrics.quantiles import (
     CONVENTIONS,
     Bins,
@@ -24,7 +23,14 @@ from longtail.metrics.quantiles import (
     measure_bins,
 )
 from longtail.metrics.ranking import cut, drop_masked, drop_masked_targets, hits, to_csr, top_k
-from longtail.metrics.scores import PerDocument, measure, score
+from longtail.metrics.scores import (
+    PerDocument,
+    PropensityConstants,
+    constants_for,
+    inverse_propensities,
+    measure,
+    score,
+)
 
 __all__ = [
     "CONVENTIONS",

@@ -1,6 +1,6 @@
 """Frozen encoders: what a trained network of `nn/` becomes for prediction, and the maps that refine their vectors.
 
-Each is a part and needs no torch.
+Each needs no torch. `FrozenGinLayer` is the twin of `longtail.nn.blocks.GinLayer`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from longtail.errors import ConfigError
 from longtail.graph.ops import unit_rows
-from longtail.kernels.arrays import frozen
+from longtail.kernels.arrays import F64, frozen, steady_product
 from longtail.kernels.threads import threads_for
 from longtail.models.analysis import Look, link_recall
 from longtail.persistence import DataPart, Part
@@ -280,3 +280,31 @@ class EmbeddingMap(SquareMap):
         out *= np.float32(self.lam)
         out += vectors
         return np.maximum(out, 0, out=out) if self.relu else out
+
+
+@dataclass(frozen=True)
+class FrozenGinLayer:
+    """h = ReLU(B ReLU(A a + c) + d) with a = (1 + epsilon) own + message, batch norm folded into A and c.
+
+    first: A, (D, D_in); first_bias: c, (D,); second: B, (D, D); second_bias: d, (D,).
+    """
+
+    epsilon: float
+    first: F32
+    first_bias: F32
+    second: F32
+    second_bias: F32
+
+    def apply(self, own: F32, message: F32) -> F32:
+        """own: (..., D_in) vectors of nodes.  message: the sum of their neighbours'.  Gives (..., D)."""
+        gathered = np.float32(1 + self.epsilon) * own + message
+        hidden = np.maximum(steady_product(gathered, self._first) + self.first_bias, 0)
+        return np.maximum(steady_product(hidden, self._second) + self.second_bias, 0)
+
+    @cached_property
+    def _first(self) -> F64:
+        return self.first.astype(np.float64)
+
+    @cached_property
+    def _second(self) -> F64:
+        return self.second.astype(np.float64)

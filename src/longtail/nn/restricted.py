@@ -4,7 +4,7 @@ Rows that are parameters of their own are updated within the step (`RestrictedTr
 other things get a loss to differentiate (`CandidateLoss`). Only rows that some document of the batch names are read
 or changed.
 
-On a CPU one compiled pass does all (`restricted_kernels`). Elsewhere torch scores the *union* of the batch's labels
+On a CPU one compiled pass does all (`longtail.nn.kernels`). Elsewhere torch scores the *union* of the batch's labels
 as one matrix product: on a GPU that costs less than gathering rows per document.
 """
 
@@ -25,7 +25,7 @@ from longtail.nn.row_tables import OneVsAll, RowAdam
 from longtail.types import F32, I32, Candidates, TopK
 
 if TYPE_CHECKING:
-    from longtail.nn.row_kernels import RowGroups
+    from longtail.nn.kernels import RowGroups
 
 
 class RestrictedTrainer:
@@ -54,7 +54,7 @@ class RestrictedTrainer:
         return loss, gradient[:, : self.classifier.width]
 
     def _by_kernel(self, z_BD: Tensor, ids_BC: I32, targets_BC: F32, rate: float) -> tuple[Tensor, Tensor]:
-        from longtail.nn.row_kernels import grouped_by_row
+        from longtail.nn.kernels import grouped_by_row
 
         adam = self.adam
         table, first, second = adam.arrays
@@ -116,7 +116,7 @@ class CandidateLoss:
         self._pass = _CompiledPass()
 
     def named(self, candidates: Candidates) -> NamedLabels:
-        from longtail.nn.row_kernels import grouped_by_row
+        from longtail.nn.kernels import grouped_by_row
 
         ids = _real_ids(candidates)
         return NamedLabels(grouped_by_row(ids.ravel(), self._slots), (ids.shape[0], ids.shape[1]), candidates.targets)
@@ -207,8 +207,7 @@ class _CompiledPass:
 
     def __call__(self, z_BD: Tensor, rows: _Rows, groups: RowGroups, targets_BC: F32) -> tuple[Tensor, Tensor]:
         """Loss and gradient to the documents; `rows` are updated, or get their gradients."""
-        from longtail.nn.restricted_kernels import restricted_step, summed_parts
-        from longtail.nn.row_kernels import CHUNKS
+        from longtail.nn.kernels import CHUNKS, restricted_step, summed_parts
 
         z = z_BD.contiguous().numpy()
         share = z.dtype.type(1 / max(len(groups.entries), 1))

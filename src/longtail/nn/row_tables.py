@@ -126,7 +126,7 @@ class AdamFactors(NamedTuple):
 
 @torch.no_grad()
 def adam_by_torch(values: Tensor, first: Tensor, second: Tensor, gradient: Tensor, factors: AdamFactors) -> None:
-    """One Adam step, in place, on tensors of one shape. Compiled kernels do the same: `row_kernels`, `row_triton`."""
+    """One Adam step, in place, on tensors of one shape. Compiled kernels (`kernels`, `row_triton`) do the same."""
     first.mul_(factors.keep_first).add_(gradient, alpha=factors.add_first)
     second.mul_(factors.keep_second).addcmul_(gradient, gradient, value=factors.add_second)
     values.addcdiv_(first, second.sqrt().mul_(factors.spread).add_(factors.epsilon), value=-factors.rate)
@@ -197,7 +197,7 @@ class RowAdam:
             self.factors(rate)
 
     def _step_by_kernel(self, bags: Bags, gradient_BD: Tensor, rate: float) -> None:
-        from longtail.nn.row_kernels import adam_from_bags, grouped_by_row
+        from longtail.nn.kernels import adam_from_bags, grouped_by_row
 
         factors = self.factors(rate).array(self.arrays[0].dtype)
         groups = grouped_by_row(bags.ids.numpy(), self.slots)
@@ -234,7 +234,7 @@ class RowAdam:
         gradient_UD = gradient_UD.to(self.table.dtype)
         factors = self.factors(rate)
         if self.by_kernel:
-            from longtail.nn.row_kernels import adam_rows
+            from longtail.nn.kernels import adam_rows
 
             numbers = gradient_UD.contiguous().numpy()
             adam_rows(*self.arrays, rows.numpy(), numbers, factors.array(numbers.dtype))

@@ -104,7 +104,7 @@ class Game:
         """
         from numba import get_num_threads
 
-        from longtail.search.kernels.game import spread
+        from longtail.search.kernels.tree import spread
 
         answer = Heaps(len(ids), keep)
         with threads_for(len(ids)):
@@ -126,7 +126,7 @@ class Game:
         """
         from numba import get_num_threads
 
-        from longtail.search.kernels.game import gather, gather_through_table
+        from longtail.search.kernels.tree import gather, gather_through_table
 
         found = np.empty(ids.shape, np.float32)
         arrays = frozen(ids), frozen(scores), *self._gets, np.float32(self.mix)
@@ -137,11 +137,6 @@ class Game:
             else:
                 gather(*arrays, found)
         return found
-
-
-def propagate(ids: I32, scores: F32, graph: Csr, *, mix: float, transpose: bool, keep: int) -> TopK:
-    """GAME once: see `Game.spread`, which is to be preferred where the same graph is used again."""
-    return Game(graph, mix, transpose).spread(ids, scores, keep)
 
 
 def per_label(p: F32, labels: I32) -> F32:

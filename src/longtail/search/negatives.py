@@ -169,17 +169,6 @@ class InBatchNegatives:
         )
 
 
-class AllNegatives:
-    """Every label that is not forbidden: training equals one-vs-all. The reference on small data; (B, L) per step."""
-
-    def __init__(self, forbidden: Csr) -> None:
-        self.n_labels, self._forbidden = int(forbidden.shape[1]), pieces(forbidden)
-
-    def draw(self, rows: I64, rng: np.random.Generator) -> I32:
-        pool = np.arange(self.n_labels, dtype=np.int32)
-        return _from_pool(pool, self.n_labels, rows, self._forbidden.indptr, self._forbidden.indices, rng)
-
-
 def candidates(
     rows: I64, y: Csr, negatives: Negatives, rng: np.random.Generator, *, max_positives: int = 20
 ) -> Candidates:

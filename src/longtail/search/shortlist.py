@@ -244,10 +244,3 @@ class MergedShortlist(DataPart, Shortlister):
 
     def voting_documents(self) -> tuple[F32, Csr] | None:
         return self.instances.voting_documents()
-
-
-def _index(state: State) -> Index:
-    index = state.parts["index"]
-    if not isinstance(index, Index):
-        raise ValueError("a shortlister needs an index")
-    return index

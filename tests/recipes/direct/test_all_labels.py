@@ -34,7 +34,7 @@ def objective(
     text: bool = True,
 ) -> AllLabels:
     encoder = BagEncoder(RowTable.random(WORDS, WIDTH, np.random.default_rng(3)), dropout=0.0)
-    texts = TextRows(encoder.table, sparse(LABELS, WORDS, 1), sparse(LABELS, LABELS, 2)) if text else None
+    texts = TextRows(encoder.table, sparse(LABELS, WORDS, 1)) if text else None
     targets = sparse(DOCUMENTS, LABELS, 4)
     targets.data[:] = 1
     truth = Truth.of(targets, masked, "cpu")
@@ -68,9 +68,8 @@ def dense_loss(
     """The same loss from dense matrices: mean over documents of the sum over labels."""
     documents = torch.from_numpy(sparse(DOCUMENTS, WORDS, 6, 0.6).toarray())[rows]
     targets = torch.from_numpy((sparse(DOCUMENTS, LABELS, 4).toarray() > 0).astype(np.float32))[rows]
-    texts, graph = (torch.from_numpy(m.toarray()) for m in (sparse(LABELS, WORDS, 1), sparse(LABELS, LABELS, 2)))
-    own = texts @ table
-    weights = own + graph @ own + 0.5 * free[:, :WIDTH]
+    texts = torch.from_numpy(sparse(LABELS, WORDS, 1).toarray())
+    weights = texts @ table + 0.5 * free[:, :WIDTH]
     scores = torch.relu(documents @ table) @ weights.T + free[:, WIDTH]
     losses = nn.functional.binary_cross_entropy_with_logits(scores, targets, reduction="none")
     if masked is not None:

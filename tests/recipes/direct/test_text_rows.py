@@ -13,42 +13,34 @@ from longtail.recipes.direct.label_rows import TextRows
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def case(graph: bool) -> tuple[TextRows, torch.Tensor, torch.Tensor]:
-    """6 labels over 9 tokens, of which two occur in no text; the dense Z and (I + g G) beside it."""
+def case() -> tuple[TextRows, torch.Tensor]:
+    """6 labels over 9 tokens, of which two occur in no text; the dense Z beside it."""
     rng = np.random.default_rng(0)
     texts = csr_array(random_array((6, 9), density=0.4, rng=rng, dtype=np.float32))
     texts = csr_array(texts.multiply(np.array([1, 1, 0, 1, 1, 1, 1, 0, 1], dtype=np.float32)))
     texts.eliminate_zeros()
-    neighbours = csr_array(random_array((6, 6), density=0.4, rng=rng, dtype=np.float32))
-    rows = TextRows(RowTable.random(9, 4, rng), texts, neighbours if graph else None, graph_gain=0.5)
-    spread = torch.eye(6) + 0.5 * torch.from_numpy(neighbours.toarray()) if graph else torch.eye(6)
-    return rows, torch.from_numpy(texts.toarray()), spread
+    return TextRows(RowTable.random(9, 4, rng), texts), torch.from_numpy(texts.toarray())
 
 
-@pytest.mark.parametrize("graph", [True, False])
-def test_rows_are_texts_and_neighbours_texts(graph: bool) -> None:
-    rows, texts, spread = case(graph)
-    torch.testing.assert_close(rows(), spread @ texts @ rows.table.weight.detach())
+def test_rows_are_texts() -> None:
+    rows, texts = case()
+    torch.testing.assert_close(rows(), texts @ rows.table.weight.detach())
     assert not rows().requires_grad
 
 
-@pytest.mark.parametrize("graph", [True, False])
-def test_gradients_reach_tokens_and_gains(graph: bool) -> None:
-    rows, texts, spread = case(graph)
+def test_gradients_reach_tokens_and_the_gain() -> None:
+    rows, texts = case()
     wanted = torch.randn(6, 4, generator=torch.Generator().manual_seed(1))
     rows()
     found = torch.zeros(9, 4)
     found[rows.tokens] = rows.gradient(wanted)
-    torch.testing.assert_close(found, texts.T @ spread.T @ wanted)
-    own = texts @ rows.table.weight.detach()
-    assert rows.gains.grad is not None
-    torch.testing.assert_close(rows.gains.grad[0], (own * wanted).sum())
-    if graph:
-        torch.testing.assert_close(rows.gains.grad[1], (((spread - torch.eye(6)) / 0.5) @ own * wanted).sum())
+    torch.testing.assert_close(found, texts.T @ wanted)
+    assert rows.gain.grad is not None
+    torch.testing.assert_close(rows.gain.grad[0], (texts @ rows.table.weight.detach() * wanted).sum())
 
 
 def test_only_tokens_of_texts_are_named() -> None:
-    rows, texts, _ = case(graph=True)
+    rows, texts = case()
     assert rows.tokens.tolist() == torch.nonzero(texts.sum(0))[:, 0].tolist()
     assert len(rows.tokens) < 9
 
@@ -57,22 +49,22 @@ def test_a_map_turns_texts_and_learns() -> None:
     """Against torch's own gradients."""
     rng = np.random.default_rng(0)
     sparse = csr_array(random_array((6, 9), density=0.4, rng=rng, dtype=np.float32))
-    rows, texts = TextRows(RowTable.random(9, 4, rng), sparse, None, mapped=True), torch.from_numpy(sparse.toarray())
+    rows, texts = TextRows(RowTable.random(9, 4, rng), sparse, mapped=True), torch.from_numpy(sparse.toarray())
     assert rows.map is not None
     torch.testing.assert_close(rows(), texts @ rows.table.weight.detach())
     with torch.no_grad():
         rows.map.add_(torch.randn(4, 4, generator=torch.Generator().manual_seed(2)), alpha=0.3)
-        rows.gains.fill_(1.5)
+        rows.gain.fill_(1.5)
     wanted = torch.randn(6, 4, generator=torch.Generator().manual_seed(1))
     table, turn, gain = (
-        tensor.detach().clone().requires_grad_() for tensor in (rows.table.weight, rows.map, rows.gains)
+        tensor.detach().clone().requires_grad_() for tensor in (rows.table.weight, rows.map, rows.gain)
     )
     expected = gain[0] * texts @ table @ turn
     torch.autograd.backward(expected, wanted)
     torch.testing.assert_close(rows(), expected.detach())
     found = torch.zeros(9, 4)
     found[rows.tokens] = rows.gradient(wanted)
-    for ours, theirs in ((found, table.grad), (rows.map.grad, turn.grad), (rows.gains.grad, gain.grad)):
+    for ours, theirs in ((found, table.grad), (rows.map.grad, turn.grad), (rows.gain.grad, gain.grad)):
         assert ours is not None
         assert theirs is not None
         torch.testing.assert_close(ours, theirs)
@@ -82,9 +74,7 @@ def test_products_with_the_map_in_bf16_are_close() -> None:
     rng = np.random.default_rng(0)
     sparse = csr_array(random_array((20, 30), density=0.4, rng=rng, dtype=np.float32))
     table = RowTable.random(30, 16, rng)
-    exact, rounded = (
-        TextRows(table, sparse, None, mapped=True, compute=kind) for kind in (torch.float32, torch.bfloat16)
-    )
+    exact, rounded = (TextRows(table, sparse, mapped=True, compute=kind) for kind in (torch.float32, torch.bfloat16))
     assert exact.map is not None
     assert rounded.map is not None
     wanted = torch.randn(20, 16, generator=torch.Generator().manual_seed(1))

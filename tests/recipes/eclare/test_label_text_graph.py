@@ -17,13 +17,7 @@ from torch import Tensor
 from longtail.nn.blocks import EmbeddingBlock
 from longtail.nn.convolution import Convolution
 from longtail.nn.row_tables import RowTable
-from longtail.recipes.eclare.network import (
-    FrozenTexts,
-    LabelTextGraph,
-    LabelTexts,
-    TrainedTexts,
-    component_names,
-)
+from longtail.recipes.eclare.network import FrozenTexts, LabelTextGraph, LabelTexts, TrainedTexts, component_names
 from longtail.recipes.eclare.settings import GraphPart
 from longtail.training.optimisers import ModelAdam
 from longtail.types import I32

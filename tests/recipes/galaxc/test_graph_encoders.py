@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from longtail.nn.gin import BatchNorm
+from longtail.nn.blocks import BatchNorm
 from longtail.persistence import load_part, save_part
 from longtail.recipes.galaxc.encoders import FrozenGraphEncoder, FrozenHops, FrozenMessages
 from longtail.recipes.galaxc.graph import Fanout, JointGraph

@@ -12,8 +12,7 @@ from scipy.sparse import csr_array
 
 from longtail.errors import ConfigError
 from longtail.graph.ops import unit_rows
-from longtail.models.encoders import FrozenSum
-from longtail.models.gin import FrozenGinLayer
+from longtail.models.encoders import FrozenGinLayer, FrozenSum
 from longtail.models.shortlisted import Classifier, sigmoid
 from longtail.persistence import StringTable, load_part, save_part
 from longtail.recipes.galaxc.analysis import (

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from longtail.nn.gin import BatchNorm, GinLayer
+from longtail.nn.blocks import BatchNorm, GinLayer
 from longtail.recipes.gnnxml.keygraph import KeyGraphs
 from longtail.recipes.gnnxml.network import (
     CONVENTIONAL,

@@ -13,7 +13,7 @@ import torch
 from scipy.sparse import csr_array, eye_array, random_array
 
 from longtail.errors import ConfigError
-from longtail.nn.gin import BatchNorm, GinLayer
+from longtail.nn.blocks import BatchNorm, GinLayer
 from longtail.persistence import load_part, save_part
 from longtail.recipes.astec.ranker import FindsClusters, SpreadTree
 from longtail.recipes.gnnxml.keygraph import KeyGraphs

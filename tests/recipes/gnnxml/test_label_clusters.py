@@ -11,12 +11,7 @@ from scipy.sparse import csr_array
 
 from longtail.errors import ConfigError
 from longtail.graph.ops import unit_rows
-from longtail.recipes.gnnxml.label_clusters import (
-    automatic_count,
-    dense_rows,
-    joined_features,
-    label_clusters,
-)
+from longtail.recipes.gnnxml.label_clusters import automatic_count, dense_rows, joined_features, label_clusters
 from longtail.recipes.gnnxml.settings import ClusterConfig
 from longtail.search.cluster import label_centroids
 

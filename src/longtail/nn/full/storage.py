@@ -87,7 +87,7 @@ class Float32Table(FixedTable):
 
             adam_float32(rows, first, second, gradient, scale, factors)
         elif rows.device.type == "cpu":
-            from longtail.nn.row_kernels import adam_block
+            from longtail.nn.kernels import adam_block
 
             numbers, kind = gradient.to(rows.dtype).numpy(), rows.numpy().dtype
             adam_block(rows.numpy(), first.numpy(), second.numpy(), numbers, kind.type(scale), factors.array(kind))

@@ -54,14 +54,8 @@ class Sweep:
         self._scratch = torch.empty(0, dtype=self.compute, device=device)
 
     @torch.no_grad()
-    def __call__(
-        self, x_BD: Tensor, table: ReadTable, targets: Pairs, receive: Receiver, negatives_count_B: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """(mean loss, its gradient to x); `receive` is called with the gradient of each block of rows.
-
-        negatives_count_B: how much each document's negatives count, above 0; None for 1. For binary cross-entropy
-        only, and in the gradients only: the loss counts all in full.
-        """
+    def __call__(self, x_BD: Tensor, table: ReadTable, targets: Pairs, receive: Receiver) -> tuple[Tensor, Tensor]:
+        """(mean loss, its gradient to x); `receive` is called with the gradient of each block of rows."""
         documents, width = x_BD.shape
         x = padded(x_BD, self.compute, ROW_MULTIPLE)
         scores_P = self.slopes.pair_scores(x, table, targets)
@@ -74,12 +68,6 @@ class Sweep:
             losses_P, slopes_P = targets.softmax(scores_P, negatives)
             forces = self._summed(targets.summed(-slopes_P, documents))
         loss = losses_P.sum()
-        documents_as_seen_by_rows = x
-        if negatives_count_B is not None:
-            assert self.loss == "bce", "negatives of a softmax compete, they do not add up"
-            # All of a document's slopes are scaled, so those of its pairs are made larger before.
-            slopes_P = slopes_P / negatives_count_B[targets.owners]
-            documents_as_seen_by_rows = padded(x_BD * negatives_count_B[:, None], self.compute, ROW_MULTIPLE)
         scale = self._scale(documents, table.labels)
         gradient = torch.zeros(x.shape, dtype=scores_P.dtype, device=x.device)
         for start, count in self._blocks(documents, table.labels):
@@ -91,10 +79,8 @@ class Sweep:
                 self.slopes.softmax(x, rows, slopes, negatives, forces)
             self.slopes.put(slopes, targets, slopes_P, start, count)
             add_product(gradient, slopes, rows)
-            receive(start, count, slopes.T @ documents_as_seen_by_rows, scale)
+            receive(start, count, slopes.T @ x, scale)
         gradient_BD = gradient[:documents, :width].mul_(scale)
-        if negatives_count_B is not None:
-            gradient_BD *= negatives_count_B[:, None]
         return self._summed(loss) * scale, self._summed(gradient_BD)
 
     def _negatives(self, x: Tensor, documents: int, table: ReadTable, targets: Pairs, scores_P: Tensor) -> Tensor:

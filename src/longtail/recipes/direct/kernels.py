@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.kernels.compiled import compiled, prange
-from longtail.nn.row_kernels import adam_row
+from longtail.nn.kernels import adam_row
 
 # Rows that a thread takes at a time, with one scratch row.
 _CHUNK = 64

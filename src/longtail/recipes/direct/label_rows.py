@@ -1,6 +1,6 @@
 """Classifier rows that are the sum of text and a trusted free vector: how they are made, and learn from their gradient.
 
-Text: a label's own and, through a label graph, its neighbours' (`TextRows`). The sum is made in torch, which is the
+Text is a label's own (`TextRows`). The sum is made in torch, which is the
 oracle and runs on a GPU, and by kernels of one pass each where a CPU multiplies bf16 (`kernels`): there the products
 are so fast that passes over the rows take most of a step.
 """
@@ -19,23 +19,16 @@ from longtail.types import Csr
 
 
 class TextRows(nn.Module):
-    """T = (g_0 Z E + g_1 G Z E) M for all labels, with one trained gain per order and a trained matrix M.
+    """T = g Z E M for all labels, with a trained gain g and a trained matrix M.
 
     table: token vectors E, (V, D), shared with the encoder of documents.  texts: Z, (L, V) CSR.
-    graph: G, (L, L) CSR, or None.  mapped: whether there is an M, which is at first the identity.
+    mapped: whether there is an M, which is at first the identity.
     compute: type of the products with M; they are as large as those of a step.
     Only tokens that occur in texts are read, and only their gradients exist: `tokens`, ascending.
     """
 
     def __init__(
-        self,
-        table: RowTable,
-        texts: Csr,
-        graph: Csr | None,
-        *,
-        graph_gain: float = 1.0,
-        mapped: bool = False,
-        compute: torch.dtype = torch.float32,
+        self, table: RowTable, texts: Csr, *, mapped: bool = False, compute: torch.dtype = torch.float32
     ) -> None:
         super().__init__()
         self.table, self.compute = table, compute
@@ -44,41 +37,30 @@ class TextRows(nn.Module):
         self.tokens = to_device(used.astype(np.int64), device)
         compact = type(texts)((texts.data, places.astype(np.int32), texts.indptr), shape=(texts.shape[0], len(used)))
         self.sums = Convolution(compact, device)
-        self.neighbours = None if graph is None else Convolution(graph, device)
-        self.gains = nn.Parameter(torch.tensor([1.0] if graph is None else [1.0, graph_gain], device=device))
+        self.gain = nn.Parameter(torch.ones(1, device=device))
         self.map = nn.Parameter(torch.eye(table.weight.shape[1], device=device)) if mapped else None
-        # What the gains multiply, of the last `forward`; a buffer, so that a resumed training has it.
-        self.orders: Tensor
-        self.register_buffer(
-            "orders", torch.zeros(len(self.gains), texts.shape[0], table.weight.shape[1], device=device)
-        )
+        # What the gain multiplies, of the last `forward`; a buffer, so that a resumed training has it.
+        self.plain: Tensor
+        self.register_buffer("plain", torch.zeros(texts.shape[0], table.weight.shape[1], device=device))
 
     @torch.no_grad()
     def forward(self) -> Tensor:
         """(L, D), without gradients: `gradient` gives them."""
-        self.orders[0] = self.sums(self.table.weight.index_select(0, self.tokens))
-        if self.neighbours is not None:
-            self.orders[1] = self.neighbours(self.orders[0])
-        return self._mixed() if self.map is None else self._product(self._mixed(), self.map)
+        self.plain.copy_(self.sums(self.table.weight.index_select(0, self.tokens)))
+        scaled = self.gain[0] * self.plain
+        return scaled if self.map is None else self._product(scaled, self.map)
 
     @torch.no_grad()
     def gradient(self, gradient_LD: Tensor) -> Tensor:
         """(tokens, D): the gradient to the vectors of `tokens`, of a gradient to the last `forward`.
 
-        Those of gains and M are left at them. T is linear in the vectors, so nothing has to be computed again.
+        Those of the gain and of M are left at them. T is linear in the vectors, so nothing has to be computed again.
         """
         if self.map is not None:
-            self.map.grad = self._product(self._mixed().T, gradient_LD)
+            self.map.grad = self._product((self.gain[0] * self.plain).T, gradient_LD)
             gradient_LD = self._product(gradient_LD, self.map.T)
-        self.gains.grad = torch.stack([(gradient_LD * order).sum() for order in self.orders])
-        of_own = self.gains[0] * gradient_LD
-        if self.neighbours is not None:
-            of_own += self.gains[1] * self.neighbours.back(gradient_LD)
-        return self.sums.back(of_own)
-
-    def _mixed(self) -> Tensor:
-        mixed = self.gains[0] * self.orders[0]
-        return mixed if self.neighbours is None else mixed.add_(self.gains[1] * self.orders[1])
+        self.gain.grad = (gradient_LD * self.plain).sum()[None]
+        return self.sums.back(self.gain[0] * gradient_LD)
 
     def _product(self, left: Tensor, right: Tensor) -> Tensor:
         return (left.to(self.compute) @ right.to(self.compute)).float()

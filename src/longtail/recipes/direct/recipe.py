@@ -157,7 +157,7 @@ class Direct(Recipe):
         if anchors is not None:
             texts = vstack([texts, anchors.texts], format="csr")
         compute = fastest_products(encoder.table.weight.device)
-        return TextRows(encoder.table, texts, None, mapped=is_on(c.map, data.targets.nnz), compute=compute)
+        return TextRows(encoder.table, texts, mapped=is_on(c.map, data.targets.nnz), compute=compute)
 
     def trust(self, data: TrainingSet, anchors: AnchorColumns | None = None) -> Tensor:
         """(L, 1): the share of its free vector that a label uses; anchors behind."""

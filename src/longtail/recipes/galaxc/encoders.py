@@ -10,7 +10,7 @@ import numpy as np
 
 from longtail.graph.ops import unit_rows
 from longtail.kernels.arrays import F64, steady_product
-from longtail.models.gin import FrozenGinLayer
+from longtail.models.encoders import FrozenGinLayer
 from longtail.persistence import DataPart, Part
 from longtail.recipes.galaxc.graph import Paths, convolutions
 from longtail.types import F32, I32, I64

@@ -15,14 +15,7 @@ from longtail.features.sparse import SparseText
 from longtail.manifest import open_parts
 from longtail.models.encoders import FrozenBag, FrozenDense, FrozenEncoder, FrozenSum
 from longtail.persistence import StringTable
-from longtail.recipes.galaxc.graph import (
-    AnchorLinks,
-    Fanout,
-    document_nodes,
-    joint_graph,
-    nearest_documents,
-    strongest,
-)
+from longtail.recipes.galaxc.graph import AnchorLinks, Fanout, document_nodes, joint_graph, nearest_documents, strongest
 from longtail.recipes.galaxc.linking import Anchors, GraphSpace, Shape
 from longtail.recipes.galaxc.settings import GalaxcConfig, GraphConfig, HopsConfig, InitialConfig
 from longtail.recipes.galaxc.stages import Start

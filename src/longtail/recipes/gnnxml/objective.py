@@ -15,13 +15,7 @@ from torch import Tensor, nn
 
 from longtail.kernels.arrays import canonical
 from longtail.nn.batches import DeviceCsr
-from longtail.recipes.gnnxml.network import (
-    ALPHA_AT_INFERENCE,
-    CONVENTIONAL,
-    REBALANCE,
-    BilateralGin,
-    DeviceGraphs,
-)
+from longtail.recipes.gnnxml.network import ALPHA_AT_INFERENCE, CONVENTIONAL, REBALANCE, BilateralGin, DeviceGraphs
 from longtail.recipes.gnnxml.settings import Balance
 from longtail.training.objectives import prefixed, trained_state
 from longtail.types import I64, Csr

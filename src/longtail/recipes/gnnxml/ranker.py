@@ -10,7 +10,7 @@ import numpy as np
 
 from longtail.errors import ConfigError
 from longtail.graph.ops import unit_rows
-from longtail.models.gin import FrozenGinLayer
+from longtail.models.encoders import FrozenGinLayer
 from longtail.models.shortlisted import Classifier, best, sigmoid
 from longtail.persistence import DataPart
 from longtail.recipes.gnnxml.keygraph import KeyGraphs

@@ -1,9 +1,7 @@
-"""The best k of many similarities, per query. Ties go by number.
-
-From nearest rows to ranked labels: best row per label, votes of documents, and the merge of two lists.
+"""From similarities to ranked labels: the best k per query, best row per label, votes, the merge of two lists.
 
 Each query is one piece of work with a table of its own size (never of all labels), so results do not depend on threads.
-Lists (B, m) are best first, padded with -1. Outputs are heaps for `rank`.
+Lists (B, m) are best first, padded with -1. Outputs are heaps for `rank`. Ties go by number.
 """
 
 from __future__ import annotations
