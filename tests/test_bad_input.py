@@ -101,7 +101,7 @@ def test_a_part_of_a_newer_format_asks_for_an_upgrade(tiny_run: Path, tmp_path: 
 
     shutil.copytree(tiny_run / "bundle" / "ranker", tmp_path / "ranker")
     head = json.loads((tmp_path / "ranker" / "part.json").read_text())
-    (tmp_path / "ranker" / "part.json").write_text(json.dumps({**head, "format": 2}))
-    with pytest.raises(BundleError, match="format 1") as caught:
+    (tmp_path / "ranker" / "part.json").write_text(json.dumps({**head, "format": 3}))
+    with pytest.raises(BundleError, match="format 2") as caught:
         load_part(tmp_path / "ranker")
     assert "upgrade" in caught.value.hint

@@ -17,7 +17,7 @@ from longtail.persistence import DataPart
 from longtail.recipes.base import Recipe
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
-from longtail.types import I64, Batch, Csr, TopK
+from longtail.types import I64, Batch, Csr, Ranker, TopK
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Centroids(DataPart):
 
 
 @dataclass(frozen=True)
-class NearestCentroids(DataPart):
+class NearestCentroids(DataPart, Ranker):
     """The ranker: labels by the cosine of their centroid.  rows: (L, V) CSR of unit length."""
 
     KIND = "nearest-centroids"

@@ -209,6 +209,7 @@ def _read_fields(cls: type[Any], prefix: str, state: State) -> dict[str, Any]:
 
 def _read(kind: Any, name: str, state: State) -> Any:
     """The value of the field `name`, which was declared as `kind`."""
+    kind = _meant(kind)
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         return _read_one_of(inner, name, state)
@@ -233,6 +234,14 @@ def _read(kind: Any, name: str, state: State) -> Any:
     if not _is_instance(part, kind):
         raise ValueError(f"'{name}' is a {type(part).__name__}, expected {getattr(kind, '__name__', kind)}")
     return part
+
+
+def _meant(kind: Any) -> Any:
+    """The type that an alias stands for: newer numpy declares `NDArray` as one (``type NDArray[T] = ...``)."""
+    origin = get_origin(kind)
+    if hasattr(origin, "__value__"):
+        return _meant(origin.__value__[get_args(kind)])
+    return _meant(kind.__value__) if origin is None and hasattr(kind, "__value__") else kind
 
 
 def _read_one_of(kinds: tuple[Any, ...], name: str, state: State) -> Any:
@@ -409,7 +418,7 @@ def load_part(folder: Path, home_of: Callable[[str], str | None] = home_of) -> A
     if not isinstance(kind, str) or head.get("format") != FORMAT:
         raise BundleError(
             f"{folder / 'part.json'}: not a part of format {FORMAT}",
-            "use the version of longtail that made it, or train again",
+            "upgrade longtail if a newer version made it; an older one must open it itself, or train again",
         )
     if kind == "none":
         return None

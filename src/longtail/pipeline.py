@@ -109,7 +109,11 @@ def stages(recipe: Recipe, data: TrainingSet, run: Run) -> Ranker:
     if "transfer" in has:
         model = run.stage("3_transfer", lambda: recipe.transfer(data, surrogate, shortlister, run))
     ranker: Any = run.stage("4_classify", lambda: recipe.classify(data, surrogate, shortlister, model, run))
-    assert isinstance(ranker, Ranker), "a recipe's last stage gives a ranker"
+    if not isinstance(ranker, Ranker):
+        raise ConfigError(
+            f"the last stage of the recipe '{recipe.NAME}' gave a {type(ranker).__name__}, which is no ranker",
+            "derive its class from longtail.types.Ranker",
+        )
     return ranker
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,9 @@ def test_all_labels_are_scored_without_a_shortlist(linked: Trained) -> None:
 def test_the_rarest_labels_against_the_most_frequent(linked: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     model, n = model_of(linked), KNOBS["labels"]
     counts = np.random.default_rng(0).permutation(np.arange(1, n + 1))
-    monkeypatch.setattr(linked.predictor.bundle.labels, "counts", counts)
+    bundle = linked.predictor.bundle
+    counted = replace(bundle, labels=replace(bundle.labels, counts=counts))
+    monkeypatch.setattr(linked.predictor, "bundle", counted)
     weights = attention(model) * hop_norms(model)
     far = 100 * (1 - weights[:, 0] / weights.sum(axis=1))
     fifth = n // 5
