@@ -65,7 +65,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     ),
     "galaxc links": (
         "galaxc",
-        ["astec.width=32", "astec.epochs=4", "surrogate.epochs=6", "classify.epochs=4", "classify.head=links"],
+        ["astec.width=32", "astec.epochs=4", "surrogate.epochs=6", "hops.encoder=sage", "surrogate.head=links"],
     ),
     "gnnxml": ("gnnxml", ["matcher.width=32", "matcher.epochs=12", "clusters.count=8"]),
     "ance": ("ance", ["encoder.width=64", "train.epochs=8"]),
