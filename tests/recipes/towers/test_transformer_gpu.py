@@ -71,7 +71,7 @@ def test_steps_do_not_wait_for_the_gpu(folder: Path, planted_with_graphs: Datase
     recipe: Any = make_recipe("ramen", assignments=[f"features.checkpoint={folder}", "features.length=10"])
     ready = prepare(planted_with_graphs, recipe.config.features)
     run = Run(tmp_path, seed=0, device="cuda", display=SilentDisplay())
-    objective = recipe.base.objective(ready, run, recipe.regularisers(ready, run))
+    objective = recipe.base.objective(ready, run)
     objective.begins(0, 1)
     rng = np.random.default_rng(0)
     objective.step(np.arange(objective.size), rng, 1e-4)
