@@ -81,12 +81,6 @@ class Centroid(Recipe):
         """Module I: the sum of each label's documents."""
         return Centroids(data.targets.T.tocsr() @ sparse_rows(data.documents), data.label_counts())
 
-    def shortlist(self, data: TrainingSet, surrogate: Centroids, run: Run) -> None:
-        """Module II: all centroids are compared, no label is left out before."""
-
-    def transfer(self, data: TrainingSet, surrogate: Centroids, shortlister: None, run: Run) -> None:
-        """Module III: nothing to transfer."""
-
     def classify(
         self, data: TrainingSet, surrogate: Centroids, shortlister: None, model: None, run: Run
     ) -> NearestCentroids:

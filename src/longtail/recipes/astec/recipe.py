@@ -78,10 +78,7 @@ class Astec(Recipe):
         forbidden, count = forbidden_pairs(data.targets, data.masked), min(c.count, data.n_labels)
         return Shortlists(shortlister, ShortlistNegatives.mine(shortlister, vectors, forbidden, count))
 
-    # ---- III ----
-
-    def transfer(self, data: TrainingSet, surrogate: Surrogate, shortlister: Shortlists, run: Run) -> None:
-        """Nothing to compute: E stays, the residual begins as the identity. Paper: Astec Sec. 4, Module III."""
+    # ---- III: nothing to compute. E stays, the residual begins as the identity. Paper: Astec Sec. 4, Module III ----
 
     # ---- IV ----
 

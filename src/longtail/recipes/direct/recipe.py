@@ -43,7 +43,7 @@ from longtail.types import Csr
 
 
 class Direct(Recipe):
-    """One stage: there is nothing to prepare for classifiers that see every label in every step."""
+    """One stage of the four: encoder and classifiers are learnt together, and all labels are negatives."""
 
     NAME = "direct"
     CONFIG = DirectConfig
@@ -68,15 +68,6 @@ class Direct(Recipe):
             else 0
         )
         return 4 * width * (4 * words + 8 * (data.n_labels + anchors)) + 3 * 8 * entries + 2**29
-
-    def surrogate(self, data: TrainingSet, run: Run) -> None:
-        """Module I: E is learnt on the task itself."""
-
-    def shortlist(self, data: TrainingSet, surrogate: None, run: Run) -> None:
-        """Module II: no shortlist, all labels are negatives."""
-
-    def transfer(self, data: TrainingSet, surrogate: None, shortlister: None, run: Run) -> None:
-        """Module III: nothing to transfer."""
 
     def classify(self, data: TrainingSet, surrogate: None, shortlister: None, model: None, run: Run) -> IndexedRows:
         """Module IV: encoder and classifiers together, against all labels."""

@@ -189,8 +189,7 @@ class Galaxc(Recipe):
 
     # ---- III and IV. Paper: Sec. 4.1, Modules III and IV ----
 
-    def transfer(self, data: TrainingSet, surrogate: Network, shortlister: Shortlists, run: Run) -> None:
-        """Nothing: all parameters stay as they are, and those of the convolutions will not change any more."""
+    # III has nothing to compute: parameters stay as they are, and those of the convolutions will not change any more.
 
     def classify(
         self, data: TrainingSet, surrogate: Network, shortlister: Shortlists, model: None, run: Run

@@ -160,11 +160,6 @@ class GnnXml(Recipe):
         count = count if count >= _FEWEST_TO_VALIDATE else 0
         return np.sort(order[count:]), np.sort(order[:count])
 
-    # ---- III ----
-
-    def transfer(self, data: TrainingSet, surrogate: Clusters, shortlister: Matcher, run: Run) -> None:
-        """Nothing: rankers read the matcher's vectors as they are."""
-
     # ---- IV. Paper: Sec. 3.1 (end) and 4.2 (LIBLINEAR) ----
 
     def classify(

@@ -151,10 +151,7 @@ class TwoTowersRecipe(Recipe):
         size = min(self.config.classify.count, data.n_labels)
         return ShortlistNegatives.mine(index, surrogate.documents, forbidden_pairs(data.targets, data.masked), size)
 
-    # ---- III ----
-
-    def transfer(self, data: TrainingSet, surrogate: Towers, shortlister: ShortlistNegatives | None, run: Run) -> None:
-        """The encoder stays as it is: there is nothing to compute."""
+    # ---- III: the encoder stays as it is ----
 
     # ---- IV ----
 

@@ -1,0 +1,118 @@
+"""The path of data: which stages run, what a stage returns is what goes on, and what is refused at the start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from longtail import pipeline
+from longtail.data.dataset import Dataset
+from longtail.errors import ConfigError
+from longtail.persistence import StringTable
+from longtail.recipes import make_recipe
+from longtail.recipes.tiny import Tiny, TinyConfig
+from longtail.search.nearest import NearestDocuments
+from longtail.training.prepare import TrainingSet
+from longtail.training.progress import SilentDisplay
+from longtail.training.run import Run
+
+
+class Heard(SilentDisplay):
+    """Remembers what was said."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+def test_stages_that_a_recipe_lacks_are_passed_over_in_silence(planted: Dataset, tmp_path: Path) -> None:
+    display = Heard()
+    pipeline.train(planted, tmp_path / "run", "tiny", display=display)
+    assert [text for text in display.said if text.startswith("stage")] == ["stage 0_prepare", "stage 4_classify"]
+    assert sorted(path.name for path in (tmp_path / "run" / "stages").iterdir()) == ["0_prepare", "4_classify"]
+
+
+@pytest.mark.parametrize(
+    ("name", "stages"),
+    [
+        ("tiny", set()),
+        ("direct", set()),
+        ("astec", {"surrogate", "shortlist"}),
+        ("eclare", {"surrogate", "shortlist", "transfer"}),
+        ("galaxc", {"surrogate", "shortlist"}),
+        ("gnnxml", {"surrogate", "shortlist"}),
+        ("ance", {"surrogate", "shortlist"}),
+        ("ramen", {"surrogate", "shortlist"}),
+    ],
+)
+def test_which_stages_recipes_have(name: str, stages: set[str]) -> None:
+    assert make_recipe(name).defined_stages() == stages
+
+
+def test_ramen_has_the_stages_of_its_base() -> None:
+    assert not make_recipe("ramen", assignments=["base=direct"]).defined_stages()
+    assert "transfer" in make_recipe("ramen", assignments=["base=eclare"]).defined_stages()
+
+
+class TwoSteps(Tiny):
+    """A stage before the last one, whose result must reach it."""
+
+    NAME = "two-steps"
+
+    def transfer(self, data: TrainingSet, surrogate: Any, shortlister: Any, run: Run) -> StringTable:
+        assert surrogate is None
+        assert shortlister is None
+        return StringTable.of(["handed on"])
+
+    def classify(self, data: TrainingSet, surrogate: Any, shortlister: Any, model: Any, run: Run) -> NearestDocuments:
+        assert list(model) == ["handed on"]
+        return super().classify(data, surrogate, shortlister, model, run)
+
+
+def test_the_bundle_holds_what_the_last_stage_returned(planted: Dataset, tmp_path: Path) -> None:
+    model = pipeline.train(planted, tmp_path / "run", TwoSteps(TinyConfig()))
+    stage, ranker = tmp_path / "run" / "stages" / "4_classify", tmp_path / "run" / "bundle" / "ranker"
+    files = sorted(path.relative_to(stage) for path in stage.rglob("*") if path.is_file())
+    assert files
+    for name in files:
+        assert (ranker / name).samefile(stage / name), "linked, not written twice"
+    assert isinstance(model.bundle.ranker, NearestDocuments)
+    documents = planted.need_test().documents
+    again = pipeline.train(planted, tmp_path / "again", "tiny")
+    np.testing.assert_array_equal(model.rank(documents, 5).ids, again.rank(documents, 5).ids)
+
+
+class NoRanker(Tiny):
+    NAME = "no-ranker"
+
+    def classify(self, data: TrainingSet, surrogate: Any, shortlister: Any, model: Any, run: Run) -> Any:
+        return StringTable.of(["a part, but no ranker"])
+
+
+def test_a_last_stage_that_gives_no_ranker_is_refused(planted: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'no-ranker' gave a StringTable") as caught:
+        pipeline.train(planted, tmp_path / "run", NoRanker(TinyConfig()))
+    assert "longtail.types.Ranker" in caught.value.hint
+    assert not (tmp_path / "run" / "bundle").exists()
+
+
+def test_only_the_last_result_has_a_folder(planted: Dataset, tmp_path: Path) -> None:
+    with Run.open(tmp_path / "run", {}) as run:
+        first = run.stage("one", lambda: StringTable.of(["a"]))
+        second = run.stage("two", lambda: StringTable.of(["b"]))
+        assert run.folder_of(second) == tmp_path / "run" / "stages" / "two"
+        with pytest.raises(AssertionError):
+            run.folder_of(first)
+
+
+def test_what_cannot_be_is_refused_before_anything_is_written(planted: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="device 'tpu'"):
+        pipeline.train(planted, tmp_path / "run", "tiny", device="tpu")
+    with pytest.raises(ConfigError, match="already made"):
+        pipeline.train(planted, tmp_path / "run", Tiny(TinyConfig()), settings={"classify": {"neighbours": 3}})
+    assert not (tmp_path / "run").exists()
