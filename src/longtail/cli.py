@@ -407,7 +407,7 @@ def predict(options: argparse.Namespace) -> None:
         if options.input
         else Items([str(n) for n in range(len(options.texts))], {"title": options.texts})
     )
-    context = model.context(len(documents), told(options, "known"), told(options, "anchor"))
+    context = model.context(len(documents), known_of(options, "known"), known_of(options, "anchor"))
     show = display()
     if len(documents) > 1000:
         with show.task("predicting", len(documents)) as task:
@@ -430,7 +430,7 @@ def predict(options: argparse.Namespace) -> None:
         write(file, documents, model, top)
 
 
-def told(options: argparse.Namespace, name: str) -> list[list[str]] | None:
+def known_of(options: argparse.Namespace, name: str) -> list[list[str]] | None:
     """What --known and --known-field (or those of anchors) say of the documents; None if they are not given."""
     ids, field = getattr(options, name), getattr(options, f"{name}_field")
     if ids and (options.input or len(options.texts) != 1):

@@ -65,7 +65,11 @@ def smooth(centroids: Csr | F32, correlation: Csr, *, keep: int | None = None) -
     )
 
 
-def cluster_count(n_labels: int, *, labels_per_cluster: int = 4, at_most: int = 2**16) -> int:
+# Labels that a cluster has at least, where there are so few labels.
+LABELS_PER_CLUSTER = 4
+
+
+def cluster_count(n_labels: int, *, labels_per_cluster: int = LABELS_PER_CLUSTER, at_most: int = 2**16) -> int:
     """A power of two that leaves about `labels_per_cluster` labels (up to twice that) in each cluster, at least 1
     cluster.
 

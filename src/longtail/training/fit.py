@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from longtail.errors import ConfigError
 from longtail.training.objectives import Objective, trained_state
 from longtail.training.run import Run
+from longtail.training.steps import adapted_batch as adapted_batch
 from longtail.types import I64
 
 
@@ -225,15 +226,6 @@ def restore_tensors(module: nn.Module, tensors: Mapping[str, NDArray[Any]]) -> N
         if name in tensors:
             # Saving makes an array of one number of a number.
             copy_into(value, tensors[name].reshape(value.shape))
-
-
-# Steps per epoch: with fewer, small data learns too little; more are a waste of time on large data.
-FEWEST_STEPS, MOST_STEPS = 64, 512
-
-
-def adapted_batch(documents: int, asked: int) -> int:
-    """`asked`, made smaller (down to 8) or larger (up to four times) so that an epoch has 64 to 512 steps."""
-    return max(min(asked, max(8, documents // FEWEST_STEPS)), min(4 * asked, documents // MOST_STEPS))
 
 
 def fit_stage(

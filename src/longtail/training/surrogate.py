@@ -25,11 +25,19 @@ from longtail.nn.blocks import BoundMode, FullyConnected, Residual, frozen_block
 from longtail.nn.encoders import BagEncoder, DenseEncoder, Encoder, MlpEncoder, Refined, TokenCnn, encode_all
 from longtail.nn.row_tables import OneVsAll, RowTable
 from longtail.persistence import DataPart
-from longtail.search.cluster import balanced_clusters, cluster_count, label_centroids, meta_labels, smooth
+from longtail.search.cluster import (
+    LABELS_PER_CLUSTER,
+    balanced_clusters,
+    cluster_count,
+    label_centroids,
+    meta_labels,
+    smooth,
+)
 from longtail.training.fit import StepDecay, fit_stage
 from longtail.training.objectives import AllTargets
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
+from longtail.training.steps import ADAPTS
 from longtail.types import F32, I32, I64, Csr
 
 # Words kept of a smoothed centroid: clusters are as good as with all of them, and found much faster.
@@ -43,7 +51,9 @@ class SurrogateConfig:
     task: Literal["cluster", "label_selection", "random", "unsupervised"] = setting(
         "cluster", "what stage I learns to predict"
     )
-    clusters: int = setting(65_536, "clusters at most; fewer where there are fewer than 4 labels for each", low=2)
+    clusters: int = setting(
+        65_536, f"clusters at most; fewer where there are fewer than {LABELS_PER_CLUSTER} labels for each", low=2
+    )
     correlations: bool = setting(True, "smooth centroids over labels that occur together before clustering")
     walk_length: int = setting(400, "steps of the random walk that finds such labels", low=1)
     walk_restart: float = setting(0.8, "chance of a step to go back to the start", low=0, high=1)
@@ -57,7 +67,7 @@ class SurrogateConfig:
     epochs: int = setting(20, "passes over the documents", low=0)
     rate: float = setting(0.005, "learning rate of Adam", low=0)
     halve_at: tuple[int, ...] = setting((14,), "epochs at which the rate is halved", low=1)
-    batch: int = setting(255, "documents per step; adapts to small and large data, an epoch has 64 to 512 steps", low=1)
+    batch: int = setting(255, f"documents per step; {ADAPTS}", low=1)
     dropout: float = setting(0.5, "share of numbers dropped after each ReLU", low=0, high=0.99)
     block: BlockKind = setting("residual", "what stands between v and the surrogate's heads")
     bound: float = setting(1.0, "bound of the residual's spectral norm", low=0)

@@ -130,7 +130,7 @@ def test_foreign_parts_and_graphs_are_refused(tmp_path: Path) -> None:
         SpreadTree(tree, eye_array(8, format="csr"), eye_array(3, format="csr"))
     save_part(SpreadTree.build(tree, graph_of(y), GameSettings()), tmp_path / "part")
     write_json(tmp_path / "part" / "base" / "part.json", {"format": FORMAT, "kind": "none"})
-    with pytest.raises(BundleError, match="gamed"):
+    with pytest.raises(BundleError, match="spread-tree"):
         load_part(tmp_path / "part")
 
 

@@ -3,5 +3,5 @@
 PARTS: dict[str, str] = {
     "astec-shortlists": "longtail.recipes.astec.shortlists:Shortlists",
     "encoded-tree": "longtail.recipes.astec.ranker:EncodedTree",
-    "gamed": "longtail.recipes.astec.ranker:SpreadTree",
+    "spread-tree": "longtail.recipes.astec.ranker:SpreadTree",
 }

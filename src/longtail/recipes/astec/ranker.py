@@ -56,7 +56,7 @@ class SpreadTree(DataPart, Ranker):
     Differs: ECLARE multiplies by p after spreading r; here r is a probability within a leaf only, so r p is spread.
     """
 
-    KIND = "gamed"
+    KIND = "spread-tree"
 
     base: FindsClusters
     leaf_graph: Csr

@@ -12,7 +12,7 @@ from longtail.features.settings import FeaturesConfig
 from longtail.graph.label_graph import LabelGraphConfig
 from longtail.recipes.base import EnsembleConfig
 from longtail.search.index import IndexKind
-from longtail.training.fit import FEWEST_STEPS, MOST_STEPS
+from longtail.training.steps import ADAPTS
 
 # Epochs by the number of documents: more of them need fewer looks at each.
 EPOCHS_SCALE, FEWEST_EPOCHS, MOST_EPOCHS = 7000, 8, 60
@@ -74,7 +74,7 @@ class TrainConfig:
     )
     batch: int = setting(
         512,
-        f"documents per step; adapts to small and large data, an epoch has {FEWEST_STEPS} to {MOST_STEPS} steps",
+        f"documents per step; {ADAPTS}",
         low=1,
     )
     rate: float = setting(

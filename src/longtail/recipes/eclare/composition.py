@@ -18,18 +18,13 @@ from longtail.nn.initial import uniform
 from longtail.nn.row_tables import RowTable
 from longtail.recipes.eclare.neighbours import has_edges
 from longtail.recipes.eclare.network import FrozenTexts, LabelTextGraph, LabelTexts, TrainedTexts, component_names
-from longtail.recipes.eclare.settings import EclareStages
+from longtail.recipes.eclare.settings import CPU_BATCH, EclareStages
 from longtail.search.cluster import meta_labels
 from longtail.search.game import cluster_graph
 from longtail.search.packed import Rows, unpacked
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
 from longtail.types import I32, Csr
-
-# Documents per step, before they adapt to the data. A step composes the rows of nearly all labels whatever its
-# documents are, which on a CPU is most of its time (`benchmarks.composed_step`): there steps are as large as they may
-# be.
-BATCH, CPU_BATCH = 255, 8192
 
 # Numbers that the gradients of a composed row need for each of its own, by measurement.
 _NUMBERS_PER_COMPOSED = 64

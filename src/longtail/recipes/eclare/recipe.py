@@ -46,10 +46,10 @@ from longtail.nn.encoders import BagSum, GivenVectors, Refined, encode_all
 from longtail.nn.initial import uniform
 from longtail.nn.row_tables import RowTable
 from longtail.recipes.base import Recipe
-from longtail.recipes.eclare.composition import BATCH, CPU_BATCH, Composer, has_text, peak_memory, words_of
+from longtail.recipes.eclare.composition import Composer, has_text, peak_memory, words_of
 from longtail.recipes.eclare.neighbours import PersonalisedPageRank, best_clusters, build_graph, clustered, uses_game
 from longtail.recipes.eclare.network import ComposedCandidates, FrozenTexts
-from longtail.recipes.eclare.settings import EclareConfig
+from longtail.recipes.eclare.settings import BATCH, CPU_BATCH, EclareConfig
 from longtail.recipes.eclare.stages import ConvolvedTexts, LabelComponents, Shortlists, Surrogate
 from longtail.search.cluster import meta_labels
 from longtail.search.cluster_beam import ClusterBeam

@@ -10,9 +10,10 @@ from longtail.config import section, setting
 from longtail.features.settings import FeaturesConfig
 from longtail.graph.label_graph import LabelGraphConfig
 from longtail.recipes.base import EnsembleConfig
-from longtail.search.cluster import cluster_count
-from longtail.search.cluster_beam import default_beam
+from longtail.search.cluster import LABELS_PER_CLUSTER, cluster_count
+from longtail.search.cluster_beam import BEAM_LABELS, LEAST_BEAM, default_beam
 from longtail.search.game import GameSettings
+from longtail.training.steps import ADAPTS
 
 GraphPart = Literal["gale", "gcn", "lightgcn", "none"]
 MixMode = Literal["attention", "shared", "sum", "mean"]
@@ -44,6 +45,12 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
 }
 
 
+# Documents per step, before they adapt to the data. A step composes the rows of nearly all labels whatever its
+# documents are, which on a CPU is most of its time (`benchmarks.composed_step`): there steps are as large as they may
+# be.
+BATCH, CPU_BATCH = 255, 8192
+
+
 @dataclass(frozen=True)
 class CompositionConfig:
     text: bool = setting(True, "a component from the label's own text (LTE)")
@@ -70,8 +77,7 @@ class CompositionConfig:
 class TrainingConfig:
     batch: int = setting(
         0,
-        "documents per step; adapts to small and large data, an epoch has 64 to 512 steps; 0: 255, on a CPU 8,192 "
-        "with rates that grow with its root",
+        f"documents per step; {ADAPTS}; 0: {BATCH}, on a CPU {CPU_BATCH:,} with rates that grow with its root",
         low=0,
     )
     dropout: float = setting(0.2, "share of numbers dropped after each ReLU", low=0, high=0.99)
@@ -82,7 +88,9 @@ class TrainingConfig:
 
 @dataclass(frozen=True)
 class SurrogateConfig:
-    clusters: int = setting(131_072, "clusters at most; fewer where there are fewer than 4 labels for each", low=2)
+    clusters: int = setting(
+        131_072, f"clusters at most; fewer where there are fewer than {LABELS_PER_CLUSTER} labels for each", low=2
+    )
     augmented: bool = setting(
         True, "complete the centroids of labels along the label graph before clustering, in stages I and II"
     )
@@ -93,7 +101,9 @@ class SurrogateConfig:
 
 @dataclass(frozen=True)
 class ShortlistConfig:
-    beam: int = setting(0, "clusters per document; 0: as many as hold about 480 labels, at least 10", low=0)
+    beam: int = setting(
+        0, f"clusters per document; 0: as many as hold about {BEAM_LABELS} labels, at least {LEAST_BEAM}", low=0
+    )
     epochs: int = setting(10, "passes over the documents", low=0)
     rate: float = setting(0.002, "learning rate of Adam", low=0)
 

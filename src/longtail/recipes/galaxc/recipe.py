@@ -54,7 +54,12 @@ from longtail.recipes.galaxc.objective import (
     start_classifiers,
 )
 from longtail.recipes.galaxc.ranker import JointGraphModel, node_views
-from longtail.recipes.galaxc.settings import ClassifyConfig, GalaxcConfig, SurrogateConfig, check
+from longtail.recipes.galaxc.settings import (
+    ClassifyConfig,
+    GalaxcConfig,
+    SurrogateConfig,
+    check,
+)
 from longtail.recipes.galaxc.stages import Network, Shortlists, Start
 from longtail.search.index import CENTROIDS, Index
 from longtail.search.negatives import ShortlistNegatives, forbidden_pairs
@@ -77,7 +82,7 @@ class Galaxc(Recipe):
         """Astec's stage I, or vectors of nodes twice, classifiers with their moments, and the scores of a step."""
         c = self.config
         nodes = data.n_documents + data.n_labels
-        shared = self.random_count(data) + 4 * c.surrogate.batch
+        shared = self.config.surrogate.random_count(data.n_labels) + 4 * c.surrogate.batch
         classifiers = 3 * 4 * c.astec.width * (data.n_labels + len(c.hops.fanouts) * shared)
         negatives = 4 * c.classify.count * data.n_documents if c.classify.epochs else 0
         own = 2 * 4 * c.astec.width * nodes + classifiers + 4 * 4 * 4 * c.surrogate.batch * shared + negatives
@@ -116,7 +121,14 @@ class Galaxc(Recipe):
         modules = self.new_modules(data, start, run)
         if self.config.surrogate.start == "labels":
             start_classifiers(data, start, modules, self.config.surrogate, run)
-        self.fit("graph", data, start, modules, random_labels(data.n_labels, self.random_count(data)), run)
+        self.fit(
+            "graph",
+            data,
+            start,
+            modules,
+            random_labels(data.n_labels, self.config.surrogate.random_count(data.n_labels)),
+            run,
+        )
         return Network.of(modules.encoder, modules.head)
 
     def new_modules(self, data: TrainingSet, start: Start, run: Run) -> Modules:
@@ -138,12 +150,6 @@ class Galaxc(Recipe):
             bias=s.bias,
         )
         return Modules(encoder, head.to(run.device), around)
-
-    def random_count(self, data: TrainingSet) -> int:
-        """Random labels of a step. Paper: Sec. 5 (a tenth of the labels, 30,000 to 100,000). Differs: at least 1,000,
-        for small data.
-        """
-        return min(data.n_labels, self.config.surrogate.random or min(max(data.n_labels // 10, 1000), 100_000))
 
     def fit(self, name: str, data: TrainingSet, start: Start, modules: Modules, more: MoreLabels, run: Run) -> None:
         """Train against the labels of the batch and `more`, by the settings of stage I or of stage IV."""

@@ -11,6 +11,7 @@ from longtail.errors import ConfigError
 from longtail.features.settings import FeaturesConfig
 from longtail.recipes.galaxc.encoders import Averaged
 from longtail.search.index import IndexKind
+from longtail.training.steps import ADAPTS
 from longtail.training.surrogate import SurrogateConfig as AstecSurrogateConfig
 
 AttentionKind: TypeAlias = Literal["label", "global", "none"]
@@ -45,6 +46,10 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
     "seen": ("surrogate.mask_target_edges=0",),
     "paper": PAPER,
 }
+
+
+# Random labels of a step, where the settings leave it open.
+FEWEST_RANDOM, MOST_RANDOM = 1000, 100_000
 
 
 @dataclass(frozen=True)
@@ -131,12 +136,20 @@ class SurrogateConfig:
         low=0,
         high=1,
     )
-    random: int = setting(0, "random labels per step; 0: a tenth of all, at least 1,000 and at most 100,000", low=0)
+    random: int = setting(
+        0, f"random labels per step; 0: a tenth of all, at least {FEWEST_RANDOM:,} and at most {MOST_RANDOM:,}", low=0
+    )
     epochs: int = setting(10, "passes over the documents (the paper: 30, from classifiers that start at random)", low=0)
     rate: float = setting(0.001, "learning rate of Adam", low=0)
     attention_rate: float = setting(0.01, "that of attention weights", low=0)
     halve_at: tuple[int, ...] = setting((7,), "epochs at which the rates are halved", low=1)
-    batch: int = setting(256, "documents per step; adapts to small and large data, an epoch has 64 to 512 steps", low=1)
+    batch: int = setting(256, f"documents per step; {ADAPTS}", low=1)
+
+    def random_count(self, n_labels: int) -> int:
+        """Random labels of a step. Paper: Sec. 5 (a tenth of the labels, 30,000 to 100,000). Differs: at least 1,000,
+        for small data.
+        """
+        return min(n_labels, self.random or min(max(n_labels // 10, FEWEST_RANDOM), MOST_RANDOM))
 
 
 @dataclass(frozen=True)

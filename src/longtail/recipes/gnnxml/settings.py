@@ -11,6 +11,7 @@ from longtail.recipes.base import EnsembleConfig
 from longtail.recipes.gnnxml.features import GraphFeaturesConfig
 from longtail.recipes.gnnxml.ranker import RankerReads
 from longtail.search.linear import LinearConfig
+from longtail.training.steps import ADAPTS
 
 # Settings of the paper's ablations (Fig. 3 and 4).
 VARIANTS: Mapping[str, tuple[str, ...]] = {
@@ -86,9 +87,7 @@ class MatcherConfig:
     rate: float = setting(0.01, "learning rate of RAdam", low=0)
     warm_up: float = setting(0.1, "share of the training during which the rate rises", low=0, high=1)
     rate_end: float = setting(0.1, "what is left of the rate at the end", low=0, high=1)
-    batch: int = setting(
-        128, "pairs of documents per step; adapts to small and large data, an epoch has 64 to 512 steps", low=1
-    )
+    batch: int = setting(128, f"pairs of documents per step; {ADAPTS}", low=1)
     validation: float = setting(
         0.05, "share of documents held out to choose the best epoch; 0: the last", low=0, high=0.5
     )

@@ -8,7 +8,7 @@ from longtail.config import section, setting
 from longtail.features.settings import CheckpointFeaturesConfig
 from longtail.recipes.base import EnsembleConfig
 from longtail.search.index import IndexKind
-from longtail.training.fit import FEWEST_STEPS, MOST_STEPS
+from longtail.training.steps import ADAPTS
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class TowerTrainConfig:
     epochs: int = setting(30, "passes over the documents", low=0)
     batch: int = setting(
         1024,
-        f"documents per step; adapts to small and large data, an epoch has {FEWEST_STEPS} to {MOST_STEPS} steps",
+        f"documents per step; {ADAPTS}",
         low=1,
     )
     rate: float = setting(0.002, "highest learning rate of Adam (bag of words)", low=0)
