@@ -121,14 +121,8 @@ class Galaxc(Recipe):
         modules = self.new_modules(data, start, run)
         if self.config.surrogate.start == "labels":
             start_classifiers(data, start, modules, self.config.surrogate, run)
-        self.fit(
-            "graph",
-            data,
-            start,
-            modules,
-            random_labels(data.n_labels, self.config.surrogate.random_count(data.n_labels)),
-            run,
-        )
+        more = random_labels(data.n_labels, self.config.surrogate.random_count(data.n_labels))
+        self.fit("graph", data, start, modules, more, run)
         return Network.of(modules.encoder, modules.head)
 
     def new_modules(self, data: TrainingSet, start: Start, run: Run) -> Modules:
