@@ -16,7 +16,7 @@ from longtail import Predictor
 from longtail.cli import main
 from longtail.data.dataset import Dataset
 from longtail.errors import BundleError
-from longtail.manifest import FORMAT, digest_of
+from longtail.manifest import BUNDLE_FORMAT, digest_of
 
 LABELS = 12
 
@@ -87,7 +87,7 @@ def test_a_bundle_of_a_newer_format_asks_for_an_upgrade(
     shutil.copytree(tiny_run / "bundle", bundle)
     head = json.loads((bundle / "manifest.json").read_text())
     head.pop("manifest_sha256")
-    head["format"] = FORMAT + 1
+    head["format"] = BUNDLE_FORMAT + 1
     (bundle / "manifest.json").write_text(json.dumps({**head, "manifest_sha256": digest_of(head)}))
     with pytest.raises(BundleError, match="of a newer longtail") as caught:
         Predictor.open(bundle)

@@ -10,8 +10,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from benchmarks.speed.__main__ import NAMES
 
 from longtail.cli import parser
+from longtail.recipes.base import Recipe
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "longtail"
@@ -26,6 +28,7 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs
 # A log: names of modules in it are those of the day.
 OF_TODAY = [path for path in DOCUMENTS if path.name != "experiments.md"]
 ROOMS = "|".join(sorted(path.name for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__"))
+STAGES = ("surrogate", "shortlist", "transfer")
 GROUPS = ("longtail.recipes", "longtail.parts")  # of entry points: names, not modules
 
 
@@ -41,8 +44,14 @@ def exists(name: str) -> bool:
             found: object = importlib.import_module(".".join(parts[:cut]))
         except ModuleNotFoundError:
             continue
-        return all((found := getattr(found, name, None)) is not None for name in parts[cut:])
+        return all((found := own(found, name)) is not None for name in parts[cut:])
     return False
+
+
+def own(found: object, name: str) -> object:
+    """An attribute that a module or a class has of its own: stages that `Recipe` has for all say nothing of one."""
+    value = getattr(found, name, None)
+    return None if found is not Recipe and name in STAGES and value is getattr(Recipe, name) else value
 
 
 def missing_files(text: str) -> list[str]:
@@ -83,6 +92,15 @@ def names_in_use() -> set[str]:
     files = {*(Path(path).stem for path in PYTHON), *(part for path in PYTHON for part in Path(path).parts)}
     records = {part for path in (ROOT / "benchmarks" / "results").iterdir() for part in path.name.split(".")}
     return {*re.findall(r"\w+", code), *files, *records, *FOREIGN}
+
+
+@pytest.mark.parametrize("path", [*OF_TODAY, ROOT / "CHANGELOG.md", *SOURCES], ids=lambda p: str(p.relative_to(ROOT)))
+def test_benchmarks_that_are_named_exist(path: Path) -> None:
+    text = path.read_text()
+    for name in re.findall(r"\bbenchmarks(?:\.[a-z_]\w*)+", text):
+        assert exists(name), name
+    for case in re.findall(r"\bbenchmarks\.speed ([a-z][\w-]*)", text):
+        assert case in (*NAMES, "list"), case
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)

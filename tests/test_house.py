@@ -61,7 +61,7 @@ def is_program(name: str) -> bool:
     return name.count(".") < 2 and name not in NOUNS and MODULES[name].name != "__init__.py"
 
 
-NOUNS = {"longtail.errors", "longtail.config", "longtail.types", "longtail.persistence"}
+NOUNS = {f"longtail.{name}" for name in ("errors", "config", "types", "persistence", "manifest")}
 
 
 def users(name: str) -> set[str]:
@@ -121,7 +121,7 @@ def test_a_paper_is_a_short_story(path: Path) -> None:
 SAME_MEANING = {
     *("__init__", "recipe", "settings", "stages", "network", "ranker", "kernels", "objective"),
     "base",  # what every featurizer, every recipe is
-    *("encoders", "gin"),  # the same thing in torch (nn) and for prediction (models, galaxc)
+    "encoders",  # the same thing in torch (nn) and for prediction (models, galaxc)
     "analysis",  # looking inside a trained model
 }
 

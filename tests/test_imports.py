@@ -23,7 +23,6 @@ ROOMS = [
         "kernels",
         "persistence",
         "manifest",
-        "manifest",
         "metrics",
         "data",
         "features",

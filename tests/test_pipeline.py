@@ -101,7 +101,7 @@ def test_a_last_stage_that_gives_no_ranker_is_refused(planted: Dataset, tmp_path
     assert not (tmp_path / "run" / "bundle").exists()
 
 
-def test_only_the_last_result_has_a_folder(planted: Dataset, tmp_path: Path) -> None:
+def test_only_the_last_result_has_a_folder(tmp_path: Path) -> None:
     with Run.open(tmp_path / "run", {}) as run:
         first = run.stage("one", lambda: StringTable.of(["a"]))
         second = run.stage("two", lambda: StringTable.of(["b"]))

@@ -22,7 +22,7 @@ from longtail import __version__
 from longtail.data.dataset import Items
 from longtail.errors import BundleError
 from longtail.features.base import Featurizer
-from longtail.manifest import FORMAT, MANIFEST, digest_of, open_parts, sha256
+from longtail.manifest import BUNDLE_FORMAT, MANIFEST, digest_of, open_parts, sha256
 from longtail.persistence import DataPart, Part, StringTable, save_part, saved_again, write_json, written_aside
 from longtail.types import I64, Ranker
 
@@ -80,7 +80,7 @@ def write_bundle(
         files = {
             path.relative_to(aside).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in paths
         }
-        head = {"format": FORMAT, "longtail": __version__, "n_labels": len(labels), **about, "files": files}
+        head = {"format": BUNDLE_FORMAT, "longtail": __version__, "n_labels": len(labels), **about, "files": files}
         write_json(aside / MANIFEST, {**head, "manifest_sha256": digest_of(head)})
 
 

@@ -12,7 +12,7 @@ from longtail import __version__
 from longtail.errors import BundleError, UnknownKind
 from longtail.persistence import load_part, read_json
 
-FORMAT = 2
+BUNDLE_FORMAT = 2
 MANIFEST = "manifest.json"
 
 
@@ -61,11 +61,11 @@ def check_manifest(folder: Path, manifest: Any) -> None:
     path = folder / MANIFEST
     if not isinstance(manifest, dict) or "format" not in manifest:
         raise BundleError(f"{path}: not a manifest of longtail", "the file was altered or written by another program")
-    if manifest["format"] != FORMAT:
-        newer = isinstance(manifest["format"], int) and manifest["format"] > FORMAT
+    if manifest["format"] != BUNDLE_FORMAT:
+        newer = isinstance(manifest["format"], int) and manifest["format"] > BUNDLE_FORMAT
         raise BundleError(
             f"{path}: bundle format {manifest['format']}{', of a newer longtail' if newer else ''}; this longtail "
-            f"({__version__}) reads format {FORMAT}",
+            f"({__version__}) reads format {BUNDLE_FORMAT}",
             "upgrade longtail" if newer else "use the version of longtail that made it, or train again",
         )
     head = {name: value for name, value in manifest.items() if name != "manifest_sha256"}

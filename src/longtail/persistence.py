@@ -41,7 +41,7 @@ from longtail.config import resolve, to_tables
 from longtail.errors import BundleError, ConfigError, LongtailError, RunError, UnknownKind
 from longtail.types import Csr
 
-FORMAT = 2
+PART_FORMAT = 2
 
 # Parts that recipes share: kind -> "module:Class". Those of one recipe stand in its folder, as PARTS.
 SHARED: Mapping[str, str] = {
@@ -203,7 +203,7 @@ def _place(number: int, key: str) -> str:
 
 def _read_fields(cls: type[Any], prefix: str, state: State) -> dict[str, Any]:
     """Values for the constructor; a field that was None is left to its declared type."""
-    declared = get_type_hints(cls)
+    declared = get_type_hints(cls, include_extras=True)
     return {name: _read(declared[name], f"{prefix}{name}", state) for name in _field_names(cls)}
 
 
@@ -215,7 +215,11 @@ def _read(kind: Any, name: str, state: State) -> Any:
         return _read_one_of(inner, name, state)
     if origin is np.ndarray:
         return _fitting_array(state.arrays[name], inner, name)
-    if kind is Any:  # a CSR array, or whatever it was
+    if kind == Csr:
+        if not hasattr(state.arrays[name], "indptr"):
+            raise ValueError(f"'{name}' is a dense array, expected a sparse one")
+        return state.arrays[name]
+    if kind is Any:
         return next((store[name] for store in (state.arrays, state.parts, state.values) if name in store), None)
     if origin is tuple:
         return _read_tuple(inner, name, state)
@@ -366,7 +370,7 @@ def save_part(part: Part | None, folder: Path) -> None:
     """Write a part to `folder`, which must not exist. Not atomic by itself: use `written_aside`."""
     folder.mkdir(parents=True)
     if part is None:
-        write_json(folder / "part.json", {"format": FORMAT, "kind": "none"})
+        write_json(folder / "part.json", {"format": PART_FORMAT, "kind": "none"})
         return
     state = part.state()
     dense: dict[str, NDArray[Any]] = {}
@@ -385,7 +389,7 @@ def save_part(part: Part | None, folder: Path) -> None:
     write_json(
         folder / "part.json",
         {
-            "format": FORMAT,
+            "format": PART_FORMAT,
             "kind": part.KIND,
             "values": dict(state.values),
             "sparse": sparse,
@@ -415,9 +419,9 @@ def load_part(folder: Path, home_of: Callable[[str], str | None] = home_of) -> A
     """Load what `save_part` wrote; arrays are memory-mapped and read-only."""
     head = read_json(folder / "part.json")
     kind = head.get("kind") if isinstance(head, dict) else None
-    if not isinstance(kind, str) or head.get("format") != FORMAT:
+    if not isinstance(kind, str) or head.get("format") != PART_FORMAT:
         raise BundleError(
-            f"{folder / 'part.json'}: not a part of format {FORMAT}",
+            f"{folder / 'part.json'}: not a part of format {PART_FORMAT}",
             "upgrade longtail if a newer version made it; an older one must open it itself, or train again",
         )
     if kind == "none":

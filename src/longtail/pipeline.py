@@ -44,7 +44,7 @@ def train(
     """Train on the training split of `data` into the run folder `out` and open the result.
 
     The same call again resumes what was interrupted, or opens what is finished.
-    settings: nested values as in TOML, e.g. ``{"classify": {"neighbours": 10}}``.
+    settings: nested values as in TOML, e.g. ``{"train": {"epochs": 10}}``.
     """
     if device not in ("auto", "cpu", "cuda"):
         raise ConfigError(f"device '{device}', expected auto, cpu or cuda", "use --device auto")

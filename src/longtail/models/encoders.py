@@ -24,7 +24,7 @@ from longtail.types import F32, Batch
 
 @runtime_checkable
 class FrozenEncoder(Part, Protocol):
-    """Documents in, non-negative vectors out: v, what a shortlist looks up.
+    """Documents in, vectors out: v, what a shortlist looks up.
 
     An encoder derives from this class; what it leaves out has the answer of one that cannot.
     UNIT: vectors have unit length and either sign, and label texts are read as documents are.

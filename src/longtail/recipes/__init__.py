@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from longtail.config import from_text, nearest, read_toml, resolve
 from longtail.errors import ConfigError, LongtailError, MissingExtra
+from longtail.persistence import class_of
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -33,7 +34,7 @@ class Entry:
 RECIPES: Mapping[str, Entry] = {
     "direct": Entry(
         "longtail.recipes.direct.recipe:Direct",
-        "every label against every document, rows of label text, neighbours' text and free vectors",
+        "every label against every document, rows of label text and free vectors",
     ),
     "tiny": Entry(
         "longtail.recipes.tiny:Tiny", "TF-IDF nearest documents vote for their labels: the baseline", needs_torch=False
@@ -67,7 +68,7 @@ RECIPES: Mapping[str, Entry] = {
     "siamese": Entry("longtail.recipes.towers.methods:Siamese", "SiameseXML: classifiers that start from label texts"),
     "ramen": Entry(
         "longtail.recipes.ramen.recipe:Ramen",
-        "RAMEN: graphs train the encoder of one of the four above and cost nothing at prediction",
+        "RAMEN: graphs train the encoder of another recipe (`base`) and cost nothing at prediction",
     ),
 }
 
@@ -98,6 +99,7 @@ def from_packages() -> tuple[Mapping[str, EntryPoint], tuple[str, ...]]:
 
 
 def package_of(point: EntryPoint) -> str:
+    """The package that an entry point comes from."""
     return point.dist.name if point.dist is not None else point.value
 
 
@@ -111,7 +113,7 @@ def _entry(point: EntryPoint) -> Entry:
     try:
         cls = _imported(point)
     except LongtailError as problem:
-        return Entry(point.value, problem.message)
+        return Entry(point.value, problem.message, needs_torch=False)
     lines = (cls.__doc__ or "").strip().splitlines()
     summary = getattr(cls, "SUMMARY", "") or (lines[0] if lines else "")
     return Entry(
@@ -144,8 +146,7 @@ def recipe_class(name: str) -> type[Recipe]:
         raise MissingExtra("torch", "train", f"training the recipe '{name}'")
     if name in packages:
         return _imported(packages[name])
-    module, _, cls = entry.home.partition(":")
-    found: type[Recipe] = getattr(importlib.import_module(module), cls)
+    found: type[Recipe] = class_of(entry.home)
     return found
 
 

@@ -22,7 +22,7 @@ ExtraLossFactory: TypeAlias = "Callable[[Encoder, TrainingSet, Run], ExtraLoss]"
 @dataclass(frozen=True)
 class EnsembleConfig:
     learners: int = setting(
-        1, "models trained from scratch with other clusters, their scores averaged (Astec-3: 3)", low=1, high=100
+        1, "models trained from scratch with seeds of their own, their scores averaged (Astec-3: 3)", low=1, high=100
     )
 
 

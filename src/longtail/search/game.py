@@ -104,7 +104,7 @@ class Game:
         """
         from numba import get_num_threads
 
-        from longtail.search.kernels.tree import spread
+        from longtail.search.kernels.game import spread
 
         answer = Heaps(len(ids), keep)
         with threads_for(len(ids)):
@@ -126,7 +126,7 @@ class Game:
         """
         from numba import get_num_threads
 
-        from longtail.search.kernels.tree import gather, gather_through_table
+        from longtail.search.kernels.game import gather, gather_through_table
 
         found = np.empty(ids.shape, np.float32)
         arrays = frozen(ids), frozen(scores), *self._gets, np.float32(self.mix)

@@ -13,7 +13,7 @@ from scipy.sparse import csr_array, eye_array
 
 from longtail.errors import BundleError
 from longtail.graph.label_graph import LabelGraphConfig, label_graph
-from longtail.persistence import FORMAT, load_part, save_part, write_json
+from longtail.persistence import PART_FORMAT, load_part, save_part, write_json
 from longtail.recipes.astec.ranker import FindsClusters, SpreadTree
 from longtail.search.game import GameSettings, cluster_graph
 from longtail.search.tree import ClusterTree, TreeConfig
@@ -129,7 +129,7 @@ def test_foreign_parts_and_graphs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="over 24 labels"):
         SpreadTree(tree, eye_array(8, format="csr"), eye_array(3, format="csr"))
     save_part(SpreadTree.build(tree, graph_of(y), GameSettings()), tmp_path / "part")
-    write_json(tmp_path / "part" / "base" / "part.json", {"format": FORMAT, "kind": "none"})
+    write_json(tmp_path / "part" / "base" / "part.json", {"format": PART_FORMAT, "kind": "none"})
     with pytest.raises(BundleError, match="spread-tree"):
         load_part(tmp_path / "part")
 

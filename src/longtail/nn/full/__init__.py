@@ -2,7 +2,7 @@
 
 Reading order: `pairs` (the pairs of a batch that are not plain negatives; labels split over processes), `storage` (rows
 as products read them, and with their Adam), `sweep` (one pass over the labels: losses as slopes of scores, and
-gradients), `rows` (what trainers use). `triton_kernels` is the GPU's way of the same steps.
+gradients), `full_rows` (what trainers use). `triton_kernels` is the GPU's way of the same steps.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
 
 
 # Documents per step, before they adapt to the data. A step composes the rows of nearly all labels whatever its
-# documents are, which on a CPU is most of its time (`benchmarks.composed_step`): there steps are as large as they may
-# be.
+# documents are, which on a CPU is most of its time (`benchmarks.speed composed-step`): there steps are as large
+# as they may be.
 BATCH, CPU_BATCH = 255, 8192
 
 

@@ -15,7 +15,7 @@
 Every ablation of the paper is a setting: see `VARIANTS` in `settings.py`. What the data lacks is replaced, and the run
 says so: a label without text starts from the mean of its documents.
 
-Differs, each by a setting (`PAPER` undoes them; `docs/papers.md` says how sure we are of them):
+Differs, each by a setting (`PAPER` undoes them; `docs/experiments.md` has what was measured):
 - classifiers start as the cosine to their labels' own views, with a bias, and attention with all views alike; the
   paper starts both at random, which rare labels hardly recover from (`surrogate.start`, `attention_spread`). So 10
   epochs in place of 30.

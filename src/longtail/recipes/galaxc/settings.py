@@ -80,7 +80,7 @@ class GraphConfig:
     restrict_edges: int = setting(5, "how many of them", low=1)
     auxiliary: Literal["none", "test", "train"] = setting(
         "none",
-        "given graphs: not used; test: link new documents whose anchors are told; train: more edges between "
+        "given graphs: not used; test: link new documents whose anchors are given; train: more edges between "
         "training nodes too",
     )
     auxiliary_graphs: tuple[str, ...] = setting((), "names of the given graphs that are used; empty: all")
