@@ -58,6 +58,7 @@ def open_parts(
 
 
 def check_manifest(folder: Path, manifest: Any) -> None:
+    """Of a format that this longtail reads, and as it was written."""
     path = folder / MANIFEST
     if not isinstance(manifest, dict) or "format" not in manifest:
         raise BundleError(f"{path}: not a manifest of longtail", "the file was altered or written by another program")
@@ -113,9 +114,11 @@ def check_files(folder: Path, files: Mapping[str, Any], *, verify: bool) -> None
 
 
 def sha256(path: Path) -> str:
+    """Of the content of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def digest_of(value: Any) -> str:
+    """SHA-256 of plain values, whatever the order of their names."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()

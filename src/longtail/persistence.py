@@ -51,7 +51,7 @@ SHARED: Mapping[str, str] = {
     "given-dense": "longtail.features.given:GivenDense",
     "pieces": "longtail.features.pieces:Pieces",
     "training-set": "longtail.training.prepare:TrainingSet",
-    "astec-surrogate": "longtail.training.surrogate:Surrogate",
+    "surrogate": "longtail.training.surrogate:Surrogate",
     "label-table": "longtail.bundle:LabelTable",
     "frozen-bag": "longtail.models.encoders:FrozenBag",
     "frozen-dense": "longtail.models.encoders:FrozenDense",
@@ -105,6 +105,7 @@ def _parts_of_packages() -> Mapping[str, str]:
 
 
 def class_of(home: str) -> Any:
+    """The class at "module:Class"."""
     module, _, name = home.partition(":")
     return getattr(importlib.import_module(module), name)
 

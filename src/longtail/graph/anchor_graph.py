@@ -102,7 +102,6 @@ def edge_cosines(edges: Csr, of_rows: F32, of_columns: F32) -> NDArray[np.float3
 
 
 Side: TypeAlias = Literal["documents", "labels"]
-SIDES: tuple[Side, ...] = ("documents", "labels")
 
 # Rows of a completion that exist at a time before they are cut to their largest entries.
 _COMPLETED_ROWS = 20_000

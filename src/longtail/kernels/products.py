@@ -159,8 +159,8 @@ def choose_among(
 
     A query is doubtful if a row that is no candidate might belong to the best: if its nearly right score, at most
     that of the worst candidate, comes as near to the worst answer as `safety` times the largest error among the
-    candidates, or nearer. (Equal ones
-    count: which of them are candidates is left open, and the answer is the one of the lowest number.)
+    candidates, or nearer. (Equal ones count: which of them are candidates is left open, and the answer is the one of
+    the lowest number.)
     """
     n, m, k = len(values), near_ids.shape[1], ids.shape[1]
     for unsigned in prange(len(queries)):

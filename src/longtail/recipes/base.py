@@ -21,6 +21,8 @@ ExtraLossFactory: TypeAlias = "Callable[[Encoder, TrainingSet, Run], ExtraLoss]"
 
 @dataclass(frozen=True)
 class EnsembleConfig:
+    """Several models as one."""
+
     learners: int = setting(
         1, "models trained from scratch with seeds of their own, their scores averaged (Astec-3: 3)", low=1, high=100
     )

@@ -82,7 +82,7 @@ class Surrogate(DataPart):
     heads: (K, D) and refinement: what predicted the targets.
     """
 
-    KIND = "astec-surrogate"
+    KIND = "surrogate"
 
     encoder: FrozenEncoder
     refinement: Refinement | None

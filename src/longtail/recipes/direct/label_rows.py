@@ -1,8 +1,8 @@
 """Classifier rows that are the sum of text and a trusted free vector: how they are made, and learn from their gradient.
 
-Text is a label's own (`TextRows`). The sum is made in torch, which is the
-oracle and runs on a GPU, and by kernels of one pass each where a CPU multiplies bf16 (`kernels`): there the products
-are so fast that passes over the rows take most of a step.
+Text is a label's own (`TextRows`). The sum is made in torch, which is the oracle and runs on a GPU, and by
+kernels of one pass each where a CPU multiplies bf16 (`kernels`): there the products are so fast that passes over
+the rows take most of a step.
 """
 
 from __future__ import annotations
