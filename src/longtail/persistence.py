@@ -21,7 +21,6 @@ import importlib
 import itertools
 import json
 import os
-import pkgutil
 import re
 import shutil
 import struct
@@ -29,7 +28,6 @@ from collections import abc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Protocol, Self, Union, get_args, get_origin, get_type_hints, overload
@@ -93,6 +91,8 @@ def home_of(kind: str) -> str | None:
 @cache
 def _recipe_parts() -> Mapping[str, str]:
     """Kinds of every folder of recipes. They are found, not listed: this room knows no paper."""
+    import pkgutil
+
     recipes = importlib.import_module("longtail.recipes")
     packages = [found.name for found in pkgutil.iter_modules(recipes.__path__) if found.ispkg]
     tables = (importlib.import_module(f"longtail.recipes.{name}").PARTS for name in packages)
@@ -101,6 +101,8 @@ def _recipe_parts() -> Mapping[str, str]:
 
 @cache
 def _parts_of_packages() -> Mapping[str, str]:
+    from importlib.metadata import entry_points  # takes longer to import than a small model to open
+
     return {point.name: point.value for point in entry_points(group=PARTS_GROUP)}
 
 
@@ -202,9 +204,19 @@ def _place(number: int, key: str) -> str:
     return key if re.fullmatch(r"[\w.]{1,100}", key, re.ASCII) else f"#{number}"
 
 
+_DECLARED: dict[type[Any], dict[str, Any]] = {}
+
+
+def _declared(cls: type[Any]) -> dict[str, Any]:
+    """The types of a class's fields. Asked once per class: resolving them takes longer than opening a small part."""
+    if cls not in _DECLARED:
+        _DECLARED[cls] = {name: _meant(kind) for name, kind in get_type_hints(cls, include_extras=True).items()}
+    return _DECLARED[cls]
+
+
 def _read_fields(cls: type[Any], prefix: str, state: State) -> dict[str, Any]:
     """Values for the constructor; a field that was None is left to its declared type."""
-    declared = get_type_hints(cls, include_extras=True)
+    declared = _declared(cls)
     return {name: _read(declared[name], f"{prefix}{name}", state) for name in _field_names(cls)}
 
 
