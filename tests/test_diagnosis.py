@@ -43,7 +43,7 @@ def test_sizes_times_and_shortlists(astec_run: Path, planted: Dataset) -> None:
     )
     assert found["bytes"]["all"] == on_disk
     assert found["bytes"]["all"] == sum(size for part, size in found["bytes"].items() if part != "all")
-    assert list(found["seconds_by_stage"]) == ["0_prepare", "1_surrogate", "2_shortlist", "3_transfer", "4_classify"]
+    assert list(found["seconds_by_stage"]) == ["0_prepare", "1_surrogate", "2_shortlist", "4_classify"]
     # All 12 labels fit into a shortlist of 500, so nothing is missed at that depth.
     assert found["shortlist_recall"]["R@500"] == 100.0
     assert found["shortlist_recall"]["R@10"] <= 100.0

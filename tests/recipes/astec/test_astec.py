@@ -72,10 +72,8 @@ def train(tmp_path: Path) -> Train:
         with Run.open(tmp_path / "run", {}, seed=seed, device="cpu", restart=True) as run:
             data = pipeline.prepared(made, dataset, run)
             ranker = pipeline.stages(made, data, run)
-            surrogate, shortlists, transferred = (
-                load_part(run.folder / "stages" / name) for name in ("1_surrogate", "2_shortlist", "3_transfer")
-            )
-            assert transferred is None
+            surrogate, shortlists = (load_part(run.folder / "stages" / name) for name in ("1_surrogate", "2_shortlist"))
+            assert not (run.folder / "stages" / "3_transfer").exists()
             return Stages(made, run, data, surrogate, shortlists, ranker)
 
     return trained

@@ -79,7 +79,7 @@ def train(tmp_path: Path) -> Train:
             stages: list[Any] = [
                 load_part(run.folder / "stages" / name) for name in ("1_start", "1_surrogate", "2_shortlist")
             ]
-            assert load_part(run.folder / "stages" / "3_transfer") is None
+            assert not (run.folder / "stages" / "3_transfer").exists()
             return Stages(made, run, data, stages[0], stages[1], stages[2], ranker)
 
     return trained
