@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from longtail.config import from_text, nearest, read_toml, resolve
 from longtail.errors import ConfigError, LongtailError, MissingExtra
-from longtail.persistence import class_of
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -146,6 +145,8 @@ def recipe_class(name: str) -> type[Recipe]:
         raise MissingExtra("torch", "train", f"training the recipe '{name}'")
     if name in packages:
         return _imported(packages[name])
+    from longtail.persistence import class_of  # needs numpy, which listing recipes does not
+
     found: type[Recipe] = class_of(entry.home)
     return found
 
