@@ -21,6 +21,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import shutil
 import time
@@ -47,6 +48,8 @@ from longtail.persistence import (
 from longtail.training.progress import Display, SilentDisplay, Task
 
 Result = TypeVar("Result", bound=Part | None)
+
+logger = logging.getLogger("longtail")
 
 
 class Run:
@@ -231,6 +234,7 @@ class Run:
             (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file,
         ):
             file.write(line + "\n")
+        logger.info("%s", line)
 
     # ---- lock ----
 

@@ -1,0 +1,234 @@
+"""What the commands share: help in sections with examples, how much is said, and where data comes from."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from longtail.data.dataset import Dataset
+    from longtail.training.progress import Display
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+COMPLETE = "_LONGTAIL_COMPLETE"  # what a shell sets when the Tab key is pressed
+EVERYWHERE = "On every command"
+HELP_NAMES = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+@dataclass
+class Talk:
+    """How much is said on standard error."""
+
+    quiet: bool = False
+    verbose: bool = False
+    debug: bool = False
+
+    def display(self) -> Display:
+        from longtail.training.progress import SilentDisplay, display_for
+
+        return SilentDisplay() if self.quiet else display_for(sys.stderr)
+
+    def note(self, line: str) -> None:
+        if not self.quiet:
+            print(line, file=sys.stderr)
+
+    def hear(self, name: str) -> None:
+        """One of the three was given, before or after the command's name."""
+        setattr(self, name, True)
+        if name == "verbose":
+            import logging
+
+            logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s", force=True)
+
+
+def _talk_options() -> list[click.Parameter]:
+    def heard(context: click.Context, option: click.Parameter, value: bool) -> None:
+        if value and option.name:
+            context.ensure_object(Talk).hear(option.name)
+
+    said = {
+        ("-q", "--quiet"): "say nothing but results, warnings and errors",
+        ("-v", "--verbose"): "say more: what is logged in a run",
+        ("--debug",): "show tracebacks",
+    }
+    return [
+        SectionOption(names, is_flag=True, expose_value=False, callback=heard, help=about, section=EVERYWHERE)
+        for names, about in said.items()
+    ]
+
+
+class SectionOption(click.Option):
+    """An option with the heading of help that it stands under."""
+
+    def __init__(self, *arguments: Any, section: str = "Options", **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.section = section
+
+
+def _first_to_last(title: str) -> int:
+    return {"Arguments": 0, "Options": 1, EVERYWHERE: 3}.get(title, 2)
+
+
+class DescribedArgument(click.Argument):
+    """An argument that help explains."""
+
+    section = "Arguments"
+
+    def __init__(self, *arguments: Any, help: str = "", **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.about = help
+
+    def get_help_record(self, context: click.Context) -> tuple[str, str]:
+        return self.human_readable_name, self.about
+
+
+class _Helpful(click.Command):
+    """Options in help stand under the headings they name; examples come last."""
+
+    def __init__(self, *arguments: Any, examples: Sequence[str] = (), **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.examples = examples
+        self.params += _talk_options()
+
+    def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for option in self.get_params(context):
+            shown = option.get_help_record(context)
+            if shown is not None:
+                sections.setdefault(getattr(option, "section", EVERYWHERE), []).append(shown)
+        for title in sorted(sections, key=_first_to_last):
+            with formatter.section(title):
+                formatter.write_dl(sections[title])
+
+    def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        if self.examples:
+            with formatter.section("Examples"):
+                for line in self.examples:
+                    formatter.write(f"  {line}\n")
+
+
+class Command(_Helpful):
+    """One thing to do."""
+
+
+class Group(_Helpful, click.Group):
+    """Commands under headings."""
+
+    def __init__(self, *arguments: Any, sections: Mapping[str, Sequence[click.Command]], **more: Any) -> None:
+        super().__init__(*arguments, context_settings=HELP_NAMES, no_args_is_help=False, **more)
+        self.sections = sections
+        for command in (command for commands in sections.values() for command in commands):
+            self.add_command(command)
+
+    def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, commands in self.sections.items():
+            with formatter.section(title):
+                rows = [(c.name or "", c.get_short_help_str(200).removesuffix(".")) for c in commands]
+                formatter.write_dl(rows)
+        super().format_options(context, formatter)
+
+
+def command(name: str, *examples: str) -> Callable[[Callable[..., Any]], click.Command]:
+    """Makes a command of a function; its docstring is the help."""
+    return click.command(name, cls=Command, examples=examples, context_settings=HELP_NAMES)
+
+
+def option(*names: str, section: str = "Options", **more: Any) -> Callable[[Function], Function]:
+    return click.option(*names, cls=SectionOption, section=section, **more)
+
+
+def argument(name: str, help: str, **more: Any) -> Callable[[Function], Function]:
+    return click.argument(name, cls=DescribedArgument, help=help, **more)
+
+
+def path() -> click.Path:
+    """A path; what is wrong with it is said by whoever opens it, with a hint."""
+    return click.Path(path_type=Path)
+
+
+def model_argument(function: Function) -> Function:
+    return argument("model", "a run or a bundle", type=path(), metavar="RUN")(function)
+
+
+json_option = option("--json", type=path(), metavar="FILE", help="also write all numbers, in percent, to FILE")
+talk = click.make_pass_decorator(Talk, ensure=True)
+
+
+# ---- data ----
+
+TABLES = "Tables (CSV, TSV, JSON lines, Parquet)"
+_DATA_OPTIONS = [
+    option("--text", metavar="NAMES", section=TABLES, help="text column(s), e.g. title,content"),
+    option("--labels", metavar="NAME", section=TABLES, help="labels column"),
+    option("--id", "--uid", "uid", metavar="NAME", section=TABLES, help="id column"),
+    option(
+        "--separator",
+        metavar="S",
+        section=TABLES,
+        help="what separates labels inside a cell; '' for one label per cell",
+    ),
+    option("--test", "test_file", type=path(), metavar="FILE", section=TABLES, help="test documents"),
+    option("--label-texts", type=path(), metavar="FILE", section=TABLES, help="a table of label ids and their texts"),
+]
+_DATA_NAMES = ("text", "labels", "uid", "separator", "test_file", "label_texts")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a data set is read from, and how."""
+
+    path: Path
+    options: Mapping[str, Any]
+
+    def read(self, *, test: bool = True) -> Dataset:
+        from longtail.data.read import read
+
+        return read(self.path, test=test, **self.options)
+
+
+def data_source(function: Function) -> Function:
+    """Gives a command the argument DATA with the options of tables; the function gets a `Source` as `source`."""
+    return argument("data", "a data folder or file (docs/data-formats.md)", type=path(), metavar="DATA")(
+        _with_source(function)
+    )
+
+
+def data_option(function: Function) -> Function:
+    """The same as an option; `source` is None where it is not given."""
+    return option("--data", type=path(), metavar="DATA", help="a data folder or file")(_with_source(function))
+
+
+def _with_source(function: Any) -> Any:
+    @functools.wraps(function)
+    def wrapped(*arguments: Any, data: Path | None, **more: Any) -> Any:
+        given = {name: more.pop(name) for name in _DATA_NAMES}
+        named = {name: value for name, value in given.items() if value is not None}
+        return function(*arguments, source=None if data is None else Source(data, named), **more)
+
+    for add in reversed(_DATA_OPTIONS):
+        wrapped = add(wrapped)
+    return wrapped
+
+
+def write_json_file(path: Path | None, value: Any) -> None:
+    """Where a file was asked for."""
+    if path is not None:
+        from longtail.persistence import write_json
+
+        write_json(path, value)
+
+
+def header(result: Mapping[str, Any]) -> str:
+    """What a table of metrics belongs to."""
+    p = result["propensity"]
+    linked = "; test documents linked to each other (transductive)" if result.get("transductive") else ""
+    return (
+        f"{result['data']}: {result['n_test']:,} test documents, {result['n_labels']:,} labels; in percent; "
+        f"PSP with A={p['A']} B={p['B']} ({p['family']}){linked}"
+    )

@@ -1,0 +1,164 @@
+"""Commands for data: sample, stats, check, convert, warm-start, zero-shot, synthetic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from longtail.cli.base import (
+    Group,
+    Source,
+    Talk,
+    argument,
+    command,
+    data_source,
+    json_option,
+    option,
+    path,
+    talk,
+    write_json_file,
+)
+
+
+@command("sample", "longtail data sample words")
+@argument("out", "the new folder", type=path(), metavar="DIR")
+def sample(out: Path) -> None:
+    """Write the embedded sample (a reverse dictionary from WordNet) to DIR."""
+    from longtail.data.read import write_sample
+
+    write_sample(out)
+    print(f"wrote {out}\ntrain on it: longtail train {out} --out runs/first")
+
+
+@command("stats")
+@data_source
+@json_option
+def stats(source: Source, json: Path | None) -> None:
+    """Counts, tail shares, duplicates, leaks, graph coverage."""
+    from longtail.data.inspect import render, statistics
+
+    found = statistics(source.read())
+    print(render(found))
+    write_json_file(json, found)
+
+
+@command("check")
+@data_source
+def check(source: Source) -> None:
+    """What is wrong or suspicious; exit 2 if something is wrong."""
+    from longtail.data import inspect
+    from longtail.errors import DataError
+
+    data = source.read()
+    findings = inspect.check(data)
+    for what, count in data.repairs.items():
+        print(f"repaired  {count} {what}")
+    for finding in findings:
+        print(f"{finding.level:<9} {finding.message}{finding.hint and '  -> ' + finding.hint}")
+    errors = [f for f in findings if f.level == "error"]
+    if errors:
+        raise DataError(f"{len(errors)} errors, the first: {errors[0].message}", errors[0].hint, file=source.path)
+    print(f"{data.name}: {len(data.train):,} training documents, {len(data.labels):,} labels: usable")
+
+
+@command("convert", "longtail data convert shop.csv shop --text title --labels tags --format lf")
+@data_source
+@argument("out", "the new folder", type=path(), metavar="OUT")
+@option(
+    "--format",
+    default="lf",
+    type=click.Choice(["lf", "sparse", "split", "npz", "jsonl", "csv", "tsv", "parquet"]),
+    help="what is written (default lf)",
+)
+@option(
+    "--vocabulary",
+    type=path(),
+    metavar="SKOS",
+    help="a SKOS vocabulary (Turtle, RDF/XML, N-Triples) that gives label texts and label graphs",
+)
+@option("--language", default="en", help="language of the vocabulary's names (default en)")
+@talk
+def convert(talk: Talk, source: Source, out: Path, format: str, vocabulary: Path | None, language: str) -> None:
+    """Read DATA in any format and write it in another."""
+    from longtail.data.read import write
+
+    data = source.read()
+    if vocabulary:
+        from longtail.data.skos import attach_vocabulary, read_skos
+
+        data = attach_vocabulary(data, *read_skos(vocabulary, language))
+    write(data, out, format)
+    for what, count in data.repairs.items():
+        talk.note(f"note: {count} {what}")
+    print(f"wrote {out}")
+
+
+@command("warm-start")
+@data_source
+@argument("out", "the new folder", type=path(), metavar="OUT")
+@option("--seed", type=int, default=0, help="chooses which half")
+def warm_start(source: Source, out: Path, seed: int) -> None:
+    """Cut DATA for warm start: OUT/warm and OUT/cold, in which half of the labels of test documents are known."""
+    from longtail.data import protocols
+    from longtail.data.lines import new_folder
+    from longtail.data.read import write
+
+    made = protocols.warm_start(source.read(), seed)
+    with new_folder(out) as aside:
+        for name, dataset in (("warm", made.warm), ("cold", made.cold)):
+            write(dataset, aside / name, "lf" if dataset.train.documents.vectors is None else "npz")
+    print(f"wrote {out}: {len(made.cold.need_test()):,} test documents with two or more labels, half of them known")
+    print(f"train and evaluate on {out}/warm; the control trains on {out}/cold (docs/data-formats.md)")
+
+
+@command("zero-shot")
+@data_source
+@argument("out", "the new folder", type=path(), metavar="OUT")
+@option("--share", type=float, default=0.15, help="of the labels to hold out (default 0.15)")
+@option(
+    "--transductive-labels",
+    is_flag=True,
+    help="leave held-out labels and their edges in training's graphs; report it separately",
+)
+@option("--seed", type=int, default=0, help="chooses which labels")
+def zero_shot(source: Source, out: Path, share: float, transductive_labels: bool, seed: int) -> None:
+    """Cut DATA for zero shot: OUT/train without some labels, OUT/unseen and OUT/generalised to find them in."""
+    from longtail.data import protocols
+    from longtail.data.lines import new_folder
+    from longtail.data.read import write
+
+    made = protocols.zero_shot(source.read(), seed, share, transductive_labels=transductive_labels)
+    with new_folder(out) as aside:
+        for name, dataset in (("train", made.train), ("unseen", made.unseen), ("generalised", made.generalised)):
+            write(dataset, aside / name, "lf" if dataset.train.documents.vectors is None else "npz")
+    print(
+        f"wrote {out}: {len(made.held_out):,} labels held out, {len(made.unseen.need_test()):,} test documents "
+        "have one of them"
+    )
+    print(
+        f"train on {out}/train; longtail evaluate RUN {out}/unseen --labels-by-text ranks held-out labels alone, "
+        "generalised all labels"
+    )
+
+
+@command("synthetic", "longtail data synthetic planted --size small")
+@argument("out", "the new folder", type=path(), metavar="DIR")
+@option("--size", default="tiny", type=click.Choice(["tiny", "small", "medium"]), help="how much (default tiny)")
+@option("--set", "assignments", multiple=True, metavar="knob=value", help="one knob of the generator; may be repeated")
+@option("--seed", type=int, default=0, help="another seed is other data")
+def synthetic(out: Path, size: str, assignments: tuple[str, ...], seed: int) -> None:
+    """Write planted data with a known answer."""
+    from longtail.config import from_text
+    from longtail.data.read import write
+    from longtail.data.synthetic import SyntheticConfig, synthesise
+
+    write(synthesise(from_text(SyntheticConfig.preset(size), assignments), seed).dataset, out, "lf")
+    print(f"wrote {out}")
+
+
+data = Group(
+    name="data",
+    help="Look at, check and convert data.",
+    sections={"Commands": [sample, stats, check, convert, synthetic], "Protocols": [warm_start, zero_shot]},
+)

@@ -1,0 +1,178 @@
+"""Commands that measure a model: evaluate, compare."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from longtail.cli.base import (
+    Source,
+    Talk,
+    argument,
+    command,
+    data_source,
+    header,
+    json_option,
+    model_argument,
+    option,
+    path,
+    talk,
+    write_json_file,
+)
+from longtail.errors import ConfigError
+
+if TYPE_CHECKING:
+    from longtail.data.dataset import Dataset
+    from longtail.predictor import Predictor
+
+
+@command(
+    "evaluate", "longtail evaluate runs/first DATA --baselines", "longtail evaluate runs/first DATA --json numbers.json"
+)
+@model_argument
+@data_source
+@json_option
+@option(
+    "--diagnose", "look", is_flag=True, help="also look inside: bytes by part, seconds by stage, recall of shortlists"
+)
+@option("--baselines", is_flag=True, help="set most frequent labels and TF-IDF nearest neighbours beside it")
+@option(
+    "--transductive",
+    is_flag=True,
+    help="let test documents be linked to each other (recipe galaxc); the result says so",
+)
+@option(
+    "--labels-by-text",
+    is_flag=True,
+    help="rank the labels of DATA, also unseen ones, by their texts (recipes ance, dexml, ramen)",
+)
+@option(
+    "--unlisted",
+    type=int,
+    default=0,
+    metavar="N",
+    help="show N predictions that the truth lacks but graphs reach (reads oracle edges)",
+)
+@talk
+def evaluate(
+    talk: Talk,
+    model: Path,
+    source: Source,
+    json: Path | None,
+    look: bool,
+    baselines: bool,
+    transductive: bool,
+    labels_by_text: bool,
+    unlisted: int,
+) -> None:
+    """Measure a model on the test documents of DATA (masked pairs removed)."""
+    from longtail import evaluation
+    from longtail.predictor import Predictor
+
+    opened, data = Predictor.open(model), source.read()
+    if labels_by_text:
+        opened = opened.with_labels(data.labels)
+    result = evaluation.evaluate(opened, data, talk.display(), transductive=transductive)
+    recipe = result["model"]["recipe"]
+    columns: dict[str, Any] = (
+        {f"{recipe}, warm": result, f"{recipe}, cold": result["cold"]} if "cold" in result else {recipe: result}
+    )
+    if baselines:
+        yardstick = evaluation.Yardstick.of(data)
+        columns |= {name: yardstick.score(top) for name, top in evaluation.baselines(data, yardstick).items()}
+        result["baselines"] = {name: scores for name, scores in columns.items() if scores is not result}
+    print(header(result) + "\n" + evaluation.table(columns))
+    if look:
+        result["diagnosis"] = _diagnosed(opened, data)
+    if unlisted:
+        result["unlisted"] = _unlisted(source.path, opened, data, unlisted)
+    write_json_file(json, result)
+
+
+def _diagnosed(model: Predictor, data: Dataset) -> Any:
+    from longtail.diagnosis import diagnose
+    from longtail.evaluation import Yardstick
+
+    found = diagnose(model, Yardstick.of(data))
+    print(json.dumps(found, indent=1))
+    return found
+
+
+def _unlisted(folder: Path, model: Predictor, data: Dataset, shown: int) -> dict[str, float]:
+    """Prints examples; gives the shares."""
+    from longtail import diagnosis
+    from longtail.data.graph_files import read_oracle
+    from longtail.errors import DataError
+    from longtail.evaluation import Yardstick
+
+    if not data.graphs:
+        raise DataError(
+            f"'{data.name}' has no graphs",
+            "--unlisted looks for labels that a document's anchors reach; use data with graphs",
+        )
+    oracles = {
+        name: read_oracle(folder, name)
+        for name, graph in data.graphs.items()
+        if graph.anchors is not None and graph.labels is not None
+    }
+    yardstick = Yardstick.of(data)
+    shares, pairs = diagnosis.unlisted(model, yardstick, oracles)
+    print("\nlabels that the truth lacks but graphs reach (edges of test documents are read for this analysis alone)")
+    for name, share in shares.items():
+        print(f"{name:<44}{share:>7.2f}%")
+    print(diagnosis.show_unlisted(pairs, yardstick, oracles, shown))
+    return shares
+
+
+@command("compare", "longtail compare runs/a runs/b DATA --examples 5")
+@argument("a", "a run, a bundle, or predictions as npz", type=path(), metavar="RUN_A")
+@argument("b", "another", type=path(), metavar="RUN_B")
+@data_source
+@option(
+    "--examples",
+    type=int,
+    default=0,
+    metavar="N",
+    help="show the five best labels of both for N documents on which they differ",
+)
+@option("--missed", is_flag=True, help="show which labels one misses and the other finds (FN@k), by label frequency")
+@option("--resamples", type=int, default=1000, help="of the bootstrap (default 1000)")
+@option("--seed", type=int, default=0, help="of the bootstrap")
+@json_option
+@talk
+def compare(
+    talk: Talk,
+    a: Path,
+    b: Path,
+    source: Source,
+    examples: int,
+    missed: bool,
+    resamples: int,
+    seed: int,
+    json: Path | None,
+) -> None:
+    """Differences between two models with intervals (paired bootstrap), also by label frequency.
+
+    RUN_A and RUN_B are runs, bundles, or predictions as npz.
+    """
+    from longtail import compare as comparison
+
+    if resamples < 1:
+        raise ConfigError(f"--resamples {resamples}, expected a whole number >= 1", "1000 is usual")
+    data = source.read()
+    result = comparison.compare(a, b, data, resamples=resamples, seed=seed, display=talk.display())
+    print(header(result) + "\n" + comparison.render(result))
+    if missed:
+        print(comparison.render_missed(result))
+    if examples:
+        from longtail.diagnosis import side_by_side
+        from longtail.predictor import Predictor
+
+        test = data.need_test()
+        models = Predictor.open(a), Predictor.open(b)
+        print(side_by_side(*models, test.documents, test.targets, data.labels, examples))
+    write_json_file(json, result)
+
+
+COMMANDS = [evaluate, compare]

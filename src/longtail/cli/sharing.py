@@ -1,0 +1,84 @@
+"""Commands that hand a model on: pack, export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from longtail.cli.base import (
+    Source,
+    argument,
+    command,
+    data_option,
+    json_option,
+    model_argument,
+    option,
+    path,
+    write_json_file,
+)
+
+
+@command("pack", "longtail pack runs/first small --dtype int8", "longtail pack runs/first small --data DATA")
+@model_argument
+@argument("out", "the new folder", type=path(), metavar="OUT")
+@option(
+    "--dtype",
+    default="int8",
+    type=click.Choice(["float16", "int8", "int4"]),
+    help="numbers of the tables (default int8, with a scale per row; int4: those of words in half as many bytes, those "
+    "of labels int8)",
+)
+@option(
+    "--features",
+    type=int,
+    default=0,
+    metavar="N",
+    help="keep the vectors of N words only, the most useful (default: all)",
+)
+@option(
+    "--index",
+    default="auto",
+    type=click.Choice(["auto", "exact", "sketch", "tree", "hnsw"]),
+    help="how labels are searched (default: the fastest, measured here)",
+)
+@data_option
+@json_option
+def pack(
+    model: Path,
+    out: Path,
+    dtype: Literal["float16", "int8", "int4"],
+    features: int,
+    index: Literal["auto", "exact", "sketch", "tree", "hnsw"],
+    source: Source | None,
+    json: Path | None,
+) -> None:
+    """Write a model with its tables in float16 or int8: a quarter of the bytes, and faster to search.
+
+    OUT is the new bundle. With --data, the loss of accuracy is measured on its test documents.
+    """
+    from dataclasses import asdict
+
+    from longtail.packing import pack as run_packing
+
+    report = run_packing(
+        model, out, dtype, features=features, index=index, data=None if source is None else source.read()
+    )
+    print(report.render())
+    write_json_file(json, asdict(report))
+
+
+@command("export", "longtail export runs/towers onnx")
+@model_argument
+@argument("out", "the new folder", type=path(), metavar="OUT")
+def export(model: Path, out: Path) -> None:
+    """Write the transformer of a model as an ONNX graph with its tokenizer, for other programs."""
+    from longtail.export import export as run_export
+    from longtail.predictor import Predictor
+
+    run_export(Predictor.open(model), out)
+    print(f"wrote {out}")
+
+
+COMMANDS = [pack, export]

@@ -1,0 +1,115 @@
+"""Commands that make a model: train, demo, recipes, config, completion."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from longtail.cli.base import COMPLETE, Source, Talk, argument, command, data_source, option, path, talk
+
+
+def recipe_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[Any]:
+    """For the Tab key."""
+    from click.shell_completion import CompletionItem
+
+    from longtail.recipes import all_recipes
+
+    named = ((name, entry) for name, entry in all_recipes().items() if name.startswith(incomplete))
+    return [CompletionItem(name, help=entry.summary) for name, entry in named]
+
+
+@command(
+    "train",
+    "longtail train DATA --out runs/first",
+    "longtail train shop.csv --text title:2,description --labels tags --out runs/shop",
+    "longtail train DATA --recipe astec --set train.epochs=10 --out runs/astec",
+)
+@data_source
+@option("--out", required=True, type=path(), metavar="RUN", help="run folder; RUN/bundle will be the model")
+@option(
+    "--recipe",
+    shell_complete=recipe_names,
+    default="",
+    metavar="NAME",
+    help="which method ('longtail recipes' lists them)",
+)
+@option("--config", type=path(), metavar="F.toml", help="settings that differ from the defaults")
+@option("--set", "assignments", multiple=True, metavar="a.b=c", help="one setting; may be repeated")
+@option("--device", default="auto", type=click.Choice(["auto", "cpu", "cuda"]), help="where it is trained")
+@option("--seed", type=int, default=0, help="another seed is another model")
+@option("--restart", is_flag=True, help="throw away what lies in RUN and begin anew")
+@talk
+def train(
+    talk: Talk,
+    source: Source,
+    out: Path,
+    recipe: str,
+    config: Path | None,
+    assignments: tuple[str, ...],
+    device: str,
+    seed: int,
+    restart: bool,
+) -> None:
+    """Train a model on the training split of DATA; the same command again resumes."""
+    from longtail import pipeline
+    from longtail.recipes import DEFAULT, make_recipe
+
+    made = make_recipe(recipe or DEFAULT, config=config, assignments=assignments)
+    data = source.read(test=False)
+    pipeline.train(data, out, made, seed=seed, device=device, restart=restart, display=talk.display())
+    print(f'bundle: {out / "bundle"}\nask it: longtail predict {out} "a text"')
+    if source.path.is_dir():
+        print(f"measure it: longtail evaluate {out} {source.path}")
+
+
+@command("demo", "longtail demo", "longtail demo --out runs/demo --restart")
+@option("--out", type=path(), default=Path("runs/demo"), metavar="RUN", help="run folder (default runs/demo)")
+@option("--restart", is_flag=True, help="throw away what lies in RUN and begin anew, e.g. after an update")
+@talk
+def demo(talk: Talk, out: Path, restart: bool) -> None:
+    """Train on the embedded sample, show numbers beside baselines, and answer five questions."""
+    from longtail.demo import run_demo
+
+    run_demo(out, talk.display(), restart=restart)
+
+
+@command("recipes")
+def recipes() -> None:
+    """List the recipes."""
+    from longtail.recipes import DEFAULT, all_recipes, from_packages
+
+    for name, entry in all_recipes().items():
+        print(f"{name:<10} {entry.summary}{' (default)' if name == DEFAULT else ''}")
+    for note in from_packages()[1]:
+        print(f"note: {note}")
+
+
+@command("config", "longtail config astec > astec.toml")
+@argument("recipe", "one that 'longtail recipes' lists", shell_complete=recipe_names, metavar="RECIPE")
+def config(recipe: str) -> None:
+    """Every setting of a recipe with its help and default, as TOML."""
+    from longtail.config import describe
+    from longtail.recipes import recipe_class
+
+    print(describe(recipe_class(recipe).CONFIG()), end="")
+
+
+@command(
+    "completion",
+    'eval "$(longtail completion bash)"',
+    "longtail completion fish > ~/.config/fish/completions/longtail.fish",
+)
+@argument("shell", "bash, zsh or fish", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print what makes the Tab key complete commands and options in a shell."""
+    from click.shell_completion import get_completion_class
+
+    made = get_completion_class(shell)
+    assert made is not None
+    print(made(context.find_root().command, {}, "longtail", COMPLETE).source())
+
+
+COMMANDS = [train, demo, recipes, config, completion]
