@@ -40,11 +40,13 @@ class Talk:
 
     def hear(self, name: str) -> None:
         """One of the three was given, before or after the command's name."""
+        import logging
+
         setattr(self, name, True)
         if name == "verbose":
-            import logging
-
             logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s", force=True)
+        if name == "quiet":
+            logging.getLogger("longtail").setLevel(logging.ERROR)
 
 
 def _talk_options() -> list[click.Parameter]:

@@ -112,4 +112,25 @@ def completion(context: click.Context, shell: str) -> None:
     print(made(context.find_root().command, {}, "longtail", COMPLETE).source())
 
 
-COMMANDS = [train, demo, recipes, config, completion]
+@command("warm-up", "longtail warm-up", "longtail warm-up --recipe astec")
+@option(
+    "--recipe",
+    "recipes",
+    multiple=True,
+    shell_complete=recipe_names,
+    metavar="NAME",
+    help="also train so (default: the default recipe, where torch is installed); may be repeated",
+)
+@talk
+def warm_up(talk: Talk, recipes: tuple[str, ...]) -> None:
+    """Compile ahead what would be compiled when it is first used.
+
+    For images of containers and for servers: the first prediction then answers at once.
+    """
+    from longtail.warming import warm_up as run_warm_up
+
+    count = run_warm_up(recipes, talk.display())
+    print(f"compiled {count} kernels; they are kept for this machine")
+
+
+COMMANDS = [train, demo, recipes, config, warm_up, completion]

@@ -1,0 +1,98 @@
+"""`longtail warm-up`: compile the kernels of prediction, and of training where torch is there, before anyone waits.
+
+It does what a user would do, small: asks a model of the default recipe, plain and packed in every way, and trains one.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+
+from longtail.bundle import LabelTable, write_bundle
+from longtail.config import describe
+from longtail.data.synthetic import SyntheticConfig, synthesise
+from longtail.errors import MissingExtra
+from longtail.features.base import make_featurizer
+from longtail.kernels.compiled import compiling
+from longtail.models.encoders import FrozenBag, FrozenSum, ResidualMap, WordTable
+from longtail.models.indexed_rows import IndexedRows
+from longtail.packing import pack
+from longtail.predictor import Predictor
+from longtail.recipes import DEFAULT, recipe_class
+from longtail.search.choice import SearchKind
+from longtail.search.index import ExactIndex
+from longtail.search.packed import PackedType
+from longtail.training.progress import Display
+from longtail.types import F32
+
+WIDTH = 64
+# One text alone and so many that they are cut in pieces for threads go different ways.
+FEW, MANY = 1, 1500
+
+
+def warm_up(recipes: Sequence[str], display: Display) -> int:
+    """Compile; gives how many kernels. recipes: those to be trained as well (needs torch); the default if none."""
+    before = compiling.count
+    if not recipes and importlib.util.find_spec("torch") is not None:
+        recipes = [DEFAULT]
+    elif recipes and importlib.util.find_spec("torch") is None:
+        raise MissingExtra("torch", "train", f"training '{recipes[0]}'")
+    with (
+        tempfile.TemporaryDirectory(prefix="longtail-warm-up-") as folder,
+        display.task("compiling", 3 + len(get_args(PackedType)) * len(get_args(SearchKind)) + len(recipes)) as task,
+    ):
+        for number, encoder in enumerate((FrozenBag, FrozenSum)):
+            write_model(Path(folder) / f"plain{number}", encoder)
+            ask(Path(folder) / f"plain{number}")
+            task.advance()
+        for dtype in get_args(PackedType):
+            for index in get_args(SearchKind):
+                packed = Path(folder) / f"{dtype}-{index}"
+                pack(Path(folder) / "plain0", packed, dtype, index=index)
+                ask(packed)
+                task.advance()
+        for name in recipes:
+            _train(name, Path(folder) / name)
+            task.advance()
+    return compiling.count - before
+
+
+def write_model(folder: Path, encoder: Callable[[F32], WordTable] = FrozenBag) -> None:
+    """A model like those of the default recipe, with numbers drawn by chance."""
+    data = synthesise(SyntheticConfig.preset("tiny"), seed=0).dataset
+    config = recipe_class(DEFAULT).CONFIG()
+    reader, documents, _ = make_featurizer(data.train.documents, data.labels, config.features)
+    words = 0 if documents.sparse is None else documents.sparse.shape[1]
+    random = np.random.default_rng(0)
+
+    def drawn(*shape: int) -> F32:
+        return random.standard_normal(shape, dtype=np.float32)
+
+    labels = len(data.labels)
+    ranker = IndexedRows(
+        encoder(drawn(words, WIDTH)),
+        ResidualMap(drawn(WIDTH, WIDTH)),
+        ExactIndex.build(drawn(labels, WIDTH + 1), "dot"),
+    )
+    about = {"recipe": DEFAULT, "seed": 0, "data": {"name": data.name, "digest": data.digest}}
+    table = LabelTable.of(data.labels, np.ones(labels, dtype=np.int64))
+    write_bundle(folder, about=about, config=describe(config), labels=table, featurizer=reader, ranker=ranker)
+
+
+def ask(folder: Path) -> None:
+    model = Predictor.open(folder, verify=False)
+    for count in (FEW, MANY):
+        model.predict(["one two three"] * count)
+
+
+def _train(recipe: str, out: Path) -> None:
+    from longtail import pipeline
+
+    data = synthesise(SyntheticConfig.preset("tiny"), seed=0).dataset
+    model = pipeline.train(data, out, recipe, device="cpu")
+    model.predict(["one two three"])

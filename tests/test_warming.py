@@ -1,0 +1,122 @@
+"""Kernels are compiled ahead, once, and kept where they can be: nobody waits in silence, no installation must be
+writable.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import longtail
+from longtail.cli import main
+from longtail.kernels import compiled
+from longtail.kernels.compiled import cache_folder
+
+SOURCE = Path(longtail.__file__).parent
+
+
+def unwritable(tmp_path: Path) -> Path:
+    """A folder that even root cannot write to."""
+    (tmp_path / "file").write_text("")
+    return tmp_path / "file" / "__pycache__"
+
+
+def test_beside_the_sources_where_they_can_be_written(tmp_path: Path) -> None:
+    assert cache_folder(tmp_path / "__pycache__", iter([])) is None
+
+
+def test_else_the_first_folder_that_can_be_written(tmp_path: Path) -> None:
+    beside = unwritable(tmp_path)
+    assert cache_folder(beside, iter([beside / "x", tmp_path / "a", tmp_path / "b"])) == tmp_path / "a"
+    assert (tmp_path / "a").stat().st_mode & 0o077 == 0  # what lies there is run: nobody else may put it there
+    assert cache_folder(beside, iter([beside / "x"])) == Path()
+
+
+def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "mine")
+    assert cache_folder(unwritable(tmp_path), iter([tmp_path / "link"])) == Path()
+    if os.getuid() == 0:
+        (tmp_path / "foreign").mkdir()
+        os.chown(tmp_path / "foreign", 4242, 4242)
+        assert cache_folder(unwritable(tmp_path), iter([tmp_path / "foreign"])) == Path()
+
+
+def test_what_was_compiled_while_an_image_was_built_is_taken_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = tmp_path / "package" / "kernels" / "__pycache__"
+    made.mkdir(parents=True)
+    (made / "heap.offer-1.py311.nbi").write_bytes(b"index")
+    (tmp_path / "kept").mkdir()
+    monkeypatch.setattr(compiled, "PACKAGE", tmp_path / "package")
+    compiled._seed(tmp_path / "kept")
+    place = compiled.PLACES.get_suitable_cache_subpath(str(tmp_path / "package" / "kernels" / "heap.py"))
+    assert (tmp_path / "kept" / place / "heap.offer-1.py311.nbi").read_bytes() == b"index"
+
+
+def test_a_read_only_installation_answers_with_a_note(tiny_run: Path, tmp_path: Path) -> None:
+    """A real process; every __pycache__ is a file, which is read-only even for root, and there is no home."""
+    package = tmp_path / "site" / "longtail"
+    shutil.copytree(SOURCE, package, ignore=shutil.ignore_patterns("__pycache__", "sample"))
+    for folder in [package, *(path for path in package.rglob("*") if path.is_dir())]:
+        (folder / "__pycache__").write_text("")
+    (tmp_path / "tmp").mkdir()
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(package.parent),
+        "XDG_CACHE_HOME": str(package / "__pycache__"),
+        "TMPDIR": str(tmp_path / "tmp"),
+    }
+    environment.pop("NUMBA_CACHE_DIR", None)
+    line = [sys.executable, "-m", "longtail", "predict", str(tiny_run), "an owl", "-k", "1"]
+    first = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
+    assert "id-owl" in first.stdout
+    assert f"kept in {tmp_path / 'tmp' / 'longtail-kernels'}" in first.stderr
+    assert "compiling once" in first.stderr
+    again = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
+    assert again.stdout == first.stdout
+    assert again.stderr == ""
+
+
+def test_after_warming_up_nothing_is_left_to_compile(planted_folder: Path, tmp_path: Path) -> None:
+    """What `warm_up` asks its own model compiles all that a trained model of the default recipe needs."""
+    run = tmp_path / "run"
+    small = ["--set", "train.epochs=1", "--set", "encoder.width=64"]
+    assert main(["train", str(planted_folder), "--out", str(run), "--device", "cpu", *small]) == 0
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    warm = (
+        "import sys; from pathlib import Path; from longtail import warming; "
+        "warming.write_model(Path(sys.argv[1])); warming.ask(Path(sys.argv[1]))"
+    )
+    subprocess.run([sys.executable, "-c", warm, str(tmp_path / "model")], env=environment, check=True)
+    line = [sys.executable, "-m", "longtail", "predict", str(run), "an owl", "-k", "1"]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert "id-" in done.stdout
+
+
+def test_warm_up_counts_and_needs_torch_to_train(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    from longtail import warming
+
+    asked: list[Path] = []
+    trained: list[str] = []
+    monkeypatch.setattr(warming, "ask", asked.append)
+    monkeypatch.setattr(warming, "pack", lambda *_, **__: None)
+    monkeypatch.setattr(warming, "_train", lambda name, out: trained.append(name))
+    with caplog.at_level(logging.WARNING):
+        assert main(["warm-up", "--recipe", "tiny", "-q"]) == 0
+    assert "compiled" in capsys.readouterr().out
+    assert trained == ["tiny"]
+    assert len({path.name for path in asked}) == len(asked) > 10
+    monkeypatch.setattr("longtail.warming.importlib.util.find_spec", lambda name: None)
+    assert main(["warm-up", "--recipe", "tiny", "-q"]) == 2
+    assert "longtail[train]" in capsys.readouterr().err
