@@ -1,4 +1,4 @@
-"""Every file in configs/ is a valid change of its recipe's defaults, and changes something."""
+"""Every file in src/longtail/presets is a valid change of its recipe's defaults, and changes something."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from longtail.recipes import RECIPES, make_recipe
 
-FILES = sorted((Path(__file__).parents[1] / "configs").glob("*/*.toml"))
+FILES = sorted((Path(__file__).parents[1] / "src" / "longtail" / "presets").glob("*/*.toml"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parent.name}/{p.stem}")

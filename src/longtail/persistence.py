@@ -85,7 +85,15 @@ PARTS_GROUP = "longtail.parts"
 
 def home_of(kind: str) -> str | None:
     """Where the class of a kind lives, as "module:Class"; None for a kind that nobody declares. Ours come first."""
-    return SHARED.get(kind) or _recipe_parts().get(kind) or _parts_of_packages().get(kind)
+    return SHARED.get(kind) or _recipe_parts().get(kind) or _DECLARED_KINDS.get(kind) or _parts_of_packages().get(kind)
+
+
+_DECLARED_KINDS: dict[str, str] = {}
+
+
+def declare(kinds: Mapping[str, str]) -> None:
+    """Kinds of parts, each with its "module:Class", that this process knows from now on."""
+    _DECLARED_KINDS.update(kinds)
 
 
 @cache

@@ -49,6 +49,7 @@ def train(
     if device not in ("auto", "cpu", "cuda"):
         raise ConfigError(f"device '{device}', expected auto, cpu or cuda", "use --device auto")
     made, display = _recipe(recipe, settings), display or SilentDisplay()
+    made.check_kinds()
     dataset = data if isinstance(data, Dataset) else read(Path(data), test=False)
     about = {
         "recipe": made.NAME,

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from longtail.cli.base import Talk, argument, command, model_argument, option, path, talk
+from longtail.cli.base import Talk, argument, command, model_argument, open_model, option, path, talk
 from longtail.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,6 +29,11 @@ KNOWN = "What is known beside the text (models that look at a graph: recipe gala
     "--input",
     metavar="FILE",
     help="one text per line, JSON lines (also a data set's tst.json.gz), a table, or - for standard input",
+)
+@option(
+    "--recipe",
+    metavar="MODULE:CLASS",
+    help="the recipe that made RUN, where it is no installed package: its code is imported",
 )
 @option("--text", default="", metavar="COLUMN", help="text column(s) of a table")
 @option("-k", type=int, default=5, help="labels per text (default 5)")
@@ -61,6 +66,7 @@ def predict(
     model: Path,
     texts: tuple[str, ...],
     input: str | None,
+    recipe: str | None,
     text: str,
     k: int,
     format: str,
@@ -73,7 +79,6 @@ def predict(
     """The best labels of texts; masks nothing."""
     from longtail.data.dataset import Items
     from longtail.data.inputs import read_documents
-    from longtail.predictor import Predictor
 
     if bool(texts) == bool(input):
         raise ConfigError(
@@ -83,7 +88,7 @@ def predict(
         raise ConfigError(f"-k {k}, expected a whole number >= 1", "ask for at least one label")
     if format == "npz" and output is None:
         raise ConfigError("--format npz needs --output FILE", "npz is a binary format; it cannot go to the terminal")
-    opened = Predictor.open(model)
+    opened = open_model(model, recipe)
     documents = (
         read_documents(input, text) if input else Items([str(n) for n in range(len(texts))], {"title": list(texts)})
     )

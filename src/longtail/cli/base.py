@@ -13,6 +13,7 @@ import click
 
 if TYPE_CHECKING:
     from longtail.data.dataset import Dataset
+    from longtail.predictor import Predictor
     from longtail.training.progress import Display
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -156,6 +157,16 @@ def path() -> click.Path:
 
 def model_argument(function: Function) -> Function:
     return argument("model", "a run or a bundle", type=path(), metavar="RUN")(function)
+
+
+def open_model(folder: Path, recipe: str | None = None) -> Predictor:
+    """recipe: "module:Class" of one that no installed package brings; a bundle never names code to be run."""
+    from longtail.predictor import Predictor
+    from longtail.recipes import recipe_class
+
+    if recipe:
+        recipe_class(recipe)
+    return Predictor.open(folder)
 
 
 json_option = option("--json", type=path(), metavar="FILE", help="also write all numbers, in percent, to FILE")

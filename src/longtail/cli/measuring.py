@@ -15,6 +15,7 @@ from longtail.cli.base import (
     header,
     json_option,
     model_argument,
+    open_model,
     option,
     path,
     talk,
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
 )
 @model_argument
 @data_source
+@option(
+    "--recipe",
+    metavar="MODULE:CLASS",
+    help="the recipe that made RUN, where it is no installed package: its code is imported",
+)
 @json_option
 @option(
     "--diagnose", "look", is_flag=True, help="also look inside: bytes by part, seconds by stage, recall of shortlists"
@@ -58,6 +64,7 @@ if TYPE_CHECKING:
 def evaluate(
     talk: Talk,
     model: Path,
+    recipe: str | None,
     source: Source,
     json: Path | None,
     look: bool,
@@ -68,9 +75,8 @@ def evaluate(
 ) -> None:
     """Measure a model on the test documents of DATA (masked pairs removed)."""
     from longtail import evaluation
-    from longtail.predictor import Predictor
 
-    opened, data = Predictor.open(model), source.read()
+    opened, data = open_model(model, recipe), source.read()
     if labels_by_text:
         opened = opened.with_labels(data.labels)
     result = evaluation.evaluate(opened, data, talk.display(), transductive=transductive)

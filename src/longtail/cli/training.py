@@ -33,8 +33,9 @@ def recipe_names(context: click.Context, parameter: click.Parameter, incomplete:
     shell_complete=recipe_names,
     default="",
     metavar="NAME",
-    help="which method ('longtail recipes' lists them)",
+    help="which method ('longtail recipes' lists them), or module:Class",
 )
+@option("--preset", default="", metavar="NAME", help="settings of the recipe's paper for the data set NAME")
 @option("--config", type=path(), metavar="F.toml", help="settings that differ from the defaults")
 @option("--set", "assignments", multiple=True, metavar="a.b=c", help="one setting; may be repeated")
 @option("--device", default="auto", type=click.Choice(["auto", "cpu", "cuda"]), help="where it is trained")
@@ -46,6 +47,7 @@ def train(
     source: Source,
     out: Path,
     recipe: str,
+    preset: str,
     config: Path | None,
     assignments: tuple[str, ...],
     device: str,
@@ -56,7 +58,7 @@ def train(
     from longtail import pipeline
     from longtail.recipes import DEFAULT, make_recipe
 
-    made = make_recipe(recipe or DEFAULT, config=config, assignments=assignments)
+    made = make_recipe(recipe or DEFAULT, preset_name=preset, config=config, assignments=assignments)
     data = source.read(test=False)
     pipeline.train(data, out, made, seed=seed, device=device, restart=restart, display=talk.display())
     print(f'bundle: {out / "bundle"}\nask it: longtail predict {out} "a text"')
@@ -86,14 +88,19 @@ def recipes() -> None:
         print(f"note: {note}")
 
 
-@command("config", "longtail config astec > astec.toml")
+@command("config", "longtail config astec > astec.toml", "longtail config astec --preset LF-AmazonTitles-131K")
 @argument("recipe", "one that 'longtail recipes' lists", shell_complete=recipe_names, metavar="RECIPE")
-def config(recipe: str) -> None:
+@option("--preset", default="", metavar="NAME", help="with the settings of its paper for the data set NAME")
+@option("--presets", "listed", is_flag=True, help="only list the presets")
+def config(recipe: str, preset: str, listed: bool) -> None:
     """Every setting of a recipe with its help and default, as TOML."""
     from longtail.config import describe
-    from longtail.recipes import recipe_class
+    from longtail.recipes import make_recipe, presets
 
-    print(describe(recipe_class(recipe).CONFIG()), end="")
+    if listed:
+        print("\n".join(presets(recipe)))
+    else:
+        print(describe(make_recipe(recipe, preset_name=preset).config), end="")
 
 
 @command(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -136,7 +137,9 @@ def _imported(point: EntryPoint) -> type[Recipe]:
 
 
 def recipe_class(name: str) -> type[Recipe]:
-    """The class of recipe `name`."""
+    """The class of recipe `name`, or of "module:Class", which is looked for in the current folder too."""
+    if ":" in name:
+        return _from_module(name)
     packages = from_packages()[0] if name not in RECIPES else {}
     if name not in RECIPES and name not in packages:
         raise ConfigError(f"unknown recipe '{name}'", nearest(name, [*RECIPES, *packages]))
@@ -151,18 +154,53 @@ def recipe_class(name: str) -> type[Recipe]:
     return found
 
 
+def _from_module(home: str) -> type[Recipe]:
+    """A class that the user named. Its kinds of parts (PARTS) are known from now on, in this process."""
+    from longtail.persistence import class_of, declare
+
+    hint = "give module:Class of a recipe that Python can import from here (docs/add-a-recipe.md)"
+    sys.path.append(str(Path.cwd()))
+    try:
+        cls: type[Recipe] = class_of(home)
+    except (ImportError, AttributeError, ValueError) as problem:
+        raise ConfigError(f"the recipe '{home}' cannot be imported ({problem})", hint) from problem
+    finally:
+        sys.path.remove(str(Path.cwd()))
+    missing = [name for name in ("NAME", "CONFIG", "classify") if not hasattr(cls, name)]
+    if missing:
+        raise ConfigError(f"'{home}' is no recipe: it has no {', '.join(missing)}", hint)
+    declare(getattr(cls, "PARTS", {}))
+    return cls
+
+
+def presets(recipe: str) -> Mapping[str, Path]:
+    """Settings of papers for their data sets, by the name of the data set."""
+    folder = Path(__file__).parents[1] / "presets" / recipe
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))} if recipe in RECIPES else {}
+
+
+def preset(recipe: str, name: str) -> Path:
+    """The file of a preset."""
+    known = presets(recipe)
+    if name not in known:
+        what = f"the recipe '{recipe}' has " + (f"no preset '{name}'" if known else "no presets")
+        raise ConfigError(what, nearest(name, list(known)) if known else "give a file: --config FILE")
+    return known[name]
+
+
 def make_recipe(
     name: str,
     *,
     config: Path | None = None,
     assignments: Sequence[str] = (),
     settings: Mapping[str, Any] | None = None,
+    preset_name: str = "",
 ) -> Recipe:
-    """Recipe `name` with its defaults, changed by a TOML file, then by nested `settings`, then by ``a.b=c``."""
+    """Recipe `name` with its defaults, changed by a preset, a TOML file, nested `settings`, and ``a.b=c``, in order."""
     cls = recipe_class(name)
     resolved = cls.CONFIG()
-    if config is not None:
-        resolved = resolve(resolved, read_toml(config), str(config))
+    for path in ([preset(name, preset_name)] if preset_name else []) + ([config] if config is not None else []):
+        resolved = resolve(resolved, read_toml(path), str(path))
     if settings:
         resolved = resolve(resolved, settings, "settings")
     return cls(from_text(resolved, assignments))

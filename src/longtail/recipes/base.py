@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, get_args, get_type_hints
 
 from longtail.config import setting
-from longtail.persistence import Part
+from longtail.errors import ConfigError
+from longtail.persistence import DataPart, Part, class_of, home_of
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
 
@@ -28,6 +29,13 @@ class EnsembleConfig:
     )
 
 
+def _parts_in(declared: Any) -> list[type[DataPart]]:
+    """The classes of parts in a declared type."""
+    found = [one for inner in get_args(declared) for one in _parts_in(inner)]
+    is_part = isinstance(declared, type) and issubclass(declared, DataPart) and hasattr(declared, "KIND")
+    return [declared, *found] if is_part else found
+
+
 class Recipe(Protocol):
     """One method of the literature, as four stages over shared parts (Paper: DeepXML Sec. 3).
 
@@ -43,6 +51,8 @@ class Recipe(Protocol):
     # whether training needs torch. For recipes of the house `longtail.recipes.RECIPES` says both.
     SUMMARY: ClassVar[str] = ""
     NEEDS_TORCH: ClassVar[bool] = False
+    # Of a recipe that is named as "module:Class": kinds of its parts, each with its own "module:Class".
+    PARTS: ClassVar[Mapping[str, str]] = {}
     CONFIG: ClassVar[type[Any]]  # a frozen dataclass of sections, one of them `features`
     # For bases: the loss can be weighed, and asked for on documents that are kept apart from training.
     KEEPS_DOCUMENTS_APART: ClassVar[bool] = False
@@ -72,6 +82,23 @@ class Recipe(Protocol):
     def classify(self, data: TrainingSet, surrogate: Any, shortlister: Any, model: Any, run: Run) -> Part:
         """Module IV: one classifier per label, trained against hard negatives; gives the finished ranker."""
         ...
+
+    def check_kinds(self) -> None:
+        """Before training: every part that a stage says it gives can be opened again by its kind."""
+        for stage in ("surrogate", "shortlist", "transfer", "classify"):
+            try:
+                declared = get_type_hints(getattr(self, stage)).get("return")
+            except NameError:  # a type that is imported for type checkers alone
+                continue
+            for cls in _parts_in(declared):
+                home = home_of(cls.KIND)
+                if home is None or class_of(home) is not cls:
+                    known = "which nobody declares" if home is None else f"which is {home}"
+                    raise ConfigError(
+                        f"stage '{stage}' of the recipe '{self.NAME}' gives a {cls.__name__} of the kind '{cls.KIND}', "
+                        f"{known}: it could not be opened again",
+                        "declare it as an entry point of the group longtail.parts, or in PARTS of the recipe's class",
+                    )
 
     def defined_stages(self) -> frozenset[str]:
         """Which of the first three modules this recipe has."""

@@ -16,7 +16,7 @@ from longtail.training.surrogate import SurrogateConfig as AstecSurrogateConfig
 
 AttentionKind: TypeAlias = Literal["label", "global", "none"]
 
-# What the paper does where the defaults differ from it; `configs/galaxc` has its sizes too.
+# What the paper does where the defaults differ from it; `src/longtail/presets/galaxc` has its sizes too.
 PAPER = (
     "initial.unit=false",
     "initial.centred=false",
