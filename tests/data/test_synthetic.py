@@ -60,6 +60,30 @@ def test_sizes_and_shapes() -> None:
     assert (PRESETS["medium"].documents, PRESETS["medium"].labels) == (200_000, 50_000)
 
 
+@pytest.mark.parametrize("share", [1 / 300, 1 / 150])
+@pytest.mark.parametrize(("name", "labels_per_document"), [("shape-131k", 2.29), ("shape-1.3m", 22.2)])
+def test_shapes_have_the_labels_per_document_of_the_benchmark(
+    name: str, labels_per_document: float, share: float
+) -> None:
+    shape = PRESETS[name]
+    assert shape.labels_per_document == labels_per_document
+    share *= 1 if name == "shape-1.3m" else 4
+    small = replace(
+        shape,
+        documents=round(shape.documents * share),
+        test_documents=round(shape.test_documents * share),
+        labels=round(shape.labels * share),
+        topics=20,
+    )
+    data = synthesise(small).dataset
+    for split in (data.train, data.need_test()):
+        assert split.targets.nnz / len(split) == pytest.approx(labels_per_document, rel=0.01)
+    assert data.train.targets.nnz / len(data.labels) == pytest.approx(
+        labels_per_document * shape.documents / shape.labels, rel=0.01
+    )
+    assert np.diff(data.train.targets.indptr).max() <= small.most_labels
+
+
 def test_the_seed_decides_everything() -> None:
     first, again, other = synthesise("tiny", 3), synthesise("tiny", 3), synthesise("tiny", 4)
     assert first.dataset.digest == again.dataset.digest
@@ -297,6 +321,7 @@ def test_no_coverage_means_no_graph() -> None:
         (replace(TINY, missing_rate=1.5), "missing_rate"),
         (replace(TINY, noise_edges=-0.1), "noise_edges"),
         (replace(TINY, labels=3_000), "3000 labels"),
+        (replace(TINY, labels_per_document=22.2), "at most 40"),
         (replace(TINY, topics=600), "600 topics"),
         (replace(TINY, share_documents_are_labels=0.5), "1250 labels"),
         (replace(TINY, multimodal_heads=51), "51 multimodal heads"),

@@ -144,7 +144,12 @@ def zero_shot(source: Source, out: Path, share: float, transductive_labels: bool
 
 @command("synthetic", "longtail data synthetic planted --size small")
 @argument("out", "the new folder", type=path(), metavar="DIR")
-@option("--size", default="tiny", type=click.Choice(["tiny", "small", "medium"]), help="how much (default tiny)")
+@option(
+    "--size",
+    default="tiny",
+    type=click.Choice(["tiny", "small", "medium", "shape-131k", "shape-1.3m"]),
+    help="how much (default tiny); shapes have the numbers of LF-AmazonTitles-131K and -1.3M",
+)
 @option("--set", "assignments", multiple=True, metavar="knob=value", help="one knob of the generator; may be repeated")
 @option("--seed", type=int, default=0, help="another seed is other data")
 def synthetic(out: Path, size: str, assignments: tuple[str, ...], seed: int) -> None:

@@ -11,8 +11,9 @@ world as it was: with and without noisy edges, documents and texts are the same.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,14 +26,14 @@ from longtail.errors import ConfigError
 from longtail.metrics import PropensityConstants, constants_for, inverse_propensities
 from longtail.types import I64, Csr
 
-FAMILY_SIZE = 8  # labels of one family
+FAMILY_SIZE = 8  # labels of one family, where documents have few labels
 HOME_MENTIONS = 4 * FAMILY_SIZE  # of a label in documents of its own family; further ones turn up anywhere
 STRAY = 0.1  # share of label mentions that move to another family of their topic
 TOPIC_SUPPORT = 60  # words that a topic can use
 TOPIC_CONCENTRATION = 0.5  # of the Dirichlet over these words: a few words make most of a topic
 OWN_WORDS = (3, 6)  # words of a label's own, at least and at most
 MODES = 5  # topics of a multimodal head label
-MOST_LABELS = 3  # of one document
+FEW_LABELS = 3  # of one document at most, where documents have two labels or fewer on average
 WORST_MISSING = 0.95  # no label is missed more often than this
 ANCHORS_PER_GROUP = 2  # anchors of every topic and of every family
 TOPIC_EDGES = 0.3  # share of edges that lead to anchors of the topic, the others to those of the family
@@ -45,6 +46,7 @@ class SyntheticConfig:
     documents: int = setting(2_000, "training documents", low=50)
     test_documents: int = setting(500, "test documents", low=1)
     labels: int = setting(500, "labels", low=10)
+    labels_per_document: float = setting(1.8, "true labels of a training document on average", low=1.1, high=100)
     topics: int = setting(20, "topics, each with its own word distribution", low=1)
     zipf: float = setting(
         1.0, "exponent of label frequency by rank; 0 makes all labels equally frequent", low=0, high=3
@@ -77,6 +79,16 @@ class SyntheticConfig:
     independent_labels: bool = setting(False, "draw the labels of a document independently: no correlation (control)")
     multimodal_heads: int = setting(0, f"most frequent labels that are each a union of {MODES} topics", low=0)
 
+    @property
+    def most_labels(self) -> int:
+        """Of one document."""
+        return FEW_LABELS if self.labels_per_document <= 2 else math.ceil(2 * self.labels_per_document)
+
+    @property
+    def family_size(self) -> int:
+        """A family has labels enough for a document of its own."""
+        return FAMILY_SIZE if self.most_labels == FEW_LABELS else 2 * self.most_labels
+
     @classmethod
     def preset(cls, name: str) -> SyntheticConfig:
         """One of the sizes in `PRESETS`."""
@@ -85,10 +97,29 @@ class SyntheticConfig:
         return PRESETS[name]
 
 
+# Planted data in the shape of a public benchmark: its numbers of documents and labels, and of labels per document.
+_SHAPE = SyntheticConfig(missing_rate=0.0, graph_coverage=0.0, share_documents_are_labels=0.0)
 PRESETS: Mapping[str, SyntheticConfig] = {
     "tiny": SyntheticConfig(),
     "small": SyntheticConfig(documents=20_000, test_documents=5_000, labels=5_000, topics=100),
     "medium": SyntheticConfig(documents=200_000, test_documents=20_000, labels=50_000, topics=500),
+    "shape-131k": replace(
+        _SHAPE,
+        documents=294_805,
+        test_documents=134_835,
+        labels=131_073,
+        labels_per_document=2.29,
+        topics=1_000,
+    ),
+    "shape-1.3m": replace(
+        _SHAPE,
+        documents=2_248_619,
+        test_documents=970_237,
+        labels=1_305_265,
+        labels_per_document=22.2,
+        topics=2_000,
+        token_dropout=0.9,
+    ),
 }
 
 
@@ -232,7 +263,7 @@ def _world(config: SyntheticConfig, seed: int) -> _World:
     # The documents of a head are shared out evenly among its senses.
     per_sense = (frequency[label_of] + modes[label_of] - 1 - mode) // modes[label_of]
 
-    families = max(config.topics, -(-config.labels // FAMILY_SIZE))
+    families = max(config.topics, -(-config.labels // config.family_size))
     topic_of_family = np.arange(families, dtype=np.int64) % config.topics
     family_of = rng.permutation(np.arange(len(label_of), dtype=np.int64) % families)
     for head in heads:
@@ -268,7 +299,7 @@ def _world(config: SyntheticConfig, seed: int) -> _World:
 
 def _frequencies(config: SyntheticConfig) -> I64:
     """(L,) true documents per label by rank: c / rank^s, rounded and clipped to [1, N/50], with c such that documents
-    have 1.8 labels on average.
+    have so many labels on average as they are to have.
     """
     highest = max(1, config.documents // 50)
     shape = np.arange(1, config.labels + 1, dtype=np.float64) ** -config.zipf
@@ -276,8 +307,14 @@ def _frequencies(config: SyntheticConfig) -> I64:
     def counts(scale: float) -> I64:
         return np.clip(np.rint(scale * shape), 1, highest).astype(np.int64)
 
-    # Fewer than two labels per document leave room for documents that are cut short because a label would repeat.
-    wanted, low, high = 1.8 * config.documents, 0.0, highest / shape[-1]
+    # Fewer labels than a document may have leave room for documents that are cut short because a label would repeat.
+    wanted, low, high = config.labels_per_document * config.documents, 0.0, highest / shape[-1]
+    if highest * config.labels < wanted:
+        raise ConfigError(
+            f"{config.labels_per_document:g} labels per document, but {config.labels} labels with at most {highest} "
+            f"documents each give {highest * config.labels / config.documents:.3g}",
+            "use more labels (a label has at most a fiftieth of the documents), or fewer per document",
+        )
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if counts(middle).sum() < wanted else (low, middle)
@@ -347,7 +384,7 @@ class _Runs:
 def _mentions(
     world: _World, frequency: I64, documents: int, config: SyntheticConfig, rng: np.random.Generator
 ) -> _Mentions:
-    """Deal the mentions of all senses out to exactly `documents` documents of 1 to 3 different labels each.
+    """Deal the mentions of all senses out to exactly `documents` documents of different labels each, a few at most.
 
     Mentions are sorted by family, shuffled within, and cut into documents, so labels of a family go together and every
     label keeps exactly its frequency.
@@ -356,23 +393,42 @@ def _mentions(
     if config.independent_labels:
         sense = rng.permutation(sense)
     else:
-        sense = sense[np.lexsort((rng.random(len(sense)), _families_of_mentions(world, sense, frequency, rng)))]
-    starts = _cut(world.label_of[sense], documents, rng)
+        families = _families_of_mentions(world, sense, frequency, config, rng)
+        order = rng.random(len(sense))
+        if config.most_labels > FEW_LABELS:
+            # Of documents with many labels few would be left whole if a label came twice soon: they are spread evenly.
+            home = _home_mentions(frequency, config)
+            order = (_earlier(frequency) % home + order) / np.minimum(frequency, home)[sense]
+        sense = sense[np.lexsort((order, families))]
+    starts = _cut(world.label_of[sense], documents, config.most_labels, rng)
     row = np.cumsum(np.bincount(starts, minlength=len(sense))) - 1
     document = rng.permutation(documents)[row]
     grouped = np.argsort(document, kind="stable")
     return _Mentions(documents, document[grouped].astype(np.int64), sense[grouped])
 
 
-def _families_of_mentions(world: _World, sense: I64, frequency: I64, rng: np.random.Generator) -> I64:
+def _home_mentions(frequency: I64, config: SyntheticConfig) -> int:
+    """So few, where documents have many labels, that one label is not met twice in most documents of its family."""
+    few = config.most_labels == FEW_LABELS
+    return HOME_MENTIONS if few else math.ceil(2 * int(frequency.sum()) / config.labels)
+
+
+def _earlier(frequency: I64) -> I64:
+    """Of mentions that lie sense after sense: how many of the same sense come before each."""
+    return np.arange(frequency.sum(), dtype=np.int64) - np.repeat(np.cumsum(frequency) - frequency, frequency)
+
+
+def _families_of_mentions(
+    world: _World, sense: I64, frequency: I64, config: SyntheticConfig, rng: np.random.Generator
+) -> I64:
     """The family in whose documents each mention turns up: mostly that of its label.
 
     Some mentions stray to another family of the topic. A frequent label is general: what exceeds its family's share
     turns up anywhere, or, for a sense of a multimodal head, anywhere in its topic.
     """
     family = world.family_of[sense]
-    earlier = np.arange(len(sense), dtype=np.int64) - np.repeat(np.cumsum(frequency) - frequency, frequency)
-    excess, multimodal = earlier >= HOME_MENTIONS, np.isin(world.label_of[sense], world.heads)
+    excess = _earlier(frequency) >= _home_mentions(frequency, config)
+    multimodal = np.isin(world.label_of[sense], world.heads)
     stray = np.flatnonzero((rng.random(len(sense)) < STRAY) | (excess & multimodal))
     topic = world.topic_of_family[family[stray]]
     # Families of a topic are numbered topic, topic + T, topic + 2T, ...
@@ -382,11 +438,11 @@ def _families_of_mentions(world: _World, sense: I64, frequency: I64, rng: np.ran
     return rng.permutation(world.families)[family]
 
 
-def _cut(labels: I64, documents: int, rng: np.random.Generator) -> I64:
+def _cut(labels: I64, documents: int, most: int, rng: np.random.Generator) -> I64:
     """Where each of `documents` documents begins in the row of `labels`."""
     n = len(labels)
-    for fewest in range(1, MOST_LABELS + 1):
-        starts = _starts(labels.tolist(), rng.integers(fewest, MOST_LABELS + 1, n).tolist())
+    for fewest in range(1, most + 1):
+        starts = _starts(labels.tolist(), rng.integers(fewest, most + 1, n).tolist())
         if len(starts) <= documents <= n:
             inside = np.setdiff1d(np.arange(n, dtype=np.int64), starts)
             return np.sort(
@@ -395,7 +451,7 @@ def _cut(labels: I64, documents: int, rng: np.random.Generator) -> I64:
                 )
             )
     raise ConfigError(
-        f"{n} mentions of labels cannot be dealt out to {documents} documents of 1 to {MOST_LABELS} different labels",
+        f"{n} mentions of labels cannot be dealt out to {documents} documents of 1 to {most} different labels",
         "use more labels (a label has at most a fiftieth of the documents), or another zipf exponent",
     )
 
