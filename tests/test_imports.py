@@ -30,7 +30,7 @@ ROOMS = [
         "search",
         "models",
     ),
-    *("nn", "training", "recipes", "bundle", "predictor", "pipeline", "evaluation", "compare", "diagnosis"),
+    *("nn", "training", "recipes", "bundle", "hub", "predictor", "pipeline", "evaluation", "compare", "diagnosis"),
     *("packing", "export", "demo", "warming", "cli"),
 ]
 

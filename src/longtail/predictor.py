@@ -48,7 +48,14 @@ class Predictor:
 
     @classmethod
     def open(cls, path: str | Path, *, verify: bool = True) -> Predictor:
-        """Open a run or a bundle. ``verify=False`` skips the checksums (sizes are still compared)."""
+        """Open a run or a bundle, or ``hf://organisation/name[@revision]``, which is fetched first.
+
+        ``verify=False`` skips the checksums (sizes are still compared).
+        """
+        if str(path).startswith("hf:/"):  # a Path keeps one slash of two
+            from longtail.hub import fetch
+
+            path = fetch("hf://" + str(path).removeprefix("hf:").lstrip("/"))
         return cls(open_bundle(Path(path), verify=verify))
 
     def with_labels(self, labels: Items) -> Predictor:

@@ -81,4 +81,34 @@ def export(model: Path, out: Path) -> None:
     print(f"wrote {out}")
 
 
-COMMANDS = [pack, export]
+@command("card", "longtail card runs/first > CARD.md")
+@model_argument
+@option("--out", type=path(), metavar="FILE", help="where to write (default: standard output)")
+def card(model: Path, out: Path | None) -> None:
+    """Write a model card: what the model is, how good it was found to be, and how to ask it."""
+    from longtail.hub import card as card_of
+    from longtail.persistence import written_aside
+    from longtail.predictor import Predictor
+
+    text = card_of(Predictor.open(model).bundle)
+    if out is None:
+        print(text, end="")
+        return
+    with written_aside(out) as aside:
+        aside.write_text(text, encoding="utf-8")
+    print(f"wrote {out}")
+
+
+@command("push", "longtail push runs/first hf://me/animals")
+@model_argument
+@argument("address", "hf://organisation/name[@revision]")
+@option("--public", is_flag=True, help="a new repository can be seen by everyone (default: private)")
+def push(model: Path, address: str, public: bool) -> None:
+    """Upload a model with its card to the Hugging Face hub; Predictor.open(ADDRESS) opens it again."""
+    from longtail.hub import push as run_push
+    from longtail.predictor import Predictor
+
+    print(f"pushed to {run_push(Predictor.open(model).bundle, address, private=not public)}")
+
+
+COMMANDS = [pack, card, push, export]

@@ -311,8 +311,8 @@ def _frequencies(config: SyntheticConfig) -> I64:
     wanted, low, high = config.labels_per_document * config.documents, 0.0, highest / shape[-1]
     if highest * config.labels < wanted:
         raise ConfigError(
-            f"{config.labels_per_document:g} labels per document, but {config.labels} labels with at most {highest} documents "
-            f"each give {highest * config.labels / config.documents:.3g} for {config.documents} documents",
+            f"{config.labels_per_document:g} labels per document, but {config.labels} labels with at most {highest} "
+            f"documents each give {highest * config.labels / config.documents:.3g} for {config.documents} documents",
             "use more labels (a label has at most a fiftieth of the documents), or fewer per document",
         )
     for _ in range(60):
