@@ -54,7 +54,7 @@ def train(
     """
     if device not in ("auto", "cpu", "cuda"):
         raise ConfigError(f"device '{device}', expected auto, cpu or cuda", "use --device auto")
-    made, display = _recipe(recipe, settings), display or SilentDisplay()
+    made, display = recipe_of(recipe, settings), display or SilentDisplay()
     if group is not None and not holdout:
         raise ConfigError(f"group '{group}' without holdout", "say how much to hold out: --holdout 0.1")
     dataset = data if isinstance(data, Dataset) else read(Path(data), test=False, **({"group": group} if group else {}))
@@ -140,7 +140,8 @@ def stages(recipe: Recipe, data: TrainingSet, run: Run) -> Ranker:
     return ranker
 
 
-def _recipe(recipe: str | Recipe, settings: Mapping[str, Any] | None) -> Recipe:
+def recipe_of(recipe: str | Recipe, settings: Mapping[str, Any] | None) -> Recipe:
+    """A recipe by its name with `settings` that differ from the defaults, or one that is made already."""
     if isinstance(recipe, str):
         return make_recipe(recipe, settings=settings)
     if settings:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
@@ -28,6 +28,14 @@ class EnsembleConfig:
     )
 
 
+# What is worth trying of the features, whatever reads them.
+TUNABLE_FEATURES: Mapping[str, tuple[Any, ...]] = {
+    "features.pairs": (True, False),
+    "features.subwords": ("none", "chars"),
+    "features.min_count_rest": (1, 2, 5),
+}
+
+
 class Recipe(Protocol):
     """One method of the literature, as four stages over shared parts (Paper: DeepXML Sec. 3).
 
@@ -44,6 +52,8 @@ class Recipe(Protocol):
     SUMMARY: ClassVar[str] = ""
     NEEDS_TORCH: ClassVar[bool] = False
     CONFIG: ClassVar[type[Any]]  # a frozen dataclass of sections, one of them `features`
+    # What `longtail tune` tries: a setting, and values that are worth it. Few: each one more takes trials.
+    TUNABLE: ClassVar[Mapping[str, tuple[Any, ...]]] = TUNABLE_FEATURES
     # For bases: the loss can be weighed, and asked for on documents that are kept apart from training.
     KEEPS_DOCUMENTS_APART: ClassVar[bool] = False
     # For bases: the encoder can be a pretrained transformer (`features.checkpoint`).
