@@ -10,8 +10,8 @@ they are, so what is chosen is never worse there. Each trial is first trained on
 if it is worse than half of those that went on. The best of many is partly the luckiest, so it is compared with the
 settings as they were once more, on the outer slice, which no choice has seen; both numbers are reported.
 
-What to try next is asked of optuna (TPE), which is told everything so far and draws by (seed, number of the trial): a
-study that was killed goes on as if it had not been.
+The first trials change some of the settings by chance; what to try then is asked of optuna (TPE), which is told
+everything so far. Both draw by (seed, number of the trial): a study that was killed goes on as if it had not been.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from longtail.types import TopK
 RUNGS = (0.25, 1.0)
 # What the outer slice is called among the slices.
 CHECK = "check"
-# Trials that are drawn by chance before earlier ones say where to look.
+# Trials that are drawn by chance, near the settings as they are, before earlier ones say where to look.
 BY_CHANCE = 6
 
 Settings = Mapping[str, Any]  # path of a setting -> value
@@ -358,10 +358,10 @@ class _Search:
         tried = {self._places(trial.changed) for trial in self.trials}
         if len(tried) == math.prod(map(len, self.choices.values())):
             return None
-        asked = self._asked()
-        rng = np.random.default_rng([self.run.seed, len(self.trials)])
+        rng = self.run.rng("trial", len(self.trials))
+        asked = self._drawn(rng) if len(self.trials) <= BY_CHANCE else self._asked()
         while asked in tried:
-            asked = tuple(int(rng.integers(len(values))) for values in self.choices.values())
+            asked = self._drawn(rng)
         return {
             path: values[place]
             for (path, values), place in zip(self.choices.items(), asked, strict=True)
@@ -371,6 +371,10 @@ class _Search:
     def _places(self, changed: Settings) -> tuple[int, ...]:
         """Which of its choices each setting has; the first is the value that it had."""
         return tuple(values.index(changed[path]) if path in changed else 0 for path, values in self.choices.items())
+
+    def _drawn(self, rng: np.random.Generator) -> tuple[int, ...]:
+        """Half of the settings as they are, the others by chance: where all change at once, most trials are bad."""
+        return tuple(int(rng.integers(len(values)) * rng.integers(2)) for values in self.choices.values())
 
     def _asked(self) -> tuple[int, ...]:
         """What optuna would try, from all trials so far. Choices are numbers to it: lists are no values there."""
