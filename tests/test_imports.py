@@ -95,7 +95,19 @@ def test_importing_is_light() -> None:
 
 
 def test_public_names_exist() -> None:
-    for name in ("Dataset", "Predictor", "TopK", "LongtailError", "RECIPES", "train", "evaluate", "pack", "read"):
+    for name in (
+        "Dataset",
+        "Predictor",
+        "TopK",
+        "LongtailError",
+        "RECIPES",
+        "train",
+        "evaluate",
+        "pack",
+        "read",
+        "tune",
+        "weak_labels",
+    ):
         assert getattr(longtail, name) is not None
         assert name in dir(longtail)
     # A module of the same name would take the place of a function once it is imported.
