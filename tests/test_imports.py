@@ -30,8 +30,8 @@ ROOMS = [
         "search",
         "models",
     ),
-    *("nn", "training", "recipes", "bundle", "hub", "predictor", "pipeline", "evaluation", "compare", "diagnosis"),
-    *("packing", "export", "demo", "warming", "cli"),
+    *("nn", "training", "recipes", "bundle", "hub", "predictor", "evaluation", "pipeline", "tuning", "compare"),
+    *("diagnosis", "failures", "packing", "export", "demo", "warming", "cli"),
 ]
 
 TORCH_ROOMS = {"nn", "training", "recipes"}
@@ -76,6 +76,7 @@ def test_only_those_who_choose_a_recipe_know_recipes() -> None:
     """What a model can do is a method of the model: the programs that ask one need to know no paper."""
     below = {room for room in ROOMS if ROOMS.index(room) > ROOMS.index("recipes")} - {
         "pipeline",
+        "tuning",
         "demo",
         "warming",
         "cli",
@@ -95,7 +96,19 @@ def test_importing_is_light() -> None:
 
 
 def test_public_names_exist() -> None:
-    for name in ("Dataset", "Predictor", "TopK", "LongtailError", "RECIPES", "train", "evaluate", "pack", "read"):
+    for name in (
+        "Dataset",
+        "Predictor",
+        "TopK",
+        "LongtailError",
+        "RECIPES",
+        "train",
+        "evaluate",
+        "pack",
+        "read",
+        "tune",
+        "weak_labels",
+    ):
         assert getattr(longtail, name) is not None
         assert name in dir(longtail)
     # A module of the same name would take the place of a function once it is imported.

@@ -25,6 +25,8 @@ _HOME = {
     "train": "longtail.pipeline",
     "evaluate": "longtail.evaluation",
     "pack": "longtail.packing",
+    "tune": "longtail.tuning",
+    "weak_labels": "longtail.failures",
     "read": "longtail.data.read",
 }
 
@@ -33,10 +35,12 @@ if TYPE_CHECKING:
     from longtail.data.read import read as read
     from longtail.errors import LongtailError as LongtailError
     from longtail.evaluation import evaluate as evaluate
+    from longtail.failures import weak_labels as weak_labels
     from longtail.packing import pack as pack
     from longtail.pipeline import train as train
     from longtail.predictor import Predictor as Predictor
     from longtail.recipes import RECIPES as RECIPES
+    from longtail.tuning import tune as tune
     from longtail.types import TopK as TopK
 
 

@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from longtail import __version__
-from longtail.bundle import LabelTable, write_bundle
+from longtail.bundle import Bundle, LabelTable, write_bundle
 from longtail.config import describe, to_tables
 from longtail.data.dataset import Dataset
 from longtail.data.identity import training_digest
 from longtail.data.read import read
 from longtail.errors import ConfigError
-from longtail.manifest import MANIFEST
+from longtail.evaluation import HeldOut, held_out_metrics
+from longtail.manifest import MANIFEST, digest_of
 from longtail.models.ensemble import Ensemble
-from longtail.persistence import written_aside
+from longtail.persistence import StringTable, written_aside
 from longtail.predictor import Predictor
 from longtail.recipes import DEFAULT, make_recipe
 from longtail.recipes.base import Recipe
@@ -40,23 +41,35 @@ def train(
     device: str = "auto",
     restart: bool = False,
     display: Display | None = None,
+    holdout: float = 0.0,
+    group: str | None = None,
 ) -> Predictor:
     """Train on the training split of `data` into the run folder `out` and open the result.
 
     The same call again resumes what was interrupted, or opens what is finished.
     settings: nested values as in TOML, e.g. ``{"train": {"epochs": 10}}``.
+    holdout: share of the training documents that are kept apart, chosen by the seed. The model is trained without them
+    and measured on them: `Predictor.metrics`. group: all documents of one group are on one side; a column of a table,
+    or a text field.
     """
     if device not in ("auto", "cpu", "cuda"):
         raise ConfigError(f"device '{device}', expected auto, cpu or cuda", "use --device auto")
-    made, display = _recipe(recipe, settings), display or SilentDisplay()
+    made, display = recipe_of(recipe, settings), display or SilentDisplay()
     made.check_kinds()
-    dataset = data if isinstance(data, Dataset) else read(Path(data), test=False)
-    about = {
+    if group is not None and not holdout:
+        raise ConfigError(f"group '{group}' without holdout", "say how much to hold out: --holdout 0.1")
+    dataset = data if isinstance(data, Dataset) else read(Path(data), test=False, **({"group": group} if group else {}))
+    about: dict[str, Any] = {
         "recipe": made.NAME,
         "seed": seed,
         "data": {"name": dataset.name, "digest": training_digest(dataset.digest)},
     }
     identity = {**about, "longtail": __version__, "config": to_tables(made.config)}
+    held = None
+    if holdout:
+        rows = dataset.held_out_rows(holdout, seed, group)
+        held = StringTable.of([dataset.train.documents.uids[row] for row in rows.tolist()])
+        identity["holdout"] = {"share": holdout, "group": group, "documents": digest_of(list(held))}
     with Run.open(Path(out), identity, seed=seed, device=device, restart=restart, display=display) as run:
         bundle = run.folder / "bundle"
         if (bundle / MANIFEST).exists():
@@ -65,16 +78,26 @@ def train(
         with written_aside(run.folder / "config.toml") as aside:
             aside.write_text(describe(made.config), encoding="utf-8")
         _say_counts(dataset.repairs, display)
+        if held is not None:
+            display.say(
+                f"{len(held):,} of {len(dataset.train):,} documents held out; the model is trained without them"
+            )
+            dataset = dataset.with_test_rows(rows)
         training_set = prepared(made, dataset, run)
         _say_counts(training_set.dropped, display)
         ranker = learners(made, training_set, run)
+        labels = LabelTable.of(training_set.labels, training_set.label_counts())
+        if held is not None:
+            model = Predictor(Bundle(run.folder, about, labels, training_set.featurizer, ranker))
+            about["metrics"] = held_out_metrics(model, dataset, HeldOut(holdout, seed, group), display)
         write_bundle(
             bundle,
             about=about,
             config=describe(made.config),
-            labels=LabelTable.of(training_set.labels, training_set.label_counts()),
+            labels=labels,
             featurizer=training_set.featurizer,
             ranker=run.folder_of(ranker),
+            held_out=held,
         )
         run.log("finished")
     # Checksums of files that were written a moment ago.
@@ -118,7 +141,8 @@ def stages(recipe: Recipe, data: TrainingSet, run: Run) -> Ranker:
     return ranker
 
 
-def _recipe(recipe: str | Recipe, settings: Mapping[str, Any] | None) -> Recipe:
+def recipe_of(recipe: str | Recipe, settings: Mapping[str, Any] | None) -> Recipe:
+    """A recipe by its name with `settings` that differ from the defaults, or one that is made already."""
     if isinstance(recipe, str):
         return make_recipe(recipe, settings=settings)
     if settings:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice, repeat
 from pathlib import Path
@@ -57,6 +57,14 @@ class Predictor:
 
             path = fetch("hf://" + str(path).removeprefix("hf:").lstrip("/"))
         return cls(open_bundle(Path(path), verify=verify))
+
+    @property
+    def metrics(self) -> Mapping[str, Any] | None:
+        """What was measured at the end of training on the documents that were held out (``train(holdout=0.1)``):
+        ``metrics["scores"]["P@1"]`` and what they belong to (`longtail.evaluation.held_out_metrics`). None where none
+        were. Of a packed model: those of the model before.
+        """
+        return self.bundle.manifest.get("metrics")
 
     def with_labels(self, labels: Items) -> Predictor:
         """The same encoder over exactly these labels, which are found by their texts: also ones that training never

@@ -52,12 +52,13 @@ def read(path: Path | str, *, test: bool = True, **table_options: Any) -> Datase
     """Read the data set at `path`; its format is recognised from what lies there.
 
     test: without it the test side is left out of the result.
-    table_options: text, labels, uid, separator, test_file, label_texts, for tables only (`tables.read_table`).
+    table_options: text, labels, uid, separator, group, test_file, label_texts, for tables only (`tables.read_table`).
     """
     path = Path(path)
     kind = recognise(path)
     if kind == "table":
         return _read_table(path, test, table_options)
+    table_options.pop("group", None)  # of other formats a text field may be the group (`Split.group_of_each`)
     if table_options:
         raise ConfigError(
             f"'{min(table_options)}' is for tables, and {path} is data in the format '{kind}'", "leave it out"

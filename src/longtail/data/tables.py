@@ -75,6 +75,7 @@ def read_table(
     labels: str | None = None,
     uid: str | None = None,
     separator: str | None = None,
+    group: str | None = None,
     test: Path | str | None = None,
     label_texts: Path | str | None = None,
 ) -> Dataset:
@@ -83,6 +84,7 @@ def read_table(
     path: the training file, or a folder as described above.
     text: text columns, ``"title"`` or ``"title,content"`` (or a list); labels, uid: columns; None finds them.
     separator: between the labels of a string; "" takes each cell as one label; None finds it.
+    group: column that says which training documents belong together (`Split.groups`), e.g. the shop they are from.
     test, label_texts: files, in place of the folder's ``test.*`` and ``labels.*``.
 
     Without an id column documents are called train-0, train-1, ... by row.
@@ -95,7 +97,7 @@ def read_table(
     columns = _Columns(_listed(text), labels, uid)
     train = _documents(train_file, columns, "train")
     cells = _Cells(train.table.columns[train.label_column], separator, train_file)
-    labelled = Labelled(train.items, cells.split(train))
+    labelled = Labelled(train.items, cells.split(train), None if group is None else _groups(train_file, group))
     if label_file is None and not any(labelled.labels):
         raise DataError(
             f"no document has a label in column '{train.label_column}'",
@@ -105,6 +107,11 @@ def read_table(
     tested = None if test_file is None else _tested(_documents(test_file, columns, "test"), train, cells)
     parts = numbered(labelled, tested, None if label_file is None else _read_labels(label_file))
     return _with_folder(path, parts) if path.is_dir() else assembled(_name(path), parts)
+
+
+def _groups(path: Path, column: str) -> list[str]:
+    source = open_table(path)
+    return _texts(_read(source, [_required(source.path, source.columns(), column, "--group")]), column)
 
 
 def _tested(test: _Documents, train: _Documents, cells: _Cells) -> Labelled:

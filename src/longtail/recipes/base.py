@@ -36,6 +36,14 @@ def _parts_in(declared: Any) -> list[type[DataPart]]:
     return [declared, *found] if is_part else found
 
 
+# What is worth trying of the features, whatever reads them.
+TUNABLE_FEATURES: Mapping[str, tuple[Any, ...]] = {
+    "features.pairs": (True, False),
+    "features.subwords": ("none", "chars"),
+    "features.min_count_rest": (1, 2, 5),
+}
+
+
 class Recipe(Protocol):
     """One method of the literature, as four stages over shared parts (Paper: DeepXML Sec. 3).
 
@@ -54,6 +62,8 @@ class Recipe(Protocol):
     # Of a recipe that is named as "module:Class": kinds of its parts, each with its own "module:Class".
     PARTS: ClassVar[Mapping[str, str]] = {}
     CONFIG: ClassVar[type[Any]]  # a frozen dataclass of sections, one of them `features`
+    # What `longtail tune` tries: a setting, and values that are worth it. Few: each one more takes trials.
+    TUNABLE: ClassVar[Mapping[str, tuple[Any, ...]]] = TUNABLE_FEATURES
     # For bases: the loss can be weighed, and asked for on documents that are kept apart from training.
     KEEPS_DOCUMENTS_APART: ClassVar[bool] = False
     # For bases: the encoder can be a pretrained transformer (`features.checkpoint`).

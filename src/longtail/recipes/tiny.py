@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from longtail.config import section
 from longtail.features.settings import FeaturesConfig
-from longtail.recipes.base import Recipe
+from longtail.recipes.base import TUNABLE_FEATURES, Recipe
 from longtail.search.nearest import NearestDocuments, VoteConfig
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
@@ -23,6 +25,11 @@ class Tiny(Recipe):
 
     NAME = "tiny"
     CONFIG = TinyConfig
+    TUNABLE: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        **TUNABLE_FEATURES,
+        "classify.neighbours": (10, 25, 50, 100),
+        "classify.power": (1.0, 2.0, 4.0),
+    }
 
     def __init__(self, config: TinyConfig) -> None:
         self.config: TinyConfig = config

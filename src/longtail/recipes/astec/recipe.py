@@ -33,7 +33,7 @@ from longtail.nn.encoders import DenseEncoder, Encoder, Refined
 from longtail.nn.restricted import RestrictedTrainer
 from longtail.nn.row_tables import OneVsAll
 from longtail.recipes.astec.ranker import EncodedTree, SpreadTree
-from longtail.recipes.astec.settings import AstecConfig
+from longtail.recipes.astec.settings import TUNABLE, AstecConfig
 from longtail.recipes.astec.shortlists import Shortlists, best_clusters, game_graph, nearest_labels, sampled_negatives
 from longtail.recipes.base import Recipe
 from longtail.search.cluster_beam import ClusterBeam
@@ -51,6 +51,7 @@ from longtail.types import Batch
 class Astec(Recipe):
     NAME = "astec"
     CONFIG = AstecConfig
+    TUNABLE = TUNABLE
 
     def __init__(self, config: AstecConfig) -> None:
         self.config: AstecConfig = config

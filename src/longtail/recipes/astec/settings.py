@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from longtail.config import section, setting
 from longtail.errors import ConfigError
 from longtail.features.settings import FeaturesConfig
 from longtail.graph.label_graph import LabelGraphConfig
 from longtail.nn.blocks import BoundMode
-from longtail.recipes.base import EnsembleConfig
+from longtail.recipes.base import TUNABLE_FEATURES, EnsembleConfig
 from longtail.search.game import GameSettings
 from longtail.search.tree import TreeConfig
 from longtail.training.steps import ADAPTS
@@ -102,3 +103,14 @@ class AstecConfig:
                 "game.enabled spreads scores of clusters, but no clusters are looked up",
                 "use shortlist.structures=clusters, or learner=parabel",
             )
+
+
+# What is worth trying (`longtail tune`).
+TUNABLE: Mapping[str, tuple[Any, ...]] = {
+    **TUNABLE_FEATURES,
+    "surrogate.width": (256, 512, 1024),
+    "surrogate.rate": (0.002, 0.005, 0.01),
+    "classify.rate": (0.001, 0.002, 0.004),
+    "classify.dropout": (0.2, 0.5, 0.7),
+    "classify.alpha": (0.3, 0.5, 0.7, 0.9),
+}

@@ -33,7 +33,7 @@ from longtail.nn.row_tables import RowTable
 from longtail.recipes.base import Recipe
 from longtail.recipes.direct.label_rows import TextRows
 from longtail.recipes.direct.objective import AllLabels, Truth
-from longtail.recipes.direct.settings import TEXT_EVERY, DirectConfig, default_epochs, default_rate, is_on
+from longtail.recipes.direct.settings import TEXT_EVERY, TUNABLE, DirectConfig, default_epochs, default_rate, is_on
 from longtail.recipes.direct.targets import AnchorColumns, anchor_columns, smoothed_targets
 from longtail.search.index import build_index
 from longtail.training.fit import OneCycle, adapted_batch, fit_stage
@@ -47,6 +47,7 @@ class Direct(Recipe):
 
     NAME = "direct"
     CONFIG = DirectConfig
+    TUNABLE = TUNABLE
 
     def __init__(self, config: DirectConfig) -> None:
         self.config: DirectConfig = config

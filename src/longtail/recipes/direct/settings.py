@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from longtail.config import section, setting
 from longtail.features.settings import FeaturesConfig
 from longtail.graph.label_graph import LabelGraphConfig
-from longtail.recipes.base import EnsembleConfig
+from longtail.recipes.base import TUNABLE_FEATURES, EnsembleConfig
 from longtail.search.index import IndexKind
 from longtail.training.steps import ADAPTS
 
@@ -124,3 +125,16 @@ def default_rate(documents: int, steps: int) -> float:
 def is_on(choice: WhereManyPairs, pairs: int) -> bool:
     """Whether to use a part that has much to learn: as asked for, else where there are enough pairs to learn from."""
     return choice == "on" or (choice == "auto" and pairs >= MANY_PAIRS)
+
+
+# What is worth trying (`longtail tune`).
+TUNABLE: Mapping[str, tuple[Any, ...]] = {
+    **TUNABLE_FEATURES,
+    "features.damping": (0.0, 3.0),
+    "encoder.width": (256, 512, 1024),
+    "encoder.dropout": (0.2, 0.5, 0.7),
+    "labels.trust": (0.0, 1.0, 3.0),
+    "train.epochs": (0, 10, 20, 40),
+    "train.rate": (0.0, 0.0005, 0.001, 0.002, 0.004),
+    "train.smoothing": (0.0, 0.1, 0.3),
+}

@@ -49,7 +49,7 @@ from longtail.recipes.base import Recipe
 from longtail.recipes.eclare.composition import Composer, has_text, peak_memory, words_of
 from longtail.recipes.eclare.neighbours import PersonalisedPageRank, best_clusters, build_graph, clustered, uses_game
 from longtail.recipes.eclare.network import ComposedCandidates, FrozenTexts
-from longtail.recipes.eclare.settings import BATCH, CPU_BATCH, EclareConfig
+from longtail.recipes.eclare.settings import BATCH, CPU_BATCH, TUNABLE, EclareConfig
 from longtail.recipes.eclare.stages import ConvolvedTexts, LabelComponents, Shortlists, Surrogate
 from longtail.search.cluster import meta_labels
 from longtail.search.cluster_beam import ClusterBeam
@@ -75,6 +75,7 @@ _ANEW = ("heads.texts.", "heads.free.", "heads.mix.")
 class Eclare(Recipe):
     NAME = "eclare"
     CONFIG = EclareConfig
+    TUNABLE = TUNABLE
 
     def __init__(self, config: EclareConfig) -> None:
         self.config: EclareConfig = config

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from longtail.config import section, setting
 from longtail.features.settings import FeaturesConfig
 from longtail.graph.label_graph import LabelGraphConfig
-from longtail.recipes.base import EnsembleConfig
+from longtail.recipes.base import TUNABLE_FEATURES, EnsembleConfig
 from longtail.search.cluster import LABELS_PER_CLUSTER, cluster_count
 from longtail.search.cluster_beam import BEAM_LABELS, LEAST_BEAM, default_beam
 from longtail.search.game import GameSettings
@@ -173,3 +173,15 @@ class EclareConfig(EclareStages):
         FeaturesConfig, "which texts are read, and how they become numbers", subwords="chars"
     )
     ensemble: EnsembleConfig = section(EnsembleConfig, "several models as one")
+
+
+# What is worth trying (`longtail tune`).
+TUNABLE: Mapping[str, tuple[Any, ...]] = {
+    **TUNABLE_FEATURES,
+    "surrogate.width": (256, 512),
+    "surrogate.rate": (0.001, 0.002, 0.005),
+    "classify.rate": (0.001, 0.002, 0.005),
+    "classify.cluster_power": (0.25, 0.5, 1.0),
+    "training.dropout": (0.0, 0.2, 0.5),
+    "game.mix": (0.0, 0.5, 1.0),
+}

@@ -55,6 +55,7 @@ from longtail.recipes.galaxc.objective import (
 )
 from longtail.recipes.galaxc.ranker import JointGraphModel, node_views
 from longtail.recipes.galaxc.settings import (
+    TUNABLE,
     ClassifyConfig,
     GalaxcConfig,
     SurrogateConfig,
@@ -74,6 +75,7 @@ from longtail.types import TopK
 class Galaxc(Recipe):
     NAME = "galaxc"
     CONFIG = GalaxcConfig
+    TUNABLE = TUNABLE
 
     def __init__(self, config: GalaxcConfig) -> None:
         self.config: GalaxcConfig = config

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from longtail.config import section, setting
 from longtail.errors import ConfigError
 from longtail.features.settings import FeaturesConfig
+from longtail.recipes.base import TUNABLE_FEATURES
 from longtail.recipes.galaxc.encoders import Averaged
 from longtail.search.index import IndexKind
 from longtail.training.steps import ADAPTS
@@ -236,3 +237,14 @@ def check(c: GalaxcConfig, device: str) -> None:
         )
     if not c.hops.fanouts:
         raise ConfigError("hops.fanouts is empty", "give a number of neighbours per hop, e.g. 4,3,2")
+
+
+# What is worth trying (`longtail tune`).
+TUNABLE: Mapping[str, tuple[Any, ...]] = {
+    **TUNABLE_FEATURES,
+    "surrogate.rate": (0.0005, 0.001, 0.002),
+    "surrogate.mask_target_edges": (0.0, 0.5, 1.0),
+    "hops.dropout": (0.2, 0.5),
+    "hops.links": (2, 4, 8),
+    "shortlist.beta": (0.25, 0.5, 0.75, 1.0),
+}

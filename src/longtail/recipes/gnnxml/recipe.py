@@ -40,7 +40,7 @@ from longtail.recipes.gnnxml.label_clusters import FrequencyCurves, joined_featu
 from longtail.recipes.gnnxml.network import BilateralGin, DeviceGraphs
 from longtail.recipes.gnnxml.objective import Bilateral, ReversedSampler
 from longtail.recipes.gnnxml.ranker import KeygraphModel, joined, ranker_vectors
-from longtail.recipes.gnnxml.settings import GnnXmlConfig
+from longtail.recipes.gnnxml.settings import TUNABLE, GnnXmlConfig
 from longtail.recipes.gnnxml.stages import Clusters, Matcher
 from longtail.search.cluster import label_centroids
 from longtail.search.index import ExactIndex
@@ -56,6 +56,7 @@ _FEWEST_TO_VALIDATE = 20
 class GnnXml(Recipe):
     NAME = "gnnxml"
     CONFIG = GnnXmlConfig
+    TUNABLE = TUNABLE
 
     def __init__(self, config: GnnXmlConfig) -> None:
         self.config: GnnXmlConfig = config

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from longtail.config import section, setting
-from longtail.recipes.base import EnsembleConfig
+from longtail.recipes.base import TUNABLE_FEATURES, EnsembleConfig
 from longtail.recipes.gnnxml.features import GraphFeaturesConfig
 from longtail.recipes.gnnxml.ranker import RankerReads
 from longtail.search.linear import LinearConfig
@@ -118,3 +118,14 @@ class GnnXmlConfig:
     matcher: MatcherConfig = section(MatcherConfig, "stage II")
     rankers: RankerConfig = section(RankerConfig, "stage IV")
     ensemble: EnsembleConfig = section(EnsembleConfig, "several models as one")
+
+
+# What is worth trying (`longtail tune`).
+TUNABLE: Mapping[str, tuple[Any, ...]] = {
+    **TUNABLE_FEATURES,
+    "clusters.weight": (0.0, 0.2, 0.5),
+    "matcher.width": (128, 256, 512),
+    "matcher.rate": (0.003, 0.01, 0.03),
+    "matcher.dropout": (0.2, 0.5),
+    "rankers.linear.cost": (1.0, 10.0, 100.0),
+}

@@ -36,7 +36,7 @@ from longtail.recipes import recipe_class
 from longtail.recipes.base import Recipe
 from longtail.recipes.ramen.bandit import WeightBandit
 from longtail.recipes.ramen.graph_loss import AnchorSet, GraphLoss, Regularisers, term_names
-from longtail.recipes.ramen.settings import RamenConfig
+from longtail.recipes.ramen.settings import TUNABLE, RamenConfig
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
 from longtail.types import Batch
@@ -47,6 +47,7 @@ class Ramen(Recipe):
 
     NAME = "ramen"
     CONFIG = RamenConfig
+    TUNABLE = TUNABLE
 
     def __init__(self, config: RamenConfig) -> None:
         self.config: RamenConfig = config

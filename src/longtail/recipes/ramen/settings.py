@@ -5,6 +5,7 @@ The dual encoders' are at the top, as they share one set of them; every other ba
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, make_dataclass, replace
 from functools import cache, partial
 from typing import Any, Literal
@@ -12,7 +13,7 @@ from typing import Any, Literal
 from longtail.config import section, setting
 from longtail.features.settings import CheckpointFeaturesConfig
 from longtail.recipes import recipe_class
-from longtail.recipes.base import EnsembleConfig
+from longtail.recipes.base import TUNABLE_FEATURES, EnsembleConfig
 from longtail.recipes.ramen.bandit import BanditConfig
 from longtail.recipes.ramen.graph_loss import RegulariserConfig
 
@@ -92,3 +93,13 @@ class RamenConfig:
         cls = recipe_class(self.base).CONFIG
         own = getattr(self, self.base, self)
         return cls(**{each.name: getattr(self if each.name in _COMMON else own, each.name) for each in fields(cls)})
+
+
+# What is worth trying (`longtail tune`), with the base `ance` and the other dual encoders.
+TUNABLE: Mapping[str, tuple[Any, ...]] = {
+    **TUNABLE_FEATURES,
+    "encoder.width": (128, 256, 512),
+    "train.rate": (0.001, 0.002, 0.005),
+    "regularise.margin": (0.1, 0.3, 0.5),
+    "regularise.threshold": (0.0, 0.2, 0.4),
+}

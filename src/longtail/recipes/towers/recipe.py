@@ -37,7 +37,7 @@ from longtail.recipes.base import Recipe
 from longtail.recipes.towers.checkpoint import read_checkpoint
 from longtail.recipes.towers.network import Transformer, transformer_memory
 from longtail.recipes.towers.objective import PairLoss, Task, TwoTowers, kept_apart, label_index
-from longtail.recipes.towers.settings import TwoTowersConfig
+from longtail.recipes.towers.settings import TUNABLE, TwoTowersConfig
 from longtail.recipes.towers.stages import Towers
 from longtail.search.index import build_index
 from longtail.search.negatives import RandomNegatives, ShortlistNegatives, WithRandom, candidates, forbidden_pairs
@@ -67,6 +67,7 @@ class TwoTowersRecipe(Recipe):
     """A recipe but for its `NAME` and `METHOD`."""
 
     CONFIG = TwoTowersConfig
+    TUNABLE = TUNABLE
     KEEPS_DOCUMENTS_APART = True
     READS_CHECKPOINTS = True
     METHOD: ClassVar[Method]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from longtail.config import section, setting
 from longtail.features.settings import CheckpointFeaturesConfig
-from longtail.recipes.base import EnsembleConfig
+from longtail.recipes.base import TUNABLE_FEATURES, EnsembleConfig
 from longtail.search.index import IndexKind
 from longtail.training.steps import ADAPTS
 
@@ -73,3 +75,14 @@ class TwoTowersConfig:
     classify: TowerClassifyConfig = section(TowerClassifyConfig, "stage IV of ngame and siamese")
     predict: TowerPredictConfig = section(TowerPredictConfig, "how it predicts")
     ensemble: EnsembleConfig = section(EnsembleConfig, "several models as one")
+
+
+# What is worth trying (`longtail tune`).
+TUNABLE: Mapping[str, tuple[Any, ...]] = {
+    **TUNABLE_FEATURES,
+    "encoder.width": (128, 256, 512),
+    "encoder.dropout": (0.0, 0.2, 0.5),
+    "train.epochs": (15, 30, 60),
+    "train.rate": (0.001, 0.002, 0.005),
+    "train.temperature": (0.05, 0.1, 0.2),
+}
