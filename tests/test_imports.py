@@ -19,6 +19,7 @@ ROOMS = [
     *(
         "errors",
         "config",
+        "report",
         "types",
         "kernels",
         "persistence",
@@ -30,7 +31,7 @@ ROOMS = [
         "search",
         "models",
     ),
-    *("nn", "training", "recipes", "bundle", "predictor", "pipeline", "evaluation", "compare", "diagnosis"),
+    *("nn", "training", "recipes", "bundle", "predictor", "pipeline", "sklearn", "evaluation", "compare", "diagnosis"),
     *("packing", "export", "demo", "cli"),
 ]
 

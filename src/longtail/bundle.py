@@ -24,6 +24,7 @@ from longtail.errors import BundleError
 from longtail.features.base import Featurizer
 from longtail.manifest import BUNDLE_FORMAT, MANIFEST, digest_of, open_parts, sha256
 from longtail.persistence import DataPart, Part, StringTable, save_part, saved_again, write_json, written_aside
+from longtail.report import named
 from longtail.types import I64, Ranker
 
 
@@ -58,6 +59,10 @@ class Bundle:
     labels: LabelTable
     featurizer: Featurizer
     ranker: Ranker
+
+    def __repr__(self) -> str:
+        folder = str(self.folder) if len(str(self.folder)) <= 80 else f"...{str(self.folder)[-77:]}"
+        return f"Bundle({named(str(self.manifest.get('recipe')))}, {len(self.labels):,} labels, {folder})"
 
 
 def write_bundle(

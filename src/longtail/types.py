@@ -62,6 +62,11 @@ class Batch:
         assert self.graphs is not None, "__post_init__ checks this"
         return len(self.graphs)
 
+    def __repr__(self) -> str:
+        views = {"sparse": self.sparse, "dense": self.dense, "tokens": self.tokens}
+        shapes = [f", {name} {view.shape[1]:,} wide" for name, view in views.items() if view is not None]
+        return f"Batch({len(self):,} documents{''.join(shapes)}{'' if self.graphs is None else ', graphs'})"
+
     def is_empty(self) -> NDArray[np.bool_]:
         """(B,) whether a document holds nothing that the features know."""
         empty = np.ones(len(self), dtype=np.bool_)
@@ -117,6 +122,11 @@ class TopK:
     @property
     def k(self) -> int:
         return int(self.ids.shape[1])
+
+    def __repr__(self) -> str:
+        best = zip(self.ids[:1].ravel()[:3].tolist(), self.scores[:1].ravel()[:3].tolist(), strict=True)
+        first = ", ".join(f"{label} ({score:.3g})" for label, score in best if label != self.PAD)
+        return f"TopK({len(self):,} documents, k={self.k}{first and f'; first: {first}'})"
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from longtail.errors import ConfigError, DataError
+from longtail.report import facts_as_html, named
 from longtail.types import F32, I64, Csr
 
 
@@ -42,6 +43,12 @@ class Items:
 
     def __len__(self) -> int:
         return len(self.uids)
+
+    def __repr__(self) -> str:
+        fields = f", {', '.join(map(named, list(self.fields)[:3]))}" if self.fields else ""
+        vectors = "" if self.vectors is None else f", vectors of {self.vectors.shape[1]:,}"
+        first = f"; first {named(self.uids[0])}" if len(self) else ""
+        return f"Items({len(self):,}{fields}{vectors}{first})"
 
     def name(self, index: int) -> str:
         """What to show a person: the title, or the id where there is none."""
@@ -85,6 +92,10 @@ class Split:
     def __len__(self) -> int:
         return len(self.documents)
 
+    def __repr__(self) -> str:
+        masked = f", {len(self.masked):,} masked" if len(self.masked) else ""
+        return f"Split({len(self):,} documents, {self.targets.nnz:,} of {self.targets.shape[1]:,} labels{masked})"
+
     def rows(self, index: I64) -> Split:
         """The documents at `index`, in that order, with their masked and known pairs renumbered."""
         position = np.full(len(self), -1, dtype=np.int64)
@@ -111,6 +122,11 @@ class Graph:
     labels: Csr | None = None
     label_label: Csr | None = None
 
+    def __repr__(self) -> str:
+        sides = {"documents": self.documents, "labels": self.labels, "label_label": self.label_label}
+        edges = [f", {side} {matrix.nnz:,}" for side, matrix in sides.items() if matrix is not None]
+        return f"Graph({named(self.name)}{''.join(edges)} edges)"
+
     def document_rows(self, index: I64) -> Graph:
         return self if self.documents is None else replace(self, documents=self.documents[index])
 
@@ -135,6 +151,22 @@ class Dataset:
         for split in (self.train, self.test):
             if split is not None and split.targets.shape[1] != len(self.labels):
                 raise ValueError(f"targets have {split.targets.shape[1]} columns for {len(self.labels)} labels")
+
+    def about(self) -> dict[str, str]:
+        """What there is, and how much of it, for people."""
+        documents, each = len(self.train), self.train.targets.nnz / max(len(self.train), 1)
+        facts = {"documents": f"{documents:,}", "labels": f"{len(self.labels):,}", "labels per document": f"{each:.1f}"}
+        if self.test is not None:
+            facts["test documents"] = f"{len(self.test):,}"
+        if self.graphs:
+            facts["graphs"] = f"{len(self.graphs)}"
+        return facts
+
+    def __repr__(self) -> str:
+        return f"Dataset({named(self.name)}, {', '.join(f'{count} {what}' for what, count in self.about().items())})"
+
+    def _repr_html_(self) -> str:
+        return facts_as_html(f"Dataset {self.name}", self.about())
 
     @classmethod
     def from_texts(

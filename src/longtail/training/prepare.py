@@ -44,6 +44,10 @@ class TrainingSet(DataPart):
     dropped: Mapping[str, int] = field(default_factory=dict)
     same: I64 = field(default_factory=no_pairs)
 
+    def __repr__(self) -> str:
+        counts = f"{self.n_documents:,} documents, {self.n_labels:,} labels, {self.targets.nnz:,} targets"
+        return f"TrainingSet({counts}, {self.featurizer.width:,} features, {len(self.graphs)} graphs)"
+
     @property
     def n_documents(self) -> int:
         return int(self.targets.shape[0])
