@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from longtail.data.columns import Columns
 from longtail.errors import ConfigError, DataError
 from longtail.report import facts_as_html, named
 from longtail.types import F32, I64, Csr
@@ -137,6 +138,8 @@ class Dataset:
 
     repairs: what readers mended and how often, e.g. ``{"documents without text dropped": 3}``; shown to the user.
     digest: SHA-256 of the content; names the data in every result.
+    columns: what the columns of a table were read as; None where the data is no table.
+    notes: what a reader found doubtful, a sentence each; shown to the user as warnings.
     """
 
     name: str
@@ -146,6 +149,8 @@ class Dataset:
     graphs: Mapping[str, Graph] = field(default_factory=dict)
     repairs: Mapping[str, int] = field(default_factory=dict)
     digest: str = ""
+    columns: Columns | None = None
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for split in (self.train, self.test):

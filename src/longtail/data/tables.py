@@ -30,7 +30,7 @@ from longtail.data.folders import TEST, TRAIN, filter_pairs, with_known, write_s
 from longtail.data.from_texts import Labelled, Numbered, assembled, is_whole, numbered, shown
 from longtail.data.graph_files import read_graphs
 from longtail.data.lines import new_folder
-from longtail.data.table_files import SUFFIXES, URIS, WRITERS, TableFile, format_of, open_table
+from longtail.data.table_files import SUFFIXES, URIS, WRITERS, TableSource, format_of, open_table
 from longtail.errors import ConfigError, DataError
 
 TEXT_NAMES = (
@@ -92,37 +92,60 @@ def read_table(
     train_file, found_test, found_labels = _files(path)
     test_file = Path(test) if test is not None else found_test
     label_file = Path(label_texts) if label_texts is not None else found_labels
-    columns = _Columns(_listed(text), labels, uid)
-    train = _documents(train_file, columns, "train")
-    cells = _Cells(train.table.columns[train.label_column], separator, train_file)
-    labelled = Labelled(train.items, cells.split(train))
-    if label_file is None and not any(labelled.labels):
-        raise DataError(
-            f"no document has a label in column '{train.label_column}'",
+    return from_tables(
+        open_table(train_file),
+        None if test_file is None else open_table(test_file),
+        None if label_file is None else open_table(label_file),
+        Asked(text, labels, uid, separator),
+        name=_name(path),
+        folder=path if path.is_dir() else None,
+    )
+
+
+def from_tables(
+    train: TableSource,
+    test: TableSource | None = None,
+    labels: TableSource | None = None,
+    asked: Asked | None = None,
+    *,
+    name: str,
+    folder: Path | None = None,
+) -> Dataset:
+    """A data set from tables, wherever they lie. labels: an id and a title per label. folder: where filter files and
+    graphs lie.
+    """
+    asked = asked or Asked()
+    columns = _Columns(_listed(asked.text), asked.labels, asked.id)
+    documents = _documents(train, columns, "train")
+    cells = _Cells(documents.table.columns[documents.label_column], asked.separator, train)
+    labelled = Labelled(documents.items, cells.split(documents))
+    if labels is None and not any(labelled.labels):
+        raise train.error(
+            None,
+            f"no document has a label in column '{documents.label_column}'",
             "name the right column with --labels",
-            file=train_file,
         )
-    tested = None if test_file is None else _tested(_documents(test_file, columns, "test"), train, cells)
-    parts = numbered(labelled, tested, None if label_file is None else _read_labels(label_file))
-    return _with_folder(path, parts) if path.is_dir() else assembled(_name(path), parts)
+    tested = None if test is None else _tested(_documents(test, columns, "test"), documents, cells)
+    parts = numbered(labelled, tested, None if labels is None else _read_labels(labels))
+    return assembled(name, parts) if folder is None else _with_folder(name, folder, parts)
 
 
 def _tested(test: _Documents, train: _Documents, cells: _Cells) -> Labelled:
     if set(test.items.fields) != set(train.items.fields):
-        raise DataError(
+        raise test.table.source.error(
+            None,
             f"has the text columns {', '.join(test.items.fields)}, the training file has "
             f"{', '.join(train.items.fields)}",
             "name the columns that both have with --text",
-            file=test.table.source.path,
         )
     return Labelled(test.items, cells.split(test))
 
 
-def _with_folder(folder: Path, parts: Numbered) -> Dataset:
+def _with_folder(name: str, folder: Path, parts: Numbered) -> Dataset:
     """With the masked and known pairs and graphs that lie in the folder of the table."""
     test = None if parts.test is None else with_known(folder, _masked(parts.test, folder, TEST))
     parts = replace(parts, train=_masked(parts.train, folder, TRAIN), test=test)
-    return assembled(_name(folder), parts, read_graphs(folder, len(parts.train), len(parts.labels), parts.repairs))
+    return assembled(name, parts, read_graphs(folder, len(parts.train), len(parts.labels), parts.repairs))
 
 
 def _masked(split: Split, folder: Path, side: str) -> Split:
@@ -140,7 +163,7 @@ def read_texts(path: Path | str, text: str | Sequence[str] | None = None) -> Ite
     source = open_table(Path(path))
     names = source.columns()
     uid = _named(ID_NAMES, names)
-    chosen = _text_columns(source.path, names, _listed(text), {uid, _named(LABEL_NAMES, names)})
+    chosen = _text_columns(source, names, _listed(text), {uid, _named(LABEL_NAMES, names)})
     table = _read(source, [*chosen, *([] if uid is None else [uid])])
     return Items([str(row) for row in range(len(table))] if uid is None else _texts(table, uid), _fields(table, chosen))
 
@@ -150,9 +173,9 @@ def read_lists(path: Path | str, column: str, option: str, separator: str | None
     errors.
     """
     source = open_table(Path(path))
-    table = _read(source, [_required(source.path, source.columns(), column, option)])
+    table = _read(source, [_required(source, source.columns(), column, option)])
     rows = _Documents(Items([""] * len(table)), column, table)
-    return _Cells(table.columns[column], separator, source.path).split(rows)
+    return _Cells(table.columns[column], separator, source).split(rows)
 
 
 # ---- files ----
@@ -200,6 +223,19 @@ def is_table(path: Path) -> bool:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """What the caller says of the columns; None is to be found.
+
+    text: columns, ``"title,content"`` or a list. separator: as in `read_table`.
+    """
+
+    text: str | Sequence[str] | None = None
+    labels: str | None = None
+    id: str | None = None
+    separator: str | None = None
+
+
+@dataclass(frozen=True)
 class _Columns:
     """What the caller named; None is to be found."""
 
@@ -212,7 +248,7 @@ class _Columns:
 class _Table:
     """The columns that are read, of all rows, as they stand in the file."""
 
-    source: TableFile
+    source: TableSource
     lines: Sequence[int]
     columns: Mapping[str, Sequence[Any]]
 
@@ -239,22 +275,21 @@ def _listed(columns: str | Sequence[str] | None) -> list[str] | None:
     return listed
 
 
-def _documents(path: Path, columns: _Columns, prefix: str) -> _Documents:
-    source = open_table(path)
+def _documents(source: TableSource, columns: _Columns, prefix: str) -> _Documents:
     names = source.columns()
-    labels = _required(source.path, names, columns.labels, "--labels") if columns.labels else _named(LABEL_NAMES, names)
+    labels = _required(source, names, columns.labels, "--labels") if columns.labels else _named(LABEL_NAMES, names)
     if labels is None:
-        raise DataError(f"no labels column among {_quoted(names)}", "name it: --labels COLUMN", file=path)
-    uid = _required(source.path, names, columns.uid, "--uid") if columns.uid else _named(ID_NAMES, names)
-    text = _text_columns(source.path, names, columns.text, {uid, labels})
+        raise source.error(None, f"no labels column among {_quoted(names)}", "name it: --labels COLUMN")
+    uid = _required(source, names, columns.uid, "--uid") if columns.uid else _named(ID_NAMES, names)
+    text = _text_columns(source, names, columns.text, {uid, labels})
     table = _read(source, list(dict.fromkeys([*text, labels, *([] if uid is None else [uid])])))
     if not len(table):
-        raise DataError("the file has no rows", "write a row per document", file=path)
+        raise source.error(None, "the file has no rows", "write a row per document")
     uids = [f"{prefix}-{row}" for row in range(len(table))] if uid is None else _unique_ids(table, uid)
     return _Documents(Items(uids, _fields(table, text)), labels, table)
 
 
-def _read(source: TableFile, wanted: list[str]) -> _Table:
+def _read(source: TableSource, wanted: list[str]) -> _Table:
     lines, columns = [], [list[Any]() for _ in wanted]
     for line, values in source.rows(wanted):
         lines.append(line)
@@ -269,18 +304,20 @@ def _named(candidates: Sequence[str], names: Sequence[str]) -> str | None:
     return next((by_lower[name] for name in candidates if name in by_lower), None)
 
 
-def _required(path: Path, names: Sequence[str], column: str, option: str) -> str:
+def _required(source: TableSource, names: Sequence[str], column: str, option: str) -> str:
     if column not in names:
-        raise DataError(
-            f"no column '{column}'; the columns are {_quoted(names)}", f"name one of them: {option} COLUMN", file=path
+        raise source.error(
+            None, f"no column '{column}'; the columns are {_quoted(names)}", f"name one of them: {option} COLUMN"
         )
     return column
 
 
-def _text_columns(path: Path, names: Sequence[str], asked: Sequence[str] | None, others: set[str | None]) -> list[str]:
+def _text_columns(
+    source: TableSource, names: Sequence[str], asked: Sequence[str] | None, others: set[str | None]
+) -> list[str]:
     """The text columns that were asked for; else all with a known name; else the only one that is left."""
     if asked is not None:
-        return [_required(path, names, column, "--text") for column in asked]
+        return [_required(source, names, column, "--text") for column in asked]
     by_name = [
         column
         for column in (_named([name], names) for name in TEXT_NAMES)
@@ -291,8 +328,8 @@ def _text_columns(path: Path, names: Sequence[str], asked: Sequence[str] | None,
         return by_name
     if len(rest) == 1:
         return rest
-    raise DataError(
-        f"no text column among {_quoted(names)}", "name it: --text COLUMN (several: --text title,content)", file=path
+    raise source.error(
+        None, f"no text column among {_quoted(names)}", "name it: --text COLUMN (several: --text title,content)"
     )
 
 
@@ -349,20 +386,19 @@ def _unique_ids(table: _Table, column: str) -> list[str]:
     return list(seen)
 
 
-def _read_labels(path: Path) -> Items:
+def _read_labels(source: TableSource) -> Items:
     """Labels in the order of their file: an id, a title, and every other column as a further text field."""
-    source = open_table(path)
     names = source.columns()
     uid = _named(LABEL_ID_NAMES, names)
     if uid is None:
-        raise DataError(f"no id column among {_quoted(names)}", "call it uid", file=path)
+        raise source.error(None, f"no id column among {_quoted(names)}", "call it uid")
     others = [name for name in names if name != uid]
     title = _named(LABEL_TITLE_NAMES, others)
     if title is None:
-        raise DataError(f"no title column among {_quoted(names)}", "call it title", file=path)
+        raise source.error(None, f"no title column among {_quoted(names)}", "call it title")
     table = _read(source, [uid, title, *(name for name in others if name != title)])
     if not len(table):
-        raise DataError("the file has no rows", "write a row per label", file=path)
+        raise source.error(None, "the file has no rows", "write a row per label")
     fields = {"title" if name == title else name: _texts(table, name) for name in others}
     return Items(_unique_ids(table, uid), fields)
 
@@ -373,9 +409,9 @@ def _read_labels(path: Path) -> Items:
 class _Cells:
     """How label cells are split. Decided once, on the training file, so that training and test agree."""
 
-    def __init__(self, values: Iterable[Any], separator: str | None, path: Path) -> None:
+    def __init__(self, values: Iterable[Any], separator: str | None, source: TableSource) -> None:
         filled = [value for value in values if isinstance(value, str) and value.strip()]
-        self.parts = _at(separator) if separator is not None else _notation(filled, path)
+        self.parts = _at(separator) if separator is not None else _notation(filled, source)
         self.known = _LabelIds()
 
     def split(self, documents: _Documents) -> list[list[str]]:
@@ -422,7 +458,7 @@ def _at(separator: str) -> Callable[[str], Sequence[Any]]:
     return (lambda cell: cell.split(separator)) if separator else (lambda cell: [cell])
 
 
-def _notation(cells: list[str], path: Path) -> Callable[[str], Sequence[Any]]:
+def _notation(cells: list[str], source: TableSource) -> Callable[[str], Sequence[Any]]:
     """How the cells of a column are written, seen from all of them."""
     if cells and all(URIS.fullmatch(cell) for cell in cells):
         return lambda cell: cell.replace("<", " ").replace(">", " ").split()
@@ -430,16 +466,16 @@ def _notation(cells: list[str], path: Path) -> Callable[[str], Sequence[Any]]:
         return _json_list
     used = [separator for separator in _SEPARATORS if any(separator in cell for cell in cells)]
     if len(used) > 1:
-        raise DataError(
+        raise source.error(
+            None,
             "the labels column holds both | and ;",
             "say which one separates labels: --separator '|' or --separator ';'",
-            file=path,
         )
     if not used and (example := next((cell for cell in cells if "," in cell), None)) is not None:
-        raise DataError(
+        raise source.error(
+            None,
             f"the labels column holds commas, as in {shown(example)}: several labels or one?",
             "say --separator ',' to split at commas, or --separator '' for one label per cell",
-            file=path,
         )
     return _at(used[0] if used else "")
 
