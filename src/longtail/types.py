@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol, TypeAlias, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,10 @@ F32: TypeAlias = NDArray[np.float32]
 I32: TypeAlias = NDArray[np.int32]
 I64: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
+# Frames of pandas, polars and Arrow, series, arrays, lists of texts or dicts (`longtail.data.frames`). Any of these
+# libraries may be missing, so mypy cannot know their types.
+Frame: TypeAlias = Annotated[Any, "a frame, a series, an array, or a list of texts or dicts"]
+FrameKind: TypeAlias = Literal["pandas", "polars", "arrow"]
 
 
 class DocumentGraphs(Protocol):

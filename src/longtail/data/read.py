@@ -27,6 +27,7 @@ from longtail.data.npz import read_npz, write_npz
 from longtail.data.sparse_text import FILES, read_sparse, read_split_form, write_sparse, write_split_form
 from longtail.errors import ConfigError, DataError, RunError
 from longtail.persistence import no_room_is_an_error, written_aside
+from longtail.types import Frame
 
 READERS: dict[str, Callable[..., Dataset]] = {
     "lf": read_lf,
@@ -48,12 +49,17 @@ _KNOWN = (
 )
 
 
-def read(path: Path | str, *, test: bool = True, **table_options: Any) -> Dataset:
-    """Read the data set at `path`; its format is recognised from what lies there.
+def read(path: Path | str | Frame, *, test: bool = True, **table_options: Any) -> Dataset:
+    """Read the data set at `path`; its format is recognised from what lies there. Or a frame, a series or a list that
+    is in memory already (`frames.read_frame`).
 
     test: without it the test side is left out of the result.
     table_options: text, labels, uid, separator, test_file, label_texts, for tables only (`tables.read_table`).
     """
+    if not isinstance(path, str | Path):
+        from longtail.data.frames import read_frame
+
+        return read_frame(path, **table_options)
     path = Path(path)
     kind = recognise(path)
     if kind == "table":

@@ -160,7 +160,11 @@ def read_texts(path: Path | str, text: str | Sequence[str] | None = None) -> Ite
     """The documents of a table to predict for: its text fields and ids, every row in order. text: as in
     `read_table`.
     """
-    source = open_table(Path(path))
+    return texts_of(open_table(Path(path)), text)
+
+
+def texts_of(source: TableSource, text: str | Sequence[str] | None = None) -> Items:
+    """The same of a table wherever it lies."""
     names = source.columns()
     uid = _named(ID_NAMES, names)
     chosen = _text_columns(source, names, _listed(text), {uid, _named(LABEL_NAMES, names)})
