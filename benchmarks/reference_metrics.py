@@ -30,7 +30,7 @@ def naive_score(
     for k in ks:
         documents = [_document(ranking, truth, inverse_propensity, k) for ranking, truth in pairs]
         mean = {name: fmean(document[name] for document in documents) for name in documents[0]}
-        for metric in ("P", "nDCG", "Hits"):
+        for metric in ("P", "nDCG", "Hits", "F1"):
             table[f"{metric}@{k}"] = mean[metric]
         for metric in ("PSP", "PSnDCG", "PSR"):
             table[f"{metric}@{k}"] = mean[metric] / mean[f"best {metric}"]
@@ -42,8 +42,10 @@ def _document(ranking: Sequence[int], truth: set[int], inverse_propensity: Seque
     gain = [inverse_propensity[label] if label in truth else 0.0 for label in ranking[:k]]
     best = sorted((inverse_propensity[label] for label in truth), reverse=True)[:k]
     ideal = _discounted([1.0] * min(k, len(truth))) or 1.0
+    precision, recall = sum(right) / k, sum(right) / max(len(truth), 1)
     return {
-        "P": sum(right) / k,
+        "P": precision,
+        "F1": 2 * precision * recall / (precision + recall) if any(right) else 0.0,
         "nDCG": _discounted(right) / ideal,
         "Hits": float(any(right)),
         "PSP": sum(gain) / k,

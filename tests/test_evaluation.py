@@ -207,10 +207,30 @@ def test_a_table_has_a_row_per_metric_and_a_column_per_model(planted: Dataset) -
         "PSP@1",
         "PSP@3",
         "PSP@5",
+        "F1@1",
+        "F1@3",
+        "F1@5",
         "R@10",
         "R@100",
+        "MacroF1@5",
+        "Coverage@5",
     ]
     assert lines[3].split() == ["P@5", f"{scores['P@5']:.2f}", "0.00"]
+    assert len({len(line) for line in lines}) == 1
+
+
+def test_f1_at_a_threshold_is_measured_where_one_is_given(tiny_run: Path, planted: Dataset) -> None:
+    model = Predictor.open(tiny_run)
+    without = evaluate(model, planted)
+    assert without["threshold"] is None
+    assert "MicroF1" not in without
+    assert {"F1@5", "MacroF1@5", "MacroP@1", "MacroR@3", "Coverage@1"} <= without.keys()
+    low, high = (evaluate(model, planted, threshold=t) for t in (0.2, 1e9))
+    assert low["threshold"] == 0.2
+    assert low["MicroF1"] > 50
+    assert high["MicroF1"] == high["MacroF1"] == 0
+    lines = table({"ours": low, "a baseline": without}).splitlines()
+    assert lines[-2].split() == ["MicroF1", f"{low['MicroF1']:.2f}"]
     assert len({len(line) for line in lines}) == 1
 
 

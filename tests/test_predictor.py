@@ -77,6 +77,18 @@ def test_a_model_travels_as_bytes(tiny_run: Path, tmp_path: Path, monkeypatch: p
     assert not list(tmp_path.iterdir())
 
 
+def test_what_was_measured_is_saved_as_well(planted: Dataset, tmp_path: Path) -> None:
+    frame = {"title": planted.train.documents.fields["title"], "tags": [["a"], ["b"], ["c"]] * 40}
+    model = longtail.train(frame, recipe="tiny", holdout=0.2)
+    assert model.metrics["scores"].keys() >= {"P@1", "PSP@5"}
+    assert "P@1" in str(model.metrics)
+    assert "<th>P@1</th>" in model._repr_html_()
+    model.save(tmp_path / "kept")
+    again = Predictor.open(tmp_path / "kept")
+    assert again.metrics == model.metrics
+    assert list(again.bundle.held_out() or ()) == list(model.bundle.held_out() or ()) != []
+
+
 def test_items_can_be_asked_as_they_are(tiny_run: Path) -> None:
     model = Predictor.open(tiny_run)
     assert model.predict(Items(["a", "b"], {"title": TEXTS})) == model.predict(TEXTS)

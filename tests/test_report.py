@@ -90,6 +90,15 @@ def test_metrics_are_a_dict_that_prints_as_a_table() -> None:
     assert json.loads(json.dumps(found)) == found == dict(found)
     assert str(Metrics()) == "no metrics"
     assert "none" in Metrics()._repr_html_()
+    both = Metrics(
+        {"scores": {"P@1": 9.0, "MacroF1@1": 1, "MacroF1@5": 2, "MicroF1": 3}, "baselines": {"b": {"P@1": 1}}}
+    )
+    assert [line.split() for line in str(both).splitlines()] == [
+        ["percent", "b"],
+        ["P@1", "9.00", "1.00"],
+        ["MacroF1@5", "2.00"],
+        ["MicroF1", "3.00"],
+    ]
     assert "a longer title" in table({"a longer title": found, "b": found}).splitlines()[0]
 
 

@@ -5,6 +5,7 @@
     labels/          ids, names and training frequencies of the labels
     featurizer/      vocabulary and statistics: the same text gives the same numbers
     ranker/          the model
+    holdout/         ids of the documents that were held out of training, where some were
 
 Equal trainings give equal bytes: no times, paths or machine names inside.
 """
@@ -23,9 +24,20 @@ from longtail.data.dataset import Items
 from longtail.errors import BundleError
 from longtail.features.base import Featurizer
 from longtail.manifest import BUNDLE_FORMAT, MANIFEST, digest_of, open_parts, sha256
-from longtail.persistence import DataPart, Part, StringTable, save_part, saved_again, write_json, written_aside
+from longtail.persistence import (
+    DataPart,
+    Part,
+    StringTable,
+    load_part,
+    save_part,
+    saved_again,
+    write_json,
+    written_aside,
+)
 from longtail.report import named
 from longtail.types import I64, Ranker
+
+HOLDOUT = "holdout"
 
 
 @dataclass(frozen=True)
@@ -64,13 +76,27 @@ class Bundle:
         folder = str(self.folder) if len(str(self.folder)) <= 80 else f"...{str(self.folder)[-77:]}"
         return f"Bundle({named(str(self.manifest.get('recipe')))}, {len(self.labels):,} labels, {folder})"
 
+    def held_out(self) -> StringTable | None:
+        """Ids of the documents that were held out of training; None where none were."""
+        folder = self.folder / HOLDOUT
+        found: StringTable | None = load_part(folder) if folder.is_dir() else None
+        return found
+
 
 def write_bundle(
-    folder: Path, *, about: Mapping[str, Any], config: str, labels: LabelTable, featurizer: Part, ranker: Part | Path
+    folder: Path,
+    *,
+    about: Mapping[str, Any],
+    config: str,
+    labels: LabelTable,
+    featurizer: Part,
+    ranker: Part | Path,
+    held_out: StringTable | None = None,
 ) -> None:
     """Write a bundle, which must not exist yet, aside and put it in place in one step.
 
-    about: recipe, seed and data.  ranker: a path where it is saved already, e.g. as the last stage of a run.
+    about: recipe, seed, data, and metrics on held-out documents.  ranker: a path where it is saved already, e.g. as
+    the last stage of a run.  held_out: ids of these documents.
     """
     with written_aside(folder) as aside:
         aside.mkdir()
@@ -81,6 +107,8 @@ def write_bundle(
             saved_again(ranker, aside / "ranker")
         else:
             save_part(ranker, aside / "ranker")
+        if held_out is not None:
+            save_part(held_out, aside / HOLDOUT)
         paths = sorted(path for path in aside.rglob("*") if path.is_file())
         files = {
             path.relative_to(aside).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in paths

@@ -18,6 +18,7 @@ from longtail import metrics
 from longtail.bundle import label_counts
 from longtail.data.dataset import Dataset
 from longtail.data.from_texts import binary_csr
+from longtail.data.identity import training_digest
 from longtail.data.read import read
 from longtail.errors import BundleError, DataError
 from longtail.predictor import Predictor
@@ -68,9 +69,13 @@ class Yardstick:
         """All metrics of uncut predictions per document, for resampling."""
         return metrics.measure(self.cut(top), self.truth, self.inverse_propensity, KS, RECALL_KS)
 
-    def score(self, top: TopK) -> dict[str, float]:
-        """All metrics of uncut predictions, in percent."""
-        return self.measure(top).values()
+    def score(self, top: TopK, threshold: float | None = None) -> dict[str, float]:
+        """All metrics of uncut predictions, in percent: means over documents and over labels, and where a threshold
+        of the scores is given the F1 of what passes it.
+        """
+        cut = self.cut(top)
+        passed = {} if threshold is None else metrics.f1_at_threshold(cut, self.truth, threshold)
+        return {**self.measure(top).values(), **metrics.macro_score(cut, self.truth, KS), **passed}
 
     def about(self) -> dict[str, Any]:
         """What every result names: the data, the number of documents, and the constants of PSP."""
@@ -89,9 +94,14 @@ def evaluate(
     display: Display | None = None,
     *,
     transductive: bool = False,
+    threshold: float | None = None,
 ) -> dict[str, Any]:
     """All metrics of `model` on the test documents of `data`: top-level keys ``P@1``, ``PSP@5``, ... in percent, and
     what they belong to.
+
+    threshold: labels with such a score count as predicted, for ``MicroF1`` and ``MacroF1`` (looking at the
+    `max(RECALL_KS)` best of each document). None: the one that training chose on documents it held out; where it held
+    out none there are no such metrics, as a threshold that is chosen on the test documents would flatter.
 
     Where labels of test documents are known beforehand (warm start) and the model can use them, it does, and the same
     model without them stands beside it under ``cold``. transductive: test documents may be linked to each other;
@@ -103,8 +113,11 @@ def evaluate(
     start = context_of_test(model, yardstick, transductive=transductive)
     top = rank_test(model, yardstick, display, start)
     about = {name: model.bundle.manifest.get(name) for name in ("recipe", "seed", "longtail", "data")}
+    if threshold is None:
+        threshold = model.metrics.get("threshold")
     result = {
-        **yardstick.score(top),
+        **yardstick.score(top, threshold),
+        "threshold": threshold,
         **yardstick.about(),
         "model": about,
         "quantiles": quantiles(top, yardstick),
@@ -113,9 +126,8 @@ def evaluate(
     if len(data.need_test().known):
         result["start"] = "cold" if start is None else "warm"
         if start is not None:
-            result["cold"] = yardstick.score(
-                rank_test(model, yardstick, display, replace(start, labels=None) if transductive else None)
-            )
+            without = rank_test(model, yardstick, display, replace(start, labels=None) if transductive else None)
+            result["cold"] = yardstick.score(without, threshold)
     return result
 
 
@@ -225,13 +237,102 @@ def baselines(data: Dataset, yardstick: Yardstick) -> dict[str, TopK]:
     }
 
 
-def table(columns: Mapping[str, Mapping[str, float]]) -> str:
-    """A table of metrics for people: one row per metric, one column per model."""
-    names = [
-        f"{metric}@{k}"
-        for metric, k in itertools.chain(itertools.product(("P", "nDCG", "PSP"), KS), (("R", k) for k in RECALL_KS))
+# ---- documents that training holds out ----
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """How documents were held out of training: `share` of them, by `seed`, whole groups of them if `group` names a
+    column.
+    """
+
+    share: float
+    seed: int
+    group: str | None = None
+
+
+def held_out_metrics(model: Predictor, data: Dataset, how: HeldOut, display: Display | None = None) -> dict[str, Any]:
+    """What a bundle keeps of the measurement at the end of training.  data: its test side is what was held out.
+
+    scores: all metrics, in percent.  baselines: the same of the baselines.  by_frequency: where P, PSP and FN @5 come
+    from (`quantiles`).  threshold: the score at which MicroF1 is best on these documents, which is therefore not
+    measured on them.  documents: how many were measured; those whose labels training has not seen are not.
+    """
+    yardstick = Yardstick.of(data)
+    top = rank_test(model, yardstick, display or SilentDisplay())
+    about = yardstick.about()
+    return {
+        "share": how.share,
+        "seed": how.seed,
+        "group": how.group,
+        "data_hash": about["data_hash"],
+        "documents": about["n_test"],
+        "propensity": about["propensity"],
+        "scores": _rounded(yardstick.score(top)),
+        "by_frequency": _rounded(quantiles(top, yardstick)["by_frequency"]),
+        "baselines": {name: _rounded(yardstick.score(base)) for name, base in baselines(data, yardstick).items()},
+        "threshold": metrics.best_threshold(yardstick.cut(top), yardstick.truth),
+    }
+
+
+def _rounded(found: Any) -> Any:
+    """Numbers with four places, for people who open the manifest."""
+    if isinstance(found, Mapping):
+        return {name: _rounded(value) for name, value in found.items()}
+    if isinstance(found, list):
+        return [_rounded(value) for value in found]
+    return round(found, 4) if isinstance(found, float) else found
+
+
+def held_out_data(model: Predictor, data: Dataset) -> Dataset:
+    """`data` as training saw it: the documents that were held out are its test side, the others its training side.
+
+    What is chosen after training (a threshold, a calibration) is chosen on them.
+    """
+    ids = model.bundle.held_out()
+    if ids is None:
+        raise BundleError(
+            "this model was trained on all documents of its data",
+            "train with --holdout 0.1, or choose on documents that are in no training",
+        )
+    known = set(ids)
+    rows = np.array([row for row, uid in enumerate(data.train.documents.uids) if uid in known], dtype=np.int64)
+    if len(rows) != len(known) or model.bundle.manifest["data"]["digest"] != training_digest(data.digest):
+        raise DataError(
+            f"'{data.name}' is not the data that the model was trained on: {len(rows)} of the {len(known)} documents "
+            "that were held out are there",
+            "give the same data as in training",
+        )
+    return data.with_test_rows(rows)
+
+
+def render_held_out(found: Mapping[str, Any], recipe: str = "model") -> str:
+    """`held_out_metrics` for people: the table beside the baselines, and what labels it comes from."""
+    p, parts = found["propensity"], found["by_frequency"]
+    by = f" by {found['group']}" if found["group"] else ""
+    lines = [
+        f"{found['documents']:,} documents held out of training{by} (share {found['share']:g}, seed {found['seed']}); "
+        f"in percent; PSP with A={p['A']} B={p['B']} ({p['family']})",
+        table({recipe: found["scores"], **found["baselines"]}),
+        "",
+        "where P@5 and PSP@5 come from, and what is missed, by training documents per label",
+        f"{'documents':<12}{'labels':>10}{'P@5':>10}{'PSP@5':>10}{'FN@5':>10}",
     ]
-    width = max(14, *(len(title) for title in columns))
-    lines = [" " * 8 + "  ".join(f"{title:>{width}}" for title in columns)]
-    lines += [f"{name:<8}" + "  ".join(f"{scores[name]:>{width}.2f}" for scores in columns.values()) for name in names]
+    rows = zip(parts["bins"], parts["n_labels"], parts["P@5"], parts["PSP@5"], parts["FN@5"], strict=True)
+    lines += [f"{name:<12}{n:>10,}{a:>10.2f}{b:>10.2f}{c:>10.2f}" for name, n, a, b, c in rows]
+    return "\n".join([*lines, "The model was trained without these documents."])
+
+
+def table(columns: Mapping[str, Mapping[str, Any]]) -> str:
+    """A table of metrics for people: one row per metric, one column per model."""
+    at_ks = itertools.product(("P", "nDCG", "PSP", "F1"), KS)
+    others = [*(("R", k) for k in RECALL_KS), ("MacroF1", KS[-1]), ("Coverage", KS[-1])]
+    names = [f"{metric}@{k}" for metric, k in itertools.chain(at_ks, others)]
+    # Of a threshold, which baselines have none of: their scores are another scale.
+    names += [name for name in ("MicroF1", "MacroF1") if any(name in scores for scores in columns.values())]
+    width, first = max(14, *(len(title) for title in columns)), max(map(len, names)) + 1
+    lines = [" " * first + "  ".join(f"{title:>{width}}" for title in columns)]
+    for name in names:
+        cells = (f"{scores[name]:>{width}.2f}" if name in scores else f"{'':>{width}}" for scores in columns.values())
+        lines.append(f"{name:<{first}}" + "  ".join(cells))
     return "\n".join(lines)

@@ -79,7 +79,7 @@ def pack(
     ranker = bundle.ranker.packed(Packer(dtype, features, bundle.featurizer.word_influence()))
     ranker, choice = with_index(bundle, ranker, index, data)
     chosen = {} if choice is None else {"search": choice.about()}
-    about = {name: value for name, value in bundle.manifest.items() if name in ("recipe", "seed", "data")}
+    about = {name: value for name, value in bundle.manifest.items() if name in ("recipe", "seed", "data", "metrics")}
     write_bundle(
         out,
         about={
@@ -90,6 +90,7 @@ def pack(
         labels=bundle.labels,
         featurizer=bundle.featurizer,
         ranker=ranker,
+        held_out=bundle.held_out(),
     )
     before, after = (bytes_by_part(folder) for folder in (bundle.folder, out))
     sizes = {name: (before.get(name, 0), after.get(name, 0)) for name in sorted(before | after)}

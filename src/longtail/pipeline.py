@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from longtail import __version__
-from longtail.bundle import LabelTable, open_bundle, write_bundle
+from longtail.bundle import Bundle, LabelTable, open_bundle, write_bundle
 from longtail.config import describe, to_tables
 from longtail.data.dataset import Dataset
 from longtail.data.identity import training_digest
 from longtail.data.read import read
 from longtail.errors import ConfigError
-from longtail.manifest import MANIFEST
+from longtail.evaluation import HeldOut, held_out_metrics
+from longtail.manifest import MANIFEST, digest_of
 from longtail.models.ensemble import Ensemble
-from longtail.persistence import written_aside
+from longtail.persistence import StringTable, written_aside
 from longtail.predictor import Predictor, TemporaryFolder
 from longtail.recipes import DEFAULT, make_recipe
 from longtail.recipes.base import Recipe
@@ -46,6 +47,8 @@ def train(
     restart: bool = False,
     display: Display | None = None,
     progress: bool | None = None,
+    holdout: float = 0.0,
+    group: str | None = None,
 ) -> Predictor:
     """Train on the training split of `data` into the run folder `out` and open the result.
 
@@ -58,21 +61,31 @@ def train(
         alone, or in place of a column, `labels` can be the labels themselves: a list or a string for every text; and
         `label_texts` a dict of a text per label.
     settings: nested values as in TOML, e.g. ``{"train": {"epochs": 10}}``.
+    holdout: share of the training documents that are kept apart, chosen by the seed. The model is trained without them
+        and measured on them: `Predictor.metrics`. group: all documents of one group are on one side; a column of a
+        table, or a text field.
     progress: whether it is shown; by default where standard error is a terminal, or in a notebook. display: how.
     """
     if device not in ("auto", "cpu", "cuda"):
         raise ConfigError(f"device '{device}', expected auto, cpu or cuda", "use --device auto")
     made, display = _recipe(recipe, settings), display or display_of_library(progress)
+    if group is not None and not holdout:
+        raise ConfigError(f"group '{group}' without holdout", "say how much to hold out: --holdout 0.1")
     asked = {"text": text, "labels": labels, "uid": uid, "separator": separator, "label_texts": label_texts}
-    dataset = _dataset(data, {name: value for name, value in asked.items() if value is not None})
+    dataset = _dataset(data, {name: value for name, value in asked.items() if value is not None}, group)
     home = TemporaryFolder() if out is None else None
     out = home.path / "run" if home is not None else Path(out or "")
-    about = {
+    about: dict[str, Any] = {
         "recipe": made.NAME,
         "seed": seed,
         "data": {"name": dataset.name, "digest": training_digest(dataset.digest)},
     }
     identity = {**about, "longtail": __version__, "config": to_tables(made.config)}
+    held = None
+    if holdout:
+        rows = dataset.held_out_rows(holdout, seed, group)
+        held = StringTable.of([dataset.train.documents.uids[row] for row in rows.tolist()])
+        identity["holdout"] = {"share": holdout, "group": group, "documents": digest_of(list(held))}
     with Run.open(out, identity, seed=seed, device=device, restart=restart, display=display) as run:
         bundle = run.folder / "bundle"
         if (bundle / MANIFEST).exists():
@@ -81,16 +94,26 @@ def train(
         with written_aside(run.folder / "config.toml") as aside:
             aside.write_text(describe(made.config), encoding="utf-8")
         _say_counts(dataset.repairs, display)
+        if held is not None:
+            display.say(
+                f"{len(held):,} of {len(dataset.train):,} documents held out; the model is trained without them"
+            )
+            dataset = dataset.with_test_rows(rows)
         training_set = prepared(made, dataset, run)
         _say_counts(training_set.dropped, display)
         ranker = learners(made, training_set, run)
+        labels = LabelTable.of(training_set.labels, training_set.label_counts())
+        if held is not None:
+            model = Predictor(Bundle(run.folder, about, labels, training_set.featurizer, ranker))
+            about["metrics"] = held_out_metrics(model, dataset, HeldOut(holdout, seed, group), display)
         write_bundle(
             bundle,
             about=about,
             config=describe(made.config),
-            labels=LabelTable.of(training_set.labels, training_set.label_counts()),
+            labels=labels,
             featurizer=training_set.featurizer,
             ranker=run.folder_of(ranker),
+            held_out=held,
         )
         run.log("finished")
     # Checksums of files that were written a moment ago.
@@ -134,9 +157,9 @@ def stages(recipe: Recipe, data: TrainingSet, run: Run) -> Ranker:
     return ranker
 
 
-def _dataset(data: Dataset | str | Path | Frame, columns: Mapping[str, Any]) -> Dataset:
+def _dataset(data: Dataset | str | Path | Frame, columns: Mapping[str, Any], group: str | None) -> Dataset:
     if not isinstance(data, Dataset):
-        return read(data, test=False, **columns)
+        return read(data, test=False, **columns, **({"group": group} if group else {}))
     if columns:
         raise ConfigError(
             f"'{min(columns)}' is for tables, and the data is a Dataset already", "give it where the data is read"

@@ -86,7 +86,10 @@ class Predictor:
 
     @property
     def metrics(self) -> Metrics:
-        """What the model was measured to be when it was trained, in percent; empty where nothing was held out."""
+        """What was measured at the end of training on the documents that were held out (``train(holdout=0.1)``):
+        ``metrics["scores"]["P@1"]`` and what they belong to (`longtail.evaluation.held_out_metrics`). Empty where none
+        were. Of a packed model: those of the model before.
+        """
         return Metrics(self.bundle.manifest.get("metrics", {}))
 
     def __repr__(self) -> str:
@@ -112,6 +115,7 @@ class Predictor:
             labels=self.bundle.labels,
             featurizer=self.bundle.featurizer,
             ranker=self.bundle.ranker,
+            held_out=self.bundle.held_out(),
         )
 
     def files(self) -> dict[str, bytes]:

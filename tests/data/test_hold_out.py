@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
+import pytest
 
 from longtail.data.dataset import Dataset
+from longtail.data.read import read
+from longtail.errors import ConfigError, DataError
 
 
 def packages() -> Dataset:
@@ -66,3 +72,62 @@ def test_pairs_whose_reverse_is_left_in_training_are_masked() -> None:
         if names.fields["title"][label] != test.documents.fields["title"][row]
     }
     assert masked == wanted
+
+
+# ---- by group ----
+
+
+def shops(sizes: list[int]) -> Dataset:
+    """Shop i has sizes[i] documents."""
+    groups = [f"shop {shop}" for shop, size in enumerate(sizes) for _ in range(size)]
+    data = Dataset.from_texts(
+        [f"text {i}" for i in range(len(groups))], [["a", "b"][i % 2 :] for i in range(len(groups))]
+    )
+    return replace(data, train=replace(data.train, groups=groups))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_group_is_on_one_side(seed: int) -> None:
+    held = shops([3, 7, 2, 5, 9, 1, 4, 6, 8, 5]).hold_out(0.3, seed, "shop")
+    sides = [set(split.groups or ()) for split in (held.train, held.need_test())]
+    assert not sides[0] & sides[1]
+    assert len(sides[0] | sides[1]) == 10
+    assert 10 <= len(held.need_test()) <= 15, "of 50 documents"
+
+
+def test_a_text_field_can_be_the_group() -> None:
+    texts = [{"title": f"text {i}", "shop": f"shop {i % 4}"} for i in range(20)]
+    held = Dataset.from_texts(texts, [["a"]] * 20).hold_out(0.25, 0, "shop")
+    assert set(held.need_test().documents.fields["shop"]).isdisjoint(held.train.documents.fields["shop"])
+    assert len(held.need_test()) == 5
+
+
+def test_documents_without_a_group_are_groups_of_their_own() -> None:
+    data = shops([10])
+    mixed = replace(data, train=replace(data.train, groups=[""] * 8 + ["shop"] * 2))
+    rows = mixed.held_out_rows(0.3, 0, "shop")
+    assert len(rows) == 3
+    assert ({8, 9} <= set(rows.tolist())) or not ({8, 9} & set(rows.tolist()))
+
+
+def test_a_group_that_is_larger_than_the_share_is_taken_where_no_other_fits() -> None:
+    assert len(shops([12, 8]).held_out_rows(0.1, 0, "shop")) == 8
+
+
+def test_groups_that_do_not_help_are_refused() -> None:
+    with pytest.raises(ConfigError, match="all 10 training documents are of one group"):
+        shops([10]).hold_out(0.1, 0, "shop")
+    with pytest.raises(ConfigError, match=r"'shop' is none of the text fields \(title\)"):
+        packages().hold_out(0.1, 0, "shop")
+
+
+def test_a_column_of_a_table_can_be_the_group(tmp_path: Path) -> None:
+    rows = "".join(f"{'' if i == 3 else f'text {i}'},a,{i % 4}\n" for i in range(20))
+    (tmp_path / "t.csv").write_text(f"text,labels,shop\n{rows}")
+    data = read(tmp_path / "t.csv", group="shop")
+    assert data.train.groups == [str(i % 4) for i in range(20) if i != 3], "what is dropped takes its group with it"
+    assert list(data.train.documents.fields) == ["title"]
+    assert data.digest == read(tmp_path / "t.csv").digest
+    assert len({data.train.groups[row] for row in data.held_out_rows(0.3, 0, "shop")}) == 1
+    with pytest.raises(DataError, match=r"no column 'store'.*'shop'"):
+        read(tmp_path / "t.csv", group="store")

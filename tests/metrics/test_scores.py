@@ -160,6 +160,8 @@ def test_names_come_metric_by_metric() -> None:
         "PSR@3",
         "Hits@1",
         "Hits@3",
+        "F1@1",
+        "F1@3",
         "R@1",
         "R@3",
         "R@10",

@@ -79,16 +79,21 @@ class Split:
         or a reciprocal pair): dropped from training, and from predictions and truth in evaluation.
     known: (P, 2) int64 pairs of test documents that are known before anything is predicted (warm start), masked as
         well. Models that can use labels already known are given them.
+    groups: a group per document, e.g. the shop it is from, "" where it has none: what is held out is whole groups, if
+        asked for. Recipes do not see it.
     """
 
     documents: Items
     targets: Csr
     masked: I64 = field(default_factory=no_pairs)
     known: I64 = field(default_factory=no_pairs)
+    groups: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         if self.targets.shape[0] != len(self.documents):
             raise ValueError(f"targets have {self.targets.shape[0]} rows for {len(self.documents)} documents")
+        if self.groups is not None and len(self.groups) != len(self.documents):
+            raise ValueError(f"{len(self.groups)} groups for {len(self.documents)} documents")
 
     def __len__(self) -> int:
         return len(self.documents)
@@ -107,7 +112,18 @@ class Split:
             renumbered = np.stack([position[kept[:, 0]], kept[:, 1]], axis=1)
             return renumbered[np.argsort(renumbered[:, 0], kind="stable")]
 
-        return Split(self.documents.rows(index), self.targets[index], moved(self.masked), moved(self.known))
+        groups = None if self.groups is None else [self.groups[i] for i in index.tolist()]
+        return Split(self.documents.rows(index), self.targets[index], moved(self.masked), moved(self.known), groups)
+
+    def group_of_each(self, column: str) -> Sequence[str]:
+        """The text field called `column`; where there is none, the groups that the data came with."""
+        found = self.documents.fields.get(column, self.groups)
+        if found is None:
+            raise ConfigError(
+                f"no groups: '{column}' is none of the text fields ({', '.join(self.documents.fields) or 'none'})",
+                "name a column of the table when it is read (--group COLUMN), or give Split.groups",
+            )
+        return found
 
 
 @dataclass(frozen=True)
@@ -193,18 +209,23 @@ class Dataset:
 
         return from_texts(texts, labels, label_texts, graphs, test_texts=test_texts, test_labels=test_labels, name=name)
 
-    def hold_out(self, share: float, seed: int) -> Dataset:
+    def hold_out(self, share: float, seed: int, group: str | None = None) -> Dataset:
         """Training documents split by seed: `share` of them become the test side. The real test side is not touched.
 
-        This is how everything is chosen: on a slice of the training data, never on the test split. It is like a test
-        split: pairs whose reverse is left in training are masked (a choice would be made by who copies best), labels
-        that no training document is left of are not asked for (a choice would be made by who guesses them from their
-        text), nor are documents of such labels alone. Anchors that are held-out documents leave the graphs, as test
-        documents do when data is read.
+        This is how everything is chosen: on a slice of the training data, never on the test split. See
+        `held_out_rows` for which documents, `with_test_rows` for what the slice is like.
         """
-        from longtail.data.graph_files import drop_test_anchors
-        from longtail.data.identity import check_reciprocal
+        slice_of = self.with_test_rows(self.held_out_rows(share, seed, group))
+        by = "" if group is None else f" by {group}"
+        return replace(slice_of, name=f"{self.name}[held out {share:g}{by}, seed {seed}]")
 
+    def held_out_rows(self, share: float, seed: int, group: str | None = None) -> I64:
+        """Which training documents `hold_out` takes: by chance, or where a group column is named, whole groups of
+        them.
+
+        Groups are taken in random order as long as they fit into the share; documents without one are groups of their
+        own.
+        """
         n = len(self.train)
         held = round(n * share)
         if not 0 < held < n:
@@ -212,24 +233,60 @@ class Dataset:
                 f"a validation share of {share} leaves {held} of {n} training documents for validation",
                 "use a share between 0 and 1 that leaves documents on both sides, or more data",
             )
-        order = np.random.default_rng([seed, 0x7A11]).permutation(n)
-        kept, out = self.train.rows(np.sort(order[held:])), self.train.rows(np.sort(order[:held]))
-        seen = np.bincount(kept.targets.indices, minlength=len(self.labels)) > 0
+        rng = np.random.default_rng([seed, 0x7A11])
+        if group is None:
+            return np.sort(rng.permutation(n)[:held])
+        group_of = self.train.group_of_each(group)
+        numbers: dict[object, int] = {}
+        of_document = np.array([numbers.setdefault(name or (row,), len(numbers)) for row, name in enumerate(group_of)])
+        if len(numbers) < 2:
+            raise ConfigError(
+                f"all {n} training documents are of one group of '{group}' ({group_of[0]!r})",
+                "hold out by another column, or without --group",
+            )
+        sizes = np.bincount(of_document)
+        taken, room = np.zeros(len(sizes), dtype=np.bool_), held
+        for number in rng.permutation(len(sizes)).tolist():
+            if sizes[number] <= room:
+                taken[number], room = True, room - int(sizes[number])
+        if not taken.any():
+            taken[np.argmin(sizes)] = True
+        return np.flatnonzero(taken[of_document])
+
+    def with_test_rows(self, rows: I64) -> Dataset:
+        """The training documents at `rows` become the test side, the others are left for training.
+
+        It is like a test split: pairs whose reverse is left in training are masked (a choice would be made by who
+        copies best), labels that no training document is left of are not asked for (a choice would be made by who
+        guesses them from their text), nor are documents of such labels alone. Anchors that are held-out documents
+        leave the graphs, as test documents do when data is read.
+        """
+        from longtail.data.graph_files import drop_test_anchors
+        from longtail.data.identity import check_reciprocal
+
+        left = self.with_training_rows(np.setdiff1d(np.arange(len(self.train)), rows))
+        out = self.train.rows(rows)
+        seen = np.bincount(left.train.targets.indices, minlength=len(self.labels)) > 0
         asked = out.targets.multiply(seen[None, :].astype(np.float32)).tocsr()
         asked.eliminate_zeros()
         slice_of = replace(
-            self,
-            name=f"{self.name}[held out {share:g}, seed {seed}]",
-            train=kept,
+            left,
             test=replace(out, targets=asked).rows(np.flatnonzero(np.diff(asked.indptr) > 0)),
-            graphs={
-                name: drop_test_anchors(graph.document_rows(np.sort(order[held:])), out.documents)[0]
-                for name, graph in self.graphs.items()
-            },
+            graphs={name: drop_test_anchors(graph, out.documents)[0] for name, graph in left.graphs.items()},
         )
         test = slice_of.need_test()
+        if not len(test):
+            raise ConfigError(
+                f"none of the {len(rows)} documents that were held out has a label that is left in training",
+                "use another share or seed, or more documents per label",
+            )
         masked = np.unique(np.concatenate([test.masked, check_reciprocal(slice_of).test]), axis=0)
         return replace(slice_of, test=replace(test, masked=masked))
+
+    def with_training_rows(self, rows: I64) -> Dataset:
+        """The same labels and test side; of the training documents those at `rows`."""
+        graphs = {name: graph.document_rows(rows) for name, graph in self.graphs.items()}
+        return replace(self, train=self.train.rows(rows), graphs=graphs)
 
     def need_test(self) -> Split:
         if self.test is None:

@@ -222,6 +222,7 @@ def read_frame(
     uid: str | None = None,
     separator: str | None = None,
     label_texts: Mapping[str, str] | Frame | None = None,
+    group: str | None = None,
     name: str = "frame",
 ) -> Dataset:
     """A data set from a table in memory, with the rules of `tables.read_table` for its columns.
@@ -229,13 +230,15 @@ def read_frame(
     data: a frame of pandas, polars or Arrow, a dict of columns or a list of dicts; or texts alone: a series, an array,
         a list.
     labels: the column whose cells are lists, or strings with a separator; or these cells themselves: lists, a series.
-    label_texts: a text per label id, or a frame with an id and a title per label.
+    label_texts: a text per label id, or a frame with an id and a title per label. group: a column, see
+        `longtail.data.dataset.Dataset.hold_out`.
     """
     if labels is None or isinstance(labels, str):
         source, column = Held.of(data), labels
     else:
         source, column = Held.of(data, **{LABELS: values_of(labels)}), LABELS
-    return from_tables(source, None, _labels(label_texts), Asked(text, column, uid, separator), name=name)
+    asked = Asked(text, column, uid, separator)
+    return from_tables(source, None, _labels(label_texts), asked, name=name, group=group)
 
 
 def _labels(label_texts: Mapping[str, str] | Frame | None) -> Held | None:

@@ -22,10 +22,11 @@ from longtail.types import I64, Csr
 
 @dataclass(frozen=True)
 class Labelled:
-    """Documents with the ids of their labels, before labels have numbers."""
+    """Documents with the ids of their labels, before labels have numbers; groups: see `Split`."""
 
     documents: Items
     labels: Sequence[Sequence[str]]
+    groups: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def numbered(train: Labelled, test: Labelled | None = None, known: Items | None 
         "labels given twice to one document, merged": repeated,
         "labels of test documents that training does not know, dropped from the truth": unknown,
     }
-    return Numbered(labels, Split(train.documents, targets), split, Counter(repairs))
+    return Numbered(labels, Split(train.documents, targets, groups=train.groups), split, Counter(repairs))
 
 
 def assembled(name: str, parts: Numbered, graphs: Mapping[str, Graph] | None = None) -> Dataset:

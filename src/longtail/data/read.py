@@ -54,7 +54,7 @@ def read(path: Path | str | Frame, *, test: bool = True, **table_options: Any) -
     is in memory already (`frames.read_frame`).
 
     test: without it the test side is left out of the result.
-    table_options: text, labels, uid, separator, test_file, label_texts, for tables only (`tables.read_table`).
+    table_options: text, labels, uid, separator, group, test_file, label_texts, for tables only (`tables.read_table`).
     """
     if not isinstance(path, str | Path):
         from longtail.data.frames import read_frame
@@ -64,6 +64,7 @@ def read(path: Path | str | Frame, *, test: bool = True, **table_options: Any) -
     kind = recognise(path)
     if kind == "table":
         return _read_table(path, test, table_options)
+    table_options.pop("group", None)  # of other formats a text field may be the group (`Split.group_of_each`)
     if table_options:
         raise ConfigError(
             f"'{min(table_options)}' is for tables, and {path} is data in the format '{kind}'", "leave it out"

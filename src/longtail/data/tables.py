@@ -75,6 +75,7 @@ def read_table(
     labels: str | None = None,
     uid: str | None = None,
     separator: str | None = None,
+    group: str | None = None,
     test: Path | str | None = None,
     label_texts: Path | str | None = None,
 ) -> Dataset:
@@ -83,6 +84,7 @@ def read_table(
     path: the training file, or a folder as described above.
     text: text columns, ``"title"`` or ``"title,content"`` (or a list); labels, uid: columns; None finds them.
     separator: between the labels of a string; "" takes each cell as one label; None finds it.
+    group: column that says which training documents belong together (`Split.groups`), e.g. the shop they are from.
     test, label_texts: files, in place of the folder's ``test.*`` and ``labels.*``.
 
     Without an id column documents are called train-0, train-1, ... by row.
@@ -99,6 +101,7 @@ def read_table(
         Asked(text, labels, uid, separator),
         name=_name(path),
         folder=path if path.is_dir() else None,
+        group=group,
     )
 
 
@@ -110,15 +113,16 @@ def from_tables(
     *,
     name: str,
     folder: Path | None = None,
+    group: str | None = None,
 ) -> Dataset:
     """A data set from tables, wherever they lie. labels: an id and a title per label. folder: where filter files and
-    graphs lie.
+    graphs lie. group: as in `read_table`.
     """
     asked = asked or Asked()
     columns = _Columns(_listed(asked.text), asked.labels, asked.id)
     documents = _documents(train, columns, "train")
     cells = _Cells(documents.table.columns[documents.label_column], asked.separator, train)
-    labelled = Labelled(documents.items, cells.split(documents))
+    labelled = Labelled(documents.items, cells.split(documents), None if group is None else _groups(train, group))
     if labels is None and not any(labelled.labels):
         raise train.error(
             None,
@@ -128,6 +132,10 @@ def from_tables(
     tested = None if test is None else _tested(_documents(test, columns, "test"), documents, cells)
     parts = numbered(labelled, tested, None if labels is None else _read_labels(labels))
     return assembled(name, parts) if folder is None else _with_folder(name, folder, parts)
+
+
+def _groups(source: TableSource, column: str) -> list[str]:
+    return _texts(_read(source, [_required(source, source.columns(), column, "--group")]), column)
 
 
 def _tested(test: _Documents, train: _Documents, cells: _Cells) -> Labelled:

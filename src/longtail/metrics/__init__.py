@@ -1,8 +1,8 @@
-"""Measuring rankings: P, nDCG, PSP, PSnDCG, R, FN, PSR and Hits @k; propensities; label quantiles; bootstrap.
+"""Measuring rankings: P, nDCG, PSP, PSnDCG, R, FN, F1, PSR and Hits @k; propensities; label quantiles; bootstrap.
 
 Reading order: `ranking` (scores -> `TopK`, masked pairs, hits), `propensity`, `scores` (the table), `quantiles`
-(which labels it comes from), `bootstrap` (whether a difference is real), `clusters` (groups of labels). `reference`
-says the definitions as plain loops.
+(which labels it comes from), `label_means` (means over labels, not over documents), `bootstrap` (whether a difference
+is real), `clusters` (groups of labels). `reference` says the definitions as plain loops.
 
 Every metric is reported in percent (0-100).
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from longtail.metrics.bootstrap import Difference, Interval, bootstrap_interval, paired_bootstrap
 from longtail.metrics.clusters import InformationLoss, cluster_listing, lmi
+from longtail.metrics.label_means import LabelCounts, best_threshold, f1_at_threshold, macro_score
 from longtail.metrics.quantiles import (
     CONVENTIONS,
     Bins,
@@ -38,8 +39,10 @@ __all__ = [
     "Difference",
     "InformationLoss",
     "Interval",
+    "LabelCounts",
     "PerDocument",
     "PropensityConstants",
+    "best_threshold",
     "bins_for",
     "bootstrap_interval",
     "by_frequency",
@@ -51,10 +54,12 @@ __all__ = [
     "drop_masked_targets",
     "equal_count",
     "equal_volume",
+    "f1_at_threshold",
     "hits",
     "in_bin",
     "inverse_propensities",
     "lmi",
+    "macro_score",
     "measure",
     "measure_bins",
     "paired_bootstrap",

@@ -4,6 +4,7 @@
     nDCG@k   the same, discounted by place, relative to the best ranking of this document
     PSP@k, PSnDCG@k, PSR@k   rare labels count for more (1/p), relative to the best possible ranking
     R@k      share of the document's labels that are found;   FN@k = 1 - R@k, the share that is missed
+    F1@k     harmonic mean of P@k and R@k of a document, 2 * found / (k + labels of the document)
     Hits@k   whether any of the k places is right
 
 Each metric is a ratio of sums over documents, 100 * sum_i numerator_i / sum_i denominator_i: for a plain mean the
@@ -187,6 +188,8 @@ def measure(
     for k in ks:
         columns[f"Hits@{k}"] = np.minimum(first(k, hit), 1.0), documents
     recalled = {k: first(k, hit) / n_labels for k in sorted({*ks, *recall_ks})}
+    for k in ks:
+        columns[f"F1@{k}"] = 2.0 * first(k, hit) / (k + ranked.n_labels), documents
     for k, share in recalled.items():
         columns[f"R@{k}"] = share, documents
     for k, share in recalled.items():
