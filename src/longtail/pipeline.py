@@ -50,11 +50,15 @@ def train(
         raise ConfigError(f"device '{device}', expected auto, cpu or cuda", "use --device auto")
     made, display = _recipe(recipe, settings), display or SilentDisplay()
     dataset = data if isinstance(data, Dataset) else read(Path(data), test=False)
-    about = {
+    for remark in dataset.remarks():
+        display.say(remark)
+    about: dict[str, Any] = {
         "recipe": made.NAME,
         "seed": seed,
         "data": {"name": dataset.name, "digest": training_digest(dataset.digest)},
     }
+    if dataset.columns is not None:
+        about["columns"] = dataset.columns.saved()
     identity = {**about, "longtail": __version__, "config": to_tables(made.config)}
     with Run.open(Path(out), identity, seed=seed, device=device, restart=restart, display=display) as run:
         bundle = run.folder / "bundle"

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from longtail.bundle import Bundle, LabelTable, open_bundle
 from longtail.config import nearest
+from longtail.data.columns import Columns
 from longtail.data.dataset import Items
 from longtail.errors import ConfigError
 from longtail.kernels.threads import on_threads
@@ -50,6 +51,28 @@ class Predictor:
     def open(cls, path: str | Path, *, verify: bool = True) -> Predictor:
         """Open a run or a bundle. ``verify=False`` skips the checksums (sizes are still compared)."""
         return cls(open_bundle(Path(path), verify=verify))
+
+    @property
+    def columns(self) -> Columns | None:
+        """The columns of the table that it was trained on; None where it was no table."""
+        saved = self.bundle.manifest.get("columns")
+        return None if saved is None else Columns.loaded(saved)
+
+    def documents(
+        self,
+        source: str,
+        *,
+        text: str | Sequence[str] | None = None,
+        id: str | None = None,
+        on_columns: Callable[[Columns], None] = lambda columns: None,
+    ) -> Items:
+        """The documents of a file, or of standard input (``-``), in the columns of training; see
+        `longtail.data.inputs`.
+        """
+        from longtail.data.inputs import read_documents
+
+        fields = self.bundle.featurizer.fields
+        return read_documents(source, text, id=id, columns=self.columns, fields=fields, on_columns=on_columns)
 
     def with_labels(self, labels: Items) -> Predictor:
         """The same encoder over exactly these labels, which are found by their texts: also ones that training never
@@ -193,11 +216,12 @@ class Predictor:
 
     def _readable(self, documents: Items) -> Items:
         """Documents with every field that the model reads: a field they lack is empty, a plain text is the first
-        field.
+        field. A model that was trained on no table has no names of its own: the only text is what it reads.
         """
         fields, given = self.bundle.featurizer.fields, dict(documents.fields)
-        if list(given) == ["title"] and fields and "title" not in fields:
-            given = {fields[0]: given["title"]}
+        plain = len(given) == 1 and (self.columns is None or not {"title", "text"}.isdisjoint(given))
+        if plain and fields and given.keys().isdisjoint(fields):
+            given = {fields[0]: next(iter(given.values()))}
         if not any(name in given for name in fields):
             return documents
         return Items(

@@ -45,8 +45,10 @@ class Items:
         return len(self.uids)
 
     def name(self, index: int) -> str:
-        """What to show a person: the title, or the id where there is none."""
-        titles = self.fields.get("title")
+        """What to show a person: the title (the first text where no field is called so), or the id where it is
+        empty.
+        """
+        titles = self.fields["title"] if "title" in self.fields else next(iter(self.fields.values()), None)
         return (titles[index] if titles is not None else "") or self.uids[index]
 
     def titles(self) -> list[str]:
@@ -198,6 +200,10 @@ class Dataset:
         test = slice_of.need_test()
         masked = np.unique(np.concatenate([test.masked, check_reciprocal(slice_of).test]), axis=0)
         return replace(slice_of, test=replace(test, masked=masked))
+
+    def remarks(self) -> list[str]:
+        """For people: what the columns of a table were read as, and what is doubtful about it."""
+        return [*([] if self.columns is None else [self.columns.line()]), *(f"warning: {note}" for note in self.notes)]
 
     def need_test(self) -> Split:
         if self.test is None:

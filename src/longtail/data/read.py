@@ -18,6 +18,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from longtail.data.columns import Columns
 from longtail.data.dataset import Dataset
 from longtail.data.graph_files import find_json
 from longtail.data.identity import training_digest
@@ -48,16 +49,18 @@ _KNOWN = (
 )
 
 
-def read(path: Path | str, *, test: bool = True, **table_options: Any) -> Dataset:
+def read(path: Path | str, *, test: bool = True, columns: Columns | None = None, **table_options: Any) -> Dataset:
     """Read the data set at `path`; its format is recognised from what lies there.
 
     test: without it the test side is left out of the result.
-    table_options: text, labels, uid, separator, test_file, label_texts, for tables only (`tables.read_table`).
+    columns: what a model was trained on (`Predictor.columns`); a table is read in the same way.
+    table_options: text, labels, id (or uid), separator (`find_columns.Asked`), test_file, label_texts
+        (`tables.read_table`), for tables only.
     """
     path = Path(path)
     kind = recognise(path)
     if kind == "table":
-        return _read_table(path, test, table_options)
+        return _read_table(path, test, columns, table_options)
     if table_options:
         raise ConfigError(
             f"'{min(table_options)}' is for tables, and {path} is data in the format '{kind}'", "leave it out"
@@ -104,11 +107,14 @@ def _seen(path: Path) -> str:
     )
 
 
-def _read_table(path: Path, test: bool, options: dict[str, Any]) -> Dataset:
+def _read_table(path: Path, test: bool, columns: Columns | None, options: dict[str, Any]) -> Dataset:
+    from longtail.data.find_columns import Asked
     from longtail.data.tables import read_table
 
-    test_file = options.pop("test_file", None)
-    dataset = read_table(path, test=test_file, **options)
+    if "uid" in options:
+        options["id"] = options.pop("uid")
+    files = {"test": options.pop("test_file", None), "label_texts": options.pop("label_texts", None)}
+    dataset = read_table(path, Asked(**options, remembered=columns), **files)
     return dataset if test else replace(dataset, test=None, digest=training_digest(dataset.digest))
 
 
