@@ -36,9 +36,9 @@ def train(
     out: str | Path | None = None,
     recipe: str | Recipe = DEFAULT,
     *,
-    text: str | Sequence[str] | None = None,
+    text: str | Sequence[str] | Mapping[str, float] | None = None,
     labels: str | Frame | None = None,
-    uid: str | None = None,
+    id: str | None = None,
     separator: str | None = None,
     label_texts: Mapping[str, str] | str | Path | Frame | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -57,9 +57,10 @@ def train(
         (a series, an array, a list).
     out: None is a temporary folder, which is removed when the model that is given back is no longer used, at the
         latest when Python ends; `Predictor.save` keeps the model.
-    text, labels, uid, separator, label_texts: columns of a table, as in `longtail.data.tables.read_table`. Beside texts
-        alone, or in place of a column, `labels` can be the labels themselves: a list or a string for every text; and
-        `label_texts` a dict of a text per label.
+    text, labels, id, separator: columns of a table (`longtail.data.find_columns.Asked`); None is found out. text: a
+        name or several, or a dict of names and what an occurrence counts, ``{"title": 2, "content": 1}``. labels: a
+        column, or the labels themselves: a list or a string for every text. label_texts: a file, a frame, or a dict
+        of a text per label.
     settings: nested values as in TOML, e.g. ``{"train": {"epochs": 10}}``.
     holdout: share of the training documents that are kept apart, chosen by the seed. The model is trained without them
         and measured on them: `Predictor.metrics`. group: all documents of one group are on one side; a column of a
@@ -71,15 +72,19 @@ def train(
     made, display = _recipe(recipe, settings), display or display_of_library(progress)
     if group is not None and not holdout:
         raise ConfigError(f"group '{group}' without holdout", "say how much to hold out: --holdout 0.1")
-    asked = {"text": text, "labels": labels, "uid": uid, "separator": separator, "label_texts": label_texts}
+    asked = {"text": text, "labels": labels, "id": id, "separator": separator, "label_texts": label_texts}
     dataset = _dataset(data, {name: value for name, value in asked.items() if value is not None}, group)
     home = TemporaryFolder() if out is None else None
     out = home.path / "run" if home is not None else Path(out or "")
+    for remark in dataset.remarks():
+        display.say(remark)
     about: dict[str, Any] = {
         "recipe": made.NAME,
         "seed": seed,
         "data": {"name": dataset.name, "digest": training_digest(dataset.digest)},
     }
+    if dataset.columns is not None:
+        about["columns"] = dataset.columns.saved()
     identity = {**about, "longtail": __version__, "config": to_tables(made.config)}
     held = None
     if holdout:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from longtail.bundle import Bundle, LabelTable, open_bundle, write_bundle
 from longtail.config import nearest
+from longtail.data.columns import Columns
 from longtail.data.dataset import Items
 from longtail.errors import ConfigError
 from longtail.kernels.threads import on_threads
@@ -137,6 +138,28 @@ class Predictor:
             path.write_bytes(content)
         return cls(open_bundle(home.path), home)
 
+    @property
+    def columns(self) -> Columns | None:
+        """The columns of the table that it was trained on; None where it was no table."""
+        saved = self.bundle.manifest.get("columns")
+        return None if saved is None else Columns.loaded(saved)
+
+    def documents(
+        self,
+        source: str,
+        *,
+        text: str | Sequence[str] | None = None,
+        id: str | None = None,
+        on_columns: Callable[[Columns], None] = lambda columns: None,
+    ) -> Items:
+        """The documents of a file, or of standard input (``-``), in the columns of training; see
+        `longtail.data.inputs`.
+        """
+        from longtail.data.inputs import read_documents
+
+        fields = self.bundle.featurizer.fields
+        return read_documents(source, text, id=id, columns=self.columns, fields=fields, on_columns=on_columns)
+
     def with_labels(self, labels: Items) -> Predictor:
         """The same encoder over exactly these labels, which are found by their texts: also ones that training never
         saw.
@@ -166,7 +189,7 @@ class Predictor:
         texts: Frame,
         k: int = 5,
         *,
-        text: str | Sequence[str] | None = None,
+        text: str | Sequence[str] | Mapping[str, float] | None = None,
         as_frame: Literal[False] = False,
         known_labels: Sequence[Sequence[str]] | None = None,
         anchors: Sequence[Sequence[str]] | None = None,
@@ -177,7 +200,7 @@ class Predictor:
         texts: Frame,
         k: int = 5,
         *,
-        text: str | Sequence[str] | None = None,
+        text: str | Sequence[str] | Mapping[str, float] | None = None,
         as_frame: Literal[True] | FrameKind,
         known_labels: Sequence[Sequence[str]] | None = None,
         anchors: Sequence[Sequence[str]] | None = None,
@@ -187,7 +210,7 @@ class Predictor:
         texts: Frame,
         k: int = 5,
         *,
-        text: str | Sequence[str] | None = None,
+        text: str | Sequence[str] | Mapping[str, float] | None = None,
         as_frame: bool | FrameKind = False,
         known_labels: Sequence[Sequence[str]] | None = None,
         anchors: Sequence[Sequence[str]] | None = None,
@@ -213,7 +236,7 @@ class Predictor:
         else:
             from longtail.data.frames import documents_of
 
-            documents = documents_of(texts, text)
+            documents = documents_of(texts, text, self.columns)
             context = self.context(len(documents), known_labels, anchors)
             answers = self.named(self.rank(documents, k, context=context))
         if as_frame is False:
@@ -325,11 +348,12 @@ class Predictor:
 
     def _readable(self, documents: Items) -> Items:
         """Documents with every field that the model reads: a field they lack is empty, a plain text is the first
-        field.
+        field. A model that was trained on no table has no names of its own: the only text is what it reads.
         """
         fields, given = self.bundle.featurizer.fields, dict(documents.fields)
-        if list(given) == ["title"] and fields and "title" not in fields:
-            given = {fields[0]: given["title"]}
+        plain = len(given) == 1 and (self.columns is None or not {"title", "text"}.isdisjoint(given))
+        if plain and fields and given.keys().isdisjoint(fields):
+            given = {fields[0]: next(iter(given.values()))}
         if not any(name in given for name in fields):
             return documents
         return Items(

@@ -54,7 +54,7 @@ class LongtailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     recipe: name of a method (``longtail recipes`` lists them).
     settings: nested values as in TOML, e.g. ``{"train": {"epochs": 10}}``. A search names one of them as
         ``settings__train__epochs``.
-    text: text columns, where X is a frame.
+    text: text columns, where X is a frame; or a dict of columns and weights.
     label_texts: a text per label; without it a label that is a string is its own text.
     threshold: score from which on ``predict`` gives a label to a text, where texts may have several.
     candidates: so many of the best labels of a text get a score in ``predict_proba``; all others count as 0.
@@ -79,7 +79,7 @@ class LongtailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         recipe: str = DEFAULT,
         *,
         settings: Mapping[str, Any] | None = None,
-        text: str | Sequence[str] | None = None,
+        text: str | Sequence[str] | Mapping[str, float] | None = None,
         label_texts: Mapping[Any, str] | None = None,
         threshold: float = 0.5,
         candidates: int = 100,
@@ -197,7 +197,7 @@ class LongtailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _ranked(self, X: Any, k: int) -> TopK:
         # Labels have the numbers of `classes_`: they were all given with a text, in this order.
-        return self.model_.rank(documents_of(X, self.text), k)
+        return self.model_.rank(documents_of(X, self.text, self.model_.columns), k)
 
     # ---- pickles ----
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import longtail
+from longtail.data import frames
 from longtail.data.dataset import Dataset
 from longtail.data.frames import columns_of, documents_of, read_frame, values_of
 from longtail.errors import DataError, MissingExtra
@@ -54,7 +55,7 @@ def expected() -> Dataset:
 def content(data: Dataset) -> tuple[Any, ...]:
     return (
         list(data.labels.uids),
-        {name: list(texts) for name, texts in data.train.documents.fields.items()},
+        [list(texts) for texts in data.train.documents.fields.values()],
         data.train.targets.toarray().tolist(),
         dict(data.repairs).get("training documents without text, dropped"),
     )
@@ -98,8 +99,39 @@ def test_label_texts_and_ids() -> None:
         found = read_frame(pd.DataFrame(COLUMNS), text="headline", labels="tags", label_texts=texts)
         assert list(found.labels.uids) == ["dog", "cat"]
         assert found.labels.titles() == ["the dog", "the cat"]
-    named = read_frame({"headline": ["a", "b"], "tags": ["x", "y"], "key": ["k1", "k2"]}, text="headline", uid="key")
+    named = read_frame({"headline": ["a", "b"], "tags": ["x", "y"], "key": ["k1", "k2"]}, text="headline", id="key")
     assert list(named.train.documents.uids) == ["k1", "k2"]
+
+
+def test_a_model_remembers_the_columns_of_a_frame() -> None:
+    """Asked with a frame it reads what it was trained on, and an id is not needed."""
+    frame = pd.DataFrame({"headline": TITLES, "blurb": TITLES[::-1], "tags": JOINED, "id": range(4)})
+    model = longtail.train(frame, recipe="tiny", text={"headline": 2, "blurb": 1}, labels="tags")
+    assert model.columns is not None
+    assert model.columns.text == ("headline", "blurb")
+    assert model.columns.weights == (2, 1)
+    asked = pl.DataFrame({"other words": ["hen"], "blurb": ["barks"], "headline": ["dog"]})
+    assert model.predict(asked, k=1) == model.predict([{"headline": "dog", "blurb": "barks"}], k=1)
+    with pytest.raises(DataError, match="no column 'headline', which is the text of the training data"):
+        model.predict(asked.select("blurb"))
+    assert model.predict(pd.Series(["dog"]), k=1)[0][0].label == "dog"
+
+
+def test_texts_alone_leave_no_columns() -> None:
+    model = longtail.train(TITLES, labels=LISTS, recipe="tiny")
+    assert model.columns is None
+    assert model.predict({"headline": ["a dog barks"]}, k=1)[0][0].label == "dog"
+    beside = longtail.train({"headline": TITLES, "pages": [1, 2, 3, 4]}, labels=LISTS, recipe="tiny", text="headline")
+    assert beside.columns is not None
+    assert (beside.columns.text, beside.columns.labels) == (("headline",), None)
+
+
+def test_large_frames_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "PART", 3)
+    for make in FRAMES.values():
+        found = read_frame(make({"headline": TITLES * 3}), labels=LISTS * 3)
+        assert len(found.train) == 9
+        assert list(found.train.documents.uids[:3]) == ["train-0", "train-1", "train-3"]
 
 
 def test_several_text_columns_become_fields() -> None:
@@ -111,12 +143,13 @@ def test_several_text_columns_become_fields() -> None:
 @pytest.mark.parametrize(
     ("given", "options", "message", "hint"),
     [
-        (pd.DataFrame({"a": ["x"], "b": ["y"]}), {}, "no labels column among 'a', 'b'", "labels=COLUMN"),
+        (pd.DataFrame({"a": ["x"], "b": ["y"]}), {}, "no labels column among 'a' (e.g. 'x')", "labels=COLUMN"),
         (pd.DataFrame({"a": ["x"], "tags": ["y"]}), {"text": "b"}, "no column 'b'", "text=COLUMN"),
         (pl.DataFrame({"a": ["x"], "tags": ["y,z"]}), {}, "holds commas, as in 'y,z'", "separator=','"),
         (pd.DataFrame({"a": ["x", "y"], "tags": [["y"], [0.5]]}), {}, "row 1: column 'tags' holds 0.5", "a list of"),
         (pd.DataFrame({"a": [], "tags": []}), {}, "no rows", ""),
-        (pd.Series(["x", "y"]), {"labels": [["a"]]}, "2 in 'title', 1 in 'labels'", "one label list per text"),
+        (pd.Series(["x", "y"]), {"labels": [["a"]]}, "2 texts and 1 labels", "as many labels as texts"),
+        ({"title": ["x"], "tags": ["a", "b"]}, {}, "1 in 'title', 2 in 'tags'", "a cell per row"),
         (["x", 5], {"labels": [["a"], ["b"]]}, "text 1 is 5, expected a string", "list of strings"),
         ([{"title": "x", "tags": "a"}, "y"], {}, "row 1 is 'y', expected a dict", "dicts"),
         (np.ones((3, 4)), {"labels": [["a"]] * 3}, "an array of shape (3, 4)", "an array of texts"),

@@ -52,8 +52,10 @@ class Items:
         return f"Items({len(self):,}{fields}{vectors}{first})"
 
     def name(self, index: int) -> str:
-        """What to show a person: the title, or the id where there is none."""
-        titles = self.fields.get("title")
+        """What to show a person: the title (the first text where no field is called so), or the id where it is
+        empty.
+        """
+        titles = self.fields["title"] if "title" in self.fields else next(iter(self.fields.values()), None)
         return (titles[index] if titles is not None else "") or self.uids[index]
 
     def titles(self) -> list[str]:
@@ -287,6 +289,10 @@ class Dataset:
         """The same labels and test side; of the training documents those at `rows`."""
         graphs = {name: graph.document_rows(rows) for name, graph in self.graphs.items()}
         return replace(self, train=self.train.rows(rows), graphs=graphs)
+
+    def remarks(self) -> list[str]:
+        """For people: what the columns of a table were read as, and what is doubtful about it."""
+        return [*([] if self.columns is None else [self.columns.line()]), *(f"warning: {note}" for note in self.notes)]
 
     def need_test(self) -> Split:
         if self.test is None:

@@ -12,18 +12,21 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from longtail.data.columns import Columns
 from longtail.data.dataset import Dataset, Items
+from longtail.data.find_columns import Asked
 from longtail.data.from_texts import shown
-from longtail.data.tables import Asked, from_tables, texts_of
+from longtail.data.tables import from_tables, texts_of
 from longtail.errors import DataError, MissingExtra
 from longtail.types import I64, Frame, FrameKind
 
 TEXT, LABELS = "title", "labels"  # columns that a series of texts, and labels given beside a table, become
+PART = 4096  # rows that become Python's values at a time: to see what columns hold takes no more than the first
 
 
 class Lists:
@@ -43,6 +46,19 @@ class Lists:
             if not isinstance(row, Mapping):
                 raise DataError(f"row {number} is {shown(row)}, expected a dict, as the first", "give dicts everywhere")
         return list(dict.fromkeys(name for row in data for name in row))
+
+    def length(self, data: Any) -> int:
+        if not isinstance(data, Mapping):
+            return len(data)
+        lengths = {name: len(column) for name, column in data.items()}
+        if len(set(lengths.values())) > 1:
+            counts = ", ".join(f"{count} in '{name}'" for name, count in lengths.items())
+            raise DataError(f"columns of different lengths: {counts}", "give every column a cell per row")
+        return max(lengths.values(), default=0)
+
+    def part(self, data: Any, rows: slice) -> Any:
+        """Some of the rows."""
+        return {name: column[rows] for name, column in data.items()} if isinstance(data, Mapping) else data[rows]
 
     def column(self, data: Any, name: str) -> list[Any]:
         return self.values(data[name]) if isinstance(data, Mapping) else [plain(row.get(name)) for row in data]
@@ -80,6 +96,9 @@ class Pandas(_Library):
 
     def names(self, data: Any) -> list[str]:
         return [str(name) for name in data.columns]
+
+    def part(self, data: Any, rows: slice) -> Any:
+        return data.iloc[rows]
 
     def column(self, data: Any, name: str) -> list[Any]:
         return self.values(data.iloc[:, self.names(data).index(name)])
@@ -121,6 +140,9 @@ class Arrow(_Library):
 
     def names(self, data: Any) -> list[str]:
         return list(data.schema.names)
+
+    def part(self, data: Any, rows: slice) -> Any:
+        return data.slice(rows.start, rows.stop - rows.start)
 
     def column(self, data: Any, name: str) -> list[Any]:
         return self.values(data[name])
@@ -176,16 +198,16 @@ class Held:
     def columns(self) -> list[str]:
         return list(dict.fromkeys([*self.kind.names(self.data), *self.beside]))
 
-    def column(self, name: str) -> Sequence[Any]:
-        return self.beside[name] if name in self.beside else self.kind.column(self.data, name)
-
     def rows(self, wanted: Sequence[str]) -> Iterator[tuple[int, Sequence[Any]]]:
-        columns = [self.column(name) for name in wanted]
-        lengths = {name: len(column) for name, column in zip(wanted, columns, strict=True)}
-        if len(set(lengths.values())) > 1:
-            counts = ", ".join(f"{count} in '{name}'" for name, count in lengths.items())
-            raise DataError(f"columns of different lengths: {counts}", "give one label list per text")
-        return enumerate(zip(*columns, strict=True))
+        total = self.kind.length(self.data)
+        for name, cells in self.beside.items():
+            if len(cells) != total:
+                raise DataError(f"{total} texts and {len(cells)} {name}", f"give as many {name} as texts")
+        for start in range(0, total, PART):
+            part = slice(start, start + PART)
+            data, beside = self.kind.part(self.data, part), {name: cells[part] for name, cells in self.beside.items()}
+            columns = [beside[name] if name in beside else self.kind.column(data, name) for name in wanted]
+            yield from enumerate(zip(*columns, strict=True), start)
 
     def error(self, line: int | None, message: str, hint: str) -> DataError:
         """What the command line calls --text is `text=` here."""
@@ -209,36 +231,54 @@ def columns_of(frame: Frame) -> dict[str, list[Any]]:
     return {name: kind.column(frame, name) for name in kind.names(frame)}
 
 
-def documents_of(data: Frame, text: str | Sequence[str] | None = None) -> Items:
-    """Documents to predict for: every row in order, none dropped. text: as in `read_frame`."""
-    return data if isinstance(data, Items) else texts_of(Held.of(data), text)
+def documents_of(
+    data: Frame, text: str | Sequence[str] | Mapping[str, float] | None = None, columns: Columns | None = None
+) -> Items:
+    """Documents to predict for: every row in order, none dropped.
+
+    text: as in `read_frame`.  columns: those that a model was trained on, which a frame must have.
+    """
+    if isinstance(data, Items):
+        return data
+    source = Held.of(data)
+    asked = Asked(_weighted(text), id="", remembered=columns) if is_frame(data) else Asked([TEXT], id="")
+    return texts_of(source, asked)[0]
 
 
 def read_frame(
     data: Frame,
     *,
-    text: str | Sequence[str] | None = None,
+    text: str | Sequence[str] | Mapping[str, float] | None = None,
     labels: str | Frame | None = None,
-    uid: str | None = None,
+    id: str | None = None,
     separator: str | None = None,
     label_texts: Mapping[str, str] | Frame | None = None,
+    columns: Columns | None = None,
     group: str | None = None,
     name: str = "frame",
 ) -> Dataset:
-    """A data set from a table in memory, with the rules of `tables.read_table` for its columns.
+    """A data set from a table in memory. What its columns mean is found out as for files (`find_columns`).
 
     data: a frame of pandas, polars or Arrow, a dict of columns or a list of dicts; or texts alone: a series, an array,
         a list.
+    text: names of columns, or a dict of names and weights.
     labels: the column whose cells are lists, or strings with a separator; or these cells themselves: lists, a series.
-    label_texts: a text per label id, or a frame with an id and a title per label. group: a column, see
-        `longtail.data.dataset.Dataset.hold_out`.
+    label_texts: a text per label id, or a frame with an id and a title per label.
+    columns: what a model was trained on.  group: as in `tables.read_table`.
     """
-    if labels is None or isinstance(labels, str):
-        source, column = Held.of(data), labels
-    else:
-        source, column = Held.of(data, **{LABELS: values_of(labels)}), LABELS
-    asked = Asked(text, column, uid, separator)
-    return from_tables(source, None, _labels(label_texts), asked, name=name, group=group)
+    beside = labels is not None and not isinstance(labels, str)
+    source = Held.of(data, **({LABELS: values_of(labels)} if beside else {}))
+    wanted = _weighted(text) if is_frame(data) else [TEXT]
+    asked = Asked(wanted, LABELS if beside else labels, id, separator, columns)
+    found = from_tables(source, None, _labels(label_texts), asked, name=name, group=group)
+    if not is_frame(data):
+        return replace(found, columns=None)  # the columns are our own
+    return replace(found, columns=replace(found.columns, labels=None)) if beside and found.columns else found
+
+
+def _weighted(text: str | Sequence[str] | Mapping[str, float] | None) -> str | Sequence[str] | None:
+    """Columns as `Asked` has them."""
+    return [f"{name}:{weight:g}" for name, weight in text.items()] if isinstance(text, Mapping) else text
 
 
 def _labels(label_texts: Mapping[str, str] | Frame | None) -> Held | None:

@@ -27,9 +27,9 @@ SUFFIXES = {
     ".tsv": "tsv",
     ".parquet": "parquet",
 }
-URIS = re.compile(r"\s*(<[^<>\s]+>\s*)+")
+URI_CELL = re.compile(r"\s*(<[^<>\s]+>\s*)+")
 
-_SAMPLE = 100  # records of a JSON file that are asked for their columns
+_SAMPLE = 10_000  # records of a JSON file that are asked for their columns
 
 
 def format_of(path: Path) -> str | None:
@@ -164,7 +164,7 @@ class Delimited(_Lines):
                 "write a header with the names of the columns, and a row per document",
                 file=self.path,
             )
-        if self._tabs and len(cells) == 2 and URIS.fullmatch(cells[1]):
+        if self._tabs and len(cells) == 2 and URI_CELL.fullmatch(cells[1]):
             return ["text", "uris"], line
         names = [cell.strip() for cell in cells]
         twice = sorted({name for name in names if names.count(name) > 1})

@@ -82,6 +82,7 @@ def prepare(data: Dataset, features: Any) -> TrainingSet:
 
     Dropped, and counted: masked pairs (from the targets), documents without a label, documents without a feature.
     """
+    features = features.for_columns(data.columns)
     featurizer, documents, label_texts = make_featurizer(data.train.documents, data.labels, features)
     targets = drop_masked_targets(data.train.targets, data.train.masked)
     has_label = np.diff(targets.indptr) > 0
