@@ -68,7 +68,9 @@ FAILS = {
 }
 
 
-@parametrize_with_checks([OnNumbers("tiny")], expected_failed_checks=lambda estimator: FAILS)
+@parametrize_with_checks(  # type: ignore[untyped-decorator]
+    [OnNumbers("tiny")], expected_failed_checks=lambda estimator: FAILS
+)
 def test_the_checks_of_scikit_learn(estimator: Any, check: Any) -> None:
     check(estimator)
 

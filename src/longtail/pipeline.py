@@ -164,7 +164,7 @@ def stages(recipe: Recipe, data: TrainingSet, run: Run) -> Ranker:
 
 def _dataset(data: Dataset | str | Path | Frame, columns: Mapping[str, Any], group: str | None) -> Dataset:
     if not isinstance(data, Dataset):
-        return read(data, test=False, **columns, **({"group": group} if group else {}))
+        return read(data, test=False, **{**columns, **({"group": group} if group else {})})
     if columns:
         raise ConfigError(
             f"'{min(columns)}' is for tables, and the data is a Dataset already", "give it where the data is read"

@@ -108,6 +108,7 @@ class Predictor:
         path = Path(path)
         if path.exists():
             raise ConfigError(f"{path}: exists already", "name a folder that does not exist")
+        ranker: Any = self.bundle.ranker  # a part as well
         written = ("format", "longtail", "n_labels", "files", "manifest_sha256")
         write_bundle(
             path,
@@ -115,7 +116,7 @@ class Predictor:
             config=(self.bundle.folder / "config.toml").read_text(encoding="utf-8"),
             labels=self.bundle.labels,
             featurizer=self.bundle.featurizer,
-            ranker=self.bundle.ranker,
+            ranker=ranker,
             held_out=self.bundle.held_out(),
         )
 

@@ -109,7 +109,7 @@ def test_a_model_remembers_the_columns_of_a_frame() -> None:
     model = longtail.train(frame, recipe="tiny", text={"headline": 2, "blurb": 1}, labels="tags")
     assert model.columns is not None
     assert model.columns.text == ("headline", "blurb")
-    assert model.columns.weights == (2, 1)
+    assert model.columns.weights == (2.0, 1.0)
     asked = pl.DataFrame({"other words": ["hen"], "blurb": ["barks"], "headline": ["dog"]})
     assert model.predict(asked, k=1) == model.predict([{"headline": "dog", "blurb": "barks"}], k=1)
     with pytest.raises(DataError, match="no column 'headline', which is the text of the training data"):

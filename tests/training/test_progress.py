@@ -154,7 +154,7 @@ def notebook(monkeypatch: pytest.MonkeyPatch, widgets: bool) -> None:
     ipython.get_ipython = ZMQInteractiveShell  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "IPython", ipython)
     found = importlib.machinery.ModuleSpec("ipywidgets", None) if widgets else None
-    monkeypatch.setattr(progress.importlib.util, "find_spec", lambda name: found)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: found)
 
 
 def test_a_library_shows_progress_where_a_person_sits(monkeypatch: pytest.MonkeyPatch) -> None:
