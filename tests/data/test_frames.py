@@ -18,7 +18,7 @@ import longtail
 from longtail.data import frames
 from longtail.data.dataset import Dataset
 from longtail.data.frames import columns_of, documents_of, read_frame, values_of
-from longtail.errors import DataError, MissingExtra
+from longtail.errors import ConfigError, DataError, MissingExtra
 from longtail.predictor import Predictor
 
 TITLES = ["a cat purrs", "a dog barks", "", "cat and dog"]
@@ -233,6 +233,12 @@ def test_no_documents_no_rows(given: Any, model: Predictor) -> None:
     found = model.predict(given, as_frame=True)
     assert len(found) == 0
     assert model.predict([""], as_frame=True).columns.tolist() == ["label", "name", "score", "rank"]
+
+
+def test_an_unknown_kind_is_refused(model: Predictor) -> None:
+    unknown: Any = "panda"
+    with pytest.raises(ConfigError, match="expected one of pandas, polars, arrow"):
+        model.predict(ASKED, as_frame=unknown)
 
 
 def test_a_missing_library_is_named(model: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:

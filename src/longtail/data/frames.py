@@ -17,12 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from longtail.config import nearest
 from longtail.data.columns import Columns
 from longtail.data.dataset import Dataset, Items
 from longtail.data.find_columns import Asked
 from longtail.data.from_texts import shown
 from longtail.data.tables import from_tables, texts_of
-from longtail.errors import DataError, MissingExtra
+from longtail.errors import ConfigError, DataError, MissingExtra
 from longtail.types import I64, Frame, FrameKind
 
 TEXT, LABELS = "title", "labels"  # columns that a series of texts, and labels given beside a table, become
@@ -294,5 +295,7 @@ def long_frame(kind: FrameKind | bool, given: Frame, rows: I64, columns: Mapping
     """
     own = kind_of(given)
     kinds = {one.NAME: one for one in KINDS.values()}
+    if isinstance(kind, str) and kind not in kinds:
+        raise ConfigError(f"a frame of '{kind}', expected one of {', '.join(kinds)}", nearest(kind, list(kinds)))
     chosen = kinds[kind] if isinstance(kind, str) else kinds["pandas"] if own is LISTS else own
     return chosen.frame(np.asarray(rows), columns, given)
