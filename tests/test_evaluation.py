@@ -105,7 +105,9 @@ def test_a_model_is_asked_as_deep_as_that(planted: Dataset) -> None:
         asked.append(k)
         return random_top(len(documents), 12, min(k, 12))
 
-    model: Any = SimpleNamespace(rank=rank, bundle=SimpleNamespace(labels=SimpleNamespace(uids=planted.labels.uids)))
+    model: Any = SimpleNamespace(
+        rank=rank, columns=None, bundle=SimpleNamespace(labels=SimpleNamespace(uids=planted.labels.uids))
+    )
     yardstick = Yardstick.of(with_masked(planted, [[3, 0], [3, 1]]))
     assert rank_test(model, yardstick, QUIET).ids.shape == (30, 12)
     assert asked == [102]

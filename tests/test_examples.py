@@ -304,3 +304,20 @@ def test_documented_repairs_are_real(tmp_path: Path, monkeypatch: pytest.MonkeyP
     save_npz("n/trn_Y.npz", csr_array(np.ones((1, 1), dtype=np.float32)))
     found |= read("n").repairs.keys()
     assert found == documented
+
+
+# ---- docs/python.md ----
+
+
+def test_the_python_page_prints_what_it_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    page = (ROOT / "docs" / "python.md").read_text()
+    steps = re.findall(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", page, flags=re.S | re.M)
+    assert len(steps) == len(blocks(page, "python")) > 5
+    names: dict[str, object] = {}
+    for code, printed in steps:
+        exec(code, names)
+        assert capsys.readouterr().out == printed, code

@@ -56,14 +56,12 @@ def test_the_model_has_not_seen_what_is_held_out(run: Path, grouped: Dataset) ->
     assert sorted(again.need_test().documents.uids) == sorted(held)
     assert set(again.need_test().groups or ()).isdisjoint(again.train.groups or ())
     scores = evaluate(model, again)
-    assert model.metrics is not None
     for name, value in model.metrics["scores"].items():
         assert scores[name] == pytest.approx(value, abs=1e-4), name
 
 
 def test_the_threshold_that_was_chosen_on_them_is_used_on_other_documents(run: Path, grouped: Dataset) -> None:
     model = Predictor.open(run)
-    assert model.metrics is not None
     assert "MicroF1" not in model.metrics["scores"], "it would flatter: the threshold was chosen there"
     found = evaluate(model, grouped)
     assert found["threshold"] == model.metrics["threshold"] > 0
@@ -78,7 +76,7 @@ def test_what_is_held_out_is_part_of_what_a_run_is(run: Path, grouped: Dataset) 
     other = replace(grouped, train=replace(grouped.train, groups=[str(i % 24) for i in range(120)]))
     with pytest.raises(RunError, match=r"holdout\.documents"):
         longtail.train(other, run, "tiny", seed=3, holdout=0.25, group="shop")
-    assert longtail.train(grouped, run, "tiny", seed=3, holdout=0.25, group="shop").metrics is not None
+    assert longtail.train(grouped, run, "tiny", seed=3, holdout=0.25, group="shop").metrics
 
 
 def test_a_packed_model_keeps_what_was_held_out(grouped: Dataset, tmp_path: Path) -> None:
@@ -96,7 +94,6 @@ def test_training_says_that_it_does_without_them(
 ) -> None:
     model = longtail.train(planted, tmp_path / "run", "tiny", holdout=0.1, display=PlainDisplay(sys.stdout))
     assert "12 of 120 documents held out; the model is trained without them" in capsys.readouterr().out
-    assert model.metrics is not None
     shown = render_held_out(model.metrics, "tiny")
     assert shown.startswith("12 documents held out of training (share 0.1, seed 0); in percent; PSP with A=0.55 B=1.5")
     assert "most frequent labels" in shown
@@ -113,7 +110,7 @@ def test_equal_trainings_give_equal_bytes(planted: Dataset, tmp_path: Path) -> N
 
 def test_a_model_of_all_documents_has_none(tiny_run: Path, planted: Dataset) -> None:
     model = Predictor.open(tiny_run)
-    assert model.metrics is None
+    assert model.metrics == {}
     assert model.bundle.held_out() is None
     with pytest.raises(BundleError, match="trained on all documents"):
         held_out_data(model, planted)

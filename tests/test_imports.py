@@ -19,6 +19,7 @@ ROOMS = [
     *(
         "errors",
         "config",
+        "report",
         "types",
         "kernels",
         "persistence",
@@ -30,8 +31,8 @@ ROOMS = [
         "search",
         "models",
     ),
-    *("nn", "training", "recipes", "bundle", "hub", "predictor", "evaluation", "pipeline", "tuning", "compare"),
-    *("diagnosis", "failures", "packing", "export", "demo", "warming", "cli"),
+    *("nn", "training", "recipes", "bundle", "hub", "predictor", "evaluation", "pipeline", "tuning", "sklearn"),
+    *("compare", "diagnosis", "failures", "packing", "export", "demo", "warming", "cli"),
 ]
 
 TORCH_ROOMS = {"nn", "training", "recipes"}
@@ -77,6 +78,7 @@ def test_only_those_who_choose_a_recipe_know_recipes() -> None:
     below = {room for room in ROOMS if ROOMS.index(room) > ROOMS.index("recipes")} - {
         "pipeline",
         "tuning",
+        "sklearn",
         "demo",
         "warming",
         "cli",

@@ -34,6 +34,7 @@ from longtail.persistence import (
     write_json,
     written_aside,
 )
+from longtail.report import named
 from longtail.types import I64, Ranker
 
 HOLDOUT = "holdout"
@@ -70,6 +71,10 @@ class Bundle:
     labels: LabelTable
     featurizer: Featurizer
     ranker: Ranker
+
+    def __repr__(self) -> str:
+        folder = str(self.folder) if len(str(self.folder)) <= 80 else f"...{str(self.folder)[-77:]}"
+        return f"Bundle({named(str(self.manifest.get('recipe')))}, {len(self.labels):,} labels, {folder})"
 
     def held_out(self) -> StringTable | None:
         """Ids of the documents that were held out of training; None where none were."""

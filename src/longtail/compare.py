@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from longtail import metrics
+from longtail.data.columns import Columns
 from longtail.data.dataset import Dataset
+from longtail.data.read import read
 from longtail.evaluation import Yardstick, predictions
+from longtail.manifest import MANIFEST, find_bundle
+from longtail.persistence import read_json
 from longtail.training.progress import Display, SilentDisplay
 from longtail.types import TopK
 
@@ -19,14 +24,23 @@ SHOWN = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "R@10", "R@10
 
 
 def compare(
-    a: Path, b: Path, data: Dataset, *, resamples: int = 1000, seed: int = 0, display: Display | None = None
+    a: Path,
+    b: Path,
+    data: Dataset | str | Path,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+    display: Display | None = None,
 ) -> dict[str, Any]:
     """a - b for every metric with a 95% interval (paired bootstrap over documents), in all and by label frequency.
 
     a, b: a run, a bundle, or a prediction file (npz) each. The same label bins and resamples serve both.
     """
-    yardstick = Yardstick.of(data)
-    top_a, top_b = (predictions(source, yardstick, display or SilentDisplay()) for source in (a, b))
+    data = data if isinstance(data, Dataset) else read(Path(data), columns=columns_of(a, b))
+    yardstick, display = Yardstick.of(data), display or SilentDisplay()
+    for remark in data.remarks():
+        display.say(remark)
+    top_a, top_b = (predictions(source, yardstick, display) for source in (a, b))
     measured_a, measured_b = yardstick.measure(top_a), yardstick.measure(top_b)
     differences = metrics.paired_bootstrap(measured_a, measured_b, resamples, rng=np.random.default_rng(seed))
     values_a, values_b = measured_a.values(), measured_b.values()
@@ -55,6 +69,13 @@ def compare(
         }
     result["missed"] = missed(yardstick, top_a, top_b, resamples, seed)
     return result
+
+
+def columns_of(*sources: Path) -> Columns | None:
+    """The columns that runs or bundles were trained on, together; None where none was trained on a table."""
+    manifests = [read_json(find_bundle(source) / MANIFEST) for source in sources if not source.is_file()]
+    remembered = [Columns.loaded(manifest["columns"]) for manifest in manifests if "columns" in manifest]
+    return functools.reduce(Columns.joined, remembered) if remembered else None
 
 
 def missed(yardstick: Yardstick, top_a: TopK, top_b: TopK, resamples: int, seed: int) -> dict[str, Any]:

@@ -108,13 +108,15 @@ def evaluate(
     recorded in the result.
     """
     model = model if isinstance(model, Predictor) else Predictor.open(model)
-    data = data if isinstance(data, Dataset) else read(Path(data))
+    data = data if isinstance(data, Dataset) else read(Path(data), columns=model.columns)
     yardstick, display = Yardstick.of(data), display or SilentDisplay()
+    for remark in data.remarks():
+        display.say(remark)
     start = context_of_test(model, yardstick, transductive=transductive)
     top = rank_test(model, yardstick, display, start)
     about = {name: model.bundle.manifest.get(name) for name in ("recipe", "seed", "longtail", "data")}
-    if threshold is None and model.metrics is not None:
-        threshold = model.metrics["threshold"]
+    if threshold is None:
+        threshold = model.metrics.get("threshold")
     result = {
         **yardstick.score(top, threshold),
         "threshold": threshold,
@@ -150,6 +152,8 @@ def context_of_test(model: Predictor, yardstick: Yardstick, *, transductive: boo
 
 def rank_test(model: Predictor, yardstick: Yardstick, display: Display, context: Context | None = None) -> TopK:
     """Predictions for every test document, in the label numbers of the data set. context: from `context_of_test`."""
+    if model.columns is not None and yardstick.data.columns is not None:
+        model.columns.check_fit(yardstick.data.columns)
     documents, known = yardstick.data.need_test().documents, yardstick.data.labels.uids
     # Labels that the data does not know are removed below; ask for more, so that enough are left.
     foreign = len(set(model.bundle.labels.uids) - set(known))

@@ -79,7 +79,8 @@ def pack(
     ranker = bundle.ranker.packed(Packer(dtype, features, bundle.featurizer.word_influence()))
     ranker, choice = with_index(bundle, ranker, index, data)
     chosen = {} if choice is None else {"search": choice.about()}
-    about = {name: value for name, value in bundle.manifest.items() if name in ("recipe", "seed", "data", "metrics")}
+    kept = ("recipe", "seed", "data", "columns", "metrics")
+    about = {name: value for name, value in bundle.manifest.items() if name in kept}
     write_bundle(
         out,
         about={

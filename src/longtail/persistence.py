@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 
 from longtail.config import resolve, to_tables
 from longtail.errors import BundleError, ConfigError, LongtailError, RunError, UnknownKind
+from longtail.report import named
 from longtail.types import Csr
 
 PART_FORMAT = 2
@@ -353,6 +354,10 @@ class StringTable(Sequence[str]):
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    def __repr__(self) -> str:
+        more = f", ... {len(self) - 3:,} more" if len(self) > 3 else ""
+        return f"StringTable({', '.join(map(named, self[:3]))}{more})"
 
     @overload
     def __getitem__(self, index: int) -> str: ...

@@ -7,12 +7,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from longtail import __version__
-from longtail.bundle import Bundle, LabelTable, write_bundle
+from longtail.bundle import Bundle, LabelTable, open_bundle, write_bundle
 from longtail.config import describe, to_tables
 from longtail.data.dataset import Dataset
 from longtail.data.identity import training_digest
@@ -22,55 +22,77 @@ from longtail.evaluation import HeldOut, held_out_metrics
 from longtail.manifest import MANIFEST, digest_of
 from longtail.models.ensemble import Ensemble
 from longtail.persistence import StringTable, written_aside
-from longtail.predictor import Predictor
+from longtail.predictor import Predictor, TemporaryFolder
 from longtail.recipes import DEFAULT, make_recipe
 from longtail.recipes.base import Recipe
 from longtail.training.prepare import TrainingSet, prepare
-from longtail.training.progress import Display, SilentDisplay
+from longtail.training.progress import Display, display_of_library
 from longtail.training.run import Run
-from longtail.types import Ranker
+from longtail.types import Frame, Ranker
 
 
 def train(
-    data: Dataset | str | Path,
-    out: str | Path,
+    data: Dataset | str | Path | Frame,
+    out: str | Path | None = None,
     recipe: str | Recipe = DEFAULT,
     *,
+    text: str | Sequence[str] | Mapping[str, float] | None = None,
+    labels: str | Frame | None = None,
+    id: str | None = None,
+    separator: str | None = None,
+    label_texts: Mapping[str, str] | str | Path | Frame | None = None,
     settings: Mapping[str, Any] | None = None,
     seed: int = 0,
     device: str = "auto",
     restart: bool = False,
     display: Display | None = None,
+    progress: bool | None = None,
     holdout: float = 0.0,
     group: str | None = None,
 ) -> Predictor:
     """Train on the training split of `data` into the run folder `out` and open the result.
 
     The same call again resumes what was interrupted, or opens what is finished.
+    data: a `Dataset`, files, or what Python holds: a frame of pandas, polars or Arrow, a list of dicts, or texts alone
+        (a series, an array, a list).
+    out: None is a temporary folder, which is removed when the model that is given back is no longer used, at the
+        latest when Python ends; `Predictor.save` keeps the model.
+    text, labels, id, separator: columns of a table (`longtail.data.find_columns.Asked`); None is found out. text: a
+        name or several, or a dict of names and what an occurrence counts, ``{"title": 2, "content": 1}``. labels: a
+        column, or the labels themselves: a list or a string for every text. label_texts: a file, a frame, or a dict
+        of a text per label.
     settings: nested values as in TOML, e.g. ``{"train": {"epochs": 10}}``.
     holdout: share of the training documents that are kept apart, chosen by the seed. The model is trained without them
-    and measured on them: `Predictor.metrics`. group: all documents of one group are on one side; a column of a table,
-    or a text field.
+        and measured on them: `Predictor.metrics`. group: all documents of one group are on one side; a column of a
+        table, or a text field.
+    progress: whether it is shown; by default where standard error is a terminal, or in a notebook. display: how.
     """
     if device not in ("auto", "cpu", "cuda"):
         raise ConfigError(f"device '{device}', expected auto, cpu or cuda", "use --device auto")
-    made, display = recipe_of(recipe, settings), display or SilentDisplay()
+    made, display = recipe_of(recipe, settings), display or display_of_library(progress)
     made.check_kinds()
     if group is not None and not holdout:
         raise ConfigError(f"group '{group}' without holdout", "say how much to hold out: --holdout 0.1")
-    dataset = data if isinstance(data, Dataset) else read(Path(data), test=False, **({"group": group} if group else {}))
+    asked = {"text": text, "labels": labels, "id": id, "separator": separator, "label_texts": label_texts}
+    dataset = _dataset(data, {name: value for name, value in asked.items() if value is not None}, group)
+    home = TemporaryFolder() if out is None else None
+    out = home.path / "run" if home is not None else Path(out or "")
+    for remark in dataset.remarks():
+        display.say(remark)
     about: dict[str, Any] = {
         "recipe": made.NAME,
         "seed": seed,
         "data": {"name": dataset.name, "digest": training_digest(dataset.digest)},
     }
+    if dataset.columns is not None:
+        about["columns"] = dataset.columns.saved()
     identity = {**about, "longtail": __version__, "config": to_tables(made.config)}
     held = None
     if holdout:
         rows = dataset.held_out_rows(holdout, seed, group)
         held = StringTable.of([dataset.train.documents.uids[row] for row in rows.tolist()])
         identity["holdout"] = {"share": holdout, "group": group, "documents": digest_of(list(held))}
-    with Run.open(Path(out), identity, seed=seed, device=device, restart=restart, display=display) as run:
+    with Run.open(out, identity, seed=seed, device=device, restart=restart, display=display) as run:
         bundle = run.folder / "bundle"
         if (bundle / MANIFEST).exists():
             display.say(f"{run.folder}: this run is finished; --restart begins anew")
@@ -101,7 +123,7 @@ def train(
         )
         run.log("finished")
     # Checksums of files that were written a moment ago.
-    return Predictor.open(bundle, verify=False)
+    return Predictor(open_bundle(bundle, verify=False), home)
 
 
 def prepared(recipe: Recipe, data: Dataset, run: Run) -> TrainingSet:
@@ -139,6 +161,16 @@ def stages(recipe: Recipe, data: TrainingSet, run: Run) -> Ranker:
             "derive its class from longtail.types.Ranker",
         )
     return ranker
+
+
+def _dataset(data: Dataset | str | Path | Frame, columns: Mapping[str, Any], group: str | None) -> Dataset:
+    if not isinstance(data, Dataset):
+        return read(data, test=False, **{**columns, **({"group": group} if group else {})})
+    if columns:
+        raise ConfigError(
+            f"'{min(columns)}' is for tables, and the data is a Dataset already", "give it where the data is read"
+        )
+    return data
 
 
 def recipe_of(recipe: str | Recipe, settings: Mapping[str, Any] | None) -> Recipe:

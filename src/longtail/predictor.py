@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 import tomllib
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice, repeat
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.bundle import Bundle, LabelTable, open_bundle
+from longtail.bundle import Bundle, LabelTable, open_bundle, write_bundle
 from longtail.config import nearest
+from longtail.data.columns import Columns
 from longtail.data.dataset import Items
 from longtail.errors import ConfigError
 from longtail.kernels.threads import on_threads
 from longtail.models.indexed_rows import IndexedRows
 from longtail.persistence import StringTable
-from longtail.types import I64, Batch, Context, ContextRanker, Csr, TopK
+from longtail.report import Metrics, facts_as_html
+from longtail.types import I64, Batch, Context, ContextRanker, Csr, Frame, FrameKind, TopK
 
 Answer = TypeVar("Answer")
 # Documents of a piece. Fewer than `MOST` cost more each, as they share less of what is in the caches: 5% with half as
@@ -39,11 +45,29 @@ class Prediction(NamedTuple):
     score: float
 
 
+class TemporaryFolder:
+    """A folder that is removed when nothing holds this object any more, at the latest when Python ends.
+
+    It lies where the system keeps temporary files (the environment variable TMPDIR says where).
+    """
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="longtail-"))
+        weakref.finalize(self, _remove, self.path, os.getpid())
+
+
+def _remove(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:  # a process that was forked off uses the folder of another
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 class Predictor:
     """``Predictor.open("RUN").predict(["a small domesticated feline"], k=5)``"""
 
-    def __init__(self, bundle: Bundle) -> None:
+    def __init__(self, bundle: Bundle, home: TemporaryFolder | None = None) -> None:
+        """home: where the bundle lies, if that is to go with the model."""
         self.bundle = bundle
+        self._home = home
         self._uids, self._names = _strings(bundle.labels.uids), _strings(bundle.labels.names)
 
     @classmethod
@@ -59,12 +83,90 @@ class Predictor:
         return cls(open_bundle(Path(path), verify=verify))
 
     @property
-    def metrics(self) -> Mapping[str, Any] | None:
+    def labels(self) -> Sequence[str]:
+        """The ids of all labels."""
+        return self.bundle.labels.uids
+
+    @property
+    def recipe(self) -> str:
+        """The method that trained the model."""
+        return str(self.bundle.manifest.get("recipe", ""))
+
+    @property
+    def metrics(self) -> Metrics:
         """What was measured at the end of training on the documents that were held out (``train(holdout=0.1)``):
-        ``metrics["scores"]["P@1"]`` and what they belong to (`longtail.evaluation.held_out_metrics`). None where none
+        ``metrics["scores"]["P@1"]`` and what they belong to (`longtail.evaluation.held_out_metrics`). Empty where none
         were. Of a packed model: those of the model before.
         """
-        return self.bundle.manifest.get("metrics")
+        return Metrics(self.bundle.manifest.get("metrics", {}))
+
+    def __repr__(self) -> str:
+        return repr(self.bundle).replace("Bundle", "Predictor", 1)
+
+    def _repr_html_(self) -> str:
+        data = self.bundle.manifest.get("data", {})
+        facts = {"recipe": self.recipe, "labels": f"{len(self.labels):,}", "trained on": str(data.get("name", ""))}
+        return facts_as_html("Predictor", {**facts, "folder": str(self.bundle.folder)}) + (
+            self.metrics._repr_html_() if self.metrics else ""
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write the model as a bundle to `path`, which must not exist. It appears complete or not at all."""
+        path = Path(path)
+        if path.exists():
+            raise ConfigError(f"{path}: exists already", "name a folder that does not exist")
+        ranker: Any = self.bundle.ranker  # a part as well
+        written = ("format", "longtail", "n_labels", "files", "manifest_sha256")
+        write_bundle(
+            path,
+            about={name: value for name, value in self.bundle.manifest.items() if name not in written},
+            config=(self.bundle.folder / "config.toml").read_text(encoding="utf-8"),
+            labels=self.bundle.labels,
+            featurizer=self.bundle.featurizer,
+            ranker=ranker,
+            held_out=self.bundle.held_out(),
+        )
+
+    def files(self) -> dict[str, bytes]:
+        """The files of the bundle, by their paths in it: what another process needs to have the same model."""
+        home = TemporaryFolder()
+        self.save(home.path / "bundle")
+        found = sorted(path for path in home.path.rglob("*") if path.is_file())
+        return {path.relative_to(home.path / "bundle").as_posix(): path.read_bytes() for path in found}
+
+    @classmethod
+    def from_files(cls, files: Mapping[str, bytes]) -> Predictor:
+        """The model whose `files` these are, in a temporary folder that goes with it."""
+        home = TemporaryFolder()
+        for name, content in files.items():
+            path = (home.path / name).resolve()
+            if not path.is_relative_to(home.path.resolve()):
+                raise ConfigError(f"the file {name!r} lies outside the bundle", "do not use these files")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        return cls(open_bundle(home.path), home)
+
+    @property
+    def columns(self) -> Columns | None:
+        """The columns of the table that it was trained on; None where it was no table."""
+        saved = self.bundle.manifest.get("columns")
+        return None if saved is None else Columns.loaded(saved)
+
+    def documents(
+        self,
+        source: str,
+        *,
+        text: str | Sequence[str] | None = None,
+        id: str | None = None,
+        on_columns: Callable[[Columns], None] = lambda columns: None,
+    ) -> Items:
+        """The documents of a file, or of standard input (``-``), in the columns of training; see
+        `longtail.data.inputs`.
+        """
+        from longtail.data.inputs import read_documents
+
+        fields = self.bundle.featurizer.fields
+        return read_documents(source, text, id=id, columns=self.columns, fields=fields, on_columns=on_columns)
 
     def with_labels(self, labels: Items) -> Predictor:
         """The same encoder over exactly these labels, which are found by their texts: also ones that training never
@@ -87,32 +189,78 @@ class Predictor:
         over = IndexedRows.by_cosine(encoder, encoder.encode(texts), temperature, "auto")
         counts = dict(zip(self.bundle.labels.uids, self.bundle.labels.counts.tolist(), strict=True))
         table = LabelTable.of(labels, np.array([counts.get(uid, 0) for uid in labels.uids], dtype=np.int64))
-        return Predictor(replace(self.bundle, labels=table, ranker=over))
+        return Predictor(replace(self.bundle, labels=table, ranker=over), self._home)
 
+    @overload
     def predict(
         self,
-        texts: Sequence[str] | str,
+        texts: Frame,
         k: int = 5,
         *,
+        text: str | Sequence[str] | Mapping[str, float] | None = None,
+        as_frame: Literal[False] = False,
         known_labels: Sequence[Sequence[str]] | None = None,
         anchors: Sequence[Sequence[str]] | None = None,
-    ) -> list[list[Prediction]]:
+    ) -> list[list[Prediction]]: ...
+    @overload
+    def predict(
+        self,
+        texts: Frame,
+        k: int = 5,
+        *,
+        text: str | Sequence[str] | Mapping[str, float] | None = None,
+        as_frame: Literal[True] | FrameKind,
+        known_labels: Sequence[Sequence[str]] | None = None,
+        anchors: Sequence[Sequence[str]] | None = None,
+    ) -> Frame: ...
+    def predict(
+        self,
+        texts: Frame,
+        k: int = 5,
+        *,
+        text: str | Sequence[str] | Mapping[str, float] | None = None,
+        as_frame: bool | FrameKind = False,
+        known_labels: Sequence[Sequence[str]] | None = None,
+        anchors: Sequence[Sequence[str]] | None = None,
+    ) -> list[list[Prediction]] | Frame:
         """The `k` best labels of every text, best first: ids, names and scores.
 
+        texts: a text or a list of them; a series, an array, a list of dicts of text fields; or a frame of pandas,
+            polars or Arrow.
+        text: the text columns of a frame; by default those of training, else they are found by their names.
+        as_frame: give back a frame with a row per label: ``label``, ``name``, ``score`` and ``rank``, from 1. True:
+            of the library that `texts` came from, pandas for a list; or name one: pandas, polars, arrow. A frame of
+            pandas has the index of `texts`, others have the number of the text, from 0, in ``row``.
         known_labels: for every text ids of labels that it is known to have (warm start); they help to find others,
-        and are not given back. anchors: for every text ids of nodes of given graphs that it is linked to. Only models
-        that look at a graph can use either (recipe galaxc); others refuse.
+            and are not given back. anchors: for every text ids of nodes of given graphs that it is linked to. Only
+            models that look at a graph can use either (recipe galaxc); others refuse.
         """
+        if k < 1:
+            raise ConfigError(f"k is {k}, expected a whole number >= 1", "ask for at least one label")
         if isinstance(texts, str):
             texts = [texts]
+        if isinstance(texts, list | tuple) and not any(isinstance(one, Mapping) for one in texts[:1]):
+            answers = self._of_texts(texts, k, self.context(len(texts), known_labels, anchors)) if texts else []
+        else:
+            from longtail.data.frames import documents_of
+
+            documents = documents_of(texts, text, self.columns)
+            context = self.context(len(documents), known_labels, anchors)
+            answers = self.named(self.rank(documents, k, context=context))
+        if as_frame is False:
+            return answers
+        from longtail.data.frames import long_frame
+
+        each = [len(answer) for answer in answers]
+        found = list(chain.from_iterable(answers))
+        columns: dict[str, list[Any]] = {name: [getattr(one, name) for one in found] for name in Prediction._fields}
+        columns["rank"] = [place for count in each for place in range(1, count + 1)]
+        return long_frame(as_frame, texts, np.repeat(np.arange(len(each)), each), columns)
+
+    def _of_texts(self, texts: Sequence[str], k: int, context: Context | None) -> list[list[Prediction]]:
         for number, text in enumerate(texts):
             if not isinstance(text, str):
                 raise ConfigError(f"text {number} is {text!r}, expected a string", "give a list of strings")
-        if k < 1:
-            raise ConfigError(f"k is {k}, expected a whole number >= 1", "ask for at least one label")
-        if not texts:
-            return []
-        context = self.context(len(texts), known_labels, anchors)
 
         def answered(part: slice) -> list[list[Prediction]]:
             batch = self.bundle.featurizer.batch_of_texts(list(texts[part]))
@@ -208,11 +356,12 @@ class Predictor:
 
     def _readable(self, documents: Items) -> Items:
         """Documents with every field that the model reads: a field they lack is empty, a plain text is the first
-        field.
+        field. A model that was trained on no table has no names of its own: the only text is what it reads.
         """
         fields, given = self.bundle.featurizer.fields, dict(documents.fields)
-        if list(given) == ["title"] and fields and "title" not in fields:
-            given = {fields[0]: given["title"]}
+        plain = len(given) == 1 and (self.columns is None or not {"title", "text"}.isdisjoint(given))
+        if plain and fields and given.keys().isdisjoint(fields):
+            given = {fields[0]: next(iter(given.values()))}
         if not any(name in given for name in fields):
             return documents
         return Items(

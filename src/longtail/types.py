@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol, TypeAlias, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,10 @@ F32: TypeAlias = NDArray[np.float32]
 I32: TypeAlias = NDArray[np.int32]
 I64: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
+# Frames of pandas, polars and Arrow, series, arrays, lists of texts or dicts (`longtail.data.frames`). Any of these
+# libraries may be missing, so mypy cannot know their types.
+Frame: TypeAlias = Annotated[Any, "a frame, a series, an array, or a list of texts or dicts"]
+FrameKind: TypeAlias = Literal["pandas", "polars", "arrow"]
 
 
 class DocumentGraphs(Protocol):
@@ -61,6 +65,11 @@ class Batch:
                 return int(view.shape[0])
         assert self.graphs is not None, "__post_init__ checks this"
         return len(self.graphs)
+
+    def __repr__(self) -> str:
+        views = {"sparse": self.sparse, "dense": self.dense, "tokens": self.tokens}
+        shapes = [f", {name} {view.shape[1]:,} wide" for name, view in views.items() if view is not None]
+        return f"Batch({len(self):,} documents{''.join(shapes)}{'' if self.graphs is None else ', graphs'})"
 
     def is_empty(self) -> NDArray[np.bool_]:
         """(B,) whether a document holds nothing that the features know."""
@@ -117,6 +126,11 @@ class TopK:
     @property
     def k(self) -> int:
         return int(self.ids.shape[1])
+
+    def __repr__(self) -> str:
+        best = zip(self.ids[:1].ravel()[:3].tolist(), self.scores[:1].ravel()[:3].tolist(), strict=True)
+        first = ", ".join(f"{label} ({score:.3g})" for label, score in best if label != self.PAD)
+        return f"TopK({len(self):,} documents, k={self.k}{first and f'; first: {first}'})"
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,7 @@ def test_a_column_of_a_table_can_be_the_group(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(f"text,labels,shop\n{rows}")
     data = read(tmp_path / "t.csv", group="shop")
     assert data.train.groups == [str(i % 4) for i in range(20) if i != 3], "what is dropped takes its group with it"
-    assert list(data.train.documents.fields) == ["title"]
+    assert list(data.train.documents.fields) == ["text"]
     assert data.digest == read(tmp_path / "t.csv").digest
     assert len({data.train.groups[row] for row in data.held_out_rows(0.3, 0, "shop")}) == 1
     with pytest.raises(DataError, match=r"no column 'store'.*'shop'"):

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from longtail.data.dataset import Dataset, Graph, Items, Split
+from longtail.data.find_columns import Asked
 from longtail.data.tables import is_table, read_table, read_texts, write_table
 from longtail.errors import ConfigError, DataError, MissingExtra, RunError
 
@@ -31,9 +32,9 @@ def labels_of(data: Dataset, row: int, side: str = "train") -> list[str]:
     return [data.labels.uids[label] for label in split.targets[[row]].indices]
 
 
-def fails(path: Path, **options: Any) -> str:
+def fails(path: Path, asked: Asked | None = None, **options: Any) -> str:
     with pytest.raises(DataError) as caught:
-        read_table(path, **options)
+        read_table(path, asked, **options)
     assert caught.value.hint
     return str(caught.value)
 
@@ -47,7 +48,7 @@ def test_csv(tmp_path: Path) -> None:
     assert data.name == "titles"
     assert list(data.labels.uids) == ["animal", "cat", "dog"]
     assert data.labels.name(0) == "animal"
-    assert data.train.documents.fields == {"title": ["a cat, asleep", "a dog", "two\nlines"]}
+    assert data.train.documents.fields == {"text": ["a cat, asleep", "a dog", "two\nlines"]}
     assert list(data.train.documents.uids) == ["train-0", "train-1", "train-2"]
     assert [labels_of(data, row) for row in range(3)] == [["animal", "cat"], ["dog"], []]
     assert data.digest
@@ -92,14 +93,14 @@ def test_parquet(tmp_path: Path, kind: str) -> None:
         tmp_path / "d.parquet",
     )
     data = read_table(tmp_path / "d.parquet")
-    assert data.train.documents.fields == {"title": ["x", "1984"], "abstract": ["", "long"]}
+    assert data.train.documents.fields == {"text": ["x", "1984"], "abstract": ["", "long"]}
     assert [labels_of(data, row) for row in range(2)] == [["12"] if kind == "number" else ["a", "b"], []]
 
 
 def test_annif_tsv_without_header(tmp_path: Path) -> None:
     path = put(tmp_path / "corpus.tsv", 'A "quoted" title\t<http://x/p1> <http://x/p2>\nAnother\t<http://x/p2>\n')
     data = read_table(path)
-    assert data.train.documents.fields["title"] == ['A "quoted" title', "Another"]
+    assert data.train.documents.fields["text"] == ['A "quoted" title', "Another"]
     assert labels_of(data, 0) == ["http://x/p1", "http://x/p2"]
 
 
@@ -120,18 +121,18 @@ def test_annif_tsv_without_header(tmp_path: Path) -> None:
 )
 def test_label_notations(tmp_path: Path, cells: list[str], separator: str | None, expected: list[list[str]]) -> None:
     path = put(tmp_path / "d.tsv", "text\tlabels\n" + "".join(f"x\t{cell}\n" for cell in cells))
-    data = read_table(path, separator=separator)
+    data = read_table(path, Asked(separator=separator))
     assert [labels_of(data, row) for row in range(2)] == expected
 
 
 def test_columns_by_name(tmp_path: Path) -> None:
     path = put(tmp_path / "d.csv", "key,headline,story,section,title\n1,a,b,x|y,T\n2,c,d,y,U\n")
-    data = read_table(path, text="headline,story", labels="section", uid="key")
-    assert data.train.documents.fields == {"title": ["a", "c"], "story": ["b", "d"]}
+    data = read_table(path, Asked(text="headline,story", labels="section", id="key"))
+    assert data.train.documents.fields == {"headline": ["a", "c"], "story": ["b", "d"]}
     assert list(data.train.documents.uids) == ["1", "2"]
     same = put(tmp_path / "e.csv", "Text,text,labels\na,b,x\n")
-    assert read_table(same, text="Text,text").train.documents.fields == {"title": ["a"], "text": ["b"]}
-    assert read_table(path, text=["headline", "title"], labels="section").train.documents.fields == {
+    assert read_table(same, Asked(text="Text,text")).train.documents.fields == {"Text": ["a"], "text": ["b"]}
+    assert read_table(path, Asked(text=["headline", "title"], labels="section")).train.documents.fields == {
         "headline": ["a", "c"],
         "title": ["T", "U"],
     }
@@ -139,12 +140,12 @@ def test_columns_by_name(tmp_path: Path) -> None:
 
 def test_known_text_columns_all_become_fields(tmp_path: Path) -> None:
     data = read_table(put(tmp_path / "d.csv", "Abstract,Text,Subjects\nlong,short,x\n"))
-    assert data.train.documents.fields == {"title": ["short"], "abstract": ["long"]}
+    assert data.train.documents.fields == {"text": ["short"], "abstract": ["long"]}
 
 
 def test_the_only_other_column_is_the_text(tmp_path: Path) -> None:
     assert read_table(put(tmp_path / "d.csv", "utterance,labels\nhello,x\n")).train.documents.fields == {
-        "title": ["hello"]
+        "utterance": ["hello"]
     }
 
 
@@ -181,16 +182,17 @@ def test_test_cells_are_split_as_in_training(tmp_path: Path) -> None:
 
 def test_texts_to_predict_for(tmp_path: Path) -> None:
     path = put(tmp_path / "d.csv", "title,labels,id\nx,a,7\n,b,7\n")
-    documents = read_texts(path, "")
+    documents, columns = read_texts(path)
+    assert (columns.text, columns.labels, columns.id) == (("title",), None, "id")
     assert documents.fields == {"title": ["x", ""]}
     assert list(documents.uids) == ["7", "7"]
     bare = put(tmp_path / "e.tsv", "anything\nx\ny\n")
-    assert read_texts(bare).fields == {"title": ["x", "y"]}
-    assert list(read_texts(bare).uids) == ["0", "1"]
+    assert read_texts(bare)[0].fields == {"anything": ["x", "y"]}
+    assert list(read_texts(bare)[0].uids) == ["0", "1"]
     for name in ("f.tsv", "f.csv"):  # none is dropped, so that predictions stay in line with the file
-        assert read_texts(put(tmp_path / name, "\ntitle\n\nx\n\ny\n")).fields == {"title": ["", "x", "", "y"]}
+        assert read_texts(put(tmp_path / name, "\ntitle\n\nx\n\ny\n"))[0].fields == {"title": ["", "x", "", "y"]}
     with pytest.raises(DataError, match=r"'missing'.*'anything'"):
-        read_texts(bare, "missing")
+        read_texts(bare, Asked(text="missing"))
 
 
 def test_what_is_a_table(tmp_path: Path) -> None:
@@ -249,7 +251,7 @@ def test_round_trip(tmp_path_factory: pytest.TempPathFactory, format: str, data:
     folder = tmp_path_factory.mktemp("table") / "out"
     write_table(dataset, folder, format)
     assert sorted(path.name for path in folder.iterdir()) == [f"labels.{format}", f"test.{format}", f"train.{format}"]
-    assert_same(dataset, read_table(folder, separator="|" if format in ("csv", "tsv") else None))
+    assert_same(dataset, read_table(folder, Asked(separator="|" if format in ("csv", "tsv") else None)))
 
 
 @pytest.mark.parametrize("format", ["jsonl", "csv", "parquet"])
@@ -346,8 +348,12 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ("d.csv", b"text,labels\nx,a\ny\0z,b\n", ["line 3", "NUL"]),
         ("d.csv", b"text,labels\nx,a\ny\xff,b\n", ["line 3", "UTF-8"]),
         ("d.csv", b"text,text,labels\nx,y,a\n", ["line 1", "'text' twice"]),
-        ("d.csv", b"name,labels,more\nx,a,b\n", ["'name', 'labels', 'more'", "--text COLUMN"]),
-        ("d.csv", b"text,more\nx,a\n", ["'text', 'more'", "--labels COLUMN"]),
+        (
+            "d.csv",
+            b"name,labels,more\nx,a,b\n",
+            ["'name' (e.g. 'x'), 'labels' (e.g. 'a'), 'more' (e.g. 'b')", "--text COLUMN"],
+        ),
+        ("d.csv", b"text,more\nx,a\n", ["'text' (e.g. 'x'), 'more' (e.g. 'a')", "--labels COLUMN"]),
         ("d.csv", b"id,text,labels\n1,x,a\n2,y,b\n1,z,c\n", ["line 4", "'id'", "'1'", "line 2"]),
         ("d.csv", b"id,text,labels\n1,x,a\n,y,b\n", ["line 3", "'id'", "empty"]),
         ("d.csv", b"text,labels\nx,\ny,\n", ["'labels'", "no document has a label"]),
@@ -406,11 +412,11 @@ def test_garbage_in_parquet_names_the_row(tmp_path: Path) -> None:
 
 def test_columns_that_are_not_there(tmp_path: Path) -> None:
     path = put(tmp_path / "d.csv", "text,labels\nx,a\n")
-    assert "no column 'headline'; the columns are 'text', 'labels'" in fails(path, text="headline")
-    assert "--labels" in fails(path, labels="tags")
-    assert "--uid" in fails(path, uid="key")
+    assert "no column 'headline'; the columns are 'text', 'labels'" in fails(path, Asked(text="headline"))
+    assert "--labels" in fails(path, Asked(labels="tags"))
+    assert "--id" in fails(path, Asked(id="key"))
     with pytest.raises(ConfigError, match="twice"):
-        read_table(path, text="text,text")
+        read_table(path, Asked(text="text,text"))
 
 
 def test_folders_and_files_that_are_not_there(tmp_path: Path) -> None:
@@ -422,7 +428,8 @@ def test_folders_and_files_that_are_not_there(tmp_path: Path) -> None:
     put(tmp_path / "test.csv", "title,abstract,labels\nx,y,a\n")
     message = fails(tmp_path)
     assert "test.csv" in message
-    assert "title, abstract" in message
+    assert "no column 'text', which is the text of the training data" in message
+    assert "'title', 'abstract'" in message
     (tmp_path / "test.csv").unlink()
     put(tmp_path / "train.jsonl", "")
     assert "several train files: train.csv, train.jsonl" in fails(tmp_path)

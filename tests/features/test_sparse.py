@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from longtail.data.columns import Columns
 from longtail.data.dataset import Items
 from longtail.errors import BundleError, ConfigError, DataError
 from longtail.features import kernels as sparse_kernels
@@ -139,6 +140,7 @@ def test_features_are_those_of_a_naive_count(
     texts: list[str], more: list[str], config: SparseTextConfig, with_labels: bool
 ) -> None:
     documents, labels = items(*texts), items(*more) if with_labels else None
+    config = config.for_documents(documents)
     expected, expected_labels = naive_tf_idf(documents, labels, config)
     if not any(expected + expected_labels):
         with pytest.raises(DataError, match="no feature is left"):
@@ -466,7 +468,6 @@ def test_opening_needs_neither_numba_nor_torch(saved: tuple[SparseText, Any, Pat
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"fields": ()}, "fields is empty"),
         ({"fields": ("titel",)}, "no field 'titel'.*they have: title"),
         ({"words": False, "pairs": False}, "all switched off"),
         ({"subwords": "chars", "char_sizes": ()}, "char_sizes"),
@@ -481,6 +482,33 @@ def test_opening_needs_neither_numba_nor_torch(saved: tuple[SparseText, Any, Pat
 def test_settings_that_do_not_fit_are_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         SparseText.fit(items("a"), items("a"), SparseTextConfig(**change))
+
+
+def test_documents_without_any_field_are_refused() -> None:
+    with pytest.raises(ConfigError, match="fields is empty"):
+        SparseText.fit(Items(["d"]), None, SparseTextConfig())
+
+
+def test_what_is_read_where_the_settings_do_not_say_it() -> None:
+    auto = SparseTextConfig()
+    assert auto.for_documents(items(title=["a"], content=["b"])).fields == ("title",)
+    assert auto.for_documents(items(headline=["a"], story=["b"])).fields == ("headline", "story")
+    assert SparseText.fit(items(headline=["a"], story=["b"]), None, auto).fields == ("headline", "story")
+    columns = Columns(("headline", "story"), (2.0, 1.0), "labels")
+    chosen = auto.for_columns(columns)
+    assert (chosen.fields, chosen.weights) == (("headline", "story"), (2.0, 1.0))
+    assert auto.for_columns(None) == auto
+    named = SparseTextConfig(fields=("story",))
+    assert named.for_columns(columns) == named == named.for_documents(items(title=["a"]))
+    assert SparseTextConfig(weights=(1.0, 5.0)).for_columns(columns).weights == (1.0, 5.0)
+
+
+def test_the_title_of_a_label_is_read_whatever_the_text_of_documents_is_called() -> None:
+    config = SparseTextConfig(fields=("product_name",), weights=(2.0,), pairs=False, idf=False)
+    part = SparseText.fit(items(product_name=["a b"]), items(title=["a"]), config)
+    assert as_rows(part, part.transform(items(title=["a"]), "labels")) == [{("word", "a"): 1.0}]
+    both = items(product_name=["b"], title=["a"])
+    assert as_rows(part, part.transform(both, "labels"))[0].keys() == {("word", "a"), ("word", "b")}
 
 
 def test_labels_that_share_no_field_are_refused() -> None:

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import io
 import re
+import sys
+import types
 
 import pytest
 
+import longtail
+from longtail.data.dataset import Dataset
 from longtail.training import progress
-from longtail.training.progress import Display, PlainDisplay, RichDisplay, SilentDisplay, display_for
+from longtail.training.progress import (
+    Display,
+    PlainDisplay,
+    RichDisplay,
+    SilentDisplay,
+    display_for,
+    display_of_library,
+    in_notebook,
+)
 
 
 class Clock:
@@ -129,4 +142,42 @@ def test_silence(capsys: pytest.CaptureFixture[str]) -> None:
     display.say("hello")
     with display.task("work", 1) as task:
         task.advance(1, "note")
+    assert capsys.readouterr() == ("", "")
+
+
+class ZMQInteractiveShell:
+    """Jupyter's shell is called so."""
+
+
+def notebook(monkeypatch: pytest.MonkeyPatch, widgets: bool) -> None:
+    ipython = types.ModuleType("IPython")
+    ipython.get_ipython = ZMQInteractiveShell  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    found = importlib.machinery.ModuleSpec("ipywidgets", None) if widgets else None
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: found)
+
+
+def test_a_library_shows_progress_where_a_person_sits(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(display_of_library(), SilentDisplay)
+    assert isinstance(display_of_library(progress=True), PlainDisplay)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    assert isinstance(display_of_library(), RichDisplay)
+    assert isinstance(display_of_library(progress=False), SilentDisplay)
+
+
+def test_a_notebook_gets_bars_where_it_has_widgets_and_lines_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not in_notebook()
+    notebook(monkeypatch, widgets=True)
+    assert isinstance(display_of_library(), RichDisplay)
+    notebook(monkeypatch, widgets=False)
+    lines = display_of_library()
+    assert isinstance(lines, PlainDisplay)
+    assert lines.stream is sys.stdout
+    assert isinstance(display_of_library(progress=False), SilentDisplay)
+
+
+def test_training_shows_progress_when_asked(planted: Dataset, capsys: pytest.CaptureFixture[str]) -> None:
+    longtail.train(planted, recipe="tiny", progress=True)
+    assert "stage 4_classify" in capsys.readouterr().err
+    longtail.train(planted, recipe="tiny")
     assert capsys.readouterr() == ("", "")

@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from longtail.data.columns import Columns
 from longtail.errors import ConfigError, DataError
+from longtail.report import facts_as_html, named
 from longtail.types import F32, I64, Csr
 
 
@@ -43,9 +45,17 @@ class Items:
     def __len__(self) -> int:
         return len(self.uids)
 
+    def __repr__(self) -> str:
+        fields = f", {', '.join(map(named, list(self.fields)[:3]))}" if self.fields else ""
+        vectors = "" if self.vectors is None else f", vectors of {self.vectors.shape[1]:,}"
+        first = f"; first {named(self.uids[0])}" if len(self) else ""
+        return f"Items({len(self):,}{fields}{vectors}{first})"
+
     def name(self, index: int) -> str:
-        """What to show a person: the title, or the id where there is none."""
-        titles = self.fields.get("title")
+        """What to show a person: the title (the first text where no field is called so), or the id where it is
+        empty.
+        """
+        titles = self.fields["title"] if "title" in self.fields else next(iter(self.fields.values()), None)
         return (titles[index] if titles is not None else "") or self.uids[index]
 
     def titles(self) -> list[str]:
@@ -90,6 +100,10 @@ class Split:
     def __len__(self) -> int:
         return len(self.documents)
 
+    def __repr__(self) -> str:
+        masked = f", {len(self.masked):,} masked" if len(self.masked) else ""
+        return f"Split({len(self):,} documents, {self.targets.nnz:,} of {self.targets.shape[1]:,} labels{masked})"
+
     def rows(self, index: I64) -> Split:
         """The documents at `index`, in that order, with their masked and known pairs renumbered."""
         position = np.full(len(self), -1, dtype=np.int64)
@@ -127,6 +141,11 @@ class Graph:
     labels: Csr | None = None
     label_label: Csr | None = None
 
+    def __repr__(self) -> str:
+        sides = {"documents": self.documents, "labels": self.labels, "label_label": self.label_label}
+        edges = [f", {side} {matrix.nnz:,}" for side, matrix in sides.items() if matrix is not None]
+        return f"Graph({named(self.name)}{''.join(edges)} edges)"
+
     def document_rows(self, index: I64) -> Graph:
         return self if self.documents is None else replace(self, documents=self.documents[index])
 
@@ -137,6 +156,8 @@ class Dataset:
 
     repairs: what readers mended and how often, e.g. ``{"documents without text dropped": 3}``; shown to the user.
     digest: SHA-256 of the content; names the data in every result.
+    columns: what the columns of a table were read as; None where the data is no table.
+    notes: what a reader found doubtful, a sentence each; shown to the user as warnings.
     """
 
     name: str
@@ -146,11 +167,29 @@ class Dataset:
     graphs: Mapping[str, Graph] = field(default_factory=dict)
     repairs: Mapping[str, int] = field(default_factory=dict)
     digest: str = ""
+    columns: Columns | None = None
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for split in (self.train, self.test):
             if split is not None and split.targets.shape[1] != len(self.labels):
                 raise ValueError(f"targets have {split.targets.shape[1]} columns for {len(self.labels)} labels")
+
+    def about(self) -> dict[str, str]:
+        """What there is, and how much of it, for people."""
+        documents, each = len(self.train), self.train.targets.nnz / max(len(self.train), 1)
+        facts = {"documents": f"{documents:,}", "labels": f"{len(self.labels):,}", "labels per document": f"{each:.1f}"}
+        if self.test is not None:
+            facts["test documents"] = f"{len(self.test):,}"
+        if self.graphs:
+            facts["graphs"] = f"{len(self.graphs)}"
+        return facts
+
+    def __repr__(self) -> str:
+        return f"Dataset({named(self.name)}, {', '.join(f'{count} {what}' for what, count in self.about().items())})"
+
+    def _repr_html_(self) -> str:
+        return facts_as_html(f"Dataset {self.name}", self.about())
 
     @classmethod
     def from_texts(
@@ -250,6 +289,10 @@ class Dataset:
         """The same labels and test side; of the training documents those at `rows`."""
         graphs = {name: graph.document_rows(rows) for name, graph in self.graphs.items()}
         return replace(self, train=self.train.rows(rows), graphs=graphs)
+
+    def remarks(self) -> list[str]:
+        """For people: what the columns of a table were read as, and what is doubtful about it."""
+        return [*([] if self.columns is None else [self.columns.line()]), *(f"warning: {note}" for note in self.notes)]
 
     def need_test(self) -> Split:
         if self.test is None:

@@ -18,6 +18,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from longtail.data.columns import Columns
 from longtail.data.dataset import Dataset
 from longtail.data.graph_files import find_json
 from longtail.data.identity import training_digest
@@ -27,6 +28,7 @@ from longtail.data.npz import read_npz, write_npz
 from longtail.data.sparse_text import FILES, read_sparse, read_split_form, write_sparse, write_split_form
 from longtail.errors import ConfigError, DataError, RunError
 from longtail.persistence import no_room_is_an_error, written_aside
+from longtail.types import Frame
 
 READERS: dict[str, Callable[..., Dataset]] = {
     "lf": read_lf,
@@ -48,16 +50,25 @@ _KNOWN = (
 )
 
 
-def read(path: Path | str, *, test: bool = True, **table_options: Any) -> Dataset:
-    """Read the data set at `path`; its format is recognised from what lies there.
+def read(
+    path: Path | str | Frame, *, test: bool = True, columns: Columns | None = None, **table_options: Any
+) -> Dataset:
+    """Read the data set at `path`; its format is recognised from what lies there. Or a frame, a series or a list that
+    is in memory already (`frames.read_frame`).
 
     test: without it the test side is left out of the result.
-    table_options: text, labels, uid, separator, group, test_file, label_texts, for tables only (`tables.read_table`).
+    columns: what a model was trained on (`Predictor.columns`); a table is read in the same way.
+    table_options: text, labels, id (or uid), separator (`find_columns.Asked`), group, test_file, label_texts
+        (`tables.read_table`), for tables only.
     """
+    if not isinstance(path, str | Path):
+        from longtail.data.frames import read_frame
+
+        return read_frame(path, columns=columns, **table_options)
     path = Path(path)
     kind = recognise(path)
     if kind == "table":
-        return _read_table(path, test, table_options)
+        return _read_table(path, test, columns, table_options)
     table_options.pop("group", None)  # of other formats a text field may be the group (`Split.group_of_each`)
     if table_options:
         raise ConfigError(
@@ -105,11 +116,15 @@ def _seen(path: Path) -> str:
     )
 
 
-def _read_table(path: Path, test: bool, options: dict[str, Any]) -> Dataset:
+def _read_table(path: Path, test: bool, columns: Columns | None, options: dict[str, Any]) -> Dataset:
+    from longtail.data.find_columns import Asked
     from longtail.data.tables import read_table
 
+    if "uid" in options:
+        options["id"] = options.pop("uid")
+    others = {name: options.pop(name, None) for name in ("label_texts", "group")}
     test_file = options.pop("test_file", None)
-    dataset = read_table(path, test=test_file, **options)
+    dataset = read_table(path, Asked(**options, remembered=columns), test=test_file, **others)
     return dataset if test else replace(dataset, test=None, digest=training_digest(dataset.digest))
 
 

@@ -6,6 +6,7 @@ a TSV without one whose second column holds ``<uri>`` is read as an Annif corpus
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import re
@@ -26,9 +27,9 @@ SUFFIXES = {
     ".tsv": "tsv",
     ".parquet": "parquet",
 }
-URIS = re.compile(r"\s*(<[^<>\s]+>\s*)+")
+URI_CELL = re.compile(r"\s*(<[^<>\s]+>\s*)+")
 
-_SAMPLE = 100  # records of a JSON file that are asked for their columns
+_SAMPLE = 10_000  # records of a JSON file that are asked for their columns
 
 
 def format_of(path: Path) -> str | None:
@@ -36,22 +37,23 @@ def format_of(path: Path) -> str | None:
     return SUFFIXES.get(Path(path.name.lower().removesuffix(".gz")).suffix)
 
 
-class TableFile(Protocol):
-    """A file of rows."""
-
-    @property
-    def path(self) -> Path: ...
+class TableSource(Protocol):
+    """Rows with named columns, from a file or from memory. Values are None, strings, numbers, or lists of them."""
 
     def columns(self) -> list[str]: ...
 
     def rows(self, wanted: Sequence[str]) -> Iterator[tuple[int, Sequence[Any]]]:
-        """Line (or row, for Parquet), from 1, and the values of the wanted columns."""
+        """Line (or row, where there are no lines), from 1, and the values of the wanted columns. May be asked often,
+        and be left before the end.
+        """
         ...
 
-    def error(self, line: int, message: str, hint: str) -> DataError: ...
+    def error(self, line: int | None, message: str, hint: str) -> DataError:
+        """Names the source, and the line or row where one is given."""
+        ...
 
 
-def open_table(path: Path) -> TableFile:
+def open_table(path: Path) -> TableSource:
     kind = format_of(path)
     if kind is None:
         raise DataError(
@@ -70,7 +72,7 @@ def open_table(path: Path) -> TableFile:
 class _Lines:
     path: Path
 
-    def error(self, line: int, message: str, hint: str) -> DataError:
+    def error(self, line: int | None, message: str, hint: str) -> DataError:
         return DataError(message, hint, file=self.path, line=line)
 
     def lines(self) -> Iterator[tuple[int, str]]:
@@ -162,7 +164,7 @@ class Delimited(_Lines):
                 "write a header with the names of the columns, and a row per document",
                 file=self.path,
             )
-        if self._tabs and len(cells) == 2 and URIS.fullmatch(cells[1]):
+        if self._tabs and len(cells) == 2 and URI_CELL.fullmatch(cells[1]):
             return ["text", "uris"], line
         names = [cell.strip() for cell in cells]
         twice = sorted({name for name in names if names.count(name) > 1})
@@ -208,22 +210,25 @@ class Parquet:
     path: Path
 
     def columns(self) -> list[str]:
-        return self._read(lambda file: list(file.schema_arrow.names))
+        with self._opened() as file:
+            return list(file.schema_arrow.names)
 
     def rows(self, wanted: Sequence[str]) -> Iterator[tuple[int, Sequence[Any]]]:
-        columns = self._read(
-            lambda file: [column.to_pylist() for column in file.read(columns=list(wanted)).select(list(wanted)).columns]
-        )
-        return enumerate(zip(*columns, strict=True), 1)
+        done = 0
+        with self._opened() as file:
+            for batch in file.iter_batches(columns=list(wanted)):
+                yield from enumerate(zip(*(batch[name].to_pylist() for name in wanted), strict=True), done + 1)
+                done += len(batch)
 
-    def error(self, line: int, message: str, hint: str) -> DataError:
-        return DataError(f"row {line}: {message}", hint, file=self.path)
+    def error(self, line: int | None, message: str, hint: str) -> DataError:
+        return DataError(message if line is None else f"row {line}: {message}", hint, file=self.path)
 
-    def _read(self, read: Callable[[Any], Any]) -> Any:
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[Any]:
         parquet, arrow = _pyarrow()
         try:
             with parquet.ParquetFile(self.path) as file:
-                return read(file)
+                yield file
         except (arrow.ArrowException, OSError, UnicodeDecodeError) as problem:
             reason = str(problem).strip().split("\n")[0]
             raise DataError(

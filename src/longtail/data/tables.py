@@ -4,13 +4,12 @@ A table is a file, or a folder with ``train.*``, and where given ``test.*`` and 
 label), filter files and graphs as in the LF layout (their label numbers are rows of ``labels.*``, or places among the
 sorted ids).
 
-Columns are found by name (`TEXT_NAMES`, `LABEL_NAMES`, `ID_NAMES`; case does not matter) unless the caller names them.
-Every text column becomes a text field of that name; where none is called ``title``, the first one becomes ``title``.
+What the columns mean is found out in `find_columns`. Every text column becomes a text field of that name.
 
 Labels are a list (JSON, Parquet) or one string. A string is split at the separator the caller names ("" for one label
 per cell). Without one, the whole column decides: ``["a", "b"]`` is read as JSON, ``<uri> <uri>`` as Annif writes it,
 else it is split at ``|`` or ``;``, whichever occurs. Where both occur, or only commas do, the reader asks instead of
-guessing.
+guessing. Test is split as training was.
 
 `table_files` reads and writes the files themselves.
 """
@@ -20,48 +19,21 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from longtail.data.columns import JSON, URIS, Columns
 from longtail.data.dataset import Dataset, Items, Split
+from longtail.data.find_columns import Asked, Found, find_columns, place_of, quoted
 from longtail.data.folders import TEST, TRAIN, filter_pairs, with_known, write_shared
 from longtail.data.from_texts import Labelled, Numbered, assembled, is_whole, numbered, shown
 from longtail.data.graph_files import read_graphs
 from longtail.data.lines import new_folder
-from longtail.data.table_files import SUFFIXES, URIS, WRITERS, TableFile, format_of, open_table
+from longtail.data.table_files import SUFFIXES, URI_CELL, WRITERS, TableSource, format_of, open_table
 from longtail.errors import ConfigError, DataError
 
-TEXT_NAMES = (
-    "title",
-    "text",
-    "content",
-    "abstract",
-    "description",
-    "body",
-    "sentence",
-    "question",
-    "query",
-    "document",
-)
-LABEL_NAMES = (
-    "labels",
-    "label",
-    "subjects",
-    "subject",
-    "uris",
-    "tags",
-    "tag",
-    "categories",
-    "category",
-    "keywords",
-    "topics",
-    "targets",
-    "classes",
-    "class",
-)
-ID_NAMES = ("uid", "id")
 LABEL_ID_NAMES = ("uid", "id", "uri", "label")
 LABEL_TITLE_NAMES = ("title", "name", "text", "preflabel", "label")
 
@@ -70,66 +42,85 @@ _SEPARATORS = ("|", ";")
 
 def read_table(
     path: Path | str,
+    asked: Asked | None = None,
     *,
-    text: str | Sequence[str] | None = None,
-    labels: str | None = None,
-    uid: str | None = None,
-    separator: str | None = None,
     group: str | None = None,
     test: Path | str | None = None,
     label_texts: Path | str | None = None,
 ) -> Dataset:
     """Read training documents, and where given test documents and label texts. Errors name file, line and column.
 
-    path: the training file, or a folder as described above.
-    text: text columns, ``"title"`` or ``"title,content"`` (or a list); labels, uid: columns; None finds them.
-    separator: between the labels of a string; "" takes each cell as one label; None finds it.
+    path: the training file, or a folder as described above. asked: what is known of the columns.
     group: column that says which training documents belong together (`Split.groups`), e.g. the shop they are from.
     test, label_texts: files, in place of the folder's ``test.*`` and ``labels.*``.
-
-    Without an id column documents are called train-0, train-1, ... by row.
-    Repairs, counted: see `numbered` and `assembled` in `from_texts`.
     """
     path = Path(path)
     train_file, found_test, found_labels = _files(path)
     test_file = Path(test) if test is not None else found_test
     label_file = Path(label_texts) if label_texts is not None else found_labels
-    columns = _Columns(_listed(text), labels, uid)
-    train = _documents(train_file, columns, "train")
-    cells = _Cells(train.table.columns[train.label_column], separator, train_file)
-    labelled = Labelled(train.items, cells.split(train), None if group is None else _groups(train_file, group))
-    if label_file is None and not any(labelled.labels):
-        raise DataError(
-            f"no document has a label in column '{train.label_column}'",
+    return from_tables(
+        open_table(train_file),
+        None if test_file is None else open_table(test_file),
+        None if label_file is None else open_table(label_file),
+        asked,
+        name=_name(path),
+        folder=path if path.is_dir() else None,
+        group=group,
+    )
+
+
+def from_tables(
+    train: TableSource,
+    test: TableSource | None = None,
+    labels: TableSource | None = None,
+    asked: Asked | None = None,
+    *,
+    name: str,
+    folder: Path | None = None,
+    group: str | None = None,
+) -> Dataset:
+    """A data set from tables, wherever they lie. labels: an id and a title per label. folder: where filter files and
+    graphs lie. group: as in `read_table`.
+
+    Without an id column documents are called train-0, train-1, ... by row.
+    Repairs, counted: see `numbered` and `assembled` in `from_texts`.
+    """
+    asked = asked or Asked()
+    found = find_columns(train, asked)
+    documents = _documents(train, found, "train")
+    given = found.columns.separator if asked.separator is None else asked.separator
+    cells = _Cells(documents, given)
+    labelled = Labelled(documents.items, cells.split(documents), None if group is None else _groups(train, group))
+    if labels is None and not any(labelled.labels):
+        raise train.error(
+            None,
+            f"no document has a label in column '{documents.label_column}'",
             "name the right column with --labels",
-            file=train_file,
         )
-    tested = None if test_file is None else _tested(_documents(test_file, columns, "test"), train, cells)
-    parts = numbered(labelled, tested, None if label_file is None else _read_labels(label_file))
-    return _with_folder(path, parts) if path.is_dir() else assembled(_name(path), parts)
+    columns = replace(found.columns, separator=cells.separator)
+    tested = None if test is None else _tested(test, columns)
+    parts = numbered(labelled, tested, None if labels is None else _read_labels(labels))
+    made = assembled(name, parts) if folder is None else _with_folder(name, folder, parts)
+    return replace(made, columns=columns, notes=found.notes)
 
 
-def _groups(path: Path, column: str) -> list[str]:
-    source = open_table(path)
-    return _texts(_read(source, [_required(source.path, source.columns(), column, "--group")]), column)
+def _groups(source: TableSource, column: str) -> list[str]:
+    return _texts(_read(source, [place := _place(source, column, "--group")]), place)
 
 
-def _tested(test: _Documents, train: _Documents, cells: _Cells) -> Labelled:
-    if set(test.items.fields) != set(train.items.fields):
-        raise DataError(
-            f"has the text columns {', '.join(test.items.fields)}, the training file has "
-            f"{', '.join(train.items.fields)}",
-            "name the columns that both have with --text",
-            file=test.table.source.path,
-        )
-    return Labelled(test.items, cells.split(test))
+def _tested(source: TableSource, columns: Columns) -> Labelled:
+    """Test documents, in the columns of the training documents; they may do without ids."""
+    if columns.id is not None and place_of(source.columns(), columns.id) is None:
+        columns = replace(columns, id=None)
+    test = _documents(source, find_columns(source, Asked(remembered=columns)), "test")
+    return Labelled(test.items, _Cells(test, columns.separator).split(test))
 
 
-def _with_folder(folder: Path, parts: Numbered) -> Dataset:
+def _with_folder(name: str, folder: Path, parts: Numbered) -> Dataset:
     """With the masked and known pairs and graphs that lie in the folder of the table."""
     test = None if parts.test is None else with_known(folder, _masked(parts.test, folder, TEST))
     parts = replace(parts, train=_masked(parts.train, folder, TRAIN), test=test)
-    return assembled(_name(folder), parts, read_graphs(folder, len(parts.train), len(parts.labels), parts.repairs))
+    return assembled(name, parts, read_graphs(folder, len(parts.train), len(parts.labels), parts.repairs))
 
 
 def _masked(split: Split, folder: Path, side: str) -> Split:
@@ -140,16 +131,20 @@ def _masked(split: Split, folder: Path, side: str) -> Split:
     return split if pairs is None else replace(split, masked=pairs)
 
 
-def read_texts(path: Path | str, text: str | Sequence[str] | None = None) -> Items:
-    """The documents of a table to predict for: its text fields and ids, every row in order. text: as in
-    `read_table`.
+def read_texts(path: Path | str, asked: Asked | None = None) -> tuple[Items, Columns]:
+    """The documents of a table to predict for: its text fields and ids, every row in order; and what was read as
+    what.
     """
-    source = open_table(Path(path))
-    names = source.columns()
-    uid = _named(ID_NAMES, names)
-    chosen = _text_columns(source.path, names, _listed(text), {uid, _named(LABEL_NAMES, names)})
-    table = _read(source, [*chosen, *([] if uid is None else [uid])])
-    return Items([str(row) for row in range(len(table))] if uid is None else _texts(table, uid), _fields(table, chosen))
+    return texts_of(open_table(Path(path)), asked)
+
+
+def texts_of(source: TableSource, asked: Asked | None = None) -> tuple[Items, Columns]:
+    """The same of a table wherever it lies."""
+    found = find_columns(source, asked or Asked(), labelled=False)
+    table = _read(source, list(dict.fromkeys(found.places.values())))
+    uid = found.columns.id
+    uids = [str(row) for row in range(len(table))] if uid is None else _texts(table, found.places[uid])
+    return Items(uids, _fields(table, found)), found.columns
 
 
 def read_lists(path: Path | str, column: str, option: str, separator: str | None = None) -> list[list[str]]:
@@ -157,9 +152,20 @@ def read_lists(path: Path | str, column: str, option: str, separator: str | None
     errors.
     """
     source = open_table(Path(path))
-    table = _read(source, [_required(source.path, source.columns(), column, option)])
-    rows = _Documents(Items([""] * len(table)), column, table)
-    return _Cells(table.columns[column], separator, source.path).split(rows)
+    place = _place(source, column, option)
+    table = _read(source, [place])
+    rows = _Documents(Items([""] * len(table)), place, table)
+    return _Cells(rows, separator).split(rows)
+
+
+def _place(source: TableSource, column: str, option: str) -> str:
+    names = source.columns()
+    place = place_of(names, column)
+    if place is None:
+        raise source.error(
+            None, f"no column '{column}'; the columns are {quoted(names)}", f"name one of them: {option} COLUMN"
+        )
+    return place
 
 
 # ---- files ----
@@ -207,19 +213,10 @@ def is_table(path: Path) -> bool:
 
 
 @dataclass(frozen=True)
-class _Columns:
-    """What the caller named; None is to be found."""
-
-    text: list[str] | None
-    labels: str | None
-    uid: str | None
-
-
-@dataclass(frozen=True)
 class _Table:
     """The columns that are read, of all rows, as they stand in the file."""
 
-    source: TableFile
+    source: TableSource
     lines: Sequence[int]
     columns: Mapping[str, Sequence[Any]]
 
@@ -237,31 +234,17 @@ class _Documents:
     table: _Table
 
 
-def _listed(columns: str | Sequence[str] | None) -> list[str] | None:
-    if not columns:
-        return None
-    listed = [name.strip() for name in columns.split(",")] if isinstance(columns, str) else list(columns)
-    if len(set(listed)) < len(listed):
-        raise ConfigError(f"the text columns {', '.join(listed)} name one twice", "name each column once")
-    return listed
-
-
-def _documents(path: Path, columns: _Columns, prefix: str) -> _Documents:
-    source = open_table(path)
-    names = source.columns()
-    labels = _required(source.path, names, columns.labels, "--labels") if columns.labels else _named(LABEL_NAMES, names)
-    if labels is None:
-        raise DataError(f"no labels column among {_quoted(names)}", "name it: --labels COLUMN", file=path)
-    uid = _required(source.path, names, columns.uid, "--uid") if columns.uid else _named(ID_NAMES, names)
-    text = _text_columns(source.path, names, columns.text, {uid, labels})
-    table = _read(source, list(dict.fromkeys([*text, labels, *([] if uid is None else [uid])])))
+def _documents(source: TableSource, found: Found, prefix: str) -> _Documents:
+    places, labels, uid = found.places, found.columns.labels, found.columns.id
+    assert labels is not None, "documents that have no labels are read by read_texts"
+    table = _read(source, list(dict.fromkeys(places.values())))
     if not len(table):
-        raise DataError("the file has no rows", "write a row per document", file=path)
-    uids = [f"{prefix}-{row}" for row in range(len(table))] if uid is None else _unique_ids(table, uid)
-    return _Documents(Items(uids, _fields(table, text)), labels, table)
+        raise source.error(None, "the file has no rows", "write a row per document")
+    uids = [f"{prefix}-{row}" for row in range(len(table))] if uid is None else _unique_ids(table, places[uid])
+    return _Documents(Items(uids, _fields(table, found)), places[labels], table)
 
 
-def _read(source: TableFile, wanted: list[str]) -> _Table:
+def _read(source: TableSource, wanted: list[str]) -> _Table:
     lines, columns = [], [list[Any]() for _ in wanted]
     for line, values in source.rows(wanted):
         lines.append(line)
@@ -270,47 +253,8 @@ def _read(source: TableFile, wanted: list[str]) -> _Table:
     return _Table(source, lines, dict(zip(wanted, columns, strict=True)))
 
 
-def _named(candidates: Sequence[str], names: Sequence[str]) -> str | None:
-    """The first candidate that is a column, whatever its case."""
-    by_lower = {name.strip().lower(): name for name in reversed(names)}
-    return next((by_lower[name] for name in candidates if name in by_lower), None)
-
-
-def _required(path: Path, names: Sequence[str], column: str, option: str) -> str:
-    if column not in names:
-        raise DataError(
-            f"no column '{column}'; the columns are {_quoted(names)}", f"name one of them: {option} COLUMN", file=path
-        )
-    return column
-
-
-def _text_columns(path: Path, names: Sequence[str], asked: Sequence[str] | None, others: set[str | None]) -> list[str]:
-    """The text columns that were asked for; else all with a known name; else the only one that is left."""
-    if asked is not None:
-        return [_required(path, names, column, "--text") for column in asked]
-    by_name = [
-        column
-        for column in (_named([name], names) for name in TEXT_NAMES)
-        if column is not None and column not in others
-    ]
-    rest = [name for name in names if name not in others]
-    if by_name:
-        return by_name
-    if len(rest) == 1:
-        return rest
-    raise DataError(
-        f"no text column among {_quoted(names)}", "name it: --text COLUMN (several: --text title,content)", file=path
-    )
-
-
-def _fields(table: _Table, columns: Sequence[str]) -> dict[str, list[str]]:
-    """A text field per column; the first one is the title where none is called so."""
-    fields = [column.lower() if column.lower() in TEXT_NAMES else column for column in columns]
-    if len(set(fields)) < len(fields):  # they differ in case only
-        fields = list(columns)
-    if "title" not in fields:
-        fields[0] = "title"
-    return {field: _texts(table, column) for field, column in zip(fields, columns, strict=True)}
+def _fields(table: _Table, found: Found) -> dict[str, list[str]]:
+    return {field: _texts(table, found.places[field]) for field in found.columns.text}
 
 
 def _texts(table: _Table, column: str) -> list[str]:
@@ -345,31 +289,38 @@ def _unique_ids(table: _Table, column: str) -> list[str]:
     for row, text in enumerate(_texts(table, column)):
         uid = text.strip()
         if not uid:
-            raise table.error(row, column, "is empty, expected an id", "give every row an id, or name another column")
+            raise table.error(
+                row, column, "is empty, expected an id", "give every row an id, or number the rows with --id ''"
+            )
         if seen.setdefault(uid, row) != row:
             raise table.error(
                 row,
                 column,
                 f"repeats the id '{uid}' of line {table.lines[seen[uid]]}",
-                "ids must be unique; name another column",
+                "ids must be unique; name another column, or number the rows with --id ''",
             )
     return list(seen)
 
 
-def _read_labels(path: Path) -> Items:
+def _first(candidates: Sequence[str], names: Sequence[str]) -> str | None:
+    """The first candidate that is a column, whatever its case."""
+    by_lower = {name.strip().lower(): name for name in reversed(names)}
+    return next((by_lower[name] for name in candidates if name in by_lower), None)
+
+
+def _read_labels(source: TableSource) -> Items:
     """Labels in the order of their file: an id, a title, and every other column as a further text field."""
-    source = open_table(path)
     names = source.columns()
-    uid = _named(LABEL_ID_NAMES, names)
+    uid = _first(LABEL_ID_NAMES, names)
     if uid is None:
-        raise DataError(f"no id column among {_quoted(names)}", "call it uid", file=path)
+        raise source.error(None, f"no id column among {quoted(names)}", "call it uid")
     others = [name for name in names if name != uid]
-    title = _named(LABEL_TITLE_NAMES, others)
+    title = _first(LABEL_TITLE_NAMES, others)
     if title is None:
-        raise DataError(f"no title column among {_quoted(names)}", "call it title", file=path)
+        raise source.error(None, f"no title column among {quoted(names)}", "call it title")
     table = _read(source, [uid, title, *(name for name in others if name != title)])
     if not len(table):
-        raise DataError("the file has no rows", "write a row per label", file=path)
+        raise source.error(None, "the file has no rows", "write a row per label")
     fields = {"title" if name == title else name: _texts(table, name) for name in others}
     return Items(_unique_ids(table, uid), fields)
 
@@ -378,11 +329,15 @@ def _read_labels(path: Path) -> Items:
 
 
 class _Cells:
-    """How label cells are split. Decided once, on the training file, so that training and test agree."""
+    """How label cells are split: at `separator`, a notation, or as all of the cells suggest. Decided on training, so
+    that test agrees.
+    """
 
-    def __init__(self, values: Iterable[Any], separator: str | None, path: Path) -> None:
+    def __init__(self, documents: _Documents, separator: str | None) -> None:
+        values = documents.table.columns[documents.label_column]
         filled = [value for value in values if isinstance(value, str) and value.strip()]
-        self.parts = _at(separator) if separator is not None else _notation(filled, path)
+        self.separator = _notation(filled, documents.table.source) if separator is None else separator
+        self.parts = _NOTATIONS.get(self.separator) or _at(self.separator)
         self.known = _LabelIds()
 
     def split(self, documents: _Documents) -> list[list[str]]:
@@ -425,30 +380,30 @@ def _number(part: Any) -> str:
     return str(part)
 
 
-def _at(separator: str) -> Callable[[str], Sequence[Any]]:
+def _at(separator: str | None) -> Callable[[str], Sequence[Any]]:
     return (lambda cell: cell.split(separator)) if separator else (lambda cell: [cell])
 
 
-def _notation(cells: list[str], path: Path) -> Callable[[str], Sequence[Any]]:
-    """How the cells of a column are written, seen from all of them."""
-    if cells and all(URIS.fullmatch(cell) for cell in cells):
-        return lambda cell: cell.replace("<", " ").replace(">", " ").split()
+def _notation(cells: list[str], source: TableSource) -> str | None:
+    """How the cells of a column are written, seen from all of them; None if none of them has to be split."""
+    if cells and all(URI_CELL.fullmatch(cell) for cell in cells):
+        return URIS
     if cells and all(cell.strip().startswith("[") and cell.strip().endswith("]") for cell in cells):
-        return _json_list
+        return JSON
     used = [separator for separator in _SEPARATORS if any(separator in cell for cell in cells)]
     if len(used) > 1:
-        raise DataError(
+        raise source.error(
+            None,
             "the labels column holds both | and ;",
             "say which one separates labels: --separator '|' or --separator ';'",
-            file=path,
         )
     if not used and (example := next((cell for cell in cells if "," in cell), None)) is not None:
-        raise DataError(
+        raise source.error(
+            None,
             f"the labels column holds commas, as in {shown(example)}: several labels or one?",
             "say --separator ',' to split at commas, or --separator '' for one label per cell",
-            file=path,
         )
-    return _at(used[0] if used else "")
+    return used[0] if used else None
 
 
 def _json_list(cell: str) -> Sequence[Any]:
@@ -459,6 +414,12 @@ def _json_list(cell: str) -> Sequence[Any]:
     except (ValueError, RecursionError):
         raise ValueError(f"holds {shown(cell)}, which is not a JSON list") from None
     return value if isinstance(value, list) else [value]
+
+
+_NOTATIONS: Mapping[str | None, Callable[[str], Sequence[Any]]] = {
+    JSON: _json_list,
+    URIS: lambda cell: cell.replace("<", " ").replace(">", " ").split(),
+}
 
 
 # ---- writing ----
@@ -523,7 +484,3 @@ def _joinable(lists: list[list[str]], uids: list[str], separator: str) -> list[l
                 "choose another separator, or write jsonl or parquet",
             )
     return lists
-
-
-def _quoted(names: Sequence[str]) -> str:
-    return ", ".join(f"'{name}'" for name in names)

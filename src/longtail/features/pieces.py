@@ -130,6 +130,7 @@ class Pieces(DataPart):
         cls, documents: Items, labels: Items | None, config: CheckpointFeaturesConfig
     ) -> tuple[Pieces, Batch, Batch | None]:
         """Nothing is learnt: the checkpoint brings its tokenizer."""
+        config = config.for_documents(documents)
         part = cls(
             config, read_tokenizer(checkpoint_folder(config.checkpoint, f"features.checkpoint={config.checkpoint}"))
         )

@@ -5,12 +5,13 @@ What reads texts is a method of the settings: a recipe that reads them in anothe
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, ClassVar, Literal
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from longtail.config import setting
 
 if TYPE_CHECKING:
+    from longtail.data.columns import Columns
     from longtail.data.dataset import Items
     from longtail.features.base import Fitted
 
@@ -19,10 +20,16 @@ if TYPE_CHECKING:
 class SparseTextConfig:
     """Which texts are read, and what counts as a feature."""
 
-    fields: tuple[str, ...] = setting(("title",), "text fields of a document that are read")
-    weights: tuple[float, ...] = setting((), "what an occurrence in each field counts; empty: 1 each", low=0)
+    fields: tuple[str, ...] = setting(
+        (), "text fields of a document that are read; empty: the text columns of a table, of other data the title"
+    )
+    weights: tuple[float, ...] = setting(
+        (),
+        "what an occurrence in each field counts; empty: what was said with the text columns of a table, 1 each",
+        low=0,
+    )
     label_fields: tuple[str, ...] = setting(
-        (), "text fields of a label that are read; empty: those of 'fields' that labels have"
+        (), "text fields of a label that are read; empty: the title, and those of 'fields' that labels have"
     )
     label_weights: tuple[float, ...] = setting(
         (), "what an occurrence in each of label_fields counts; empty: 1 each", low=0
@@ -47,6 +54,20 @@ class SparseTextConfig:
     max_tokens: int = setting(
         0, "also give so many token numbers per text in reading order, for encoders that read sequences; 0: none", low=0
     )
+
+    def for_columns(self, columns: Columns | None) -> Self:
+        """With the text columns of a table and their weights, where the settings do not say what is read."""
+        if columns is None or self.fields:
+            return self
+        return replace(self, fields=columns.text, weights=self.weights or columns.weights)
+
+    def for_documents(self, documents: Items) -> Self:
+        """With what is read of documents that are no table, where the settings do not say it: the title, or every
+        field where there is none.
+        """
+        if self.fields:
+            return self
+        return replace(self, fields=("title",) if "title" in documents.fields else tuple(documents.fields))
 
 
 @dataclass(frozen=True)

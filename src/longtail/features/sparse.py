@@ -140,6 +140,7 @@ class SparseText(DataPart):
     ) -> tuple[SparseText, list[deque[Bags]]]:
         from longtail.features.vocabulary import DOCUMENTS, LABELS, Source, count_features
 
+        config = config.for_documents(documents)
         _check(config)
         sources = [Source(*_document_columns(documents, config), DOCUMENTS)]
         if labels is not None and labels.fields:
@@ -397,12 +398,13 @@ def _label_columns(items: Items, config: SparseTextConfig) -> tuple[Columns, F32
     if config.label_fields:
         return label_texts(items, config), _weights(config.label_weights or (1.0,) * len(config.label_fields))
     weight_of = dict(zip(config.fields, config.weights or (1.0,) * len(config.fields), strict=True))
-    return label_texts(items, config), _weights([weight_of[name] for name in _shared_fields(items, config)])
+    return label_texts(items, config), _weights([weight_of.get(name, 1.0) for name in _shared_fields(items, config)])
 
 
 def _shared_fields(items: Items, config: SparseTextConfig) -> list[str]:
-    """The fields of documents that labels have, too."""
-    shared = [name for name in config.fields if name in items.fields]
+    """The fields of documents that labels have, too, and the title of a label in any case: it is its name."""
+    wanted = config.fields if "title" in config.fields else ("title", *config.fields)
+    shared = [name for name in wanted if name in items.fields]
     if not shared:
         raise ConfigError(
             f"labels have none of the fields {', '.join(config.fields)} (features.fields); they have: "

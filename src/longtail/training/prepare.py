@@ -44,6 +44,10 @@ class TrainingSet(DataPart):
     dropped: Mapping[str, int] = field(default_factory=dict)
     same: I64 = field(default_factory=no_pairs)
 
+    def __repr__(self) -> str:
+        counts = f"{self.n_documents:,} documents, {self.n_labels:,} labels, {self.targets.nnz:,} targets"
+        return f"TrainingSet({counts}, {self.featurizer.width:,} features, {len(self.graphs)} graphs)"
+
     @property
     def n_documents(self) -> int:
         return int(self.targets.shape[0])
@@ -78,6 +82,7 @@ def prepare(data: Dataset, features: Any) -> TrainingSet:
 
     Dropped, and counted: masked pairs (from the targets), documents without a label, documents without a feature.
     """
+    features = features.for_columns(data.columns)
     featurizer, documents, label_texts = make_featurizer(data.train.documents, data.labels, features)
     targets = drop_masked_targets(data.train.targets, data.train.masked)
     has_label = np.diff(targets.indptr) > 0

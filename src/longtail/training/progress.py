@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import sys
 import time
 from collections.abc import Iterator
@@ -112,6 +113,22 @@ class RichDisplay:
                     progress.advance(number, steps)
 
             yield _RichTask()
+
+
+def in_notebook() -> bool:
+    """Whether a notebook shows what is printed."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return type(shell).__name__ in ("ZMQInteractiveShell", "Shell")  # Jupyter, Colab
+
+
+def display_of_library(progress: bool | None = None) -> Display:
+    """For calls from Python. progress: whether to show any; None: where a person sits, at a terminal or a notebook."""
+    if progress is False or (progress is None and not sys.stderr.isatty() and not in_notebook()):
+        return SilentDisplay()
+    # Bars in a notebook need ipywidgets.
+    if in_notebook() and importlib.util.find_spec("ipywidgets") is None:
+        return PlainDisplay(sys.stdout)
+    return RichDisplay() if in_notebook() else display_for(sys.stderr)
 
 
 def display_for(stream: TextIO) -> Display:
