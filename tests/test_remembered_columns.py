@@ -17,7 +17,6 @@ from longtail.data.dataset import Dataset
 from longtail.data.read import read
 from longtail.errors import ConfigError, DataError, RunError
 from longtail.evaluation import evaluate
-from longtail.packing import pack
 from longtail.pipeline import train
 from longtail.predictor import Predictor
 from longtail.training.progress import PlainDisplay
@@ -82,13 +81,6 @@ def test_the_bundle_holds_the_columns(shop: Path, named: Predictor) -> None:
     }
     assert named.columns == read(shop / "tr.csv", text="product_name", id="sku").columns
     assert named.bundle.featurizer.fields == ("product_name",)
-
-
-def test_a_packed_model_remembers_too(shop: Path, named: Predictor) -> None:
-    settings = {"encoder": {"width": 8}, "train": {"epochs": 1}}
-    model = train(read(shop / "tr.csv", text="product_name", id="sku"), shop / "direct", settings=settings)
-    pack(shop / "direct", shop / "packed", "int8", index="exact")
-    assert Predictor.open(shop / "packed").columns == model.columns == named.columns
 
 
 def test_evaluation_reads_what_training_read(shop: Path, named: Predictor) -> None:

@@ -238,8 +238,14 @@ def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path) -> None:
 
 
 def test_a_name_twice_is_an_error(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     with pytest.raises(DataError, match="'product_name' twice"):
         read(put(tmp_path / "d.csv", "product_name,product_name,keywords\na,b,c\n"))
+    pq.write_table(pa.table([["a"], ["b"]], names=["text", "text"]), tmp_path / "d.parquet")
+    with pytest.raises(DataError, match="two columns are called 'text'"):
+        read(tmp_path / "d.parquet")
 
 
 def test_empty_columns_are_nothing(tmp_path: Path) -> None:
