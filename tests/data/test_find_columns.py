@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ SHOP = {
 class Rows:
     """A table in memory."""
 
-    values: dict[str, Sequence[Any]]
+    values: Mapping[str, Sequence[Any]]
 
     def columns(self) -> list[str]:
         return list(self.values)
@@ -43,11 +43,11 @@ class Rows:
         return DataError(message if line is None else f"row {line}: {message}", hint, file="shop")
 
 
-def find(values: dict[str, Sequence[Any]], **asked: Any) -> Found:
+def find(values: Mapping[str, Sequence[Any]], **asked: Any) -> Found:
     return find_columns(Rows(values), Asked(**asked))
 
 
-def fails(values: dict[str, Sequence[Any]], **asked: Any) -> DataError:
+def fails(values: Mapping[str, Sequence[Any]], **asked: Any) -> DataError:
     with pytest.raises(DataError) as caught:
         find(values, **asked)
     assert caught.value.hint
@@ -283,5 +283,5 @@ def test_a_separator_that_only_test_needs(tmp_path: Path) -> None:
 
 def test_read_takes_id_and_its_old_name(tmp_path: Path) -> None:
     path = put(tmp_path / "d.csv", "key,title,labels\n7,a red shoe,x\n8,a blue cup,y\n")
-    for option in ("id", "uid"):
-        assert list(read(path, **{option: "key"}).train.documents.uids) == ["7", "8"]
+    for data in (read(path, id="key"), read(path, uid="key")):
+        assert list(data.train.documents.uids) == ["7", "8"]
