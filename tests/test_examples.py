@@ -247,6 +247,8 @@ BROKEN: dict[str, Callable[[], None]] = {
     "graph of another shape": lambda: lf(graph=5),
     "ragged CSV": lambda: csv(b"title,labels\nbees,a\nroses,b,c\n"),
     "ambiguous labels": lambda: csv(b'title,labels\nbees,"a,b"\n'),
+    "two texts": lambda: csv(b"name,body,tags\nbees,they fly,a\n"),
+    "two labels columns": lambda: csv(b"title,tags,topics\nbees,a,b\n"),
     "no labels column": lambda: csv(b"name,stuff\nbees,a\n"),
 }
 

@@ -16,6 +16,7 @@ from scipy.sparse import csr_array
 import longtail
 from longtail import Predictor
 from longtail.cli import main
+from longtail.data.columns import Columns
 from longtail.data.dataset import Dataset
 from longtail.data.from_texts import with_digest
 from longtail.errors import BundleError, ConfigError
@@ -32,9 +33,8 @@ from longtail.types import Batch
 def run(tmp_path_factory: pytest.TempPathFactory, planted: Dataset, one_thread: None) -> Path:
     """Wide enough for products of bytes."""
     folder = tmp_path_factory.mktemp("runs") / "direct"
-    longtail.train(
-        planted, folder, "direct", settings={"encoder": {"width": 64}, "train": {"epochs": 12}}, device="cpu"
-    )
+    table = replace(planted, columns=Columns(("title",), (1.0,), "labels", "uid", "|"))
+    longtail.train(table, folder, "direct", settings={"encoder": {"width": 64}, "train": {"epochs": 12}}, device="cpu")
     return folder
 
 
@@ -70,6 +70,10 @@ def test_it_ranks_as_before_alone_and_in_batches(run: Path, packed: Path, plante
         alone = Predictor.open(packed).rank(documents.rows(np.array([row])), 3)
         np.testing.assert_array_equal(alone.ids[0], small.ids[row])
         np.testing.assert_allclose(alone.scores[0], small.scores[row], atol=1e-6)
+
+
+def test_it_remembers_the_columns_of_its_table(run: Path, packed: Path) -> None:
+    assert Predictor.open(packed).columns == Predictor.open(run).columns is not None
 
 
 def test_sizes_are_those_of_the_files(run: Path, packed: Path) -> None:

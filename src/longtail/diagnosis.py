@@ -17,6 +17,7 @@ import numpy as np
 from longtail import metrics
 from longtail.data.dataset import Dataset, Items
 from longtail.data.from_texts import binary_csr
+from longtail.data.inputs import heading
 from longtail.evaluation import Yardstick, renumbered
 from longtail.features.base import Featurizer
 from longtail.models.analysis import spread
@@ -185,7 +186,7 @@ def side_by_side(
             if count and tops[0].ids[at].tolist() != tops[1].ids[at].tolist():
                 count -= 1
                 right = set(truth.indices[truth.indptr[row] : truth.indptr[row + 1]].tolist())
-                lines.append(f"\n{documents.name(int(row))}")
+                lines.append(f"\n{heading(documents, int(row))}")
                 for place in range(k):
                     shown = [
                         f"{'*' if top.ids[at, place] in right else ' '} {labels.name(int(top.ids[at, place]))[:56]}"

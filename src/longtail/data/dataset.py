@@ -52,15 +52,17 @@ class Items:
         return f"Items({len(self):,}{fields}{vectors}{first})"
 
     def name(self, index: int) -> str:
-        """What to show a person: the title (the first text where no field is called so), or the id where it is
-        empty.
-        """
-        titles = self.fields["title"] if "title" in self.fields else next(iter(self.fields.values()), None)
+        """What to show a person: the title, or the id where there is none."""
+        titles = self._title_field()
         return (titles[index] if titles is not None else "") or self.uids[index]
 
     def titles(self) -> list[str]:
         """All titles, "" where there is none."""
-        return list(self.fields.get("title", [""] * len(self)))
+        return list(self._title_field() or [""] * len(self))
+
+    def _title_field(self) -> Sequence[str] | None:
+        """The field called title, or the first text where none is called so."""
+        return self.fields["title"] if "title" in self.fields else next(iter(self.fields.values()), None)
 
     def rows(self, index: I64) -> Items:
         """The items at `index`, in that order."""

@@ -146,7 +146,7 @@ def drop_test_anchors(graph: Graph, test: Items) -> tuple[Graph, int]:
 
 
 def _kept_anchors(anchors: Items, test: Items) -> I64:
-    uids, titles = set(test.uids), set(map(normalised, test.fields.get("title", ())))
+    uids, titles = set(test.uids), set(map(normalised, test.titles()))
     titles.discard("")
     names = anchors.titles()
     kept = [

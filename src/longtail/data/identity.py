@@ -108,10 +108,8 @@ def normalised(text: str) -> str:
 
 
 def titles(items: Items) -> list[str]:
-    """The normalised title of every item, or all its text where items have no field called title."""
-    if "title" in items.fields:
-        return [normalised(text) for text in items.fields["title"]]
-    return full_texts(items)
+    """The normalised title of every item."""
+    return [normalised(text) for text in items.titles()]
 
 
 def full_texts(items: Items) -> list[str]:

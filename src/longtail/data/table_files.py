@@ -167,9 +167,8 @@ class Delimited(_Lines):
         if self._tabs and len(cells) == 2 and URI_CELL.fullmatch(cells[1]):
             return ["text", "uris"], line
         names = [cell.strip() for cell in cells]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise self.error(line, f"the header names column '{twice[0]}' twice", "give every column a name of its own")
+        if twice := _twice(names):
+            raise self.error(line, f"the header names column '{twice}' twice", "give every column a name of its own")
         return names, line + 1
 
     def _split(self) -> Iterator[tuple[int, list[str]]]:
@@ -197,6 +196,11 @@ class Delimited(_Lines):
         return max(",;\t", key=first.count)
 
 
+def _twice(names: list[str]) -> str:
+    """A name that occurs twice, or ""."""
+    return min((name for name in names if names.count(name) > 1), default="")
+
+
 _COLUMNS_HINT = {
     True: "a TSV cell cannot hold a tab; write CSV or JSON lines",
     False: "put a cell that holds the delimiter in double quotes",
@@ -211,7 +215,10 @@ class Parquet:
 
     def columns(self) -> list[str]:
         with self._opened() as file:
-            return list(file.schema_arrow.names)
+            names = list(file.schema_arrow.names)
+        if twice := _twice(names):
+            raise self.error(None, f"two columns are called '{twice}'", "give every column a name of its own")
+        return names
 
     def rows(self, wanted: Sequence[str]) -> Iterator[tuple[int, Sequence[Any]]]:
         done = 0

@@ -1,0 +1,110 @@
+"""Documents to predict for: which lines are JSON, which fields are read, and which ids come back."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from longtail.data.columns import Columns
+from longtail.data.dataset import Items
+from longtail.data.find_columns import Asked
+from longtail.data.inputs import from_lines, heading, read_documents
+from longtail.errors import ConfigError, DataError
+
+TRAINED = Columns(("product_name", "description"), (1.0, 1.0), "keywords", "sku", "|")
+FIELDS = ("product_name", "description")
+
+
+def piped(monkeypatch: pytest.MonkeyPatch, text: str, **options: Any) -> Items:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+    return read_documents("-", **options)
+
+
+def test_json_lines_on_standard_input_are_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = '\n{"product_name": "cup", "sku": "B-2", "price": 3}\n\n"a shoe"\n{"description": null, "sku": 7}\n'
+    found = piped(monkeypatch, lines, columns=TRAINED, fields=FIELDS)
+    assert found.fields == {"product_name": ["cup", "a shoe", ""], "description": ["", "", ""]}
+    assert list(found.uids) == ["B-2", "1", "7"]
+    assert piped(monkeypatch, '\ufeff{"title": "cup"}\n', fields=["title"]).fields == {"title": ["cup"]}
+
+
+def test_plain_lines_stay_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ['"Emma" by Austen', "{x} is a set", "1984", "[update] a fix", "true"]
+    for first in texts:
+        found = piped(monkeypatch, f'{first}\n{{"title": "cup"}}\n', columns=TRAINED, fields=FIELDS)
+        assert found.fields == {"product_name": [first, '{"title": "cup"}']}
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ('{"product_name": "cup"}\na shoe\n', ["line 2", "not valid JSON", "'a shoe'"]),
+        ('"a cup"\na shoe\n', ["line 2", "not valid JSON"]),
+        ('{"product_name": "cup"\n', ["line 1", "not valid JSON"]),
+        ("{\n", ["line 1", "not valid JSON"]),
+        ("[\n", ["line 1", "not valid JSON"]),
+        ('[{"product_name": "cup"}]\n', ["line 1", "neither an object nor a string"]),
+        ('{"product_name": "cup"}\n17\n', ["line 2", "17 is neither"]),
+        ('{"name": "cup", "price": 3}\n', ["line 1", "the object has name, price; the model reads product_name, desc"]),
+        ("{}\n", ["line 1", "the object has nothing"]),
+        ('{"product_name": ["cup"]}\n', ["line 1", "'product_name' holds ['cup']"]),
+    ],
+)
+def test_json_that_cannot_be_read_names_the_line(monkeypatch: pytest.MonkeyPatch, lines: str, words: list[str]) -> None:
+    with pytest.raises(DataError) as caught:
+        piped(monkeypatch, lines, columns=TRAINED, fields=FIELDS)
+    for word in ["standard input", *words]:
+        assert word in caught.value.message
+    assert caught.value.hint
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"])), min_size=1))
+@example(['{"', '"'])
+def test_every_text_comes_back_from_json(texts: list[str]) -> None:
+    found = from_lines([json.dumps({"title": text}) for text in texts], "x", Asked(), ["title"])
+    assert found.fields == {"title": texts}
+    assert from_lines([json.dumps(text) for text in texts], "x", Asked(), ["title"]).fields == {"title": texts}
+
+
+def test_a_model_without_columns_takes_title_or_text(tmp_path: Path) -> None:
+    (tmp_path / "d.jsonl").write_text('{"text": "cup", "id": 5}\n{"title": "shoe", "uid": "s"}\n')
+    found = read_documents(str(tmp_path / "d.jsonl"), fields=["title"])
+    assert found.fields == {"title": ["cup", "shoe"]}
+    assert list(found.uids) == ["5", "s"]
+    (tmp_path / "d.jsonl").write_text('{"headline": "cup"}\n')
+    assert read_documents(str(tmp_path / "d.jsonl"), "headline", fields=["title"]).fields == {"headline": ["cup"]}
+
+
+def test_tables_are_read_as_training_was(tmp_path: Path) -> None:
+    path = tmp_path / "new.csv"
+    path.write_text("price,sku,description,PRODUCT_NAME\n3,B-2,holds tea,blue cup\n9,A-1,is light,red shoe\n")
+    told: list[Columns] = []
+    found = read_documents(str(path), columns=TRAINED, fields=FIELDS, on_columns=told.append)
+    assert found.fields == {"product_name": ["blue cup", "red shoe"], "description": ["holds tea", "is light"]}
+    assert list(found.uids) == ["B-2", "A-1"]
+    assert told[0].line().endswith("id: sku; ignored: price")
+    with pytest.raises(ConfigError, match=r"--text says 'description'.*'product_name, description'"):
+        read_documents(str(path), "description", columns=TRAINED)
+    with pytest.raises(ConfigError, match="--text says"):
+        from_lines(['"x"'], "x", Asked(text="description", remembered=TRAINED), FIELDS)
+    path.write_text("sku,name\n1,cup\n")
+    with pytest.raises(DataError, match=r"no column 'product_name', which is the text.*'sku', 'name'"):
+        read_documents(str(path), columns=TRAINED)
+    path.write_text("product_name,description\ncup,tea\n")
+    with pytest.raises(DataError, match="no column 'sku', which is the id") as caught:
+        read_documents(str(path), columns=TRAINED)
+    assert "--id ''" in caught.value.hint
+    assert list(read_documents(str(path), columns=TRAINED, id="").uids) == ["0"]
+
+
+def test_a_heading_has_the_id_of_the_user(tmp_path: Path) -> None:
+    assert heading(Items(["B-2"], {"product_name": ["cup"]}), 0) == "B-2  cup"
+    assert heading(Items(["0"], {"product_name": ["cup"]}), 0) == "cup"
+    assert heading(Items(["B-2"], {"product_name": [""]}), 0) == "B-2"
