@@ -574,9 +574,9 @@ def data_convert(options: argparse.Namespace) -> None:
 
     data = read_data(options)
     if options.vocabulary:
-        from longtail.data.skos import attach_vocabulary, read_skos
+        from longtail.data.vocabularies import attach_vocabulary, read_vocabulary
 
-        data = attach_vocabulary(data, *read_skos(options.vocabulary, options.language))
+        data = attach_vocabulary(data, read_vocabulary(options.vocabulary, options.language))
     write(data, options.out, options.format)
     for what, count in data.repairs.items():
         print(f"note: {count} {what}", file=sys.stderr)

@@ -6,7 +6,9 @@
 | split | folder with ``trn_X_Y.txt`` | `sparse_text` |
 | sparse | folder with ``trn.txt``, or a ``.txt`` file with an ``N D L`` header | `sparse_text` |
 | npz | folder with ``trn_Y.npz`` | `npz` |
+| fasttext | a ``.txt`` or ``.ft`` file that begins with ``__label__`` | `fasttext` |
 | jsonl, csv, tsv, parquet | a table, or a folder with ``train.*`` | `tables` |
+| annif | folder with ``name.txt`` and ``name.tsv`` or ``name.key`` | `annif` |
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from longtail.data.lf import read_lf, write_lf
 from longtail.data.lines import open_text_lines
 from longtail.data.npz import read_npz, write_npz
 from longtail.data.sparse_text import FILES, read_sparse, read_split_form, write_sparse, write_split_form
+from longtail.data.vocabularies import Uid, Unknown, attach_vocabulary, read_vocabulary
 from longtail.errors import ConfigError, DataError, RunError
 from longtail.persistence import no_room_is_an_error, written_aside
 
@@ -40,33 +43,67 @@ WRITERS: dict[str, Callable[[Dataset, Path], None]] = {
     "sparse": write_sparse,
     "npz": write_npz,
 }
+WITH_LABEL_IDS = ("table", "fasttext", "annif")  # formats whose labels are ids, not numbers
 TABLES = ("jsonl", "csv", "tsv", "parquet")
 
 _KNOWN = (
     "a folder with trn.json.gz and lbl.json.gz, with trn_X_Y.txt, with trn.txt or with trn_Y.npz; "
-    "a sparse text file; or a table (.jsonl, .csv, .tsv, .parquet) with a text and a labels column"
+    "a sparse text file; a fastText file; a table (.jsonl, .csv, .tsv, .parquet) with a text and a labels column; or "
+    "a folder of full texts (name.txt and name.tsv)"
 )
 
 
-def read(path: Path | str, *, test: bool = True, **table_options: Any) -> Dataset:
+def read(
+    path: Path | str,
+    *,
+    test: bool = True,
+    vocabulary: Path | str | None = None,
+    language: str = "en",
+    unknown: Unknown = "error",
+    vocabulary_ids: Uid = "uri",
+    **text_options: Any,
+) -> Dataset:
     """Read the data set at `path`; its format is recognised from what lies there.
 
     test: without it the test side is left out of the result.
-    table_options: text, labels, uid, separator, test_file, label_texts, for tables only (`tables.read_table`).
+    vocabulary: a file (`vocabularies.read_vocabulary`) whose concepts are the labels, also those without a document,
+        with names in `language` and ids that are `vocabulary_ids`. unknown: what becomes of labels that it lacks,
+        "error", "drop" or "keep" (`vocabularies.attach_vocabulary`).
+    text_options: test_file for formats with label ids (tables, fastText, Annif's folders); and for tables only text,
+        labels, uid, separator, label_texts (`tables.read_table`).
     """
     path = Path(path)
     kind = recognise(path)
-    if kind == "table":
-        return _read_table(path, test, table_options)
-    if table_options:
-        raise ConfigError(
-            f"'{min(table_options)}' is for tables, and {path} is data in the format '{kind}'", "leave it out"
-        )
-    return READERS[kind](path, test=test)
+    known = None if vocabulary is None else read_vocabulary(vocabulary, language, vocabulary_ids)
+    taken = set(text_options) if kind == "table" else {"test_file"} if kind in WITH_LABEL_IDS else set()
+    if wrong := set(text_options) - taken:
+        raise ConfigError(f"'{min(wrong)}' is for tables, and {path} is data in the format '{kind}'", "leave it out")
+    if kind not in WITH_LABEL_IDS:
+        return attach_vocabulary(READERS[kind](path, test=test), known, unknown)
+    test_file = text_options.pop("test_file", None)
+    dataset = _reader(kind)(path, test=test_file, vocabulary=known, unknown=unknown, **text_options)
+    return dataset if test else replace(dataset, test=None, digest=training_digest(dataset.digest))
+
+
+def _reader(kind: str) -> Callable[..., Dataset]:
+    """Of one of `WITH_LABEL_IDS`."""
+    if kind == "annif":
+        from longtail.data.annif import read_corpus
+
+        return read_corpus
+    if kind == "fasttext":
+        from longtail.data.fasttext import read_fasttext
+
+        return read_fasttext
+    from longtail.data.tables import read_table
+
+    return read_table
 
 
 def recognise(path: Path) -> str:
-    """The format of what lies at `path`: a key of `READERS`, or ``table``."""
+    """The format of what lies at `path`: a key of `READERS`, ``fasttext``, ``annif`` or ``table``."""
+    from longtail.data.annif import is_corpus
+    from longtail.data.fasttext import is_fasttext
     from longtail.data.tables import is_table
 
     if not path.exists():
@@ -84,8 +121,12 @@ def recognise(path: Path) -> str:
         words = next(open_text_lines(path), "").split()
         if len(words) == 3 and all(word.isdigit() for word in words):
             return "sparse"
+    if is_fasttext(path):
+        return "fasttext"
     if is_table(path):
         return "table"
+    if is_corpus(path):
+        return "annif"
     raise DataError(f"the format is not recognised; {_seen(path)}", f"give {_KNOWN}", file=path)
 
 
@@ -102,14 +143,6 @@ def _seen(path: Path) -> str:
         if names
         else "the folder is empty"
     )
-
-
-def _read_table(path: Path, test: bool, options: dict[str, Any]) -> Dataset:
-    from longtail.data.tables import read_table
-
-    test_file = options.pop("test_file", None)
-    dataset = read_table(path, test=test_file, **options)
-    return dataset if test else replace(dataset, test=None, digest=training_digest(dataset.digest))
 
 
 def write(dataset: Dataset, path: Path | str, format: str) -> None:

@@ -26,7 +26,7 @@ SUFFIXES = {
     ".tsv": "tsv",
     ".parquet": "parquet",
 }
-URIS = re.compile(r"\s*(<[^<>\s]+>\s*)+")
+URIS = re.compile(r"\s*((<[^<>\s]+>|[a-z][a-z0-9+.-]*://[^<>\s|;,]+)(\s+|$|(?=<)))+", re.IGNORECASE)
 
 _SAMPLE = 100  # records of a JSON file that are asked for their columns
 

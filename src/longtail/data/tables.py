@@ -31,6 +31,7 @@ from longtail.data.from_texts import Labelled, Numbered, assembled, is_whole, nu
 from longtail.data.graph_files import read_graphs
 from longtail.data.lines import new_folder
 from longtail.data.table_files import SUFFIXES, URIS, WRITERS, TableFile, format_of, open_table
+from longtail.data.vocabularies import Unknown, Vocabulary, attach_vocabulary
 from longtail.errors import ConfigError, DataError
 
 TEXT_NAMES = (
@@ -51,6 +52,7 @@ LABEL_NAMES = (
     "subjects",
     "subject",
     "uris",
+    "subject_uris",
     "tags",
     "tag",
     "categories",
@@ -77,6 +79,8 @@ def read_table(
     separator: str | None = None,
     test: Path | str | None = None,
     label_texts: Path | str | None = None,
+    vocabulary: Vocabulary | None = None,
+    unknown: Unknown = "error",
 ) -> Dataset:
     """Read training documents, and where given test documents and label texts. Errors name file, line and column.
 
@@ -84,6 +88,7 @@ def read_table(
     text: text columns, ``"title"`` or ``"title,content"`` (or a list); labels, uid: columns; None finds them.
     separator: between the labels of a string; "" takes each cell as one label; None finds it.
     test, label_texts: files, in place of the folder's ``test.*`` and ``labels.*``.
+    vocabulary, unknown: the labels that there are; see `attach_vocabulary`.
 
     Without an id column documents are called train-0, train-1, ... by row.
     Repairs, counted: see `numbered` and `assembled` in `from_texts`.
@@ -104,7 +109,8 @@ def read_table(
         )
     tested = None if test_file is None else _tested(_documents(test_file, columns, "test"), train, cells)
     parts = numbered(labelled, tested, None if label_file is None else _read_labels(label_file))
-    return _with_folder(path, parts) if path.is_dir() else assembled(_name(path), parts)
+    data = _with_folder(path, parts) if path.is_dir() else assembled(_name(path), parts)
+    return attach_vocabulary(data, vocabulary, unknown, None if tested is None else tested.labels)
 
 
 def _tested(test: _Documents, train: _Documents, cells: _Cells) -> Labelled:
