@@ -52,6 +52,8 @@ def test_key_files_hold_names_which_a_vocabulary_turns_into_concepts(tmp_path: P
     known = read(folder, vocabulary=tmp_path / "v.tsv")
     assert list(known.labels.uids) == [E + "1", E + "2", E + "3"]
     np.testing.assert_array_equal(known.train.targets.toarray(), [[1, 1, 0]])
+    (folder / "d.tsv").write_text(f"<{E}1>\tbees\n")
+    assert list(read(folder).labels.uids) == [E + "1"], "where both are there, URIs are preferred to names"
 
 
 @pytest.mark.parametrize(
@@ -59,7 +61,6 @@ def test_key_files_hold_names_which_a_vocabulary_turns_into_concepts(tmp_path: P
     [
         ({"d.txt": "x", "d.tsv": f"<{E}a>\ta\nbees\n"}, ["d.tsv, line 2", "'bees' is not a URI"]),
         ({"d.txt": "x", "d.tsv": f"<{E}a> a\n"}, ["d.tsv, line 1", "is not a URI"]),
-        ({"d.txt": "x", "d.tsv": "", "d.key": ""}, ["d.tsv and d.key hold the same thing"]),
         ({"d.txt": b"\xff", "d.key": "a"}, ["d.txt, line 1", "UTF-8"]),
         ({"d.txt": "", "d.key": "a"}, ["none of the 1 training documents has a text"]),
     ],

@@ -53,7 +53,7 @@ def test_names_languages_and_deprecated_concepts(vocabulary: Vocabulary) -> None
     assert list(vocabulary.labels.uids) == [BASE + name for name in ("p1", "p2", "p3", "p4", "p5")]
     assert vocabulary.labels.fields == {
         "title": ["animals", "cats", "dogs", "vain suomeksi", ""],
-        "content": ["", "felines; house cats; kats", "hounds", "", ""],
+        "other_names": ["", "felines; house cats; kats", "hounds", "", ""],
         "title_de": ["", "", "Hunde", "", ""],
         "title_en-gb": ["", "", "dogs", "", ""],
         "title_fi": ["eläimet", "kissat", "", "vain suomeksi", ""],
@@ -74,7 +74,7 @@ def test_relations(vocabulary: Vocabulary) -> None:
 def test_another_language(tmp_path: Path) -> None:
     labels = read_skos(put(tmp_path / "voc.ttl", TURTLE), language="FI").labels
     assert labels.fields["title"] == ["eläimet", "kissat", "Hunde", "vain suomeksi", ""]
-    assert labels.fields["content"][1] == "mirri"
+    assert labels.fields["other_names"][1] == "mirri"
     assert labels.fields["title_en"][0] == "animals"
     assert "title_fi" not in labels.fields
 

@@ -45,7 +45,7 @@ def test_all_formats_go_through_one_door(files: Path, name: str) -> None:
     labels = read_vocabulary(files / name).labels
     assert list(labels.uids) == [E + "bees", E + "roses", E + "soil"]
     assert labels.fields["title"][:2] == ["bees", "roses"]
-    assert labels.fields["content"] == ["", "", ""]
+    assert labels.fields["other_names"] == ["", "", ""]
 
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
@@ -58,6 +58,12 @@ def test_byte_order_marks_line_ends_and_gzip(tmp_path: Path, mark: bytes, end: s
         labels = read_vocabulary(path, "en").labels
         assert list(labels.uids) == [E + "bees", E + "roses", E + "soil"]
         assert labels.fields["title"][:2] == ["bees", "roses"]
+
+
+def test_a_concept_without_any_name_is_deprecated(tmp_path: Path) -> None:
+    vocabulary = read_vocabulary(put(tmp_path / "voc.csv", CSV + f"{E}old,,,O\n"))
+    assert list(vocabulary.labels.uids) == [E + "bees", E + "roses", E + "soil"]
+    assert vocabulary.repairs == {"deprecated concepts left out": 1}
 
 
 def test_languages_and_ids_of_a_csv(files: Path) -> None:

@@ -1,7 +1,7 @@
 """Files of Annif, a tool for subject indexing: vocabularies as TSV and CSV, and corpora of full texts.
 
 A corpus is a folder with a text per document, ``name.txt``, and beside it its subjects: ``name.tsv`` with ``<uri>``, a
-tab and a name per line, or ``name.key`` with a name per line. Corpora of short texts are tables (`tables`).
+tab and a name per line, or else ``name.key`` with a name per line. Corpora of short texts are tables (`tables`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from pathlib import Path
 
 from longtail.data.dataset import Dataset, Items
 from longtail.data.from_texts import Labelled, assembled, numbered, shown
-from longtail.data.graph_files import find_one
 from longtail.data.lines import filled_lines, open_text_lines
 from longtail.data.table_files import open_table
-from longtail.data.vocabularies import Concepts, Unknown, Vocabulary, attach_vocabulary
+from longtail.data.vocabularies import Concepts, Uid, Unknown, Vocabulary, attach_vocabulary
 from longtail.errors import DataError
 
 _URI = re.compile(r"<([^<>\s]+)>|([A-Za-z][A-Za-z0-9+.-]*:[^<>\s]+)")
@@ -49,13 +48,18 @@ class _Rows:
         if notation.strip():
             self.notations[uri] = notation.strip()
 
-    def concepts(self) -> Concepts:
-        if not self.lines:
+    def vocabulary(self, language: str, uid: Uid) -> Vocabulary:
+        """What has no name in any language is deprecated, as Annif has it: left out and counted."""
+        named = [(uri, names) for uri, names in zip(self.lines, self.names, strict=True) if names]
+        if not named:
             raise DataError("the file has no concepts", "write a line per concept", file=self.path)
-        return Concepts(self.path, list(self.lines), self.names, [{} for _ in self.names], self.notations)
+        uris, names = [uri for uri, _ in named], [names for _, names in named]
+        labels, _ = Concepts(self.path, uris, names, [{} for _ in names], self.notations).as_labels(language, uid)
+        left_out = len(self.lines) - len(named)
+        return Vocabulary(labels, {}, {"deprecated concepts left out": left_out} if left_out else {})
 
 
-def read_concept_tsv(path: Path) -> Concepts:
+def read_concept_tsv(path: Path, language: str, uid: Uid) -> Vocabulary:
     """``<uri>``, a tab and a name per line; a third column is the notation. No header, and no language is said."""
     rows = _Rows(path, "give each concept one line; names in several languages are for CSV (uri,label_en,label_fi)")
     for number, line in filled_lines(path):
@@ -69,10 +73,10 @@ def read_concept_tsv(path: Path) -> Concepts:
                 line=number,
             )
         rows.add(number, cells[0], {"": cells[1]}, cells[2] if len(cells) == 3 else "")
-    return rows.concepts()
+    return rows.vocabulary(language, uid)
 
 
-def read_concept_csv(path: Path) -> Concepts:
+def read_concept_csv(path: Path, language: str, uid: Uid) -> Vocabulary:
     """Columns ``uri``, ``label_en``, ``label_fi``, ... (or ``label``, of no language), and where given
     ``notation``.
     """
@@ -95,7 +99,7 @@ def read_concept_csv(path: Path) -> Concepts:
     rows = _Rows(path, "give each concept one row")
     for line, (uri, *cells) in table.rows(wanted):
         rows.add(line, uri, dict(zip(languages, cells, strict=False)), cells[-1] if "notation" in columns else "")
-    return rows.concepts()
+    return rows.vocabulary(language, uid)
 
 
 # ---- corpora of full texts ----
@@ -148,7 +152,7 @@ def _documents(folder: Path) -> tuple[Labelled, dict[str, str], Counter[str]]:
     labels: list[list[str]] = []
     repairs = Counter[str]()
     for path in sorted(folder.glob("*.txt")):
-        subjects = find_one(folder, *_subject_files(path.stem))
+        subjects = next((folder / name for name in _subject_files(path.stem) if (folder / name).is_file()), None)
         if subjects is None:
             repairs["texts without a .tsv or .key file of subjects beside them, left out"] += 1
             continue

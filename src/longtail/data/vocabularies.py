@@ -7,9 +7,9 @@
 | Annif CSV | columns ``uri``, ``label_en``, ``label_fi``, ..., ``notation`` | `annif` |
 
 A concept becomes a label. Its title is the preferred name in the language asked for; where there is none, that of a
-regional form (en-GB for en), then one without a language, then the first by language. Its content is the alternative
-and hidden names of that language (or without one), joined by "; ". Preferred names in other languages are fields
-title_fi, title_sv, ... A concept with no preferred name at all keeps an empty title. Labels are sorted by id, so
+regional form (en-GB for en), then one without a language, then the first by language. Its field other_names holds the
+alternative and hidden names of that language (or without one), joined by "; ". Preferred names in other languages are
+fields title_fi, title_sv, ... A concept with no preferred name at all keeps an empty title. Labels are sorted by id, so
 numbers are stable.
 """
 
@@ -67,8 +67,7 @@ def read_vocabulary(path: Path | str, language: str = "en", uid: Uid = "uri") ->
             f"use SKOS ({', '.join(SUFFIXES)}), or Annif's .tsv or .csv",
             file=path,
         )
-    concepts = read_concept_tsv(path) if suffix == ".tsv" else read_concept_csv(path)
-    return Vocabulary(concepts.as_labels(language, uid)[0], {}, {})
+    return (read_concept_tsv if suffix == ".tsv" else read_concept_csv)(path, language, uid)
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ class Concepts:
         preferred, others = [self.preferred[i] for i in order], [self.others[i] for i in order]
         fields = {
             "title": [_title(names, language) for names in preferred],
-            "content": ["; ".join([*names.get(language, ()), *names.get("", ())]) for names in others],
+            "other_names": ["; ".join([*names.get(language, ()), *names.get("", ())]) for names in others],
         }
         for code in sorted({code for names in preferred for code in names if code and code != language}):
             fields[f"title_{code}"] = [next(iter(names.get(code, ())), "") for names in preferred]

@@ -103,6 +103,21 @@ def test_data_without_label_text(data: Dataset, tmp_path: Path) -> None:
     assert trained(bare, tmp_path / "run")["P@1"] > 20
 
 
+def test_other_names_that_a_vocabulary_gives_are_part_of_label_text(data: Dataset) -> None:
+    names = {**data.labels.fields, "other_names": ["zebra"] * len(data.labels)}
+    vocabulary = replace(data, labels=replace(data.labels, fields=names))
+
+    def words(given: Dataset, config: DirectConfig) -> int:
+        texts = prepare(given, config.features).label_texts
+        assert texts is not None
+        assert texts.sparse is not None
+        return int(texts.sparse.nnz)
+
+    default, title_alone = recipe().config, recipe("features.other_names=0").config
+    assert words(vocabulary, default) == words(data, default) + len(data.labels)
+    assert words(vocabulary, title_alone) == words(data, default)
+
+
 def test_masked_pairs_reach_the_objective(data: Dataset) -> None:
     ready = prepare(data, recipe().config.features)
     assert len(ready.masked), "the planted data has documents that are labels"
