@@ -305,7 +305,9 @@ def read_data(options: argparse.Namespace, *, test: bool = True) -> Dataset:
     from longtail.data.read import read
 
     given = {name: getattr(options, name) for name in ("text", "labels", "uid", "separator", "label_texts")} | {
-        "test_file": options.test
+        "test_file": options.test,
+        "vocabulary": getattr(options, "vocabulary", None),
+        "language": getattr(options, "language", None),
     }
     return read(options.data, test=test, **{name: value for name, value in given.items() if value is not None})
 
@@ -573,10 +575,6 @@ def data_convert(options: argparse.Namespace) -> None:
     from longtail.data.read import write
 
     data = read_data(options)
-    if options.vocabulary:
-        from longtail.data.vocabularies import attach_vocabulary, read_vocabulary
-
-        data = attach_vocabulary(data, read_vocabulary(options.vocabulary, options.language))
     write(data, options.out, options.format)
     for what, count in data.repairs.items():
         print(f"note: {count} {what}", file=sys.stderr)
