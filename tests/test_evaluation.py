@@ -23,9 +23,9 @@ from longtail.evaluation import (
     rank_test,
     read_predictions,
     renumbered,
-    table,
 )
 from longtail.predictor import Predictor
+from longtail.report import table
 from longtail.training.progress import SilentDisplay
 from longtail.types import TopK
 

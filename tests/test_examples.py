@@ -305,6 +305,17 @@ def test_documented_repairs_are_real(tmp_path: Path, monkeypatch: pytest.MonkeyP
     Path("n/trn_X.txt").write_bytes(b"bees \xff\n")
     save_npz("n/trn_Y.npz", csr_array(np.ones((1, 1), dtype=np.float32)))
     found |= read("n").repairs.keys()
+    Path("n/Yf.txt").write_text("1 1\n0:1\n")
+    found |= read("n").repairs.keys()
+    Path("c").mkdir()
+    for name, content in (("a.txt", "bees"), ("a.key", "hives\nx\n"), ("b.txt", "no subjects")):
+        Path("c", name).write_text(content)
+    Path("e").mkdir()
+    for name, content in (("a.txt", "bees"), ("a.key", "hives"), ("b.txt", "lost"), ("b.key", "x")):
+        Path("e", name).write_text(content)
+    Path("v.csv").write_text("uri,label_en\nhttp://e.org/1,hives\nhttp://e.org/2,\n")
+    found |= read("c", test_file="e", vocabulary="v.csv", unknown="drop").repairs.keys()
+    found |= read("c", vocabulary="v.csv", unknown="keep").repairs.keys()
     assert found == documented
 
 

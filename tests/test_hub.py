@@ -184,7 +184,7 @@ def test_the_card_says_what_the_model_is(tiny_run: Path, tmp_path: Path, capsys:
 
 
 def test_the_card_shows_what_was_measured() -> None:
-    shown = "\n".join(hub._measured({"P@1": 41.234, "PSP@5": 30.0, "n_test": 200, "propensity": {"A": 0.55, "B": 1.5}}))
+    shown = "\n".join(hub._measured({"scores": {"P@1": 41.234}, "documents": 200, "propensity": {"A": 0.55, "B": 1.5}}))
     assert "On 200 documents" in shown
     assert "A=0.55, B=1.5" in shown
     assert "| P@1 | 41.23 |" in shown

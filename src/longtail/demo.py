@@ -9,8 +9,9 @@ from pathlib import Path
 
 from longtail import pipeline
 from longtail.data.read import read, sample_folder
-from longtail.evaluation import Yardstick, baselines, rank_test, table
+from longtail.evaluation import Yardstick, baselines, rank_test
 from longtail.recipes import DEFAULT, make_recipe
+from longtail.report import table
 from longtail.training.progress import Display
 
 QUESTIONS = (

@@ -6,7 +6,6 @@ Masked pairs vanish from predictions and truth before the cut at k. Propensities
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from longtail.data.identity import training_digest
 from longtail.data.read import read
 from longtail.errors import BundleError, DataError
 from longtail.predictor import Predictor
+from longtail.report import Metrics, table
 from longtail.training.progress import Display, SilentDisplay
 from longtail.types import I64, Context, ContextRanker, Csr, TopK
 
@@ -95,7 +95,7 @@ def evaluate(
     *,
     transductive: bool = False,
     threshold: float | None = None,
-) -> dict[str, Any]:
+) -> Metrics:
     """All metrics of `model` on the test documents of `data`: top-level keys ``P@1``, ``PSP@5``, ... in percent, and
     what they belong to.
 
@@ -117,7 +117,7 @@ def evaluate(
     about = {name: model.bundle.manifest.get(name) for name in ("recipe", "seed", "longtail", "data")}
     if threshold is None:
         threshold = model.metrics.get("threshold")
-    result = {
+    result: dict[str, Any] = {
         **yardstick.score(top, threshold),
         "threshold": threshold,
         **yardstick.about(),
@@ -130,7 +130,7 @@ def evaluate(
         if start is not None:
             without = rank_test(model, yardstick, display, replace(start, labels=None) if transductive else None)
             result["cold"] = yardstick.score(without, threshold)
-    return result
+    return Metrics(result)
 
 
 def context_of_test(model: Predictor, yardstick: Yardstick, *, transductive: bool = False) -> Context | None:
@@ -325,18 +325,3 @@ def render_held_out(found: Mapping[str, Any], recipe: str = "model") -> str:
     rows = zip(parts["bins"], parts["n_labels"], parts["P@5"], parts["PSP@5"], parts["FN@5"], strict=True)
     lines += [f"{name:<12}{n:>10,}{a:>10.2f}{b:>10.2f}{c:>10.2f}" for name, n, a, b, c in rows]
     return "\n".join([*lines, "The model was trained without these documents."])
-
-
-def table(columns: Mapping[str, Mapping[str, Any]]) -> str:
-    """A table of metrics for people: one row per metric, one column per model."""
-    at_ks = itertools.product(("P", "nDCG", "PSP", "F1"), KS)
-    others = [*(("R", k) for k in RECALL_KS), ("MacroF1", KS[-1]), ("Coverage", KS[-1])]
-    names = [f"{metric}@{k}" for metric, k in itertools.chain(at_ks, others)]
-    # Of a threshold, which baselines have none of: their scores are another scale.
-    names += [name for name in ("MicroF1", "MacroF1") if any(name in scores for scores in columns.values())]
-    width, first = max(14, *(len(title) for title in columns)), max(map(len, names)) + 1
-    lines = [" " * first + "  ".join(f"{title:>{width}}" for title in columns)]
-    for name in names:
-        cells = (f"{scores[name]:>{width}.2f}" if name in scores else f"{'':>{width}}" for scores in columns.values())
-        lines.append(f"{name:<{first}}" + "  ".join(cells))
-    return "\n".join(lines)

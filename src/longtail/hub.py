@@ -126,10 +126,10 @@ def _measured(metrics: Mapping[str, Any]) -> list[str]:
     """Numbers that were measured when the model was made, and on what."""
     if not metrics:
         return ["\nNothing was measured when it was made (`longtail train --holdout 0.1` would have)."]
-    p = metrics.get("propensity") or {}
-    about = f"On {metrics.get('n_test', '?')} documents that were kept apart from training, in percent"
-    psp = f"; PSP with A={p.get('A')}, B={p.get('B')}" if p else ""
-    shown = [(name, f"{metrics[name]:.2f}") for name in SHOWN if name in metrics]
+    p, scores = metrics["propensity"], metrics["scores"]
+    about = f"On {metrics['documents']:,} documents that were kept apart from training, in percent"
+    psp = f"; PSP with A={p['A']}, B={p['B']}"
+    shown = [(name, f"{scores[name]:.2f}") for name in SHOWN if name in scores]
     return ["\n## How good it is\n", f"{about}{psp}. Single model.\n", *_table(("metric", "value"), shown)]
 
 

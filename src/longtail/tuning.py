@@ -161,7 +161,8 @@ def tune(
     if importlib.util.find_spec("optuna") is None:
         raise MissingExtra("optuna", "tune", "searching for settings")
     made, display = recipe_of(recipe, settings), display or SilentDisplay()
-    dataset = data if isinstance(data, Dataset) else read(Path(data), test=False, **({"group": group} if group else {}))
+    grouped: dict[str, Any] = {"group": group} if group else {}
+    dataset = data if isinstance(data, Dataset) else read(Path(data), test=False, **grouped)
     choices = choices_of(made, space)
     outer = dataset.hold_out(share, seed + 1, group)
     inner = outer.hold_out(share, seed, group)

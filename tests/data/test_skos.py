@@ -14,7 +14,8 @@ import pytest
 from scipy.sparse import csr_array
 
 from longtail.data.dataset import Dataset, Graph
-from longtail.data.skos import Vocabulary, attach_vocabulary, read_skos
+from longtail.data.skos import read_skos
+from longtail.data.vocabularies import Vocabulary, attach_vocabulary
 from longtail.errors import ConfigError, DataError, MissingExtra
 
 TURTLE = """
@@ -52,7 +53,7 @@ def test_names_languages_and_deprecated_concepts(vocabulary: Vocabulary) -> None
     assert list(vocabulary.labels.uids) == [BASE + name for name in ("p1", "p2", "p3", "p4", "p5")]
     assert vocabulary.labels.fields == {
         "title": ["animals", "cats", "dogs", "vain suomeksi", ""],
-        "content": ["", "felines; house cats; kats", "hounds", "", ""],
+        "other_names": ["", "felines; house cats; kats", "hounds", "", ""],
         "title_de": ["", "", "Hunde", "", ""],
         "title_en-gb": ["", "", "dogs", "", ""],
         "title_fi": ["eläimet", "kissat", "", "vain suomeksi", ""],
@@ -73,9 +74,24 @@ def test_relations(vocabulary: Vocabulary) -> None:
 def test_another_language(tmp_path: Path) -> None:
     labels = read_skos(put(tmp_path / "voc.ttl", TURTLE), language="FI").labels
     assert labels.fields["title"] == ["eläimet", "kissat", "Hunde", "vain suomeksi", ""]
-    assert labels.fields["content"][1] == "mirri"
+    assert labels.fields["other_names"][1] == "mirri"
     assert labels.fields["title_en"][0] == "animals"
     assert "title_fi" not in labels.fields
+
+
+def test_a_language_that_is_not_there_is_an_error_that_lists_those_that_are(tmp_path: Path) -> None:
+    path = put(tmp_path / "voc.ttl", TURTLE)
+    with pytest.raises(DataError, match=r"'es'; the languages are fi \(3\), en \(2\), de \(1\), en-gb \(1\), sv \(1\)"):
+        read_skos(path, language="es")
+    untagged = put(tmp_path / "plain.ttl", TURTLE.replace("@en-GB", "").replace('"@', '" , "x"@'))
+    with pytest.raises(DataError, match=r"none said \(4\)"):
+        read_skos(untagged, language="es")
+
+
+def test_where_no_language_is_said_none_is_asked_for(tmp_path: Path) -> None:
+    prefix = "@prefix skos: <http://www.w3.org/2004/02/skos/core#> .\n"
+    path = put(tmp_path / "plain.ttl", prefix + '<http://a/x> a skos:Concept ; skos:prefLabel "bees" .')
+    assert read_skos(path, language="de").labels.fields["title"] == ["bees"]
 
 
 def test_ids(tmp_path: Path) -> None:
@@ -179,18 +195,18 @@ def test_unknown_labels_are_an_error_that_shows_both_kinds_of_id(
     tmp_path: Path, documents: Dataset, vocabulary: Vocabulary
 ) -> None:
     with pytest.raises(DataError, match=r"1 of 3 labels.*'zzz'.*'p1'"):
-        attach_vocabulary(documents, *local(tmp_path))
+        attach_vocabulary(documents, local(tmp_path))
     with pytest.raises(DataError, match=r"3 of 3 labels.*'p3', 'p1', 'zzz'.*example\.org"):
-        attach_vocabulary(documents, *vocabulary)
+        attach_vocabulary(documents, vocabulary)
 
 
 def test_drop(tmp_path: Path, documents: Dataset) -> None:
-    data = attach_vocabulary(documents, *local(tmp_path), unknown="drop")
+    data = attach_vocabulary(documents, local(tmp_path), unknown="drop")
     assert list(data.labels.uids) == ["p1", "p2", "p3", "p4", "p5"]
     assert data.labels.fields["title"][2] == "dogs"
     np.testing.assert_array_equal(data.train.targets.toarray(), [[0, 0, 1, 0, 0], [1, 0, 1, 0, 0], [0, 0, 0, 0, 0]])
     np.testing.assert_array_equal(data.need_test().targets.toarray(), [[0, 0, 1, 0, 0]])
-    assert data.repairs["labels of documents that the vocabulary lacks, dropped"] == 2
+    assert data.repairs["labels of documents that the vocabulary lacks, dropped, such as 'zzz'"] == 2
     assert data.repairs["deprecated concepts left out"] == 1
     anchors: Any = data.graphs["anchors"].labels
     np.testing.assert_array_equal(anchors.toarray(), [[0, 2], [0, 0], [1, 0], [0, 0], [0, 0]])
@@ -202,9 +218,10 @@ def test_drop(tmp_path: Path, documents: Dataset) -> None:
 
 
 def test_keep(tmp_path: Path, documents: Dataset) -> None:
-    data = attach_vocabulary(documents, *local(tmp_path), unknown="keep")
+    data = attach_vocabulary(documents, local(tmp_path), unknown="keep")
     assert list(data.labels.uids)[5:] == ["zzz"]
     assert data.labels.name(5) == "thing"
+    assert data.repairs["labels that the vocabulary lacks, kept, such as 'zzz'"] == 1
     np.testing.assert_array_equal(data.train.targets.toarray()[2], [0, 0, 0, 0, 0, 1])
     assert square(data.graphs["broader"]).shape == (6, 6)
     assert square(data.graphs["near"])[0, 5] == 6
@@ -214,11 +231,11 @@ def test_masked_pairs_follow_their_labels(tmp_path: Path, documents: Dataset) ->
     from dataclasses import replace
 
     masked = replace(documents, train=replace(documents.train, masked=np.array([[0, 1], [1, 2]], dtype=np.int64)))
-    data = attach_vocabulary(masked, *local(tmp_path), unknown="drop")
+    data = attach_vocabulary(masked, local(tmp_path), unknown="drop")
     np.testing.assert_array_equal(data.train.masked, [[0, 0]])
 
 
 def test_graph_names_may_not_clash(tmp_path: Path) -> None:
     data = Dataset.from_texts(["x"], [["p1"]], graphs={"broader": csr_array((1, 1))})
     with pytest.raises(ConfigError, match="broader"):
-        attach_vocabulary(data, *local(tmp_path))
+        attach_vocabulary(data, local(tmp_path))

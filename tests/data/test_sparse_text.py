@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from longtail.data import lines, sparse_text
+from longtail.data.dataset import Dataset
 from longtail.data.kernels import real_number
 from longtail.data.read import read, recognise, write
 from longtail.data.sparse_text import read_sparse, read_split_form
@@ -285,3 +286,45 @@ def test_missing_files(tmp_path: Path) -> None:
         read_sparse(tmp_path)
     with pytest.raises(DataError, match=r"trn_X_Y\.txt is missing"):
         read_split_form(tmp_path)
+
+
+# ---- files of labels ----
+
+
+@pytest.mark.parametrize("name", ["Yf.txt", "Yf.txt.gz", "lbl_X_Xf.txt", "lbl_X_Xf.txt.gz"])
+def test_either_name_holds_features_or_texts_of_labels(tmp_path: Path, name: str) -> None:
+    folder = folder_of(tmp_path / "split", **SPLIT)
+    put(folder / name, "2 3\n0:1\n1:2\n")
+    with_features = read(folder)
+    vectors: Any = with_features.labels.vectors
+    assert vectors.toarray().tolist() == [[1, 0, 0], [0, 2, 0]]
+    assert not with_features.labels.fields
+    put(folder / name, "bees\r\nwild roses\r\n")
+    with_texts = read(folder)
+    assert with_texts.labels.fields == {"title": ["bees", "wild roses"]}
+    assert with_texts.labels.vectors is None
+    assert with_features.repairs == with_texts.repairs == read(folder_of(tmp_path / "none", **SPLIT)).repairs
+
+
+def test_texts_and_features_of_labels_may_lie_side_by_side(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, **SPLIT, Yf="bees\nroses\n", lbl_X_Xf="2 3\n0:1\n1:2\n")
+    assert read(folder).labels.fields == {"title": ["bees", "roses"]}
+    assert read(folder).labels.vectors is not None
+    put(folder / "Yf.txt", "bees\n")
+    assert "Yf.txt: has 1 lines, expected 2" in fails(folder)
+    put(folder / "Yf.txt", "2 3\n\n\n")
+    assert "Yf.txt and lbl_X_Xf.txt hold the same thing" in fails(folder)
+
+
+@pytest.mark.parametrize("format", ["lf", "npz"])
+@pytest.mark.parametrize("name", ["Yf.txt", "lbl_X_Xf.txt", "lbl_X_Xf.txt.gz"])
+def test_a_file_of_labels_that_is_not_read_is_named(tmp_path: Path, format: str, name: str) -> None:
+    write(Dataset.from_texts(["bees"], [["a"]], {"a": "hives"}), tmp_path / "d", format)
+    put(tmp_path / "d" / name, "1 1\n0:1\n")
+    assert read(tmp_path / "d").repairs == {f"file of label texts or features that is not read, {name}": 1}
+
+
+def test_texts_of_labels_beside_json_are_named(tmp_path: Path) -> None:
+    write(Dataset.from_texts(["bees"], [["a"]], {"a": "hives"}), tmp_path / "d", "lf")
+    put(tmp_path / "d" / "Y.txt", "hives\n")
+    assert read(tmp_path / "d").repairs == {"file of label texts or features that is not read, Y.txt": 1}

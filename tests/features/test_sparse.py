@@ -296,6 +296,25 @@ def test_documents_and_labels_share_a_vocabulary_and_idf_counts_documents_only()
     assert_same(rows, part.transform(documents))
 
 
+def test_other_names_of_labels_are_read_where_they_count() -> None:
+    documents, labels = items("apple"), items(title=["apple", "pear"], other_names=["", "fruit; apple"])
+    plain = SparseTextConfig(pairs=False, idf=False, sublinear=False)
+
+    def of_the_second(**change: Any) -> dict[tuple[str, str], float]:
+        part, _, rows = SparseText.fit_transform(documents, labels, replace(plain, **change))
+        assert_same(rows, part.transform(labels, side="labels"))
+        return as_rows(part, rows)[1]
+
+    assert of_the_second() == {("word", "pear"): 1.0}
+    size = math.sqrt(1 + 2 * 0.5**2)
+    assert of_the_second(other_names=0.5) == pytest.approx(
+        {("word", "pear"): 1 / size, ("word", "fruit"): 0.5 / size, ("word", "apple"): 0.5 / size}
+    )
+    assert of_the_second(other_names=0.5, label_fields=("title",)) == {("word", "pear"): 1.0}
+    without = SparseText.fit_transform(documents, items("apple", "pear"), replace(plain, other_names=0.5))
+    assert without[2] is not None
+
+
 def test_what_is_transformed_leaves_no_trace() -> None:
     """Test documents cannot enter vocabulary or statistics: `fit` never sees them, and `transform` changes nothing."""
     part = SparseText.fit(items("one two", "two three"), None, SparseTextConfig())

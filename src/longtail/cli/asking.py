@@ -35,7 +35,8 @@ KNOWN = "What is known beside the text (models that look at a graph: recipe gala
     metavar="MODULE:CLASS",
     help="the recipe that made RUN, where it is no installed package: its code is imported",
 )
-@option("--text", default="", metavar="COLUMN", help="text column(s) of a table")
+@option("--text", default="", metavar="COLUMN", help="text column(s) of a table (default: those of training)")
+@option("--id", metavar="COLUMN", help="id column of a table (default: that of training)")
 @option("-k", type=int, default=5, help="labels per text (default 5)")
 @option("--format", default="text", type=click.Choice(["text", "jsonl", "npz"]), help="of the answers (default text)")
 @option("--output", type=path(), metavar="FILE", help="where to write (default: standard output)")
@@ -68,6 +69,7 @@ def predict(
     input: str | None,
     recipe: str | None,
     text: str,
+    id: str | None,
     k: int,
     format: str,
     output: Path | None,
@@ -78,7 +80,6 @@ def predict(
 ) -> None:
     """The best labels of texts; masks nothing."""
     from longtail.data.dataset import Items
-    from longtail.data.inputs import read_documents
 
     if bool(texts) == bool(input):
         raise ConfigError(
@@ -90,7 +91,9 @@ def predict(
         raise ConfigError("--format npz needs --output FILE", "npz is a binary format; it cannot go to the terminal")
     opened = open_model(model, recipe)
     documents = (
-        read_documents(input, text) if input else Items([str(n) for n in range(len(texts))], {"title": list(texts)})
+        opened.documents(input, text=text or None, id=id, on_columns=lambda found: talk.note(found.line()))
+        if input
+        else Items([str(n) for n in range(len(texts))], {"title": list(texts)})
     )
     context = opened.context(
         len(documents),
@@ -138,8 +141,10 @@ def _known(
 
 
 def write_text(file: IO[str], documents: Any, model: Predictor, top: Any) -> None:
+    from longtail.data.inputs import heading
+
     for row, found in enumerate(model.named(top)):
-        print(documents.name(row), file=file)
+        print(heading(documents, row), file=file)
         for p in found:
             print(f"  {p.score:8.4f}  {p.label}{'' if p.name == p.label else '  ' + p.name}", file=file)
         if not found:

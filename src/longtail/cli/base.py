@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from longtail.errors import ConfigError
+
 if TYPE_CHECKING:
+    from longtail.data.columns import Columns
     from longtail.data.dataset import Dataset
     from longtail.predictor import Predictor
     from longtail.training.progress import Display
@@ -31,12 +34,13 @@ class Talk:
     debug: bool = False
 
     def display(self) -> Display:
-        from longtail.training.progress import SilentDisplay, display_for
+        from longtail.training.progress import WarningDisplay, display_for
 
-        return SilentDisplay() if self.quiet else display_for(sys.stderr)
+        return WarningDisplay(sys.stderr) if self.quiet else display_for(sys.stderr)
 
     def note(self, line: str) -> None:
-        if not self.quiet:
+        """Warnings are said even when nothing else is."""
+        if not self.quiet or line.startswith("warning"):
             print(line, file=sys.stderr)
 
     def hear(self, name: str) -> None:
@@ -175,11 +179,12 @@ talk = click.make_pass_decorator(Talk, ensure=True)
 
 # ---- data ----
 
+VOCABULARY = "Vocabulary"
 TABLES = "Tables (CSV, TSV, JSON lines, Parquet)"
 _DATA_OPTIONS = [
-    option("--text", metavar="NAMES", section=TABLES, help="text column(s), e.g. title,content"),
+    option("--text", metavar="NAMES", section=TABLES, help="text column(s), e.g. title:2,content (:2 is a weight)"),
     option("--labels", metavar="NAME", section=TABLES, help="labels column"),
-    option("--id", "--uid", "uid", metavar="NAME", section=TABLES, help="id column"),
+    option("--id", "--uid", "id", metavar="NAME", section=TABLES, help="id column"),
     option(
         "--separator",
         metavar="S",
@@ -188,8 +193,29 @@ _DATA_OPTIONS = [
     ),
     option("--test", "test_file", type=path(), metavar="FILE", section=TABLES, help="test documents"),
     option("--label-texts", type=path(), metavar="FILE", section=TABLES, help="a table of label ids and their texts"),
+    option(
+        "--vocabulary",
+        type=path(),
+        metavar="FILE",
+        section=VOCABULARY,
+        help="SKOS (Turtle, RDF/XML, N-Triples) or Annif's TSV or CSV: all its concepts are labels, with its names",
+    ),
+    option("--language", metavar="CODE", section=VOCABULARY, help="of the vocabulary's names (default en)"),
+    option(
+        "--unknown",
+        type=click.Choice(["error", "drop", "keep"]),
+        section=VOCABULARY,
+        help="what becomes of labels that the vocabulary lacks (default error)",
+    ),
+    option(
+        "--vocabulary-ids",
+        type=click.Choice(["uri", "local", "notation"]),
+        section=VOCABULARY,
+        help="what labels are called by (default uri)",
+    ),
 ]
-_DATA_NAMES = ("text", "labels", "uid", "separator", "test_file", "label_texts")
+_TABLE_NAMES = ("text", "labels", "id", "separator", "test_file", "label_texts")
+_DATA_NAMES = (*_TABLE_NAMES, "vocabulary", "language", "unknown", "vocabulary_ids")
 
 
 @dataclass(frozen=True)
@@ -199,10 +225,14 @@ class Source:
     path: Path
     options: Mapping[str, Any]
 
-    def read(self, *, test: bool = True) -> Dataset:
+    def read(self, *, test: bool = True, columns: Columns | None = None, group: str | None = None) -> Dataset:
+        """columns: what the model was trained on that is asked. What is doubtful is said on standard error."""
         from longtail.data.read import read
 
-        return read(self.path, test=test, **self.options)
+        if "vocabulary" not in self.options and (alone := sorted({"language", "unknown"} & self.options.keys())):
+            raise ConfigError(f"--{alone[0]} without --vocabulary", "name the vocabulary: --vocabulary FILE")
+        more = {**self.options, **({} if group is None else {"group": group})}
+        return read(self.path, test=test, columns=columns, **more)
 
 
 def data_source(function: Function) -> Function:

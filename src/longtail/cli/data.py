@@ -51,6 +51,8 @@ def check(source: Source) -> None:
     from longtail.errors import DataError
 
     data = source.read()
+    for line in data.remarks():
+        print(line)
     findings = inspect.check(data)
     for what, count in data.repairs.items():
         print(f"repaired  {count} {what}")
@@ -71,23 +73,14 @@ def check(source: Source) -> None:
     type=click.Choice(["lf", "sparse", "split", "npz", "jsonl", "csv", "tsv", "parquet"]),
     help="what is written (default lf)",
 )
-@option(
-    "--vocabulary",
-    type=path(),
-    metavar="SKOS",
-    help="a SKOS vocabulary (Turtle, RDF/XML, N-Triples) that gives label texts and label graphs",
-)
-@option("--language", default="en", help="language of the vocabulary's names (default en)")
 @talk
-def convert(talk: Talk, source: Source, out: Path, format: str, vocabulary: Path | None, language: str) -> None:
+def convert(talk: Talk, source: Source, out: Path, format: str) -> None:
     """Read DATA in any format and write it in another."""
     from longtail.data.read import write
 
     data = source.read()
-    if vocabulary:
-        from longtail.data.skos import attach_vocabulary, read_skos
-
-        data = attach_vocabulary(data, *read_skos(vocabulary, language))
+    for line in data.remarks():
+        talk.note(line)
     write(data, out, format)
     for what, count in data.repairs.items():
         talk.note(f"note: {count} {what}")

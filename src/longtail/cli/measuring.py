@@ -6,7 +6,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from longtail.cli.base import (
+    Group,
     Source,
     Talk,
     argument,
@@ -60,6 +63,12 @@ if TYPE_CHECKING:
     metavar="N",
     help="show N predictions that the truth lacks but graphs reach (reads oracle edges)",
 )
+@option(
+    "--threshold",
+    type=float,
+    metavar="T",
+    help="MicroF1 and MacroF1 of labels with a score of at least T (default: what train --holdout chose)",
+)
 @talk
 def evaluate(
     talk: Talk,
@@ -72,14 +81,17 @@ def evaluate(
     transductive: bool,
     labels_by_text: bool,
     unlisted: int,
+    threshold: float | None,
 ) -> None:
     """Measure a model on the test documents of DATA (masked pairs removed)."""
     from longtail import evaluation
+    from longtail.report import table
 
-    opened, data = open_model(model, recipe), source.read()
+    opened = open_model(model, recipe)
+    data = source.read(columns=opened.columns)
     if labels_by_text:
         opened = opened.with_labels(data.labels)
-    result = evaluation.evaluate(opened, data, talk.display(), transductive=transductive)
+    result = evaluation.evaluate(opened, data, talk.display(), transductive=transductive, threshold=threshold)
     recipe = result["model"]["recipe"]
     columns: dict[str, Any] = (
         {f"{recipe}, warm": result, f"{recipe}, cold": result["cold"]} if "cold" in result else {recipe: result}
@@ -88,7 +100,7 @@ def evaluate(
         yardstick = evaluation.Yardstick.of(data)
         columns |= {name: yardstick.score(top) for name, top in evaluation.baselines(data, yardstick).items()}
         result["baselines"] = {name: scores for name, scores in columns.items() if scores is not result}
-    print(header(result) + "\n" + evaluation.table(columns))
+    print(header(result) + "\n" + table(columns))
     if look:
         result["diagnosis"] = _diagnosed(opened, data)
     if unlisted:
@@ -166,7 +178,7 @@ def compare(
 
     if resamples < 1:
         raise ConfigError(f"--resamples {resamples}, expected a whole number >= 1", "1000 is usual")
-    data = source.read()
+    data = source.read(columns=comparison.columns_of(a, b))
     result = comparison.compare(a, b, data, resamples=resamples, seed=seed, display=talk.display())
     print(header(result) + "\n" + comparison.render(result))
     if missed:
@@ -181,4 +193,30 @@ def compare(
     write_json_file(json, result)
 
 
-COMMANDS = [evaluate, compare]
+@command(
+    "weak", "longtail labels weak runs/first DATA", "longtail labels weak runs/first DATA --limit 0 --format jsonl"
+)
+@model_argument
+@data_source
+@option("-k", type=int, default=5, help="labels per document that are looked at (default 5)")
+@option("--support", type=int, default=1, metavar="N", help="only labels with N or more test documents (default 1)")
+@option("--limit", type=int, default=20, metavar="N", help="show so many, the worst first; 0: all (default 20)")
+@option("--format", default="text", type=click.Choice(["text", "jsonl"]), help="of the answer (default text)")
+@talk
+def weak(talk: Talk, model: Path, source: Source, k: int, support: int, limit: int, format: str) -> None:
+    """List the labels that a model misses most often, and what it says instead."""
+    from longtail import failures
+
+    opened = open_model(model)
+    data = source.read(columns=opened.columns)
+    for line in data.remarks():
+        talk.note(line)
+    rows = failures.weak_labels(opened, data, k, support=support, limit=limit, display=talk.display())
+    print(
+        failures.render(rows, k) if format == "text" else failures.to_jsonl(rows), end="\n" if format == "text" else ""
+    )
+
+
+labels = Group(name="labels", help="Look at a model label by label.", sections={"Commands": [weak]})
+
+COMMANDS = [evaluate, compare, labels]

@@ -61,10 +61,10 @@ def pack(
     from dataclasses import asdict
 
     from longtail.packing import pack as run_packing
+    from longtail.predictor import Predictor
 
-    report = run_packing(
-        model, out, dtype, features=features, index=index, data=None if source is None else source.read()
-    )
+    data = None if source is None else source.read(columns=Predictor.open(model).columns)
+    report = run_packing(model, out, dtype, features=features, index=index, data=data)
     print(report.render())
     write_json_file(json, asdict(report))
 

@@ -41,6 +41,14 @@ def recipe_names(context: click.Context, parameter: click.Parameter, incomplete:
 @option("--device", default="auto", type=click.Choice(["auto", "cpu", "cuda"]), help="where it is trained")
 @option("--seed", type=int, default=0, help="another seed is another model")
 @option("--restart", is_flag=True, help="throw away what lies in RUN and begin anew")
+@option(
+    "--holdout",
+    type=float,
+    default=0.0,
+    metavar="SHARE",
+    help="train without such a share of the documents, e.g. 0.1, and measure on them at the end",
+)
+@option("--group", metavar="COLUMN", help="documents with one value of COLUMN are held out together")
 @talk
 def train(
     talk: Talk,
@@ -53,17 +61,117 @@ def train(
     device: str,
     seed: int,
     restart: bool,
+    holdout: float,
+    group: str | None,
 ) -> None:
     """Train a model on the training split of DATA; the same command again resumes."""
     from longtail import pipeline
+    from longtail.evaluation import render_held_out
     from longtail.recipes import DEFAULT, make_recipe
 
     made = make_recipe(recipe or DEFAULT, preset_name=preset, config=config, assignments=assignments)
-    data = source.read(test=False)
-    pipeline.train(data, out, made, seed=seed, device=device, restart=restart, display=talk.display())
-    print(f'bundle: {out / "bundle"}\nask it: longtail predict {out} "a text"')
+    data = source.read(test=False, group=group)
+    model = pipeline.train(
+        data,
+        out,
+        made,
+        holdout=holdout,
+        group=group,
+        seed=seed,
+        device=device,
+        restart=restart,
+        display=talk.display(),
+    )
+    if model.metrics:
+        print(render_held_out(model.metrics, made.NAME))
+    print(f"bundle: {out / 'bundle'}")
+    if model.bundle.featurizer.fields:
+        print(f'ask it: longtail predict {out} "a text"')
+    else:
+        print(f"ask it: longtail predict {out} --input vectors.npz")
     if source.path.is_dir():
         print(f"measure it: longtail evaluate {out} {source.path}")
+
+
+@command(
+    "tune",
+    "longtail tune DATA --budget 10m --out best.toml",
+    "longtail train DATA --config best.toml --out runs/tuned",
+)
+@data_source
+@option("--budget", default="10m", metavar="TIME", help="how long to search, e.g. 90s, 10m, 2h (default 10m)")
+@option(
+    "--study",
+    type=path(),
+    default=Path("runs/tune"),
+    metavar="DIR",
+    help="where trials are kept; the same command goes on (default runs/tune)",
+)
+@option("--out", type=path(), metavar="F.toml", help="also write the best settings, for train --config")
+@option(
+    "--recipe",
+    shell_complete=recipe_names,
+    default="",
+    metavar="NAME",
+    help="which method ('longtail recipes' lists them)",
+)
+@option("--config", type=path(), metavar="F.toml", help="settings to start from")
+@option("--set", "assignments", multiple=True, metavar="a.b=c", help="one setting to start from; may be repeated")
+@option("--metric", default="PSP@5", help="what is to be as large as possible (default PSP@5)")
+@option("--share", type=float, default=0.1, help="of the training documents that settings are judged on (default 0.1)")
+@option("--group", metavar="COLUMN", help="documents with one value of COLUMN are held out together")
+@option("--trials", type=int, default=0, metavar="N", help="at most so many (default: as many as fit into the budget)")
+@option("--device", default="auto", type=click.Choice(["auto", "cpu", "cuda"]), help="where it is trained")
+@option("--seed", type=int, default=0, help="chooses the slices and the trials")
+@option("--restart", is_flag=True, help="forget earlier trials")
+@talk
+def tune(
+    talk: Talk,
+    source: Source,
+    budget: str,
+    study: Path,
+    out: Path | None,
+    recipe: str,
+    config: Path | None,
+    assignments: tuple[str, ...],
+    metric: str,
+    share: float,
+    group: str | None,
+    trials: int,
+    device: str,
+    seed: int,
+    restart: bool,
+) -> None:
+    """Search settings of a recipe on a slice of the training documents; bad ones are stopped early.
+
+    The first trial is the settings as they are, and the best is judged once more on a slice that no choice has seen.
+    """
+    from longtail import tuning
+    from longtail.persistence import written_aside
+    from longtail.recipes import DEFAULT, make_recipe
+
+    data = source.read(test=False, group=group)
+    for line in data.remarks():
+        talk.note(line)
+    found = tuning.tune(
+        data,
+        study,
+        make_recipe(recipe or DEFAULT, config=config, assignments=assignments),
+        budget_s=tuning.seconds_of(budget),
+        trials=trials,
+        metric=metric,
+        share=share,
+        group=group,
+        seed=seed,
+        device=device,
+        restart=restart,
+        display=talk.display(),
+    )
+    print(f"{found.render()}\n\n{found.toml()}")
+    if out is not None:
+        with written_aside(out) as aside:
+            aside.write_text(found.toml(), encoding="utf-8")
+        print(f"wrote {out}")
 
 
 @command("demo", "longtail demo", "longtail demo --out runs/demo --restart")
@@ -140,4 +248,4 @@ def warm_up(talk: Talk, recipes: tuple[str, ...]) -> None:
     print(f"compiled {count} kernels; they are kept for this machine")
 
 
-COMMANDS = [train, demo, recipes, config, warm_up, completion]
+COMMANDS = [train, tune, demo, recipes, config, warm_up, completion]

@@ -39,6 +39,7 @@ LABEL_NAMES = (
     "subjects",
     "subject",
     "uris",
+    "subject_uris",
     "tags",
     "tag",
     "categories",

@@ -5,7 +5,7 @@ repairs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -15,7 +15,7 @@ import numpy as np
 from longtail.data.dataset import Dataset, Graph, Items, Split
 from longtail.data.graph_files import drop_test_anchors, find_one, have_anchors, read_graphs, write_graphs
 from longtail.data.identity import digest, self_pairs
-from longtail.data.lines import open_text_lines, read_raw_texts, write_lines
+from longtail.data.lines import byte_blocks, open_text_lines, read_raw_texts, write_lines
 from longtail.errors import ConfigError, DataError
 from longtail.types import F32, I64, Csr
 
@@ -27,16 +27,30 @@ _FILTER_FILES = {
     TEST: ("filter_labels_tst.txt", "filter_labels_test.txt", "tst_filter_labels.txt", "test_filter_labels.txt"),
 }
 _KNOWN_FILE = "known_labels_tst.txt"
+# Releases of the Extreme Classification Repository give either name to either content: names of labels, one per line,
+# or sparse features of labels under a header of two counts.
+LABEL_FILES = tuple(name + gz for name in ("Yf.txt", "lbl_X_Xf.txt") for gz in ("", ".gz"))
+_LABEL_TEXTS = tuple(name + gz for name in ("Y.txt", "lbl.txt", "lbl_X.txt") for gz in ("", ".gz"))
 
 
 def assemble(
-    folder: Path, labels: Items, train: Split, test: Split | None, unseen: Items | None, repairs: Counter[str]
+    folder: Path,
+    labels: Items,
+    train: Split,
+    test: Split | None,
+    unseen: Items | None,
+    repairs: Counter[str],
+    used: Collection[str] = (),
 ) -> Dataset:
     """Adds masked pairs and graphs to what a format holds, and mends: see `Dataset.repairs`.
 
     test: the test side, if it was asked for. unseen: the test documents where anchors must be checked against them.
+    used: names of files of label texts or features that were read; others that lie there are named as a repair.
     Test documents are never dropped. Training documents with neither text nor vector are, with their rows everywhere.
     """
+    for name in (*_LABEL_TEXTS, *LABEL_FILES):
+        if (folder / name).is_file() and name not in used:
+            repairs[f"file of label texts or features that is not read, {name}"] += 1
     graphs = {}
     for name, graph in read_graphs(folder, len(train), len(labels), repairs).items():
         graphs[name], dropped = (graph, 0) if unseen is None else drop_test_anchors(graph, unseen)
@@ -168,8 +182,11 @@ def assemble_matrices(
     repairs: Counter[str],
     *,
     test: bool,
+    feature_file: Path | None = None,
 ) -> Dataset:
-    """A data set from matrices and raw texts. side: reads "trn" or "tst"; None where there is no test side."""
+    """A data set from matrices and raw texts. side: reads "trn" or "tst"; None where there is no test side.
+    feature_file: one of `LABEL_FILES` that the label vectors come from.
+    """
     train = side(TRAIN)
     assert train is not None, "a folder was recognised by its training side"
     held = side(TEST) if test or have_anchors(folder) else None
@@ -177,7 +194,10 @@ def assemble_matrices(
     labels = raw_items(folder, LABELS, train.targets.shape[1], label_vectors, repairs)
     tested = None if held is None else _split(folder, TEST, held, repairs)
     unseen = None if tested is None else tested.documents
-    return assemble(folder, labels, _split(folder, TRAIN, train, repairs), tested if test else None, unseen, repairs)
+    used = [path.name for path in (feature_file, find_one(folder, *_text_files(folder, LABELS))) if path is not None]
+    return assemble(
+        folder, labels, _split(folder, TRAIN, train, repairs), tested if test else None, unseen, repairs, used
+    )
 
 
 def _split(folder: Path, side: str, matrices: Side, repairs: Counter[str]) -> Split:
@@ -190,7 +210,7 @@ def _split(folder: Path, side: str, matrices: Side, repairs: Counter[str]) -> Sp
     if documents.vectors is None and not documents.fields:
         raise DataError(
             f"documents of '{side}' have neither vectors nor texts",
-            f"add features, or {_text_files(side)[0]} with a text per line",
+            f"add features, or {_text_files(folder, side)[0]} with a text per line",
             file=folder,
         )
     return Split(documents, matrices.targets)
@@ -228,7 +248,7 @@ def _check_alike(folder: Path, train: Side, test: Side | None, label_vectors: Cs
 
 def raw_items(folder: Path, side: str, count: int, vectors: Csr | F32 | None, repairs: Counter[str]) -> Items:
     """`count` documents (side "trn", "tst") or labels ("lbl"): texts and ids from their files, where there are any."""
-    texts = find_one(folder, *_text_files(side))
+    texts = find_one(folder, *_text_files(folder, side))
     fields = {} if texts is None else {"title": _exactly(texts, count, _mended(texts, repairs))}
     ids = folder / _uid_file(side)
     uids = (
@@ -246,7 +266,7 @@ def write_raw_items(folder: Path, side: str, items: Items) -> None:
             "write lf, jsonl or parquet instead",
         )
     for name in filled:
-        _write_plain(folder / _text_files(side)[0], items.fields[name], name)
+        _write_plain(folder / _text_files(folder, side)[0], items.fields[name], name)
     if list(items.uids) != default_uids(side, len(items)):
         _write_plain(folder / _uid_file(side), items.uids, "uid")
 
@@ -267,8 +287,18 @@ def _write_pairs(path: Path, pairs: I64) -> None:
     write_lines(path, [f"{document} {label}" for document, label in pairs.tolist()])
 
 
-def _text_files(side: str) -> tuple[str, ...]:
-    return ("Y.txt", "lbl.txt") if side == LABELS else (f"{side}_X.txt", f"{side}_X.txt.gz")
+def _text_files(folder: Path, side: str) -> tuple[str, ...]:
+    """Names that a file of texts may have; the first is the one that is written."""
+    if side != LABELS:
+        return f"{side}_X.txt", f"{side}_X.txt.gz"
+    named = (name for name in LABEL_FILES if (folder / name).is_file() and not has_features(folder / name))
+    return (*_LABEL_TEXTS, *named)
+
+
+def has_features(path: Path) -> bool:
+    """Whether one of `LABEL_FILES` begins with two counts: features, not texts."""
+    words = next(byte_blocks(path), (1, b""))[1].partition(b"\n")[0].split()
+    return len(words) == 2 and all(word.isdigit() for word in words)
 
 
 def _uid_file(side: str) -> str:

@@ -19,6 +19,8 @@ from longtail.data.identity import digest
 from longtail.errors import DataError
 from longtail.types import I64, Csr
 
+UNKNOWN_TO_TRAINING = "labels of test documents that training does not know, dropped from the truth"
+
 
 @dataclass(frozen=True)
 class Labelled:
@@ -56,7 +58,7 @@ def numbered(train: Labelled, test: Labelled | None = None, known: Items | None 
     repairs = {
         "labels of training documents without an entry among the label texts, added without text": added,
         "labels given twice to one document, merged": repeated,
-        "labels of test documents that training does not know, dropped from the truth": unknown,
+        UNKNOWN_TO_TRAINING: unknown,
     }
     return Numbered(labels, Split(train.documents, targets, groups=train.groups), split, Counter(repairs))
 
@@ -94,9 +96,11 @@ def _label_space(labels: Sequence[Sequence[str]], known: Items | None) -> tuple[
     ), len(added)
 
 
-def targets_of(labels: Sequence[Sequence[str]], number: Mapping[str, int]) -> tuple[Csr, int, int]:
+def targets_of(
+    labels: Sequence[Sequence[str]], number: Mapping[str, int], size: int | None = None
+) -> tuple[Csr, int, int]:
     """(N, L) CSR float32 of ones from label ids; how many (document, label) pairs are unknown to `number`; how many
-    are repeated.
+    are repeated. size: L, where it is not that of `number`.
     """
     lengths = np.fromiter((len(uids) for uids in labels), dtype=np.int64, count=len(labels))
     columns = np.fromiter(
@@ -104,7 +108,7 @@ def targets_of(labels: Sequence[Sequence[str]], number: Mapping[str, int]) -> tu
     )
     rows = np.repeat(np.arange(len(labels), dtype=np.int64), lengths)
     known = columns >= 0
-    targets = binary_csr(rows[known], columns[known], (len(labels), len(number)))
+    targets = binary_csr(rows[known], columns[known], (len(labels), len(number) if size is None else size))
     return targets, int((~known).sum()), int(known.sum()) - int(targets.nnz)
 
 

@@ -95,6 +95,11 @@ def open_text_lines(path: Path) -> Iterator[str]:
             yield line.removesuffix("\r")
 
 
+def filled_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Lines of UTF-8 that are not blank, without their ends, each with its number (from 1)."""
+    return ((number, line) for number, line in enumerate(open_text_lines(path), 1) if line.strip())
+
+
 def read_raw_texts(path: Path) -> tuple[list[str], int]:
     """One text per line, and the number of texts where bytes that are not UTF-8 were replaced by U+FFFD.
 

@@ -6,7 +6,9 @@
 | split | folder with ``trn_X_Y.txt`` | `sparse_text` |
 | sparse | folder with ``trn.txt``, or a ``.txt`` file with an ``N D L`` header | `sparse_text` |
 | npz | folder with ``trn_Y.npz`` | `npz` |
+| fasttext | a ``.txt`` or ``.ft`` file that begins with ``__label__`` | `fasttext` |
 | jsonl, csv, tsv, parquet | a table, or a folder with ``train.*`` | `tables` |
+| annif | folder with ``name.txt`` and ``name.tsv`` or ``name.key`` | `annif` |
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from longtail.data.lf import read_lf, write_lf
 from longtail.data.lines import open_text_lines
 from longtail.data.npz import read_npz, write_npz
 from longtail.data.sparse_text import FILES, read_sparse, read_split_form, write_sparse, write_split_form
+from longtail.data.vocabularies import Uid, Unknown, Vocabulary, attach_vocabulary, read_vocabulary
 from longtail.errors import ConfigError, DataError, RunError
 from longtail.persistence import no_room_is_an_error, written_aside
 from longtail.types import Frame
@@ -42,43 +45,74 @@ WRITERS: dict[str, Callable[[Dataset, Path], None]] = {
     "sparse": write_sparse,
     "npz": write_npz,
 }
+WITH_LABEL_IDS = ("table", "fasttext", "annif")  # formats whose labels are ids, not numbers
 TABLES = ("jsonl", "csv", "tsv", "parquet")
 
 _KNOWN = (
     "a folder with trn.json.gz and lbl.json.gz, with trn_X_Y.txt, with trn.txt or with trn_Y.npz; "
-    "a sparse text file; or a table (.jsonl, .csv, .tsv, .parquet) with a text and a labels column"
+    "a sparse text file; a fastText file; a table (.jsonl, .csv, .tsv, .parquet) with a text and a labels column; or "
+    "a folder of full texts (name.txt and name.tsv)"
 )
 
 
 def read(
-    path: Path | str | Frame, *, test: bool = True, columns: Columns | None = None, **table_options: Any
+    path: Path | str | Frame,
+    *,
+    test: bool = True,
+    columns: Columns | None = None,
+    vocabulary: Path | str | None = None,
+    language: str = "en",
+    unknown: Unknown = "error",
+    vocabulary_ids: Uid = "uri",
+    **text_options: Any,
 ) -> Dataset:
     """Read the data set at `path`; its format is recognised from what lies there. Or a frame, a series or a list that
     is in memory already (`frames.read_frame`).
 
     test: without it the test side is left out of the result.
     columns: what a model was trained on (`Predictor.columns`); a table is read in the same way.
-    table_options: text, labels, id (or uid), separator (`find_columns.Asked`), group, test_file, label_texts
-        (`tables.read_table`), for tables only.
+    vocabulary: a file (`vocabularies.read_vocabulary`) whose concepts are the labels, also those without a document,
+        with names in `language` and ids that are `vocabulary_ids`. unknown: what becomes of labels that it lacks,
+        "error", "drop" or "keep" (`vocabularies.attach_vocabulary`).
+    text_options: test_file for formats with label ids (tables, fastText, Annif's folders); and for tables only text,
+        labels, id (or uid), separator (`find_columns.Asked`), group, label_texts (`tables.read_table`).
     """
     if not isinstance(path, str | Path):
         from longtail.data.frames import read_frame
 
-        return read_frame(path, columns=columns, **table_options)
+        return read_frame(path, columns=columns, **text_options)
     path = Path(path)
     kind = recognise(path)
+    known = None if vocabulary is None else read_vocabulary(vocabulary, language, vocabulary_ids)
     if kind == "table":
-        return _read_table(path, test, columns, table_options)
-    table_options.pop("group", None)  # of other formats a text field may be the group (`Split.group_of_each`)
-    if table_options:
-        raise ConfigError(
-            f"'{min(table_options)}' is for tables, and {path} is data in the format '{kind}'", "leave it out"
-        )
-    return READERS[kind](path, test=test)
+        return _sides(_read_table(path, columns, known, unknown, text_options), test)
+    text_options.pop("group", None)  # of other formats a text field may be the group (`Split.group_of_each`)
+    if wrong := set(text_options) - ({"test_file"} if kind in WITH_LABEL_IDS else set()):
+        raise ConfigError(f"'{min(wrong)}' is for tables, and {path} is data in the format '{kind}'", "leave it out")
+    if kind not in WITH_LABEL_IDS:
+        return attach_vocabulary(READERS[kind](path, test=test), known, unknown)
+    return _sides(_reader(kind)(path, test=text_options.get("test_file"), vocabulary=known, unknown=unknown), test)
+
+
+def _reader(kind: str) -> Callable[..., Dataset]:
+    """Of one of `WITH_LABEL_IDS` that is no table."""
+    if kind == "annif":
+        from longtail.data.annif import read_corpus
+
+        return read_corpus
+    from longtail.data.fasttext import read_fasttext
+
+    return read_fasttext
+
+
+def _sides(dataset: Dataset, test: bool) -> Dataset:
+    return dataset if test else replace(dataset, test=None, digest=training_digest(dataset.digest))
 
 
 def recognise(path: Path) -> str:
-    """The format of what lies at `path`: a key of `READERS`, or ``table``."""
+    """The format of what lies at `path`: a key of `READERS`, ``fasttext``, ``annif`` or ``table``."""
+    from longtail.data.annif import is_corpus
+    from longtail.data.fasttext import is_fasttext
     from longtail.data.tables import is_table
 
     if not path.exists():
@@ -96,8 +130,12 @@ def recognise(path: Path) -> str:
         words = next(open_text_lines(path), "").split()
         if len(words) == 3 and all(word.isdigit() for word in words):
             return "sparse"
+    if is_fasttext(path):
+        return "fasttext"
     if is_table(path):
         return "table"
+    if is_corpus(path):
+        return "annif"
     raise DataError(f"the format is not recognised; {_seen(path)}", f"give {_KNOWN}", file=path)
 
 
@@ -116,7 +154,9 @@ def _seen(path: Path) -> str:
     )
 
 
-def _read_table(path: Path, test: bool, columns: Columns | None, options: dict[str, Any]) -> Dataset:
+def _read_table(
+    path: Path, columns: Columns | None, vocabulary: Vocabulary | None, unknown: Unknown, options: dict[str, Any]
+) -> Dataset:
     from longtail.data.find_columns import Asked
     from longtail.data.tables import read_table
 
@@ -124,8 +164,8 @@ def _read_table(path: Path, test: bool, columns: Columns | None, options: dict[s
         options["id"] = options.pop("uid")
     others = {name: options.pop(name, None) for name in ("label_texts", "group")}
     test_file = options.pop("test_file", None)
-    dataset = read_table(path, Asked(**options, remembered=columns), test=test_file, **others)
-    return dataset if test else replace(dataset, test=None, digest=training_digest(dataset.digest))
+    asked = Asked(**options, remembered=columns)
+    return read_table(path, asked, test=test_file, vocabulary=vocabulary, unknown=unknown, **others)
 
 
 def write(dataset: Dataset, path: Path | str, format: str) -> None:

@@ -7,8 +7,9 @@ space. A file is a training set; a folder holds ``trn.txt`` (or ``train.txt``) a
 Split form: a folder with ``trn_X_Xf.txt`` (header ``N D``, then ``f:v`` pairs), ``trn_X_Y.txt`` (``N L``, then
 ``l:1.0``), the same for ``tst``.
 
-Folders of both forms may hold label features ``Yf.txt`` (``L D``), raw texts ``trn_X.txt``, ``tst_X.txt``, ``Y.txt``,
-ids that are not the line numbers (``trn_uid.txt``, ``tst_uid.txt``, ``lbl_uid.txt``), filter files and graphs.
+Folders of both forms may hold label features ``Yf.txt`` or ``lbl_X_Xf.txt`` (``L D``; without such a header they are
+texts), raw texts ``trn_X.txt``, ``tst_X.txt``, ``Y.txt``, ids that are not the line numbers (``trn_uid.txt``,
+``tst_uid.txt``, ``lbl_uid.txt``), filter files and graphs.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 
 from longtail.data.dataset import Dataset, Items, Split
 from longtail.data.folders import (
+    LABEL_FILES,
     LABELS,
     TEST,
     TRAIN,
@@ -32,6 +34,7 @@ from longtail.data.folders import (
     assemble_matrices,
     default_uids,
     finished,
+    has_features,
     write_raw_items,
     write_shared,
 )
@@ -77,7 +80,8 @@ def read_sparse(path: Path | str, *, test: bool = True) -> Dataset:
             )
         return None if found is None else _read_side(found, repairs)
 
-    return assemble_matrices(path, side_of, _label_features(path), repairs, test=test)
+    label_vectors, feature_file = _label_features(path)
+    return assemble_matrices(path, side_of, label_vectors, repairs, test=test, feature_file=feature_file)
 
 
 def read_split_form(folder: Path | str, *, test: bool = True) -> Dataset:
@@ -98,7 +102,8 @@ def read_split_form(folder: Path | str, *, test: bool = True) -> Dataset:
         features = _plain_or_gzip(folder, f"{name}_X_Xf.txt")
         return Side(targets, None if features is None else _matrix(features, "feature"))
 
-    return assemble_matrices(folder, side_of, _label_features(folder), repairs, test=test)
+    label_vectors, feature_file = _label_features(folder)
+    return assemble_matrices(folder, side_of, label_vectors, repairs, test=test, feature_file=feature_file)
 
 
 def write_sparse(dataset: Dataset, folder: Path | str) -> None:
@@ -151,9 +156,16 @@ def _sparse_vectors(items: Items) -> Csr | None:
     return items.vectors
 
 
-def _label_features(folder: Path) -> Csr | None:
-    found = _plain_or_gzip(folder, "Yf.txt")
-    return None if found is None else _matrix(found, "feature")
+def _label_features(folder: Path) -> tuple[Csr | None, Path | None]:
+    """Features of labels, and the file that they come from. A file of that name may hold texts: `raw_items` reads
+    those.
+    """
+    found = find_one(folder, *(name for name in LABEL_FILES if _holds_features(folder / name)))
+    return (None, None) if found is None else (_matrix(found, "feature"), found)
+
+
+def _holds_features(path: Path) -> bool:
+    return path.is_file() and has_features(path)
 
 
 def _plain_or_gzip(folder: Path, name: str) -> Path | None:

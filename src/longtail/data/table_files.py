@@ -27,7 +27,7 @@ SUFFIXES = {
     ".tsv": "tsv",
     ".parquet": "parquet",
 }
-URI_CELL = re.compile(r"\s*(<[^<>\s]+>\s*)+")
+URI_CELL = re.compile(r"\s*((<[^<>\s]+>|[a-z][a-z0-9+.-]*://[^<>\s|;,]+)(\s+|$|(?=<)))+", re.IGNORECASE)
 
 _SAMPLE = 10_000  # records of a JSON file that are asked for their columns
 

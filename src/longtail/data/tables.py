@@ -32,6 +32,7 @@ from longtail.data.from_texts import Labelled, Numbered, assembled, is_whole, nu
 from longtail.data.graph_files import read_graphs
 from longtail.data.lines import new_folder
 from longtail.data.table_files import SUFFIXES, URI_CELL, WRITERS, TableSource, format_of, open_table
+from longtail.data.vocabularies import Unknown, Vocabulary, attach_vocabulary
 from longtail.errors import ConfigError, DataError
 
 LABEL_ID_NAMES = ("uid", "id", "uri", "label")
@@ -47,12 +48,15 @@ def read_table(
     group: str | None = None,
     test: Path | str | None = None,
     label_texts: Path | str | None = None,
+    vocabulary: Vocabulary | None = None,
+    unknown: Unknown = "error",
 ) -> Dataset:
     """Read training documents, and where given test documents and label texts. Errors name file, line and column.
 
     path: the training file, or a folder as described above. asked: what is known of the columns.
     group: column that says which training documents belong together (`Split.groups`), e.g. the shop they are from.
     test, label_texts: files, in place of the folder's ``test.*`` and ``labels.*``.
+    vocabulary, unknown: the labels that there are; see `attach_vocabulary`.
     """
     path = Path(path)
     train_file, found_test, found_labels = _files(path)
@@ -66,6 +70,8 @@ def read_table(
         name=_name(path),
         folder=path if path.is_dir() else None,
         group=group,
+        vocabulary=vocabulary,
+        unknown=unknown,
     )
 
 
@@ -78,9 +84,11 @@ def from_tables(
     name: str,
     folder: Path | None = None,
     group: str | None = None,
+    vocabulary: Vocabulary | None = None,
+    unknown: Unknown = "error",
 ) -> Dataset:
     """A data set from tables, wherever they lie. labels: an id and a title per label. folder: where filter files and
-    graphs lie. group: as in `read_table`.
+    graphs lie. group, vocabulary, unknown: as in `read_table`.
 
     Without an id column documents are called train-0, train-1, ... by row.
     Repairs, counted: see `numbered` and `assembled` in `from_texts`.
@@ -101,6 +109,7 @@ def from_tables(
     tested = None if test is None else _tested(test, columns)
     parts = numbered(labelled, tested, None if labels is None else _read_labels(labels))
     made = assembled(name, parts) if folder is None else _with_folder(name, folder, parts)
+    made = attach_vocabulary(made, vocabulary, unknown, None if tested is None else tested.labels)
     return replace(made, columns=columns, notes=found.notes)
 
 

@@ -34,6 +34,12 @@ class SparseTextConfig:
     label_weights: tuple[float, ...] = setting(
         (), "what an occurrence in each of label_fields counts; empty: 1 each", low=0
     )
+    other_names: float = setting(
+        0.0,
+        "what an occurrence counts in the field 'other_names' of a label, which vocabularies fill, where label_fields "
+        "is empty; 0: the field is not read",
+        low=0,
+    )
     words: bool = setting(True, "words are features")
     pairs: bool = setting(True, "pairs of adjacent words are features")
     subwords: Literal["none", "chars", "wordpiece"] = setting(

@@ -387,7 +387,7 @@ def label_texts(items: Items, config: SparseTextConfig) -> Columns:
     """The texts of labels that the settings name: one sequence per field."""
     if config.label_fields:
         return _texts(items, config.label_fields, "labels", "features.label_fields")
-    return _texts(items, _shared_fields(items, config), "labels", "features.fields")
+    return _texts(items, list(_own_fields(items, config)), "labels", "features.fields")
 
 
 def _document_columns(items: Items, config: SparseTextConfig) -> tuple[Columns, F32]:
@@ -397,20 +397,24 @@ def _document_columns(items: Items, config: SparseTextConfig) -> tuple[Columns, 
 def _label_columns(items: Items, config: SparseTextConfig) -> tuple[Columns, F32]:
     if config.label_fields:
         return label_texts(items, config), _weights(config.label_weights or (1.0,) * len(config.label_fields))
-    weight_of = dict(zip(config.fields, config.weights or (1.0,) * len(config.fields), strict=True))
-    return label_texts(items, config), _weights([weight_of.get(name, 1.0) for name in _shared_fields(items, config)])
+    return label_texts(items, config), _weights(list(_own_fields(items, config).values()))
 
 
-def _shared_fields(items: Items, config: SparseTextConfig) -> list[str]:
-    """The fields of documents that labels have, too, and the title of a label in any case: it is its name."""
-    wanted = config.fields if "title" in config.fields else ("title", *config.fields)
-    shared = [name for name in wanted if name in items.fields]
+def _own_fields(items: Items, config: SparseTextConfig) -> dict[str, float]:
+    """The fields of documents that labels have, too, the title of a label in any case (it is its name), and its other
+    names; each with its weight.
+    """
+    weights = dict(zip(config.fields, config.weights or (1.0,) * len(config.fields), strict=True))
+    wanted = weights if "title" in weights else {"title": 1.0, **weights}
+    shared = {name: weight for name, weight in wanted.items() if name in items.fields}
     if not shared:
         raise ConfigError(
             f"labels have none of the fields {', '.join(config.fields)} (features.fields); they have: "
             f"{', '.join(items.fields) or 'no text'}",
             "name the fields of labels in features.label_fields",
         )
+    if config.other_names and "other_names" in items.fields:
+        shared.setdefault("other_names", config.other_names)
     return shared
 
 

@@ -69,6 +69,17 @@ class SilentDisplay:
         yield _SilentTask()
 
 
+class WarningDisplay(SilentDisplay):
+    """Nothing but warnings."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def say(self, line: str) -> None:
+        if line.startswith("warning:"):
+            print(line, file=self.stream, flush=True)
+
+
 class _SilentTask:
     def advance(self, steps: int = 1, note: str = "") -> None: ...
 

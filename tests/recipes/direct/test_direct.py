@@ -103,6 +103,38 @@ def test_data_without_label_text(data: Dataset, tmp_path: Path) -> None:
     assert trained(bare, tmp_path / "run")["P@1"] > 20
 
 
+def test_other_names_that_a_vocabulary_gives_are_part_of_label_text(data: Dataset) -> None:
+    names = {**data.labels.fields, "other_names": ["zebra"] * len(data.labels)}
+    vocabulary = replace(data, labels=replace(data.labels, fields=names))
+
+    def words(given: Dataset, config: DirectConfig) -> int:
+        texts = prepare(given, config.features).label_texts
+        assert texts is not None
+        assert texts.sparse is not None
+        return int(texts.sparse.nnz)
+
+    default, title_alone = recipe().config, recipe("features.other_names=0").config
+    assert words(vocabulary, default) == words(data, default) + len(data.labels)
+    assert words(vocabulary, title_alone) == words(data, default)
+
+
+def test_concepts_without_documents_are_found_by_their_text(tmp_path: Path) -> None:
+    (tmp_path / "v.tsv").write_text("<http://e.org/1>\tbees\n<http://e.org/2>\troses\n<http://e.org/3>\tmoon rocks\n")
+    rows = ["__label__bees bees and honey", "__label__roses roses and rain", "__label__roses rocks with roses"] * 20
+    (tmp_path / "d.ft").write_text("\n".join(rows))
+    (tmp_path / "t.ft").write_text("__label__bees honey bees\n__label__http://e.org/3 moon rocks\n__label__other x\n")
+
+    def corpus(test_file: Path | None) -> Dataset:
+        return longtail.read(tmp_path / "d.ft", test_file=test_file, vocabulary=tmp_path / "v.tsv", unknown="drop")
+
+    model = longtail.train(corpus(None), tmp_path / "run", recipe(), device="cpu")
+    found = model.predict(["a moon rock, moon rocks"], k=3)[0]
+    assert {label.label for label in found} == {f"http://e.org/{number}" for number in (1, 2, 3)}
+    result = evaluate(model, corpus(tmp_path / "t.ft"))
+    assert result["n_test"] == 2, "the document of an unknown label alone is no miss"
+    assert result["R@10"] == 100
+
+
 def test_masked_pairs_reach_the_objective(data: Dataset) -> None:
     ready = prepare(data, recipe().config.features)
     assert len(ready.masked), "the planted data has documents that are labels"

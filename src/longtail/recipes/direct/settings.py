@@ -103,7 +103,11 @@ class PredictConfig:
 @dataclass(frozen=True)
 class DirectConfig:
     features: FeaturesConfig = section(
-        FeaturesConfig, "which texts are read, and how they become numbers", subwords="chars", damping=3.0
+        FeaturesConfig,
+        "which texts are read, and how they become numbers",
+        subwords="chars",
+        damping=3.0,
+        other_names=0.5,
     )
     encoder: EncoderConfig = section(EncoderConfig, "from a text to a vector")
     labels: LabelsConfig = section(LabelsConfig, "what a label's classifier is made of")
