@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 # Of all metrics those that a table shows, in its order.
-AT_EVERY_K = ("P", "nDCG", "PSP", "F1", "R")
+AT_EVERY_K = ("P", "nDCG", "PSP", "F1")
 AT_LAST_K = ("MacroF1", "Coverage")
 OVER_A_THRESHOLD = ("MicroF1", "MacroF1")
 
@@ -42,6 +42,7 @@ def shown(scores: Mapping[str, Any]) -> list[str]:
         if at:
             ks[metric] = sorted([*ks.get(metric, ()), int(k)])
     at_ks = [f"{metric}@{k}" for metric in AT_EVERY_K for k in ks.get(metric, ())]
+    at_ks += [f"R@{k}" for k in ks.get("R", ()) if k not in ks.get("P", ())]  # recall tells of longer lists
     at_last = [f"{metric}@{ks[metric][-1]}" for metric in AT_LAST_K if metric in ks]
     return [*at_ks, *at_last, *(name for name in OVER_A_THRESHOLD if name in scores)]
 

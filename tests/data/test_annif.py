@@ -91,7 +91,7 @@ def test_short_texts_as_tsv_and_csv(tmp_path: Path, left: str, right: str) -> No
     for name in ("c.tsv", "c.csv"):
         data = read(tmp_path / name)
         assert list(data.labels.uids) == [E + "a", E + "b"]
-        assert data.train.documents.fields["title"] == ["keeping bees", "pruning"]
+        assert data.train.documents.fields["text"] == ["keeping bees", "pruning"]
         np.testing.assert_array_equal(data.train.targets.toarray(), [[1, 1], [0, 1]])
 
 

@@ -117,7 +117,7 @@ def test_labels_that_only_test_and_vocabulary_know_stay_in_the_truth(files: Path
     data = read(files / "c.tsv", test_file=files / "t.tsv", vocabulary=files / name, unknown="drop")
     assert list(data.labels.uids) == [E + "bees", E + "roses", E + "soil"]
     test = data.need_test()
-    assert test.documents.fields["title"] == ["old roses", "hives"]
+    assert test.documents.fields["text"] == ["old roses", "hives"]
     np.testing.assert_array_equal(test.targets.toarray(), [[0, 1, 0], [1, 0, 0]])
     np.testing.assert_array_equal(data.train.targets.toarray(), [[1, 0, 0], [1, 0, 0]])
     assert data.repairs == {
@@ -154,7 +154,7 @@ def test_documents_without_labels_from_the_start_stay(files: Path) -> None:
     put(files / "c.csv", f"text,labels\nkeeping bees,{E}bees\n")
     put(files / "t.csv", f"text,labels\nnone,\nlost,{E}nowhere\nhives,{E}bees\n")
     data = read(files / "c.csv", test_file=files / "t.csv", vocabulary=files / "voc.tsv", unknown="drop")
-    assert data.need_test().documents.fields["title"] == ["none", "hives"]
+    assert data.need_test().documents.fields["text"] == ["none", "hives"]
 
 
 def test_folders_whose_labels_have_numbers_take_a_vocabulary(files: Path) -> None:
