@@ -20,10 +20,8 @@ from benchmarks.claims.worlds import DataSpec
 from longtail.graph.ops import unit_rows
 from longtail.models.encoders import FrozenSum
 from longtail.models.shortlisted import Classifier
-from longtail.recipes.galaxc.encoders import FrozenHops
-from longtail.recipes.galaxc.graph import Fanout, document_nodes, joint_graph
-from longtail.recipes.galaxc.linking import GraphSpace, Shape
-from longtail.recipes.galaxc.ranker import JointGraphModel, node_views
+from longtail.recipes.galaxc.graph import Fanout, GraphSpace, Shape, document_nodes, joint_graph
+from longtail.recipes.galaxc.ranker import FrozenHops, JointGraphModel, node_views
 from longtail.search.index import CENTROIDS, DOCUMENTS, ExactIndex, HnswIndex, Index
 from longtail.types import F32
 

@@ -466,8 +466,8 @@ def shortlisted(ranker: Any, batch: Batch) -> list[set[int]]:
         return [set(np.flatnonzero(np.isin(ranker.beam.clusters, row[row >= 0])).tolist()) for row in clusters]
     if isinstance(ranker, KeygraphModel):
         return [
-            set(np.flatnonzero(np.isin(ranker.clusters, row[row >= 0])).tolist())
-            for row in ranker.leaf_scores(batch).ids
+            set(np.flatnonzero(np.isin(ranker.rankers.clusters, row[row >= 0])).tolist())
+            for row in ranker.best_clusters(batch).ids
         ]
     if isinstance(ranker, IndexedRows):  # all labels are looked at
         return [set(range(len(ranker.index))) for _ in range(len(batch))]

@@ -17,8 +17,15 @@ from longtail.graph.anchor_graph import AnchorGraph
 from longtail.nn.batches import Documents
 from longtail.nn.encoders import GivenVectors, UnitEncoder
 from longtail.recipes.ramen import graph_loss as module
-from longtail.recipes.ramen.bandit import BanditConfig, WeightBandit
-from longtail.recipes.ramen.graph_loss import AnchorSet, BatchVectors, RegulariserConfig, Regularisers, term_names
+from longtail.recipes.ramen.graph_loss import (
+    AnchorSet,
+    BanditConfig,
+    BatchVectors,
+    RegulariserConfig,
+    Regularisers,
+    WeightBandit,
+    term_names,
+)
 from longtail.training.objectives import vectors_together
 from longtail.types import Batch
 

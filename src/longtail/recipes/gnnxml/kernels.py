@@ -17,6 +17,7 @@ from longtail.features.kernels import find, read_keys
 from longtail.features.reading import SINGLE, U8, U32, U64, WORD, Reader
 from longtail.kernels.compiled import compiled, prange
 from longtail.kernels.heap import offer, settle
+from longtail.kernels.products import dot
 from longtail.recipes.gnnxml.keygraph import SENTENCES, WINDOWS, Blocks, Phrases, Rules
 from longtail.search.kernels.tree import child_scores
 from longtail.types import F32, I32, I64
@@ -507,15 +508,6 @@ def keygraphs(text: U32, edges: I64, fields: int, reader: Reader, phrases: Phras
 # table of all labels is made to rank them.
 
 
-@compiled(fastmath=True)
-def _dot(a: F32, b: F32) -> Any:
-    """fastmath keeps several partial sums; their order is fixed at compile time, so results are repeatable."""
-    total = np.float32(0.0)
-    for column in range(len(a)):
-        total += a[column] * b[column]
-    return total
-
-
 @compiled()
 def _member_scores(
     indptr: Any,
@@ -540,7 +532,7 @@ def _member_scores(
             scores[member] = bias[first + member]
     if rows is not None:
         for member in range(count):
-            scores[member] += _dot(vectors[document], rows[first + member])
+            scores[member] += dot(rows, first + member, vectors, document)
     return count
 
 
@@ -549,14 +541,6 @@ def _sigmoid(score: float) -> float:
     if score >= 0.0:
         return 1.0 / (1.0 + math.exp(-score))
     return math.exp(score) / (1.0 + math.exp(score))
-
-
-@compiled()
-def _largest(starts: I64) -> int:
-    largest = 0
-    for cluster in range(len(starts) - 1):
-        largest = max(largest, starts[cluster + 1] - starts[cluster])
-    return largest
 
 
 @compiled(parallel=True)
@@ -578,7 +562,9 @@ def rank_members(
     """The best labels by gate x probability; (B, k) results are padding on entry. clusters, gates: (B, m), -1 for
     none.
     """
-    largest = _largest(starts)
+    largest = 0
+    for cluster in range(len(starts) - 1):
+        largest = max(largest, starts[cluster + 1] - starts[cluster])
     for unsigned in prange(len(clusters)):
         document: Any = np.int64(unsigned)
         scores = np.empty(largest)
@@ -592,35 +578,3 @@ def rank_members(
                     score: Any = np.float32(gates[document, place] * _sigmoid(scores[member]))
                     size = offer(ids[document], best[document], size, labels[starts[cluster] + member], score)
         settle(ids[document], best[document], size)
-
-
-@compiled(parallel=True)
-def score_members(
-    indptr: Any,
-    indices: Any,
-    data: Any,
-    words: Any,
-    vectors: Any,
-    rows: Any,
-    starts: I64,
-    bias: F32,
-    labels: I32,
-    clusters: I32,
-    ids: I32,
-    probabilities: F32,
-) -> None:
-    """Each label of each document's clusters (B, m), with its probability; (B, m * size) results are padding on
-    entry.
-    """
-    size = _largest(starts)
-    for unsigned in prange(len(clusters)):
-        document: Any = np.int64(unsigned)
-        scores = np.empty(size)
-        for place in range(clusters.shape[1]):
-            cluster = np.int64(clusters[document, place])
-            if cluster >= 0:
-                for member in range(
-                    _member_scores(indptr, indices, data, words, vectors, rows, starts, bias, document, cluster, scores)
-                ):
-                    ids[document, place * size + member] = labels[starts[cluster] + member]
-                    probabilities[document, place * size + member] = _sigmoid(scores[member])

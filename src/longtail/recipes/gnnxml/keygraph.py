@@ -357,40 +357,6 @@ class KeyGraphs(DataPart):
 # ---- how graphs are made ----
 
 
-class KeyGraph(NamedTuple):
-    """One document's graph, to look at.
-
-    vertices: keywords, "" for the empty one.  edges: (u, v) with u < v.  weights: of edges.
-    sentence_index: the sentences of each vertex, as numbers into `sentences`.
-    """
-
-    vertices: list[str]
-    edges: list[tuple[int, int]]
-    weights: list[int]
-    sentence_index: list[list[int]]
-    sentences: list[str]
-
-
-def keygraph(text: str, config: KeyGraphConfig | None = None, common: Sequence[str] = ()) -> KeyGraph:
-    """The keyword graph of one text. common: words that are no keywords, beside the stop words."""
-    builder = GraphBuilder(config or KeyGraphConfig(), common, plain_reader())
-    made = builder.block([text], 1)
-    graphs = assembled([(made.pieces, np.zeros((len(made.sentences), 1), np.float32))], 1)
-    edges = [
-        (u, int(v), int(w))
-        for u, (begin, end) in enumerate(zip(graphs.edge_starts[:-1], graphs.edge_starts[1:], strict=True))
-        for v, w in zip(graphs.neighbours[begin:end], graphs.weights[begin:end], strict=True)
-        if u < v
-    ]
-    return KeyGraph(
-        made.names,
-        [(u, v) for u, v, _ in edges],
-        [w for _, _, w in edges],
-        [part.tolist() for part in np.split(graphs.attached, graphs.attach_starts[1:-1])] if graphs.n_vertices else [],
-        made.sentences,
-    )
-
-
 @dataclass(frozen=True)
 class MadeBlock:
     """The graphs of a block of documents, with the text of their sentences."""
@@ -439,69 +405,42 @@ class GraphBuilder:
 
 def assembled(made: Iterable[tuple[Blocks, F32]], width: int) -> KeyGraphs:
     """The graphs of blocks, with the vectors of their sentences, as one. width: of the vectors."""
-    collected = Collected(width)
-    for pieces, vectors in made:
-        collected.add(pieces, vectors)
-    return collected.graphs({name: np.concatenate(arrays) for name, arrays in collected.arrays.items()})
+    kept = [empty_arrays(width), *(split_pieces(pieces, vectors) for pieces, vectors in made)]
+    return graphs_of_arrays({name: np.concatenate([arrays[name] for arrays in kept]) for name in kept[0]})
 
 
-class Collected:
-    """Arrays of graphs as they come in, block by block. Counts become pointers at the end."""
+def graphs_of_arrays(arrays: Mapping[str, NDArray[Any]]) -> KeyGraphs:
+    """The graphs of the arrays of all blocks, joined by name. Counts become pointers."""
 
-    def __init__(self, width: int) -> None:
-        self.arrays: dict[str, list[NDArray[Any]]] = {
-            name: [array] for name, array in split_pieces(_NOTHING, np.zeros((0, width), np.float32)).items()
-        }
+    def starts(counts: NDArray[Any]) -> I64:
+        pointers = np.zeros(len(counts) + 1, dtype=np.int64)
+        np.cumsum(counts, out=pointers[1:])
+        return pointers
 
-    def add(self, pieces: Blocks, vectors: F32) -> None:
-        for name, array in split_pieces(pieces, vectors).items():
-            self.arrays[name].append(array)
-
-    @staticmethod
-    def graphs(arrays: Mapping[str, NDArray[Any]]) -> KeyGraphs:
-        """The graphs of the arrays of all blocks, joined by name."""
-
-        def starts(counts: NDArray[Any]) -> I64:
-            pointers = np.zeros(len(counts) + 1, dtype=np.int64)
-            np.cumsum(counts, out=pointers[1:])
-            return pointers
-
-        return KeyGraphs(
-            vertex_starts=starts(arrays["vertices"]),
-            sentence_starts=starts(arrays["n_sentences"]),
-            words=arrays["words"],
-            edge_starts=starts(arrays["edges"]),
-            neighbours=arrays["neighbours"],
-            weights=arrays["weights"],
-            attach_starts=starts(arrays["attachments"]),
-            attached=arrays["attached"],
-            sentences=arrays["vectors"],
-        )
+    return KeyGraphs(
+        vertex_starts=starts(arrays["vertices"]),
+        sentence_starts=starts(arrays["n_sentences"]),
+        words=arrays["words"],
+        edge_starts=starts(arrays["edges"]),
+        neighbours=arrays["neighbours"],
+        weights=arrays["weights"],
+        attach_starts=starts(arrays["attachments"]),
+        attached=arrays["attached"],
+        sentences=arrays["vectors"],
+    )
 
 
-_NOTHING = Blocks(
-    *(np.zeros(0, np.int32),) * 5,
-    np.zeros(0, np.float32),
-    np.zeros(0, np.int32),
-    np.zeros(0, np.int32),
-    np.zeros((0, 2), np.int64),
-    np.zeros((0, 2), np.int64),
-)
+def empty_arrays(width: int) -> dict[str, NDArray[Any]]:
+    """What is kept of no document at all: types and shapes."""
+    number, weight, span = np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros((0, 2), np.int64)
+    nothing = Blocks(number, number, number, number, number, weight, number, number, span, span)
+    return split_pieces(nothing, np.zeros((0, width), np.float32))
 
 
 def split_pieces(pieces: Blocks, vectors: F32) -> dict[str, NDArray[Any]]:
-    """What is kept of a block, by name."""
-    return {
-        "vertices": pieces.vertices,
-        "n_sentences": pieces.sentences,
-        "words": pieces.words,
-        "edges": pieces.edges,
-        "neighbours": pieces.neighbours,
-        "weights": pieces.weights,
-        "attachments": pieces.attachments,
-        "attached": pieces.attached,
-        "vectors": vectors.astype(SENTENCE_TYPE),
-    }
+    """What is kept of a block, by name: how its words are spelled and where its sentences stand is not."""
+    kept = {name: array for name, array in pieces._asdict().items() if name not in ("names", "spans")}
+    return {"n_sentences": kept.pop("sentences"), "vectors": vectors.astype(SENTENCE_TYPE), **kept}
 
 
 def plain_reader() -> Reader:

@@ -34,8 +34,7 @@ from longtail.nn.batches import Documents
 from longtail.nn.encoders import Encoder
 from longtail.recipes import recipe_class
 from longtail.recipes.base import Recipe
-from longtail.recipes.ramen.bandit import WeightBandit
-from longtail.recipes.ramen.graph_loss import AnchorSet, GraphLoss, Regularisers, term_names
+from longtail.recipes.ramen.graph_loss import AnchorSet, GraphLoss, Regularisers, WeightBandit, term_names
 from longtail.recipes.ramen.settings import RamenConfig
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run

@@ -13,8 +13,7 @@ from longtail.config import section, setting
 from longtail.features.settings import CheckpointFeaturesConfig
 from longtail.recipes import recipe_class
 from longtail.recipes.base import EnsembleConfig
-from longtail.recipes.ramen.bandit import BanditConfig
-from longtail.recipes.ramen.graph_loss import RegulariserConfig
+from longtail.recipes.ramen.graph_loss import BanditConfig, RegulariserConfig
 
 # One of the dual encoders, whose settings are those of all.
 _DUAL_ENCODER = "ance"
