@@ -563,8 +563,8 @@ def rank_members(
     none.
     """
     largest = 0
-    for cluster in range(len(starts) - 1):
-        largest = max(largest, starts[cluster + 1] - starts[cluster])
+    for number in range(len(starts) - 1):
+        largest = max(largest, starts[number + 1] - starts[number])
     for unsigned in prange(len(clusters)):
         document: Any = np.int64(unsigned)
         scores = np.empty(largest)

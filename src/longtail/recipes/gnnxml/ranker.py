@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -165,9 +165,9 @@ class ClusterRankers(DataPart):
             raise ValueError("documents do not come as those of training did")
         words = (None, None, None) if x.words is None else pieces(x.words.astype(np.float32, copy=False))
         vectors = None if x.vectors is None else frozen(x.vectors.astype(np.float32, copy=False))
-        weights = self.words, vectors, self.rows, self.starts, self.bias, self.labels
+        against: Any = (*words, self.words, vectors, self.rows, self.starts, self.bias, self.labels)
         with threads_for(len(clusters), each=4):
-            rank_members(*words, *weights, frozen(clusters), frozen(gates), top.ids, top.scores)
+            rank_members(*against, frozen(clusters), frozen(gates), top.ids, top.scores)
 
 
 def cluster_documents(targets: Csr, clusters: I32, found: Csr) -> Csr:

@@ -1,32 +1,11 @@
-"""Weights of losses, learnt by trial: perturb them, train for a block of steps, and step against what that did to a
-reward.
-
-    z  a random step of every weight;  tried = max(weight + z, 0);  P = what a block of steps with `tried` came to
-    weight <- clip(weight - rate * slope, lowest, highest)
-    slope   sign: z = +-deviation, P / z      gauss_score: z ~ N(0, deviation^2), P z / deviation^2
-            pairs: a block with z and one with -z, (P - P') / 2z
-
-Paper: RAMEN Sec. 3 (bandit learning, after Flaxman et al.). Differs:
-
-- The printed rule divides P by a Gaussian z. That has no variance: 1 / z is unbounded near 0 (claim R11 has numbers).
-  The two forms above are unbiased with a finite one. `paper_ratio` is the printed rule with |z| kept above 0.02.
-- A running mean of P is subtracted: all weights are perturbed at once, and each would see the noise of the others.
-- A loss that falls while weights are tried looks like a slope to both forms, and the running mean lags behind it:
-  where training is short this is most of what moves weights. `pairs` (not in the paper) compares neighbouring blocks,
-  between which the loss hardly falls.
-- The objective itself contains weight * R with R >= 0, so on average the printed rule lowers every weight, without an
-  end. Hence bounds, and the weight of the task stays 1: only ratios matter to Adam. What remains useful: weights of
-  graphs whose loss stays high fall fastest. `reward` offers the loss of the task, in training or on documents kept
-  apart, where a weight must earn its place.
-
-Graphs as regularisers: an item's vector is pulled to the vectors of its anchors, away from those of others' anchors
+"""Graphs as regularisers: an item's vector is pulled to the vectors of its anchors, away from those of others' anchors
 in the batch.
 
     J = w_task L + sum over anchor sets t and sides s of w_ts R_ts
     R_ts   the triplet loss of items of side s (documents or labels) and anchors of t
 
 Paper: RAMEN Sec. 3. The encoder is all that is changed: nothing here is part of a trained model. `Regularisers` has the
-terms and their weights; `GraphLoss` is what a base method is trained with.
+terms; `WeightBandit` learns their weights; `GraphLoss` is what a base method is trained with.
 
 Everything random here comes from generators of its own, and a term of weight 0 is not computed: with all weights 0 a
 training is that of the base method, bit for bit. (Dropout of anchors shares the base's stream where all texts go
@@ -48,14 +27,16 @@ from torch.nn.functional import normalize
 
 from longtail.config import setting
 from longtail.graph.anchor_graph import AnchorGraph, Side, capped, drawn, edge_cosines, linked, selected
+from longtail.kernels.arrays import F64
 from longtail.nn.batches import Documents, to_device
 from longtail.nn.encoders import Encoder, UnitEncoder, encode_all
 from longtail.nn.losses import triplet_loss
 from longtail.training.objectives import TextsOfStep, prefixed
 from longtail.types import F32, I64, Batch, Csr
 
+# ---- weights ----
+
 Estimator: TypeAlias = Literal["sign", "gauss_score", "paper_ratio", "pairs"]
-F64: TypeAlias = NDArray[np.float64]
 
 # The smallest |z| that `paper_ratio` divides by.
 FLOOR = 0.02
@@ -108,7 +89,27 @@ def slopes(reward: float | F64, z: F64, estimator: Estimator, deviation: float) 
 
 
 class WeightBandit:
-    """The weights of a task and of its regularisers, in the order of `names`; the first is the task's.
+    """The weights of a task and of its regularisers, in the order of `names`; the first is the task's. They are learnt
+    by trial: perturb them, train for a block of steps, and step against what that did to a reward.
+
+        z  a random step of every weight;  tried = max(weight + z, 0);  P = what a block of steps with `tried` came to
+        weight <- clip(weight - rate * slope, lowest, highest)
+        slope   sign: z = +-deviation, P / z      gauss_score: z ~ N(0, deviation^2), P z / deviation^2
+                pairs: a block with z and one with -z, (P - P') / 2z
+
+    Paper: RAMEN Sec. 3 (bandit learning, after Flaxman et al.). Differs:
+
+    - The printed rule divides P by a Gaussian z. That has no variance: 1 / z is unbounded near 0 (claim R11 has
+      numbers). The two forms above are unbiased with a finite one. `paper_ratio` is the printed rule with |z| kept
+      above 0.02.
+    - A running mean of P is subtracted: all weights are perturbed at once, and each would see the noise of the others.
+    - A loss that falls while weights are tried looks like a slope to both forms, and the running mean lags behind it:
+      where training is short this is most of what moves weights. `pairs` (not in the paper) compares neighbouring
+      blocks, between which the loss hardly falls.
+    - The objective itself contains weight * R with R >= 0, so on average the printed rule lowers every weight, without
+      an end. Hence bounds, and the weight of the task stays 1: only ratios matter to Adam. What remains useful: weights
+      of graphs whose loss stays high fall fastest. `reward` offers the loss of the task, in training or on documents
+      kept apart, where a weight must earn its place.
 
     rng_for: a generator of its own for each block, so that a resumed training tries the same.
     `arrays` are all that blocks change, live: a checkpoint saves them, and copies back into them.
@@ -168,6 +169,8 @@ class WeightBandit:
         return slopes(reward - (float(self._mean[0]) if self.blocks else reward), z, c.estimator, c.deviation)
 
 
+# ---- regularisers ----
+
 # Shares of pruned edges beyond which pruning does not do what it is for.
 _HARDLY_ANY, _NEARLY_ALL = 0.01, 0.9
 
@@ -186,11 +189,8 @@ class RegulariserConfig:
     every: int = setting(5, "epochs between prunings, each from all edges again", low=1)
 
 
-@dataclass(frozen=True)
-class BatchVectors:
-    """The unit vectors of one step by side, with the numbers of the items they belong to."""
-
-    items: dict[Side, tuple[I64, Tensor]]
+# The unit vectors of one step by side, with the numbers of the items they belong to.
+BatchVectors: TypeAlias = dict[Side, tuple[I64, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -371,7 +371,7 @@ class Regularisers:
         self, anchors: AnchorSet, side: Side, vectors: BatchVectors, positives: I64, pool: I64, of_anchors: Tensor
     ) -> Tensor:
         """Differs: an edge that was pruned is no positive, and no negative either: it may be right."""
-        numbers, of_items = vectors.items[side]
+        numbers, of_items = vectors[side]
         negative = to_device(~linked(anchors.graph.sides[side], numbers, pool), of_items.device)
         place = to_device(np.where(positives >= 0, np.searchsorted(pool, positives), -1), of_items.device)
         similarity = of_items @ of_anchors.T
@@ -417,6 +417,9 @@ class Regularisers:
 def term_names(graphs: Sequence[AnchorGraph]) -> list[str]:
     """A name for each term of the regularisers, e.g. ``lexical:labels``."""
     return [f"{graph.name}:{side}" for graph in graphs for side in graph.sides]
+
+
+# ---- what a base is trained with ----
 
 
 class GraphLoss:
@@ -510,5 +513,5 @@ class GraphStep:
             labels = self.owner.scaled(of_labels)
         else:
             labels = texts.pop(0) if self.label_texts else documents[:0]
-        vectors = BatchVectors({"documents": (self.rows, documents), "labels": (self.labels, labels)})
+        vectors: BatchVectors = {"documents": (self.rows, documents), "labels": (self.labels, labels)}
         return self.owner.regularisers.objective(loss, vectors, self.anchors, texts)

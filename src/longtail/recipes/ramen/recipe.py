@@ -49,7 +49,13 @@ class Ramen(Recipe):
 
     def __init__(self, config: RamenConfig) -> None:
         self.config: RamenConfig = config
-        self.base: Recipe = recipe_class(config.base)(config.of_base())
+        cls = recipe_class(config.base)
+        if cls.encoder_width is Recipe.encoder_width:
+            raise ConfigError(
+                f"base={config.base} takes no other loss beside its own",
+                "use a recipe that does, e.g. base=ance, base=eclare or base=direct",
+            )
+        self.base: Recipe = cls(config.of_base())
         self.base.extra_loss = self.graph_loss
         bandit = config.bandit
         if config.features.checkpoint and not self.base.READS_CHECKPOINTS:
@@ -68,11 +74,8 @@ class Ramen(Recipe):
         """The base's, completed graphs, and the anchors with their vectors."""
         graphs = self.graphs(data)
         edges = sum(3 * 12 * graph.most * sum(side.shape[0] for side in graph.sides.values()) for graph in graphs)
-        return (
-            self.base.memory(data)
-            + edges
-            + sum(graph.n_anchors * (4 * self.config.encoder.width + 2**10) for graph in graphs)
-        )
+        anchors = sum(graph.n_anchors for graph in graphs) * (4 * self.base.encoder_width() + 2**10)
+        return self.base.memory(data) + edges + anchors
 
     def defined_stages(self) -> frozenset[str]:
         return self.base.defined_stages()
