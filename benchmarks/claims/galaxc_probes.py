@@ -62,9 +62,9 @@ def gain_beyond_text(
     shuffled: bool = False,
 ) -> Measured:
     """The same gain, less that of a method that can only be trained on the known labels. shuffled: labels of other
-    documents are told.
+    documents are given.
     """
-    told = f"shuffled {metric}" if shuffled else metric
+    asked = f"shuffled {metric}" if shuffled else metric
 
     def gains(of: Variant, by: MeasureFunction, name: str) -> list[Column]:
         return [
@@ -72,12 +72,12 @@ def gain_beyond_text(
             for seed in range(SEEDS)
         ]
 
-    ours, theirs = gains(variant, warm_ranking, told), gains(text, ranking, metric)
+    ours, theirs = gains(variant, warm_ranking, asked), gains(text, ranking, metric)
     numbers = {
         "gain": statistics.fmean(c.value for c in ours),
         "gain of text": statistics.fmean(c.value for c in theirs),
     }
-    return estimate(ours, theirs, shared=False, key=f"gain beyond text {told}"), numbers
+    return estimate(ours, theirs, shared=False, key=f"gain beyond text {asked}"), numbers
 
 
 def _column(

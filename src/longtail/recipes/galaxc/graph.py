@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from longtail.errors import ConfigError
 from longtail.graph.ops import prune_rows, unit_rows
-from longtail.kernels.arrays import canonical, csr, freeze, frozen, new_seed, pieces
+from longtail.kernels.arrays import canonical, csr, freeze, frozen, new_seed, pieces, run_starts
 from longtail.kernels.threads import threads_for
 from longtail.models.encoders import FrozenEncoder
 from longtail.models.shortlisted import Classifier, best
@@ -52,13 +52,8 @@ class JointGraph(DataPart):
     def __post_init__(self) -> None:
         freeze(self, "starts", "neighbours", "nodes")
         ends = self.starts
-        if (
-            len(ends) < 1
-            or ends[0] != 0
-            or ends[-1] != len(self.neighbours)
-            or np.any(np.diff(ends) < 0)
-            or self.n_labels > len(self)
-        ):
+        fits = len(ends) > 0 and ends[0] == 0 and ends[-1] == len(self.neighbours) and not np.any(np.diff(ends) < 0)
+        if not fits or self.n_labels > len(self):
             raise ValueError("the row pointers of a joint graph do not fit")
         for ids in (self.neighbours, self.nodes):
             if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < len(self):
@@ -75,12 +70,8 @@ class JointGraph(DataPart):
 
     def matrix(self) -> Csr:
         """(n, n) CSR of ones: row v has the neighbours of v."""
-        matrix = csr(
-            np.ones(len(self.neighbours), np.float32),
-            np.array(self.neighbours),
-            np.array(self.starts),
-            (len(self), len(self)),
-        )
+        ones = np.ones(len(self.neighbours), np.float32)
+        matrix = csr(ones, np.array(self.neighbours), np.array(self.starts), (len(self), len(self)))
         matrix.sort_indices()
         return matrix
 
@@ -133,17 +124,13 @@ def joint_graph(
     for matrix in (*extra, *(() if limited is None else (limited,))):
         sources.append(np.repeat(np.arange(matrix.shape[0], dtype=np.int64), np.diff(matrix.indptr)))
         ends.append(matrix.indices.astype(np.int64))
-    return _shuffled(np.concatenate(sources), np.concatenate(ends), n, nodes, n_labels, rng)
-
-
-def _shuffled(sources: I64, ends: I64, n: int, nodes: I32, n_labels: int, rng: np.random.Generator) -> JointGraph:
-    """Edges without repetitions and loops, each node's in a random order."""
-    codes = np.unique(sources[sources != ends] * n + ends[sources != ends])
-    sources, ends = codes // n, codes % n
-    order = np.lexsort((rng.random(len(codes)), sources))
-    starts = np.zeros(n + 1, dtype=np.int64)
-    np.cumsum(np.bincount(sources, minlength=n), out=starts[1:])
-    return JointGraph(starts, ends[order].astype(np.int32), nodes, n_labels)
+    source, end = np.concatenate(sources), np.concatenate(ends)
+    # No repetitions and no loops; each node's in a random order.
+    codes = np.unique(source[source != end] * n + end[source != end])
+    source, end = codes // n, codes % n
+    order = np.lexsort((rng.random(len(codes)), source))
+    starts = run_starts(np.bincount(source, minlength=n))
+    return JointGraph(starts, end[order].astype(np.int32), nodes, n_labels)
 
 
 def nearest_documents(targets: Csr, nodes: I32, vectors: F32, *, threshold: int, keep: int) -> Csr:
@@ -171,18 +158,21 @@ def nearest_documents(targets: Csr, nodes: I32, vectors: F32, *, threshold: int,
 # ---- anchors ----
 
 
-class AnchorLinks:
-    """Nodes that share an anchor: metadata such as a category, a dependency or a related search. Those of the rarest
-    anchor come first. Paper: GalaXC Sec. 5.1 (auxiliary information).
+@dataclass(frozen=True)
+class Anchors(DataPart):
+    """Metadata that links documents to nodes: a category, a dependency or a related search that they share. Nodes of
+    the rarest anchor come first. Paper: GalaXC Sec. 5.1 (auxiliary information).
 
-    members: (M, n) CSR, the nodes of every anchor. Anchors that the training data did not have link to nothing.
+    uids: M anchors.  members: (M, n) CSR, the nodes that have each. Anchors that the training data did not have link to
+        nothing.
     Differs: the paper ranks related searches by their click-through rate; given metadata has no rates, and a rare
     anchor says more than a frequent one.
     """
 
-    def __init__(self, members: Csr) -> None:
-        self.members = canonical(members)
-        self._sizes = np.diff(self.members.indptr)
+    KIND = "graph-anchors"
+
+    uids: StringTable
+    members: Csr
 
     def edges(self, most: int, rng: np.random.Generator) -> Csr:
         """(n, n) CSR: up to `most` neighbours of every node, from anywhere in the list of an anchor with more."""
@@ -190,13 +180,12 @@ class AnchorLinks:
         itself = np.arange(anchors.shape[0], dtype=np.int64)
         links = self._links(anchors, itself, itself, most, new_seed(rng))
         real = links >= 0
-        starts = np.zeros(len(links) + 1, dtype=np.int64)
-        np.cumsum(real.sum(axis=1), out=starts[1:])
-        matrix = csr(np.ones(int(real.sum()), np.float32), links[real], starts, (len(links), len(links)))
+        starts = run_starts(real.sum(axis=1))
+        matrix = csr(np.ones(starts[-1], np.float32), links[real], starts, (len(links), len(links)))
         matrix.sort_indices()
         return matrix
 
-    def links(self, anchors: Csr, most: int) -> I32:
+    def linked(self, anchors: Csr, most: int) -> I32:
         """(B, most) nodes for documents outside of the graph, best first, -1 where there are fewer. anchors: (B, M)."""
         nothing = np.full(anchors.shape[0], -1, dtype=np.int64)
         return self._links(canonical(anchors), nothing, np.zeros(anchors.shape[0], np.int64), most, np.uint64(0))
@@ -204,21 +193,13 @@ class AnchorLinks:
     def _links(self, anchors: Csr, exclude: I64, keys: I64, most: int, seed: np.uint64) -> I32:
         from longtail.recipes.galaxc.kernels import link_by_anchors
 
-        owners = np.repeat(np.arange(anchors.shape[0]), np.diff(anchors.indptr))
-        rarest_first = np.lexsort((anchors.indices, self._sizes[anchors.indices], owners))
-        found = np.empty((anchors.shape[0], most), dtype=np.int32)
         starts, nodes, _ = pieces(self.members)
+        owners = np.repeat(np.arange(anchors.shape[0]), np.diff(anchors.indptr))
+        rarest_first = np.lexsort((anchors.indices, np.diff(starts)[anchors.indices], owners))
+        ordered = anchors.indices[rarest_first].astype(np.int32)
+        found = np.empty((anchors.shape[0], most), dtype=np.int32)
         with threads_for(len(found)):
-            link_by_anchors(
-                anchors.indptr.astype(np.int64),
-                anchors.indices[rarest_first].astype(np.int32),
-                starts,
-                nodes,
-                exclude,
-                keys,
-                seed,
-                found,
-            )
+            link_by_anchors(anchors.indptr.astype(np.int64), ordered, starts, nodes, exclude, keys, seed, found)
         return found
 
 
@@ -293,9 +274,7 @@ class Paths:
         """
         hops, real = self.fanout.hops, links >= 0
         counts = real.sum(axis=1)
-        starts = np.zeros(len(links) + 1, dtype=np.int64)
-        np.cumsum(counts, out=starts[1:])
-        beyond = self._sums(starts, links[real], hops - 1, seed, exclude)
+        beyond = self._sums(run_starts(counts), links[real], hops - 1, seed, exclude)
         weights = self.fanout.link_weights(counts)
         sums = np.empty((len(links), 1 << hops, vectors.shape[1]), dtype=np.float32)
         sums[:, 0] = vectors
@@ -397,16 +376,6 @@ _SPARE = 4
 
 
 @dataclass(frozen=True)
-class Anchors(DataPart):
-    """Metadata that links documents to nodes.  uids: M anchors.  members: (M, n) CSR, the nodes that have each."""
-
-    KIND = "graph-anchors"
-
-    uids: StringTable
-    members: Csr
-
-
-@dataclass(frozen=True)
 class Shape:
     """What is done to encoded texts before they are initial vectors.
 
@@ -488,7 +457,7 @@ class GraphSpace(DataPart):
                     "this model knows no anchors",
                     "train with graph.auxiliary=test (or train) on data with a graph of anchors",
                 )
-            links = AnchorLinks(self.anchors.members).links(context.anchors, self.links)
+            links = self.anchors.linked(context.anchors, self.links)
         return links if context.labels is None else preferred(rows_of(context.labels), links)
 
     def nearest(self, vectors: F32, exclude: I64 | None = None, linker: Index | None = None) -> TopK:

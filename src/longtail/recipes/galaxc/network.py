@@ -37,8 +37,7 @@ from longtail.recipes.galaxc.ranker import (
     root_of,
 )
 from longtail.recipes.galaxc.settings import AttentionKind, HopsConfig
-from longtail.training.fit import copy_into, to_array
-from longtail.training.objectives import trained_state
+from longtail.training.fit import restore_tensors, saved_tensors
 from longtail.types import F32, I32, I64, BoolArray
 
 _GAMMA, _MIX_1, _MIX_2 = (
@@ -136,8 +135,9 @@ class Neighbourhoods:
         (values, real), owners, weights = self.link_trees(roots)
         beyond = self._reduced(values, real, hops - 1)
         total = beyond.new_zeros(len(roots), *beyond.shape[1:]).index_add_(0, owners, beyond)
-        own = self._vectors[to_device(roots.nodes.astype(np.int64), self.device)]
-        pieces = [own[:, None]] + [total[:, : 1 << hop] * weights[:, hop, None, None] for hop in range(hops)]
+        pieces = [self.own(roots)[:, None]] + [
+            total[:, : 1 << hop] * weights[:, hop, None, None] for hop in range(hops)
+        ]
         return torch.cat(pieces, dim=1)
 
     def _reduced(self, values: Tensor, real: Tensor, hops: int) -> Tensor:
@@ -607,9 +607,9 @@ class Modules(NamedTuple):
     head: SharedHead
     around: Neighbourhoods
 
-    def state(self) -> dict[str, Tensor]:
-        """Trained tensors of encoder and head, live, by name."""
-        return trained_state(nn.ModuleDict({"encoder": self.encoder, "head": self.head}))
+    @property
+    def trained(self) -> nn.Module:
+        return nn.ModuleDict({"encoder": self.encoder, "head": self.head})
 
 
 def new_encoder(c: HopsConfig, width: int, rng: np.random.Generator, *, signed: bool) -> GraphEncoder:
@@ -632,9 +632,7 @@ class Network(DataPart):
 
     @classmethod
     def of(cls, modules: Modules) -> Network:
-        return cls({name: to_array(value) for name, value in modules.state().items()})
+        return cls(saved_tensors(modules.trained))
 
     def restore(self, modules: Modules) -> None:
-        for name, value in modules.state().items():
-            # Saving makes an array of one number of a number.
-            copy_into(value, self.tensors[name].reshape(value.shape))
+        restore_tensors(modules.trained, self.tensors)

@@ -127,9 +127,6 @@ class GraphDocuments:
             raise ValueError("documents whose edges are hidden need links")
         self.around, self.nodes, self.links, self.hide, self.fixed = around, nodes, links, hide, fixed
 
-    def __len__(self) -> int:
-        return len(self.nodes)
-
     def roots(self, rows: I64, rng: np.random.Generator) -> Roots:
         seed = 0 if self.fixed else int(rng.integers(2**63))
         if self.links is None or self.hide == 0:
@@ -180,7 +177,7 @@ class SharedCandidates:
 
     @property
     def size(self) -> int:
-        return len(self.documents)
+        return len(self.documents.nodes)
 
     def step(self, rows: I64, rng: np.random.Generator, rate: float) -> Tensor:
         device = self.documents.around.device

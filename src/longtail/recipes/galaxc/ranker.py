@@ -238,8 +238,6 @@ class JointGraphModel(DataPart, ContextRanker):
         )
 
     def diagnose(self, look: Look) -> dict[str, Any]:
-        pass  # DROPPED
-
         return {"graph": inside_graph(self, look)}
 
     # ---- ranking ----
@@ -250,17 +248,17 @@ class JointGraphModel(DataPart, ContextRanker):
     def rank_in_context(self, batch: Batch, k: int, context: Context) -> TopK:
         k = min(k, self.n_labels)
         top = TopK.padding(len(batch), k)
-        together = (
-            self.space.with_documents(self.space.initial(batch), context) if context.together and len(batch) else None
-        )
+        together = None
+        if context.together and len(batch):
+            together = self.space.with_documents(self.space.initial(batch), context)
         for start in range(0, len(batch), _BLOCK):
             part = slice(start, min(start + _BLOCK, len(batch)))
             documents, own = batch.rows(part), context.rows(part)
-            views = (
-                self.views(documents, own)
-                if together is None
-                else self._views_together(together, start, len(documents))
-            )
+            if together is None:
+                views = self.views(documents, own)
+            else:
+                nodes = np.arange(part.start, part.stop, dtype=np.int32) + np.int32(len(self.space.graph))
+                views = self.hops.of_nodes(together, nodes, _SEED)
             found = self._ranked(views, documents, own, k)
             top.ids[part], top.scores[part] = found.ids, found.scores
         return top
@@ -305,11 +303,6 @@ class JointGraphModel(DataPart, ContextRanker):
         """What the shortlist and the classifiers read of documents."""
         vectors = self.space.initial(batch)
         return self.hops.of_linked(self.space.paths, vectors, self.space.linked(vectors, context or Context()), _SEED)
-
-    def _views_together(self, paths: Paths, first: int, documents: int) -> Views:
-        return self.hops.of_nodes(
-            paths, np.arange(first, first + documents, dtype=np.int32) + np.int32(len(self.space.graph)), _SEED
-        )
 
     def label_views(self) -> Views:
         """What the index and the analyses see of all labels: from the training graph alone."""

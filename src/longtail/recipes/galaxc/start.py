@@ -17,7 +17,6 @@ from longtail.manifest import open_parts
 from longtail.models.encoders import FrozenBag, FrozenDense, FrozenEncoder, FrozenSum
 from longtail.persistence import DataPart, StringTable
 from longtail.recipes.galaxc.graph import (
-    AnchorLinks,
     Anchors,
     Fanout,
     GraphSpace,
@@ -211,5 +210,5 @@ def auxiliary_edges(data: TrainingSet, config: GraphConfig, anchors: Anchors | N
         if graph.label_label is not None
     ]
     if anchors is not None:
-        edges.append(AnchorLinks(anchors.members).edges(config.auxiliary_edges, run.rng("auxiliary edges")))
+        edges.append(anchors.edges(config.auxiliary_edges, run.rng("auxiliary edges")))
     return edges

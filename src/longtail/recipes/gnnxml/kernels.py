@@ -431,23 +431,11 @@ def keygraphs(text: U32, edges: I64, fields: int, reader: Reader, phrases: Phras
     for document in range(documents):
         longest = max(longest, edges[(document + 1) * fields] - edges[document * fields])
     keys, origins, content = np.empty(longest, np.uint64), np.empty(longest, np.int64), np.empty(longest, np.bool_)
-    sentence, word, first, vertex_of = (
-        np.empty(longest, np.int32),
-        np.empty(longest, np.int32),
-        np.empty(longest, np.int32),
-        np.empty(longest, np.int32),
-    )
-    n_vertices, n_units, n_words = (
-        np.zeros(documents, np.int32),
-        np.zeros(documents, np.int32),
-        np.zeros(documents, np.int32),
-    )
-    degrees, names, attachments, vertex_end = (
-        np.empty(1024, np.int32),
-        np.empty((1024, 2), np.int64),
-        np.empty(1024, np.int32),
-        0,
-    )
+    of_words, counts = np.empty((4, longest), np.int32), np.zeros((3, documents), np.int32)
+    sentence, word, first, vertex_of = of_words[0], of_words[1], of_words[2], of_words[3]
+    n_vertices, n_units, n_words = counts[0], counts[1], counts[2]
+    degrees, attachments = np.empty(1024, np.int32), np.empty(1024, np.int32)
+    names, vertex_end = np.empty((1024, 2), np.int64), 0
     neighbours, weights, edge_end = np.empty(4096, np.int32), np.empty(4096, np.float32), 0
     attached, attached_end, spans, span_end = np.empty(4096, np.int32), 0, np.empty((1024, 2), np.int64), 0
     for document in range(documents):
@@ -469,11 +457,8 @@ def keygraphs(text: U32, edges: I64, fields: int, reader: Reader, phrases: Phras
         total, unit_starts, members, shared = _attach(keys, word, units, vertex_of, phrases, longer, singles + n_longer)
 
         here, vertex_end = vertex_end, vertex_end + total
-        names, degrees, attachments = (
-            _grown(names, vertex_end),
-            _grown(degrees, vertex_end),
-            _grown(attachments, vertex_end),
-        )
+        names, degrees = _grown(names, vertex_end), _grown(degrees, vertex_end)
+        attachments = _grown(attachments, vertex_end)
         _write_names(origins, first, words, vertex_of, phrases, longer, longer_first, singles, names[here:vertex_end])
         neighbours, weights, edge_end = _write_edges(shared, degrees[here:vertex_end], neighbours, weights, edge_end)
         attached, attached_end = _write_attachments(
@@ -481,10 +466,8 @@ def keygraphs(text: U32, edges: I64, fields: int, reader: Reader, phrases: Phras
         )
         spans = _grown(spans, span_end + len(units))
         for u in range(len(units)):
-            spans[span_end + u, 0], spans[span_end + u, 1] = (
-                _begin_of(origins[units[u, 0]]),
-                _end_of(origins[units[u, 1] - 1]),
-            )
+            spans[span_end + u, 0] = _begin_of(origins[units[u, 0]])
+            spans[span_end + u, 1] = _end_of(origins[units[u, 1] - 1])
         span_end += len(units)
         n_vertices[document], n_units[document], n_words[document] = total, len(units), n
     return Blocks(

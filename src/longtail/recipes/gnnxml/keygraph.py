@@ -32,7 +32,7 @@ from longtail.features.reading import (
     in_order,
     key_table,
 )
-from longtail.kernels.arrays import frozen, taken_runs
+from longtail.kernels.arrays import csr, frozen, run_starts, taken_runs
 from longtail.persistence import DataPart
 from longtail.types import F32, I32, I64, BoolArray, Csr
 
@@ -319,22 +319,17 @@ class KeyGraphs(DataPart):
 
     def adjacency(self, weighted: bool = False) -> Csr:
         """(V, V) CSR float32, block-diagonal: ones, or the numbers of shared sentences."""
-        from scipy.sparse import csr_array
-
-        columns = self.neighbours + np.repeat(self._first_vertex(), np.diff(self.edge_starts))
+        first = np.repeat(self.vertex_starts[:-1], np.diff(self.vertex_starts))
+        columns = self.neighbours + np.repeat(first, np.diff(self.edge_starts))
         values = self.weights if weighted else np.ones(len(columns), dtype=np.float32)
-        return csr_array((values, columns, self.edge_starts), shape=(self.n_vertices, self.n_vertices))
+        return csr(values, columns, self.edge_starts, (self.n_vertices, self.n_vertices))
 
     def vertices(self) -> F32:
         """(V, D): the sum of the vectors of each vertex's sentences."""
-        from scipy.sparse import csr_array
-
         first = np.repeat(self.sentence_starts[:-1], np.diff(self.vertex_starts))
         columns = self.attached + np.repeat(first, np.diff(self.attach_starts))
-        attach = csr_array(
-            (np.ones(len(columns), np.float32), columns, self.attach_starts),
-            shape=(self.n_vertices, len(self.sentences)),
-        )
+        ones, shape = np.ones(len(columns), np.float32), (self.n_vertices, len(self.sentences))
+        attach = csr(ones, columns, self.attach_starts, shape)
         sums: F32 = attach @ np.asarray(self.sentences, dtype=np.float32)
         return sums
 
@@ -348,10 +343,6 @@ class KeyGraphs(DataPart):
             means[start : start + block] = _sums_of_runs(vectors, starts - starts[0])
         means /= np.maximum(counts, 1).astype(np.float32)[:, None]
         return means
-
-    def _first_vertex(self) -> I64:
-        """(V,) the first vertex of each vertex's document."""
-        return np.repeat(self.vertex_starts[:-1], np.diff(self.vertex_starts))
 
 
 # ---- how graphs are made ----
@@ -411,20 +402,14 @@ def assembled(made: Iterable[tuple[Blocks, F32]], width: int) -> KeyGraphs:
 
 def graphs_of_arrays(arrays: Mapping[str, NDArray[Any]]) -> KeyGraphs:
     """The graphs of the arrays of all blocks, joined by name. Counts become pointers."""
-
-    def starts(counts: NDArray[Any]) -> I64:
-        pointers = np.zeros(len(counts) + 1, dtype=np.int64)
-        np.cumsum(counts, out=pointers[1:])
-        return pointers
-
     return KeyGraphs(
-        vertex_starts=starts(arrays["vertices"]),
-        sentence_starts=starts(arrays["n_sentences"]),
+        vertex_starts=run_starts(arrays["vertices"]),
+        sentence_starts=run_starts(arrays["n_sentences"]),
         words=arrays["words"],
-        edge_starts=starts(arrays["edges"]),
+        edge_starts=run_starts(arrays["edges"]),
         neighbours=arrays["neighbours"],
         weights=arrays["weights"],
-        attach_starts=starts(arrays["attachments"]),
+        attach_starts=run_starts(arrays["attachments"]),
         attached=arrays["attached"],
         sentences=arrays["vectors"],
     )

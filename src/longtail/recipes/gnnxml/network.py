@@ -51,9 +51,6 @@ class GraphBatch:
     edges: Bags
     members: Bags
 
-    def __len__(self) -> int:
-        return len(self.members)
-
     @property
     def sizes(self) -> Tensor:
         """(B,) int64: vertices per document."""

@@ -163,9 +163,11 @@ class ClusterRankers(DataPart):
 
         if (self.words is None) != (x.words is None) or (self.rows is None) != (x.vectors is None):
             raise ValueError("documents do not come as those of training did")
-        words = (None, None, None) if x.words is None else pieces(x.words.astype(np.float32, copy=False))
+        words: tuple[Any, Any, Any] = (
+            (None, None, None) if x.words is None else pieces(x.words.astype(np.float32, copy=False))
+        )
         vectors = None if x.vectors is None else frozen(x.vectors.astype(np.float32, copy=False))
-        against: Any = (*words, self.words, vectors, self.rows, self.starts, self.bias, self.labels)
+        against = (*words, self.words, vectors, self.rows, self.starts, self.bias, self.labels)
         with threads_for(len(clusters), each=4):
             rank_members(*against, frozen(clusters), frozen(gates), top.ids, top.scores)
 

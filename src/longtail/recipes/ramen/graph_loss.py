@@ -134,13 +134,9 @@ class WeightBandit:
         c = self.config
         if not c.enabled:
             return np.zeros(len(self.names))
-        if c.estimator == "pairs":
-            z = (
-                trial_steps(len(self.names), c.estimator, c.deviation, self._rng_for(self.blocks // 2))
-                * (-1) ** self.blocks
-            )
-        else:
-            z = trial_steps(len(self.names), c.estimator, c.deviation, self._rng_for(self.blocks))
+        pairs = c.estimator == "pairs"
+        rng = self._rng_for(self.blocks // 2 if pairs else self.blocks)
+        z = trial_steps(len(self.names), c.estimator, c.deviation, rng) * (-1 if pairs and self.blocks % 2 else 1)
         return np.where(np.arange(len(z)) == 0, 0.0, z) if c.fix_task_weight else z
 
     def tried(self) -> F64:
@@ -359,19 +355,15 @@ class Regularisers:
         for anchors, part in zip(self.sets, step.sets, strict=True):
             z_UD = next(encoded) if len(part.pool) else None
             for side in anchors.graph.sides:
-                use = z_UD is not None and side in part.asked and bool((part.positives[side] >= 0).any())
-                found.append(
-                    self._term(anchors, side, vectors, part.positives[side], part.pool, z_UD)
-                    if use and z_UD is not None
-                    else None
-                )
+                wanted = side in part.asked and bool((part.positives[side] >= 0).any())
+                found.append(self._term(anchors, side, vectors, part, z_UD) if wanted and z_UD is not None else None)
         return found
 
     def _term(
-        self, anchors: AnchorSet, side: Side, vectors: BatchVectors, positives: I64, pool: I64, of_anchors: Tensor
+        self, anchors: AnchorSet, side: Side, vectors: BatchVectors, part: DrawnAnchors, of_anchors: Tensor
     ) -> Tensor:
         """Differs: an edge that was pruned is no positive, and no negative either: it may be right."""
-        numbers, of_items = vectors[side]
+        (numbers, of_items), positives, pool = vectors[side], part.positives[side], part.pool
         negative = to_device(~linked(anchors.graph.sides[side], numbers, pool), of_items.device)
         place = to_device(np.where(positives >= 0, np.searchsorted(pool, positives), -1), of_items.device)
         similarity = of_items @ of_anchors.T
