@@ -4,7 +4,7 @@ has its theorem and limits).
     longtail train DATA --recipe ramen --set base=ance --out RUN
 
 Anchors (hyperlinked pages, categories, ...) are texts. While the base method trains its encoder, documents and labels
-are pulled to their anchors by regularisers (`graph_loss.py`), whose weights a bandit sets (`bandit.py`). Everything
+are pulled to their anchors by regularisers, whose weights a bandit sets (`graph_loss.py`). Everything
 after that is the base's, and so is the trained model: same parts, same shapes, no graph.
 
     before   edges to anchors that are test documents are gone since reading; walks complete the graphs
