@@ -5,7 +5,7 @@ found (the protocol of GalaXC, Sec. 5).
 a.b=c] [--device auto] [--gpu-search]``
 
 cold  trained without what is known of test documents, and asked by their text alone
-warm  trained with it, and asked with it; beside it ``warm, not told``: the same model asked by text alone
+warm  trained with it, and asked with it; beside it ``warm, by text alone``: the same model asked without it
 
 Both arms are measured on the same documents and the same hidden labels; known labels are no answers in either. An arm
 whose predictions lie in DIR is not trained again, so two processes can train one arm each. As soon as both are there,
@@ -40,8 +40,8 @@ from longtail.recipes import make_recipe
 from longtail.training.progress import PlainDisplay
 
 ARMS = ("cold", "warm")
-NOT_TOLD = "warm, not told"
-DIFFERENCES = (("warm", "cold"), ("warm", NOT_TOLD), (NOT_TOLD, "cold"))
+BY_TEXT = "warm, by text alone"
+DIFFERENCES = (("warm", "cold"), ("warm", BY_TEXT), (BY_TEXT, "cold"))
 
 
 def main() -> None:
@@ -95,7 +95,7 @@ def measure(arm: str, data: Dataset, options: argparse.Namespace) -> None:
         seconds = time.monotonic() - started
         if options.gpu_search:
             search_on_gpu(model.bundle.ranker)
-        tops = {arm if arm == "cold" else NOT_TOLD: rank_test(model, yardstick, display)}
+        tops = {arm if arm == "cold" else BY_TEXT: rank_test(model, yardstick, display)}
         if arm == "warm":
             tops[arm] = rank_test(model, yardstick, display, context_of_test(model, yardstick))
     options.predictions.mkdir(parents=True, exist_ok=True)
@@ -119,7 +119,7 @@ def file_of(folder: Path, name: str) -> Path:
 def differences(cold: Dataset, folder: Path) -> dict[str, Any]:
     """Paired over documents, with intervals; by the data of the cold arm, whose test side is that of both."""
     yardstick = Yardstick.of(cold)
-    measured = {name: yardstick.measure(kept(file_of(folder, name))) for name in (*ARMS, NOT_TOLD)}
+    measured = {name: yardstick.measure(kept(file_of(folder, name))) for name in (*ARMS, BY_TEXT)}
     return {
         f"{a} - {b}": {
             metric: vars(found)

@@ -20,8 +20,7 @@ from longtail.models.analysis import nearest_labels
 from longtail.models.cluster_model import ClusterModel
 from longtail.models.encoders import ResidualMap
 from longtail.models.shortlisted import Model
-from longtail.recipes.galaxc.analysis import attention_by_frequency
-from longtail.recipes.galaxc.ranker import JointGraphModel
+from longtail.recipes.galaxc.ranker import JointGraphModel, attention_by_frequency
 
 SMALL = {"surrogate": {"width": 16, "epochs": 2}, "classify": {"epochs": 2}, "reranker": {"enabled": True, "epochs": 1}}
 

@@ -47,7 +47,7 @@ def exhaustive(ranker: Any) -> Any:
         case JointGraphModel():
             return ranker.exhaustive()
         case KeygraphModel():
-            return replace(ranker, beam=ranker.n_leaves)
+            return replace(ranker, beam=ranker.rankers.n_clusters)
         case IndexedRows() if isinstance(ranker.index, ExactIndex):
             return ranker
         case Reranked():

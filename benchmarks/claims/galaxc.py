@@ -135,7 +135,7 @@ WARM_BEATS_COLD = Claim(
     all_of=warm_gains(LEAN, WARM, COLD),
     controls=(
         Control(
-            "whose labels they are: those of other documents are told",
+            "whose labels they are: those of other documents are given",
             Difference(Value("galaxc", "shuffled P@1", warm_ranking), Value("galaxc", "P@1")),
         ),
     ),
@@ -152,7 +152,7 @@ WARM_AS_PRINTED = Claim(
     data=WARM,
     all_of=warm_gains(LEAN.changed("hops.given=instead"), WARM, COLD, " instead"),
     also=KNOWN_OR_NOT,
-    note="Documents here are told one label of two or three; it fills all four places and little is left of the "
+    note="Of documents here one label of two or three is known; it fills all four places and little is left of the "
     "text. Control: see G9.",
 )
 
@@ -313,8 +313,8 @@ CLAIMS: tuple[Claim, ...] = (
         all_of=(Probe("P@1: gain of GalaXC - gain of Astec", beyond_text, 0.0),),
         controls=(
             Control(
-                "whose labels they are: those of other documents are told",
-                Probe("P@1: gain of GalaXC, told of others - gain of Astec", beyond_text_with_others, 0.0),
+                "whose labels they are: those of other documents are given",
+                Probe("P@1: gain of GalaXC, given those of others - gain of Astec", beyond_text_with_others, 0.0),
             ),
         ),
         note="The paper's GalaXC gains 5.1 points of P@1 from cold to warm on 131K labels (other test documents), "

@@ -16,9 +16,8 @@ from longtail import metrics
 from longtail.errors import ConfigError
 from longtail.evaluation import context_of_test, rank_test
 from longtail.metrics import hits
-from longtail.recipes.galaxc.analysis import attention, hop_norms
 from longtail.recipes.galaxc.graph import JointGraph
-from longtail.recipes.galaxc.ranker import JointGraphModel
+from longtail.recipes.galaxc.ranker import JointGraphModel, attention, hop_norms
 from longtail.search.index import ExactIndex
 from longtail.training.progress import SilentDisplay
 from longtail.types import F32, Context, Csr, TopK

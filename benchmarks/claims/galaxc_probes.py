@@ -20,10 +20,8 @@ from benchmarks.claims.worlds import DataSpec
 from longtail.graph.ops import unit_rows
 from longtail.models.encoders import FrozenSum
 from longtail.models.shortlisted import Classifier
-from longtail.recipes.galaxc.encoders import FrozenHops
-from longtail.recipes.galaxc.graph import Fanout, document_nodes, joint_graph
-from longtail.recipes.galaxc.linking import GraphSpace, Shape
-from longtail.recipes.galaxc.ranker import JointGraphModel, node_views
+from longtail.recipes.galaxc.graph import Fanout, GraphSpace, Shape, document_nodes, joint_graph
+from longtail.recipes.galaxc.ranker import FrozenHops, JointGraphModel, node_views
 from longtail.search.index import CENTROIDS, DOCUMENTS, ExactIndex, HnswIndex, Index
 from longtail.types import F32
 
@@ -64,9 +62,9 @@ def gain_beyond_text(
     shuffled: bool = False,
 ) -> Measured:
     """The same gain, less that of a method that can only be trained on the known labels. shuffled: labels of other
-    documents are told.
+    documents are given.
     """
-    told = f"shuffled {metric}" if shuffled else metric
+    asked = f"shuffled {metric}" if shuffled else metric
 
     def gains(of: Variant, by: MeasureFunction, name: str) -> list[Column]:
         return [
@@ -74,12 +72,12 @@ def gain_beyond_text(
             for seed in range(SEEDS)
         ]
 
-    ours, theirs = gains(variant, warm_ranking, told), gains(text, ranking, metric)
+    ours, theirs = gains(variant, warm_ranking, asked), gains(text, ranking, metric)
     numbers = {
         "gain": statistics.fmean(c.value for c in ours),
         "gain of text": statistics.fmean(c.value for c in theirs),
     }
-    return estimate(ours, theirs, shared=False, key=f"gain beyond text {told}"), numbers
+    return estimate(ours, theirs, shared=False, key=f"gain beyond text {asked}"), numbers
 
 
 def _column(

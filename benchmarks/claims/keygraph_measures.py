@@ -19,9 +19,8 @@ from longtail.errors import ConfigError
 from longtail.models.encoders import FrozenGinLayer
 from longtail.persistence import load_part
 from longtail.recipes.gnnxml.keygraph import KeyGraphs
-from longtail.recipes.gnnxml.label_classifiers import ClusterRankers
 from longtail.recipes.gnnxml.label_clusters import FrequencyCurves
-from longtail.recipes.gnnxml.ranker import FrozenBranch, FrozenGin, KeygraphModel
+from longtail.recipes.gnnxml.ranker import ClusterRankers, FrozenBranch, FrozenGin, KeygraphModel
 from longtail.search.index import ExactIndex
 from longtail.search.linear import LinearRows
 from longtail.types import F32, I32, Batch, Csr
@@ -40,8 +39,9 @@ def cluster_quality(trained: Trained) -> Columns:
     seen in training are one cluster more.
     """
     model, truth = _model(trained), trained.world.yardstick.truth
-    clusters = np.where(model.clusters >= 0, model.clusters, model.n_leaves).astype(np.int32)
-    looked = model.leaf_scores(batch_to_rank(trained)).ids
+    rankers = model.rankers
+    clusters = np.where(rankers.clusters >= 0, rankers.clusters, rankers.n_clusters).astype(np.int32)
+    looked = model.best_clusters(batch_to_rank(trained)).ids
     found = _pairs_in(truth, clusters, looked)
     counts = np.diff(truth.indptr)
     recall = Column(found / np.maximum(counts, 1), (counts > 0).astype(np.float64))

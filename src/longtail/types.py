@@ -214,6 +214,12 @@ class Ranker(Protocol):
         """
         return None
 
+    def document_encoder(self) -> Any:
+        """The encoder that makes vectors of documents, a `longtail.models.encoders.FrozenEncoder`; None where there is
+        none.
+        """
+        return None
+
     def onnx(self) -> bytes | None:
         """The encoder as an ONNX graph (see `longtail.export`); None where it is no transformer."""
         return None

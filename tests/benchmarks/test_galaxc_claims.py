@@ -38,7 +38,7 @@ from longtail.data.synthetic import SyntheticConfig, synthesise
 from longtail.errors import ConfigError
 from longtail.evaluation import Yardstick
 from longtail.recipes import make_recipe
-from longtail.recipes.galaxc.analysis import attention, embedding_recall, hop_norms
+from longtail.recipes.galaxc.ranker import attention, embedding_recall, hop_norms
 from longtail.search.index import ExactIndex, HnswIndex
 
 pytestmark = pytest.mark.usefixtures("one_thread")

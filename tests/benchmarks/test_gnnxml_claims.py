@@ -11,12 +11,14 @@ from benchmarks.claims.crafted_worlds import IDLE_SENTENCES, long_text_world
 from benchmarks.claims.keygraph_measures import _graphs, _network, _rankers, cluster_quality, frequent_shares
 from benchmarks.claims.measures import Trained
 from benchmarks.claims.worlds import World
+from tests.recipes.gnnxml.one_graph import keygraph
 
 import longtail
 from longtail.persistence import load_part
 from longtail.recipes import make_recipe
-from longtail.recipes.gnnxml.keygraph import KeyGraphConfig, keygraph
+from longtail.recipes.gnnxml.keygraph import KeyGraphConfig
 from longtail.recipes.gnnxml.label_clusters import FrequencyCurves
+from longtail.recipes.gnnxml.ranker import joined
 from longtail.types import Batch
 
 SMALL: dict[str, Any] = {"documents": 150, "test_documents": 80, "labels": 60, "topics": 5, "graph_coverage": 0.0}
@@ -74,12 +76,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Train
 def test_cluster_recall_by_counting(trained: Trained) -> None:
     model: Any = trained.predictor.bundle.ranker
     batch = trained.predictor.bundle.featurizer.batch(trained.world.dataset.need_test().documents)
-    looked, truth = model.leaf_scores(batch).ids, trained.world.yardstick.truth
+    looked, truth = model.best_clusters(batch).ids, trained.world.yardstick.truth
     shares = []
     for document in range(truth.shape[0]):
         labels = truth.indices[truth.indptr[document] : truth.indptr[document + 1]]
         if len(labels):
-            shares.append(np.mean([model.clusters[label] in looked[document] for label in labels]))
+            shares.append(np.mean([model.rankers.clusters[label] in looked[document] for label in labels]))
     found = cluster_quality(trained)
     assert found["cluster recall"].value == pytest.approx(100 * np.mean(shares))
     assert 0 < found["training LMI"].value < 100
@@ -99,7 +101,6 @@ def test_frequent_shares_are_those_of_the_curves(trained: Trained) -> None:
 def test_models_of_the_probe_are_whole(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     graphs = _graphs(rng)
-    assert _network(rng).encode(Batch(graphs=graphs)).shape == (len(graphs), 257)
+    assert joined(_network(rng).represent(Batch(graphs=graphs))).shape == (len(graphs), 257)
     rankers = _rankers(600, 10, rng)
-    assert rankers.largest_cluster == 60
     assert np.bincount(rankers.clusters).tolist() == [60] * 10

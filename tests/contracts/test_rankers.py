@@ -347,6 +347,17 @@ def test_every_recipe_joins_this_test() -> None:
     assert {variant.recipe for variant in VARIANTS.values()} == RECIPES.keys()
 
 
+def test_a_model_is_asked_for_the_encoder_that_makes_vectors(model: Trained) -> None:
+    encoder = model.bundle.ranker.document_encoder()
+    if model.variant.recipe in ("tiny", "gnnxml"):
+        assert encoder is None, "vectors of documents are not their own, or those of keyword graphs"
+        return
+    vectors = encoder.encode(model.batch)
+    assert vectors.dtype == np.float32
+    assert vectors.ndim == 2
+    assert len(vectors) == len(model.batch)
+
+
 # ---- lists ----
 
 
@@ -466,8 +477,8 @@ def shortlisted(ranker: Any, batch: Batch) -> list[set[int]]:
         return [set(np.flatnonzero(np.isin(ranker.beam.clusters, row[row >= 0])).tolist()) for row in clusters]
     if isinstance(ranker, KeygraphModel):
         return [
-            set(np.flatnonzero(np.isin(ranker.clusters, row[row >= 0])).tolist())
-            for row in ranker.leaf_scores(batch).ids
+            set(np.flatnonzero(np.isin(ranker.rankers.clusters, row[row >= 0])).tolist())
+            for row in ranker.best_clusters(batch).ids
         ]
     if isinstance(ranker, IndexedRows):  # all labels are looked at
         return [set(range(len(ranker.index))) for _ in range(len(batch))]

@@ -333,6 +333,16 @@ def test_models_inside_models_survive_saving(bias: bool, tmp_path: Path) -> None
         assert (again.base.alpha, again.base.temperature, again.base.shortlist_size) == (0.4, 0.7, 3)
 
 
+def test_the_encoder_of_a_model_around_models() -> None:
+    model, given = small_model(0, False), Given(TopK.padding(1, 1))
+    second = FrozenDense()
+    reranked = Reranked(model, second, None, model.classifier, 1, 0.5)
+    assert model.document_encoder() is model.encoder
+    assert reranked.document_encoder() is second
+    assert Ensemble((reranked, model)).document_encoder() is second
+    assert Ensemble((given, model)).document_encoder() is given.document_encoder() is None
+
+
 def test_they_are_rankers() -> None:
     model = small_model(0, False)
     assert all(

@@ -29,7 +29,7 @@ from longtail.features.pieces import Pieces, checkpoint_folder, read_tokenizer
 from longtail.features.settings import CheckpointFeaturesConfig
 from longtail.nn.batches import Documents
 from longtail.nn.encoders import encode_all
-from longtail.recipes.gnnxml.sentences import unit
+from longtail.recipes.gnnxml.features import unit
 from longtail.recipes.towers.checkpoint import Checkpoint, read_checkpoint
 from longtail.recipes.towers.network import Transformer
 from longtail.recipes.towers.transformer import FrozenTransformer

@@ -62,11 +62,17 @@ def csr(data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], shape: 
     return csr_array((data, indices, indptr), shape=shape)
 
 
+def run_starts(lengths: Any) -> I64:
+    """(n + 1,): where each of n runs begins, and the last ends.  lengths: (n,)."""
+    starts = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=starts[1:])
+    return starts
+
+
 def taken_runs(starts: I64, index: I64) -> tuple[I64, I64]:
     """The runs number `index` of what `starts` points into: new pointers, and the positions of all their entries."""
     lengths = starts[index + 1] - starts[index]
-    pointers = np.zeros(len(index) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=pointers[1:])
+    pointers = run_starts(lengths)
     return pointers, np.arange(pointers[-1]) + np.repeat(starts[index] - pointers[:-1], lengths)
 
 
@@ -75,9 +81,7 @@ def csr_of_rows(ids: I32, values: NDArray[Any], sizes: I64, columns: int) -> Csr
     any order.
     """
     real = np.arange(ids.shape[1]) < sizes[:, None]
-    indptr = np.zeros(len(sizes) + 1, dtype=np.int64)
-    np.cumsum(sizes, out=indptr[1:])
-    matrix = csr(values[real], ids[real], indptr, (len(sizes), columns))
+    matrix = csr(values[real], ids[real], run_starts(sizes), (len(sizes), columns))
     matrix.sort_indices()
     return matrix
 

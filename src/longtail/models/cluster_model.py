@@ -85,6 +85,9 @@ class ClusterModel(DataPart, Ranker):
             classifier=self.classifier.packed(packer),
         )
 
+    def document_encoder(self) -> FrozenEncoder:
+        return self.encoder
+
     def diagnose(self, look: Look) -> dict[str, Any]:
         """The recall of the labels of the best clusters."""
         found, vectors = self.encoder.diagnose(look), self.encoder.encode(look.batch)

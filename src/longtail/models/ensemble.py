@@ -44,6 +44,10 @@ class Ensemble(DataPart, Ranker):
     def packed(self, packer: Packer) -> Ensemble:
         return replace(self, members=tuple(member.packed(packer) for member in self.members))
 
+    def document_encoder(self) -> Any:
+        """Of the first member."""
+        return self.members[0].document_encoder()
+
     def diagnose(self, look: Look) -> dict[str, Any]:
         """Of the first member; the others were made in the same way."""
         return self.members[0].diagnose(look)

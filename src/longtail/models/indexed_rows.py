@@ -63,6 +63,9 @@ class IndexedRows(DataPart, Ranker):
     def label_encoder(self) -> FrozenEncoder | None:
         return self.encoder if self.encoder.UNIT else None
 
+    def document_encoder(self) -> FrozenEncoder:
+        return self.encoder
+
     def onnx(self) -> bytes | None:
         return self.encoder.onnx()
 

@@ -107,6 +107,9 @@ class Model(DataPart, Ranker):
         x = self.refinement.apply(documents), self.refinement.apply(v)
         return list_overlap((documents, v), x, targets, k)
 
+    def document_encoder(self) -> FrozenEncoder:
+        return self.encoder
+
     def onnx(self) -> bytes | None:
         return self.encoder.onnx()
 
@@ -140,6 +143,9 @@ class Reranked(DataPart, Ranker):
             self.beta * second + (1 - self.beta) * np.where(first.ids >= 0, first.scores, 0),
             min(k, len(self.classifier.rows)),
         )
+
+    def document_encoder(self) -> FrozenEncoder:
+        return self.encoder
 
     def packed(self, packer: Packer) -> Reranked:
         return replace(

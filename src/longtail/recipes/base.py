@@ -51,7 +51,8 @@ class Recipe(Protocol):
     must predict without torch. What a stage returns is a part (saved and loaded by the run), or None.
 
     A recipe that trains an encoder of texts may let another loss join its own, and so be a base of `ramen`: the stage
-    that trains the encoder calls `extra_loss`, if it was set, and gives what this makes to its objective.
+    that trains the encoder calls `extra_loss`, if it was set, and gives what this makes to its objective; and it
+    defines `encoder_width`.
     """
 
     NAME: ClassVar[str]
@@ -76,6 +77,10 @@ class Recipe(Protocol):
     def memory(self, data: TrainingSet) -> int:
         """Bytes that training will take at its peak, estimated before it starts."""
         ...
+
+    def encoder_width(self) -> int:
+        """For bases, which alone define this: numbers of the vectors that `extra_loss` sees."""
+        return 0
 
     def surrogate(self, data: TrainingSet, run: Run) -> Any:
         """Module I: an intermediate representation of documents, learnt on an easier task."""

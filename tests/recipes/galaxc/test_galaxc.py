@@ -27,12 +27,12 @@ from longtail.predictor import Predictor
 from longtail.recipes.astec.recipe import Astec
 from longtail.recipes.astec.settings import AstecConfig
 from longtail.recipes.galaxc import recipe as galaxc
-from longtail.recipes.galaxc.encoders import FrozenHops, FrozenMessages
+from longtail.recipes.galaxc.network import Network
 from longtail.recipes.galaxc.objective import SharedCandidates
-from longtail.recipes.galaxc.ranker import JointGraphModel
+from longtail.recipes.galaxc.ranker import FrozenHops, FrozenMessages, GraphShortlists, JointGraphModel
 from longtail.recipes.galaxc.recipe import Galaxc
 from longtail.recipes.galaxc.settings import VARIANTS, GalaxcConfig, check
-from longtail.recipes.galaxc.stages import Network, Shortlists, Start
+from longtail.recipes.galaxc.start import Start
 from longtail.search.index import HnswIndex
 from longtail.search.packed import unpacked
 from longtail.training.fit import fit_stage
@@ -57,7 +57,7 @@ class Stages:
     data: TrainingSet
     start: Start
     network: Network
-    shortlists: Shortlists
+    shortlists: GraphShortlists
     ranker: JointGraphModel
 
 

@@ -13,7 +13,6 @@ from torch import nn
 
 from longtail.nn.blocks import BatchNorm
 from longtail.persistence import load_part, save_part
-from longtail.recipes.galaxc.encoders import FrozenGraphEncoder, FrozenHops, FrozenMessages
 from longtail.recipes.galaxc.graph import Fanout, JointGraph
 from longtail.recipes.galaxc.network import (
     GraphEncoder,
@@ -25,6 +24,7 @@ from longtail.recipes.galaxc.network import (
     gin_encoder,
     sage_encoder,
 )
+from longtail.recipes.galaxc.ranker import FrozenGraphEncoder, FrozenHops, FrozenMessages
 from longtail.types import F32
 
 pytestmark = pytest.mark.usefixtures("one_thread")

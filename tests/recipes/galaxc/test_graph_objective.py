@@ -11,8 +11,15 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from longtail.recipes.galaxc.graph import Fanout, JointGraph, document_nodes, joint_graph
-from longtail.recipes.galaxc.heads import LabelAttention, LinkHead, SharedHead
-from longtail.recipes.galaxc.network import HopEncoder, Neighbourhoods, Roots, sage_encoder
+from longtail.recipes.galaxc.network import (
+    HopEncoder,
+    LabelAttention,
+    LinkHead,
+    Neighbourhoods,
+    Roots,
+    SharedHead,
+    sage_encoder,
+)
 from longtail.recipes.galaxc.objective import (
     BatchLabels,
     GraphDocuments,

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from longtail.persistence import load_part, save_part
+from longtail.persistence import StringTable, load_part, save_part
 from longtail.recipes.galaxc.graph import (
-    AnchorLinks,
+    Anchors,
     JointGraph,
     document_nodes,
     joint_graph,
@@ -168,8 +168,12 @@ def test_no_label_is_frequent_enough() -> None:
 MEMBERS = matrix([[4, 0], [1, 2, 4], [0, 1, 2, 3, 4, 5], []], 6)
 
 
+def anchored(members: Any) -> Anchors:
+    return Anchors(StringTable.of([f"anchor {number}" for number in range(members.shape[0])]), members)
+
+
 def test_nodes_of_the_rarest_anchor_come_first() -> None:
-    links = AnchorLinks(MEMBERS).links(matrix([[2, 0], [1], [3], []], 4), 4)
+    links = anchored(MEMBERS).linked(matrix([[2, 0], [1], [3], []], 4), 4)
     assert sorted(links[0, :2].tolist()) == [0, 4]
     assert set(links[0].tolist()) < set(range(6))
     assert len(set(links[0].tolist())) == 4
@@ -179,9 +183,9 @@ def test_nodes_of_the_rarest_anchor_come_first() -> None:
 
 def test_links_of_a_document_do_not_depend_on_its_batch() -> None:
     anchors = matrix([[2], [1, 2], [0, 2], [2]], 4)
-    whole = AnchorLinks(MEMBERS).links(anchors, 3)
+    whole = anchored(MEMBERS).linked(anchors, 3)
     for row in range(4):
-        np.testing.assert_array_equal(AnchorLinks(MEMBERS).links(anchors[[row]], 3)[0], whole[row])
+        np.testing.assert_array_equal(anchored(MEMBERS).linked(anchors[[row]], 3)[0], whole[row])
 
 
 @settings(max_examples=40, deadline=None)
@@ -189,7 +193,7 @@ def test_links_of_a_document_do_not_depend_on_its_batch() -> None:
 def test_edges_by_anchors_are_capped_shared_and_rarest_first(data: st.DataObject) -> None:
     n, anchors, most = data.draw(st.integers(1, 7)), data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))
     members = [sorted(data.draw(st.sets(st.integers(0, n - 1)))) for _ in range(anchors)]
-    edges = AnchorLinks(matrix(members, n)).edges(most, np.random.default_rng(0))
+    edges = anchored(matrix(members, n)).edges(most, np.random.default_rng(0))
     for node in range(n):
         own = [set(anchor) for anchor in members if node in anchor]
         found = set(edges[[node]].indices.tolist())
@@ -202,7 +206,7 @@ def test_edges_by_anchors_are_capped_shared_and_rarest_first(data: st.DataObject
 
 
 def test_members_of_a_large_anchor_are_not_all_linked_to_the_same_few() -> None:
-    edges = AnchorLinks(matrix([list(range(200))], 200)).edges(2, np.random.default_rng(0))
+    edges = anchored(matrix([list(range(200))], 200)).edges(2, np.random.default_rng(0))
     assert len(np.unique(edges.indices)) > 100
 
 

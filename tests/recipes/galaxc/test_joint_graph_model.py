@@ -15,17 +15,30 @@ from longtail.graph.ops import unit_rows
 from longtail.models.encoders import FrozenGinLayer, FrozenSum
 from longtail.models.shortlisted import Classifier, sigmoid
 from longtail.persistence import StringTable, load_part, save_part
-from longtail.recipes.galaxc.analysis import (
+from longtail.recipes.galaxc.graph import (
+    Anchors,
+    Fanout,
+    GraphSpace,
+    Paths,
+    Shape,
+    balanced,
+    document_nodes,
+    joint_graph,
+    preferred,
+)
+from longtail.recipes.galaxc.ranker import (
+    FrozenHops,
+    FrozenMessages,
+    FrozenSageLayer,
+    JointGraphModel,
     attention,
     attention_by_frequency,
     bytes_of_parts,
     embedding_recall,
     hop_norms,
+    listed,
+    node_views,
 )
-from longtail.recipes.galaxc.encoders import FrozenHops, FrozenMessages, FrozenSageLayer
-from longtail.recipes.galaxc.graph import Fanout, Paths, document_nodes, joint_graph
-from longtail.recipes.galaxc.linking import Anchors, GraphSpace, Shape, balanced, preferred
-from longtail.recipes.galaxc.ranker import JointGraphModel, listed, node_views
 from longtail.search.index import ExactIndex, HnswIndex
 from longtail.types import Batch, Context, ContextRanker, Ranker, TopK
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from longtail.nn.row_tables import RowTable
-from longtail.recipes.galaxc.heads import LabelAttention
+from longtail.recipes.galaxc.network import LabelAttention
 from longtail.recipes.galaxc.settings import AttentionKind
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -16,10 +16,13 @@ from scipy.sparse import csr_array
 from scipy.stats import chisquare
 
 from longtail.recipes.gnnxml.keygraph import KeyGraphs
-from longtail.recipes.gnnxml.network import CONVENTIONAL, REBALANCE, BilateralGin, DeviceGraphs
-from longtail.recipes.gnnxml.objective import (
+from longtail.recipes.gnnxml.network import (
     BALANCES,
+    CONVENTIONAL,
+    REBALANCE,
     Bilateral,
+    BilateralGin,
+    DeviceGraphs,
     ModelRAdam,
     ReversedSampler,
     balance_at,

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 from longtail.errors import ConfigError
 from longtail.persistence import State, load_part, save_part
-from longtail.recipes.gnnxml.label_classifiers import ClusterRankers, RankerInput, cluster_documents
+from longtail.recipes.gnnxml.ranker import ClusterRankers, RankerInput, cluster_documents
 from longtail.search.linear import LinearConfig
 from longtail.types import TopK
 
@@ -79,23 +79,31 @@ def expected_probabilities(world: dict[str, Any], reads: str) -> Any:
     return probabilities
 
 
+def probabilities(rankers: ClusterRankers, x: RankerInput, clusters: Any) -> Any:
+    """(B, L): of labels in the clusters (B, m) of each document; nan elsewhere. Gates are 1, so scores are
+    probabilities.
+    """
+    top = TopK.padding(len(clusters), LABELS)
+    rankers.rank(x, clusters, np.ones(clusters.shape, np.float32), top)
+    table = np.full((len(clusters), LABELS), np.nan, dtype=np.float32)
+    documents, places = np.nonzero(top.ids >= 0)
+    table[documents, top.ids[documents, places]] = top.scores[documents, places]
+    return table
+
+
 @pytest.mark.parametrize("reads", ["words", "vectors", "both"])
 def test_each_label_is_a_logistic_regression_in_its_cluster(world: dict[str, Any], reads: str) -> None:
     rankers = fitted(world, reads)
     expected = expected_probabilities(world, reads)
     np.testing.assert_array_equal(rankers.clusters, CLUSTER_OF)
     clusters = np.tile(np.array([[1, 0, 2]], dtype=np.int32), (DOCUMENTS, 1))
-    ids, found = rankers.label_scores(reading(world, reads), clusters)
-    assert ids.shape == (DOCUMENTS, 3 * rankers.largest_cluster)
-    for document in range(DOCUMENTS):
-        for label, probability in zip(ids[document], found[document], strict=True):
-            assert probability == pytest.approx(expected[document, label] if label >= 0 else 0, abs=2e-4)
-    assert set(ids[0].tolist()) == set(range(LABELS)) - {4} | {TopK.PAD}
-    assert ids[0, :4].tolist() == [2, 7, -1, -1], "labels of a document's first cluster come first"
+    found = probabilities(rankers, reading(world, reads), clusters)
+    np.testing.assert_array_equal(np.isnan(found), np.tile(CLUSTER_OF < 0, (DOCUMENTS, 1)))
+    np.testing.assert_allclose(found[:, CLUSTER_OF >= 0], expected[:, CLUSTER_OF >= 0], atol=2e-4, rtol=0)
 
 
 def test_who_the_negatives_are(world: dict[str, Any]) -> None:
-    groups = cluster_documents(world["targets"], CLUSTER_OF, CLUSTERS, world["found"]).toarray() > 0
+    groups = cluster_documents(world["targets"], CLUSTER_OF, world["found"]).toarray() > 0
     y, found = world["targets"].toarray(), world["found"].toarray()
     for cluster in range(CLUSTERS):
         np.testing.assert_array_equal(
@@ -112,11 +120,14 @@ def test_ranking_is_gate_times_probability(world: dict[str, Any], k: int) -> Non
     gates = rng.random(clusters.shape).astype(np.float32)
     top = TopK.padding(DOCUMENTS, min(k, LABELS))
     rankers.rank(reading(world, "both"), clusters, gates, top)
-    ids, probabilities = rankers.label_scores(reading(world, "both"), clusters)
-    scores = probabilities * np.repeat(gates, rankers.largest_cluster, axis=1)
+    table = probabilities(rankers, reading(world, "both"), clusters)
     for document in range(DOCUMENTS):
-        real = ids[document] >= 0
-        expected = sorted(zip(-scores[document][real], ids[document][real], strict=True))[: top.k]
+        gate_of = dict(zip(clusters[document].tolist(), gates[document], strict=True))
+        labels = np.flatnonzero(~np.isnan(table[document]))
+        assert set(labels.tolist()) == {label for label in range(LABELS) if CLUSTER_OF[label] in set(gate_of) - {-1}}
+        expected = sorted((-gate_of[int(CLUSTER_OF[label])] * table[document, label], label) for label in labels)[
+            : top.k
+        ]
         padding = [-1] * (top.k - len(expected))
         assert top.ids[document].tolist() == [int(label) for _, label in expected] + padding
         np.testing.assert_allclose(top.scores[document][: len(expected)], [-score for score, _ in expected], rtol=1e-6)
@@ -129,10 +140,9 @@ def test_saved_and_loaded(world: dict[str, Any], reads: str, tmp_path: Path) -> 
     save_part(rankers, tmp_path / "part")
     clusters = np.tile(np.arange(CLUSTERS, dtype=np.int32), (DOCUMENTS, 1))
     before, after = (
-        part.label_scores(reading(world, reads), clusters) for part in (rankers, load_part(tmp_path / "part"))
+        probabilities(part, reading(world, reads), clusters) for part in (rankers, load_part(tmp_path / "part"))
     )
-    np.testing.assert_array_equal(before[0], after[0])
-    np.testing.assert_array_equal(before[1], after[1])
+    np.testing.assert_array_equal(before, after)
 
 
 def test_pruned_weights_are_gone(world: dict[str, Any]) -> None:
@@ -146,7 +156,7 @@ def test_nonsense_is_refused(world: dict[str, Any]) -> None:
         fitted(world, "words", LinearConfig())
     rankers = fitted(world, "both")
     with pytest.raises(ValueError, match="as those of training"):
-        rankers.label_scores(reading(world, "words"), np.zeros((DOCUMENTS, 1), np.int32))
+        probabilities(rankers, reading(world, "words"), np.zeros((DOCUMENTS, 1), np.int32))
     state = rankers.state()
     for name, array in (
         ("labels", state.arrays["labels"] + 5),

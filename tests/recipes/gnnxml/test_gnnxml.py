@@ -21,10 +21,9 @@ from longtail.persistence import load_part
 from longtail.predictor import Predictor
 from longtail.recipes import make_recipe
 from longtail.recipes.gnnxml.label_clusters import FrequencyCurves
-from longtail.recipes.gnnxml.ranker import KeygraphModel
+from longtail.recipes.gnnxml.ranker import KeygraphModel, Matcher
 from longtail.recipes.gnnxml.recipe import GnnXml
 from longtail.recipes.gnnxml.settings import VARIANTS, GnnXmlConfig
-from longtail.recipes.gnnxml.stages import Matcher
 from longtail.training.prepare import prepare
 from longtail.training.run import Run
 
@@ -100,7 +99,7 @@ def test_clusters_are_the_topics(trained: Callable[..., Predictor], data: Datase
     ranker = trained().bundle.ranker
     assert isinstance(ranker, KeygraphModel)
     topic = np.array([int(uid[1]) for uid in data.labels.uids])
-    assert len({(a, b) for a, b in zip(topic, ranker.clusters.tolist(), strict=True)}) == TOPICS, (
+    assert len({(a, b) for a, b in zip(topic, ranker.rankers.clusters.tolist(), strict=True)}) == TOPICS, (
         "one cluster per topic, one topic per cluster"
     )
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.recipes.gnnxml.one_graph import KeyGraph, keygraph
 
 from longtail.errors import ConfigError
 from longtail.features import reading
@@ -20,12 +21,10 @@ from longtail.persistence import State, load_part, save_part
 from longtail.recipes.gnnxml.keygraph import (
     STOP_WORDS,
     GraphBuilder,
-    KeyGraph,
     KeyGraphConfig,
     KeyGraphs,
     assembled,
     capitals,
-    keygraph,
     plain_reader,
     register_recogniser,
 )

@@ -10,17 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy.sparse import csr_array, eye_array, random_array
+from scipy.sparse import csr_array, random_array
 
 from longtail.errors import ConfigError
 from longtail.nn.blocks import BatchNorm, GinLayer
 from longtail.persistence import load_part, save_part
-from longtail.recipes.astec.ranker import FindsClusters, SpreadTree
 from longtail.recipes.gnnxml.keygraph import KeyGraphs
-from longtail.recipes.gnnxml.label_classifiers import ClusterRankers, RankerInput
 from longtail.recipes.gnnxml.network import BilateralGin, DeviceGraphs
-from longtail.recipes.gnnxml.ranker import KeygraphModel, joined, ranker_vectors
-from longtail.search.game import GameSettings
+from longtail.recipes.gnnxml.ranker import ClusterRankers, FrozenGin, KeygraphModel, RankerInput, joined, ranker_vectors
 from longtail.search.index import ExactIndex
 from longtail.search.linear import LinearConfig
 from longtail.types import Batch, TopK
@@ -42,6 +39,16 @@ def trained_network(**how: Any) -> BilateralGin:
         elif isinstance(module, GinLayer):
             module.epsilon.data.fill_(0.2)
     return model.eval()
+
+
+def read(encoder: FrozenGin, graphs: KeyGraphs) -> Any:
+    """What heads are multiplied with."""
+    return joined(encoder.represent(Batch(graphs=graphs)))
+
+
+def gates_of(model: KeygraphModel, batch: Batch) -> Any:
+    """(B, K): of every cluster."""
+    return 1 / (1 + np.exp(-joined(model.encoder.represent(batch)) @ model.heads.vectors.T))
 
 
 def batch_of(graphs: KeyGraphs, seed: int = 0) -> Batch:
@@ -70,19 +77,17 @@ def test_the_numpy_twin(make_graphs: MakeGraphs, branches: str, how: dict[str, A
         assert found.keys() == vectors.keys()
         for name, expected in vectors.items():
             np.testing.assert_allclose(found[name], expected, rtol=1e-4, atol=1e-4)
-        np.testing.assert_allclose(frozen.encode(Batch(graphs=graphs)) @ heads.T, logits, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(read(frozen, graphs) @ heads.T, logits, rtol=1e-4, atol=1e-4)
         save_part(frozen, tmp_path / str(weighted))
-        np.testing.assert_array_equal(
-            load_part(tmp_path / str(weighted)).encode(Batch(graphs=graphs)), frozen.encode(Batch(graphs=graphs))
-        )
+        np.testing.assert_array_equal(read(load_part(tmp_path / str(weighted)), graphs), read(frozen, graphs))
 
 
 def test_blocks_of_documents_do_not_matter(make_graphs: MakeGraphs, monkeypatch: pytest.MonkeyPatch) -> None:
     graphs, frozen = make_graphs(SIZES), trained_network().frozen()
-    whole = frozen.encode(Batch(graphs=graphs))
+    whole = read(frozen, graphs)
     monkeypatch.setattr("longtail.recipes.gnnxml.ranker._GRAPHS", 2)
-    np.testing.assert_allclose(frozen.encode(Batch(graphs=graphs)), whole, atol=1e-5)
-    assert frozen.encode(Batch(graphs=graphs.rows(slice(0, 0)))).shape == (0, whole.shape[1])
+    np.testing.assert_allclose(read(frozen, graphs), whole, atol=1e-5)
+    assert read(frozen, graphs.rows(slice(0, 0))).shape == (0, whole.shape[1])
 
 
 @pytest.mark.claim("F15")
@@ -94,9 +99,9 @@ def test_gates_of_wide_networks_do_not_feel_their_batch(make_graphs: MakeGraphs)
     graphs = make_graphs((1, 2, 3, 1, 7, 2) * 8, width)
     network = BilateralGin(width, clusters, np.random.default_rng(0), width=width).eval()
     encoder = network.frozen()
-    read = encoder.encode(Batch(graphs=graphs))
+    vectors = read(encoder, graphs)
     # Heads by which scores have a spread of 3, as trained ones have.
-    heads = network.frozen_heads() * np.float32(3 / (read @ network.frozen_heads().T).std())
+    heads = network.frozen_heads() * np.float32(3 / (vectors @ network.frozen_heads().T).std())
     rankers = ClusterRankers(
         clusters,
         np.arange(clusters, dtype=np.int32),
@@ -106,17 +111,17 @@ def test_gates_of_wide_networks_do_not_feel_their_batch(make_graphs: MakeGraphs)
         np.zeros((clusters, 2), np.float32),
     )
     model = KeygraphModel(encoder, ExactIndex.build(heads, "dot"), rankers, clusters, "graph")
-    whole = model.leaf_scores(Batch(graphs=graphs))
+    whole = model.best_clusters(Batch(graphs=graphs))
     assert (np.diff(whole.scores, axis=1) <= 0).all(), "best first"
     for document in range(len(graphs)):
-        alone = model.leaf_scores(Batch(graphs=graphs.rows([document])))
+        alone = model.best_clusters(Batch(graphs=graphs.rows([document])))
         np.testing.assert_array_equal(alone.ids[0], whole.ids[document])
         np.testing.assert_allclose(alone.scores[0], whole.scores[document], rtol=0, atol=3e-7)
 
 
 def test_documents_without_graphs_are_refused() -> None:
     with pytest.raises(ConfigError, match="reads keyword graphs"):
-        trained_network().frozen().encode(Batch(dense=np.zeros((1, 2), np.float32)))
+        trained_network().frozen().represent(Batch(dense=np.zeros((1, 2), np.float32)))
 
 
 def model_of(graphs: KeyGraphs, reads: Any = "both", beam: int = 2) -> tuple[KeygraphModel, Batch]:
@@ -144,10 +149,14 @@ def model_of(graphs: KeyGraphs, reads: Any = "both", beam: int = 2) -> tuple[Key
 @pytest.mark.parametrize("reads", ["both", "tfidf", "graph"])
 def test_a_score_is_gate_times_probability(make_graphs: MakeGraphs, reads: Any, tmp_path: Path) -> None:
     model, batch = model_of(make_graphs(SIZES), reads)
-    gates = model.match(batch)
+    gates = gates_of(model, batch)
     assert gates.shape == (len(batch), 4)
     everything = np.tile(np.arange(4, dtype=np.int32), (len(batch), 1))
-    labels, probabilities = model.label_scores(batch, everything)
+    vectors = np.float32(0.5) * ranker_vectors(model.encoder.represent(batch))
+    x = RankerInput(None if reads == "graph" else batch.sparse, None if reads == "tfidf" else vectors)
+    all_labels = TopK.padding(len(batch), len(CLUSTER_OF))
+    model.rankers.rank(x, everything, np.ones(everything.shape, np.float32), all_labels)
+    labels, probabilities = all_labels.ids, all_labels.scores
     top = model.rank(batch, 5)
     for document in range(len(batch)):
         best = set(np.argsort(-gates[document])[:2].tolist())
@@ -175,19 +184,12 @@ def test_a_wider_beam_finds_more(make_graphs: MakeGraphs) -> None:
     assert (replace(model, beam=4).rank(batch, 8).ids != 7).all(), "a label without documents is never found"
 
 
-def test_game_can_be_put_on_top(make_graphs: MakeGraphs) -> None:
-    model, batch = model_of(make_graphs(SIZES))
-    assert isinstance(model, FindsClusters)
-    unchanged = SpreadTree.build(model, csr_array(eye_array(8, dtype=np.float32)), GameSettings(clusters="both"))
-    a, b = unchanged.rank(batch, 4), model.rank(batch, 4)
-    np.testing.assert_array_equal(a.ids, b.ids)
-    np.testing.assert_allclose(np.where(a.ids >= 0, a.scores, 0), np.where(b.ids >= 0, b.scores, 0), rtol=1e-5)
-
-
 def test_gates_are_sigmoids_of_the_joined_vectors(make_graphs: MakeGraphs) -> None:
     model, batch = model_of(make_graphs(SIZES))
     raw = joined(model.encoder.represent(batch)) @ model.heads.vectors.T
-    np.testing.assert_allclose(model.match(batch), 1 / (1 + np.exp(-raw)), rtol=1e-5)
-    clusters = model.leaf_scores(batch)
+    clusters = model.best_clusters(batch)
     assert clusters.ids[1].tolist() == [TopK.PAD, TopK.PAD]
     np.testing.assert_array_equal(clusters.ids[0], np.argsort(-raw[0])[:2])
+    for document in (0, *range(2, len(batch))):
+        chosen = raw[document, clusters.ids[document]]
+        np.testing.assert_allclose(clusters.scores[document], 1 / (1 + np.exp(-chosen)), rtol=1e-5)

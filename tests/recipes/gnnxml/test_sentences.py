@@ -17,15 +17,15 @@ from longtail.features.settings import SparseTextConfig
 from longtail.features.sparse import SparseText
 from longtail.kernels.arrays import right_singular_vectors
 from longtail.persistence import load_part, save_part
-from longtail.recipes.gnnxml import sentences
-from longtail.recipes.gnnxml.keygraph import KeyGraphConfig
-from longtail.recipes.gnnxml.sentences import (
+from longtail.recipes.gnnxml import features as sentences
+from longtail.recipes.gnnxml.features import (
     NamedSentences,
     SpectralSentences,
     StaticSentences,
     make_encoder,
     register_encoder,
 )
+from longtail.recipes.gnnxml.keygraph import KeyGraphConfig
 
 TEXTS = ["cat sat mat", "cat sat rug", "dog ran road", "dog ran street", "cat dog", "unique"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from longtail.recipes.ramen.bandit import BanditConfig, WeightBandit, slopes, trial_steps
+from longtail.recipes.ramen.graph_loss import BanditConfig, WeightBandit, slopes, trial_steps
 
 DRAWS, DEVIATION = 1_000_000, 0.1
 

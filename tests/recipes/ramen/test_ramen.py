@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -16,23 +16,27 @@ from scipy.sparse import csr_array
 
 import longtail
 from longtail.cli import main
-from longtail.config import from_text
+from longtail.config import from_text, section
 from longtail.data.dataset import Dataset, Graph
 from longtail.data.from_texts import with_digest
 from longtail.data.read import write
 from longtail.errors import ConfigError, DataError
+from longtail.features.settings import FeaturesConfig
 from longtail.graph.anchor_graph import edge_cosines
 from longtail.graph.ops import unit_rows
 from longtail.models.encoders import FrozenBag, FrozenSum, FrozenUnit
 from longtail.persistence import load_part
 from longtail.predictor import Predictor
-from longtail.recipes import recipe_class
+from longtail.recipes import RECIPES, Entry, recipe_class
 from longtail.recipes.direct.settings import DirectConfig
 from longtail.recipes.ramen.recipe import Ramen
 from longtail.recipes.ramen.settings import RamenConfig
 from longtail.recipes.towers import recipe as two_towers
+from longtail.recipes.towers.methods import Ance
 from longtail.recipes.towers.objective import kept_apart
+from longtail.recipes.towers.settings import TowerEncoderConfig
 from longtail.training.prepare import prepare
+from longtail.training.surrogate import SurrogateConfig
 from longtail.types import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -276,6 +280,49 @@ def test_what_a_loss_over_targets_cannot_do_is_refused(base: str) -> None:
         with pytest.raises(ConfigError, match=f"base={base}"):
             ramen(base, settings)
     assert ramen(base, "bandit.enabled=false", "bandit.reward=heldout")
+
+
+@dataclass(frozen=True)
+class OutsiderConfig:
+    """A section that is the dual encoders', and one of the same name that is not."""
+
+    features: FeaturesConfig = section(FeaturesConfig, "features")
+    encoder: TowerEncoderConfig = section(TowerEncoderConfig, "the encoder")
+    train: SurrogateConfig = section(SurrogateConfig, "its own way to train")
+
+
+class Outsider(Ance):
+    NAME = "outsider"
+    CONFIG: ClassVar[type[Any]] = OutsiderConfig
+
+
+@pytest.mark.parametrize("base", ["astec", "tiny", "ramen"])
+def test_a_base_without_a_place_for_another_loss_is_refused(base: str) -> None:
+    with pytest.raises(ConfigError, match=f"base={base} takes no other loss"):
+        ramen(base)
+
+
+def test_the_recipe_of_a_package_can_be_a_base(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sections that it shares with the dual encoders are those of `ramen`; its own are at their defaults."""
+    monkeypatch.setitem(RECIPES, "outsider", Entry(f"{__name__}:Outsider", "a recipe of a package"))
+    made: Any = ramen("outsider", "encoder.width=24").base
+    assert made.NAME == "outsider"
+    assert made.config.encoder.width == made.encoder_width() == 24
+    assert made.config.train == SurrogateConfig(), "of another kind than that of `ramen`"
+
+
+def test_anchors_are_as_wide_as_the_vectors_of_the_base(planted_with_graphs: Dataset) -> None:
+    ready = prepare(planted_with_graphs, RamenConfig().features)
+    for base, narrow, wide in (
+        ("eclare", "eclare.surrogate.width=8", "eclare.surrogate.width=64"),
+        ("direct", "direct.encoder.width=8", "direct.encoder.width=64"),
+    ):
+        beside = []
+        for width in (narrow, wide):
+            made = ramen(base, width)
+            beside.append(made.memory(ready) - made.base.memory(ready))
+        anchors = sum(graph.n_anchors for graph in made.graphs(ready))
+        assert beside[1] - beside[0] == 4 * (64 - 8) * anchors
 
 
 def test_direct_is_its_own_recipe_but_that_graphs_are_regularisers_alone() -> None:

@@ -17,8 +17,15 @@ from longtail.graph.anchor_graph import AnchorGraph
 from longtail.nn.batches import Documents
 from longtail.nn.encoders import GivenVectors, UnitEncoder
 from longtail.recipes.ramen import graph_loss as module
-from longtail.recipes.ramen.bandit import BanditConfig, WeightBandit
-from longtail.recipes.ramen.graph_loss import AnchorSet, BatchVectors, RegulariserConfig, Regularisers, term_names
+from longtail.recipes.ramen.graph_loss import (
+    AnchorSet,
+    BanditConfig,
+    BatchVectors,
+    RegulariserConfig,
+    Regularisers,
+    WeightBandit,
+    term_names,
+)
 from longtail.training.objectives import vectors_together
 from longtail.types import Batch
 
@@ -63,13 +70,13 @@ ENCODER = UnitEncoder(GivenVectors(WIDTH))
 
 def losses_of(found: Regularisers, encoder: Any, vectors: BatchVectors, wanted: Any) -> list[Any]:
     """Every R of a step where `wanted` terms have the weight 1, the others 0."""
-    step = found.draw({side: numbers for side, (numbers, _) in vectors.items.items()}, np.append(1.0, wanted))
+    step = found.draw({side: numbers for side, (numbers, _) in vectors.items()}, np.append(1.0, wanted))
     return list(found.losses(vectors, step, vectors_together(encoder, found.texts(step))))
 
 
 def objective_of(found: Regularisers, task: Any, encoder: Any, vectors: BatchVectors) -> Any:
     """J of a step, whose anchors are drawn and encoded here."""
-    step = found.draw({side: numbers for side, (numbers, _) in vectors.items.items()})
+    step = found.draw({side: numbers for side, (numbers, _) in vectors.items()})
     return found.objective(task, vectors, step, vectors_together(encoder, found.texts(step)))
 
 

@@ -125,5 +125,8 @@ class EncodedTree(DataPart, Ranker):
         vectors = self.encoder.encode(batch)
         return vectors if self.refinement is None else self.refinement.apply(vectors)
 
+    def document_encoder(self) -> FrozenEncoder:
+        return self.encoder
+
     def packed(self, packer: Packer) -> EncodedTree:
         return replace(self, encoder=self.encoder.packed(packer))

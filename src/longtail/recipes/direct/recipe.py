@@ -52,6 +52,9 @@ class Direct(Recipe):
     def __init__(self, config: DirectConfig) -> None:
         self.config: DirectConfig = config
 
+    def encoder_width(self) -> int:
+        return self.config.encoder.width
+
     def memory(self, data: TrainingSet) -> int:
         """Tables with two moments, the vectors of label texts' words as they are looked at, composed rows with their
         gradients, the features, and one block of scores.

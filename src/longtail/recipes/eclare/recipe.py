@@ -207,5 +207,8 @@ class Eclare(Recipe):
             negatives = shortlists.negatives if extras is None else WithRandom(shortlists.negatives, extras)
         return lambda rows, rng: candidates(rows, targets, negatives, rng, max_positives=c.positives)
 
+    def encoder_width(self) -> int:
+        return self.config.surrogate.width
+
     def memory(self, data: TrainingSet) -> int:
         return peak_memory(data, self.config)

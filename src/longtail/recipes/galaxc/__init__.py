@@ -1,13 +1,13 @@
 """GalaXC: `recipe.py` tells it. PARTS: what only this room saves (see `longtail.persistence`)."""
 
 PARTS: dict[str, str] = {
-    "galaxc-start": "longtail.recipes.galaxc.stages:Start",
-    "galaxc-network": "longtail.recipes.galaxc.stages:Network",
-    "galaxc-shortlists": "longtail.recipes.galaxc.stages:Shortlists",
+    "galaxc-start": "longtail.recipes.galaxc.start:Start",
+    "galaxc-network": "longtail.recipes.galaxc.network:Network",
+    "galaxc-shortlists": "longtail.recipes.galaxc.ranker:GraphShortlists",
     "joint-graph": "longtail.recipes.galaxc.graph:JointGraph",
-    "graph-anchors": "longtail.recipes.galaxc.linking:Anchors",
-    "graph-space": "longtail.recipes.galaxc.linking:GraphSpace",
+    "graph-anchors": "longtail.recipes.galaxc.graph:Anchors",
+    "graph-space": "longtail.recipes.galaxc.graph:GraphSpace",
     "joint-graph-model": "longtail.recipes.galaxc.ranker:JointGraphModel",
-    "frozen-hops": "longtail.recipes.galaxc.encoders:FrozenHops",
-    "frozen-messages": "longtail.recipes.galaxc.encoders:FrozenMessages",
+    "frozen-hops": "longtail.recipes.galaxc.ranker:FrozenHops",
+    "frozen-messages": "longtail.recipes.galaxc.ranker:FrozenMessages",
 }

@@ -69,11 +69,8 @@ def grow(
         for path in range(before):
             count = sample(starts, neighbours, nodes[path], hop, seed, exclude, pad, found[: fanouts[hop - 1]])
             for place in range(count):
-                nodes[size], taken[size], parents[size] = (
-                    found[place],
-                    taken[path] | (1 << (hop - 1)),
-                    parents[path] * count,
-                )
+                nodes[size], parents[size] = found[place], parents[path] * count
+                taken[size] = taken[path] | (1 << (hop - 1))
                 size += 1
     return size
 
@@ -105,12 +102,8 @@ def add_paths(
     widest = fanouts.max() if len(fanouts) > 0 else 0
     for unsigned in prange(len(root_ptr) - 1):
         b = np.int64(unsigned)
-        nodes, taken, parents, found = (
-            np.empty(room, np.int32),
-            np.empty(room, np.int32),
-            np.empty(room, np.int32),
-            np.empty(widest, np.int32),
-        )
+        nodes, taken = np.empty(room, np.int32), np.empty(room, np.int32)
+        parents, found = np.empty(room, np.int32), np.empty(widest, np.int32)
         for root in range(root_ptr[b], root_ptr[b + 1]):
             size = grow(
                 starts, neighbours, roots[root], hops, fanouts, seed, exclude[b], pad, found, nodes, taken, parents

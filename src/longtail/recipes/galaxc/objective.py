@@ -20,10 +20,17 @@ from longtail.kernels.arrays import pieces, taken_runs
 from longtail.nn.batches import Bags, to_device
 from longtail.nn.full import full_loss
 from longtail.nn.precision import fastest_products
-from longtail.recipes.galaxc.heads import LabelAttention, Modules, SharedHead
-from longtail.recipes.galaxc.network import GraphEncoder, Neighbourhoods, Roots, encoded_blocks
-from longtail.recipes.galaxc.settings import SurrogateConfig
-from longtail.recipes.galaxc.stages import Start
+from longtail.recipes.galaxc.network import (
+    GraphEncoder,
+    LabelAttention,
+    Modules,
+    Neighbourhoods,
+    Roots,
+    SharedHead,
+    encoded_blocks,
+)
+from longtail.recipes.galaxc.settings import GalaxcSurrogateConfig
+from longtail.recipes.galaxc.start import Start
 from longtail.search.negatives import ShortlistNegatives
 from longtail.training.objectives import prefixed, trained_state
 from longtail.training.optimisers import ModelAdam
@@ -120,9 +127,6 @@ class GraphDocuments:
             raise ValueError("documents whose edges are hidden need links")
         self.around, self.nodes, self.links, self.hide, self.fixed = around, nodes, links, hide, fixed
 
-    def __len__(self) -> int:
-        return len(self.nodes)
-
     def roots(self, rows: I64, rng: np.random.Generator) -> Roots:
         seed = 0 if self.fixed else int(rng.integers(2**63))
         if self.links is None or self.hide == 0:
@@ -173,7 +177,7 @@ class SharedCandidates:
 
     @property
     def size(self) -> int:
-        return len(self.documents)
+        return len(self.documents.nodes)
 
     def step(self, rows: I64, rng: np.random.Generator, rate: float) -> Tensor:
         device = self.documents.around.device
@@ -196,7 +200,7 @@ class SharedCandidates:
 _START_DOCUMENTS = 4096
 
 
-def start_classifiers(data: TrainingSet, start: Start, modules: Modules, c: SurrogateConfig, run: Run) -> None:
+def start_classifiers(data: TrainingSet, start: Start, modules: Modules, c: GalaxcSurrogateConfig, run: Run) -> None:
     """Classifiers as the cosine between a document's views and the labels'. Documents are seen as new ones are."""
     encoder, head, around = modules
     if not isinstance(head, LabelAttention):

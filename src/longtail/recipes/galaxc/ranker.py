@@ -1,4 +1,5 @@
-"""A model that looks at a document's neighbourhood in a joint graph: link -> convolve -> shortlist -> score.
+"""GalaXC at work, without torch: link -> convolve -> shortlist -> score. And looks inside a trained model: which hops
+labels attend to, what embeddings recall, sizes of parts.
 
 What is said of a document depends on nothing but the document and its own context, unless documents are ranked together
 (`Context.together`). Paper: GalaXC Sec. 4 (shortlisting and prediction).
@@ -6,23 +7,188 @@ What is said of a document depends on nothing but the document and its own conte
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
+from longtail import metrics
 from longtail.errors import ConfigError
+from longtail.graph.ops import unit_rows
+from longtail.kernels.arrays import F64, steady_product
 from longtail.kernels.threads import threads_for
+from longtail.metrics.quantiles import Bins, equal_count
 from longtail.models.analysis import Look
+from longtail.models.encoders import FrozenEncoder, FrozenGinLayer
 from longtail.models.shortlisted import Classifier, best, sigmoid
-from longtail.persistence import DataPart
-from longtail.recipes.galaxc.encoders import FrozenGraphEncoder, FrozenHops, Views
-from longtail.recipes.galaxc.graph import Paths
-from longtail.recipes.galaxc.linking import GraphSpace
-from longtail.search.index import Index
+from longtail.persistence import DataPart, Part
+from longtail.recipes.galaxc.graph import GraphSpace, Paths, convolutions
+from longtail.search.index import ExactIndex, Index
+from longtail.search.negatives import ShortlistNegatives
 from longtail.search.packed import Packer, stored
-from longtail.types import F32, I32, Batch, BoolArray, Context, ContextRanker, Csr, TopK
+from longtail.types import F32, I32, I64, Batch, BoolArray, Context, ContextRanker, Csr, TopK
+
+Averaged: TypeAlias = Literal["transformed", "convolved"]
+
+# ---- graph encoders: what the networks of `network.py` become ----
+
+
+class Views(NamedTuple):
+    """search: (B, D), what a shortlist looks up.  score: (B, K, D), what classifiers read."""
+
+    search: F32
+    score: F32
+
+
+class FrozenGraphEncoder(Part, Protocol):
+    """Nodes, or documents linked to nodes, in; K views of each out. Samples are named by `seed`."""
+
+    @property
+    def views(self) -> int:
+        """K"""
+        ...
+
+    def of_nodes(self, paths: Paths, nodes: I32, seed: int) -> Views: ...
+
+    def of_linked(self, paths: Paths, vectors: F32, links: I32, seed: int, exclude: I64 | None = None) -> Views:
+        """vectors: (B, D).  links: (B, m), -1 where there are fewer.  exclude: (B,) a node of the graph that each
+        document is, -1 for none.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class FrozenHops(DataPart):
+    """v^k = h + ReLU(R_k h + b_k), h = ReLU(a^k), with batch norm folded into R and b.
+
+    epsilons: (K,).  weight: (K, D, D).  bias: (K, D).
+    space: what is averaged over hops for the search: v^k (the paper), or a^k (the released code).
+    balanced: every hop is scaled to unit length before; sums over wide neighbourhoods are longer and would drown the
+        others.
+    """
+
+    KIND = "frozen-hops"
+
+    epsilons: F32
+    weight: F32
+    bias: F32
+    pre_relu: bool = True
+    space: Averaged = "transformed"
+    balanced: bool = False
+
+    @property
+    def views(self) -> int:
+        return len(self.epsilons)
+
+    def of_nodes(self, paths: Paths, nodes: I32, seed: int) -> Views:
+        return self._views(paths.of_nodes(nodes, seed))
+
+    def of_linked(self, paths: Paths, vectors: F32, links: I32, seed: int, exclude: I64 | None = None) -> Views:
+        return self._views(paths.of_linked(vectors, links, seed, exclude))
+
+    def _views(self, sums: F32) -> Views:
+        convolved = self.convolved(sums)
+        score = self.transformed(convolved)
+        averaged = score if self.space == "transformed" else convolved
+        if self.balanced:
+            averaged = unit_rows(averaged.reshape(-1, averaged.shape[2])).reshape(averaged.shape)
+        return Views(averaged.mean(axis=1), score)
+
+    def untransformed(self) -> FrozenHops:
+        """An encoder whose views are the convolved vectors themselves: its transformations add nothing."""
+        return FrozenHops(self.epsilons, np.zeros_like(self.weight), np.zeros_like(self.bias), pre_relu=False)
+
+    def convolved(self, sums: F32) -> F32:
+        """(B, K, D): a^1, ..., a^K from sums along paths (B, 2^K, D)."""
+        return np.stack(list(convolutions(sums, self.epsilons)), axis=1)
+
+    def transformed(self, convolved: F32) -> F32:
+        """(B, K, D): v^1, ..., v^K."""
+        out = np.maximum(convolved, 0) if self.pre_relu else convolved.copy()
+        for hop in range(self.views):
+            out[:, hop] += np.maximum(steady_product(out[:, hop], self._weight[hop]) + self.bias[hop], 0)
+        return out
+
+    @cached_property
+    def _weight(self) -> F64:
+        return self.weight.astype(np.float64)
+
+
+@dataclass(frozen=True)
+class FrozenSageLayer:
+    """h = ReLU(W [own; message] + b).  weight: (D, 2 D).  bias: (D,).  signed: without the ReLU."""
+
+    weight: F32
+    bias: F32
+    signed: bool = False
+
+    def apply(self, own: F32, message: F32) -> F32:
+        mixed: F32 = steady_product(np.concatenate([own, message], axis=-1), self._weight) + self.bias
+        return mixed if self.signed else np.maximum(mixed, 0)
+
+    @cached_property
+    def _weight(self) -> F64:
+        return self.weight.astype(np.float64)
+
+
+@dataclass(frozen=True)
+class FrozenMessages(DataPart):
+    """GraphSAGE or GIN: a layer per hop, the last hop alone is the one view.
+
+    mean: messages are means of neighbours (GraphSAGE), else sums (GIN).
+    """
+
+    KIND = "frozen-messages"
+
+    layers: tuple[FrozenSageLayer | FrozenGinLayer, ...]
+    mean: bool
+
+    @property
+    def views(self) -> int:
+        return 1
+
+    def of_nodes(self, paths: Paths, nodes: I32, seed: int) -> Views:
+        last = self._levels(paths, paths.tree(nodes, len(self.layers), seed))[-1]
+        return Views(last, last[:, None])
+
+    def of_linked(self, paths: Paths, vectors: F32, links: I32, seed: int, exclude: I64 | None = None) -> Views:
+        real = links >= 0
+        owners = np.repeat(np.arange(len(links)), real.sum(axis=1))
+        trees = paths.tree(links[real], len(self.layers) - 1, seed, None if exclude is None else exclude[owners])
+        weights = paths.fanout.link_weights(real.sum(axis=1), mean=self.mean)
+        h: F32 = vectors
+        for hop, (layer, theirs) in enumerate(zip(self.layers, self._levels(paths, trees), strict=True)):
+            received: F32 = np.zeros(h.shape, dtype=np.float32)
+            np.add.at(received, owners, theirs)
+            h = layer.apply(h, received * weights[:, hop, None])
+        return Views(h, h[:, None])
+
+    def _levels(self, paths: Paths, tree: I32) -> list[F32]:
+        """h^0, h^1, ... of the roots of computation trees."""
+        real = tree >= 0
+        values: F32 = np.where(real[..., None], paths.vectors[tree], np.float32(0))
+        found = [root_of(values)]
+        for layer in self.layers[: tree.ndim - 1]:
+            there = real[..., 1:, None]
+            message: F32 = (values[..., 1:, :] * there).sum(axis=-2)
+            if self.mean:
+                message = message / np.maximum(there.sum(axis=-2), 1).astype(np.float32)
+            values = layer.apply(values[..., 0, :], message)
+            real = real[..., 0]
+            found.append(root_of(values))
+        return found
+
+
+def root_of(values: Any) -> Any:
+    """(B, D) of (B, ..., D), an array or a tensor: a tree's first entry is its root."""
+    while values.ndim > 2:
+        values = values[:, 0]
+    return values
+
+
+# ---- the model ----
 
 # Documents handled at once: bounds the path sums (documents x 2^K x D) and the scores of shortlists.
 _BLOCK = 1024
@@ -60,6 +226,9 @@ class JointGraphModel(DataPart, ContextRanker):
 
     # ---- what else it can do ----
 
+    def document_encoder(self) -> FrozenEncoder:
+        return self.space.encoder
+
     def packed(self, packer: Packer) -> JointGraphModel:
         return replace(
             self,
@@ -69,8 +238,6 @@ class JointGraphModel(DataPart, ContextRanker):
         )
 
     def diagnose(self, look: Look) -> dict[str, Any]:
-        from longtail.recipes.galaxc.analysis import inside_graph
-
         return {"graph": inside_graph(self, look)}
 
     # ---- ranking ----
@@ -81,17 +248,17 @@ class JointGraphModel(DataPart, ContextRanker):
     def rank_in_context(self, batch: Batch, k: int, context: Context) -> TopK:
         k = min(k, self.n_labels)
         top = TopK.padding(len(batch), k)
-        together = (
-            self.space.with_documents(self.space.initial(batch), context) if context.together and len(batch) else None
-        )
+        together = None
+        if context.together and len(batch):
+            together = self.space.with_documents(self.space.initial(batch), context)
         for start in range(0, len(batch), _BLOCK):
             part = slice(start, min(start + _BLOCK, len(batch)))
             documents, own = batch.rows(part), context.rows(part)
-            views = (
-                self.views(documents, own)
-                if together is None
-                else self._views_together(together, start, len(documents))
-            )
+            if together is None:
+                views = self.views(documents, own)
+            else:
+                nodes = np.arange(part.start, part.stop, dtype=np.int32) + np.int32(len(self.space.graph))
+                views = self.hops.of_nodes(together, nodes, _SEED)
             found = self._ranked(views, documents, own, k)
             top.ids[part], top.scores[part] = found.ids, found.scores
         return top
@@ -136,11 +303,6 @@ class JointGraphModel(DataPart, ContextRanker):
         """What the shortlist and the classifiers read of documents."""
         vectors = self.space.initial(batch)
         return self.hops.of_linked(self.space.paths, vectors, self.space.linked(vectors, context or Context()), _SEED)
-
-    def _views_together(self, paths: Paths, first: int, documents: int) -> Views:
-        return self.hops.of_nodes(
-            paths, np.arange(first, first + documents, dtype=np.int32) + np.int32(len(self.space.graph)), _SEED
-        )
 
     def label_views(self) -> Views:
         """What the index and the analyses see of all labels: from the training graph alone."""
@@ -188,3 +350,125 @@ def listed(ids: I32, rows: Csr) -> BoolArray:
     codes = np.repeat(documents, np.diff(rows.indptr)) * width + rows.indices
     found: BoolArray = (ids >= 0) & np.isin(documents[:, None] * width + ids, codes)
     return found
+
+
+@dataclass(frozen=True)
+class GraphShortlists(DataPart):
+    """What stage II leaves behind: the encoder without torch, the index over the mean views of labels, and hard
+    negatives of training documents, if stage IV wants them.
+    """
+
+    KIND = "galaxc-shortlists"
+
+    hops: FrozenGraphEncoder
+    index: Index
+    negatives: ShortlistNegatives | None
+
+
+# ---- looks inside ----
+
+# Training documents whose views are measured.
+_SAMPLE = 2000
+
+
+def inside_graph(model: JointGraphModel, look: Look) -> dict[str, Any]:
+    """What parts weigh, which hops labels attend to, what embeddings recall and what shortlists cost; recall and P in
+    percent. Paper: GalaXC Table 4, Fig. 6.
+    """
+    bins, attended = attention_by_frequency(model, look.counts)
+    evenly = np.ones(model.n_labels)
+    return {
+        "bytes": bytes_of_parts(model),
+        "nodes": len(model.space.graph),
+        "edges": len(model.space.graph.neighbours),
+        "isolated_nodes": int((model.space.graph.degrees == 0).sum()),
+        "attention_times_length_by_hop": dict(zip(bins.names, np.nan_to_num(attended).round(4).tolist(), strict=True)),
+        "R@100_of_embeddings": {
+            name: round(value, 3) for name, value in embedding_recall(model, look.batch, look.truth).items()
+        },
+        "P@1": {
+            name: round(metrics.measure(ranker.rank(look.batch, 1), look.truth, evenly, (1,), ()).values()["P@1"], 3)
+            for name, ranker in (("with shortlists", model), ("all labels scored", model.exhaustive()))
+        },
+    }
+
+
+def hop_norms(model: JointGraphModel) -> F64:
+    """(K,): the mean length of each view of training documents (some of them, spread evenly)."""
+    n = len(model.space.graph.nodes)
+    rows = np.linspace(0, n - 1, min(_SAMPLE, n)).astype(np.int64)
+    return np.linalg.norm(model.training_views(rows).score.astype(np.float64), axis=2).mean(axis=0)
+
+
+def attention(model: JointGraphModel) -> F64:
+    """(L, K): what each view counts for each label; rows sum to one."""
+    if model.alphas is None:
+        return np.full((model.n_labels, model.hops.views), 1 / model.hops.views)
+    return model.alphas.astype(np.float64)
+
+
+def attention_by_frequency(
+    model: JointGraphModel, counts: I64, binned: Callable[[I64], Bins] = equal_count
+) -> tuple[Bins, F64]:
+    """Bins of labels by frequency, head first, and (Q, K) the mean attention to each hop times its mean length; nan
+    where a bin is empty.
+
+    counts: (L,) training documents per label. Paper: GalaXC Fig. 6 (which shows rare labels first). Lengths matter:
+    sums over wide neighbourhoods are longer, so little attention to them may still be much.
+    """
+    bins, weights = binned(counts), attention(model)
+    sums = np.stack(
+        [np.bincount(bins.bin_of_label, weights=column, minlength=len(bins)) for column in weights.T], axis=1
+    )
+    sizes = bins.n_labels[:, None].astype(np.float64)
+    return bins, np.divide(sums, sizes, out=np.full_like(sums, np.nan), where=sizes > 0) * hop_norms(model)
+
+
+def embedding_recall(model: JointGraphModel, batch: Batch, truth: Csr, k: int = 100) -> dict[str, float]:
+    """Share of documents' labels among the `k` whose embeddings are nearest, in percent, for each kind of embedding.
+
+    truth: (B, L) CSR in the label numbers of the model; documents without labels are left out. Paper: GalaXC Table 4.
+    """
+    evenly = np.ones(truth.shape[1])
+    return {
+        name: metrics.measure(ranked, truth, evenly, (1,), (k,), skip_empty=True).values()[f"R@{k}"]
+        for name, ranked in _rankings(model, batch, k)
+    }
+
+
+def _rankings(model: JointGraphModel, batch: Batch, k: int) -> Iterator[tuple[str, TopK]]:
+    kinds: list[tuple[str, Any, int]] = [("initial", "raw", 0), ("transformed, mean of hops", "transformed", 0)]
+    if isinstance(model.hops, FrozenHops):
+        kinds.append(("convolved, mean of hops", "convolved", 0))
+        kinds += [
+            (f"{space}, hop {hop}", space, hop)
+            for space in ("convolved", "transformed")
+            for hop in range(1, model.hops.views + 1)
+        ]
+    for name, space, hop in kinds:
+        labels = ExactIndex.build(model.embeddings(None, space, hop))
+        yield name, labels.query(model.embeddings(batch, space, hop), min(k, model.n_labels))
+
+
+def bytes_of_parts(model: JointGraphModel) -> dict[str, int]:
+    """What prediction needs, by part: vectors of nodes too. Paper: GalaXC Sec. 5."""
+    space = model.space
+    parts = {
+        "classifiers": _bytes(model, "classifier."),
+        "attention": 0 if model.alphas is None else model.alphas.nbytes,
+        "network": _bytes(model.hops),
+        "initial encoder": _bytes(space.encoder),
+        "vectors of nodes": space.vectors.nbytes,
+        "edges": _bytes(space.graph),
+        "index of nodes": 0 if space.linker is None else _bytes(space.linker),
+        "index of labels": _bytes(model.index),
+    }
+    return {**parts, "all": sum(parts.values())}
+
+
+def _bytes(part: Part, within: str = "") -> int:
+    """Of what a part saves; within: of the fields whose names begin like this."""
+    state = part.state()
+    arrays = sum(array.nbytes for name, array in state.arrays.items() if name.startswith(within))
+    nested = ((name, inner) for name, inner in state.parts.items() if name.startswith(within))
+    return arrays + sum(_bytes(inner) for _, inner in nested if inner is not None)

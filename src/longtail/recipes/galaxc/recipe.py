@@ -40,10 +40,8 @@ import numpy as np
 from longtail.models.encoders import FrozenBag, FrozenEncoder, FrozenSum
 from longtail.recipes.base import Recipe
 from longtail.recipes.galaxc import start as initial
-from longtail.recipes.galaxc.encoders import FrozenGraphEncoder
 from longtail.recipes.galaxc.graph import Paths
-from longtail.recipes.galaxc.heads import LabelAttention, LinkHead, Modules, new_encoder
-from longtail.recipes.galaxc.network import Neighbourhoods
+from longtail.recipes.galaxc.network import LabelAttention, LinkHead, Modules, Neighbourhoods, Network, new_encoder
 from longtail.recipes.galaxc.objective import (
     BatchLabels,
     GraphDocuments,
@@ -53,15 +51,9 @@ from longtail.recipes.galaxc.objective import (
     random_labels,
     start_classifiers,
 )
-from longtail.recipes.galaxc.ranker import JointGraphModel, node_views
-from longtail.recipes.galaxc.settings import (
-    TUNABLE,
-    ClassifyConfig,
-    GalaxcConfig,
-    SurrogateConfig,
-    check,
-)
-from longtail.recipes.galaxc.stages import Network, Shortlists, Start
+from longtail.recipes.galaxc.ranker import FrozenGraphEncoder, GraphShortlists, JointGraphModel, node_views
+from longtail.recipes.galaxc.settings import TUNABLE, GalaxcClassifyConfig, GalaxcConfig, GalaxcSurrogateConfig, check
+from longtail.recipes.galaxc.start import Start
 from longtail.search.index import CENTROIDS, Index
 from longtail.search.negatives import ShortlistNegatives, forbidden_pairs
 from longtail.training.fit import StepDecay, fit_stage
@@ -125,7 +117,7 @@ class Galaxc(Recipe):
             start_classifiers(data, start, modules, self.config.surrogate, run)
         more = random_labels(data.n_labels, self.config.surrogate.random_count(data.n_labels))
         self.fit("graph", data, start, modules, more, run)
-        return Network.of(modules.encoder, modules.head)
+        return Network.of(modules)
 
     def new_modules(self, data: TrainingSet, start: Start, run: Run) -> Modules:
         """Views of K hops, and what scores labels by them: attention and a classifier per label, or nothing per label
@@ -150,7 +142,7 @@ class Galaxc(Recipe):
     def fit(self, name: str, data: TrainingSet, start: Start, modules: Modules, more: MoreLabels, run: Run) -> None:
         """Train against the labels of the batch and `more`, by the settings of stage I or of stage IV."""
         s, h = self.config.surrogate, self.config.hops
-        c: SurrogateConfig | ClassifyConfig = s if name == "graph" else self.config.classify
+        c: GalaxcSurrogateConfig | GalaxcClassifyConfig = s if name == "graph" else self.config.classify
         nodes, fixed = start.space.graph.nodes, h.sampling == "fixed"
         documents = GraphDocuments(modules.around, nodes, start.links, hide=s.mask_target_edges, fixed=fixed)
         factor = c.attention_rate / c.rate if c.rate else 1.0
@@ -160,16 +152,16 @@ class Galaxc(Recipe):
 
     # ---- II. Paper: Sec. 4.1, Module II ----
 
-    def shortlist(self, data: TrainingSet, surrogate: Network, run: Run) -> Shortlists:
+    def shortlist(self, data: TrainingSet, surrogate: Network, run: Run) -> GraphShortlists:
         """Index the mean views of labels, and look hard negatives up."""
         c, start = self.config, self.start(data, run)
-        encoder, head, _ = self.new_modules(data, start, run)
-        surrogate.restore(encoder, head)
-        hops = encoder.frozen(c.shortlist.space, balanced=c.shortlist.balanced)
+        modules = self.new_modules(data, start, run)
+        surrogate.restore(modules)
+        hops = modules.encoder.frozen(c.shortlist.space, balanced=c.shortlist.balanced)
         labels = node_views(hops, start.space.paths, np.arange(data.n_labels, dtype=np.int32)).search
         index = index_on(run.device, c.shortlist.index, CENTROIDS)(labels)
         negatives = self.hard_negatives(data, start, hops, index) if c.classify.epochs else None
-        return Shortlists(hops, index, negatives)
+        return GraphShortlists(hops, index, negatives)
 
     def hard_negatives(
         self, data: TrainingSet, start: Start, hops: FrozenGraphEncoder, index: Index
@@ -194,12 +186,12 @@ class Galaxc(Recipe):
     # III has nothing to compute: parameters stay as they are, and those of the convolutions will not change any more.
 
     def classify(
-        self, data: TrainingSet, surrogate: Network, shortlister: Shortlists, model: None, run: Run
+        self, data: TrainingSet, surrogate: Network, shortlister: GraphShortlists, model: None, run: Run
     ) -> JointGraphModel:
         """Classifiers and attention against hard negatives, where the settings want that."""
         start, s = self.start(data, run), self.config.shortlist
         modules = self.new_modules(data, start, run)
-        surrogate.restore(modules.encoder, modules.head)
+        surrogate.restore(modules)
         if shortlister.negatives is not None:
             modules.encoder.freeze()
             more = hard_labels(shortlister.negatives, self.config.classify.per_document)

@@ -10,10 +10,10 @@ from longtail.config import section, setting
 from longtail.errors import ConfigError
 from longtail.features.settings import FeaturesConfig
 from longtail.recipes.base import TUNABLE_FEATURES
-from longtail.recipes.galaxc.encoders import Averaged
+from longtail.recipes.galaxc.ranker import Averaged
 from longtail.search.index import IndexKind
 from longtail.training.steps import ADAPTS
-from longtail.training.surrogate import SurrogateConfig as AstecSurrogateConfig
+from longtail.training.surrogate import SurrogateConfig
 
 AttentionKind: TypeAlias = Literal["label", "global", "none"]
 
@@ -115,7 +115,7 @@ class HopsConfig:
 
 
 @dataclass(frozen=True)
-class SurrogateConfig:
+class GalaxcSurrogateConfig:
     head: Literal["one-vs-all", "links"] = setting(
         "one-vs-all", "one-vs-all: a classifier per label; links: cosine of embeddings, nothing per label"
     )
@@ -154,7 +154,7 @@ class SurrogateConfig:
 
 
 @dataclass(frozen=True)
-class ShortlistConfig:
+class GalaxcShortlistConfig:
     size: int = setting(500, "labels per document", low=1)
     space: Averaged = setting(
         "convolved",
@@ -173,7 +173,7 @@ class ShortlistConfig:
 
 
 @dataclass(frozen=True)
-class ClassifyConfig:
+class GalaxcClassifyConfig:
     epochs: int = setting(
         0, "passes over the documents; 0: stage IV is left out (the paper: 15 on its largest set)", low=0
     )
@@ -191,12 +191,12 @@ class GalaxcConfig:
         FeaturesConfig, "which texts are read, and how they become numbers", subwords="chars"
     )
     initial: InitialConfig = section(InitialConfig, "where the vectors of documents and labels come from")
-    astec: AstecSurrogateConfig = section(AstecSurrogateConfig, "initial.source=astec: stage I of Astec")
+    astec: SurrogateConfig = section(SurrogateConfig, "initial.source=astec: stage I of Astec")
     graph: GraphConfig = section(GraphConfig, "the joint graph")
     hops: HopsConfig = section(HopsConfig, "how the graph is looked at")
-    surrogate: SurrogateConfig = section(SurrogateConfig, "stage I")
-    shortlist: ShortlistConfig = section(ShortlistConfig, "stage II")
-    classify: ClassifyConfig = section(ClassifyConfig, "stage IV")
+    surrogate: GalaxcSurrogateConfig = section(GalaxcSurrogateConfig, "stage I")
+    shortlist: GalaxcShortlistConfig = section(GalaxcShortlistConfig, "stage II")
+    classify: GalaxcClassifyConfig = section(GalaxcClassifyConfig, "stage IV")
 
 
 def check(c: GalaxcConfig, device: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,18 @@ from longtail.features.base import Featurizer
 from longtail.features.sparse import SparseText
 from longtail.manifest import open_parts
 from longtail.models.encoders import FrozenBag, FrozenDense, FrozenEncoder, FrozenSum
-from longtail.persistence import StringTable
-from longtail.recipes.galaxc.graph import AnchorLinks, Fanout, document_nodes, joint_graph, nearest_documents, strongest
-from longtail.recipes.galaxc.linking import Anchors, GraphSpace, Shape
+from longtail.persistence import DataPart, StringTable
+from longtail.recipes.galaxc.graph import (
+    Anchors,
+    Fanout,
+    GraphSpace,
+    Shape,
+    document_nodes,
+    joint_graph,
+    nearest_documents,
+    strongest,
+)
 from longtail.recipes.galaxc.settings import GalaxcConfig, GraphConfig, HopsConfig, InitialConfig
-from longtail.recipes.galaxc.stages import Start
 from longtail.search.cluster import label_centroids
 from longtail.search.index import DOCUMENTS
 from longtail.training.indices import index_on
@@ -27,6 +35,18 @@ from longtail.training.run import Run
 from longtail.types import F32, I32, Csr
 
 # ---- the whole ----
+
+
+@dataclass(frozen=True)
+class Start(DataPart):
+    """What training starts from: the graph with its vectors, and (N, m) what training documents are linked to while
+    their labels are hidden.
+    """
+
+    KIND = "galaxc-start"
+
+    space: GraphSpace
+    links: I32 | None
 
 
 def make_start(c: GalaxcConfig, data: TrainingSet, encoder: FrozenEncoder, run: Run) -> Start:
@@ -80,7 +100,7 @@ def encoder_of_bundle(path: Path, featurizer: Featurizer) -> FrozenEncoder:
     encoders need the same features.
     """
     folder, _, (theirs, ranker) = open_parts(path, ("featurizer", "ranker"))
-    encoder = _encoder_in(ranker)
+    encoder = ranker.document_encoder()
     if encoder is None:
         raise ConfigError(
             f"{folder}: the model has no encoder that gives vectors", "use a run of astec, eclare or galaxc"
@@ -98,17 +118,6 @@ def encoder_of_bundle(path: Path, featurizer: Featurizer) -> FrozenEncoder:
         "features of this data",
         "use a run of astec or eclare that was trained on text",
     )
-
-
-def _encoder_in(ranker: Any) -> Any:
-    """The encoder inside a ranker, under a re-ranker, of the first member of an ensemble, or of a graph's space."""
-    for name in ("encoder", "base", "space", "members"):
-        inner = getattr(ranker, name, None)
-        if name == "encoder" and inner is not None:
-            return inner
-        if inner is not None:
-            return _encoder_in(inner[0] if isinstance(inner, tuple) else inner)
-    return None
 
 
 def _by_spelling(table: Any, theirs: SparseText, ours: SparseText) -> Any:
@@ -201,5 +210,5 @@ def auxiliary_edges(data: TrainingSet, config: GraphConfig, anchors: Anchors | N
         if graph.label_label is not None
     ]
     if anchors is not None:
-        edges.append(AnchorLinks(anchors.members).edges(config.auxiliary_edges, run.rng("auxiliary edges")))
+        edges.append(anchors.edges(config.auxiliary_edges, run.rng("auxiliary edges")))
     return edges

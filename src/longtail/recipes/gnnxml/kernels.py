@@ -17,6 +17,7 @@ from longtail.features.kernels import find, read_keys
 from longtail.features.reading import SINGLE, U8, U32, U64, WORD, Reader
 from longtail.kernels.compiled import compiled, prange
 from longtail.kernels.heap import offer, settle
+from longtail.kernels.products import dot
 from longtail.recipes.gnnxml.keygraph import SENTENCES, WINDOWS, Blocks, Phrases, Rules
 from longtail.search.kernels.tree import child_scores
 from longtail.types import F32, I32, I64
@@ -430,23 +431,11 @@ def keygraphs(text: U32, edges: I64, fields: int, reader: Reader, phrases: Phras
     for document in range(documents):
         longest = max(longest, edges[(document + 1) * fields] - edges[document * fields])
     keys, origins, content = np.empty(longest, np.uint64), np.empty(longest, np.int64), np.empty(longest, np.bool_)
-    sentence, word, first, vertex_of = (
-        np.empty(longest, np.int32),
-        np.empty(longest, np.int32),
-        np.empty(longest, np.int32),
-        np.empty(longest, np.int32),
-    )
-    n_vertices, n_units, n_words = (
-        np.zeros(documents, np.int32),
-        np.zeros(documents, np.int32),
-        np.zeros(documents, np.int32),
-    )
-    degrees, names, attachments, vertex_end = (
-        np.empty(1024, np.int32),
-        np.empty((1024, 2), np.int64),
-        np.empty(1024, np.int32),
-        0,
-    )
+    of_words, counts = np.empty((4, longest), np.int32), np.zeros((3, documents), np.int32)
+    sentence, word, first, vertex_of = of_words[0], of_words[1], of_words[2], of_words[3]
+    n_vertices, n_units, n_words = counts[0], counts[1], counts[2]
+    degrees, attachments = np.empty(1024, np.int32), np.empty(1024, np.int32)
+    names, vertex_end = np.empty((1024, 2), np.int64), 0
     neighbours, weights, edge_end = np.empty(4096, np.int32), np.empty(4096, np.float32), 0
     attached, attached_end, spans, span_end = np.empty(4096, np.int32), 0, np.empty((1024, 2), np.int64), 0
     for document in range(documents):
@@ -468,11 +457,8 @@ def keygraphs(text: U32, edges: I64, fields: int, reader: Reader, phrases: Phras
         total, unit_starts, members, shared = _attach(keys, word, units, vertex_of, phrases, longer, singles + n_longer)
 
         here, vertex_end = vertex_end, vertex_end + total
-        names, degrees, attachments = (
-            _grown(names, vertex_end),
-            _grown(degrees, vertex_end),
-            _grown(attachments, vertex_end),
-        )
+        names, degrees = _grown(names, vertex_end), _grown(degrees, vertex_end)
+        attachments = _grown(attachments, vertex_end)
         _write_names(origins, first, words, vertex_of, phrases, longer, longer_first, singles, names[here:vertex_end])
         neighbours, weights, edge_end = _write_edges(shared, degrees[here:vertex_end], neighbours, weights, edge_end)
         attached, attached_end = _write_attachments(
@@ -480,10 +466,8 @@ def keygraphs(text: U32, edges: I64, fields: int, reader: Reader, phrases: Phras
         )
         spans = _grown(spans, span_end + len(units))
         for u in range(len(units)):
-            spans[span_end + u, 0], spans[span_end + u, 1] = (
-                _begin_of(origins[units[u, 0]]),
-                _end_of(origins[units[u, 1] - 1]),
-            )
+            spans[span_end + u, 0] = _begin_of(origins[units[u, 0]])
+            spans[span_end + u, 1] = _end_of(origins[units[u, 1] - 1])
         span_end += len(units)
         n_vertices[document], n_units[document], n_words[document] = total, len(units), n
     return Blocks(
@@ -505,15 +489,6 @@ def keygraphs(text: U32, edges: I64, fields: int, reader: Reader, phrases: Phras
 # Documents are words (`indptr`, `indices`, `data` with `words`, see `SparseWeights`), dense vectors (with `rows`), or
 # both; what there is not is None, and numba leaves out what depends on it. Clusters are of very different size, so no
 # table of all labels is made to rank them.
-
-
-@compiled(fastmath=True)
-def _dot(a: F32, b: F32) -> Any:
-    """fastmath keeps several partial sums; their order is fixed at compile time, so results are repeatable."""
-    total = np.float32(0.0)
-    for column in range(len(a)):
-        total += a[column] * b[column]
-    return total
 
 
 @compiled()
@@ -540,7 +515,7 @@ def _member_scores(
             scores[member] = bias[first + member]
     if rows is not None:
         for member in range(count):
-            scores[member] += _dot(vectors[document], rows[first + member])
+            scores[member] += dot(rows, first + member, vectors, document)
     return count
 
 
@@ -549,14 +524,6 @@ def _sigmoid(score: float) -> float:
     if score >= 0.0:
         return 1.0 / (1.0 + math.exp(-score))
     return math.exp(score) / (1.0 + math.exp(score))
-
-
-@compiled()
-def _largest(starts: I64) -> int:
-    largest = 0
-    for cluster in range(len(starts) - 1):
-        largest = max(largest, starts[cluster + 1] - starts[cluster])
-    return largest
 
 
 @compiled(parallel=True)
@@ -578,7 +545,9 @@ def rank_members(
     """The best labels by gate x probability; (B, k) results are padding on entry. clusters, gates: (B, m), -1 for
     none.
     """
-    largest = _largest(starts)
+    largest = 0
+    for number in range(len(starts) - 1):
+        largest = max(largest, starts[number + 1] - starts[number])
     for unsigned in prange(len(clusters)):
         document: Any = np.int64(unsigned)
         scores = np.empty(largest)
@@ -592,35 +561,3 @@ def rank_members(
                     score: Any = np.float32(gates[document, place] * _sigmoid(scores[member]))
                     size = offer(ids[document], best[document], size, labels[starts[cluster] + member], score)
         settle(ids[document], best[document], size)
-
-
-@compiled(parallel=True)
-def score_members(
-    indptr: Any,
-    indices: Any,
-    data: Any,
-    words: Any,
-    vectors: Any,
-    rows: Any,
-    starts: I64,
-    bias: F32,
-    labels: I32,
-    clusters: I32,
-    ids: I32,
-    probabilities: F32,
-) -> None:
-    """Each label of each document's clusters (B, m), with its probability; (B, m * size) results are padding on
-    entry.
-    """
-    size = _largest(starts)
-    for unsigned in prange(len(clusters)):
-        document: Any = np.int64(unsigned)
-        scores = np.empty(size)
-        for place in range(clusters.shape[1]):
-            cluster = np.int64(clusters[document, place])
-            if cluster >= 0:
-                for member in range(
-                    _member_scores(indptr, indices, data, words, vectors, rows, starts, bias, document, cluster, scores)
-                ):
-                    ids[document, place * size + member] = labels[starts[cluster] + member]
-                    probabilities[document, place * size + member] = _sigmoid(scores[member])

@@ -32,7 +32,7 @@ from longtail.features.reading import (
     in_order,
     key_table,
 )
-from longtail.kernels.arrays import frozen, taken_runs
+from longtail.kernels.arrays import csr, frozen, run_starts, taken_runs
 from longtail.persistence import DataPart
 from longtail.types import F32, I32, I64, BoolArray, Csr
 
@@ -319,22 +319,17 @@ class KeyGraphs(DataPart):
 
     def adjacency(self, weighted: bool = False) -> Csr:
         """(V, V) CSR float32, block-diagonal: ones, or the numbers of shared sentences."""
-        from scipy.sparse import csr_array
-
-        columns = self.neighbours + np.repeat(self._first_vertex(), np.diff(self.edge_starts))
+        first = np.repeat(self.vertex_starts[:-1], np.diff(self.vertex_starts))
+        columns = self.neighbours + np.repeat(first, np.diff(self.edge_starts))
         values = self.weights if weighted else np.ones(len(columns), dtype=np.float32)
-        return csr_array((values, columns, self.edge_starts), shape=(self.n_vertices, self.n_vertices))
+        return csr(values, columns, self.edge_starts, (self.n_vertices, self.n_vertices))
 
     def vertices(self) -> F32:
         """(V, D): the sum of the vectors of each vertex's sentences."""
-        from scipy.sparse import csr_array
-
         first = np.repeat(self.sentence_starts[:-1], np.diff(self.vertex_starts))
         columns = self.attached + np.repeat(first, np.diff(self.attach_starts))
-        attach = csr_array(
-            (np.ones(len(columns), np.float32), columns, self.attach_starts),
-            shape=(self.n_vertices, len(self.sentences)),
-        )
+        ones, shape = np.ones(len(columns), np.float32), (self.n_vertices, len(self.sentences))
+        attach = csr(ones, columns, self.attach_starts, shape)
         sums: F32 = attach @ np.asarray(self.sentences, dtype=np.float32)
         return sums
 
@@ -349,46 +344,8 @@ class KeyGraphs(DataPart):
         means /= np.maximum(counts, 1).astype(np.float32)[:, None]
         return means
 
-    def _first_vertex(self) -> I64:
-        """(V,) the first vertex of each vertex's document."""
-        return np.repeat(self.vertex_starts[:-1], np.diff(self.vertex_starts))
-
 
 # ---- how graphs are made ----
-
-
-class KeyGraph(NamedTuple):
-    """One document's graph, to look at.
-
-    vertices: keywords, "" for the empty one.  edges: (u, v) with u < v.  weights: of edges.
-    sentence_index: the sentences of each vertex, as numbers into `sentences`.
-    """
-
-    vertices: list[str]
-    edges: list[tuple[int, int]]
-    weights: list[int]
-    sentence_index: list[list[int]]
-    sentences: list[str]
-
-
-def keygraph(text: str, config: KeyGraphConfig | None = None, common: Sequence[str] = ()) -> KeyGraph:
-    """The keyword graph of one text. common: words that are no keywords, beside the stop words."""
-    builder = GraphBuilder(config or KeyGraphConfig(), common, plain_reader())
-    made = builder.block([text], 1)
-    graphs = assembled([(made.pieces, np.zeros((len(made.sentences), 1), np.float32))], 1)
-    edges = [
-        (u, int(v), int(w))
-        for u, (begin, end) in enumerate(zip(graphs.edge_starts[:-1], graphs.edge_starts[1:], strict=True))
-        for v, w in zip(graphs.neighbours[begin:end], graphs.weights[begin:end], strict=True)
-        if u < v
-    ]
-    return KeyGraph(
-        made.names,
-        [(u, v) for u, v, _ in edges],
-        [w for _, _, w in edges],
-        [part.tolist() for part in np.split(graphs.attached, graphs.attach_starts[1:-1])] if graphs.n_vertices else [],
-        made.sentences,
-    )
 
 
 @dataclass(frozen=True)
@@ -439,69 +396,36 @@ class GraphBuilder:
 
 def assembled(made: Iterable[tuple[Blocks, F32]], width: int) -> KeyGraphs:
     """The graphs of blocks, with the vectors of their sentences, as one. width: of the vectors."""
-    collected = Collected(width)
-    for pieces, vectors in made:
-        collected.add(pieces, vectors)
-    return collected.graphs({name: np.concatenate(arrays) for name, arrays in collected.arrays.items()})
+    kept = [empty_arrays(width), *(split_pieces(pieces, vectors) for pieces, vectors in made)]
+    return graphs_of_arrays({name: np.concatenate([arrays[name] for arrays in kept]) for name in kept[0]})
 
 
-class Collected:
-    """Arrays of graphs as they come in, block by block. Counts become pointers at the end."""
-
-    def __init__(self, width: int) -> None:
-        self.arrays: dict[str, list[NDArray[Any]]] = {
-            name: [array] for name, array in split_pieces(_NOTHING, np.zeros((0, width), np.float32)).items()
-        }
-
-    def add(self, pieces: Blocks, vectors: F32) -> None:
-        for name, array in split_pieces(pieces, vectors).items():
-            self.arrays[name].append(array)
-
-    @staticmethod
-    def graphs(arrays: Mapping[str, NDArray[Any]]) -> KeyGraphs:
-        """The graphs of the arrays of all blocks, joined by name."""
-
-        def starts(counts: NDArray[Any]) -> I64:
-            pointers = np.zeros(len(counts) + 1, dtype=np.int64)
-            np.cumsum(counts, out=pointers[1:])
-            return pointers
-
-        return KeyGraphs(
-            vertex_starts=starts(arrays["vertices"]),
-            sentence_starts=starts(arrays["n_sentences"]),
-            words=arrays["words"],
-            edge_starts=starts(arrays["edges"]),
-            neighbours=arrays["neighbours"],
-            weights=arrays["weights"],
-            attach_starts=starts(arrays["attachments"]),
-            attached=arrays["attached"],
-            sentences=arrays["vectors"],
-        )
+def graphs_of_arrays(arrays: Mapping[str, NDArray[Any]]) -> KeyGraphs:
+    """The graphs of the arrays of all blocks, joined by name. Counts become pointers."""
+    return KeyGraphs(
+        vertex_starts=run_starts(arrays["vertices"]),
+        sentence_starts=run_starts(arrays["n_sentences"]),
+        words=arrays["words"],
+        edge_starts=run_starts(arrays["edges"]),
+        neighbours=arrays["neighbours"],
+        weights=arrays["weights"],
+        attach_starts=run_starts(arrays["attachments"]),
+        attached=arrays["attached"],
+        sentences=arrays["vectors"],
+    )
 
 
-_NOTHING = Blocks(
-    *(np.zeros(0, np.int32),) * 5,
-    np.zeros(0, np.float32),
-    np.zeros(0, np.int32),
-    np.zeros(0, np.int32),
-    np.zeros((0, 2), np.int64),
-    np.zeros((0, 2), np.int64),
-)
+def empty_arrays(width: int) -> dict[str, NDArray[Any]]:
+    """What is kept of no document at all: types and shapes."""
+    number, weight, span = np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros((0, 2), np.int64)
+    nothing = Blocks(number, number, number, number, number, weight, number, number, span, span)
+    return split_pieces(nothing, np.zeros((0, width), np.float32))
 
 
 def split_pieces(pieces: Blocks, vectors: F32) -> dict[str, NDArray[Any]]:
-    """What is kept of a block, by name."""
-    return {
-        "vertices": pieces.vertices,
-        "n_sentences": pieces.sentences,
-        "words": pieces.words,
-        "edges": pieces.edges,
-        "neighbours": pieces.neighbours,
-        "weights": pieces.weights,
-        "attachments": pieces.attachments,
-        "attached": pieces.attached,
-        "vectors": vectors.astype(SENTENCE_TYPE),
-    }
+    """What is kept of a block, by name: how its words are spelled and where its sentences stand is not."""
+    kept = {name: array for name, array in pieces._asdict().items() if name not in ("names", "spans")}
+    return {"n_sentences": kept.pop("sentences"), "vectors": vectors.astype(SENTENCE_TYPE), **kept}
 
 
 def plain_reader() -> Reader:

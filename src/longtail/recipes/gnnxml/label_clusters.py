@@ -28,6 +28,7 @@ from longtail.errors import ConfigError
 from longtail.graph.ops import scale_both_sides, unit_rows
 from longtail.kernels.arrays import canonical, csr
 from longtail.persistence import DataPart
+from longtail.recipes.gnnxml.ranker import Clusters
 from longtail.recipes.gnnxml.settings import ClusterConfig
 from longtail.search.cluster import even_clusters, minibatch_kmeans
 from longtail.types import F32, I32, I64, Csr
@@ -252,9 +253,6 @@ class FrequencyCurves(DataPart):
 
 def cluster_frequencies(targets: Csr, clusters: I32) -> tuple[I64, I64]:
     """(K,) documents with a label of each cluster, and (K,) labels of each."""
-    n_clusters = int(clusters.max(initial=-1)) + 1
-    rows = np.repeat(np.arange(targets.shape[0]), np.diff(targets.indptr))
-    owner = clusters[targets.indices]
-    pairs = np.unique(rows[owner >= 0] * np.int64(max(n_clusters, 1)) + owner[owner >= 0])
-    documents = np.bincount(pairs % max(n_clusters, 1), minlength=n_clusters)
-    return documents.astype(np.int64), np.bincount(clusters[clusters >= 0], minlength=n_clusters).astype(np.int64)
+    of_documents = Clusters(clusters).targets(targets)
+    documents = np.bincount(of_documents.indices, minlength=of_documents.shape[1]).astype(np.int64)
+    return documents, np.bincount(clusters[clusters >= 0], minlength=len(documents)).astype(np.int64)

@@ -1,27 +1,195 @@
-"""GNN-XML at work, without torch: keyword graph -> vectors -> best clusters -> their labels by gate x ranker."""
+"""GNN-XML at work, without torch: keyword graph -> vectors -> best clusters -> their labels by gate x ranker.
+
+Rankers are linear classifiers, one per label, trained on the documents of its cluster. A label's negatives are the
+documents with another label of its cluster (teacher forcing) and those for which the matcher finds the cluster wrongly.
+Documents come as words (CSR), as dense vectors, or as both side by side; weights of words are kept by cluster and word,
+so that a document reads only what its own words weigh. Paper: GNN-XML Sec. 3.1 (end) and Eq. 3.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from longtail.errors import ConfigError
 from longtail.graph.ops import unit_rows
+from longtail.kernels.arrays import csr, freeze, frozen, pieces
+from longtail.kernels.threads import threads_for
 from longtail.models.encoders import FrozenGinLayer
 from longtail.models.shortlisted import Classifier, best, sigmoid
 from longtail.persistence import DataPart
 from longtail.recipes.gnnxml.keygraph import KeyGraphs
-from longtail.recipes.gnnxml.label_classifiers import ClusterRankers, RankerInput
+from longtail.search.cluster import meta_labels
 from longtail.search.index import ExactIndex
-from longtail.types import F32, I32, Batch, Csr, Ranker, TopK
+from longtail.search.linear import LinearConfig, LinearRows, fit_linear
+from longtail.search.tree import SparseWeights, read_only
+from longtail.types import F32, I32, I64, Batch, Csr, Ranker, TopK
 
 # Documents ranked at once, and documents whose vertices are held at once.
 _BLOCK, _GRAPHS = 1024, 512
 
 RankerReads: TypeAlias = Literal["both", "tfidf", "graph"]
+
+# ---- labels of a cluster ----
+
+
+@dataclass(frozen=True)
+class Clusters(DataPart):
+    """What stage I leaves behind. clusters: (L,), -1 for labels without documents."""
+
+    KIND = "gnnxml-clusters"
+
+    clusters: I32
+
+    @property
+    def count(self) -> int:
+        return int(self.clusters.max(initial=-1)) + 1
+
+    def targets(self, labels: Csr) -> Csr:
+        """(N, K) CSR: the clusters of each document."""
+        present = self.clusters >= 0
+        return meta_labels(labels.tocsc()[:, present].tocsr(), self.clusters[present], self.count)
+
+
+@dataclass(frozen=True)
+class RankerInput:
+    """Documents as rankers read them: (N, V) CSR float32, (N, D) float32, or both."""
+
+    words: Csr | None = None
+    vectors: F32 | None = None
+
+
+@dataclass(frozen=True)
+class ClusterRankers(DataPart):
+    """The classifiers of P labels in K clusters, logistic.
+
+    labels: (P,) int32, cluster after cluster; starts: (K + 1,) int64, where each cluster's begin. bias: (P,).
+    words: weights of words by cluster, or None; rows: (P, D) weights of dense vectors, or None.
+    """
+
+    KIND = "cluster-rankers"
+
+    n_labels: int
+    labels: I32
+    starts: I64
+    bias: F32
+    words: SparseWeights | None
+    rows: F32 | None
+
+    def __post_init__(self) -> None:
+        """Kernels trust these numbers."""
+        starts = self.starts
+        if starts[0] != 0 or starts[-1] != len(self.labels) or np.any(np.diff(starts) < 0):
+            raise ValueError("clusters do not fit their labels")
+        if len(self.bias) != len(self.labels):
+            raise ValueError(f"{len(self.bias)} biases for {len(self.labels)} labels")
+        if np.any(self.labels < 0) or np.any(self.labels >= self.n_labels):
+            raise ValueError(f"label numbers outside 0..{self.n_labels - 1}")
+        if self.words is None and self.rows is None:
+            raise ValueError("rankers that weigh neither words nor vectors")
+        if self.rows is not None and len(self.rows) != len(self.labels):
+            raise ValueError(f"{len(self.rows)} rows of weights for {len(self.labels)} labels")
+        if self.words is not None:
+            if not np.array_equal(self.words.starts, starts) or len(self.words.bias) != len(self.labels):
+                raise ValueError("weights of words do not fit the clusters")
+            self.words.check()
+            object.__setattr__(self, "words", read_only(self.words))
+        freeze(self, "labels", "starts", "bias", "rows")
+
+    @classmethod
+    def fit(
+        cls,
+        x: RankerInput,
+        targets: Csr,
+        clusters: I32,
+        found: Csr,
+        masked: I64,
+        config: LinearConfig,
+        rng: np.random.Generator,
+    ) -> ClusterRankers:
+        """Train all classifiers.
+
+        targets: (N, L) CSR.  clusters: (L,), -1 for labels without documents.
+        found: (N, K) CSR, the clusters that the matcher finds.
+        masked: (P, 2) (document, label) pairs that are neither positives nor negatives.
+        """
+        if config.loss != "logistic":
+            raise ConfigError(
+                f"rankers are logistic, but their loss is '{config.loss}'",
+                "use loss=logistic: scores of clusters and labels are multiplied",
+            )
+        n_labels, n_clusters = int(targets.shape[1]), int(clusters.max(initial=-1)) + 1
+        labels: I32 = np.argsort(clusters, kind="stable")[np.count_nonzero(clusters < 0) :].astype(np.int32)
+        documents, tail = (x.vectors, None) if x.words is None else (x.words, x.vectors)
+        solved = fit_linear(
+            documents,
+            targets.T.tocsr()[labels],
+            cluster_documents(targets, clusters, found),
+            clusters[labels],
+            config,
+            rng,
+            tail=tail,
+            left_out=pairs_by_label(masked, targets)[labels],
+        )
+        starts = np.append(0, np.cumsum(np.bincount(clusters[labels], minlength=n_clusters))).astype(np.int64)
+        return cls.of(solved, n_labels, labels, starts)
+
+    @classmethod
+    def of(cls, solved: LinearRows, n_labels: int, labels: I32, starts: I64) -> ClusterRankers:
+        """Trained classifiers as they are kept. Those of `labels`, in that order."""
+        if isinstance(solved.weights, np.ndarray):
+            return cls(n_labels, labels, starts, solved.bias, None, solved.weights)
+        return cls(n_labels, labels, starts, solved.bias, SparseWeights.of(solved, starts), solved.tail)
+
+    @property
+    def n_clusters(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def clusters(self) -> I32:
+        """(L,) int32: the cluster of every label, -1 for none."""
+        owner = np.full(self.n_labels, -1, dtype=np.int32)
+        owner[self.labels] = np.repeat(np.arange(self.n_clusters, dtype=np.int32), np.diff(self.starts))
+        return owner
+
+    def rank(self, x: RankerInput, clusters: I32, gates: F32, top: TopK) -> None:
+        """The best labels of each document's clusters (B, m) by gate x probability, into `top`, which is padding on
+        entry.
+        """
+        from longtail.recipes.gnnxml.kernels import rank_members
+
+        if (self.words is None) != (x.words is None) or (self.rows is None) != (x.vectors is None):
+            raise ValueError("documents do not come as those of training did")
+        words: tuple[Any, Any, Any] = (
+            (None, None, None) if x.words is None else pieces(x.words.astype(np.float32, copy=False))
+        )
+        vectors = None if x.vectors is None else frozen(x.vectors.astype(np.float32, copy=False))
+        against = (*words, self.words, vectors, self.rows, self.starts, self.bias, self.labels)
+        with threads_for(len(clusters), each=4):
+            rank_members(*against, frozen(clusters), frozen(gates), top.ids, top.scores)
+
+
+def cluster_documents(targets: Csr, clusters: I32, found: Csr) -> Csr:
+    """(K, N) CSR: the documents that the rankers of each cluster are trained on, those with a label of it and those
+    where it is found.
+    """
+    return (Clusters(clusters).targets(targets) + found.astype(np.float32)).T.tocsr()
+
+
+def pairs_by_label(pairs: I64, targets: Csr) -> Csr:
+    """(L, N) CSR of (document, label) pairs; repeated ones count once."""
+    from scipy.sparse import coo_array
+
+    n_documents, n_labels = (int(n) for n in targets.shape)
+    return coo_array(
+        (np.ones(len(pairs), np.float32), (pairs[:, 1], pairs[:, 0])), shape=(n_labels, n_documents)
+    ).tocsr()
+
+
+# ---- documents as vectors ----
 
 
 @dataclass(frozen=True)
@@ -59,12 +227,6 @@ class FrozenGin(DataPart):
         ]
         return {name: np.concatenate([block[name] for block in blocks]) for name in self.branches}
 
-    def encode(self, batch: Batch) -> F32:
-        """(B, branches x D + 1): h_G of all branches side by side and a constant 1, what the clusters' classifiers
-        read.
-        """
-        return joined(self.represent(batch))
-
     def _block(self, graphs: KeyGraphs) -> dict[str, F32]:
         adjacency, h = graphs.adjacency(self.weighted), graphs.vertices()
         members = self._members(graphs)
@@ -84,17 +246,15 @@ class FrozenGin(DataPart):
 
     def _members(self, graphs: KeyGraphs) -> Csr:
         """(B, V): which vertices a document has, summed or averaged."""
-        from scipy.sparse import csr_array
-
-        sizes = np.diff(graphs.vertex_starts)
+        sizes, n = np.diff(graphs.vertex_starts), graphs.n_vertices
         values = np.repeat(1 / np.maximum(sizes, 1) if self.mean else np.ones(len(sizes)), sizes).astype(np.float32)
-        return csr_array(
-            (values, np.arange(graphs.n_vertices), graphs.vertex_starts), shape=(len(graphs), graphs.n_vertices)
-        )
+        return csr(values, np.arange(n), graphs.vertex_starts, (len(graphs), n))
 
 
 def joined(vectors: Mapping[str, F32]) -> F32:
-    """Vectors of all branches side by side, in the order of their names, and a constant 1."""
+    """(B, branches x D + 1): vectors of all branches side by side, in the order of their names, and a constant 1: what
+    the clusters' classifiers read.
+    """
     parts = [vectors[name] for name in sorted(vectors)]
     ones = np.ones((len(parts[0]), 1), dtype=np.float32)
     return np.ascontiguousarray(np.concatenate([*parts, ones], axis=1))
@@ -103,6 +263,30 @@ def joined(vectors: Mapping[str, F32]) -> F32:
 def ranker_vectors(vectors: Mapping[str, F32]) -> F32:
     """(B, D): the mean of the branches' h_G, of unit length: what rankers read of the graph."""
     return unit_rows(np.mean([vectors[name] for name in sorted(vectors)], axis=0, dtype=np.float32))
+
+
+@dataclass(frozen=True)
+class Matcher(DataPart):
+    """What stage II leaves behind: the network, its heads, and for every training document its vector and the
+    clusters that it finds.
+
+    heads: (K, branches x D + 1).  vectors: (N, D).  found: (N, m), best first.
+    """
+
+    KIND = "gnnxml-matcher"
+
+    encoder: FrozenGin
+    heads: F32
+    vectors: F32
+    found: I32
+
+    def found_clusters(self) -> Csr:
+        """(N, K) CSR of ones."""
+        (n, each), ids = self.found.shape, np.asarray(self.found).ravel()
+        return csr(np.ones(len(ids), np.float32), ids, np.arange(n + 1) * each, (n, len(self.heads)))
+
+
+# ---- the model ----
 
 
 @dataclass(frozen=True)
@@ -131,49 +315,27 @@ class KeygraphModel(DataPart, Ranker):
     def n_labels(self) -> int:
         return self.rankers.n_labels
 
-    @property
-    def n_leaves(self) -> int:
-        """Clusters, as GAME calls them."""
-        return self.rankers.n_clusters
-
-    @property
-    def clusters(self) -> I32:
-        """(L,) the cluster of every label, -1 for none."""
-        return self.rankers.clusters
-
     def rank(self, batch: Batch, k: int) -> TopK:
         top = TopK.padding(len(batch), min(k, self.n_labels))
         for start in range(0, len(batch), _BLOCK):
             part = slice(start, start + _BLOCK)
             rows = batch.rows(part)
             vectors = self.encoder.represent(rows)
-            found = self._best_clusters(rows, vectors)
+            found = self.best_clusters(rows, vectors)
             gates = np.where(found.ids >= 0, found.scores, np.float32(0))
             self.rankers.rank(
                 self._ranker_input(rows, vectors), found.ids, gates, TopK(top.ids[part], top.scores[part])
             )
         return top
 
-    def match(self, batch: Batch) -> F32:
-        """(B, K): the gate of every cluster."""
-        gates: F32 = sigmoid(self.encoder.encode(batch) @ np.asarray(self.heads.vectors).T).astype(np.float32)
-        return gates
-
-    def leaf_scores(self, batch: Batch) -> TopK:
-        """The best clusters and their gates: (B, beam). With `label_scores` this is what GAME needs of a ranker."""
-        return self._best_clusters(batch, self.encoder.represent(batch))
-
-    def label_scores(self, batch: Batch, leaves: I32) -> tuple[I32, F32]:
-        """All labels of given clusters (B, m) and their rankers' probabilities; see `ClusterRankers.label_scores`."""
-        return self.rankers.label_scores(self._ranker_input(batch, self.encoder.represent(batch)), leaves)
-
     def _ranker_input(self, batch: Batch, vectors: dict[str, F32]) -> RankerInput:
         scaled = None if self.reads == "tfidf" else np.float32(self.graph_weight) * ranker_vectors(vectors)
         return RankerInput(None if self.reads == "graph" else batch.sparse, scaled)
 
-    def _best_clusters(self, batch: Batch, vectors: dict[str, F32]) -> TopK:
-        read = joined(vectors)
-        ids = self.heads.query(read, min(self.beam, self.n_leaves)).ids
+    def best_clusters(self, batch: Batch, vectors: dict[str, F32] | None = None) -> TopK:
+        """The best clusters and their gates: (B, beam). vectors: h_G of the documents, where they are known already."""
+        read = joined(self.encoder.represent(batch) if vectors is None else vectors)
+        ids = self.heads.query(read, min(self.beam, self.rankers.n_clusters)).ids
         # Of a document without a known word nothing can be said; any order would be made up.
         ids = np.where(batch.is_empty()[:, None], np.int32(TopK.PAD), ids)
         # Scored again one by one, as products over a batch round differently from batch to batch; and put in order by

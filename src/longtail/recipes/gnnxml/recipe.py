@@ -35,13 +35,18 @@ import numpy as np
 from longtail.errors import ConfigError
 from longtail.recipes.base import Recipe
 from longtail.recipes.gnnxml.keygraph import KeyGraphs
-from longtail.recipes.gnnxml.label_classifiers import ClusterRankers, RankerInput
 from longtail.recipes.gnnxml.label_clusters import FrequencyCurves, joined_features, label_clusters
-from longtail.recipes.gnnxml.network import BilateralGin, DeviceGraphs
-from longtail.recipes.gnnxml.objective import Bilateral, ReversedSampler
-from longtail.recipes.gnnxml.ranker import KeygraphModel, joined, ranker_vectors
+from longtail.recipes.gnnxml.network import Bilateral, BilateralGin, DeviceGraphs, ReversedSampler
+from longtail.recipes.gnnxml.ranker import (
+    ClusterRankers,
+    Clusters,
+    KeygraphModel,
+    Matcher,
+    RankerInput,
+    joined,
+    ranker_vectors,
+)
 from longtail.recipes.gnnxml.settings import TUNABLE, GnnXmlConfig
-from longtail.recipes.gnnxml.stages import Clusters, Matcher
 from longtail.search.cluster import label_centroids
 from longtail.search.index import ExactIndex
 from longtail.training.fit import WarmUp, fit_stage

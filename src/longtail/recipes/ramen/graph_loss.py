@@ -5,7 +5,7 @@ in the batch.
     R_ts   the triplet loss of items of side s (documents or labels) and anchors of t
 
 Paper: RAMEN Sec. 3. The encoder is all that is changed: nothing here is part of a trained model. `Regularisers` has the
-terms and their weights; `GraphLoss` is what a base method is trained with.
+terms; `WeightBandit` learns their weights; `GraphLoss` is what a base method is trained with.
 
 Everything random here comes from generators of its own, and a term of weight 0 is not computed: with all weights 0 a
 training is that of the base method, bit for bit. (Dropout of anchors shares the base's stream where all texts go
@@ -17,21 +17,155 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from longtail.config import setting
 from longtail.graph.anchor_graph import AnchorGraph, Side, capped, drawn, edge_cosines, linked, selected
+from longtail.kernels.arrays import F64
 from longtail.nn.batches import Documents, to_device
 from longtail.nn.encoders import Encoder, UnitEncoder, encode_all
 from longtail.nn.losses import triplet_loss
-from longtail.recipes.ramen.bandit import F64, WeightBandit
 from longtail.training.objectives import TextsOfStep, prefixed
 from longtail.types import F32, I64, Batch, Csr
+
+# ---- weights ----
+
+Estimator: TypeAlias = Literal["sign", "gauss_score", "paper_ratio", "pairs"]
+
+# The smallest |z| that `paper_ratio` divides by.
+FLOOR = 0.02
+# How much of the running mean of rewards is kept at each block.
+DECAY = 0.9
+TASK = "task"
+
+
+@dataclass(frozen=True)
+class BanditConfig:
+    enabled: bool = setting(True, "weights of the regularisers are learnt by trial; false: all are `fixed`")
+    fixed: float = setting(1.0, "the weight of every regulariser where nothing is tried", low=0)
+    initial: float = setting(0.1, "the weight of every regulariser at first", low=0)
+    estimator: Estimator = setting(
+        "sign",
+        "how slopes are found: steps of one size; Gaussian steps; the printed ratio, its divisor kept off 0; steps "
+        "forth and back",
+    )
+    baseline: Literal["ema", "none"] = setting("ema", "ema: rewards count beside their running mean")
+    reward: Literal["objective", "task", "heldout"] = setting(
+        "objective",
+        "what is made small: the weighted sum, the loss of the task alone, or that loss on documents kept apart",
+    )
+    accumulate: Literal["mean", "sum"] = setting("mean", "how the steps of a block become one reward")
+    block: int = setting(30, "steps with the same weights", low=1)
+    deviation: float = setting(0.1, "size of a trial step", low=1e-6)
+    rate: float = setting(0.01, "learning rate of the weights", low=0)
+    lowest: float = setting(1e-3, "bound of the weights", low=0)
+    highest: float = setting(2.0, "bound of the weights", low=0)
+    fix_task_weight: bool = setting(True, "the weight of the task stays 1")
+    heldout_share: float = setting(0.05, "reward=heldout: share of the documents kept apart", low=0.001, high=0.5)
+
+
+def trial_steps(
+    shape: int | tuple[int, ...], estimator: Estimator, deviation: float, rng: np.random.Generator, floor: float = FLOOR
+) -> F64:
+    """z: +-deviation for `sign` and `pairs`, else Gaussian with that deviation; for `paper_ratio` at least `floor`
+    from 0.
+    """
+    if estimator in ("sign", "pairs"):
+        return np.where(rng.random(shape) < 0.5, -deviation, deviation)
+    z: F64 = rng.standard_normal(shape) * deviation
+    return np.where(np.abs(z) < floor, np.copysign(floor, z), z) if estimator == "paper_ratio" else z
+
+
+def slopes(reward: float | F64, z: F64, estimator: Estimator, deviation: float) -> F64:
+    """What one trial says about the slope of the reward."""
+    found: F64 = reward * z / deviation**2 if estimator == "gauss_score" else reward / z
+    return found
+
+
+class WeightBandit:
+    """The weights of a task and of its regularisers, in the order of `names`; the first is the task's. They are learnt
+    by trial: perturb them, train for a block of steps, and step against what that did to a reward.
+
+        z  a random step of every weight;  tried = max(weight + z, 0);  P = what a block of steps with `tried` came to
+        weight <- clip(weight - rate * slope, lowest, highest)
+        slope   sign: z = +-deviation, P / z      gauss_score: z ~ N(0, deviation^2), P z / deviation^2
+                pairs: a block with z and one with -z, (P - P') / 2z
+
+    Paper: RAMEN Sec. 3 (bandit learning, after Flaxman et al.). Differs:
+
+    - The printed rule divides P by a Gaussian z. That has no variance: 1 / z is unbounded near 0 (claim R11 has
+      numbers). The two forms above are unbiased with a finite one. `paper_ratio` is the printed rule with |z| kept
+      above 0.02.
+    - A running mean of P is subtracted: all weights are perturbed at once, and each would see the noise of the others.
+    - A loss that falls while weights are tried looks like a slope to both forms, and the running mean lags behind it:
+      where training is short this is most of what moves weights. `pairs` (not in the paper) compares neighbouring
+      blocks, between which the loss hardly falls.
+    - The objective itself contains weight * R with R >= 0, so on average the printed rule lowers every weight, without
+      an end. Hence bounds, and the weight of the task stays 1: only ratios matter to Adam. What remains useful: weights
+      of graphs whose loss stays high fall fastest. `reward` offers the loss of the task, in training or on documents
+      kept apart, where a weight must earn its place.
+
+    rng_for: a generator of its own for each block, so that a resumed training tries the same.
+    `arrays` are all that blocks change, live: a checkpoint saves them, and copies back into them.
+    """
+
+    def __init__(
+        self, names: Sequence[str], config: BanditConfig, rng_for: Callable[[int], np.random.Generator]
+    ) -> None:
+        self.names, self.config, self._rng_for = (TASK, *names), config, rng_for
+        first = config.initial if config.enabled else config.fixed
+        self.weights: F64 = np.array([1.0, *(first for _ in names)])
+        self._mean = np.zeros(2)  # of rewards, and of how many blocks
+        self._last = np.zeros(1)  # reward
+        self.arrays: dict[str, NDArray[Any]] = {"weights": self.weights, "mean": self._mean, "last": self._last}
+
+    @property
+    def blocks(self) -> int:
+        return int(self._mean[1])
+
+    def steps(self) -> F64:
+        """z of the block at work; 0 where a weight does not move."""
+        c = self.config
+        if not c.enabled:
+            return np.zeros(len(self.names))
+        pairs = c.estimator == "pairs"
+        rng = self._rng_for(self.blocks // 2 if pairs else self.blocks)
+        z = trial_steps(len(self.names), c.estimator, c.deviation, rng) * (-1 if pairs and self.blocks % 2 else 1)
+        return np.where(np.arange(len(z)) == 0, 0.0, z) if c.fix_task_weight else z
+
+    def tried(self) -> F64:
+        """The weights of the block at work. Differs: a weight as small as its trial step would turn negative, and push
+        items away from their anchors; it becomes 0.
+        """
+        return np.maximum(self.weights + self.steps(), 0.0)
+
+    def learn(self, reward: float) -> None:
+        """The end of a block. reward: its P."""
+        c, z = self.config, self.steps()
+        moved, (mean, blocks) = z != 0, self._mean.tolist()
+        if c.enabled and (c.estimator != "pairs" or blocks % 2):
+            self.weights[moved] -= c.rate * self._slopes(reward, z[moved])
+            self.weights[moved] = np.clip(self.weights[moved], c.lowest, c.highest)
+        self._mean[:] = (DECAY * mean + (1 - DECAY) * reward if blocks else reward), blocks + 1
+        self._last[0] = reward
+
+    def _slopes(self, reward: float, z: F64) -> F64:
+        c = self.config
+        if c.estimator == "pairs":
+            return (reward - self._last[0]) / (2 * z)
+        if c.baseline == "none":
+            return slopes(reward, z, c.estimator, c.deviation)
+        # Before the first block there is no mean: it is compared with itself, and teaches nothing.
+        return slopes(reward - (float(self._mean[0]) if self.blocks else reward), z, c.estimator, c.deviation)
+
+
+# ---- regularisers ----
 
 # Shares of pruned edges beyond which pruning does not do what it is for.
 _HARDLY_ANY, _NEARLY_ALL = 0.01, 0.9
@@ -51,11 +185,8 @@ class RegulariserConfig:
     every: int = setting(5, "epochs between prunings, each from all edges again", low=1)
 
 
-@dataclass(frozen=True)
-class BatchVectors:
-    """The unit vectors of one step by side, with the numbers of the items they belong to."""
-
-    items: dict[Side, tuple[I64, Tensor]]
+# The unit vectors of one step by side, with the numbers of the items they belong to.
+BatchVectors: TypeAlias = dict[Side, tuple[I64, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -224,19 +355,15 @@ class Regularisers:
         for anchors, part in zip(self.sets, step.sets, strict=True):
             z_UD = next(encoded) if len(part.pool) else None
             for side in anchors.graph.sides:
-                use = z_UD is not None and side in part.asked and bool((part.positives[side] >= 0).any())
-                found.append(
-                    self._term(anchors, side, vectors, part.positives[side], part.pool, z_UD)
-                    if use and z_UD is not None
-                    else None
-                )
+                wanted = side in part.asked and bool((part.positives[side] >= 0).any())
+                found.append(self._term(anchors, side, vectors, part, z_UD) if wanted and z_UD is not None else None)
         return found
 
     def _term(
-        self, anchors: AnchorSet, side: Side, vectors: BatchVectors, positives: I64, pool: I64, of_anchors: Tensor
+        self, anchors: AnchorSet, side: Side, vectors: BatchVectors, part: DrawnAnchors, of_anchors: Tensor
     ) -> Tensor:
         """Differs: an edge that was pruned is no positive, and no negative either: it may be right."""
-        numbers, of_items = vectors.items[side]
+        (numbers, of_items), positives, pool = vectors[side], part.positives[side], part.pool
         negative = to_device(~linked(anchors.graph.sides[side], numbers, pool), of_items.device)
         place = to_device(np.where(positives >= 0, np.searchsorted(pool, positives), -1), of_items.device)
         similarity = of_items @ of_anchors.T
@@ -282,6 +409,9 @@ class Regularisers:
 def term_names(graphs: Sequence[AnchorGraph]) -> list[str]:
     """A name for each term of the regularisers, e.g. ``lexical:labels``."""
     return [f"{graph.name}:{side}" for graph in graphs for side in graph.sides]
+
+
+# ---- what a base is trained with ----
 
 
 class GraphLoss:
@@ -375,5 +505,5 @@ class GraphStep:
             labels = self.owner.scaled(of_labels)
         else:
             labels = texts.pop(0) if self.label_texts else documents[:0]
-        vectors = BatchVectors({"documents": (self.rows, documents), "labels": (self.labels, labels)})
+        vectors: BatchVectors = {"documents": (self.rows, documents), "labels": (self.labels, labels)}
         return self.owner.regularisers.objective(loss, vectors, self.anchors, texts)

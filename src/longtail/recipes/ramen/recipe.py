@@ -4,7 +4,7 @@ has its theorem and limits).
     longtail train DATA --recipe ramen --set base=ance --out RUN
 
 Anchors (hyperlinked pages, categories, ...) are texts. While the base method trains its encoder, documents and labels
-are pulled to their anchors by regularisers (`graph_loss.py`), whose weights a bandit sets (`bandit.py`). Everything
+are pulled to their anchors by regularisers, whose weights a bandit sets (`graph_loss.py`). Everything
 after that is the base's, and so is the trained model: same parts, same shapes, no graph.
 
     before   edges to anchors that are test documents are gone since reading; walks complete the graphs
@@ -34,8 +34,7 @@ from longtail.nn.batches import Documents
 from longtail.nn.encoders import Encoder
 from longtail.recipes import recipe_class
 from longtail.recipes.base import Recipe
-from longtail.recipes.ramen.bandit import WeightBandit
-from longtail.recipes.ramen.graph_loss import AnchorSet, GraphLoss, Regularisers, term_names
+from longtail.recipes.ramen.graph_loss import AnchorSet, GraphLoss, Regularisers, WeightBandit, term_names
 from longtail.recipes.ramen.settings import TUNABLE, RamenConfig
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
@@ -51,7 +50,13 @@ class Ramen(Recipe):
 
     def __init__(self, config: RamenConfig) -> None:
         self.config: RamenConfig = config
-        self.base: Recipe = recipe_class(config.base)(config.of_base())
+        cls = recipe_class(config.base)
+        if cls.encoder_width is Recipe.encoder_width:
+            raise ConfigError(
+                f"base={config.base} takes no other loss beside its own",
+                "use a recipe that does, e.g. base=ance, base=eclare or base=direct",
+            )
+        self.base: Recipe = cls(config.of_base())
         self.base.extra_loss = self.graph_loss
         bandit = config.bandit
         if config.features.checkpoint and not self.base.READS_CHECKPOINTS:
@@ -70,11 +75,8 @@ class Ramen(Recipe):
         """The base's, completed graphs, and the anchors with their vectors."""
         graphs = self.graphs(data)
         edges = sum(3 * 12 * graph.most * sum(side.shape[0] for side in graph.sides.values()) for graph in graphs)
-        return (
-            self.base.memory(data)
-            + edges
-            + sum(graph.n_anchors * (4 * self.config.encoder.width + 2**10) for graph in graphs)
-        )
+        anchors = sum(graph.n_anchors for graph in graphs) * (4 * self.base.encoder_width() + 2**10)
+        return self.base.memory(data) + edges + anchors
 
     def defined_stages(self) -> frozenset[str]:
         return self.base.defined_stages()

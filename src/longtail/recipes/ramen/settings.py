@@ -14,8 +14,7 @@ from longtail.config import section, setting
 from longtail.features.settings import CheckpointFeaturesConfig
 from longtail.recipes import recipe_class
 from longtail.recipes.base import TUNABLE_FEATURES, EnsembleConfig
-from longtail.recipes.ramen.bandit import BanditConfig
-from longtail.recipes.ramen.graph_loss import RegulariserConfig
+from longtail.recipes.ramen.graph_loss import BanditConfig, RegulariserConfig
 
 # One of the dual encoders, whose settings are those of all.
 _DUAL_ENCODER = "ance"
@@ -68,8 +67,10 @@ def stages_of(base: str) -> Any:
 
 @dataclass(frozen=True)
 class RamenConfig:
-    base: Literal["ance", "ngame", "dexml", "siamese", "eclare", "direct"] = setting(
-        "ance", "the method whose encoder is trained with graphs"
+    base: str = setting(
+        "ance",
+        "the method whose encoder is trained with graphs: ance, ngame, dexml, siamese, eclare, direct, or a recipe of "
+        "a package that takes another loss",
     )
     features: CheckpointFeaturesConfig = section(
         CheckpointFeaturesConfig, "which texts are read, and how they become numbers", subwords="chars"
@@ -89,10 +90,13 @@ class RamenConfig:
     direct: Any = section(partial(stages_of, "direct"), "base=direct: its settings")
 
     def of_base(self) -> Any:
-        """The settings of the base as the base has them."""
-        cls = recipe_class(self.base).CONFIG
-        own = getattr(self, self.base, self)
-        return cls(**{each.name: getattr(self if each.name in _COMMON else own, each.name) for each in fields(cls)})
+        """The settings of the base as the base has them; sections that only it has are at their defaults."""
+        own, made = getattr(self, self.base, self), recipe_class(self.base).CONFIG()
+        for name in (each.name for each in fields(made)):
+            found = getattr(self if name in _COMMON else own, name, None)
+            if name in _COMMON or type(found) is type(getattr(made, name)):
+                made = replace(made, **{name: found})
+        return made
 
 
 # What is worth trying (`longtail tune`), with the base `ance` and the other dual encoders.

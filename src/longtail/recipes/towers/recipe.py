@@ -75,6 +75,9 @@ class TwoTowersRecipe(Recipe):
     def __init__(self, config: TwoTowersConfig) -> None:
         self.config: TwoTowersConfig = config
 
+    def encoder_width(self) -> int:
+        return self.config.encoder.width
+
     def memory(self, data: TrainingSet) -> int:
         """Tables with two moments, vectors of documents and labels, classifiers, negatives, and one block of
         similarities.
