@@ -22,16 +22,16 @@ ROOMS = [
         "types",
         "kernels",
         "persistence",
-        "manifest",
         "metrics",
         "data",
         "features",
+        "bundle",
         "graph",
         "search",
         "models",
     ),
-    *("nn", "training", "recipes", "bundle", "predictor", "pipeline", "evaluation", "compare", "diagnosis"),
-    *("packing", "export", "demo", "cli"),
+    *("nn", "training", "recipes", "predictor", "pipeline", "evaluation", "compare", "diagnosis"),
+    *("packing", "demo", "cli"),
 ]
 
 TORCH_ROOMS = {"nn", "training", "recipes"}

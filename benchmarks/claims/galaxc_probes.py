@@ -19,7 +19,7 @@ from benchmarks.claims.workshop import Workshop
 from benchmarks.claims.worlds import DataSpec
 from longtail.graph.ops import unit_rows
 from longtail.models.encoders import FrozenSum
-from longtail.models.shortlisted import Classifier
+from longtail.models.rankers import Classifier
 from longtail.recipes.galaxc.encoders import FrozenHops
 from longtail.recipes.galaxc.graph import Fanout, document_nodes, joint_graph
 from longtail.recipes.galaxc.linking import GraphSpace, Shape

@@ -181,7 +181,7 @@ def parser() -> Parser:
     c.add_argument(
         "--index",
         default="auto",
-        choices=("auto", "exact", "sketch", "tree", "hnsw"),
+        choices=("auto", "exact", "sketch", "leaves", "hnsw"),
         help="how labels are searched (default: the fastest, measured here)",
     )
     add_data(c, "--data")
@@ -482,7 +482,7 @@ def pack(options: argparse.Namespace) -> None:
 
 
 def export(options: argparse.Namespace) -> None:
-    from longtail.export import export as run_export
+    from longtail.packing import export as run_export
     from longtail.predictor import Predictor
 
     run_export(Predictor.open(options.model), options.out)

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from longtail import __version__
-from longtail.bundle import LabelTable, write_bundle
+from longtail.bundle import MANIFEST, LabelTable, write_bundle
 from longtail.config import describe, to_tables
 from longtail.data.dataset import Dataset
 from longtail.data.identity import training_digest
 from longtail.data.read import read
 from longtail.errors import ConfigError
-from longtail.manifest import MANIFEST
-from longtail.models.ensemble import Ensemble
+from longtail.models.rankers import Ensemble
 from longtail.persistence import written_aside
 from longtail.predictor import Predictor
 from longtail.recipes import DEFAULT, make_recipe

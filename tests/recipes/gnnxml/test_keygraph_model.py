@@ -20,9 +20,9 @@ from longtail.recipes.gnnxml.keygraph import KeyGraphs
 from longtail.recipes.gnnxml.label_classifiers import ClusterRankers, RankerInput
 from longtail.recipes.gnnxml.network import BilateralGin, DeviceGraphs
 from longtail.recipes.gnnxml.ranker import KeygraphModel, joined, ranker_vectors
-from longtail.search.game import GameSettings
 from longtail.search.index import ExactIndex
 from longtail.search.linear import LinearConfig
+from longtail.search.shortlist import GameSettings
 from longtail.types import Batch, TopK
 
 MakeGraphs = Callable[..., KeyGraphs]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail import metrics
-from longtail.metrics.quantiles import Bins, equal_count
+from longtail.metrics.label_groups import Bins, equal_count
 from longtail.models.analysis import Look
 from longtail.persistence import Part
 from longtail.recipes.galaxc.encoders import FrozenHops

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from longtail.graph.ops import unit_rows
-from longtail.models.shortlisted import Classifier
+from longtail.models.rankers import Classifier
 from longtail.nn.batches import Bags, to_numpy, to_tensor
 from longtail.nn.initial import uniform
 from longtail.nn.row_tables import RowTable

@@ -12,7 +12,7 @@ import numpy as np
 from longtail.errors import ConfigError
 from longtail.graph.ops import unit_rows
 from longtail.models.encoders import FrozenEncoder
-from longtail.models.shortlisted import Classifier, best
+from longtail.models.rankers import Classifier, best
 from longtail.persistence import DataPart, StringTable
 from longtail.recipes.galaxc.graph import AnchorLinks, Fanout, JointGraph, Paths
 from longtail.search.index import ExactIndex, Index

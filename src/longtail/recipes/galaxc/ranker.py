@@ -15,7 +15,7 @@ import numpy as np
 from longtail.errors import ConfigError
 from longtail.kernels.threads import threads_for
 from longtail.models.analysis import Look
-from longtail.models.shortlisted import Classifier, best, sigmoid
+from longtail.models.rankers import Classifier, best, sigmoid
 from longtail.persistence import DataPart
 from longtail.recipes.galaxc.encoders import FrozenGraphEncoder, FrozenHops, Views
 from longtail.recipes.galaxc.graph import Paths

@@ -54,12 +54,7 @@ from longtail.recipes.galaxc.objective import (
     start_classifiers,
 )
 from longtail.recipes.galaxc.ranker import JointGraphModel, node_views
-from longtail.recipes.galaxc.settings import (
-    ClassifyConfig,
-    GalaxcConfig,
-    SurrogateConfig,
-    check,
-)
+from longtail.recipes.galaxc.settings import ClassifyConfig, GalaxcConfig, SurrogateConfig, check
 from longtail.recipes.galaxc.stages import Network, Shortlists, Start
 from longtail.search.index import CENTROIDS, Index
 from longtail.search.negatives import ShortlistNegatives, forbidden_pairs

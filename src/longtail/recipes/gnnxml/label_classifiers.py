@@ -17,8 +17,7 @@ from longtail.kernels.arrays import freeze, frozen, pieces
 from longtail.kernels.threads import threads_for
 from longtail.persistence import DataPart
 from longtail.search.cluster import meta_labels
-from longtail.search.linear import LinearConfig, LinearRows, fit_linear
-from longtail.search.tree import SparseWeights, read_only
+from longtail.search.linear import LinearConfig, LinearRows, SparseWeights, fit_linear, read_only
 from longtail.types import F32, I32, I64, Csr, TopK
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from longtail.errors import ConfigError
 from longtail.graph.ops import unit_rows
 from longtail.models.encoders import FrozenGinLayer
-from longtail.models.shortlisted import Classifier, best, sigmoid
+from longtail.models.rankers import Classifier, best, sigmoid
 from longtail.persistence import DataPart
 from longtail.recipes.gnnxml.keygraph import KeyGraphs
 from longtail.recipes.gnnxml.label_classifiers import ClusterRankers, RankerInput
