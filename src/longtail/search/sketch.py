@@ -252,8 +252,7 @@ class SketchIndex(DataPart, Index):
             pool, room = Heaps(len(heads), 2 * keep), Heaps(len(heads), 2 * wanted + 8)
             thresholds = self._thresholds(queries, wanted, self.leaves)
             tables = self.heads.arrays, self.centres.arrays, self.leaf_ptr
-            workers, leaves = get_num_threads(), (room.ids, room.scores)
-            collect_from_leaves(*tables, queries, thresholds, workers, *leaves, *pool.arrays)
+            collect_from_leaves(*tables, queries, thresholds, get_num_threads(), room.ids, room.scores, *pool.arrays)
             return pool
 
     def _thresholds(self, queries: tuple[NDArray[np.uint8], F32, F32, F32], wanted: int, n: int) -> F32:

@@ -8,7 +8,7 @@ race are compared with the whole query by their own few words (MaxScore; Turtle 
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -88,7 +88,7 @@ def nearest_rows(
         row = touched[position]
         found, similarity[row] = similarity[row], 0.0
         if found > 0.0 and (found + left) * SLACK >= needed:
-            exact = np.float32(0.0)
+            exact: Any = np.float32(0.0)
             for at in range(row_start[row], row_start[row + 1]):
                 exact += weight_of[row_columns[at]] * row_values[at]
             if exact > 0.0:
