@@ -1,16 +1,12 @@
-"""GAME: scores of clusters or labels spread along the label graph, so that what occurs with a find is found too.
-
-Paper: ECLARE Sec. 3.4 and 3.5 (graph assisted multi-label expansion). It knows nothing of how the scores came about,
-so it serves any ranker that finds clusters first and scores the labels inside them (`recipes.astec.ranker.SpreadTree`).
-
-Promising labels for a document vector: by the labels' centroids, by the labels of similar documents, or by both.
+"""Promising labels for a document vector: by the labels' centroids, by the labels of similar documents, by both, or by
+clusters of labels, whose scores may be spread along the label graph (GAME).
 
 All have ``query(vectors, k, exclude=None) -> TopK``. `exclude` (B,) int64 holds, for queries that are training
 documents, their row number (-1 for others): a document must not vote for its own labels.
 
-Labels by their clusters: one linear classifier per cluster, the best clusters' labels are the shortlist.
-
-Paper: ECLARE Sec. 3.4 (meta-labels and the shortlister).
+GAME spreads scores of clusters or labels, so that what occurs with a find is found too. It knows nothing of how the
+scores came about, so it serves any ranker that finds clusters first and scores the labels inside them
+(`recipes.astec.ranker.SpreadTree`). Paper: ECLARE Sec. 3.4 and 3.5 (graph assisted multi-label expansion).
 """
 
 from __future__ import annotations
@@ -32,6 +28,8 @@ from longtail.search.cluster import label_centroids, spherical_kmeans
 from longtail.search.index import DOCUMENTS, ExactIndex, Heaps, Index, IndexBuilder, build_index
 from longtail.search.packed import PackedIndex, Packer
 from longtail.types import F32, I32, I64, Csr, Shortlister, TopK
+
+# ---- GAME ----
 
 # Up to so many nodes a table of all of them, which each thread clears once, is faster than a hash table per document:
 # it stays in the second cache, and has at most so many nodes for each find.
@@ -162,6 +160,8 @@ def rank_labels(labels: I32, scores: F32, top: TopK) -> None:
     with threads_for(len(labels)):
         best_listed(labels, scores, top.ids, top.scores)
 
+
+# ---- labels by vectors ----
 
 document_index: IndexBuilder = partial(build_index, hnsw=DOCUMENTS)
 
@@ -384,6 +384,8 @@ class MergedShortlist(DataPart, Shortlister):
         return self.instances.voting_documents()
 
 
+# ---- labels by their clusters ----
+
 # Exact: all clusters are scored, in blocks. A GPU index comes in here too.
 HeadIndex: TypeAlias = ExactIndex | PackedIndex
 dot_index: Callable[[F32], HeadIndex] = partial(ExactIndex.build, similarity="dot")
@@ -392,6 +394,7 @@ dot_index: Callable[[F32], HeadIndex] = partial(ExactIndex.build, similarity="do
 @dataclass(frozen=True)
 class ClusterBeam(DataPart, Shortlister):
     """The best clusters of a document, by sigmoid(h . x), after GAME if there is a graph. A shortlister and a part.
+    Paper: ECLARE Sec. 3.4 (meta-labels and the shortlister).
 
     index: over the heads h (K, D), or (K, D + 1) with a bias as the last number, by their dot product.
     clusters: (L,) int32, the cluster of each label, -1 for a label that is never found.
