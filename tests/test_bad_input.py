@@ -13,10 +13,10 @@ import pytest
 
 import longtail
 from longtail import Predictor
+from longtail.bundle import BUNDLE_FORMAT, digest_of
 from longtail.cli import main
 from longtail.data.dataset import Dataset
 from longtail.errors import BundleError
-from longtail.manifest import BUNDLE_FORMAT, digest_of
 
 LABELS = 12
 

@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 
 from longtail import Predictor
-from longtail.bundle import open_bundle
+from longtail.bundle import digest_of, open_bundle
 from longtail.data.dataset import Dataset
 from longtail.errors import BundleError, ConfigError
-from longtail.manifest import digest_of
 
 MANIFEST = "manifest.json"
 

@@ -17,9 +17,8 @@ from longtail.data.dataset import Dataset
 from longtail.diagnosis import diagnose
 from longtail.evaluation import Yardstick, evaluate
 from longtail.models.analysis import nearest_labels
-from longtail.models.cluster_model import ClusterModel
 from longtail.models.encoders import ResidualMap
-from longtail.models.shortlisted import Model
+from longtail.models.rankers import ClusterModel, Model
 from longtail.recipes.galaxc.ranker import JointGraphModel, attention_by_frequency
 
 SMALL = {"surrogate": {"width": 16, "epochs": 2}, "classify": {"epochs": 2}, "reranker": {"enabled": True, "epochs": 1}}

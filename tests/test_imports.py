@@ -23,16 +23,16 @@ ROOMS = [
         "types",
         "kernels",
         "persistence",
-        "manifest",
         "metrics",
         "data",
         "features",
+        "bundle",
         "graph",
         "search",
         "models",
     ),
-    *("nn", "training", "recipes", "bundle", "hub", "predictor", "evaluation", "pipeline", "tuning", "sklearn"),
-    *("compare", "diagnosis", "failures", "packing", "export", "demo", "warming", "cli"),
+    *("nn", "training", "recipes", "hub", "predictor", "evaluation", "pipeline", "tuning", "sklearn"),
+    *("compare", "diagnosis", "failures", "packing", "demo", "warming", "cli"),
 ]
 
 TORCH_ROOMS = {"nn", "training", "recipes"}

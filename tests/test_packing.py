@@ -15,16 +15,16 @@ from scipy.sparse import csr_array
 
 import longtail
 from longtail import Predictor
+from longtail.bundle import bytes_by_part
 from longtail.cli import main
 from longtail.data.columns import Columns
 from longtail.data.dataset import Dataset
 from longtail.data.from_texts import with_digest
 from longtail.errors import BundleError, ConfigError
 from longtail.models.encoders import FrozenBag
-from longtail.models.indexed_rows import IndexedRows
-from longtail.packing import bytes_by_part
+from longtail.models.rankers import IndexedRows
+from longtail.packing import SearchKind
 from longtail.persistence import home_of, load_part
-from longtail.search.choice import SearchKind
 from longtail.search.packed import PackedIndex, PackedRows, PackedType, Packer
 from longtail.types import Batch
 
@@ -183,7 +183,7 @@ def test_refusals(run: Path, packed: Path, tiny_run: Path, tmp_path: Path) -> No
         longtail.pack(run, packed)
 
 
-@pytest.mark.parametrize("kind", ["sketch", "tree", "hnsw"])
+@pytest.mark.parametrize("kind", ["sketch", "leaves", "hnsw"])
 def test_labels_can_be_searched_in_other_ways(
     run: Path, packed: Path, planted: Dataset, tmp_path: Path, kind: SearchKind
 ) -> None:
@@ -202,7 +202,7 @@ def test_a_model_that_does_not_look_at_all_labels_has_no_choice(planted: Dataset
     small = {"surrogate": {"width": 16, "epochs": 1}, "classify": {"epochs": 1}}
     longtail.train(planted, tmp_path / "run", "astec", settings=small, device="cpu")
     with pytest.raises(ConfigError, match="does not compare documents with all labels"):
-        longtail.pack(tmp_path / "run", tmp_path / "out", index="tree")
+        longtail.pack(tmp_path / "run", tmp_path / "out", index="leaves")
     assert not (tmp_path / "out").exists()
     assert not longtail.pack(tmp_path / "run", tmp_path / "out").search
 

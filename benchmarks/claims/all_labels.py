@@ -10,15 +10,12 @@ from typing import Any
 from benchmarks.claims.measures import Columns, Trained, changed, columns_of
 from longtail.errors import ConfigError
 from longtail.evaluation import rank_test
-from longtail.models.cluster_model import ClusterModel
-from longtail.models.ensemble import Ensemble
-from longtail.models.indexed_rows import IndexedRows
-from longtail.models.shortlisted import Model, Reranked
+from longtail.models.rankers import ClusterModel, Ensemble, IndexedRows, Model, Reranked
 from longtail.predictor import Predictor
 from longtail.recipes.galaxc.ranker import JointGraphModel
 from longtail.recipes.gnnxml.ranker import KeygraphModel
-from longtail.search.cluster_beam import ClusterBeam
 from longtail.search.index import ExactIndex
+from longtail.search.shortlist import ClusterBeam
 from longtail.training.progress import SilentDisplay
 
 

@@ -128,7 +128,7 @@ def _contrast(values: Any, counts: Any) -> Column:
     """A mean over labels that is the mean of the last bin less that of the first. Values are centred: what all share
     must not add to the spread.
     """
-    bins = metrics.quantiles.equal_count(counts, BINS).bin_of_label
+    bins = metrics.equal_count(counts, BINS).bin_of_label
     first, last = bins == 0, bins == BINS - 1
     sign = last * (len(values) / last.sum()) - first * (len(values) / first.sum())
     return Column((values - values.mean()) * sign, np.ones(len(values)))

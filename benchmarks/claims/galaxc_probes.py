@@ -19,7 +19,7 @@ from benchmarks.claims.workshop import Workshop
 from benchmarks.claims.worlds import DataSpec
 from longtail.graph.ops import unit_rows
 from longtail.models.encoders import FrozenSum
-from longtail.models.shortlisted import Classifier
+from longtail.models.rankers import Classifier
 from longtail.recipes.galaxc.graph import Fanout, GraphSpace, Shape, document_nodes, joint_graph
 from longtail.recipes.galaxc.ranker import FrozenHops, JointGraphModel, node_views
 from longtail.search.index import CENTROIDS, DOCUMENTS, ExactIndex, HnswIndex, Index

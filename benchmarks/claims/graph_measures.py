@@ -13,12 +13,12 @@ from benchmarks.claims.model_measures import batch_to_rank, only_labels, pair_re
 from benchmarks.claims.verdict import Column
 from longtail.errors import ConfigError
 from longtail.metrics import equal_volume
-from longtail.models.cluster_model import ClusterModel
+from longtail.models.rankers import ClusterModel
 from longtail.persistence import load_part
 from longtail.recipes.astec.ranker import EncodedTree, FindsClusters, SpreadTree
 from longtail.recipes.eclare.neighbours import augmented_clusters
 from longtail.recipes.eclare.stages import LabelComponents
-from longtail.search.game import GameSettings
+from longtail.search.shortlist import GameSettings
 from longtail.types import I32, I64, Batch, Csr, TopK
 
 SHUFFLES = 200  # of label frequencies, whose mean correlation stands for none

@@ -109,5 +109,5 @@ def changed(ranker: Any, changes: Mapping[str, Any]) -> Any:
         return replace(ranker, members=tuple(changed(member, changes) for member in ranker.members))
     raise ConfigError(
         f"a trained {type(ranker).__name__} has no {', '.join(sorted(changes))} to change at prediction",
-        "use fields of longtail.models.shortlisted.Model",
+        "use fields of longtail.models.rankers.Model",
     )

@@ -13,8 +13,7 @@ from longtail import metrics
 from longtail.errors import ConfigError
 from longtail.graph.ops import unit_rows
 from longtail.metrics import hits
-from longtail.models.ensemble import Ensemble
-from longtail.models.shortlisted import Model, best
+from longtail.models.rankers import Ensemble, Model, best
 from longtail.search.cluster import label_centroids
 from longtail.search.index import CENTROIDS, ExactIndex, HnswIndex, HnswSettings
 from longtail.search.linear import LinearConfig, fit_linear

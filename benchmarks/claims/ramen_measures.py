@@ -21,7 +21,8 @@ from benchmarks.claims.workshop import Workshop
 from benchmarks.claims.worlds import DataSpec
 from longtail.data.dataset import Items
 from longtail.errors import ConfigError
-from longtail.graph.anchor_graph import edge_cosines, edge_rows
+from longtail.graph.anchor_graph import edge_rows
+from longtail.recipes.ramen.graph_loss import edge_cosines
 from longtail.search.index import ExactIndex
 from longtail.types import F32, Batch, Csr
 

@@ -21,7 +21,7 @@ from benchmarks.speed.cases import label_graph as label_graph_case
 from benchmarks.speed.common import alone, seconds_of
 from longtail.graph.label_graph import LabelGraphConfig, label_graph
 from longtail.models.encoders import FrozenBag, ResidualMap
-from longtail.models.shortlisted import Classifier, Model
+from longtail.models.rankers import Classifier, Model
 from longtail.search.index import CENTROIDS, DOCUMENTS, ExactIndex, HnswIndex, HnswSettings
 from longtail.search.shortlist import InstanceVote, LabelIndex, MergedShortlist
 from longtail.types import F32, Batch, Csr

@@ -24,9 +24,9 @@ from benchmarks.claims.entries import Probe, Variant
 from benchmarks.claims.measures import Trained
 from benchmarks.claims.verdict import Estimate
 from benchmarks.claims.worlds import DataSpec, World, module_hash
+from longtail.bundle import MANIFEST
 from longtail.config import to_tables
 from longtail.errors import ConfigError, RunTaken
-from longtail.manifest import MANIFEST
 from longtail.persistence import read_json, write_json
 from longtail.recipes import make_recipe
 from longtail.recipes.base import Recipe

@@ -179,7 +179,7 @@ def ours(options: argparse.Namespace, course: Course) -> list[Contestant]:
 
 
 def about_bundle(model: Ours) -> Any:
-    from longtail.manifest import MANIFEST, find_bundle
+    from longtail.bundle import MANIFEST, find_bundle
 
     return read_json(find_bundle(model.folder) / MANIFEST)
 

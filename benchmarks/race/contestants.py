@@ -19,12 +19,12 @@ import numpy as np
 
 from benchmarks.race.training_record import training_record
 from benchmarks.record import ROOT
+from longtail.bundle import bytes_by_part, find_bundle
 from longtail.data.dataset import Dataset
 from longtail.errors import ConfigError, RunError
 from longtail.evaluation import Yardstick, rank_test
-from longtail.manifest import find_bundle
 from longtail.metrics import drop_masked_targets
-from longtail.packing import bytes_by_part, pack
+from longtail.packing import pack
 from longtail.persistence import read_json, write_json, written_aside
 from longtail.predictor import Predictor
 from longtail.training.progress import PlainDisplay

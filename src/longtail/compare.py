@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from longtail import metrics
+from longtail.bundle import MANIFEST, find_bundle
 from longtail.data.columns import Columns
 from longtail.data.dataset import Dataset
 from longtail.data.read import read
 from longtail.evaluation import Yardstick, predictions
-from longtail.manifest import MANIFEST, find_bundle
 from longtail.persistence import read_json
 from longtail.training.progress import Display, SilentDisplay
 from longtail.types import TopK

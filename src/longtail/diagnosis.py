@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from longtail import metrics
+from longtail.bundle import MANIFEST, bytes_by_part
 from longtail.data.dataset import Dataset, Items
 from longtail.data.from_texts import binary_csr
 from longtail.data.inputs import heading
@@ -74,7 +75,11 @@ def diagnose(model: Predictor, yardstick: Yardstick) -> dict[str, Any]:
     they predict.
     """
     inside = model.bundle.ranker.diagnose(LookInside(model, yardstick))
-    return {"bytes": bytes_by_part(model), "seconds_by_stage": seconds_by_stage(model), **inside}
+    sizes = Counter[str]()
+    for name, size in bytes_by_part(model.bundle.folder).items():
+        sizes[name.split("/")[0]] += size
+    del sizes[MANIFEST]
+    return {"bytes": {**sizes, "all": sizes.total()}, "seconds_by_stage": seconds_by_stage(model), **inside}
 
 
 def reachable_labels(data: Dataset, oracles: Mapping[str, Csr]) -> Csr:
@@ -153,14 +158,6 @@ def show_unlisted(
             f"\n{documents.name(row)[:100]}\n  {data.labels.name(label)[:100]}\n    through {'; '.join(shared)}"
         )
     return "\n".join(lines)
-
-
-def bytes_by_part(model: Predictor) -> dict[str, int]:
-    """Size of each folder of the bundle, and of all of it."""
-    sizes: Counter[str] = Counter()
-    for name, entry in model.bundle.manifest["files"].items():
-        sizes[name.split("/")[0]] += entry["bytes"]
-    return {**sizes, "all": sum(sizes.values())}
 
 
 def seconds_by_stage(model: Predictor) -> dict[str, float]:

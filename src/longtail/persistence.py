@@ -61,11 +61,11 @@ SHARED: Mapping[str, str] = {
     "residual-map": "longtail.models.encoders:ResidualMap",
     "full-map": "longtail.models.encoders:FullMap",
     "embedding-map": "longtail.models.encoders:EmbeddingMap",
-    "model": "longtail.models.shortlisted:Model",
-    "reranked": "longtail.models.shortlisted:Reranked",
-    "ensemble": "longtail.models.ensemble:Ensemble",
-    "indexed-rows": "longtail.models.indexed_rows:IndexedRows",
-    "cluster-model": "longtail.models.cluster_model:ClusterModel",
+    "model": "longtail.models.rankers:Model",
+    "reranked": "longtail.models.rankers:Reranked",
+    "ensemble": "longtail.models.rankers:Ensemble",
+    "indexed-rows": "longtail.models.rankers:IndexedRows",
+    "cluster-model": "longtail.models.rankers:ClusterModel",
     "nearest-documents": "longtail.search.nearest:NearestDocuments",
     "exact-index": "longtail.search.index:ExactIndex",
     "hnsw-index": "longtail.search.index:HnswIndex",
@@ -76,8 +76,8 @@ SHARED: Mapping[str, str] = {
     "instance-vote": "longtail.search.shortlist:InstanceVote",
     "merged-shortlist": "longtail.search.shortlist:MergedShortlist",
     "shortlist-negatives": "longtail.search.negatives:ShortlistNegatives",
-    "cluster-tree": "longtail.search.tree:ClusterTree",
-    "cluster-beam": "longtail.search.cluster_beam:ClusterBeam",
+    "cluster-tree": "longtail.search.linear:ClusterTree",
+    "cluster-beam": "longtail.search.shortlist:ClusterBeam",
 }
 
 # Packages may bring parts of their own: an entry point of this group, kind = "module:Class".

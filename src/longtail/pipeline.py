@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from longtail import __version__
-from longtail.bundle import Bundle, LabelTable, open_bundle, write_bundle
+from longtail.bundle import MANIFEST, Bundle, LabelTable, digest_of, open_bundle, write_bundle
 from longtail.config import describe, to_tables
 from longtail.data.dataset import Dataset
 from longtail.data.identity import training_digest
 from longtail.data.read import read
 from longtail.errors import ConfigError
 from longtail.evaluation import HeldOut, held_out_metrics
-from longtail.manifest import MANIFEST, digest_of
-from longtail.models.ensemble import Ensemble
+from longtail.models.rankers import Ensemble
 from longtail.persistence import StringTable, written_aside
 from longtail.predictor import Predictor, TemporaryFolder
 from longtail.recipes import DEFAULT, make_recipe

@@ -22,7 +22,7 @@ from longtail.data.columns import Columns
 from longtail.data.dataset import Items
 from longtail.errors import ConfigError
 from longtail.kernels.threads import on_threads
-from longtail.models.indexed_rows import IndexedRows
+from longtail.models.rankers import IndexedRows
 from longtail.persistence import StringTable
 from longtail.report import Metrics, facts_as_html
 from longtail.types import I64, Batch, Context, ContextRanker, Csr, Frame, FrameKind, TopK
@@ -30,7 +30,7 @@ from longtail.types import I64, Batch, Context, ContextRanker, Csr, Frame, Frame
 Answer = TypeVar("Answer")
 # Documents of a piece. Fewer than `MOST` cost more each, as they share less of what is in the caches: 5% with half as
 # many, 16% with a quarter. At least `FEWEST`, so that a piece takes far longer than waking a thread, and so many that
-# products go the way of `search.matrix.ours_for_many`.
+# products go the way of `search.packed.ours_for_many`.
 MOST, FEWEST = 512, 64
 # Up to so many labels, each that was found is kept as a string: making it anew takes ten times as long. More would
 # take too much memory.

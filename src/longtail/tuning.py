@@ -30,13 +30,13 @@ from typing import Any
 import numpy as np
 
 from longtail import __version__
+from longtail.bundle import digest_of
 from longtail.config import describe, nearest, resolve, to_tables, toml_value
 from longtail.data.dataset import Dataset
 from longtail.data.identity import training_digest
 from longtail.data.read import read
 from longtail.errors import ConfigError, LongtailError, MissingExtra
 from longtail.evaluation import Yardstick, rank_test
-from longtail.manifest import digest_of
 from longtail.persistence import read_json, write_json
 from longtail.pipeline import recipe_of, train
 from longtail.recipes import DEFAULT

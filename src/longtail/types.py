@@ -204,6 +204,12 @@ class Ranker(Protocol):
             "use it as it is; models of direct, astec, eclare and galaxc can be packed",
         )
 
+    def packed_rows(self) -> Any:
+        """The index over packed rows that it compares every document with; None where it has none. A ranker that has
+        one keeps it as its field `index`, and `queries` gives what a batch asks it.
+        """
+        return None
+
     def diagnose(self, look: Any) -> dict[str, Any]:
         """What can be told of the inside of the model, by name. look: a `longtail.models.analysis.Look`."""
         return {}
@@ -221,7 +227,7 @@ class Ranker(Protocol):
         return None
 
     def onnx(self) -> bytes | None:
-        """The encoder as an ONNX graph (see `longtail.export`); None where it is no transformer."""
+        """The encoder as an ONNX graph (see `longtail.packing`); None where it is no transformer."""
         return None
 
 

@@ -20,11 +20,10 @@ from longtail.errors import MissingExtra
 from longtail.features.base import make_featurizer
 from longtail.kernels.compiled import compiling
 from longtail.models.encoders import FrozenBag, FrozenSum, ResidualMap, WordTable
-from longtail.models.indexed_rows import IndexedRows
-from longtail.packing import pack
+from longtail.models.rankers import IndexedRows
+from longtail.packing import SearchKind, pack
 from longtail.predictor import Predictor
 from longtail.recipes import DEFAULT, recipe_class
-from longtail.search.choice import SearchKind
 from longtail.search.index import ExactIndex
 from longtail.search.packed import PackedType
 from longtail.training.progress import Display

@@ -31,8 +31,7 @@ from longtail.errors import ConfigError
 from longtail.evaluation import Yardstick, evaluate
 from longtail.metrics import drop_masked_targets
 from longtail.models.encoders import FrozenBag, ResidualMap
-from longtail.models.ensemble import Ensemble
-from longtail.models.shortlisted import Classifier, Model
+from longtail.models.rankers import Classifier, Ensemble, Model
 from longtail.predictor import Predictor
 from longtail.search.index import ExactIndex
 from longtail.search.shortlist import InstanceVote, LabelIndex, MergedShortlist

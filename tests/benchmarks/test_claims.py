@@ -596,8 +596,7 @@ def test_predictions_are_kept(shop: Workshop) -> None:
 
 
 def test_only_what_a_model_has_can_be_changed_at_prediction(shop: Workshop) -> None:
-    from longtail.models.ensemble import Ensemble
-    from longtail.models.shortlisted import Classifier, Model, Reranked
+    from longtail.models.rankers import Classifier, Ensemble, Model, Reranked
 
     rows = Classifier(np.zeros((3, 2), dtype=np.float32))
     nothing: Any = None

@@ -27,15 +27,13 @@ from longtail.data.from_texts import binary_csr
 from longtail.errors import ConfigError
 from longtail.evaluation import Yardstick
 from longtail.metrics import lmi
-from longtail.models.cluster_model import ClusterModel
 from longtail.models.encoders import FrozenBag
-from longtail.models.shortlisted import Classifier
+from longtail.models.rankers import Classifier, ClusterModel
 from longtail.persistence import save_part
 from longtail.recipes.astec.ranker import EncodedTree, SpreadTree
 from longtail.recipes.eclare.stages import LabelComponents
-from longtail.search.cluster_beam import ClusterBeam
-from longtail.search.game import GameSettings
-from longtail.search.tree import ClusterTree, TreeConfig
+from longtail.search.linear import ClusterTree, TreeConfig
+from longtail.search.shortlist import ClusterBeam, GameSettings
 from longtail.types import I32, Batch, Csr, TopK
 
 LABELS, DOCUMENTS, CLUSTERS = 24, 160, 6

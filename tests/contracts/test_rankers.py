@@ -26,10 +26,7 @@ from longtail.data.dataset import Dataset, Items, Split
 from longtail.data.from_texts import with_digest
 from longtail.errors import ConfigError
 from longtail.features.given import is_sparse
-from longtail.models.cluster_model import ClusterModel
-from longtail.models.ensemble import Ensemble
-from longtail.models.indexed_rows import IndexedRows
-from longtail.models.shortlisted import Model, Reranked
+from longtail.models.rankers import ClusterModel, Ensemble, IndexedRows, Model, Reranked
 from longtail.persistence import State, load_part, save_part
 from longtail.predictor import Predictor
 from longtail.recipes import RECIPES, recipe_class
@@ -38,10 +35,10 @@ from longtail.recipes.base import Recipe
 from longtail.recipes.galaxc.ranker import JointGraphModel
 from longtail.recipes.galaxc.settings import PAPER
 from longtail.recipes.gnnxml.ranker import KeygraphModel
-from longtail.search.cluster_beam import ClusterBeam
 from longtail.search.index import ExactIndex
 from longtail.search.nearest import NearestDocuments
 from longtail.search.packed import PackedIndex, PackedRows, PackedType
+from longtail.search.shortlist import ClusterBeam
 from longtail.types import Batch, Ranker, TopK
 
 # Shortlists of 5 of the 12 labels, and a re-ranker that looks at 3 of them: every cut is met.
@@ -571,7 +568,7 @@ def test_a_packed_model_says_nearly_the_same(
 def in_floats(part: Any) -> Any:
     """The same model with packed tables written out as float32."""
     if isinstance(part, PackedIndex):
-        return ExactIndex(part.vectors(), part.similarity)
+        return ExactIndex(part.read(), part.similarity)
     if isinstance(part, ClusterBeam):
         assert isinstance(part.index, PackedIndex), "classifiers of clusters are packed too"
         mix, transpose = part.game_mix, part.game_transpose

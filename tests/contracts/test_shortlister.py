@@ -14,10 +14,8 @@ from scipy.sparse import csr_array
 
 from longtail.graph.label_graph import LabelGraphConfig, label_graph
 from longtail.persistence import load_part, save_part
-from longtail.search.cluster_beam import ClusterBeam
-from longtail.search.game import cluster_graph
 from longtail.search.index import HnswIndex
-from longtail.search.shortlist import InstanceVote, LabelIndex, Labels, MergedShortlist
+from longtail.search.shortlist import ClusterBeam, InstanceVote, LabelIndex, Labels, MergedShortlist, cluster_graph
 from longtail.types import F32, Csr, Shortlister, TopK
 
 

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from longtail.graph.anchor_graph import capped, drawn, edge_cosines, linked, of_ones, selected
+from longtail.graph.anchor_graph import drawn, linked, of_ones, selected
+from longtail.recipes.ramen.graph_loss import capped, edge_cosines
 
 
 def random_edges(rng: np.random.Generator, rows: int, columns: int, share: float) -> Any:
@@ -70,7 +71,7 @@ def test_selected_and_of_ones() -> None:
 
 @pytest.mark.parametrize("block", [1, 1 << 24])
 def test_cosines_of_edges(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("longtail.graph.anchor_graph._BLOCK_NUMBERS", block)
+    monkeypatch.setattr("longtail.recipes.ramen.graph_loss._BLOCK_NUMBERS", block)
     rng = np.random.default_rng(0)
     edges = random_edges(rng, 5, 7, 0.5)
     items, anchors = rng.standard_normal((5, 3)).astype(np.float32), rng.standard_normal((7, 3)).astype(np.float32)

@@ -10,8 +10,14 @@ from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array
 
 from longtail.errors import ConfigError
-from longtail.graph.ops import ensure_diagonal, prune_rows, scale_both_sides, scale_rows_to_sum_one, unit_rows
-from longtail.graph.walk import random_walk_graph
+from longtail.graph.ops import (
+    ensure_diagonal,
+    prune_rows,
+    random_walk_graph,
+    scale_both_sides,
+    scale_rows_to_sum_one,
+    unit_rows,
+)
 from longtail.types import F32
 
 squares = st.integers(1, 7).flatmap(

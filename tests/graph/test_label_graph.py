@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 
 from longtail.errors import ConfigError, DataError
 from longtail.graph.label_graph import LabelGraphConfig, head_labels, label_graph, normalised, perron_scaled, walk_trace
-from longtail.graph.walk import expected_walk_graph, random_walk_graph
+from longtail.graph.ops import expected_walk_graph, random_walk_graph
 from longtail.types import Csr
 
 Dense = NDArray[np.float64]

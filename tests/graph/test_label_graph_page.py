@@ -9,7 +9,7 @@ from pathlib import Path
 
 from longtail.config import names
 from longtail.graph.label_graph import LabelGraphConfig
-from longtail.search.game import GameSettings
+from longtail.search.shortlist import GameSettings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "label-graph.md").read_text()
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.sparse import block_diag, csr_array
 
 from longtail.errors import ConfigError
-from longtail.graph.walk import expected_walk_graph, random_walk_graph
+from longtail.graph.ops import expected_walk_graph, random_walk_graph
 from longtail.types import Csr
 
 
@@ -89,7 +89,7 @@ def test_does_not_depend_on_threads_but_on_the_generator() -> None:
 def test_blocks_join_seamlessly(monkeypatch: pytest.MonkeyPatch) -> None:
     y = random_targets(50, 37, 0.1, 4)
     whole = random_walk_graph(y, length=30, restart=0.2, rng=np.random.default_rng(0))
-    monkeypatch.setattr("longtail.graph.walk._BLOCK_ENTRIES", 5 * 30)
+    monkeypatch.setattr("longtail.graph.ops._BLOCK_ENTRIES", 5 * 30)
     assert np.array_equal(
         random_walk_graph(y, length=30, restart=0.2, rng=np.random.default_rng(0)).toarray(), whole.toarray()
     )

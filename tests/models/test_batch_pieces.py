@@ -17,16 +17,13 @@ from longtail.bundle import Bundle, LabelTable
 from longtail.data.dataset import Items
 from longtail.features.settings import SparseTextConfig
 from longtail.features.sparse import SparseText
-from longtail.models.cluster_model import ClusterModel
 from longtail.models.encoders import EmbeddingMap, FrozenBag, FrozenDense, FrozenMlp, FrozenSum, ResidualMap
-from longtail.models.ensemble import Ensemble
-from longtail.models.indexed_rows import IndexedRows
-from longtail.models.shortlisted import Classifier
+from longtail.models.rankers import Classifier, ClusterModel, Ensemble, IndexedRows
 from longtail.predictor import Predictor, even_pieces
-from longtail.search.cluster_beam import ClusterBeam
 from longtail.search.index import ExactIndex
-from longtail.search.kernels import bytes as byte_kernels
+from longtail.search.kernels import packed as byte_kernels
 from longtail.search.packed import PackedIndex, Packer
+from longtail.search.shortlist import ClusterBeam
 from longtail.search.sketch import SketchIndex
 from longtail.types import F32, Batch, Ranker, TopK
 
@@ -81,7 +78,7 @@ def models() -> dict[str, Any]:
     return {
         "exact": exact,
         "sketch": sketched(exact),
-        "tree": sketched(exact, 25),
+        "leaves": sketched(exact, 25),
         "eclare": clusters,
         "ensemble": Ensemble((exact, clusters), depth=20),
     }

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from longtail.errors import ConfigError
-from longtail.models.cluster_model import ClusterModel
 from longtail.models.encoders import EmbeddingMap, FrozenBag, FrozenSum
-from longtail.models.shortlisted import Classifier
+from longtail.models.rankers import Classifier, ClusterModel
 from longtail.persistence import load_part, save_part
-from longtail.search.cluster_beam import ClusterBeam
+from longtail.search.shortlist import ClusterBeam
 from longtail.types import F32, Batch, Csr, Ranker, TopK
 
 WORDS, WIDTH, LABELS = 9, 4, 14
@@ -128,7 +127,7 @@ def test_blocks_of_documents_join_seamlessly(monkeypatch: pytest.MonkeyPatch) ->
     rng = np.random.default_rng(1)
     model, batch = random_model(rng), documents(rng, 23)
     whole = model.rank(batch, 5)
-    monkeypatch.setattr("longtail.models.cluster_model._BLOCK", 4)
+    monkeypatch.setattr("longtail.models.rankers._BLOCK", 4)
     again = model.rank(batch, 5)
     np.testing.assert_array_equal(whole.ids, again.ids)
     np.testing.assert_allclose(whole.scores, again.scores, rtol=1e-6)

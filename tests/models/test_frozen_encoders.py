@@ -25,7 +25,6 @@ from longtail.models.encoders import (
     ResidualMap,
 )
 from longtail.persistence import load_part, save_part
-from longtail.search.packed import unpacked
 from longtail.types import F32, Batch
 
 WORDS, INPUTS, WIDTH, LENGTH = 20, 5, 4, 9
@@ -105,9 +104,9 @@ def dense_row(row: int) -> F32:
 
 
 BY_HAND: dict[str, Callable[[int], Any]] = {
-    "bag": lambda row: relu(bag_by_hand(row, unpacked(BAG.table))),
+    "bag": lambda row: relu(bag_by_hand(row, BAG.table[:])),
     "mlp": lambda row: relu(
-        MLP.weight.astype(np.float64) @ relu(bag_by_hand(row, unpacked(MLP.table)) + MLP.hidden_bias) + MLP.bias
+        MLP.weight.astype(np.float64) @ relu(bag_by_hand(row, MLP.table[:]) + MLP.hidden_bias) + MLP.bias
     ),
     "dense": lambda row: relu(numbers(15, WIDTH, INPUTS).astype(np.float64) @ dense_row(row) + numbers(16, WIDTH)),
     "plain": lambda row: relu(dense_row(row)),

@@ -5,7 +5,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from longtail.models.encoders import FrozenBag, ResidualMap
-from longtail.models.indexed_rows import IndexedRows
+from longtail.models.rankers import IndexedRows
 from longtail.search.index import ExactIndex
 from longtail.types import Batch, TopK
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from longtail.models.encoders import FrozenDense, FullMap, ResidualMap
-from longtail.models.ensemble import Ensemble
-from longtail.models.shortlisted import Classifier, Model, Reranked, best, sigmoid
+from longtail.models.rankers import Classifier, Ensemble, Model, Reranked, best, sigmoid
 from longtail.persistence import load_part, save_part
 from longtail.search.shortlist import LabelIndex
 from longtail.types import F32, Batch, Ranker, TopK

@@ -15,7 +15,6 @@ from longtail.nn.batches import tensor_batch
 from longtail.nn.blocks import Block, DocumentBlock, FullyConnected, Residual, frozen_block
 from longtail.nn.encoders import BagEncoder, BagSum, DenseEncoder, Encoder, MlpEncoder, TokenCnn
 from longtail.nn.row_tables import OneVsAll, RowTable
-from longtail.search.packed import unpacked
 from longtail.types import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -120,7 +119,7 @@ def test_frozen_classifiers_equal_torch(bias: bool) -> None:
 def test_what_is_frozen_does_not_change_when_training_goes_on() -> None:
     rng = np.random.default_rng(3)
     encoder, classifier, batch = random_encoder("mlp", 10, 4, rng), OneVsAll(5, 4, rng), random_documents(6, 10, rng)
-    frozen, rows = encoder.frozen(), unpacked(classifier.frozen().rows)
+    frozen, rows = encoder.frozen(), classifier.frozen().rows[:]
     vectors_before, rows_before = frozen.encode(batch), rows.copy()
     shaken(encoder, rng), shaken(classifier, rng)
     np.testing.assert_array_equal(frozen.encode(batch), vectors_before)

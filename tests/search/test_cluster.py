@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from longtail.errors import ConfigError
-from longtail.graph.ops import ensure_diagonal, scale_rows_to_sum_one, unit_rows
-from longtail.graph.walk import random_walk_graph
+from longtail.graph.ops import ensure_diagonal, random_walk_graph, scale_rows_to_sum_one, unit_rows
+from longtail.search import cluster
 from longtail.search.cluster import (
     balanced_clusters,
-    balanced_halves,
     cluster_count,
     label_centroids,
     meta_labels,
@@ -23,6 +22,18 @@ from longtail.search.cluster import (
     spherical_kmeans,
 )
 from longtail.types import F32, Csr
+
+
+def balanced_halves(rows: Csr | F32, rng: np.random.Generator) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """One split: whether each row is in the second (smaller or equal) half, and the mean cosine to the own centre per
+    round.
+    """
+    n_rows = int(rows.shape[0])
+    half = (n_rows + 1) // 2
+    level = cluster._UnitRows(rows).split(np.arange(n_rows), np.array([0, n_rows]), np.array([half]), rng)
+    second = np.zeros(n_rows, dtype=np.bool_)
+    second[level.order[half:]] = True
+    return second, level.traces[0, : level.rounds[0]]
 
 
 def sparse_rows(n: int, columns: int, seed: int, share: float = 0.1) -> Csr:

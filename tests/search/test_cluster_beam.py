@@ -13,9 +13,10 @@ from scipy.sparse import csr_array
 
 from longtail.errors import BundleError, ConfigError, DataError
 from longtail.persistence import State, load_part, map_arrays, save_part, write_arrays
-from longtail.search.cluster_beam import ClusterBeam, default_beam
+from longtail.recipes.eclare.settings import default_beam
 from longtail.search.negatives import ShortlistNegatives, forbidden_pairs
 from longtail.search.packed import PackedIndex, PackedType, Packer
+from longtail.search.shortlist import ClusterBeam
 from longtail.types import F32
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, eye_array
 
 from longtail.errors import ConfigError
-from longtail.search.game import Game, cluster_graph
+from longtail.search.shortlist import Game, cluster_graph
 from longtail.types import F32, I32, Csr, TopK
 
 Dense = NDArray[np.float64]
@@ -69,7 +69,7 @@ def test_within_a_list_only_its_own_nodes_give_and_get(seed: int, mix: float, tr
     game = Game(graph, mix, transpose)
     found = game.within(ids, scores)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("longtail.search.game._TABLE", 0)
+        patch.setattr("longtail.search.shortlist._TABLE", 0)
         np.testing.assert_array_equal(
             game.within(ids, scores), found, err_msg="through a hash table per row, as in large graphs"
         )

@@ -6,7 +6,7 @@ import numba
 import numpy as np
 import pytest
 
-from longtail.search.matrix import product, with_residual
+from longtail.search.packed import product, with_residual
 from longtail.types import F32
 
 

@@ -16,10 +16,8 @@ from longtail.errors import ConfigError
 from longtail.kernels import heap as ranking_kernels
 from longtail.persistence import State, load_part, save_part
 from longtail.search.index import ExactIndex
-from longtail.search.kernels import bytes as byte_kernels
-from longtail.search.kernels import interleaved as interleaved_kernels
-from longtail.search.matrix import deinterleave, interleave
-from longtail.search.packed import PackedIndex, PackedType, as_bytes
+from longtail.search.kernels import packed as byte_kernels
+from longtail.search.packed import PackedIndex, PackedType, as_bytes, deinterleave, interleave
 from longtail.search.sketch import Heads, SketchIndex, two_level_clusters
 from longtail.types import F32, TopK
 
@@ -129,8 +127,8 @@ def test_where_no_row_beats_another_all_are_compared() -> None:
     index = SketchIndex.build(exact)
     found = index.query(np.zeros((2, 64), np.float32), 4)
     np.testing.assert_array_equal(found.ids, np.tile(np.arange(4), (2, 1)))
-    tree = SketchIndex.build(exact, leaves=5, rng=np.random.default_rng(0))
-    assert np.all(tree.query(np.zeros((2, 64), np.float32), 300).ids == np.arange(300))
+    index = SketchIndex.build(exact, leaves=5, rng=np.random.default_rng(0))
+    assert np.all(index.query(np.zeros((2, 64), np.float32), 300).ids == np.arange(300))
 
 
 @pytest.mark.parametrize("leaves", [0, 3])
@@ -219,7 +217,7 @@ def test_interleaved_rows_can_be_taken_apart_again(n: int) -> None:
 
 
 @pytest.mark.parametrize("documents", [1, 3, 8])
-@pytest.mark.parametrize("look", [interleaved_kernels.look, interleaved_kernels.plain_look])
+@pytest.mark.parametrize("look", [byte_kernels.look, byte_kernels.plain_look])
 def test_a_look_at_interleaved_rows_tells_values_and_what_beats_the_threshold(documents: int, look: Any) -> None:
     rng = np.random.default_rng(documents)
     queries, offsets = vectors(documents, 64, 1) + 2, vectors(1, 90, 2)[0]
@@ -239,7 +237,7 @@ def test_a_look_at_interleaved_rows_tells_values_and_what_beats_the_threshold(do
     values, bits = np.zeros((4, 128), np.float32), np.full((4, 8), 0xFFFF, np.uint16)
     for tile in range(0, documents, 4):
         # Five blocks from the second on: four at once, and one more.
-        look(heads.interleaved, 1, 5, rounded, tile, scales, lasts, shifts, thresholds, *heads.arrays[1:], values, bits)
+        look(heads.arrays, 1, 5, (rounded, scales, lasts, shifts), tile, thresholds, values, bits)
         for q in range(min(4, documents - tile)):
             np.testing.assert_allclose(values[q, :74], expected[tile + q, 16:], rtol=1e-4, atol=1e-4)
             beats = np.unpackbits(bits[q, :5].view(np.uint8), bitorder="little").astype(bool)

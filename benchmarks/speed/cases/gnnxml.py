@@ -28,8 +28,7 @@ from longtail.data.read import read
 from longtail.pipeline import prepared
 from longtail.recipes import make_recipe
 from longtail.recipes.gnnxml.keygraph import GraphBuilder, KeyGraphConfig, plain_reader
-from longtail.recipes.gnnxml.label_clusters import correlation_graph, low_pass, spread_matrix
-from longtail.search.cluster import minibatch_kmeans
+from longtail.recipes.gnnxml.label_clusters import correlation_graph, low_pass, minibatch_kmeans, spread_matrix
 from longtail.training.run import Run, peak_memory
 from longtail.types import F32
 

@@ -29,12 +29,12 @@ from longtail.data.read import read, sample_folder
 from longtail.features.settings import SparseTextConfig
 from longtail.features.sparse import SparseText
 from longtail.models.encoders import FrozenBag, ResidualMap
-from longtail.models.indexed_rows import IndexedRows, with_one
+from longtail.models.rankers import IndexedRows, with_one
 from longtail.packing import pack
 from longtail.predictor import Predictor
 from longtail.search.index import ExactIndex
-from longtail.search.packed import PackedIndex, unpacked
-from longtail.types import F32, Batch, TopK
+from longtail.search.packed import PackedIndex
+from longtail.types import Batch, TopK
 
 K, BATCH = 10, 512
 # Jobs of one side before the other takes its turn: what the other left in the caches is gone after the first.
@@ -150,7 +150,7 @@ def plain_path(model: Predictor) -> Callable[[Batch], TopK] | None:
         or not isinstance(ranker.index, ExactIndex | PackedIndex)
     ):
         return None
-    table, vectors, refinement = unpacked(ranker.encoder.table), rows_of(ranker.index), ranker.refinement
+    table, vectors, refinement = ranker.encoder.table[:], ranker.index.read(), ranker.refinement
 
     def rank(batch: Batch) -> TopK:
         assert batch.sparse is not None
@@ -165,14 +165,6 @@ def plain_path(model: Predictor) -> Callable[[Batch], TopK] | None:
         )
 
     return rank
-
-
-def rows_of(index: ExactIndex | PackedIndex) -> F32:
-    """(L, D + 1) float32."""
-    if isinstance(index, ExactIndex):
-        return index.vectors
-    assert index.offsets is not None
-    return np.concatenate([index.rows[:], index.offsets[:, None]], axis=1)
 
 
 def stages(model: Predictor, jobs: Sequence[list[str]]) -> dict[str, float]:

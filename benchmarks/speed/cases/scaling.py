@@ -3,7 +3,7 @@
     python -m benchmarks.speed scaling [--sizes 10000,100000,1000000] [--large] --out FILE.json
     python -m benchmarks.speed scaling DATA --sizes "" --like RUN
 
-For every size: what each way of searching finds and costs (planted documents; `longtail.search.choice`), then a
+For every size: what each way of searching finds and costs (planted documents; `longtail.packing`), then a
 bundle with the one that was taken, opened by a process of its own on one thread: opening, memory, milliseconds from
 raw text to named labels. --large: also ten million labels (14 GB of memory, 4 GB of disk). --like: recall on the rows
 of a trained bundle of `direct`, asked by test documents of DATA, beside planted ones of the same number. What planted
@@ -34,8 +34,8 @@ from longtail.data.read import read, sample_folder
 from longtail.features.settings import SparseTextConfig
 from longtail.features.sparse import SparseText
 from longtail.models.encoders import FrozenBag, ResidualMap
-from longtail.models.indexed_rows import IndexedRows
-from longtail.search.choice import QUERIES, Choice, SearchKind, choose
+from longtail.models.rankers import IndexedRows
+from longtail.packing import QUERIES, Choice, SearchKind, choose
 from longtail.search.index import ExactIndex, Index
 from longtail.search.packed import PackedIndex, PackedRows
 from longtail.types import F32
@@ -205,7 +205,7 @@ def packed(rows: F32) -> PackedIndex:
 
 
 def searched(index: PackedIndex, queries: F32) -> dict[str, Any]:
-    """All labels compared, sketches and a tree, each with what it finds."""
-    kinds: tuple[SearchKind, ...] = ("sketch", "tree")
+    """All labels compared, sketches and leaves, each with what it finds."""
+    kinds: tuple[SearchKind, ...] = ("sketch", "leaves")
     found = {kind: tried(choose(index, lambda: queries, kind)) for kind in kinds}
     return {"exact": found["sketch"][:1], **{kind: numbers[1:] for kind, numbers in found.items()}}

@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.speed.common import Measured, data_argument
 from benchmarks.speed.planted_rows import YSO, Likeness, planted_documents, planted_index
 from longtail.data.read import read
-from longtail.models.indexed_rows import IndexedRows
+from longtail.models.rankers import IndexedRows
 from longtail.packing import word_queries
 from longtail.predictor import Predictor
 from longtail.search.index import ExactIndex
@@ -135,7 +135,7 @@ def sizes_of(rows: F32) -> dict[str, float]:
 
 def planted_shape(labels: int, width: int, like: Likeness) -> dict[str, float]:
     index = planted_index(labels, width, like=like)
-    return shape_of(index.vectors(), planted_documents(index, LOOKED_AT, like=like))
+    return shape_of(index.read(), planted_documents(index, LOOKED_AT, like=like))
 
 
 def distance(one: dict[str, float], other: dict[str, float]) -> float:

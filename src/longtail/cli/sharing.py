@@ -40,7 +40,7 @@ from longtail.cli.base import (
 @option(
     "--index",
     default="auto",
-    type=click.Choice(["auto", "exact", "sketch", "tree", "hnsw"]),
+    type=click.Choice(["auto", "exact", "sketch", "leaves", "hnsw"]),
     help="how labels are searched (default: the fastest, measured here)",
 )
 @data_option
@@ -50,7 +50,7 @@ def pack(
     out: Path,
     dtype: Literal["float16", "int8", "int4"],
     features: int,
-    index: Literal["auto", "exact", "sketch", "tree", "hnsw"],
+    index: Literal["auto", "exact", "sketch", "leaves", "hnsw"],
     source: Source | None,
     json: Path | None,
 ) -> None:
@@ -74,7 +74,7 @@ def pack(
 @argument("out", "the new folder", type=path(), metavar="OUT")
 def export(model: Path, out: Path) -> None:
     """Write the transformer of a model as an ONNX graph with its tokenizer, for other programs."""
-    from longtail.export import export as run_export
+    from longtail.packing import export as run_export
     from longtail.predictor import Predictor
 
     run_export(Predictor.open(model), out)

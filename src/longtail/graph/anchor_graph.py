@@ -16,17 +16,12 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from longtail.data.dataset import Graph
 from longtail.errors import ConfigError
-from longtail.graph.ops import prune_rows, scale_rows_to_sum_one
-from longtail.graph.walk import random_walk_graph
+from longtail.graph.ops import prune_rows, random_walk_graph, scale_rows_to_sum_one
 from longtail.kernels.arrays import csr
-from longtail.types import F32, I64, BoolArray, Csr
-
-# Numbers gathered at a time on each side of a product over edges.
-_BLOCK_NUMBERS = 1 << 24
+from longtail.types import I64, BoolArray, Csr
 
 
 def edge_rows(edges: Csr) -> I64:
@@ -48,15 +43,6 @@ def selected(edges: Csr, kept: BoolArray) -> Csr:
     counts = np.bincount(edge_rows(edges)[kept], minlength=edges.shape[0])
     indptr = np.append(0, np.cumsum(counts)).astype(np.int64)
     return csr(np.asarray(edges.data)[kept], np.asarray(edges.indices)[kept], indptr, edges.shape)
-
-
-def capped(edges: Csr, most: int, rng: np.random.Generator) -> Csr:
-    """At most `most` entries per row, a random choice where there are more."""
-    rows = edge_rows(edges)
-    order = np.lexsort((rng.random(len(rows)), rows))
-    kept = np.zeros(len(rows), dtype=np.bool_)
-    kept[order] = np.arange(len(rows)) - np.asarray(edges.indptr)[rows] < most
-    return selected(edges, kept)
 
 
 def drawn(edges: Csr, rows: I64, rng: np.random.Generator) -> I64:
@@ -86,19 +72,6 @@ def linked(edges: Csr, rows: I64, columns: I64) -> BoolArray:
     here = columns[place] == entries
     found[owners[here], place[here]] = True
     return found
-
-
-def edge_cosines(edges: Csr, of_rows: F32, of_columns: F32) -> NDArray[np.float32]:
-    """(E,): the dot product of the unit vectors at both ends of every entry.  of_rows: (rows, D); of_columns:
-    (columns, D).
-    """
-    rows, columns = edge_rows(edges), np.asarray(edges.indices)
-    cosines = np.empty(len(rows), dtype=np.float32)
-    block = max(_BLOCK_NUMBERS // max(of_rows.shape[1], 1), 1)
-    for start in range(0, len(rows), block):
-        part = slice(start, start + block)
-        cosines[part] = np.einsum("ed,ed->e", of_rows[rows[part]], of_columns[columns[part]])
-    return cosines
 
 
 Side: TypeAlias = Literal["documents", "labels"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 
 from longtail.kernels.compiled import compiled, prange
 from longtail.kernels.heap import offer
 from longtail.kernels.random import below, draw, key_of
-from longtail.kernels.tally import add, clear, room, slot_of
+from longtail.kernels.tally import add, clear, slot_of, table
 from longtail.types import F32, I32, I64
 
 
@@ -33,21 +35,16 @@ def largest_of_rows(
             new_data[start + i] = data[entry]
 
 
+# The documents of labels and the labels of documents: pointers and numbers of both.
+Links: TypeAlias = tuple[I64, I32, I64, I32]
+
+
 @compiled()
-def _step(
-    start: int,
-    here: int,
-    step: int,
-    key: np.uint64,
-    label_ptr: I64,
-    label_docs: I32,
-    doc_ptr: I64,
-    doc_labels: I32,
-    restart: np.uint64,
-) -> tuple[int, int]:
+def _step(start: int, here: int, step: int, key: np.uint64, links: Links, restart: np.uint64) -> tuple[int, int]:
     """Step number `step` of a walk that stands at label `here`: the document passed and the label reached. `restart`
     is a share of 2^32.
     """
+    label_ptr, label_docs, doc_ptr, doc_labels = links
     bits = draw(key, 2 * step)
     if (bits & np.uint64(0xFFFFFFFF)) < restart:
         here = start
@@ -56,45 +53,13 @@ def _step(
 
 
 @compiled()
-def _walk(
-    start: int,
-    key: np.uint64,
-    label_ptr: I64,
-    label_docs: I32,
-    doc_ptr: I64,
-    doc_labels: I32,
-    length: int,
-    restart: np.uint64,
-    keys: I32,
-    counts: F32,
-    used: I64,
-) -> int:
-    """Tally the labels of one walk of `length` steps; returns how many different ones."""
-    size = 0
-    here = start
-    for step in range(length):
-        _, here = _step(start, here, step, key, label_ptr, label_docs, doc_ptr, doc_labels, restart)
-        size = add(keys, counts, used, size, here, 1.0)
-    return size
-
-
-@compiled()
-def walk_steps(
-    start: int,
-    seed: np.uint64,
-    label_ptr: I64,
-    label_docs: I32,
-    doc_ptr: I64,
-    doc_labels: I32,
-    restart: np.uint64,
-    steps: I32,
-) -> None:
+def walk_steps(start: int, seed: np.uint64, links: Links, restart: np.uint64, steps: I32) -> None:
     """Write the documents and labels of the walk from one label into `steps` (length, 2); the same walk that
     `walk_block` tallies.
     """
     key, here = key_of(seed, start), start
     for step in range(len(steps)):
-        doc, here = _step(start, here, step, key, label_ptr, label_docs, doc_ptr, doc_labels, restart)
+        doc, here = _step(start, here, step, key, links, restart)
         steps[step, 0], steps[step, 1] = doc, here
 
 
@@ -116,10 +81,7 @@ def _keep_most_visited(start: int, keys: I32, counts: F32, used: I64, size: int,
 def walk_block(
     first: int,
     seed: np.uint64,
-    label_ptr: I64,
-    label_docs: I32,
-    doc_ptr: I64,
-    doc_labels: I32,
+    links: Links,
     length: int,
     restart: np.uint64,
     tasks: int,
@@ -128,29 +90,17 @@ def walk_block(
     sizes: I64,
 ) -> None:
     """Walks from labels first, first + 1, ... (as many as `ids` has rows); the work is cut into `tasks` pieces."""
-    labels = np.int64(len(sizes))
-    slots = room(min(length, len(label_ptr) - 1))
+    label_ptr, labels = links[0], np.int64(len(sizes))
     for task in prange(tasks):
-        keys = np.full(slots, -1, dtype=np.int32)
-        values = np.zeros(slots, dtype=np.float32)
-        used = np.zeros(slots, dtype=np.int64)
+        keys, values, used = table(min(length, len(label_ptr) - 1))
         for row in range(labels * np.int64(task) // tasks, labels * (np.int64(task) + 1) // tasks):
             start = first + row
             if label_ptr[start] == label_ptr[start + 1]:
                 sizes[row] = 0
                 continue
-            size = _walk(
-                start,
-                key_of(seed, start),
-                label_ptr,
-                label_docs,
-                doc_ptr,
-                doc_labels,
-                length,
-                restart,
-                keys,
-                values,
-                used,
-            )
+            key, here, size = key_of(seed, start), start, 0
+            for step in range(length):
+                _, here = _step(start, here, step, key, links, restart)
+                size = add(keys, values, used, size, here, 1.0)
             sizes[row] = _keep_most_visited(start, keys, values, used, size, ids[row], counts[row])
             clear(keys, used, size)

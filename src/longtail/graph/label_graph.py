@@ -17,8 +17,15 @@ from numpy.typing import NDArray
 
 from longtail.config import setting
 from longtail.errors import ConfigError, DataError
-from longtail.graph.ops import ensure_diagonal, prune_rows, scale_both_sides, scale_rows_to_sum_one
-from longtail.graph.walk import expected_walk_graph, random_walk, random_walk_graph
+from longtail.graph.ops import (
+    ensure_diagonal,
+    expected_walk_graph,
+    prune_rows,
+    random_walk,
+    random_walk_graph,
+    scale_both_sides,
+    scale_rows_to_sum_one,
+)
 from longtail.kernels.arrays import canonical, csr
 from longtail.types import I32, BoolArray, Csr
 

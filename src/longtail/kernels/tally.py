@@ -1,7 +1,7 @@
 """Sums per label without an array of all labels: an open-addressed hash table that one task owns and clears.
 
 keys: (2^m) int32, -1 where free; values: (2^m) float32; used: slots taken, in order of arrival. The table must be
-created (`room`) for at least twice the number of different labels.
+created (`table`) for at least twice the number of different labels.
 """
 
 from __future__ import annotations
@@ -21,6 +21,13 @@ def room(entries: int | np.int64) -> int:
     while slots < 2 * entries:
         slots *= 2
     return slots
+
+
+@compiled()
+def table(entries: int | np.int64) -> tuple[I32, F32, I64]:
+    """keys, values and used of an empty table for up to `entries` different labels."""
+    slots = room(entries)
+    return np.full(slots, -1, dtype=np.int32), np.zeros(slots, dtype=np.float32), np.zeros(slots, dtype=np.int64)
 
 
 @compiled()

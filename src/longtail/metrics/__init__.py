@@ -1,8 +1,8 @@
 """Measuring rankings: P, nDCG, PSP, PSnDCG, R, FN, F1, PSR and Hits @k; propensities; label quantiles; bootstrap.
 
-Reading order: `ranking` (scores -> `TopK`, masked pairs, hits), `propensity`, `scores` (the table), `quantiles`
-(which labels it comes from), `label_means` (means over labels, not over documents), `bootstrap` (whether a difference
-is real), `clusters` (groups of labels). `reference` says the definitions as plain loops.
+Reading order: `ranking` (scores -> `TopK`, masked pairs, hits), `scores` (propensities, the table), `label_groups`
+(which labels it comes from, and how good clusters are), `label_means` (means over labels, not over documents),
+`bootstrap` (whether a difference is real).
 
 Every metric is reported in percent (0-100).
 """
@@ -10,19 +10,21 @@ Every metric is reported in percent (0-100).
 from __future__ import annotations
 
 from longtail.metrics.bootstrap import Difference, Interval, bootstrap_interval, paired_bootstrap
-from longtail.metrics.clusters import InformationLoss, cluster_listing, lmi
-from longtail.metrics.label_means import LabelCounts, best_threshold, f1_at_threshold, macro_score
-from longtail.metrics.quantiles import (
+from longtail.metrics.label_groups import (
     CONVENTIONS,
     Bins,
+    InformationLoss,
     bins_for,
     by_frequency,
+    cluster_listing,
     contributions,
     equal_count,
     equal_volume,
     in_bin,
+    lmi,
     measure_bins,
 )
+from longtail.metrics.label_means import LabelCounts, best_threshold, f1_at_threshold, macro_score
 from longtail.metrics.ranking import cut, drop_masked, drop_masked_targets, hits, to_csr, top_k
 from longtail.metrics.scores import (
     PerDocument,

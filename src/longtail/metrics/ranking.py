@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.errors import DataError
+from longtail.kernels.arrays import canonical
 from longtail.types import I64, Csr, TopK
 
 
@@ -24,8 +25,8 @@ def top_k(scores: Csr, k: int) -> TopK:
             f"row {row} of the scores (counted from 0) has NaN for label {int(scores.indices[at])}",
             "NaN cannot be ranked: look for a division by zero or an overflow in what computed the scores",
         )
-    scores = _without_duplicates(scores)
-    top = _nothing(scores.shape[0], k)
+    scores = canonical(scores)
+    top = TopK.padding(scores.shape[0], k)
     values = scores.data if scores.data.dtype == np.float32 else scores.data.astype(np.float64)
     best_of_rows(scores.indptr.astype(np.int64), scores.indices.astype(np.int32), values, top.ids, top.scores)
     return top
@@ -50,7 +51,7 @@ def cut(top: TopK, k: int) -> TopK:
     """Exactly k places: the first k, padded where there are fewer."""
     if top.k >= k:
         return TopK(top.ids[:, :k], top.scores[:, :k])
-    wide = _nothing(len(top), k)
+    wide = TopK.padding(len(top), k)
     wide.ids[:, : top.k], wide.scores[:, : top.k] = top.ids, top.scores
     return wide
 
@@ -69,7 +70,7 @@ def drop_masked(top: TopK, masked: I64, k: int) -> TopK:
     gone = hits(
         top, csr_array((np.ones(len(masked), dtype=np.int32), (masked[:, 0], masked[:, 1])), shape=(len(top), n_labels))
     )
-    kept = _nothing(len(top), k)
+    kept = TopK.padding(len(top), k)
     copy_kept(top.ids, top.scores, gone, kept.ids, kept.scores)
     return kept
 
@@ -107,7 +108,7 @@ def hits(top: TopK, targets: Csr) -> NDArray[np.bool_]:
 
 def positives(targets: Csr) -> Csr:
     """Targets with sorted rows, no duplicates and no stored zeros; the given array where it is so already."""
-    targets = _without_duplicates(targets)
+    targets = canonical(targets)
     if not targets.data.all():
         targets = targets.copy()
         targets.eliminate_zeros()
@@ -121,20 +122,6 @@ def check_labels(top: TopK, n_labels: int) -> None:
             f"label {int(top.ids.max())} was predicted, and the data set has {n_labels} labels",
             "the predictions belong to another data set",
         )
-
-
-def _nothing(n_documents: int, k: int) -> TopK:
-    return TopK(
-        np.full((n_documents, k), TopK.PAD, dtype=np.int32), np.full((n_documents, k), -np.inf, dtype=np.float32)
-    )
-
-
-def _without_duplicates(matrix: Csr) -> Csr:
-    if matrix.has_canonical_format:
-        return matrix
-    matrix = matrix.copy()
-    matrix.sum_duplicates()
-    return matrix
 
 
 def _check_pairs(masked: I64, n_documents: int) -> None:

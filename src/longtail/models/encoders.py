@@ -17,8 +17,7 @@ from longtail.kernels.arrays import F64, frozen, steady_product
 from longtail.kernels.threads import threads_for
 from longtail.models.analysis import Look, link_recall
 from longtail.persistence import DataPart, Part
-from longtail.search.matrix import ours_for_many, product, with_residual
-from longtail.search.packed import Packer, Rows, stored
+from longtail.search.packed import Packer, Rows, ours_for_many, product, stored, with_residual
 from longtail.types import F32, Batch
 
 
@@ -169,7 +168,7 @@ class FrozenCnn(WordTable):
 
 def add_bags(batch: Batch, table: Rows, sums: F32) -> None:
     """sums[b] += the weighted sum of the table's rows for the words of document b."""
-    from longtail.models import kernels
+    from longtail.search.kernels import packed as kernels
 
     x = batch.sparse
     if x is None or x.shape[1] != table.shape[0]:

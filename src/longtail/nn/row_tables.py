@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from longtail.models.shortlisted import Classifier
+from longtail.models.rankers import Classifier
 from longtail.nn.batches import Bags, to_numpy
 from longtail.nn.initial import uniform
 from longtail.nn.precision import has_triton

@@ -1,7 +1,7 @@
-"""Groups of similar labels: balanced clusters for the surrogate task, and plain k-means.
+"""Groups of similar labels: balanced clusters for the surrogate task, plain k-means, and centres for k-means into many
+clusters.
 
-Rows are CSR (words) or dense; both are clustered by cosine. Mini-batch k-means, into many clusters of any size, goes by
-Euclidean distance.
+Rows are CSR (words) or dense; both are clustered by cosine. First and nearest centres go by Euclidean distance.
 """
 
 from __future__ import annotations
@@ -17,15 +17,13 @@ from longtail.errors import ConfigError
 from longtail.graph.ops import prune_rows, unit_rows
 from longtail.kernels.arrays import csr, frozen, new_seed, pieces
 from longtail.kernels.threads import threads_for
-from longtail.types import F32, I32, I64, Csr
+from longtail.types import F32, I32, Csr
 
 # A split ends when the mean cosine to the own centre grows by less than this.
 _TOLERANCE = 1e-4
 _MAX_ROUNDS = 50
 _TASKS_PER_THREAD = 4
 _SMOOTHED_ROWS = 2048  # summed up at a time
-# Rows that the first centres are chosen from, per cluster.
-_DRAWN_PER_CENTRE = 3
 # The first centres are chosen in at most so many draws, several at a time where there are more clusters.
 _MOST_DRAWS = 1000
 # Distances held at once.
@@ -101,7 +99,7 @@ def even_clusters(rows: Csr | F32, n_clusters: int, rng: np.random.Generator) ->
     n_rows = int(rows.shape[0])
     if not 1 <= n_clusters <= max(n_rows, 1):
         raise ConfigError(f"{n_clusters} clusters of {n_rows} rows asked for", f"use 1 to {max(n_rows, 1)}")
-    table = _Rows(rows)
+    table = _UnitRows(rows)
     order, bounds, leaves = np.arange(n_rows), np.array([0, n_rows]), np.array([n_clusters])
     while leaves.max() > 1:
         # Each node knows into how many clusters it will fall; rows that are left over go to both halves alike.
@@ -115,18 +113,6 @@ def even_clusters(rows: Csr | F32, n_clusters: int, rng: np.random.Generator) ->
     clusters = np.empty(n_rows, dtype=np.int32)
     clusters[order] = np.repeat(np.arange(len(bounds) - 1, dtype=np.int32), np.diff(bounds))
     return clusters
-
-
-def balanced_halves(rows: Csr | F32, rng: np.random.Generator) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-    """One split: whether each row is in the second (smaller or equal) half, and the mean cosine to the own centre per
-    round.
-    """
-    n_rows = int(rows.shape[0])
-    half = (n_rows + 1) // 2
-    level = _Rows(rows).split(np.arange(n_rows), np.array([0, n_rows]), np.array([half]), rng)
-    second = np.zeros(n_rows, dtype=np.bool_)
-    second[level.order[half:]] = True
-    return second, level.traces[0, : level.rounds[0]]
 
 
 def meta_labels(y: Csr, clusters: I32, n_clusters: int) -> Csr:
@@ -201,7 +187,7 @@ class _Level:
     rounds: NDArray[np.int64]
 
 
-class _Rows:
+class _UnitRows:
     """Rows of unit length in the form that the kernels take."""
 
     def __init__(self, rows: Csr | F32) -> None:
@@ -244,33 +230,7 @@ class _Rows:
         return level
 
 
-# ---- mini-batch k-means ----
-
-
-def minibatch_kmeans(
-    rows: F32, n_clusters: int, rng: np.random.Generator, *, batch: int = 10_000, rounds: int = 100
-) -> I32:
-    """The cluster of every row, (n,) int32 in 0..n_clusters-1, by Euclidean distance; no cluster is empty where rows
-    differ enough. Paper: GNN-XML Sec. 3.2, after Sculley (WWW 2010).
-
-    Each round moves the centres towards a batch of rows, a centre by 1 / (rows it has seen) for each of them, so it
-    stays their mean.
-    """
-    if not 1 <= n_clusters <= max(len(rows), 1):
-        raise ConfigError(f"{n_clusters} clusters of {len(rows)} rows asked for", f"use 1 to {max(len(rows), 1)}")
-    if not len(rows):
-        return np.zeros(0, dtype=np.int32)
-    chosen = rng.permutation(len(rows))[: max(_DRAWN_PER_CENTRE * n_clusters, batch)]
-    centres = first_centres(rows[np.sort(chosen)], n_clusters, rng)
-    seen = np.zeros(n_clusters)
-    order = np.zeros(0, dtype=np.int64)
-    for _ in range(rounds):
-        if len(order) < min(batch, len(rows)):
-            order = rng.permutation(len(rows))
-        drawn, order = rows[np.sort(order[:batch])], order[batch:]
-        _move(centres, seen, drawn, nearest_centres(drawn, centres)[0])
-    owners, distances = nearest_centres(rows, centres)
-    return _without_empty(owners, distances, n_clusters)
+# ---- many centres, by Euclidean distance ----
 
 
 def first_centres(rows: F32, n_clusters: int, rng: np.random.Generator) -> F32:
@@ -325,34 +285,3 @@ def _squared_distances(rows: F32, squares: F32, centres: F32) -> F32:
     found += np.einsum("kd,kd->k", centres, centres)
     found += squares[:, None]
     return np.maximum(found, 0, out=found)
-
-
-def _move(centres: F32, seen: NDArray[np.float64], rows: F32, owners: I32) -> None:
-    """Centres become the mean of all rows they have seen."""
-    from scipy.sparse import csr_array
-
-    counts = np.bincount(owners, minlength=len(centres))
-    members = csr_array(
-        (np.ones(len(rows), np.float32), owners, np.arange(len(rows) + 1)), shape=(len(rows), len(centres))
-    )
-    touched: I64 = np.flatnonzero(counts)
-    sums = (members.T.tocsr() @ rows)[touched]
-    seen[touched] += counts[touched]
-    share = (counts[touched] / seen[touched]).astype(np.float32)[:, None]
-    centres[touched] += share * (sums / counts[touched].astype(np.float32)[:, None] - centres[touched])
-
-
-def _without_empty(owners: I32, distances: F32, n_clusters: int) -> I32:
-    """Every empty cluster gets the row that is farthest from its centre, of those that do not leave another cluster
-    empty.
-    """
-    sizes = np.bincount(owners, minlength=n_clusters)
-    empty = np.flatnonzero(sizes == 0)[::-1].tolist()
-    for row in np.argsort(-distances, kind="stable").tolist():
-        if not empty:
-            break
-        if sizes[owners[row]] > 1:
-            sizes[owners[row]] -= 1
-            owners[row] = empty.pop()
-            sizes[owners[row]] = 1
-    return owners

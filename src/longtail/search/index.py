@@ -23,7 +23,7 @@ from longtail.persistence import DataPart, State
 from longtail.types import F32, I32, I64, TopK
 
 if TYPE_CHECKING:
-    from longtail.search.packed import Packer
+    from longtail.search.packed import PackedIndex, Packer
 
 Similarity: TypeAlias = Literal["cosine", "dot"]
 IndexKind: TypeAlias = Literal["auto", "exact", "hnsw"]
@@ -63,6 +63,10 @@ class Index(Protocol):
         """(n, D): the vectors of the items; None where they are not kept as they are."""
         return None
 
+    def packed_rows(self) -> PackedIndex | None:
+        """Itself, where it is exact search over packed rows: other ways to search them can be built from it."""
+        return None
+
     def packed(self, packer: Packer, *, last_whole: bool = False) -> Index:
         """The same with its vectors in fewer bytes; itself where it keeps none that could be packed.
 
@@ -90,8 +94,7 @@ class HnswSettings:
 
 
 # Paper: Astec App. A.1. Differs: the paper gives the larger numbers to documents; the released code, as here, to
-# centroids, where the recall of labels is decided. Its query effort of 100 for documents finds too few (89% of the
-# 100 nearest of 80,657 documents; 300 finds 95%).
+# centroids, where the recall of labels is decided. Its query effort of 100 for documents finds too few.
 CENTROIDS = HnswSettings()
 DOCUMENTS = HnswSettings(neighbours=50, build_effort=50, query_effort=300)
 
@@ -203,8 +206,12 @@ class ExactIndex(DataPart, Index):
                 answer,
             )
         elif k:
-            best_of_products(queries, len(self), lambda part: self.vectors[part], answer)
+            best_of_products(queries, len(self), self.read, answer)
         return answer.ranked()
+
+    def read(self, part: slice = slice(None)) -> F32:
+        """Vectors as queries meet them."""
+        return self.vectors[part]
 
     def plain_vectors(self) -> F32:
         return self.vectors
@@ -262,7 +269,7 @@ class HnswIndex(Index):
             effort = _faiss().SearchParametersHNSW(efSearch=max(self.query_effort, 2 * groups))
             similarities, found = self.graph.search(queries, groups, params=effort)
             with threads_for(len(queries)):
-                unfold(found, similarities, self.group_ptr, self.group_items, answer.ids, answer.scores, answer.sizes)
+                unfold(found, similarities, self.group_ptr, self.group_items, *answer.arrays)
         return answer.ranked()
 
     def state(self) -> State:
@@ -283,13 +290,7 @@ class HnswIndex(Index):
 
 
 def choose_index(n: int, dim: int) -> Literal["exact", "hnsw"]:
-    """Exact where that is faster or faiss is absent, HNSW above.
-
-    Measured at 300 dimensions, in time of one core: exact search takes 14 ns per item and query in batches (17 for
-    the best 500), HNSW 0.4 ms per item to build, 1 to 2 ms for the best 100 and 2 to 6 ms for the best 500. When
-    every item is queried once on 2 cores, as in training, they meet at about 150,000 items. A single query is faster
-    by HNSW from 20,000 items on (1.5 ms), but exact search is then still below 10 ms.
-    """
+    """Exact where that is faster in all, build and a query of every item, or faiss is absent; HNSW above."""
     if n * dim < _HNSW_FROM:
         return "exact"
     try:

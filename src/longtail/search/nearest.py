@@ -72,15 +72,16 @@ class NearestDocuments(DataPart, Ranker):
     def rank(self, batch: Batch, k: int) -> TopK:
         """The `k` labels with the largest share of the vote; fewer (padded) where the neighbours have fewer labels."""
         k = min(k, self.targets.shape[1])
-        ids = np.full((len(batch), k), TopK.PAD, dtype=np.int32)
-        scores = np.full((len(batch), k), -np.inf, dtype=np.float32)
+        top = TopK.padding(len(batch), k)
         if self.inverse is not None:
-            self._rank_sparse(batch, self.inverse, ids, scores)
+            self._rank_sparse(batch, self.inverse, top.ids, top.scores)
         else:
-            self._rank_dense(batch, ids, scores)
-        return TopK(ids, scores)
+            self._rank_dense(batch, top.ids, top.scores)
+        return top
 
     def _rank_sparse(self, batch: Batch, inverse: Inverted, ids: Any, scores: Any) -> None:
+        from numba import get_num_threads
+
         from longtail.search.kernels.nearest import rank_sparse
 
         queries = batch.sparse
@@ -102,10 +103,12 @@ class NearestDocuments(DataPart, Ranker):
                 self.config.power,
                 ids,
                 scores,
-                worker_count(len(batch)),
+                get_num_threads(),
             )
 
     def _rank_dense(self, batch: Batch, ids: Any, scores: Any, block: int = 256) -> None:
+        from numba import get_num_threads
+
         from longtail.search.kernels.nearest import vote_all
 
         if batch.dense is None or batch.dense.shape[1] != self.documents.shape[1]:
@@ -118,16 +121,10 @@ class NearestDocuments(DataPart, Ranker):
             similarity = batch.dense[start : start + block] @ self.documents.T
             rows = np.argsort(-similarity, axis=1, kind="stable")[:, :n].astype(np.int32)
             found = np.take_along_axis(similarity, rows, axis=1)
-            vote_all(
-                rows,
-                np.maximum(found, 0.0).astype(np.float32),
-                *lists(self.targets)[:2],
-                self.targets.shape[1],
-                self.config.power,
-                ids[start : start + block],
-                scores[start : start + block],
-                worker_count(len(rows)),
-            )
+            votes = rows, np.maximum(found, 0.0).astype(np.float32), lists(self.targets)[:2], self.targets.shape[1]
+            best = ids[start : start + block], scores[start : start + block]
+            with threads_for(len(rows), each=1):
+                vote_all(*votes, self.config.power, *best, get_num_threads())
 
 
 def lists(matrix: Csr) -> tuple[I64, I32, F32]:
@@ -137,10 +134,3 @@ def lists(matrix: Csr) -> tuple[I64, I32, F32]:
         matrix.indices.astype(np.int32, copy=False),
         matrix.data.astype(np.float32, copy=False),
     )
-
-
-def worker_count(n_items: int) -> int:
-    """Threads worth starting for `n_items` independent pieces of work."""
-    import numba
-
-    return max(1, min(int(numba.get_num_threads()), n_items))

@@ -2,7 +2,8 @@
 it reads.
 
 `PackedRows` stands wherever a (n, D) float32 table of a model may stand, but in 4 bits only as a table of words, of
-which documents are sums; `PackedIndex` is exact search over one.
+which documents are sums; `PackedIndex` is exact search over one. At the end: rows of bytes in the order in which
+kernels of sketches read them, and products of vectors with one matrix.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from longtail.search.index import (
     ready,
     scan_few,
 )
-from longtail.types import F32, I32, BoolArray, TopK
+from longtail.types import F32, I32, I64, BoolArray, TopK
 
 PackedType: TypeAlias = Literal["float16", "int8", "int4"]
 _LARGEST_BYTE, _LARGEST_QUERY_BYTE = 127, 255
@@ -164,16 +165,11 @@ def stored(rows: Rows) -> Stored:
     return rows.stored if isinstance(rows, PackedRows) else Stored(frozen(rows), _NO_NUMBERS, _NO_PLACES)
 
 
-def unpacked(rows: Rows) -> F32:
-    """Any table as plain float32."""
-    return rows[:] if isinstance(rows, PackedRows) else rows
-
-
 def as_bytes(queries: F32) -> tuple[NDArray[np.uint8], F32]:
     """Queries (B, D) without negative numbers as bytes, and the scale of each. (B rounded up to whole tiles of
-    `kernels.bytes`, or 1; D) and (B,).
+    `kernels.packed`, or 1; D) and (B,).
     """
-    from longtail.search.kernels.bytes import TILE
+    from longtail.search.kernels.packed import TILE
 
     scales = (queries.max(axis=1) / _LARGEST_QUERY_BYTE).astype(np.float32)
     rounded = np.zeros((1 if len(queries) == 1 else -(-len(queries) // TILE) * TILE, queries.shape[1]), dtype=np.uint8)
@@ -208,9 +204,9 @@ class PackedIndex(DataPart, Index):
         freeze(self, "offsets")
 
     @classmethod
-    def of(cls, index: ExactIndex, dtype: PackedType, *, last_whole: bool) -> PackedIndex:
+    def of(cls, index: ExactIndex | PackedIndex, dtype: PackedType, *, last_whole: bool) -> PackedIndex:
         """last_whole: the last number of each vector is kept as it is (`offsets`)."""
-        vectors = index.vectors
+        vectors = not_packed(index.plain_vectors())
         if not last_whole:
             return cls(PackedRows.of(vectors, dtype), None, index.similarity)
         return cls(PackedRows.of(vectors[:, :-1], dtype), np.ascontiguousarray(vectors[:, -1]), index.similarity)
@@ -231,10 +227,13 @@ class PackedIndex(DataPart, Index):
             elif len(queries) <= FEW_QUERIES:
                 self._scan(queries, answer)
             else:
-                best_of_products(queries, len(self), self.vectors, answer)
+                best_of_products(queries, len(self), self.read, answer)
         return answer.ranked()
 
-    def vectors(self, part: slice = slice(None)) -> F32:
+    def packed_rows(self) -> PackedIndex:
+        return self
+
+    def read(self, part: slice = slice(None)) -> F32:
         """Vectors as queries meet them: with their last number."""
         return (
             self.rows[part]
@@ -260,7 +259,7 @@ class PackedIndex(DataPart, Index):
         """Whether queries are answered by products of bytes; else many of them go through BLAS."""
         if self.rows.scales is None:
             return False
-        from longtail.search.kernels.bytes import LANE_BYTES, available
+        from longtail.search.kernels.packed import LANE_BYTES, available
 
         return self.rows.shape[1] % LANE_BYTES == 0 and available()
 
@@ -275,28 +274,19 @@ class PackedIndex(DataPart, Index):
 
     def _through_candidates(self, queries: F32, answer: Heaps) -> None:
         from longtail.kernels.products import choose_among
-        from longtail.search.kernels.bytes import TILE, scan_bytes
+        from longtail.search.kernels.packed import TILE, scan_bytes
 
         table, (vectors, lasts) = self.table(), self.split(queries)
         shifts = np.maximum(-vectors.min(axis=1), 0).astype(np.float32)
         rounded, scales = as_bytes(vectors + shifts[:, None])
         candidates = Heaps(len(vectors), min(2 * answer.ids.shape[1] + _MORE_CANDIDATES, len(self)))
         offsets = np.zeros(len(self), np.float32) if self.offsets is None else self.offsets
+        rows = table.values, table.scales, offsets, self._totals
         with in_pieces(table.values.nbytes * max(1, len(queries) // TILE), candidates, pools=True) as pieces:
-            scan_bytes(table.values, table.scales, offsets, self._totals, rounded, scales, lasts, shifts, *pieces)
+            scan_bytes(rows, (rounded, scales, lasts, shifts), *pieces)
         doubtful = np.zeros(len(queries), dtype=np.bool_)
         with threads_for(len(queries)):
-            choose_among(
-                *table,
-                vectors,
-                lasts,
-                candidates.ids,
-                candidates.scores,
-                candidates.sizes,
-                _SAFETY,
-                *answer.arrays,
-                doubtful,
-            )
+            choose_among(*table, vectors, lasts, *candidates.arrays, _SAFETY, *answer.arrays, doubtful)
         if doubtful.any():
             again = Heaps(int(doubtful.sum()), answer.ids.shape[1])
             self._scan(queries[doubtful], again)
@@ -331,7 +321,7 @@ class Packer:
         plain = not_packed(table)
         return PackedRows.of(plain, self.dtype, self.worth_keeping(plain))
 
-    def index(self, index: ExactIndex, *, last_whole: bool = False) -> PackedIndex:
+    def index(self, index: ExactIndex | PackedIndex, *, last_whole: bool = False) -> PackedIndex:
         return PackedIndex.of(index, self.label_dtype, last_whole=last_whole)
 
     def worth_keeping(self, table: F32) -> BoolArray:
@@ -345,7 +335,66 @@ class Packer:
         return keep
 
 
-def not_packed(table: Rows) -> F32:
-    if isinstance(table, PackedRows):
+def not_packed(table: Rows | None) -> F32:
+    """None: the vectors of an index that does not keep them as they were."""
+    if table is None or isinstance(table, PackedRows):
         raise ConfigError("the model is packed already", "pack the run or bundle that it was made from")
     return table
+
+
+# ---- interleaved bytes, and products with one matrix: many rows by our own kernels, few by BLAS ----
+
+# Rows of a block, numbers of each that stand together, and rows that tables are filled up to a multiple of: as many
+# as a word has bits.
+LANES, TOGETHER, GROUP = 16, 4, 64
+# From so many rows on, and for columns in multiples of so many (`kernels.matrix.COLUMNS`), our own kernels multiply.
+_MANY, _COLUMNS = 16, 32
+
+
+def interleave(rows: NDArray[np.int8]) -> NDArray[np.int8]:
+    """(blocks, 16 D) of (n, D) rows, D a multiple of 4, filled up with rows of zeros.
+
+    Sixteen rows stand side by side, four numbers of each in turn.
+    """
+    n, width = rows.shape
+    blocks = -(-n // GROUP) * (GROUP // LANES)
+    filled = np.pad(rows, ((0, blocks * LANES - n), (0, 0)))
+    found = filled.reshape(blocks, LANES, width // TOGETHER, TOGETHER).transpose(0, 2, 1, 3)
+    return np.ascontiguousarray(found).reshape(blocks, LANES * width)
+
+
+def deinterleave(interleaved: NDArray[np.int8], rows: I64) -> NDArray[np.int8]:
+    """(n, D): some rows as they were."""
+    width = interleaved.shape[1] // LANES
+    by_row = interleaved.reshape(len(interleaved), width // TOGETHER, LANES, TOGETHER)
+    return np.ascontiguousarray(by_row[rows // LANES, :, rows % LANES].reshape(len(rows), width))
+
+
+def product(rows: F32, matrix: F32) -> F32:
+    """(B, E): rows (B, D) @ matrix (D, E), contiguous."""
+    return _by_kernel(rows, matrix, residual=False) if _ours(rows, matrix) else rows @ matrix
+
+
+def with_residual(rows: F32, matrix: F32) -> F32:
+    """(B, D): rows + ReLU(rows @ matrix), matrix (D, D), contiguous."""
+    return _by_kernel(rows, matrix, residual=True) if _ours(rows, matrix) else rows + np.maximum(rows @ matrix, 0)
+
+
+def _by_kernel(rows: F32, matrix: F32, *, residual: bool) -> F32:
+    from numba import get_num_threads
+
+    from longtail.search.kernels.matrix import multiply
+
+    found = np.empty((len(rows), matrix.shape[1]), np.float32)
+    with threads_for(len(rows)):
+        multiply(np.ascontiguousarray(rows), matrix, found, residual, get_num_threads())
+    return found
+
+
+def ours_for_many(matrix: F32) -> bool:
+    """Whether our own kernels multiply many rows (16 or more) with a square matrix, or its transpose."""
+    return matrix.shape[1] % _COLUMNS == 0 and matrix.dtype == np.float32
+
+
+def _ours(rows: F32, matrix: F32) -> bool:
+    return len(rows) >= _MANY and rows.dtype == np.float32 and ours_for_many(matrix)

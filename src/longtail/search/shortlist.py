@@ -1,25 +1,167 @@
-"""Promising labels for a document vector: by the labels' centroids, by the labels of similar documents, or by both.
+"""Promising labels for a document vector: by the labels' centroids, by the labels of similar documents, by both, or by
+clusters of labels, whose scores may be spread along the label graph (GAME).
 
 All have ``query(vectors, k, exclude=None) -> TopK``. `exclude` (B,) int64 holds, for queries that are training
 documents, their row number (-1 for others): a document must not vote for its own labels.
+
+GAME spreads scores of clusters or labels, so that what occurs with a find is found too. It knows nothing of how the
+scores came about, so it serves any ranker that finds clusters first and scores the labels inside them
+(`recipes.astec.ranker.SpreadTree`). Paper: ECLARE Sec. 3.4 and 3.5 (graph assisted multi-label expansion).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 
+from longtail.config import setting
 from longtail.errors import ConfigError
-from longtail.kernels.arrays import Pieces, freeze, pieces
+from longtail.graph.ops import scale_both_sides
+from longtail.kernels.arrays import Pieces, csr, freeze, frozen, pieces
 from longtail.kernels.threads import threads_for
 from longtail.persistence import DataPart, State, csr_from_pieces
 from longtail.search.cluster import label_centroids, spherical_kmeans
-from longtail.search.index import DOCUMENTS, Heaps, Index, IndexBuilder, build_index
-from longtail.search.packed import Packer
+from longtail.search.index import DOCUMENTS, ExactIndex, Heaps, Index, IndexBuilder, build_index
+from longtail.search.packed import PackedIndex, Packer
 from longtail.types import F32, I32, I64, Csr, Shortlister, TopK
+
+# ---- GAME ----
+
+# Up to so many nodes a table of all of them, which each thread clears once, is faster than a hash table per document:
+# it stays in the second cache, and has at most so many nodes for each find.
+_TABLE, _NODES_PER_FIND = 1 << 18, 64
+
+ClusterScale: TypeAlias = Literal["mean", "both"]
+
+
+@dataclass(frozen=True)
+class GameSettings:
+    enabled: bool = setting(
+        True,
+        "spread scores along the label graph: of clusters where labels are looked for, of labels in the final score",
+    )
+    mix: float = setting(
+        1.0,
+        "weight of the spread scores; the rest stays with the scores as they were (1: the paper, 0.5: its released "
+        "code)",
+        low=0,
+        high=1,
+    )
+    transpose: bool = setting(
+        False, "spread along edges from what was found, in place of gathering along edges to it (the released code)"
+    )
+    clusters: ClusterScale = setting(
+        "mean", "edges between clusters: mean over their labels (the paper), or sums scaled as the label graph is"
+    )
+
+
+def cluster_graph(graph: Csr, clusters: I32, n_clusters: int, scale: ClusterScale = "mean") -> Csr:
+    """M^T G M: (K, K) CSR float32, the graph of labels as one of clusters. graph: (L, L); clusters: (L,), -1 for none.
+
+    mean: the columns of M sum to one, so an edge is the mean over all pairs of labels of two clusters. Scores shrink
+    by the size of clusters; where clusters are balanced this changes neither order nor ratios.
+    both: M holds ones, and the sums are scaled by the roots of row and column sums: scores keep their size, as mixing
+        needs.
+
+    Paper: ECLARE Sec. 3.4.
+    """
+    members = np.flatnonzero(clusters >= 0)
+    sizes = np.bincount(clusters[members], minlength=n_clusters)
+    shares = 1 / sizes[clusters[members]] if scale == "mean" else np.ones(len(members))
+    starts = np.zeros(len(clusters) + 1, np.int64)
+    np.cumsum(clusters >= 0, out=starts[1:])
+    membership = csr(shares, clusters[members], starts, (len(clusters), n_clusters))
+    joined = (membership.T.tocsr() @ graph.astype(np.float64) @ membership).tocsr()
+    joined = scale_both_sides(joined) if scale == "both" else joined
+    joined.sort_indices()
+    return joined.astype(np.float32)
+
+
+class Game:
+    """A graph ready to spread scores along: (n, n) CSR over clusters or labels, with p = G p~ (or G^T p~ if
+    transposed).
+
+    mix: p = mix x G p~ + (1 - mix) x p~ over the union of both. 1 is the paper's form, 0.5 that of its released code.
+    """
+
+    def __init__(self, graph: Csr, mix: float = 1.0, transpose: bool = False) -> None:
+        if not 0 <= mix <= 1:
+            raise ConfigError(
+                f"the mix is {mix}, expected 0 to 1",
+                "1 takes the spread scores alone, 0.5 as much of the scores before",
+            )
+        self.graph, self.mix, self.transpose = graph, mix, transpose
+
+    # Row m of G lists from whom m gets; to whom n gives is column n. Each is made when it is first needed: mostly one
+    # is.
+
+    @cached_property
+    def _gets(self) -> Pieces:
+        return pieces((self.graph.T.tocsr() if self.transpose else self.graph).astype(np.float32, copy=False))
+
+    @cached_property
+    def _gives(self) -> Pieces:
+        return pieces((self.graph if self.transpose else self.graph.T.tocsr()).astype(np.float32, copy=False))
+
+    def spread(self, ids: I32, scores: F32, keep: int) -> TopK:
+        """The `keep` nodes with the highest scores after spreading, whether they were found before or not; ties by
+        number.
+
+        ids, scores: (B, m), -1 where there is none; a score counts 0 for all that are not listed.
+        """
+        from numba import get_num_threads
+
+        from longtail.search.kernels.shortlist import spread
+
+        answer = Heaps(len(ids), keep)
+        with threads_for(len(ids)):
+            spread(
+                frozen(ids),
+                frozen(scores),
+                *self._gives,
+                np.float32(self.mix),
+                get_num_threads(),
+                *answer.arrays,
+            )
+        return answer.ranked()
+
+    def within(self, ids: I32, scores: F32) -> F32:
+        """(B, m): scores after spreading among the listed nodes alone; nothing reaches others. 0 at padding. ids of a
+        row differ.
+        """
+        from numba import get_num_threads
+
+        from longtail.search.kernels.shortlist import gather, gather_through_table
+
+        found = np.empty(ids.shape, np.float32)
+        arrays = frozen(ids), frozen(scores), *self._gets, np.float32(self.mix)
+        with threads_for(len(ids), each=8):
+            threads = get_num_threads()
+            if self.graph.shape[0] <= min(_TABLE, _NODES_PER_FIND * ids.size // threads):
+                gather_through_table(*arrays, threads, found)
+            else:
+                gather(*arrays, found)
+        return found
+
+
+def per_label(p: F32, labels: I32) -> F32:
+    """The scores p (B, m) of clusters for each of their labels (B, m * size), which stand cluster after cluster."""
+    return np.repeat(p, labels.shape[1] // max(p.shape[1], 1), axis=1)
+
+
+def rank_labels(labels: I32, scores: F32, top: TopK) -> None:
+    """The best of each document's labels (B, n), those that are no padding, into `top`, which is padding on entry."""
+    from longtail.search.kernels.shortlist import best_listed
+
+    with threads_for(len(labels)):
+        best_listed(labels, scores, top.ids, top.scores)
+
+
+# ---- labels by vectors ----
 
 document_index: IndexBuilder = partial(build_index, hnsw=DOCUMENTS)
 
@@ -106,7 +248,7 @@ class LabelIndex(DataPart, Shortlister):
 
         rows, answer = self.index.query(vectors, ask), Heaps(len(vectors), k)
         with threads_for(len(vectors)):
-            best_row_per_label(rows.ids, rows.scores, self.owners, answer.ids, answer.scores, answer.sizes)
+            best_row_per_label(rows.ids, rows.scores, self.owners, *answer.arrays)
         return answer.ranked()
 
     def packed(self, packer: Packer, width: int) -> LabelIndex:
@@ -162,9 +304,7 @@ class InstanceVote(Shortlister):
                 self.neighbours,
                 indptr,
                 labels,
-                answer.ids,
-                answer.scores,
-                answer.sizes,
+                *answer.arrays,
             )
         return answer.ranked()
 
@@ -232,9 +372,7 @@ class MergedShortlist(DataPart, Shortlister):
                 voted.scores,
                 self.gamma,
                 int(self.reserved * k),
-                answer.ids,
-                answer.scores,
-                answer.sizes,
+                *answer.arrays,
             )
         return answer.ranked()
 
@@ -244,3 +382,122 @@ class MergedShortlist(DataPart, Shortlister):
 
     def voting_documents(self) -> tuple[F32, Csr] | None:
         return self.instances.voting_documents()
+
+
+# ---- labels by their clusters ----
+
+# Exact: all clusters are scored, in blocks. A GPU index comes in here too.
+HeadIndex: TypeAlias = ExactIndex | PackedIndex
+dot_index: Callable[[F32], HeadIndex] = partial(ExactIndex.build, similarity="dot")
+
+
+@dataclass(frozen=True)
+class ClusterBeam(DataPart, Shortlister):
+    """The best clusters of a document, by sigmoid(h . x), after GAME if there is a graph. A shortlister and a part.
+    Paper: ECLARE Sec. 3.4 (meta-labels and the shortlister).
+
+    index: over the heads h (K, D), or (K, D + 1) with a bias as the last number, by their dot product.
+    clusters: (L,) int32, the cluster of each label, -1 for a label that is never found.
+    graph: (K, K) CSR of `cluster_graph`, or None for no GAME. beam: clusters per document, before and after GAME.
+    """
+
+    KIND = "cluster-beam"
+
+    index: HeadIndex
+    clusters: I32
+    graph: Csr | None = None
+    beam: int = field(kw_only=True)
+    game_mix: float = field(default=1.0, kw_only=True)
+    game_transpose: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        n_clusters = len(self.index)
+        if self.beam < 1:
+            raise ConfigError(f"a beam of {self.beam} clusters asked for", "use at least 1")
+        if self.clusters.max(initial=-1) >= n_clusters or self.clusters.min(initial=0) < -1:
+            raise ValueError(f"clusters {self.clusters.min()}..{self.clusters.max()} of {n_clusters}")
+        if self.graph is not None and self.graph.shape != (n_clusters, n_clusters):
+            raise ValueError(f"a graph of shape {self.graph.shape} over {n_clusters} clusters")
+        freeze(self, "clusters")
+
+    @classmethod
+    def of(
+        cls,
+        heads: F32,
+        clusters: I32,
+        graph: Csr | None = None,
+        *,
+        beam: int,
+        game_mix: float = 1.0,
+        game_transpose: bool = False,
+        make_index: Callable[[F32], HeadIndex] = dot_index,
+    ) -> ClusterBeam:
+        """heads: (K, D) or (K, D + 1) float32. make_index: what searches them, by their dot product."""
+        return cls(make_index(heads), clusters, graph, beam=beam, game_mix=game_mix, game_transpose=game_transpose)
+
+    def packed(self, packer: Packer, width: int) -> ClusterBeam:
+        """The same clusters with their heads in fewer bytes.  width: D; a bias, where there is one, is kept whole."""
+        return replace(self, index=packer.index(self.index, last_whole=self.index.width > width))
+
+    @property
+    def heads(self) -> F32:
+        """(K, D) or (K, D + 1) float32."""
+        return self.index.read()
+
+    @cached_property
+    def _game(self) -> Game | None:
+        return None if self.graph is None else Game(self.graph, self.game_mix, self.game_transpose)
+
+    @cached_property
+    def _members(self) -> I32:
+        """(K + 1, largest) int32: the labels of each cluster, ascending, -1 where it has no more; the last row is all
+        -1.
+        """
+        sizes = np.bincount(self.clusters[self.clusters >= 0], minlength=self.n_clusters)
+        members = np.full((self.n_clusters + 1, int(sizes.max(initial=0))), TopK.PAD, dtype=np.int32)
+        order = np.argsort(self.clusters, kind="stable")[np.count_nonzero(self.clusters < 0) :]
+        place = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        members[self.clusters[order], place] = order
+        return members
+
+    @property
+    def n_clusters(self) -> int:
+        return len(self.index)
+
+    @property
+    def largest_cluster(self) -> int:
+        """Labels of the cluster that has most."""
+        return int(self._members.shape[1])
+
+    def select(self, x_BD: F32) -> tuple[I32, F32]:
+        """The best clusters (B, beam), best first, -1 where there are fewer, and their scores p (B, beam), 0 there."""
+        from scipy.special import expit
+
+        beam = min(self.beam, self.n_clusters)
+        if self.index.width > x_BD.shape[1]:
+            x_BD = np.concatenate([x_BD, np.ones((len(x_BD), 1), np.float32)], axis=1)
+        # Chosen by the raw score: clusters whose sigmoid rounds to 1 keep their order.
+        found = self.index.query(x_BD, beam)
+        p = expit(found.scores)
+        if self._game is None:
+            return found.ids, p
+        spread = self._game.spread(found.ids, p, beam)
+        return spread.ids, np.where(spread.ids >= 0, spread.scores, np.float32(0))
+
+    def labels_of(self, cluster_ids: I32) -> I32:
+        """(B, m * largest_cluster): the labels of given clusters (B, m), -1 where a cluster is short or missing.
+
+        Those of a document's cluster number i start at i * largest_cluster.
+        """
+        # One more row at the end, for padding: -1 means the last.
+        return self._members[cluster_ids].reshape(len(cluster_ids), cluster_ids.shape[1] * self.largest_cluster)
+
+    def query(self, vectors: F32, k: int, exclude: I64 | None = None) -> TopK:
+        """The labels of the best clusters, by the score of their cluster; fewer than `k` where these hold fewer.
+
+        `exclude` changes nothing: a cluster stands for all documents of its labels.
+        """
+        clusters, p = self.select(vectors)
+        labels, top = self.labels_of(clusters), TopK.padding(len(vectors), k)
+        rank_labels(labels, per_label(p, labels), top)
+        return top

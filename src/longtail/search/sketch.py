@@ -21,11 +21,10 @@ from longtail.kernels.threads import threads_for
 from longtail.persistence import DataPart
 from longtail.search.cluster import first_centres, nearest_centres
 from longtail.search.index import Heaps, Index, Similarity, ready
-from longtail.search.matrix import GROUP, LANES, deinterleave, interleave, product
-from longtail.search.packed import PackedIndex, PackedRows, as_bytes
+from longtail.search.packed import GROUP, LANES, PackedIndex, PackedRows, as_bytes, deinterleave, interleave, product
 from longtail.types import F32, I32, I64, TopK
 
-# Numbers of the first step, or a multiple of them: what one instruction multiplies (`LANE_BYTES` of `kernels.bytes`).
+# Numbers of the first step, or a multiple of them: what one instruction multiplies (`LANE_BYTES` of `kernels.packed`).
 WIDTH = 64
 # Rows at a time where all are looked at, and rows that the rotation is learned from.
 _BLOCK, _SAMPLE = 1 << 16, 1 << 18
@@ -246,28 +245,14 @@ class SketchIndex(DataPart, Index):
         with threads_for(len(heads), each=8):
             if self.centres is None:
                 pool = Heaps(len(heads), 3 * keep)
-                collect_all(
-                    *self.heads.arrays,
-                    *queries,
-                    self._thresholds(queries, keep, len(self)),
-                    get_num_threads(),
-                    *pool.arrays,
-                )
+                thresholds = self._thresholds(queries, keep, len(self))
+                collect_all(self.heads.arrays, queries, thresholds, get_num_threads(), *pool.arrays)
                 return pool
             wanted = min(self.leaves, math.ceil(max(self.effort, 2 * keep) * self.leaves / len(self)))
             pool, room = Heaps(len(heads), 2 * keep), Heaps(len(heads), 2 * wanted + 8)
             thresholds = self._thresholds(queries, wanted, self.leaves)
-            collect_from_leaves(
-                *self.heads.arrays,
-                *self.centres.arrays,
-                self.leaf_ptr,
-                *queries,
-                thresholds,
-                get_num_threads(),
-                room.ids,
-                room.scores,
-                *pool.arrays,
-            )
+            tables = self.heads.arrays, self.centres.arrays, self.leaf_ptr
+            collect_from_leaves(*tables, queries, thresholds, get_num_threads(), room.ids, room.scores, *pool.arrays)
             return pool
 
     def _thresholds(self, queries: tuple[NDArray[np.uint8], F32, F32, F32], wanted: int, n: int) -> F32:
@@ -279,7 +264,7 @@ class SketchIndex(DataPart, Index):
         thresholds, expected = np.full(len(queries[1]), np.float32(-3.0e38)), wanted * len(self._scouts) / n
         if wanted < n:
             best = Heaps(len(thresholds), min(len(self._scouts), math.ceil(expected + 2 * expected**0.5) + 1))
-            promising(*self._scouts.arrays, *queries, best.ids, best.scores, thresholds)
+            promising(self._scouts.arrays, queries, best.ids, best.scores, thresholds)
         return thresholds
 
 

@@ -14,9 +14,8 @@ import torch
 
 from longtail.graph.ops import unit_rows
 from longtail.persistence import State
-from longtail.search.cluster_beam import ClusterBeam
-from longtail.search.game import GameSettings, cluster_graph
 from longtail.search.index import ExactIndex, HnswSettings, IndexBuilder, IndexKind, Similarity, build_index
+from longtail.search.shortlist import ClusterBeam, GameSettings, cluster_graph
 from longtail.types import F32, I32, Csr, TopK
 
 # Scores per block, in float32: 1 GiB.

@@ -16,8 +16,7 @@ import torch
 from longtail.config import setting
 from longtail.data.npz import read_vectors
 from longtail.errors import ConfigError
-from longtail.graph.ops import ensure_diagonal, scale_rows_to_sum_one
-from longtail.graph.walk import random_walk_graph
+from longtail.graph.ops import ensure_diagonal, random_walk_graph, scale_rows_to_sum_one
 from longtail.kernels.arrays import right_singular_vectors
 from longtail.models.encoders import FrozenEncoder, Refinement
 from longtail.nn.batches import DeviceCsr, Documents, to_numpy

@@ -21,20 +21,18 @@ from longtail.data.dataset import Dataset, Graph, Items
 from longtail.errors import ConfigError
 from longtail.evaluation import evaluate
 from longtail.graph.label_graph import label_graph
-from longtail.models.cluster_model import ClusterModel
 from longtail.models.encoders import FrozenBag, FrozenCnn, FrozenDense, FrozenMlp, FullMap, ResidualMap
-from longtail.models.shortlisted import Model, Reranked
+from longtail.models.rankers import ClusterModel, Model, Reranked
 from longtail.persistence import load_part
 from longtail.recipes.astec import recipe as astec
 from longtail.recipes.astec.ranker import EncodedTree, SpreadTree
 from longtail.recipes.astec.recipe import Astec
 from longtail.recipes.astec.settings import AstecConfig
 from longtail.recipes.astec.shortlists import Shortlists, nearest_labels
-from longtail.search.game import cluster_graph
 from longtail.search.index import ExactIndex, HnswIndex
+from longtail.search.linear import ClusterTree
 from longtail.search.negatives import ShortlistNegatives, candidates, forbidden_pairs
-from longtail.search.shortlist import InstanceVote, LabelIndex, MergedShortlist
-from longtail.search.tree import ClusterTree
+from longtail.search.shortlist import InstanceVote, LabelIndex, MergedShortlist, cluster_graph
 from longtail.training.prepare import TrainingSet, prepare
 from longtail.training.progress import SilentDisplay
 from longtail.training.run import Run

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array, random_array
 from longtail.models.encoders import FrozenBag, Refinement, ResidualMap
 from longtail.persistence import load_part, save_part
 from longtail.recipes.astec.ranker import EncodedTree
-from longtail.search.tree import ClusterTree, TreeConfig
+from longtail.search.linear import ClusterTree, TreeConfig
 from longtail.types import Batch, Csr, Ranker
 
 

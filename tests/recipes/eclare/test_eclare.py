@@ -24,7 +24,7 @@ from longtail.data.synthetic import SyntheticConfig, synthesise
 from longtail.errors import ConfigError
 from longtail.evaluation import Yardstick, baselines, evaluate
 from longtail.graph.label_graph import LabelGraphConfig, label_graph
-from longtail.models.cluster_model import ClusterModel
+from longtail.models.rankers import ClusterModel
 from longtail.nn.blocks import DocumentBlock
 from longtail.persistence import load_part
 from longtail.recipes import make_recipe
@@ -35,7 +35,6 @@ from longtail.recipes.eclare.recipe import Eclare
 from longtail.recipes.eclare.settings import VARIANTS, EclareConfig
 from longtail.recipes.eclare.stages import ConvolvedTexts, LabelComponents, Shortlists, Surrogate
 from longtail.search.negatives import candidates
-from longtail.search.packed import unpacked
 from longtail.training.fit import restore_tensors, saved_tensors
 from longtail.training.prepare import TrainingSet, prepare
 from longtail.training.progress import SilentDisplay
@@ -329,16 +328,14 @@ def test_free_vectors_start_from_text(start: str, order: int, planted: Dataset, 
     )
     assert stages.components.names == ("free",)
     assert stages.texts is not None
-    np.testing.assert_allclose(
-        unpacked(stages.ranker.classifier.rows), stages.texts.orders[order], rtol=1e-5, atol=1e-6
-    )
+    np.testing.assert_allclose(stages.ranker.classifier.rows[:], stages.texts.orders[order], rtol=1e-5, atol=1e-6)
 
 
 def test_free_vectors_can_start_at_random(planted: Dataset, train: Train) -> None:
     settings = ("classify.epochs=0", "transfer.start=random", "composition.text=false", "composition.graph=none")
-    rows = unpacked(train(planted, *settings).ranker.classifier.rows)
+    rows = train(planted, *settings).ranker.classifier.rows[:]
     assert np.abs(rows).max() <= np.sqrt(6 / (12 + 8))
-    assert not np.array_equal(rows, unpacked(train(planted, *settings, seed=1).ranker.classifier.rows))
+    assert not np.array_equal(rows, train(planted, *settings, seed=1).ranker.classifier.rows[:])
 
 
 def test_ranking_has_a_document_block_of_its_own_that_starts_as_the_identity(planted: Dataset, train: Train) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from longtail.metrics.quantiles import by_frequency
+from longtail.metrics.label_groups import by_frequency
 from longtail.persistence import load_part, save_part
 from longtail.recipes.eclare.stages import LabelComponents
 

@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from longtail.errors import ConfigError
 from longtail.graph.ops import unit_rows
 from longtail.models.encoders import FrozenGinLayer, FrozenSum
-from longtail.models.shortlisted import Classifier, sigmoid
+from longtail.models.rankers import Classifier, sigmoid
 from longtail.persistence import StringTable, load_part, save_part
 from longtail.recipes.galaxc.graph import (
     Anchors,

@@ -22,13 +22,13 @@ from longtail.data.from_texts import with_digest
 from longtail.data.read import write
 from longtail.errors import ConfigError, DataError
 from longtail.features.settings import FeaturesConfig
-from longtail.graph.anchor_graph import edge_cosines
 from longtail.graph.ops import unit_rows
 from longtail.models.encoders import FrozenBag, FrozenSum, FrozenUnit
 from longtail.persistence import load_part
 from longtail.predictor import Predictor
 from longtail.recipes import RECIPES, Entry, recipe_class
 from longtail.recipes.direct.settings import DirectConfig
+from longtail.recipes.ramen.graph_loss import edge_cosines
 from longtail.recipes.ramen.recipe import Ramen
 from longtail.recipes.ramen.settings import RamenConfig
 from longtail.recipes.towers import recipe as two_towers

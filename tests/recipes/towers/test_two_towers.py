@@ -17,8 +17,7 @@ from longtail.data.dataset import Dataset, Items
 from longtail.data.from_texts import with_digest
 from longtail.errors import ConfigError, DataError
 from longtail.evaluation import evaluate
-from longtail.models.indexed_rows import IndexedRows
-from longtail.models.shortlisted import Model
+from longtail.models.rankers import IndexedRows, Model
 from longtail.nn.batches import Documents
 from longtail.nn.blocks import EmbeddingBlock
 from longtail.nn.encoders import encode_all

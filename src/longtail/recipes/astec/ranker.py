@@ -11,9 +11,9 @@ import numpy as np
 
 from longtail.models.encoders import FrozenEncoder, Refinement
 from longtail.persistence import DataPart, Part
-from longtail.search.game import Game, GameSettings, cluster_graph, per_label, rank_labels
+from longtail.search.linear import ClusterTree
 from longtail.search.packed import Packer
-from longtail.search.tree import ClusterTree
+from longtail.search.shortlist import Game, GameSettings, cluster_graph, per_label, rank_labels
 from longtail.types import F32, I32, Batch, Csr, Ranker, TopK
 
 # Documents ranked at once: bounds the table of label scores.

@@ -24,9 +24,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from longtail.models.cluster_model import ClusterModel
 from longtail.models.encoders import Refinement
-from longtail.models.shortlisted import Classifier, Model, Reranked
+from longtail.models.rankers import Classifier, ClusterModel, Model, Reranked
 from longtail.nn.batches import DeviceCsr, Documents
 from longtail.nn.blocks import frozen_block
 from longtail.nn.encoders import DenseEncoder, Encoder, Refined
@@ -36,10 +35,9 @@ from longtail.recipes.astec.ranker import EncodedTree, SpreadTree
 from longtail.recipes.astec.settings import TUNABLE, AstecConfig
 from longtail.recipes.astec.shortlists import Shortlists, best_clusters, game_graph, nearest_labels, sampled_negatives
 from longtail.recipes.base import Recipe
-from longtail.search.cluster_beam import ClusterBeam
+from longtail.search.linear import ClusterTree
 from longtail.search.negatives import RandomNegatives, ShortlistNegatives, WithRandom, candidates, forbidden_pairs
-from longtail.search.shortlist import Labels
-from longtail.search.tree import ClusterTree
+from longtail.search.shortlist import ClusterBeam, Labels
 from longtail.training.fit import StepDecay, fit_stage
 from longtail.training.objectives import AllTargets, Objective, OwnCandidates
 from longtail.training.prepare import TrainingSet

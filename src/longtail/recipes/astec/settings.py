@@ -12,8 +12,8 @@ from longtail.features.settings import FeaturesConfig
 from longtail.graph.label_graph import LabelGraphConfig
 from longtail.nn.blocks import BoundMode
 from longtail.recipes.base import TUNABLE_FEATURES, EnsembleConfig
-from longtail.search.game import GameSettings
-from longtail.search.tree import TreeConfig
+from longtail.search.linear import TreeConfig
+from longtail.search.shortlist import GameSettings
 from longtail.training.steps import ADAPTS
 from longtail.training.surrogate import BlockKind, SurrogateConfig
 

@@ -9,10 +9,9 @@ from typing import Any
 from longtail.graph.label_graph import label_graph
 from longtail.persistence import DataPart
 from longtail.recipes.astec.settings import AstecConfig, ClassifyConfig
-from longtail.search.cluster_beam import ClusterBeam
 from longtail.search.index import CENTROIDS, DOCUMENTS, HnswSettings, IndexBuilder, build_index
 from longtail.search.negatives import InBatchNegatives, Negatives, RandomNegatives, ShortlistNegatives
-from longtail.search.shortlist import InstanceVote, LabelIndex, MergedShortlist
+from longtail.search.shortlist import ClusterBeam, InstanceVote, LabelIndex, MergedShortlist
 from longtail.training.indices import GpuExactIndex, cluster_beam
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run

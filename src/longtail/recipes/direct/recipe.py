@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from longtail.graph.label_graph import label_graph
-from longtail.models.indexed_rows import IndexedRows
+from longtail.models.rankers import IndexedRows
 from longtail.nn.batches import Documents, to_numpy
 from longtail.nn.blocks import Residual, frozen_block
 from longtail.nn.encoders import BagEncoder, BagSum, DenseEncoder, Encoder, Refined

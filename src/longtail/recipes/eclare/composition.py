@@ -20,8 +20,8 @@ from longtail.recipes.eclare.neighbours import has_edges
 from longtail.recipes.eclare.network import FrozenTexts, LabelTextGraph, LabelTexts, TrainedTexts, component_names
 from longtail.recipes.eclare.settings import CPU_BATCH, EclareStages
 from longtail.search.cluster import meta_labels
-from longtail.search.game import cluster_graph
-from longtail.search.packed import Rows, unpacked
+from longtail.search.packed import Rows
+from longtail.search.shortlist import cluster_graph
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
 from longtail.types import I32, Csr
@@ -91,7 +91,7 @@ class Composer:
         """Classifiers of clusters from token vectors that stay as they are, with free vectors."""
         texts = None
         if self.orders:
-            frozen = to_tensor(unpacked(table), self.run.device)
+            frozen = to_tensor(table[:], self.run.device)
             texts = FrozenTexts.of(frozen, *self.cluster_texts(clusters), self.orders)
         free = self.free_vectors(texts, self.n_clusters, "heads start of II")
         return self.classifiers(texts, free, "heads of II", self.cluster_share(clusters))
@@ -118,7 +118,7 @@ class Composer:
         """Label texts and their convolutions by token vectors that stay as they are; None without text."""
         if not self.orders:
             return None
-        frozen = to_tensor(unpacked(table), self.run.device)
+        frozen = to_tensor(table[:], self.run.device)
         return FrozenTexts.of(frozen, label_words(self.data), self.graph, self.orders)
 
     def label_classifiers(self, texts: FrozenTexts | None, negatives: int) -> LabelTextGraph:

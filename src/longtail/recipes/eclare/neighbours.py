@@ -15,7 +15,7 @@ from longtail.graph.ops import prune_rows, scale_rows_to_sum_one
 from longtail.kernels.arrays import csr
 from longtail.recipes.eclare.settings import EclareStages
 from longtail.search.cluster import even_clusters, smooth
-from longtail.search.cluster_beam import ClusterBeam
+from longtail.search.shortlist import ClusterBeam
 from longtail.training.indices import cluster_beam
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run

@@ -37,9 +37,8 @@ from collections.abc import Callable
 import numpy as np
 from torch import nn
 
-from longtail.models.cluster_model import ClusterModel
 from longtail.models.encoders import FrozenSum
-from longtail.models.shortlisted import Classifier
+from longtail.models.rankers import Classifier, ClusterModel
 from longtail.nn.batches import DeviceCsr, Documents, to_numpy, to_tensor
 from longtail.nn.blocks import frozen_block
 from longtail.nn.encoders import BagSum, GivenVectors, Refined, encode_all
@@ -52,7 +51,6 @@ from longtail.recipes.eclare.network import ComposedCandidates, FrozenTexts
 from longtail.recipes.eclare.settings import BATCH, CPU_BATCH, TUNABLE, EclareConfig
 from longtail.recipes.eclare.stages import ConvolvedTexts, LabelComponents, Shortlists, Surrogate
 from longtail.search.cluster import meta_labels
-from longtail.search.cluster_beam import ClusterBeam
 from longtail.search.negatives import (
     Negatives,
     RandomNegatives,
@@ -61,6 +59,7 @@ from longtail.search.negatives import (
     candidates,
     forbidden_pairs,
 )
+from longtail.search.shortlist import ClusterBeam
 from longtail.training.fit import StepDecay, Watch, adapted_batch, fit_stage, restore_tensors, saved_tensors
 from longtail.training.objectives import AllTargets, Objective
 from longtail.training.prepare import TrainingSet

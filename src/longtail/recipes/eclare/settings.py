@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -11,9 +12,11 @@ from longtail.features.settings import FeaturesConfig
 from longtail.graph.label_graph import LabelGraphConfig
 from longtail.recipes.base import TUNABLE_FEATURES, EnsembleConfig
 from longtail.search.cluster import LABELS_PER_CLUSTER, cluster_count
-from longtail.search.cluster_beam import BEAM_LABELS, LEAST_BEAM, default_beam
-from longtail.search.game import GameSettings
+from longtail.search.shortlist import GameSettings
 from longtail.training.steps import ADAPTS
+
+# About so many labels a beam shall hold, and so many clusters at least.
+BEAM_LABELS, LEAST_BEAM = 480, 10
 
 GraphPart = Literal["gale", "gcn", "lightgcn", "none"]
 MixMode = Literal["attention", "shared", "sum", "mean"]
@@ -185,3 +188,8 @@ TUNABLE: Mapping[str, tuple[Any, ...]] = {
     "training.dropout": (0.0, 0.2, 0.5),
     "game.mix": (0.0, 0.5, 1.0),
 }
+
+
+def default_beam(n_clusters: int, n_labels: int) -> int:
+    """Clusters to look into. Paper: ECLARE Sec. 4 has 120 for 131K labels, 498 for 1.3M."""
+    return max(LEAST_BEAM, math.ceil(BEAM_LABELS * n_clusters / max(n_labels, 1)))

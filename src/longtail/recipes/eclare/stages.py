@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.metrics.quantiles import Bins, equal_count
+from longtail.metrics.label_groups import Bins, equal_count
 from longtail.models.encoders import FrozenSum, Refinement
 from longtail.persistence import DataPart
-from longtail.search.cluster_beam import ClusterBeam
 from longtail.search.negatives import ShortlistNegatives
+from longtail.search.shortlist import ClusterBeam
 from longtail.types import F32, I32, I64, Csr
 
 

@@ -27,7 +27,7 @@ from longtail.graph.ops import prune_rows, unit_rows
 from longtail.kernels.arrays import canonical, csr, freeze, frozen, new_seed, pieces, run_starts
 from longtail.kernels.threads import threads_for
 from longtail.models.encoders import FrozenEncoder
-from longtail.models.shortlisted import Classifier, best
+from longtail.models.rankers import Classifier, best
 from longtail.persistence import DataPart, StringTable
 from longtail.search.index import ExactIndex, Index
 from longtail.types import F32, I32, I64, Batch, Context, Csr, TopK

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from longtail.graph.ops import unit_rows
-from longtail.models.shortlisted import Classifier
+from longtail.models.rankers import Classifier
 from longtail.nn.batches import Bags, to_device, to_numpy, to_tensor
 from longtail.nn.blocks import BatchNorm, GinLayer
 from longtail.nn.initial import uniform, xavier_linear

@@ -19,10 +19,10 @@ from longtail.errors import ConfigError
 from longtail.graph.ops import unit_rows
 from longtail.kernels.arrays import F64, steady_product
 from longtail.kernels.threads import threads_for
-from longtail.metrics.quantiles import Bins, equal_count
+from longtail.metrics.label_groups import Bins, equal_count
 from longtail.models.analysis import Look
 from longtail.models.encoders import FrozenEncoder, FrozenGinLayer
-from longtail.models.shortlisted import Classifier, best, sigmoid
+from longtail.models.rankers import Classifier, best, sigmoid
 from longtail.persistence import DataPart, Part
 from longtail.recipes.galaxc.graph import GraphSpace, Paths, convolutions
 from longtail.search.index import ExactIndex, Index

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from longtail.bundle import open_parts
 from longtail.data.dataset import Graph
 from longtail.data.npz import read_vectors
 from longtail.errors import ConfigError
 from longtail.features.base import Featurizer
 from longtail.features.sparse import SparseText
-from longtail.manifest import open_parts
 from longtail.models.encoders import FrozenBag, FrozenDense, FrozenEncoder, FrozenSum
 from longtail.persistence import DataPart, StringTable
 from longtail.recipes.galaxc.graph import (

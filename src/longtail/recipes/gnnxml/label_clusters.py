@@ -30,7 +30,7 @@ from longtail.kernels.arrays import canonical, csr
 from longtail.persistence import DataPart
 from longtail.recipes.gnnxml.ranker import Clusters
 from longtail.recipes.gnnxml.settings import ClusterConfig
-from longtail.search.cluster import even_clusters, minibatch_kmeans
+from longtail.search.cluster import even_clusters, first_centres, nearest_centres
 from longtail.types import F32, I32, I64, Csr
 
 # ---- the filter ----
@@ -256,3 +256,62 @@ def cluster_frequencies(targets: Csr, clusters: I32) -> tuple[I64, I64]:
     of_documents = Clusters(clusters).targets(targets)
     documents = np.bincount(of_documents.indices, minlength=of_documents.shape[1]).astype(np.int64)
     return documents, np.bincount(clusters[clusters >= 0], minlength=len(documents)).astype(np.int64)
+
+
+# ---- mini-batch k-means ----
+
+# Rows that the first centres are chosen from, per cluster.
+_DRAWN_PER_CENTRE = 3
+
+
+def minibatch_kmeans(
+    rows: F32, n_clusters: int, rng: np.random.Generator, *, batch: int = 10_000, rounds: int = 100
+) -> I32:
+    """The cluster of every row, (n,) int32 in 0..n_clusters-1, by Euclidean distance; no cluster is empty where rows
+    differ enough. Paper: GNN-XML Sec. 3.2, after Sculley (WWW 2010).
+
+    Each round moves the centres towards a batch of rows, a centre by 1 / (rows it has seen) for each of them, so it
+    stays their mean.
+    """
+    if not 1 <= n_clusters <= max(len(rows), 1):
+        raise ConfigError(f"{n_clusters} clusters of {len(rows)} rows asked for", f"use 1 to {max(len(rows), 1)}")
+    if not len(rows):
+        return np.zeros(0, dtype=np.int32)
+    chosen = rng.permutation(len(rows))[: max(_DRAWN_PER_CENTRE * n_clusters, batch)]
+    centres = first_centres(rows[np.sort(chosen)], n_clusters, rng)
+    seen = np.zeros(n_clusters)
+    order = np.zeros(0, dtype=np.int64)
+    for _ in range(rounds):
+        if len(order) < min(batch, len(rows)):
+            order = rng.permutation(len(rows))
+        drawn, order = rows[np.sort(order[:batch])], order[batch:]
+        _move(centres, seen, drawn, nearest_centres(drawn, centres)[0])
+    owners, distances = nearest_centres(rows, centres)
+    return _without_empty(owners, distances, n_clusters)
+
+
+def _move(centres: F32, seen: NDArray[np.float64], rows: F32, owners: I32) -> None:
+    """Centres become the mean of all rows they have seen."""
+    counts = np.bincount(owners, minlength=len(centres))
+    members = csr(np.ones(len(rows), np.float32), owners, np.arange(len(rows) + 1), (len(rows), len(centres)))
+    touched: I64 = np.flatnonzero(counts)
+    sums = (members.T.tocsr() @ rows)[touched]
+    seen[touched] += counts[touched]
+    share = (counts[touched] / seen[touched]).astype(np.float32)[:, None]
+    centres[touched] += share * (sums / counts[touched].astype(np.float32)[:, None] - centres[touched])
+
+
+def _without_empty(owners: I32, distances: F32, n_clusters: int) -> I32:
+    """Every empty cluster gets the row that is farthest from its centre, of those that do not leave another cluster
+    empty.
+    """
+    sizes = np.bincount(owners, minlength=n_clusters)
+    empty = np.flatnonzero(sizes == 0)[::-1].tolist()
+    for row in np.argsort(-distances, kind="stable").tolist():
+        if not empty:
+            break
+        if sizes[owners[row]] > 1:
+            sizes[owners[row]] -= 1
+            owners[row] = empty.pop()
+            sizes[owners[row]] = 1
+    return owners

@@ -19,13 +19,12 @@ from longtail.graph.ops import unit_rows
 from longtail.kernels.arrays import csr, freeze, frozen, pieces
 from longtail.kernels.threads import threads_for
 from longtail.models.encoders import FrozenGinLayer
-from longtail.models.shortlisted import Classifier, best, sigmoid
+from longtail.models.rankers import Classifier, best, sigmoid
 from longtail.persistence import DataPart
 from longtail.recipes.gnnxml.keygraph import KeyGraphs
 from longtail.search.cluster import meta_labels
 from longtail.search.index import ExactIndex
-from longtail.search.linear import LinearConfig, LinearRows, fit_linear
-from longtail.search.tree import SparseWeights, read_only
+from longtail.search.linear import LinearConfig, LinearRows, SparseWeights, fit_linear, read_only
 from longtail.types import F32, I32, I64, Batch, Csr, Ranker, TopK
 
 # Documents ranked at once, and documents whose vertices are held at once.

@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from longtail.config import setting
-from longtail.graph.anchor_graph import AnchorGraph, Side, capped, drawn, edge_cosines, linked, selected
+from longtail.graph.anchor_graph import AnchorGraph, Side, drawn, edge_rows, linked, selected
 from longtail.kernels.arrays import F64
 from longtail.nn.batches import Documents, to_device
 from longtail.nn.encoders import Encoder, UnitEncoder, encode_all
@@ -169,6 +169,8 @@ class WeightBandit:
 
 # Shares of pruned edges beyond which pruning does not do what it is for.
 _HARDLY_ANY, _NEARLY_ALL = 0.01, 0.9
+# Numbers gathered at a time on each side of a product over edges.
+_BLOCK_NUMBERS = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -507,3 +509,25 @@ class GraphStep:
             labels = texts.pop(0) if self.label_texts else documents[:0]
         vectors: BatchVectors = {"documents": (self.rows, documents), "labels": (self.labels, labels)}
         return self.owner.regularisers.objective(loss, vectors, self.anchors, texts)
+
+
+def capped(edges: Csr, most: int, rng: np.random.Generator) -> Csr:
+    """At most `most` entries per row, a random choice where there are more."""
+    rows = edge_rows(edges)
+    order = np.lexsort((rng.random(len(rows)), rows))
+    kept = np.zeros(len(rows), dtype=np.bool_)
+    kept[order] = np.arange(len(rows)) - np.asarray(edges.indptr)[rows] < most
+    return selected(edges, kept)
+
+
+def edge_cosines(edges: Csr, of_rows: F32, of_columns: F32) -> F32:
+    """(E,): the dot product of the unit vectors at both ends of every entry.  of_rows: (rows, D); of_columns:
+    (columns, D).
+    """
+    rows, columns = edge_rows(edges), np.asarray(edges.indices)
+    cosines = np.empty(len(rows), dtype=np.float32)
+    block = max(_BLOCK_NUMBERS // max(of_rows.shape[1], 1), 1)
+    for start in range(0, len(rows), block):
+        part = slice(start, start + block)
+        cosines[part] = np.einsum("ed,ed->e", of_rows[rows[part]], of_columns[columns[part]])
+    return cosines

@@ -26,8 +26,7 @@ import torch
 
 from longtail.errors import ConfigError, DataError
 from longtail.features.pieces import checkpoint_folder
-from longtail.models.indexed_rows import IndexedRows
-from longtail.models.shortlisted import Model
+from longtail.models.rankers import IndexedRows, Model
 from longtail.nn.batches import Documents
 from longtail.nn.blocks import EmbeddingBlock
 from longtail.nn.encoders import BagSum, GivenVectors, UnitEncoder, encode_all

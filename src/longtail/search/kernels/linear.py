@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from longtail.kernels.arrays import Pieces
 from longtail.kernels.compiled import compiled
 from longtail.kernels.random import below, draw, key_of
-from longtail.search.linear import Objective, Problems
+from longtail.search.linear import LinearObjective, Problems
 from longtail.types import F32, I32, I64
 
 F64 = NDArray[np.float64]
@@ -163,7 +163,7 @@ def _squared_hinge(
     signs: F64,
     squares: F64,
     alone: F64,
-    objective: Objective,
+    objective: LinearObjective,
     key: np.uint64,
     dual: F64,
     w: F64,
@@ -241,7 +241,7 @@ def _logistic(
     signs: F64,
     squares: F64,
     alone: F64,
-    objective: Objective,
+    objective: LinearObjective,
     key: np.uint64,
     logits: F64,
     w: F64,
@@ -300,7 +300,7 @@ def _solve(
     signs: F64,
     squares: F64,
     alone: F64,
-    objective: Objective,
+    objective: LinearObjective,
     key: np.uint64,
     w: F64,
     used: I32,
@@ -444,7 +444,7 @@ def solve_sparse(
     rows: Pieces,
     tail: Any,
     n_columns: int,
-    objective: Objective,
+    objective: LinearObjective,
     prune: float,
     seed: np.uint64,
     out_bias: F32,
@@ -508,7 +508,7 @@ def solve_dense(
     job: I64,
     problems: Problems,
     data: F32,
-    objective: Objective,
+    objective: LinearObjective,
     seed: np.uint64,
     out: F32,
     out_bias: F32,

@@ -8,11 +8,12 @@ race are compared with the whole query by their own few words (MaxScore; Turtle 
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from longtail.kernels.compiled import compiled, prange
+from longtail.kernels.heap import offer, settle
 from longtail.types import F32, I32, I64
 
 Pointers: TypeAlias = tuple[I64, I32]  # (starts, numbers)
@@ -24,60 +25,13 @@ SLACK = np.float32(1.0001)
 
 
 @compiled()
-def sift_down(keys: F32, ids: I32, size: int) -> None:
-    """Restore a heap whose root was replaced. The root is the worst: lowest key, and at equal keys the highest id."""
-    at = 0
-    while True:
-        child = 2 * at + 1
-        if child >= size:
-            return
-        right = child + 1
-        if right < size and (keys[right] < keys[child] or (keys[right] == keys[child] and ids[right] > ids[child])):
-            child = right
-        if keys[at] < keys[child] or (keys[at] == keys[child] and ids[at] >= ids[child]):
-            return
-        keys[at], keys[child] = keys[child], keys[at]
-        ids[at], ids[child] = ids[child], ids[at]
-        at = child
-
-
-@compiled()
-def best_first(keys: F32, ids: I32, size: int) -> None:
-    """Turn such a heap into a list, best first, in place."""
-    for end in range(size - 1, 0, -1):
-        keys[0], keys[end] = keys[end], keys[0]
-        ids[0], ids[end] = ids[end], ids[0]
-        sift_down(keys, ids, end)
-
-
-@compiled()
-def push(keys: F32, ids: I32, size: int, capacity: int, key: np.float32, number: int) -> int:
-    """Offer (key, number) to a heap that keeps the best `capacity`; gives the new size."""
-    if size < capacity:
-        at = size
-        keys[at], ids[at] = key, number
-        while at > 0:
-            parent = (at - 1) // 2
-            if keys[parent] < keys[at] or (keys[parent] == keys[at] and ids[parent] >= ids[at]):
-                break
-            keys[at], keys[parent] = keys[parent], keys[at]
-            ids[at], ids[parent] = ids[parent], ids[at]
-            at = parent
-        return size + 1
-    if key > keys[0] or (key == keys[0] and number < ids[0]):
-        keys[0], ids[0] = key, number
-        sift_down(keys, ids, capacity)
-    return size
-
-
-@compiled()
-def at_least(similarity: F32, touched: I32, n_touched: int, count: int, keys: F32, ids: I32) -> np.float32:
-    """The `count`-th best similarity among the touched rows; 0 where there are fewer."""
+def at_least(similarity: F32, touched: I32, n_touched: int, keys: F32, ids: I32) -> np.float32:
+    """The last of the best similarities among the touched rows that the heap has room for; 0 where there are fewer."""
     size = 0
     for position in range(n_touched):
         row = touched[position]
-        size = push(keys, ids, size, count, similarity[row], row)
-    return keys[0] if size == count else np.float32(0.0)
+        size = offer(ids, keys, size, row, similarity[row])
+    return keys[0] if size == len(keys) else np.float32(0.0)
 
 
 @compiled()
@@ -113,7 +67,7 @@ def nearest_rows(
     for word in order:
         # Looking at all touched rows pays only if the list ahead is longer.
         if prune and n_touched >= neighbours and lengths[word] > n_touched:
-            needed = at_least(similarity, touched, n_touched, neighbours, keys, ids)
+            needed = at_least(similarity, touched, n_touched, keys, ids)
             if needed > left * SLACK:
                 break
         column, value = columns[word], values[word]
@@ -128,20 +82,20 @@ def nearest_rows(
         left -= value * heaviest[column]
     else:
         left = np.float32(0.0)
-        needed = at_least(similarity, touched, n_touched, neighbours, keys, ids)
+        needed = at_least(similarity, touched, n_touched, keys, ids)
     size = 0
     for position in range(n_touched):
         row = touched[position]
         found, similarity[row] = similarity[row], 0.0
         if found > 0.0 and (found + left) * SLACK >= needed:
-            exact = np.float32(0.0)
+            exact: Any = np.float32(0.0)
             for at in range(row_start[row], row_start[row + 1]):
                 exact += weight_of[row_columns[at]] * row_values[at]
             if exact > 0.0:
-                size = push(keys, ids, size, neighbours, exact, row)
+                size = offer(ids, keys, size, row, exact)
     for position in range(n_words):
         weight_of[columns[position]] = 0.0
-    best_first(keys, ids, size)
+    settle(ids, keys, size)
     return size
 
 
@@ -151,14 +105,14 @@ def vote(
     neighbour_rows: I32,
     n_neighbours: int,
     power: float,
-    target_start: I64,
-    target_labels: I32,
+    targets: Pointers,
     votes: F32,
     touched: I32,
     out_ids: I32,
     out_scores: F32,
 ) -> None:
     """Neighbours vote for their labels with similarity ** power; a score is a label's share of the whole vote."""
+    target_start, target_labels = targets
     total = np.float32(0.0)
     n_touched = 0
     for position in range(n_neighbours):
@@ -176,9 +130,9 @@ def vote(
     size = 0
     for position in range(n_touched):
         label = touched[position]
-        size = push(out_scores, out_ids, size, len(out_ids), votes[label] / total, label)
+        size = offer(out_ids, out_scores, size, label, votes[label] / total)
         votes[label] = 0.0
-    best_first(out_scores, out_ids, size)
+    settle(out_ids, out_scores, size)
 
 
 @compiled(parallel=True)
@@ -201,8 +155,7 @@ def rank_sparse(
     queries: (B, V), rows: (N, V) and postings: (V, N) as (starts, columns, values); targets: (starts, labels).
     """
     query_start, query_columns, query_values = queries
-    target_start, target_labels = targets
-    n_queries, n_rows = len(query_start) - 1, len(target_start) - 1
+    n_queries, n_rows = len(query_start) - 1, len(targets[0]) - 1
     for worker in prange(n_workers):
         similarity = np.zeros(n_rows, dtype=np.float32)
         touched_rows = np.empty(n_rows, dtype=np.int32)
@@ -217,26 +170,14 @@ def rank_sparse(
             found = nearest_rows(
                 query_columns[words], query_values[words], postings, rows, heaviest, prune, room, neighbours
             )
-            vote(
-                keys,
-                ids,
-                found,
-                power,
-                target_start,
-                target_labels,
-                votes,
-                touched_labels,
-                out_ids[query],
-                out_scores[query],
-            )
+            vote(keys, ids, found, power, targets, votes, touched_labels, out_ids[query], out_scores[query])
 
 
 @compiled(parallel=True)
 def vote_all(
     neighbour_ids: I32,
     neighbour_scores: F32,
-    target_start: I64,
-    target_labels: I32,
+    targets: Pointers,
     n_labels: int,
     power: float,
     out_ids: I32,
@@ -251,15 +192,5 @@ def vote_all(
             found = 0
             while found < neighbour_ids.shape[1] and neighbour_ids[query, found] >= 0:
                 found += 1
-            vote(
-                neighbour_scores[query],
-                neighbour_ids[query],
-                found,
-                power,
-                target_start,
-                target_labels,
-                votes,
-                touched,
-                out_ids[query],
-                out_scores[query],
-            )
+            scores, ids = neighbour_scores[query], neighbour_ids[query]
+            vote(scores, ids, found, power, targets, votes, touched, out_ids[query], out_scores[query])

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from longtail.kernels.compiled import compiled, prange
 from longtail.kernels.heap import better_half, offer
 from longtail.kernels.products import as_float, fetch_rows
-from longtail.search.kernels.bytes import LOWEST, TILE
-from longtail.search.kernels.interleaved import BLOCKS, look, lowest
-from longtail.search.matrix import LANES
+from longtail.search.kernels.packed import BLOCKS, LOWEST, TILE, ByteRows, Rounded, look, lowest
+from longtail.search.packed import LANES
 from longtail.types import F32, I32, I64
 
 # How many candidates before its turn a row is asked for.
@@ -74,46 +73,17 @@ def _room() -> Any:
 
 
 @compiled(parallel=True)
-def promising(
-    scouts: NDArray[np.int8],
-    scales: F32,
-    offsets: F32,
-    totals: F32,
-    queries: NDArray[np.uint8],
-    query_scales: F32,
-    lasts: F32,
-    shifts: F32,
-    best: I32,
-    best_scores: F32,
-    thresholds: F32,
-) -> None:
-    """thresholds[b]: the k-th best score among a few rows, evenly taken. best, best_scores: (B, k) room. The rest: as
-    in `collect_all`.
-    """
-    k, documents = best.shape[1], len(thresholds)
+def promising(scouts: ByteRows, queries: Rounded, best: I32, best_scores: F32, thresholds: F32) -> None:
+    """thresholds[b]: the k-th best score among a few rows, evenly taken. best, best_scores: (B, k) room."""
+    k, documents, rows = best.shape[1], len(thresholds), len(scouts[1])
     for unsigned in prange((documents + TILE - 1) // TILE):
         tile: Any = np.int64(unsigned) * TILE
         end: Any = min(tile + TILE, documents)
         values, bits, _ = _room()
         sizes = np.zeros(TILE, np.int64)
-        for first in range(0, len(scales), BLOCK):
-            blocks = min(BLOCK, len(scales) - first) // LANES
-            look(
-                scouts,
-                first // LANES,
-                blocks,
-                queries,
-                tile,
-                query_scales,
-                lasts,
-                shifts,
-                thresholds,
-                scales,
-                offsets,
-                totals,
-                values,
-                bits,
-            )
+        for first in range(0, rows, BLOCK):
+            blocks = min(BLOCK, rows - first) // LANES
+            look(scouts, first // LANES, blocks, queries, tile, thresholds, values, bits)
             for query in range(tile, end):
                 size = sizes[query - tile]
                 for i in range(blocks * LANES):
@@ -128,26 +98,14 @@ def promising(
 
 @compiled(parallel=True)
 def collect_all(
-    rows: NDArray[np.int8],
-    scales: F32,
-    offsets: F32,
-    totals: F32,
-    queries: NDArray[np.uint8],
-    query_scales: F32,
-    lasts: F32,
-    shifts: F32,
-    thresholds: F32,
-    workers: int,
-    ids: I32,
-    scores: F32,
-    sizes: I64,
+    table: ByteRows, queries: Rounded, thresholds: F32, workers: int, ids: I32, scores: F32, sizes: I64
 ) -> None:
     """Pools (B, m) with the rows that beat the threshold of each query (the better half of them, where they are too
     many).
 
-    Tables and queries: as in `interleaved.plain_look`.  thresholds: (B,), changed.
+    thresholds: (B,), changed.
     """
-    n, documents = len(scales), len(ids)
+    n, documents = len(table[1]), len(ids)
     tiles = (documents + TILE - 1) // TILE
     for unsigned in prange(workers):
         worker = np.int64(unsigned)
@@ -157,53 +115,20 @@ def collect_all(
         for first in range(0, n, BLOCK):
             stop = min(first + BLOCK, n)
             for tile in range(begin, end, TILE):
-                look(
-                    rows,
-                    first // LANES,
-                    (stop - first) // LANES,
-                    queries,
-                    tile,
-                    query_scales,
-                    lasts,
-                    shifts,
-                    thresholds,
-                    scales,
-                    offsets,
-                    totals,
-                    values,
-                    bits,
-                )
+                look(table, first // LANES, (stop - first) // LANES, queries, tile, thresholds, values, bits)
                 for query in range(tile, min(tile + TILE, end)):
+                    size, threshold, q = sizes[query], thresholds[query], query - tile
                     sizes[query], thresholds[query] = _put_down(
-                        values,
-                        words,
-                        query - tile,
-                        first,
-                        first,
-                        stop,
-                        ids,
-                        scores,
-                        query,
-                        sizes[query],
-                        thresholds[query],
+                        values, words, q, first, first, stop, ids, scores, query, size, threshold
                     )
 
 
 @compiled(parallel=True)
 def collect_from_leaves(
-    rows: NDArray[np.int8],
-    scales: F32,
-    offsets: F32,
-    totals: F32,
-    centres: NDArray[np.int8],
-    centre_scales: F32,
-    centre_offsets: F32,
-    centre_totals: F32,
+    table: ByteRows,
+    centres: ByteRows,
     leaf_ptr: I64,
-    queries: NDArray[np.uint8],
-    query_scales: F32,
-    lasts: F32,
-    shifts: F32,
+    queries: Rounded,
     thresholds: F32,
     workers: int,
     leaves: I32,
@@ -222,73 +147,25 @@ def collect_from_leaves(
         for b in range(worker, len(ids), workers):
             bits[:] = 0
             own = slice(b, b + 1)
-            query, scale, last, shift, threshold = (
-                queries[own],
-                query_scales[own],
-                lasts[own],
-                shifts[own],
-                thresholds[own],
-            )
+            query, threshold = (queries[0][own], queries[1][own], queries[2][own], queries[3][own]), thresholds[own]
             found = 0
-            for first in range(0, len(centre_scales), BLOCK):
-                stop = min(first + BLOCK, len(centre_scales))
-                look(
-                    centres,
-                    first // LANES,
-                    (stop - first) // LANES,
-                    query,
-                    0,
-                    scale,
-                    last,
-                    shift,
-                    threshold,
-                    centre_scales,
-                    centre_offsets,
-                    centre_totals,
-                    values,
-                    bits,
-                )
+            for first in range(0, len(centres[1]), BLOCK):
+                stop = min(first + BLOCK, len(centres[1]))
+                look(centres, first // LANES, (stop - first) // LANES, query, 0, threshold, values, bits)
+                stop = min(stop, len(leaf_ptr) - 1)
                 found, threshold[0] = _put_down(
-                    values,
-                    words,
-                    0,
-                    first,
-                    first,
-                    min(stop, len(leaf_ptr) - 1),
-                    leaves,
-                    leaf_scores,
-                    b,
-                    found,
-                    threshold[0],
+                    values, words, 0, first, first, stop, leaves, leaf_scores, b, found, threshold[0]
                 )
             size, threshold[0] = 0, LOWEST
             for place in range(found):
                 if place + 1 < found:
-                    fetch_rows(
-                        rows,
-                        leaf_ptr[leaves[b, place + 1]] // LANES,
-                        (leaf_ptr[leaves[b, place + 1] + 1] + LANES - 1) // LANES,
-                    )
+                    ahead = leaves[b, place + 1]
+                    fetch_rows(table[0], leaf_ptr[ahead] // LANES, (leaf_ptr[ahead + 1] + LANES - 1) // LANES)
                 start, end = leaf_ptr[leaves[b, place]], leaf_ptr[leaves[b, place] + 1]
                 for first in range(start // LANES * LANES, end, BLOCK):
                     stop = min(first + BLOCK, end)
                     blocks = (stop - first + LANES - 1) // LANES
-                    look(
-                        rows,
-                        first // LANES,
-                        blocks,
-                        query,
-                        0,
-                        scale,
-                        last,
-                        shift,
-                        threshold,
-                        scales,
-                        offsets,
-                        totals,
-                        values,
-                        bits,
-                    )
+                    look(table, first // LANES, blocks, query, 0, threshold, values, bits)
                     bits[0, blocks : (blocks + BLOCKS - 1) // BLOCKS * BLOCKS] = 0  # of what was looked at before
                     size, threshold[0] = _put_down(
                         values, words, 0, first, start, stop, ids, scores, b, size, threshold[0]

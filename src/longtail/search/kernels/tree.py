@@ -3,7 +3,7 @@
 Each document is one piece of work, so results do not depend on threads. Documents are CSR (`indptr`, `indices`, `data`)
 and come with `SparseWeights` and ``rows = None``, or they are dense (``indptr = indices = None``, one after the
 other in `data`) and come with `DenseWeights` and their `rows`; numba compiles each case on its own, and leaves
-out what depends on a None. How parents and children are numbered: see `longtail.search.tree`.
+out what depends on a None. How parents and children are numbered: see `longtail.search.linear`.
 """
 
 from __future__ import annotations

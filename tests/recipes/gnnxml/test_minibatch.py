@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longtail.errors import ConfigError
+from longtail.recipes.gnnxml import label_clusters
+from longtail.recipes.gnnxml.label_clusters import minibatch_kmeans
 from longtail.search import cluster
-from longtail.search.cluster import first_centres, minibatch_kmeans, nearest_centres
+from longtail.search.cluster import first_centres, nearest_centres
 from longtail.types import F32
 
 
@@ -66,7 +68,7 @@ def test_a_centre_is_the_mean_of_the_rows_it_has_seen() -> None:
     for start in range(0, 60, 20):
         part = rows[start : start + 20]
         owners = nearest_centres(part, centres)[0]
-        cluster._move(centres, seen, part, owners)
+        label_clusters._move(centres, seen, part, owners)
         told = [np.concatenate([before, part[owners == k]]) for k, before in enumerate(told)]
         np.testing.assert_allclose(centres, [mine.mean(axis=0) for mine in told], atol=1e-5)
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from longtail import packing
 from longtail.errors import ConfigError, MissingExtra
-from longtail.search import choice
-from longtail.search.choice import Measured, SearchKind, choose, shared
+from longtail.packing import Measured, SearchKind, choose, shared
 from longtail.search.index import ExactIndex, HnswIndex
 from longtail.search.packed import PackedIndex
 from longtail.search.sketch import SketchIndex
@@ -45,14 +45,18 @@ def test_recall_is_the_share_of_the_true_best() -> None:
 
 def test_the_fastest_that_finds_enough_and_is_clearly_faster_wins() -> None:
     exact = numbers("exact", 1.0, 1.0, 1.0)
-    assert choice._fastest([exact, numbers("sketch", 0.99, 0.5, 0.5), numbers("tree", 0.94, 0.1, 0.1)]).kind == "sketch"
-    assert choice._fastest([exact, numbers("sketch", 0.99, 0.9, 0.9)]).kind == "exact"
-    assert choice._fastest([exact, numbers("sketch", 0.99, 0.2, 3.0), numbers("tree", 0.99, 0.7, 0.7)]).kind == "tree"
-    assert not Measured("tree", {}, 0.96, 0.96, 1, 1, 0, 0).good_enough, "of the ten best nearly all must be found"
+    assert (
+        packing._fastest([exact, numbers("sketch", 0.99, 0.5, 0.5), numbers("leaves", 0.94, 0.1, 0.1)]).kind == "sketch"
+    )
+    assert packing._fastest([exact, numbers("sketch", 0.99, 0.9, 0.9)]).kind == "exact"
+    assert (
+        packing._fastest([exact, numbers("sketch", 0.99, 0.2, 3.0), numbers("leaves", 0.99, 0.7, 0.7)]).kind == "leaves"
+    )
+    assert not Measured("leaves", {}, 0.96, 0.96, 1, 1, 0, 0).good_enough, "of the ten best nearly all must be found"
 
 
 @pytest.mark.parametrize(
-    ("kind", "made"), [("exact", PackedIndex), ("sketch", SketchIndex), ("tree", SketchIndex), ("hnsw", HnswIndex)]
+    ("kind", "made"), [("exact", PackedIndex), ("sketch", SketchIndex), ("leaves", SketchIndex), ("hnsw", HnswIndex)]
 )
 def test_what_is_asked_for_is_made(exact: PackedIndex, kind: SearchKind, made: type) -> None:
     queries = rows(60, seed=1)
@@ -76,18 +80,18 @@ def test_small_tables_stay_exact_unmeasured(exact: PackedIndex) -> None:
 
 
 def test_what_is_not_tried_has_a_reason(exact: PackedIndex, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "SMALL", 0)
+    monkeypatch.setattr(packing, "SMALL", 0)
     monkeypatch.setitem(sys.modules, "faiss", None)
     found = choose(exact, lambda: rows(60, seed=1))
     assert [one.kind for one in found.tried][:2] == ["exact", "sketch"]
     assert "hnsw: not tried, an HNSW index needs the package 'faiss-cpu'" in found.render()
-    assert "tree: not tried, 800 rows" in found.render()
+    assert "leaves: not tried, 800 rows" in found.render()
     with pytest.raises(MissingExtra):
         choose(exact, lambda: rows(5, seed=1), "hnsw")
 
 
 def test_the_search_for_settings_stops_at_the_first_that_do(exact: PackedIndex) -> None:
-    trial = choice._Trial(exact, rows(60, seed=1))
+    trial = packing._Trial(exact, rows(60, seed=1))
     built = SketchIndex.build(exact)
     asked: list[int] = []
 

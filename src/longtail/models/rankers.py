@@ -1,0 +1,361 @@
+"""Trained models at work: those that several recipes end in. Each is a `Ranker` and a part; none needs torch.
+
+`Model` goes the way of DeepXML, encode -> shortlist -> score -> fuse; `Reranked` scores the best labels of another
+model once more; `IndexedRows` compares a document with all labels; `ClusterModel` finds clusters first; `Ensemble` is
+several models that answer together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from longtail.kernels.threads import threads_for
+from longtail.models.analysis import Look, list_overlap, shortlist_recall
+from longtail.models.encoders import FrozenEncoder, Refinement, refined
+from longtail.persistence import DataPart
+from longtail.search.index import Index, IndexKind, build_index
+from longtail.search.packed import PackedIndex, Packer, Rows, stored
+from longtail.search.shortlist import ClusterBeam, Game, per_label, rank_labels
+from longtail.types import F32, I32, Batch, Csr, Ranker, Shortlister, TopK
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A linear classifier per label, materialised: score = rows[l] . x + bias[l].
+
+    rows: (L, D), all stored; bias: (L,) or None.
+    """
+
+    rows: Rows
+    bias: F32 | None = None
+
+    def scores(self, vectors: F32, ids: I32) -> F32:
+        """(B, C): each document against its own labels; 0 at padding."""
+        from longtail.search.kernels.packed import score_candidates
+
+        found = np.empty(ids.shape, dtype=np.float32)
+        with threads_for(len(ids), each=4):
+            values, scales, _ = stored(self.rows)
+            score_candidates(
+                np.ascontiguousarray(vectors, dtype=np.float32), values, scales, np.ascontiguousarray(ids), found
+            )
+        return found if self.bias is None else found + np.where(ids >= 0, self.bias[ids], np.float32(0))
+
+    def packed(self, packer: Packer) -> Classifier:
+        return replace(self, rows=packer.rows(self.rows))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model(DataPart, Ranker):
+    """score_l = alpha * sigmoid(classifier) + (1 - alpha) * sigmoid(similarity / temperature), for labels of the
+    shortlist; a label outside it is never predicted.
+
+    Paper: DeepXML Sec. 3 (prediction).
+    """
+
+    KIND = "model"
+
+    encoder: FrozenEncoder
+    refinement: Refinement | None
+    shortlister: Shortlister
+    classifier: Classifier
+    shortlist_size: int
+    alpha: float
+    temperature: float = 1.0
+
+    def rank(self, batch: Batch, k: int) -> TopK:
+        search = self.encoder.encode(batch)
+        shortlist = self.shortlist(search)
+        score = refined(search, self.refinement)
+        fused = self.alpha * sigmoid(self.classifier.scores(score, shortlist.ids)) + (1 - self.alpha) * sigmoid(
+            shortlist.scores / self.temperature
+        )
+        # Of a document without a known word nothing can be said; any order would be made up.
+        ids = np.where(batch.is_empty()[:, None], TopK.PAD, shortlist.ids)
+        return best(ids, fused, min(k, len(self.classifier.rows)))
+
+    def shortlist(self, vectors: F32) -> TopK:
+        """The labels that are scored, for what the encoder made of documents."""
+        return self.shortlister.query(vectors, min(self.shortlist_size, len(self.classifier.rows)))
+
+    def packed(self, packer: Packer) -> Model:
+        return replace(
+            self,
+            encoder=self.encoder.packed(packer),
+            shortlister=self.shortlister.packed(packer, self.classifier.rows.shape[1]),
+            classifier=self.classifier.packed(packer),
+        )
+
+    def diagnose(self, look: Look) -> dict[str, Any]:
+        """The recall of shortlists, and how far x is from v: by its length, and by the labels near both."""
+        found, v = self.encoder.diagnose(look), self.encoder.encode(look.batch)
+        found["shortlist_recall"] = shortlist_recall(self.shortlist(v), self.shortlist_size, look)
+        if self.refinement is None:
+            return found
+        overlap = self.list_overlap(v)
+        if overlap is not None:
+            found["overlap_of_top_100_lists_by_v_and_by_x"] = overlap
+        moved = np.linalg.norm(self.refinement.apply(v) - v, axis=1) / np.maximum(np.linalg.norm(v, axis=1), 1e-12)
+        found["largest_drift_of_x_from_v"] = round(float(moved.max(initial=0)), 6)
+        return found
+
+    def list_overlap(self, v: F32, k: int = 100) -> float | None:
+        """See `analysis.list_overlap`; None where x is v, or where the shortlist keeps no vectors of documents."""
+        voting = self.shortlister.voting_documents()
+        if self.refinement is None or voting is None:
+            return None
+        documents, targets = voting
+        x = self.refinement.apply(documents), self.refinement.apply(v)
+        return list_overlap((documents, v), x, targets, k)
+
+    def document_encoder(self) -> FrozenEncoder:
+        return self.encoder
+
+    def onnx(self) -> bytes | None:
+        return self.encoder.onnx()
+
+
+@dataclass(frozen=True)
+class Reranked(DataPart, Ranker):
+    """A second model with an encoder of its own re-scores the first one's best labels (Paper: Astec Sec. 4, re-ranker).
+
+    score = beta * sigmoid(second) + (1 - beta) * first, within the first `depth` labels of the base; labels after
+    these keep (1 - beta) * first, which leaves them behind.
+    """
+
+    KIND = "reranked"
+
+    base: Ranker
+    encoder: FrozenEncoder
+    refinement: Refinement | None
+    classifier: Classifier
+    depth: int
+    beta: float
+
+    def rank(self, batch: Batch, k: int) -> TopK:
+        first = self.base.rank(batch, max(self.depth, k))
+        vectors = refined(self.encoder.encode(batch), self.refinement)
+        # Labels beyond the depth, there only if more are asked for, get no second score: what is best must not depend
+        # on k.
+        seen = np.where(np.arange(first.k) < self.depth, first.ids, TopK.PAD).astype(np.int32)
+        second = np.where(seen >= 0, sigmoid(self.classifier.scores(vectors, seen)), np.float32(0))
+        return best(
+            first.ids,
+            self.beta * second + (1 - self.beta) * np.where(first.ids >= 0, first.scores, 0),
+            min(k, len(self.classifier.rows)),
+        )
+
+    def document_encoder(self) -> FrozenEncoder:
+        return self.encoder
+
+    def packed(self, packer: Packer) -> Reranked:
+        return replace(
+            self,
+            base=self.base.packed(packer),
+            encoder=self.encoder.packed(packer),
+            classifier=self.classifier.packed(packer),
+        )
+
+    def diagnose(self, look: Look) -> dict[str, Any]:
+        return self.base.diagnose(look)
+
+
+def sigmoid(x: Any) -> Any:
+    with np.errstate(over="ignore"):
+        return 1 / (1 + np.exp(-x))
+
+
+def best(ids: I32, scores: Any, k: int) -> TopK:
+    """The `k` best of each row's labels by (-score, label); padding last, and added where there are fewer than k."""
+    ids, scores = np.asarray(ids), np.where(ids >= 0, scores, -np.inf).astype(np.float32)
+    order = np.lexsort((ids, -scores), axis=1)[:, :k]
+    ids, scores = np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1)
+    missing = k - ids.shape[1]
+    if missing > 0:
+        ids = np.pad(ids, ((0, 0), (0, missing)), constant_values=TopK.PAD)
+        scores = np.pad(scores, ((0, 0), (0, missing)), constant_values=-np.inf)
+    return TopK(np.where(np.isneginf(scores), TopK.PAD, ids).astype(np.int32), scores)
+
+
+@dataclass(frozen=True)
+class IndexedRows(DataPart, Ranker):
+    """score_l = sigmoid(w_l . x + b_l), of the labels that the index finds; an exact index finds the best of all.
+
+    index: over (L, D + 1) rows, the last number of each being b_l, by their dot product.
+    """
+
+    KIND = "indexed-rows"
+
+    encoder: FrozenEncoder
+    refinement: Refinement | None
+    index: Index
+
+    @classmethod
+    def by_cosine(cls, encoder: FrozenEncoder, labels: F32, temperature: float, kind: IndexKind) -> IndexedRows:
+        """score = sigmoid(cosine / temperature).  labels: (L, D), of unit length; one without a vector comes last."""
+        scale = np.float32(1 / temperature)
+        nameless = ~np.any(labels != 0, axis=1, keepdims=True)
+        rows = np.concatenate([labels * scale, np.where(nameless, -scale - 1, 0)], axis=1).astype(np.float32)
+        return cls(encoder, None, build_index(rows, kind, similarity="dot"))
+
+    def rank(self, batch: Batch, k: int) -> TopK:
+        found = self.index.query(self.queries(batch), min(k, len(self.index)))
+        empty, scores = batch.is_empty(), sigmoid(found.scores)
+        if not empty.any() and (found.ids[:, -1:] >= 0).all():
+            return TopK(found.ids, scores)
+        # Of a document without a known word nothing can be said; any order would be made up.
+        ids = np.where(empty[:, None], TopK.PAD, found.ids).astype(np.int32)
+        return TopK(ids, np.where(ids >= 0, scores, -np.inf).astype(np.float32))
+
+    def queries(self, batch: Batch) -> F32:
+        """(B, D + 1): what documents ask the index."""
+        return with_one(refined(self.encoder.encode(batch), self.refinement))
+
+    def row_by_row(self) -> bool:
+        refines = self.refinement is None or self.refinement.row_by_row()
+        return self.encoder.row_by_row() and refines and self.index.row_by_row()
+
+    def packed(self, packer: Packer) -> IndexedRows:
+        return replace(self, encoder=self.encoder.packed(packer), index=self.index.packed(packer, last_whole=True))
+
+    def packed_rows(self) -> PackedIndex | None:
+        return self.index.packed_rows()
+
+    def diagnose(self, look: Look) -> dict[str, Any]:
+        return self.encoder.diagnose(look)
+
+    def label_encoder(self) -> FrozenEncoder | None:
+        return self.encoder if self.encoder.UNIT else None
+
+    def document_encoder(self) -> FrozenEncoder:
+        return self.encoder
+
+    def onnx(self) -> bytes | None:
+        return self.encoder.onnx()
+
+
+def with_one(vectors: F32) -> F32:
+    """(B, D + 1): a last number that is always 1, which the bias of a row is multiplied with."""
+    return np.concatenate([vectors, np.ones((len(vectors), 1), dtype=np.float32)], axis=1)
+
+
+# Documents ranked at once: bounds the table of label scores (documents x labels of the beam).
+_BLOCK = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterModel(DataPart, Ranker):
+    """score_l = r_l p_m^c for the labels l of the selected clusters m, with r = G sigmoid(w_l . x) (GAME); other labels
+    are never predicted.
+
+    shortlist_map and rank_map: from the encoder's vectors to what the clusters' and the labels' classifiers read.
+    label_graph: (L, L) CSR, or None for no GAME among labels.
+    cluster_power: c, what the score of a label's cluster counts beside its own; 0: nothing.
+
+    Paper: ECLARE Sec. 3.5, with c = 1.
+    """
+
+    KIND = "cluster-model"
+
+    encoder: FrozenEncoder
+    shortlist_map: Refinement | None
+    rank_map: Refinement | None
+    beam: ClusterBeam
+    classifier: Classifier
+    label_graph: Csr | None = None
+    game_mix: float = 1.0
+    game_transpose: bool = False
+    cluster_power: float = 1.0
+    _game: Game | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        game = None if self.label_graph is None else Game(self.label_graph, self.game_mix, self.game_transpose)
+        object.__setattr__(self, "_game", game)
+
+    @property
+    def shortlist_size(self) -> int:
+        """Labels that a document is compared with, at most."""
+        return self.beam.beam * self.beam.largest_cluster
+
+    def rank(self, batch: Batch, k: int) -> TopK:
+        k = min(k, len(self.classifier.rows))
+        top = TopK.padding(len(batch), k)
+        for start in range(0, len(batch), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            self._rank(batch.rows(part), TopK(top.ids[part], top.scores[part]))
+        return top
+
+    def _rank(self, batch: Batch, top: TopK) -> None:
+        vectors = self.encoder.encode(batch)
+        clusters, p = self.beam.select(refined(vectors, self.shortlist_map))
+        labels = self.beam.labels_of(clusters)
+        # Of a document without a known word nothing can be said; any order would be made up.
+        labels[batch.is_empty()] = TopK.PAD
+        raw = self.classifier.scores(refined(vectors, self.rank_map), labels)
+        r = np.where(labels >= 0, sigmoid(raw), np.float32(0))
+        spread = r if self._game is None else self._game.within(labels, r)
+        rank_labels(labels, spread * per_label(p**self.cluster_power, labels), top)
+
+    def row_by_row(self) -> bool:
+        maps = (step for step in (self.shortlist_map, self.rank_map) if step is not None)
+        return self.encoder.row_by_row() and all(step.row_by_row() for step in maps) and self.beam.index.row_by_row()
+
+    def packed(self, packer: Packer) -> ClusterModel:
+        return replace(
+            self,
+            encoder=self.encoder.packed(packer),
+            beam=self.beam.packed(packer, self.classifier.rows.shape[1]),
+            classifier=self.classifier.packed(packer),
+        )
+
+    def document_encoder(self) -> FrozenEncoder:
+        return self.encoder
+
+    def diagnose(self, look: Look) -> dict[str, Any]:
+        """The recall of the labels of the best clusters."""
+        found, vectors = self.encoder.diagnose(look), self.encoder.encode(look.batch)
+        size = min(self.shortlist_size, len(self.classifier.rows))
+        shortlist = self.beam.query(refined(vectors, self.shortlist_map), size)
+        return {**found, "shortlist_recall": shortlist_recall(shortlist, self.shortlist_size, look)}
+
+
+@dataclass(frozen=True)
+class Ensemble(DataPart, Ranker):
+    """Mean of the members' scores over the union of their labels; a label that a member did not find counts 0 there."""
+
+    KIND = "ensemble"
+
+    members: tuple[Ranker, ...]
+    depth: int = 100
+
+    def rank(self, batch: Batch, k: int) -> TopK:
+        found = [member.rank(batch, max(self.depth, k)) for member in self.members]
+        ids = np.concatenate([top.ids for top in found], axis=1)
+        scores = np.concatenate([np.where(top.ids >= 0, top.scores, 0) for top in found], axis=1)
+        # Equal labels stand side by side after sorting; their scores are summed at the first of them.
+        order = np.argsort(ids, axis=1, kind="stable")
+        ids, scores = np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1)
+        first = np.ones(ids.shape, dtype=bool)
+        first[:, 1:] = ids[:, 1:] != ids[:, :-1]
+        group = np.cumsum(first, axis=1) - 1
+        summed = np.zeros(scores.shape, dtype=np.float32)
+        np.add.at(summed, (np.arange(len(ids))[:, None], group), scores.astype(np.float32))
+        merged = np.where(first, np.take_along_axis(summed, group, axis=1) / np.float32(len(self.members)), -np.inf)
+        return best(np.where(first, ids, TopK.PAD), merged, min(k, max(top.k for top in found)))
+
+    def row_by_row(self) -> bool:
+        return all(member.row_by_row() for member in self.members)
+
+    def packed(self, packer: Packer) -> Ensemble:
+        return replace(self, members=tuple(member.packed(packer) for member in self.members))
+
+    def document_encoder(self) -> Any:
+        """Of the first member."""
+        return self.members[0].document_encoder()
+
+    def diagnose(self, look: Look) -> dict[str, Any]:
+        """Of the first member; the others were made in the same way."""
+        return self.members[0].diagnose(look)
