@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
+from tests.nn.dense_oracles import tensor_batch
 
-from longtail.nn.batches import tensor_batch
 from longtail.nn.blocks import Block, DocumentBlock, FullyConnected, Residual, frozen_block
 from longtail.nn.encoders import BagEncoder, BagSum, DenseEncoder, Encoder, MlpEncoder, TokenCnn
 from longtail.nn.row_tables import OneVsAll, RowTable

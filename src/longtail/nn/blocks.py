@@ -1,12 +1,13 @@
 """Blocks that turn vectors into vectors of the same width, and what they become for prediction.
 
 Residuals with a bounded matrix (Astec), ECLARE's embedding block, and layers of graph isomorphism networks (Xu et al.,
-ICLR 2019) with the batch normalisation of graph encoders. Also dropout for matrices as large as all labels: on a CPU
-torch draws a random number per entry, on one thread.
+ICLR 2019) with the batch normalisation of graph encoders. Before them: initial values of layers, and dropout for
+matrices as large as all labels (on a CPU torch draws a random number per entry, on one thread).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
@@ -17,7 +18,37 @@ from torch import Tensor, nn
 
 from longtail.models.encoders import EmbeddingMap, FrozenGinLayer, FullMap, Refinement, ResidualMap
 from longtail.nn.batches import to_numpy
-from longtail.nn.initial import xavier_linear
+
+# ---- initial values, from an explicit generator; layers are made on "meta" first, so that torch draws nothing ----
+
+
+def uniform(shape: tuple[int, ...], limit: float, rng: np.random.Generator) -> Tensor:
+    """float32 in (-limit, limit)."""
+    return torch.from_numpy((rng.random(shape, dtype=np.float32) * 2 - 1) * np.float32(limit))
+
+
+def xavier_matrix(outputs: int, inputs: int, rng: np.random.Generator) -> Tensor:
+    """(outputs, inputs), Xavier-uniform."""
+    return uniform((outputs, inputs), math.sqrt(6 / (inputs + outputs)), rng)
+
+
+def xavier_linear(inputs: int, outputs: int, rng: np.random.Generator) -> nn.Linear:
+    """Weights Xavier-uniform, biases zero."""
+    layer = nn.Linear(inputs, outputs, device="meta")
+    layer.weight = nn.Parameter(xavier_matrix(outputs, inputs, rng))
+    layer.bias = nn.Parameter(torch.zeros(outputs))
+    return layer
+
+
+def xavier_convolution(inputs: int, outputs: int, span: int, rng: np.random.Generator) -> nn.Conv1d:
+    """Weights Xavier-uniform over the `span` positions that a filter sees, biases zero."""
+    layer = nn.Conv1d(inputs, outputs, span, device="meta")
+    layer.weight = nn.Parameter(uniform((outputs, inputs, span), math.sqrt(6 / (span * (inputs + outputs))), rng))
+    layer.bias = nn.Parameter(torch.zeros(outputs))
+    return layer
+
+
+# ---- blocks ----
 
 _LEVELS = 256
 

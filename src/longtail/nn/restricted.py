@@ -19,8 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from longtail.nn.batches import to_device
-from longtail.nn.precision import for_products
+from longtail.nn.batches import padded, to_device
 from longtail.nn.row_tables import OneVsAll, RowAdam
 from longtail.types import F32, I32, Candidates, TopK
 
@@ -172,7 +171,7 @@ def _loss_and_gradients(
     """
     documents, width = z_BD.shape
     targets = to_device(targets_BC, z_BD.device).to(z_BD.dtype)
-    z, weights = for_products(z_BD, compute), for_products(rows_UD, compute)
+    z, weights = (padded(matrix, compute, columns=8) for matrix in (z_BD, rows_UD))
     scores_BU = z @ weights.T
     at = torch.arange(documents, device=z_BD.device)[:, None] * scores_BU.shape[1] + place_BC
     scores = scores_BU.view(-1)[at].to(z_BD.dtype)

@@ -12,10 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from longtail.nn.batches import DeviceCsr, Documents, TensorBatch
+from longtail.nn.batches import DeviceCsr, Documents, TensorBatch, fastest_products
 from longtail.nn.encoders import Encoded, Encoder
 from longtail.nn.full import FullRows, full_gradients
-from longtail.nn.precision import fastest_products
 from longtail.nn.restricted import RestrictedTrainer
 from longtail.nn.row_tables import LabelRows
 from longtail.training.optimisers import ModelAdam

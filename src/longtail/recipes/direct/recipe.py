@@ -25,10 +25,9 @@ from torch import Tensor
 
 from longtail.graph.label_graph import label_graph
 from longtail.models.indexed_rows import IndexedRows
-from longtail.nn.batches import Documents, to_numpy
+from longtail.nn.batches import Documents, fastest_products, to_numpy
 from longtail.nn.blocks import Residual, frozen_block
 from longtail.nn.encoders import BagEncoder, BagSum, DenseEncoder, Encoder, Refined
-from longtail.nn.precision import fastest_products
 from longtail.nn.row_tables import RowTable
 from longtail.recipes.base import Recipe
 from longtail.recipes.direct.label_rows import TextRows

@@ -41,9 +41,8 @@ from longtail.models.cluster_model import ClusterModel
 from longtail.models.encoders import FrozenSum
 from longtail.models.shortlisted import Classifier
 from longtail.nn.batches import DeviceCsr, Documents, to_numpy, to_tensor
-from longtail.nn.blocks import frozen_block
+from longtail.nn.blocks import frozen_block, uniform
 from longtail.nn.encoders import BagSum, GivenVectors, Refined, encode_all
-from longtail.nn.initial import uniform
 from longtail.nn.row_tables import RowTable
 from longtail.recipes.base import Recipe
 from longtail.recipes.eclare.composition import Composer, has_text, peak_memory, words_of

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from longtail.graph.ops import unit_rows
 from longtail.models.shortlisted import Classifier
 from longtail.nn.batches import Bags, to_numpy, to_tensor
-from longtail.nn.initial import uniform
+from longtail.nn.blocks import uniform
 from longtail.nn.row_tables import RowTable
 from longtail.recipes.galaxc.network import GraphEncoder, HopEncoder, Neighbourhoods, Roots, gin_encoder, sage_encoder
 from longtail.recipes.galaxc.settings import AttentionKind, HopsConfig

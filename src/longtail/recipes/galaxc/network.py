@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from longtail.nn.batches import to_device, to_numpy, to_tensor
-from longtail.nn.blocks import BatchNorm, GinLayer
-from longtail.nn.initial import xavier_linear
+from longtail.nn.blocks import BatchNorm, GinLayer, xavier_linear
 from longtail.recipes.galaxc.encoders import Averaged, FrozenGraphEncoder, FrozenHops, FrozenMessages, FrozenSageLayer
 from longtail.recipes.galaxc.graph import Fanout, JointGraph, Paths, convolutions
 from longtail.types import F32, I32, I64, BoolArray

@@ -17,9 +17,8 @@ from torch import Tensor, nn
 
 from longtail.errors import ConfigError
 from longtail.kernels.arrays import pieces, taken_runs
-from longtail.nn.batches import Bags, to_device
+from longtail.nn.batches import Bags, fastest_products, to_device
 from longtail.nn.full import full_loss
-from longtail.nn.precision import fastest_products
 from longtail.recipes.galaxc.heads import LabelAttention, Modules, SharedHead
 from longtail.recipes.galaxc.network import GraphEncoder, Neighbourhoods, Roots, encoded_blocks
 from longtail.recipes.galaxc.settings import SurrogateConfig
