@@ -45,8 +45,8 @@ PART_FORMAT = 2
 SHARED: Mapping[str, str] = {
     "strings": "longtail.persistence:StringTable",
     "sparse-text": "longtail.features.sparse:SparseText",
-    "given-sparse": "longtail.features.given:GivenSparse",
-    "given-dense": "longtail.features.given:GivenDense",
+    "given-sparse": "longtail.features.base:GivenSparse",
+    "given-dense": "longtail.features.base:GivenDense",
     "pieces": "longtail.features.pieces:Pieces",
     "training-set": "longtail.training.prepare:TrainingSet",
     "surrogate": "longtail.training.surrogate:Surrogate",

@@ -25,7 +25,7 @@ from longtail.config import from_text
 from longtail.data.dataset import Dataset, Items, Split
 from longtail.data.from_texts import with_digest
 from longtail.errors import ConfigError
-from longtail.features.given import is_sparse
+from longtail.features.base import is_sparse
 from longtail.models.cluster_model import ClusterModel
 from longtail.models.ensemble import Ensemble
 from longtail.models.indexed_rows import IndexedRows

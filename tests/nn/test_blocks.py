@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from longtail.nn.blocks import BoundMode, FullyConnected, Residual, SpectralBound
-from longtail.training.optimisers import ModelAdam
+from longtail.training.objectives import ModelAdam
 
 CASES = 2000
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from longtail.kernels.basics import add, below, clear, draw, key_of, offer, room, slot_of
 from longtail.kernels.compiled import compiled, prange
-from longtail.kernels.heap import offer
-from longtail.kernels.random import below, draw, key_of
-from longtail.kernels.tally import add, clear, room, slot_of
 from longtail.types import F32, I32, I64
 
 

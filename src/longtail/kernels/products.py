@@ -18,8 +18,8 @@ from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
+from longtail.kernels.basics import offer
 from longtail.kernels.compiled import compiled, prange
-from longtail.kernels.heap import offer
 from longtail.types import F32, I32, I64, BoolArray
 
 _LINE = 64  # bytes that come together

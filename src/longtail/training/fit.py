@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from longtail.errors import ConfigError
+from longtail.training import adapted_batch
 from longtail.training.objectives import Objective, trained_state
 from longtail.training.run import Run
-from longtail.training.steps import adapted_batch as adapted_batch
 from longtail.types import I64
 
 

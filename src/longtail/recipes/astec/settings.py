@@ -13,7 +13,7 @@ from longtail.nn.blocks import BoundMode
 from longtail.recipes.base import EnsembleConfig
 from longtail.search.game import GameSettings
 from longtail.search.tree import TreeConfig
-from longtail.training.steps import ADAPTS
+from longtail.training import ADAPTS
 from longtail.training.surrogate import BlockKind, SurrogateConfig
 
 

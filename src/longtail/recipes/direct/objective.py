@@ -14,8 +14,7 @@ from longtail.nn.encoders import Encoded, Encoder
 from longtail.nn.full import Pairs, Receiver, Sweep
 from longtail.nn.row_tables import AdamFactors
 from longtail.recipes.direct.label_rows import TextRows, composed_rows
-from longtail.training.objectives import ExtraLoss, extra_total, prefixed, trained_state
-from longtail.training.optimisers import ModelAdam
+from longtail.training.objectives import ExtraLoss, ModelAdam, extra_total, prefixed, trained_state
 from longtail.types import I64, Csr
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8

@@ -35,7 +35,8 @@ from longtail.recipes.direct.objective import AllLabels, Truth
 from longtail.recipes.direct.settings import TEXT_EVERY, DirectConfig, default_epochs, default_rate, is_on
 from longtail.recipes.direct.targets import AnchorColumns, anchor_columns, smoothed_targets
 from longtail.search.index import build_index
-from longtail.training.fit import OneCycle, adapted_batch, fit_stage
+from longtail.training import adapted_batch
+from longtail.training.fit import OneCycle, fit_stage
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
 from longtail.types import Csr

@@ -22,8 +22,7 @@ from longtail.nn.encoders import Encoder
 from longtail.nn.restricted import CandidateLoss
 from longtail.nn.row_tables import Convolution, LabelRows, RowTable, bag_sums
 from longtail.recipes.eclare.settings import GraphPart, MixMode
-from longtail.training.objectives import prefixed, trained_state, training_vectors
-from longtail.training.optimisers import ModelAdam
+from longtail.training.objectives import ModelAdam, prefixed, trained_state, training_vectors
 from longtail.types import F32, I32, I64, Candidates, Csr
 
 

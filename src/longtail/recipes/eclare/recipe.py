@@ -60,7 +60,8 @@ from longtail.search.negatives import (
     candidates,
     forbidden_pairs,
 )
-from longtail.training.fit import StepDecay, Watch, adapted_batch, fit_stage, restore_tensors, saved_tensors
+from longtail.training import adapted_batch
+from longtail.training.fit import StepDecay, Watch, fit_stage, restore_tensors, saved_tensors
 from longtail.training.objectives import AllTargets, Objective
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run

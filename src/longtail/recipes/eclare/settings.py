@@ -13,7 +13,7 @@ from longtail.recipes.base import EnsembleConfig
 from longtail.search.cluster import LABELS_PER_CLUSTER, cluster_count
 from longtail.search.cluster_beam import BEAM_LABELS, LEAST_BEAM, default_beam
 from longtail.search.game import GameSettings
-from longtail.training.steps import ADAPTS
+from longtail.training import ADAPTS
 
 GraphPart = Literal["gale", "gcn", "lightgcn", "none"]
 MixMode = Literal["attention", "shared", "sum", "mean"]

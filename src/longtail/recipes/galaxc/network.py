@@ -203,7 +203,7 @@ class Neighbourhoods:
         return kept.scatter_(-1, place, found)[..., :size]
 
 
-# ---- the random numbers of `longtail.kernels.random`, in wrapping signed arithmetic ----
+# ---- the random numbers of `longtail.kernels.basics`, in wrapping signed arithmetic ----
 
 
 def _shifted(bits: Tensor, by: int) -> Tensor:

@@ -24,8 +24,7 @@ from longtail.recipes.galaxc.network import GraphEncoder, Neighbourhoods, Roots,
 from longtail.recipes.galaxc.settings import SurrogateConfig
 from longtail.recipes.galaxc.stages import Start
 from longtail.search.negatives import ShortlistNegatives
-from longtail.training.objectives import prefixed, trained_state
-from longtail.training.optimisers import ModelAdam
+from longtail.training.objectives import ModelAdam, prefixed, trained_state
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
 from longtail.types import I32, I64, Csr

@@ -11,7 +11,7 @@ from longtail.errors import ConfigError
 from longtail.features.settings import FeaturesConfig
 from longtail.recipes.galaxc.encoders import Averaged
 from longtail.search.index import IndexKind
-from longtail.training.steps import ADAPTS
+from longtail.training import ADAPTS
 from longtail.training.surrogate import SurrogateConfig as AstecSurrogateConfig
 
 AttentionKind: TypeAlias = Literal["label", "global", "none"]

@@ -28,9 +28,8 @@ from longtail.config import setting
 from longtail.graph.anchor_graph import AnchorGraph, Side, capped, drawn, edge_cosines, linked, selected
 from longtail.nn.batches import Documents, to_device
 from longtail.nn.encoders import Encoder, UnitEncoder, encode_all
-from longtail.nn.losses import triplet_loss
 from longtail.recipes.ramen.bandit import F64, WeightBandit
-from longtail.training.objectives import TextsOfStep, prefixed
+from longtail.training.objectives import TextsOfStep, prefixed, triplet_loss
 from longtail.types import F32, I64, Batch, Csr
 
 # Shares of pruned edges beyond which pruning does not do what it is for.

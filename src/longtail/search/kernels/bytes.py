@@ -19,8 +19,8 @@ from numba import config, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from longtail.kernels.basics import better_half
 from longtail.kernels.compiled import compiled, prange
-from longtail.kernels.heap import better_half
 from longtail.search.kernels.tiles import INT32, INT64, INTEGERS, TileCode
 from longtail.search.matrix import LANES
 from longtail.types import F32, I32, I64

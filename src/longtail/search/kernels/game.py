@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.kernels.basics import add, offer, room, slot_of
 from longtail.kernels.compiled import compiled, prange
-from longtail.kernels.heap import offer
 from longtail.kernels.products import fetch_entry
-from longtail.kernels.tally import add, room, slot_of
 from longtail.types import F32, I32, I64
 
 F64 = NDArray[np.float64]

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from longtail.kernels.basics import add, offer, ranks_before, room, settle
 from longtail.kernels.compiled import compiled, prange
-from longtail.kernels.heap import offer, ranks_before, settle
-from longtail.kernels.tally import add, room
 from longtail.types import F32, I32, I64
 
 
