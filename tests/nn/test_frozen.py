@@ -103,11 +103,6 @@ def test_no_block_is_no_refinement() -> None:
     assert frozen_block(None) is None
 
 
-def test_a_residual_with_a_bias_is_refused() -> None:
-    with pytest.raises(AssertionError, match="drift bound"):
-        Residual(3, np.random.default_rng(0), bias=True).frozen()
-
-
 @pytest.mark.parametrize("bias", [False, True])
 def test_frozen_classifiers_equal_torch(bias: bool) -> None:
     rng = np.random.default_rng(2)

@@ -129,6 +129,12 @@ class _Given(DataPart):
             raise DataError("the vectors of documents have no columns", "give vectors of at least one column")
         return cls(int(documents.vectors.shape[1]), unit)
 
+    def batch(self, items: Items) -> Batch:
+        return Batch(**{self.FORM: self._rows(items, "documents")})
+
+    def label_batch(self, labels: Items) -> Batch | None:
+        return None if labels.vectors is None else Batch(**{self.FORM: self._rows(labels, "labels")})
+
     def batch_of_texts(self, texts: Sequence[str]) -> Batch:
         raise ConfigError(
             f"this model was trained on given vectors of {self.width} columns and cannot read text",
@@ -137,6 +143,10 @@ class _Given(DataPart):
 
     def word_influence(self) -> None:
         """Columns of given vectors are no words."""
+
+    def _rows(self, items: Items, who: str) -> Any:
+        """(n, width) float32, checked; never the caller's own memory."""
+        raise NotImplementedError
 
     def _vectors(self, items: Items, who: str) -> Any:
         vectors = items.vectors
@@ -156,14 +166,8 @@ class GivenSparse(_Given):
     KIND = "given-sparse"
     FORM = "sparse"
 
-    def batch(self, items: Items) -> Batch:
-        return Batch(sparse=self._rows(items, "documents"))
-
-    def label_batch(self, labels: Items) -> Batch | None:
-        return None if labels.vectors is None else Batch(sparse=self._rows(labels, "labels"))
-
     def _rows(self, items: Items, who: str) -> Csr:
-        """(n, width) CSR float32 with sorted indices and without duplicates; never the caller's own memory."""
+        """CSR with sorted indices and without duplicates."""
         from scipy.sparse import csr_array
 
         rows = csr_array(self._vectors(items, who), dtype=np.float32, copy=True)
@@ -183,14 +187,7 @@ class GivenDense(_Given):
     KIND = "given-dense"
     FORM = "dense"
 
-    def batch(self, items: Items) -> Batch:
-        return Batch(dense=self._rows(items, "documents"))
-
-    def label_batch(self, labels: Items) -> Batch | None:
-        return None if labels.vectors is None else Batch(dense=self._rows(labels, "labels"))
-
     def _rows(self, items: Items, who: str) -> F32:
-        """(n, width) float32; never the caller's own memory."""
         rows: F32 = np.array(self._vectors(items, who), dtype=np.float32, order="C")
         squares = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
         # A sum of squares is finite exactly if every number is (float32 squares cannot overflow float64).

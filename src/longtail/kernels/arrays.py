@@ -27,7 +27,7 @@ def freeze(part: Any, *names: str) -> None:
             object.__setattr__(part, name, frozen(array))
 
 
-class Pieces(NamedTuple):
+class CsrParts(NamedTuple):
     """A CSR array as its three arrays, with the types that kernels are compiled for (scipy's own vary)."""
 
     indptr: I64
@@ -47,9 +47,9 @@ def canonical(matrix: Csr) -> Csr:
     return matrix
 
 
-def pieces(matrix: Csr) -> Pieces:
+def pieces(matrix: Csr) -> CsrParts:
     matrix = canonical(matrix)
-    return Pieces(
+    return CsrParts(
         frozen(matrix.indptr.astype(np.int64, copy=False)),
         frozen(matrix.indices.astype(np.int32, copy=False)),
         frozen(matrix.data),
@@ -71,9 +71,7 @@ def taken_runs(starts: I64, index: I64) -> tuple[I64, I64]:
 
 
 def csr_of_rows(ids: I32, values: NDArray[Any], sizes: I64, columns: int) -> Csr:
-    """A CSR array from padded rows: row r holds the first ``sizes[r]`` entries of ``ids[r]`` and ``values[r]``, in
-    any order.
-    """
+    """A CSR array from padded rows: row r holds the first ``sizes[r]`` entries of both, in any order."""
     real = np.arange(ids.shape[1]) < sizes[:, None]
     indptr = np.zeros(len(sizes) + 1, dtype=np.int64)
     np.cumsum(sizes, out=indptr[1:])

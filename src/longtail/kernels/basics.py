@@ -62,9 +62,7 @@ def settle(ids: I32, scores: F32, size: int) -> None:
 
 @compiled()
 def better_half(ids: I32, scores: F32, size: int, keep: int) -> np.float32:
-    """Bring the `keep` highest of the first `size` scores to the front, with their ids, in any order; returns the
-    lowest of them.
-    """
+    """Bring the `keep` highest of the first `size` scores to the front, in any order, with ids; returns the lowest."""
     low, high = 0, size - 1
     while low < high:
         pivot = scores[(low + high) // 2]

@@ -203,9 +203,7 @@ def padded(matrix: Tensor, dtype: torch.dtype, rows: int = 8, columns: int = COL
 
 
 def fastest_products(device: torch.device) -> torch.dtype:
-    """The type of big matrix products that this processor does fastest: bf16 on a GPU and on CPUs that multiply it
-    natively.
-    """
+    """The type in which this processor does big products fastest: bf16 on a GPU and on CPUs that multiply it."""
     native = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
     return torch.bfloat16 if device.type == "cuda" or (native is not None and native()) else torch.float32
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from longtail.nn.batches import Bags, has_triton, padded
-from longtail.nn.row_tables import AdamFactors, adam_by_torch
+from longtail.nn.row_tables import AdamFactors, adam_by_torch, with_gradients
 
 LossKind = Literal["bce", "softmax"]
 MeanOver = Literal["entries", "documents"]
@@ -417,31 +417,8 @@ def full_loss(
     compute: torch.dtype | None = None,
 ) -> Tensor:
     """The mean loss of `full_gradients` as a value that gradients flow through, to documents and rows."""
-    return cast(Callable[..., Tensor], _FullLoss.apply)(x_BD, rows_LD, targets, masked, loss, mean_over, compute)
-
-
-class _FullLoss(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x_BD: Tensor,
-        rows_LD: Tensor,
-        targets: Bags,
-        masked: Bags | None,
-        loss: LossKind,
-        mean_over: MeanOver,
-        compute: torch.dtype | None,
-    ) -> Tensor:
-        value, *gradients = full_gradients(
-            x_BD, rows_LD.detach(), targets, masked=masked, loss=loss, mean_over=mean_over, compute=compute
-        )
-        ctx.save_for_backward(*gradients)
-        return value
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None, None, None, None]:
-        to_documents, to_rows = ctx.saved_tensors
-        return to_documents * gradients[0], to_rows * gradients[0], None, None, None, None, None
+    options: dict[str, Any] = {"masked": masked, "loss": loss, "mean_over": mean_over, "compute": compute}
+    return with_gradients(lambda: full_gradients(x_BD, rows_LD.detach(), targets, **options), x_BD, rows_LD)
 
 
 def _wide(x: Tensor) -> torch.dtype:

@@ -57,6 +57,23 @@ class RowTable(nn.Module):
         self._pending.append((bags, gradient_BD))
 
 
+def with_gradients(compute: Callable[[], tuple[Tensor, ...]], *inputs: Tensor) -> Tensor:
+    """A loss whose gradients to `inputs` come with it.  compute: gives the loss, then the gradients."""
+    return cast(Callable[..., Tensor], _KnownGradients.apply)(compute, *inputs)
+
+
+class _KnownGradients(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, compute: Callable[[], tuple[Tensor, ...]], *inputs: Tensor) -> Tensor:
+        value, *gradients = compute()
+        ctx.save_for_backward(*gradients)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        return None, *(known * gradients[0] for known in ctx.saved_tensors)
+
+
 class _BagSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: Tensor, table: RowTable, bags: Bags) -> Tensor:
@@ -253,10 +270,7 @@ class RowAdam:
         groups = grouped_by_row(bags.ids.numpy(), self.slots)
         adam_from_bags(
             *self.arrays,
-            groups.rows,
-            groups.starts,
-            groups.entries,
-            groups.edges,
+            *groups,
             bags.owners.numpy(),
             bags.weights.to(self.table.dtype).numpy(),
             gradient_BD.contiguous().numpy(),

@@ -21,7 +21,7 @@ from longtail.nn.row_tables import LabelRows, RowAdam, RowTable
 from longtail.types import I64, Candidates
 
 
-class Objective(Protocol):
+class TrainingObjective(Protocol):
     """A model with its data and its optimisers: all that `fit` must know."""
 
     @property
@@ -35,6 +35,21 @@ class Objective(Protocol):
 
     def state(self) -> dict[str, Tensor]:
         """Live tensors under stable names: everything that steps change."""
+        ...
+
+
+class Watch(Protocol):
+    """Looks on from epoch to epoch.
+
+    What it remembers must be in the objective's state, so that a resumed training goes on alike.
+    """
+
+    def begins(self, epoch: int, epochs: int) -> bool:
+        """Called before each epoch (from 0); False ends the training here."""
+        ...
+
+    def ended(self, epoch: int, epochs: int) -> None:
+        """Called after each epoch, before it is saved."""
         ...
 
 
@@ -64,29 +79,16 @@ class ExtraStep(Protocol):
         ...
 
 
-class ExtraLoss(Protocol):
-    """A loss that an encoder is trained with beside its objective's own, e.g. RAMEN's graphs.
-
-    It is a `Watch`, too.
-    """
+class ExtraLoss(Watch, Protocol):
+    """A loss that an encoder is trained with beside its objective's own, e.g. RAMEN's graphs."""
 
     @property
     def heldout_share(self) -> float:
         """Of the documents, to be kept apart so that the objective's own loss on them can be asked for; 0: none."""
         ...
 
-    def begins(self, epoch: int, epochs: int) -> bool:
-        """Before each epoch; False ends the training."""
-        ...
-
-    def ended(self, epoch: int, epochs: int) -> None:
-        """After each epoch."""
-        ...
-
     def step(self, rows: I64, labels: I64 | None = None) -> ExtraStep:
-        """A step of the documents at `rows`.  labels: (U,) labels whose vectors the objective will have; None: it has
-        none.
-        """
+        """A step of the documents at `rows`.  labels: (U,) whose vectors the objective will have, if it has any."""
         ...
 
     def after_step(self, heldout_loss: Callable[[], float] | None = None) -> None:
@@ -99,9 +101,7 @@ class ExtraLoss(Protocol):
 
 
 def extra_total(extra: ExtraLoss, encoder: Encoder, rows: I64, of_documents: Tensor, loss: Tensor) -> Tensor:
-    """What an extra loss comes to beside a loss whose gradient is known already: a scalar whose gradient is that of
-    what is added.
-    """
+    """Of an extra loss beside one whose gradient is known: a scalar with the gradient of what is added."""
     step = extra.step(rows)
     return step.total(loss.detach().float(), of_documents, None, vectors_together(encoder, step.texts))
 
@@ -192,14 +192,8 @@ class AllTargets:
                 f"{len(documents)} documents and {classifier.labels} classifiers for targets of shape "
                 f"{len(targets)} x {targets.columns}"
             )
-        self.encoder, self.classifier, self.documents, self.targets, self.masked = (
-            encoder,
-            classifier,
-            documents,
-            targets,
-            masked,
-        )
-        self.extra = extra
+        self.encoder, self.classifier, self.documents = encoder, classifier, documents
+        self.targets, self.masked, self.extra = targets, masked, extra
         self.compute = fastest_products(documents.device)
         free = classifier.free_rows()
         self.free = None if free is None else FullRows(free, compute=self.compute)
@@ -338,9 +332,7 @@ def _vectors(encoder: Encoder, of: TextsOfStep) -> Tensor:
 
 
 def trained_state(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters that are trained, and buffers: what a step may change. Frozen parameters are given anew on
-    resuming.
-    """
+    """Trained parameters, and buffers: what a step may change. Frozen parameters are given anew on resuming."""
     trained = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
     return trained | dict(model.named_buffers())
 

@@ -61,8 +61,8 @@ from longtail.search.negatives import (
     forbidden_pairs,
 )
 from longtail.training import adapted_batch
-from longtail.training.fit import StepDecay, Watch, fit_stage, restore_tensors, saved_tensors
-from longtail.training.objectives import AllTargets, Objective
+from longtail.training.fit import StepDecay, fit_stage, restore_tensors, saved_tensors
+from longtail.training.objectives import AllTargets, TrainingObjective, Watch
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
 from longtail.types import F32, I64, Batch, Candidates, Csr
@@ -105,7 +105,7 @@ class Eclare(Recipe):
         )
 
     def fit(
-        self, objective: Objective, run: Run, name: str, epochs: int, rate: float, watch: Watch | None = None
+        self, objective: TrainingObjective, run: Run, name: str, epochs: int, rate: float, watch: Watch | None = None
     ) -> None:
         t = self.config.training
         batch = t.batch or (CPU_BATCH if run.device == "cpu" else BATCH)
@@ -172,7 +172,7 @@ class Eclare(Recipe):
         classifier, block = composer.label_classifiers(texts, negatives), composer.document_block("ranking block")
         encoder = Refined(GivenVectors(width), block)
         documents = Documents(Batch(dense=surrogate.vectors), run.device)
-        objective: Objective
+        objective: TrainingObjective
         if against_all:
             masked = data.masked_matrix()
             hidden = None if masked is None else DeviceCsr(masked, run.device)
