@@ -267,15 +267,10 @@ class RowAdam:
         from longtail.nn.kernels import adam_from_bags, grouped_by_row
 
         factors = self.factors(rate).array(self.arrays[0].dtype)
-        groups = grouped_by_row(bags.ids.numpy(), self.slots)
-        adam_from_bags(
-            *self.arrays,
-            *groups,
-            bags.owners.numpy(),
-            bags.weights.to(self.table.dtype).numpy(),
-            gradient_BD.contiguous().numpy(),
-            factors,
-        )
+        rows, starts, entries, edges = grouped_by_row(bags.ids.numpy(), self.slots)
+        owners, weights = bags.owners.numpy(), bags.weights.to(self.table.dtype).numpy()
+        gradients = gradient_BD.contiguous().numpy()
+        adam_from_bags(*self.arrays, rows, starts, entries, edges, owners, weights, gradients, factors)
 
     def named_rows(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """The different rows that `ids` (int64) name, ascending, and for every id the place of its row among them.
