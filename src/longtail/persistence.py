@@ -47,7 +47,7 @@ SHARED: Mapping[str, str] = {
     "sparse-text": "longtail.features.sparse:SparseText",
     "given-sparse": "longtail.features.base:GivenSparse",
     "given-dense": "longtail.features.base:GivenDense",
-    "pieces": "longtail.features.pieces:Pieces",
+    "pieces": "longtail.features.pieces:TokenizerPieces",
     "training-set": "longtail.training.prepare:TrainingSet",
     "surrogate": "longtail.training.surrogate:Surrogate",
     "label-table": "longtail.bundle:LabelTable",

@@ -103,7 +103,7 @@ _BLOCK = 10_000
 
 
 @dataclass(frozen=True)
-class Pieces(DataPart):
+class TokenizerPieces(DataPart):
     """A featurizer and a part: ``Batch.tokens`` (B, features.length), with the marks that the model wants at both
     ends; padded with -1.
 
@@ -123,7 +123,7 @@ class Pieces(DataPart):
     @classmethod
     def fit_batches(
         cls, documents: Items, labels: Items | None, config: CheckpointFeaturesConfig
-    ) -> tuple[Pieces, Batch, Batch | None]:
+    ) -> tuple[TokenizerPieces, Batch, Batch | None]:
         """Nothing is learnt: the checkpoint brings its tokenizer."""
         part = cls(
             config, read_tokenizer(checkpoint_folder(config.checkpoint, f"features.checkpoint={config.checkpoint}"))

@@ -27,7 +27,7 @@ def freeze(part: Any, *names: str) -> None:
             object.__setattr__(part, name, frozen(array))
 
 
-class CsrParts(NamedTuple):
+class Pieces(NamedTuple):
     """A CSR array as its three arrays, with the types that kernels are compiled for (scipy's own vary)."""
 
     indptr: I64
@@ -47,9 +47,9 @@ def canonical(matrix: Csr) -> Csr:
     return matrix
 
 
-def pieces(matrix: Csr) -> CsrParts:
+def pieces(matrix: Csr) -> Pieces:
     matrix = canonical(matrix)
-    return CsrParts(
+    return Pieces(
         frozen(matrix.indptr.astype(np.int64, copy=False)),
         frozen(matrix.indices.astype(np.int32, copy=False)),
         frozen(matrix.data),

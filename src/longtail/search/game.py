@@ -15,7 +15,7 @@ import numpy as np
 from longtail.config import setting
 from longtail.errors import ConfigError
 from longtail.graph.ops import scale_both_sides
-from longtail.kernels.arrays import CsrParts, csr, frozen, pieces
+from longtail.kernels.arrays import Pieces, csr, frozen, pieces
 from longtail.kernels.threads import threads_for
 from longtail.search.index import Heaps
 from longtail.types import F32, I32, Csr, TopK
@@ -89,11 +89,11 @@ class Game:
     # is.
 
     @cached_property
-    def _gets(self) -> CsrParts:
+    def _gets(self) -> Pieces:
         return pieces((self.graph.T.tocsr() if self.transpose else self.graph).astype(np.float32, copy=False))
 
     @cached_property
-    def _gives(self) -> CsrParts:
+    def _gives(self) -> Pieces:
         return pieces((self.graph if self.transpose else self.graph.T.tocsr()).astype(np.float32, copy=False))
 
     def spread(self, ids: I32, scores: F32, keep: int) -> TopK:

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from longtail.errors import ConfigError
-from longtail.kernels.arrays import CsrParts, freeze, pieces
+from longtail.kernels.arrays import Pieces, freeze, pieces
 from longtail.kernels.threads import threads_for
 from longtail.persistence import DataPart, State, csr_from_pieces
 from longtail.search.cluster import label_centroids, spherical_kmeans
@@ -137,7 +137,7 @@ class InstanceVote(Shortlister):
             raise ConfigError(f"{self.neighbours} neighbours shall vote", "use at least 1")
 
     @cached_property
-    def _labels(self) -> CsrParts:
+    def _labels(self) -> Pieces:
         return pieces(self.targets)
 
     @classmethod

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.kernels.arrays import CsrParts
+from longtail.kernels.arrays import Pieces
 from longtail.kernels.basics import below, draw, key_of
 from longtail.kernels.compiled import compiled
 from longtail.search.linear import Objective, Problems
@@ -441,7 +441,7 @@ def _room_for(array: Any, needed: int) -> Any:
 def solve_sparse(
     job: I64,
     problems: Problems,
-    rows: CsrParts,
+    rows: Pieces,
     tail: Any,
     n_columns: int,
     objective: Objective,
