@@ -36,11 +36,43 @@ Receiver = Callable[[int, int, Tensor, float], None]
 
 
 @dataclass(frozen=True)
+class Shard:
+    """Labels `first`..`first + count` of `labels`, where labels are split over processes.
+
+    Every process gets the same documents, and targets with label numbers of the whole; sums over all labels are added
+    up between processes.  group: the processes that hold the other labels; None for the default group.
+    """
+
+    first: int
+    count: int
+    labels: int
+    group: Any = None
+
+    @staticmethod
+    def even(labels: int, rank: int, processes: int, group: Any = None) -> Shard:
+        """The part of process `rank` when labels are split evenly."""
+        first, end = (labels * r // processes for r in (rank, rank + 1))
+        return Shard(first, end - first, labels, group)
+
+    def summed(self, tensor: Tensor) -> Tensor:
+        """The sum of `tensor` over all processes, in place."""
+        torch.distributed.all_reduce(tensor, group=self.group)
+        return tensor
+
+    def log_sum_exp(self, tensor: Tensor) -> Tensor:
+        """log of the sum of exp(tensor) over all processes."""
+        largest = tensor.clone()
+        torch.distributed.all_reduce(largest, op=torch.distributed.ReduceOp.MAX, group=self.group)
+        largest.clamp_(min=torch.finfo(tensor.dtype).min)  # where nobody has anything, -inf - -inf would be no number
+        return self.summed((tensor - largest).exp()).log() + largest
+
+
+@dataclass(frozen=True)
 class Pairs:
     """Positives and masked pairs of B documents.
 
     owners: (P,) int64, the document.
-    ids: (P,) int64, the label.
+    ids: (P,) int64, the row of the label in this shard, -1 where another shard holds it.
     values: (P,) target, 1 or softer.  weights: (P,) how much the positive part of the loss counts.
     masked: (P,) bool, neither positive nor negative.
     """
@@ -52,7 +84,9 @@ class Pairs:
     masked: Tensor
 
     @staticmethod
-    def of(targets: Bags, masked: Bags | None, label_weights: Tensor | None, dtype: torch.dtype) -> Pairs:
+    def of(
+        targets: Bags, masked: Bags | None, label_weights: Tensor | None, shard: Shard | None, dtype: torch.dtype
+    ) -> Pairs:
         """No pair may occur twice.  label_weights: (L,) of all labels, or None for 1."""
         owners, ids, values = targets.owners, targets.ids.long(), targets.weights.to(dtype)
         hidden = torch.zeros_like(ids, dtype=torch.bool)
@@ -61,6 +95,8 @@ class Pairs:
             values = nn.functional.pad(values, (0, len(masked.ids)))
             hidden = nn.functional.pad(hidden, (0, len(masked.ids)), value=True)
         weights = torch.ones_like(values) if label_weights is None else label_weights.to(dtype)[ids]
+        if shard is not None:
+            ids = torch.where((ids >= shard.first) & (ids < shard.first + shard.count), ids - shard.first, -1)
         return Pairs(owners, ids, values, weights, hidden)
 
     @staticmethod
@@ -78,7 +114,8 @@ class Pairs:
         as_negative, chance = nn.functional.softplus(scores_P), scores_P.sigmoid()
         extra = self.values * ((self.weights - 1) * as_negative - self.weights * scores_P)
         slope = chance + self.values * ((self.weights - 1) * chance - self.weights)
-        return torch.where(self.masked, -as_negative, extra), torch.where(self.masked, 0, slope)
+        here = self.ids >= 0
+        return torch.where(here, torch.where(self.masked, -as_negative, extra), 0), torch.where(self.masked, 0, slope)
 
     def softmax(self, scores_P: Tensor, negatives_B: Tensor) -> tuple[Tensor, Tensor]:
         """(loss, slope) per pair of w t softplus(n - s), n being the log-sum-exp over the document's negatives.
@@ -86,7 +123,7 @@ class Pairs:
         A positive competes with all negatives and with no other positive. Paper: DEXML, decoupled softmax.
         """
         distance = negatives_B[self.owners] - scores_P
-        share = torch.where(self.masked, 0, self.values * self.weights)
+        share = torch.where((self.ids >= 0) & ~self.masked, self.values * self.weights, 0)
         return share * nn.functional.softplus(distance), -share * distance.sigmoid()
 
     def summed(self, values_P: Tensor, documents: int) -> Tensor:
@@ -169,8 +206,9 @@ class Sweep:
         mean_over: MeanOver = "entries",
         compute: torch.dtype | None = None,
         variant: Variant | None = None,
+        shard: Shard | None = None,
     ) -> None:
-        self.loss, self.mean_over = loss, mean_over
+        self.loss, self.mean_over, self.shard = loss, mean_over, shard
         self.compute = compute or (torch.bfloat16 if device.type == "cuda" else torch.float32)
         self.variant: Variant = variant or default_variant(device, self.compute)
         if self.variant != "torch" and self.compute != torch.bfloat16:
@@ -186,13 +224,14 @@ class Sweep:
         scores_P = self.slopes.pair_scores(x, table, targets)
         if self.loss == "bce":
             losses_P, slopes_P = targets.bce(scores_P)
-            negatives = forces = torch.empty(0)
+            negatives = torch.empty(0)
+            forces = torch.empty(0)
         else:
             negatives = self._negatives(x, documents, table, targets, scores_P)
             losses_P, slopes_P = targets.softmax(scores_P, negatives)
-            forces = targets.summed(-slopes_P, documents)
+            forces = self._summed(targets.summed(-slopes_P, documents))
         loss = losses_P.sum()
-        scale = 1 / max(documents * (table.labels if self.mean_over == "entries" else 1), 1)
+        scale = self._scale(documents, table.labels)
         gradient = torch.zeros(x.shape, dtype=scores_P.dtype, device=x.device)
         for start, count in self._blocks(documents, table.labels):
             rows = table.block(start, count, self.compute)
@@ -204,7 +243,8 @@ class Sweep:
             self.slopes.put(slopes, targets, slopes_P, start, count)
             add_product(gradient, slopes, rows)
             receive(start, count, slopes.T @ x, scale)
-        return loss * scale, gradient[:documents, :width].mul_(scale)
+        gradient_BD = gradient[:documents, :width].mul_(scale)
+        return self._summed(loss) * scale, self._summed(gradient_BD)
 
     def _negatives(self, x: Tensor, documents: int, table: ReadTable, targets: Pairs, scores_P: Tensor) -> Tensor:
         """(B,): log-sum-exp of the scores of each document's negatives."""
@@ -215,7 +255,15 @@ class Sweep:
             part = self.slopes.log_sum_exp(x, rows, scratch, documents, start, count, targets)
             total = torch.logaddexp(total, part.to(total.dtype))
         total = self.slopes.without_pairs(total, targets, scores_P)
+        total = total if self.shard is None else self.shard.log_sum_exp(total)
         return total.clamp_(min=torch.finfo(total.dtype).min / 2)
+
+    def _summed(self, tensor: Tensor) -> Tensor:
+        return tensor if self.shard is None else self.shard.summed(tensor.contiguous())
+
+    def _scale(self, documents: int, labels: int) -> float:
+        labels = labels if self.shard is None else self.shard.labels
+        return 1 / max(documents * (labels if self.mean_over == "entries" else 1), 1)
 
     def _blocks(self, documents: int, labels: int) -> list[tuple[int, int]]:
         """(first label, number) of blocks of about the same size."""
@@ -257,8 +305,8 @@ class Slopes:
         self.compute, self.wide = compute, torch.promote_types(compute, torch.float32)
 
     def pair_scores(self, x: Tensor, table: ReadTable, pairs: Pairs) -> Tensor:
-        """(P,) scores of the pairs."""
-        rows = table.picked(pairs.ids, self.compute)
+        """(P,) scores of the pairs; anything for pairs of another shard."""
+        rows = table.picked(pairs.ids.clamp(min=0), self.compute)
         return (x[pairs.owners].to(self.wide) * rows.to(self.wide)).sum(1)
 
     def bce(self, x: Tensor, rows: Tensor, slopes: Tensor, documents: int, labels: int) -> Tensor:
@@ -307,7 +355,7 @@ class TritonSlopes(Slopes):
         self.kernels = triton_kernels
 
     def pair_scores(self, x: Tensor, table: ReadTable, pairs: Pairs) -> Tensor:
-        picked = table.picked(pairs.ids, torch.bfloat16)
+        picked = table.picked(pairs.ids.clamp(min=0), torch.bfloat16)
         return self.kernels.pair_scores(x, picked, pairs.owners, torch.arange(len(picked), device=x.device))
 
     def bce(self, x: Tensor, rows: Tensor, slopes: Tensor, documents: int, labels: int) -> Tensor:
@@ -324,7 +372,7 @@ class TritonSlopes(Slopes):
 
     def without_pairs(self, total_B: Tensor, pairs: Pairs, scores_P: Tensor) -> Tensor:
         """By subtraction: where positives have all but a millionth of the sum, negatives keep a millionth."""
-        share = (scores_P - total_B[pairs.owners]).exp()
+        share = torch.where(pairs.ids >= 0, (scores_P - total_B[pairs.owners]).exp(), 0)
         return total_B + (1 - pairs.summed(share, len(total_B))).clamp_(min=_SMALLEST_SHARE).log()
 
     def put(self, slopes: Tensor, pairs: Pairs, values_P: Tensor, start: int, labels: int) -> None:
@@ -337,6 +385,7 @@ class FullRows:
     compute: type of the products; by default bf16 on a GPU and float32 on a CPU.
     mean_over: "entries": mean over all B x L entries; "documents": mean over documents of the sum over labels.
         Adam cares through `epsilon` alone.
+    shard: which labels `rows` are when labels are split over processes; targets are then of all labels.
     """
 
     def __init__(
@@ -349,9 +398,12 @@ class FullRows:
         mean_over: MeanOver = "entries",
         compute: torch.dtype | None = None,
         variant: Variant | None = None,
+        shard: Shard | None = None,
     ) -> None:
-        self.betas, self.epsilon = betas, epsilon
-        self.sweep = Sweep(rows.device, loss=loss, mean_over=mean_over, compute=compute, variant=variant)
+        if shard is not None and shard.count != len(rows):
+            raise ValueError(f"{len(rows)} rows for a shard of {shard.count} labels")
+        self.betas, self.epsilon, self.shard = betas, epsilon, shard
+        self.sweep = Sweep(rows.device, loss=loss, mean_over=mean_over, compute=compute, variant=variant, shard=shard)
         self.table = Float32Table(rows, kernels=self.sweep.variant == "triton")
         self.count = torch.zeros((), dtype=torch.int64)
 
@@ -373,7 +425,7 @@ class FullRows:
             self.table.update(start, count, gradient, scale, factors)
 
         x = x_BD.detach()
-        return self.sweep(x, self.table, Pairs.of(targets, masked, None, _wide(x)), receive)
+        return self.sweep(x, self.table, Pairs.of(targets, masked, None, self.shard, _wide(x)), receive)
 
     def state(self) -> dict[str, Tensor]:
         """Live tensors: everything that steps change."""
@@ -391,18 +443,19 @@ def full_gradients(
     mean_over: MeanOver = "entries",
     compute: torch.dtype | None = None,
     variant: Variant | None = None,
+    shard: Shard | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(loss, gradient to x, gradient to the rows): for rows that are computed, whose gradient goes on through autograd.
 
     All as in `FullRows`, but that rows are not updated: a scalar, (B, D) and (L, D).
     """
-    sweep = Sweep(x_BD.device, loss=loss, mean_over=mean_over, compute=compute, variant=variant)
+    sweep = Sweep(x_BD.device, loss=loss, mean_over=mean_over, compute=compute, variant=variant, shard=shard)
     x, gradient_LD = x_BD.detach(), torch.empty_like(rows_LD)
 
     def receive(start: int, count: int, gradient: Tensor, scale: float) -> None:
         torch.mul(gradient[:count, : rows_LD.shape[1]].to(rows_LD.dtype), scale, out=gradient_LD[start : start + count])
 
-    mean, gradient_BD = sweep(x, FixedTable(rows_LD), Pairs.of(targets, masked, weights, _wide(x)), receive)
+    mean, gradient_BD = sweep(x, FixedTable(rows_LD), Pairs.of(targets, masked, weights, shard, _wide(x)), receive)
     return mean, gradient_BD, gradient_LD
 
 
