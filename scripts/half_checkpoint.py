@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from longtail.errors import LongtailError
-from longtail.features.pieces import TOKENIZER_FILES, checkpoint_folder
+from longtail.features.pieces import checkpoint_folder
 from longtail.persistence import map_arrays, write_arrays, written_aside
 from longtail.recipes.towers.checkpoint import WEIGHTS, read_checkpoint
 
@@ -32,7 +32,7 @@ def halve(name: str, out: Path) -> None:
     with written_aside(out) as aside:
         aside.mkdir()
         write_arrays(aside / WEIGHTS, halves)
-        for file in ("config.json", *TOKENIZER_FILES):
+        for file in ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt"):
             if (folder / file).is_file():
                 shutil.copyfile(folder / file, aside / file)
 

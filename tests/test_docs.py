@@ -116,7 +116,7 @@ def test_links_and_files_exist(document: Path) -> None:
 
 @pytest.mark.parametrize("document", OF_TODAY, ids=lambda p: p.name)
 def test_modules_exist(document: Path) -> None:
-    """`training/fit.py`, `nn/full` and `pipeline.py` are files of the house."""
+    """`training/fit.py`, `nn/full.py` and `pipeline.py` are files of the house."""
     text = document.read_text()
     for name in re.findall(rf"`(?:src/longtail/)?((?:{ROOMS})/[\w/]*(?:\.py)?)`", text):
         assert "NAME" in name or (SOURCE / name).exists(), name

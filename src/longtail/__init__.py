@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 # torch and numba each keep a pool of threads, and by default an idle thread spins for work: on few cores the pools
-# take the processor from each other. Measured on 2 busy cores: training steps were 5 times slower. Must be set before
-# they load.
+# take the processor from each other. Must be set before they load.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 _HOME = {

@@ -94,9 +94,7 @@ def _checked(path: str, value: Any, kind: Any, meta: Mapping[str, Any], source: 
 
 
 def from_text(base: Config, assignments: Iterable[str]) -> Config:
-    """`base` with ``a.b=c`` assignments of the command line put in, in order. The type of the setting reads the
-    text.
-    """
+    """`base` with ``a.b=c`` of the command line put in, in order. The type of a setting reads the text."""
     for assignment in assignments:
         path, equals, text = assignment.partition("=")
         if not equals:
@@ -104,12 +102,8 @@ def from_text(base: Config, assignments: Iterable[str]) -> Config:
         steps = path.strip().split(".")
         owner: Any = base
         for step in steps[:-1]:
-            owner = (
-                getattr(owner, step, None)
-                if dataclasses.is_dataclass(owner) and step in {f.name for f in dataclasses.fields(owner)}
-                else None
-            )
-        hints = get_type_hints(type(owner)) if dataclasses.is_dataclass(owner) and not isinstance(owner, type) else {}
+            owner = getattr(owner, step, None) if is_section(type(owner)) else None
+        hints = get_type_hints(type(owner)) if is_section(type(owner)) else {}
         if steps[-1] not in hints:
             raise ConfigError(
                 f"--set {assignment}: unknown setting '{path.strip()}'", nearest(path.strip(), names(base))
@@ -121,22 +115,16 @@ def from_text(base: Config, assignments: Iterable[str]) -> Config:
     return base
 
 
+_BOOLEANS = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(("false", "0", "no", "off"), False)
+
+
 def _parse(text: str, kind: Any) -> Any:
     """Text of the command line as the type wants it; what cannot be read stays text and is refused by `_checked`."""
     if get_origin(kind) is tuple:
         inner = get_args(kind)[0]
         return [_parse(item.strip(), inner) for item in text.strip("[]").split(",") if item.strip()]
     if kind is bool:
-        return {
-            "true": True,
-            "1": True,
-            "yes": True,
-            "on": True,
-            "false": False,
-            "0": False,
-            "no": False,
-            "off": False,
-        }.get(text.lower(), text)
+        return _BOOLEANS.get(text.lower(), text)
     if kind in (int, float):
         for read in (int, float):
             try:
@@ -192,9 +180,7 @@ def to_tables(config: Any) -> dict[str, Any]:
 
 
 def describe(config: Any, *, help: bool = True) -> str:
-    """The config as TOML, every setting under its help. ``resolve(default, tomllib.loads(describe(c)))`` gives ``c``
-    back.
-    """
+    """The config as TOML, settings under their help; ``resolve(default, tomllib.loads(describe(c)))`` gives ``c``."""
     lines: list[str] = []
     _describe(config, "", lines, help)
     return "\n".join(lines).strip() + "\n"

@@ -46,9 +46,9 @@ PART_FORMAT = 2
 SHARED: Mapping[str, str] = {
     "strings": "longtail.persistence:StringTable",
     "sparse-text": "longtail.features.sparse:SparseText",
-    "given-sparse": "longtail.features.given:GivenSparse",
-    "given-dense": "longtail.features.given:GivenDense",
-    "pieces": "longtail.features.pieces:Pieces",
+    "given-sparse": "longtail.features.base:GivenSparse",
+    "given-dense": "longtail.features.base:GivenDense",
+    "pieces": "longtail.features.pieces:TokenizerPieces",
     "training-set": "longtail.training.prepare:TrainingSet",
     "surrogate": "longtail.training.surrogate:Surrogate",
     "label-table": "longtail.bundle:LabelTable",
@@ -568,19 +568,17 @@ def map_arrays(path: Path) -> dict[str, NDArray[Any]]:
         raise BundleError(
             f"{path}: the file is missing", "the folder is incomplete; train again or copy it anew"
         ) from None
-    except (
-        struct.error,
-        json.JSONDecodeError,
-        UnicodeDecodeError,
-        KeyError,
-        TypeError,
-        ValueError,
-        AttributeError,
-    ) as problem:
+    except (struct.error, KeyError, TypeError, ValueError, AttributeError) as problem:
         raise BundleError(f"{path}: not a safetensors file ({problem})", foreign) from problem
 
 
 # ---- files that are never half-written ----
+
+
+_REFUSED = {
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR),
+    *(errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY, errno.ENAMETOOLONG),
+}
 
 
 @contextlib.contextmanager
@@ -593,16 +591,7 @@ def no_room_is_an_error(path: Path) -> Iterator[None]:
             raise RunError(
                 f"{path}: no space left on the disk", "free some space and run the same command again"
             ) from problem
-        if problem.errno in (
-            errno.EACCES,
-            errno.EPERM,
-            errno.EROFS,
-            errno.ENOTDIR,
-            errno.EISDIR,
-            errno.EEXIST,
-            errno.ENOTEMPTY,
-            errno.ENAMETOOLONG,
-        ):
+        if problem.errno in _REFUSED:
             raise RunError(
                 f"{path}: cannot be written ({os.strerror(problem.errno)})",
                 "choose another place, or change the rights of this one",

@@ -25,7 +25,7 @@ from longtail.config import from_text
 from longtail.data.dataset import Dataset, Items, Split
 from longtail.data.from_texts import with_digest
 from longtail.errors import ConfigError
-from longtail.features.given import is_sparse
+from longtail.features.base import is_sparse
 from longtail.models.rankers import ClusterModel, Ensemble, IndexedRows, Model, Reranked
 from longtail.persistence import State, load_part, save_part
 from longtail.predictor import Predictor

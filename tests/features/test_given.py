@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 
 from longtail.data.dataset import Items
 from longtail.errors import BundleError, ConfigError, DataError
-from longtail.features.given import GivenDense, GivenSparse
+from longtail.features.base import GivenDense, GivenSparse
 from longtail.persistence import load_part, save_part
 
 DENSE = np.array([[3.0, 4.0, 0.0], [0.0, 0.0, 0.0], [0.0, -2.0, 0.0]], dtype=np.float32)

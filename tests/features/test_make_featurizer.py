@@ -10,8 +10,7 @@ from scipy.sparse import csr_array
 from longtail.config import describe, from_text
 from longtail.data.dataset import Items
 from longtail.errors import ConfigError
-from longtail.features.base import Featurizer, make_featurizer
-from longtail.features.given import GivenDense, GivenSparse
+from longtail.features.base import Featurizer, GivenDense, GivenSparse, make_featurizer
 from longtail.features.settings import FeaturesConfig
 from longtail.features.sparse import SparseText
 

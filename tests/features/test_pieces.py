@@ -12,7 +12,7 @@ from longtail.data.dataset import Items
 from longtail.errors import BundleError, ConfigError, DataError, MissingExtra
 from longtail.features import pieces as checkpoints
 from longtail.features.base import make_featurizer
-from longtail.features.pieces import Pieces, checkpoint_folder, read_tokenizer
+from longtail.features.pieces import TokenizerPieces, checkpoint_folder, read_tokenizer
 from longtail.features.settings import CheckpointFeaturesConfig
 from longtail.persistence import load_part, save_part
 
@@ -25,8 +25,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_checkpoint(tmp_path_factory.mktemp("checkpoint") / "c", WORDS)
 
 
-def pieces(folder: Path, length: int = 6) -> Pieces:
-    return Pieces(CheckpointFeaturesConfig(checkpoint=str(folder), length=length), read_tokenizer(folder))
+def pieces(folder: Path, length: int = 6) -> TokenizerPieces:
+    return TokenizerPieces(CheckpointFeaturesConfig(checkpoint=str(folder), length=length), read_tokenizer(folder))
 
 
 def numbers(*words: str, length: int = 6) -> list[int]:
@@ -53,7 +53,7 @@ def test_fields_of_documents_and_labels(folder: Path) -> None:
     config = CheckpointFeaturesConfig(checkpoint=str(folder), length=6, fields=("title", "content"))
     documents = Items(["a"], {"title": ["cat"], "content": ["dogs"]})
     part, batch, of_labels = make_featurizer(documents, Items(["l"], {"title": ["bird"]}), config)
-    assert isinstance(part, Pieces)
+    assert isinstance(part, TokenizerPieces)
     assert batch.tokens is not None
     assert batch.tokens.tolist() == [numbers("[CLS]", "cat", "dog", "##s", "[SEP]")]
     assert of_labels is not None
@@ -72,7 +72,7 @@ def test_it_is_saved_without_the_folder_it_came_from(folder: Path, tmp_path: Pat
     assert loaded.config.length == 6
     np.testing.assert_array_equal(loaded.batch_of_texts(["cats dog"]).tokens, part.batch_of_texts(["cats dog"]).tokens)
     with pytest.raises(BundleError, match="tokenizer of the model"):
-        Pieces(part.config, "{}").batch_of_texts(["cat"])
+        TokenizerPieces(part.config, "{}").batch_of_texts(["cat"])
 
 
 def test_a_whole_tokenizer_file_comes_first(folder: Path, tmp_path: Path) -> None:

@@ -232,7 +232,7 @@ def test_character_grams_equal_those_of_scikit_learn() -> None:
 )
 def test_words_of_many_scripts(text: str, words: list[str]) -> None:
     part, rows, _ = SparseText.fit_transform(items(text, "other"), None, SparseTextConfig(pairs=False))
-    tokens = part.token_ids(items(text), max_length=12)[0]
+    tokens = part.token_ids(part.document_columns(items(text)), max_length=12)[0]
     assert [part.token(part.token_range[i]) for i in tokens if i >= 0] == words
     assert {token for _, token in as_rows(part, rows)[0]} == set(words)
 
@@ -278,7 +278,7 @@ def test_no_items_give_no_rows() -> None:
     part = SparseText.fit(items("known words"), None, SparseTextConfig())
     assert part.transform(items(title=[])).shape == (0, 2)
     assert part.transform_texts([]).shape == (0, 2)
-    assert part.token_ids(items(title=[]), 3).shape == (0, 3)
+    assert part.token_ids(part.document_columns(items(title=[])), 3).shape == (0, 3)
 
 
 def test_documents_and_labels_share_a_vocabulary_and_idf_counts_documents_only() -> None:
@@ -320,7 +320,7 @@ def test_what_is_transformed_leaves_no_trace() -> None:
     part = SparseText.fit(items("one two", "two three"), None, SparseTextConfig())
     before = {name: array.tobytes() for name, array in part.state().arrays.items()}
     part.transform(items("four five", "two two two"))
-    part.token_ids(items("four five"), 4)
+    part.token_ids(part.document_columns(items("four five")), 4)
     assert {name: array.tobytes() for name, array in part.state().arrays.items()} == before
     assert "four" not in list(part.tokens)
 
@@ -372,11 +372,14 @@ def test_token_numbers_are_in_reading_order_padded_and_cut() -> None:
         None,
         SparseTextConfig(fields=("title", "content"), min_count_rest=1, subwords="chars"),
     )
-    numbers = part.token_ids(documents, max_length=3)
+    numbers = part.token_ids(part.document_columns(documents), max_length=3)
     assert numbers.dtype == np.int32
     spelled = [[part.token(part.token_range[n]) if n >= 0 else "-" for n in row] for row in numbers]
     assert spelled == [["b", "a", "b"], ["a", "-", "-"], ["c", "a", "-"]]
-    assert part.token_ids(documents, max_length=5)[0, 3] == part.token_ids(documents, max_length=5)[2, 0]
+    assert (
+        part.token_ids(part.document_columns(documents), max_length=5)[0, 3]
+        == part.token_ids(part.document_columns(documents), max_length=5)[2, 0]
+    )
 
 
 def test_a_batch_holds_tokens_only_if_asked() -> None:
@@ -391,13 +394,13 @@ def test_a_batch_holds_tokens_only_if_asked() -> None:
         assert batch.tokens.tolist() == source.tokens.tolist()
     tokens = part.batch_of_texts(["b"]).tokens
     assert tokens is not None
-    assert tokens.tolist() == [[part.token_ids(items("b"), 1)[0, 0], -1]]
+    assert tokens.tolist() == [[part.token_ids(part.document_columns(items("b")), 1)[0, 0], -1]]
 
 
 def test_token_numbers_without_words_are_refused() -> None:
     part = SparseText.fit(items("a b"), None, SparseTextConfig(words=False, min_count_rest=1))
     with pytest.raises(ConfigError, match="token numbers"):
-        part.token_ids(items("a"), 3)
+        part.token_ids(part.document_columns(items("a")), 3)
 
 
 # ---- the same everywhere ----
@@ -440,7 +443,10 @@ def test_threads_and_blocks_do_not_change_a_bit(
         assert_same(other.transform(items(*CORPUS)), rows)
         assert other.tokens.blob.tobytes() == part.tokens.blob.tobytes()
         assert other.idf.tobytes() == part.idf.tobytes()
-        assert other.token_ids(items(*CORPUS), 6).tobytes() == part.token_ids(items(*CORPUS), 6).tobytes()
+        assert (
+            other.token_ids(other.document_columns(items(*CORPUS)), 6).tobytes()
+            == part.token_ids(part.document_columns(items(*CORPUS)), 6).tobytes()
+        )
 
 
 def test_an_error_on_another_thread_arrives_here(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -467,7 +473,7 @@ def test_kernels_are_compiled_once_for_fitted_and_loaded(saved: tuple[SparseText
     for used in (part, load_part(folder)):
         used.transform_texts(["one text"])
         used.transform(items(*CORPUS))
-        used.token_ids(items("one text"), 3)
+        used.token_ids(used.document_columns(items("one text")), 3)
     for name in ("bags", "weigh", "token_numbers", "count_keys", "spell"):
         assert len(getattr(sparse_kernels, name).signatures) == 1, name
 

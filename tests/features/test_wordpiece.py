@@ -79,7 +79,7 @@ def test_words_are_cut_as_the_library_cuts_them() -> None:
     )
     theirs.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     fresh = [*planted_texts(200, seed=2), "unknöwn", "ka" * 50, "ka" * 51, "kaq", ""]
-    numbers = part.token_ids(items(fresh), max_length=200)
+    numbers = part.token_ids(part.document_columns(items(fresh)), max_length=200)
     for text, row in zip(fresh, numbers, strict=True):
         ours = [part.token(part.token_range[n]) for n in row if n >= 0]
         expected = [token for token in theirs.encode(text.replace("日", " 日 ")).tokens if token != "[UNK]"]
@@ -90,7 +90,7 @@ def test_pieces_are_weighed_like_other_features() -> None:
     part, rows, labels = SparseText.fit_transform(items(TEXTS), items(["kalo mi"]), PIECES)
     assert {part.kind(n) for n in range(part.width)} == {"piece"}
     assert labels is not None
-    numbers = part.token_ids(items(TEXTS), max_length=200)
+    numbers = part.token_ids(part.document_columns(items(TEXTS)), max_length=200)
     for n, row in enumerate(numbers):
         counts = np.bincount(row[row >= 0], minlength=part.width)
         values = np.where(counts > 0, 1 + np.log(np.maximum(counts, 1)), 0) * part.idf

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 from scipy.sparse import csr_array
+from tests.nn.dense_oracles import tensor_batch
 
-from longtail.nn.batches import Bags, DeviceCsr, Documents, tensor_batch, to_tensor
+from longtail.nn.batches import Bags, DeviceCsr, Documents, to_tensor
 from longtail.types import Batch, Csr
 
 

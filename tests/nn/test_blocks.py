@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from longtail.nn.blocks import BoundMode, FullyConnected, Residual, SpectralBound
-from longtail.training.optimisers import ModelAdam
+from longtail.training.objectives import ModelAdam
 
 CASES = 2000
 
@@ -185,16 +185,6 @@ def test_dropout_falls_on_the_residual_only() -> None:
     v = torch.ones(1, 50)
     added = block(v) - v
     assert set(added.flatten().round(decimals=4).tolist()) == {0.0, 2.0}
-
-
-def test_bias_is_off_by_default_and_added_inside() -> None:
-    rng = np.random.default_rng(0)
-    assert Residual(3, rng).bias is None
-    block = Residual(3, rng, bias=True).eval()
-    assert block.bias is not None
-    with torch.no_grad():
-        block.bias.copy_(torch.tensor([1.0, 0.0, -9.0]))
-    torch.testing.assert_close(block(torch.ones(1, 3)), torch.tensor([[3.0, 2.0, 1.0]]))
 
 
 def test_fully_connected_has_no_residual() -> None:

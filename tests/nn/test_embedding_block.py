@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longtail.nn.blocks import DocumentBlock, EmbeddingBlock
-from longtail.training.optimisers import ModelAdam
+from longtail.training.objectives import ModelAdam
 
 
 def shaken(width: int, seed: int, **options: bool) -> EmbeddingBlock:

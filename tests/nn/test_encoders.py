@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 from scipy.sparse import csr_array
+from tests.nn.dense_oracles import tensor_batch
 from torch import Tensor
 
-from longtail.nn.batches import Documents, TensorBatch, tensor_batch
+from longtail.nn.batches import Documents, TensorBatch
 from longtail.nn.blocks import Residual
 from longtail.nn.encoders import BagEncoder, DenseEncoder, Encoder, MlpEncoder, Refined, TokenCnn, encode_all
 from longtail.nn.row_tables import RowTable

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
+from tests.nn.dense_oracles import tensor_batch
 
-from longtail.nn.batches import tensor_batch
 from longtail.nn.blocks import Block, DocumentBlock, FullyConnected, Residual, frozen_block
 from longtail.nn.encoders import BagEncoder, BagSum, DenseEncoder, Encoder, MlpEncoder, TokenCnn
 from longtail.nn.row_tables import OneVsAll, RowTable
@@ -100,11 +100,6 @@ def test_frozen_full_maps_equal_torch() -> None:
 
 def test_no_block_is_no_refinement() -> None:
     assert frozen_block(None) is None
-
-
-def test_a_residual_with_a_bias_is_refused() -> None:
-    with pytest.raises(AssertionError, match="drift bound"):
-        Residual(3, np.random.default_rng(0), bias=True).frozen()
 
 
 @pytest.mark.parametrize("bias", [False, True])

@@ -30,10 +30,10 @@ def batch() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, Bags, Bags]:
 
 
 def trained(loss: LossKind, shard: Shard | None) -> dict[str, torch.Tensor]:
-    x, rows, weights, targets, masked = batch()
+    x, rows, _, targets, masked = batch()
     if shard is not None:
         rows = rows[shard.first : shard.first + shard.count].clone()
-    full = FullRows(rows, loss=loss, weights=weights, mean_over="documents", shard=shard)
+    full = FullRows(rows, loss=loss, mean_over="documents", shard=shard)
     for _ in range(3):
         mean, gradient = full.step(x, targets, 0.05, masked)
     return {"loss": mean, "gradient": gradient, "rows": full.rows}

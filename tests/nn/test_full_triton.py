@@ -15,16 +15,15 @@ from benchmarks.speed.engine_oracle import Problem
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from longtail.nn.batches import Bags, DeviceCsr
-from longtail.nn.full import FullRows, LossKind, Variant, sweep
-from longtail.nn.full.storage import Float32Table, SplitTable, hashed, padded
+from longtail.nn.batches import Bags, DeviceCsr, padded
+from longtail.nn.full import BLOCK_SCORES, Float32Table, FullRows, LossKind, Variant
 from longtail.nn.row_tables import AdamFactors
 
 ON_GPU = torch.cuda.is_available()
 if not ON_GPU:
     os.environ["TRITON_INTERPRET"] = "1"  # read when kernels are defined
 pytest.importorskip("triton", reason="Triton is not installed")
-triton_kernels: Any = pytest.importorskip("longtail.nn.full.triton_kernels")
+triton_kernels: Any = pytest.importorskip("longtail.nn.triton_kernels")
 
 pytestmark = pytest.mark.gpu
 DEVICE = "cuda" if ON_GPU else "cpu"
@@ -32,7 +31,7 @@ DEVICE = "cuda" if ON_GPU else "cpu"
 
 @pytest.fixture(autouse=True)
 def _many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sweep.BLOCK_SCORES, DEVICE, 1)
+    monkeypatch.setitem(BLOCK_SCORES, DEVICE, 1)
 
 
 @pytest.mark.parametrize("loss", ["bce", "softmax"])
@@ -77,27 +76,12 @@ def test_what_is_not_a_number_is_seen() -> None:
     )
 
 
-def test_the_update_gives_the_bits_of_torch() -> None:
-    rows, gradient = random((130, 30)), random((130, 32))
-    ours, theirs = SplitTable(rows, kernels=True), SplitTable(rows, kernels=False)
-    for step in (1, 2, 3):
-        for table in (ours, theirs):
-            table.update(0, 130, gradient.bfloat16(), 0.5, AdamFactors.of(step, 0.01, (0.9, 0.999), 1e-8), step)
-    torch.testing.assert_close(ours.rows, theirs.rows, rtol=1e-6, atol=1e-7)
-    for name in ("first", "second"):
-        a, b = ours.state()[name].float(), theirs.state()[name].float()
-        # A float32 sum that differs in its last bit may be rounded to the other side.
-        assert float((a != b).float().mean()) < 1e-3
-        torch.testing.assert_close(a, b, rtol=1e-2, atol=0)
-    assert not ours.first[130:].any()
-
-
 def test_the_update_in_float32_is_that_of_torch() -> None:
     start, gradient = random((130, 30)), random((136, 32)).bfloat16()
     rows, theirs = start.clone(), torch.nn.Parameter(start.clone())
     ours, adam = Float32Table(rows, kernels=True), torch.optim.Adam([theirs], lr=0.01)
     for step in (1, 2, 3):
-        ours.update(0, 130, gradient, 0.5, AdamFactors.of(step, 0.01, (0.9, 0.999), 1e-8), step)
+        ours.update(0, 130, gradient, 0.5, AdamFactors.of(step, 0.01, (0.9, 0.999), 1e-8))
         theirs.grad = gradient[:130, :30].float() * 0.5
         adam.step()
     torch.testing.assert_close(rows, theirs.detach(), rtol=1e-6, atol=1e-7)
@@ -109,24 +93,13 @@ def test_steps_train_as_torch_does() -> None:
     bags: Bags = DeviceCsr(targets, DEVICE).rows(np.arange(20))
     variants: tuple[Variant, ...] = ("torch", "triton")
     engines = [
-        FullRows(rows, precision="bfloat16", compute=torch.bfloat16, variant=variant, mean_over="documents")
-        for variant in variants
+        FullRows(rows.clone(), compute=torch.bfloat16, variant=variant, mean_over="documents") for variant in variants
     ]
     for _ in range(3):
         losses = [engine.step(x, bags, 0.01)[0] for engine in engines]
     assert float(losses[1]) == pytest.approx(float(losses[0]), rel=1e-3)
     moved = (engines[0].rows - rows).norm()
     assert float((engines[0].rows - engines[1].rows).norm() / moved) < 0.02
-
-
-def test_positions_beyond_32_bits_are_folded_as_in_torch() -> None:
-    """The halves of two tables are updated at positions that differ by 2^32: the same random bits."""
-    table, other = (SplitTable(torch.zeros((128, 16), device=DEVICE), kernels=True) for _ in range(2))
-    gradient, factors = random((128, 16)).bfloat16(), AdamFactors.of(1, 0.01, (0.9, 0.999), 1e-8)
-    for tensors, position in ((table.state(), 5), (other.state(), 5 + 2**32)):
-        triton_kernels.adam_split(*tensors.values(), gradient, 1.0, factors, position, hashed(1))
-    for name, value in table.state().items():
-        assert torch.equal(value, other.state()[name]), name
 
 
 def random(shape: tuple[int, int]) -> Tensor:

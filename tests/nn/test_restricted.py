@@ -80,7 +80,9 @@ def test_all_labels_as_candidates_equal_dense_one_vs_all(reference: bool, bias: 
     order = np.stack([rng.permutation(labels) for _ in range(documents)])
     targets = np.take_along_axis(truth, order, axis=1).astype(np.float32)
 
-    dense = nn.functional.binary_cross_entropy_with_logits(classifier.all_scores(z), torch.from_numpy(truth).double())
+    dense = nn.functional.binary_cross_entropy_with_logits(
+        classifier.inputs(z) @ classifier.rows.T, torch.from_numpy(truth).double()
+    )
     grad_z, grad_rows = torch.autograd.grad(dense, (z, classifier.rows))
     loss, gradient = trained.step(
         z, Candidates(order.astype(np.int32), targets, np.ones(order.shape, dtype=bool)), 0.01

@@ -18,7 +18,7 @@ ON_GPU = torch.cuda.is_available()
 if not ON_GPU:
     os.environ["TRITON_INTERPRET"] = "1"  # read when kernels are defined
 pytest.importorskip("triton", reason="Triton is not installed")
-row_triton: Any = pytest.importorskip("longtail.nn.row_triton")
+row_triton: Any = pytest.importorskip("longtail.nn.triton_kernels")
 
 pytestmark = pytest.mark.gpu
 DEVICE = "cuda" if ON_GPU else "cpu"

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longtail.errors import ConfigError
-from longtail.kernels import heap as ranking_kernels
+from longtail.kernels import basics as ranking_kernels
 from longtail.persistence import State, load_part, save_part
 from longtail.search.index import ExactIndex
 from longtail.search.kernels import packed as byte_kernels

@@ -22,7 +22,8 @@ from longtail.nn.restricted import RestrictedTrainer
 from longtail.nn.row_tables import OneVsAll, RowTable
 from longtail.recipes.eclare.network import ComposedCandidates, FrozenTexts, LabelTextGraph, TrainedTexts
 from longtail.training.fit import OneCycle, Schedule, StepDecay, copy_into, fit, to_array
-from longtail.training.objectives import AllTargets, Objective, OwnCandidates
+from longtail.training.objectives import AllTargets, OwnCandidates, TrainingObjective
+from longtail.training.run import StageCheckpoint
 from longtail.types import I64, Batch, Candidates, Csr
 
 ALL_THREADS, ALL_NUMBA_THREADS = torch.get_num_threads(), numba.get_num_threads()
@@ -114,7 +115,7 @@ def rng_for(epoch: int) -> np.random.Generator:
     return np.random.default_rng([7, epoch])
 
 
-class Memory:
+class Memory(StageCheckpoint):
     """A checkpoint that keeps bytes, and can refuse to go on after some epochs (a kill)."""
 
     def __init__(self, killed_after: int | None = None) -> None:
@@ -134,7 +135,7 @@ class Memory:
 
 
 def trained(
-    objective: Objective, *, epochs: int = 6, checkpoint: Memory | None = None, schedule: Schedule | None = None
+    objective: TrainingObjective, *, epochs: int = 6, checkpoint: Memory | None = None, schedule: Schedule | None = None
 ) -> list[float]:
     return fit(
         objective,
@@ -167,7 +168,7 @@ def test_learns_what_was_planted(make: Callable[[], AllTargets | OwnCandidates |
 
 
 @every_objective
-def test_same_seed_and_threads_same_bits(make: Callable[[], Objective]) -> None:
+def test_same_seed_and_threads_same_bits(make: Callable[[], TrainingObjective]) -> None:
     torch.set_num_threads(ALL_THREADS)
     numba.set_num_threads(ALL_NUMBA_THREADS)
     first, second = make(), make()
@@ -176,7 +177,7 @@ def test_same_seed_and_threads_same_bits(make: Callable[[], Objective]) -> None:
 
 
 @every_objective
-def test_another_seed_other_bits(make: Callable[[], Objective]) -> None:
+def test_another_seed_other_bits(make: Callable[[], TrainingObjective]) -> None:
     first, second = make(), make()
     trained(first)
     fit(
@@ -191,7 +192,7 @@ def test_another_seed_other_bits(make: Callable[[], Objective]) -> None:
 
 @every_objective
 @pytest.mark.parametrize("killed_after", [1, 4])
-def test_resuming_gives_the_same_bits(make: Callable[[], Objective], killed_after: int) -> None:
+def test_resuming_gives_the_same_bits(make: Callable[[], TrainingObjective], killed_after: int) -> None:
     straight = make()
     history = trained(straight)
     checkpoint = Memory(killed_after)

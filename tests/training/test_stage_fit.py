@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from longtail.persistence import StringTable
-from longtail.training.fit import StepDecay, adapted_batch, fit_stage
+from longtail.training import adapted_batch
+from longtail.training.fit import StepDecay, fit_stage
 from longtail.training.progress import SilentDisplay, Task
 from longtail.training.run import Run
 

@@ -31,8 +31,8 @@ from longtail.nn.encoders import Encoder
 from longtail.recipes import make_recipe
 from longtail.recipes.towers.objective import TwoTowers
 from longtail.recipes.towers.recipe import TwoTowersRecipe
-from longtail.training.fit import adapted_batch
-from longtail.training.optimisers import ModelAdam
+from longtail.training import adapted_batch
+from longtail.training.objectives import ModelAdam
 from longtail.training.prepare import prepare
 from longtail.training.progress import SilentDisplay
 from longtail.training.run import Run

@@ -7,7 +7,7 @@ and without the update, at the shapes of LF-AmazonTitles-131K and -1.3M; peak me
 CPU: whole steps at small shapes, against its own gradients with torch's fused Adam.
 
 Floors of a step, from ceilings measured in the same run (a large copy, a large bf16 product): its three products, and
-the bytes of the update (8 per number in and out, and a bf16 gradient).
+the bytes of the update (12 per number in and out, and a bf16 gradient).
 """
 
 from __future__ import annotations
@@ -23,18 +23,24 @@ from torch import Tensor
 
 from benchmarks.speed.common import Measured
 from benchmarks.speed.engine_oracle import Stopwatch, ceilings, checked, random_bags
-from longtail.nn.batches import Bags
-from longtail.nn.full import FullRows, Variant, full_loss
-from longtail.nn.full import sweep as sweeps
-from longtail.nn.full.pairs import Pairs
-from longtail.nn.full.storage import SplitTable, padded
-from longtail.nn.full.sweep import add_product
-from longtail.nn.precision import has_triton
+from longtail.nn.batches import Bags, has_triton, padded
+from longtail.nn.full import (
+    BLOCK_SCORES,
+    Float32Table,
+    FullRows,
+    Pairs,
+    Variant,
+    add_product,
+    default_variant,
+    full_loss,
+)
 from longtail.nn.row_tables import AdamFactors
 
 RATE = 1e-3
 QUICK_SECONDS = 0.2  # of each timing on a CPU, with --quick
 # Documents of the two synthetic sets whose epochs count.
+# Per number: three float32 in and out, and a bf16 gradient.
+_UPDATE_BYTES = 26
 EPOCH = {131_073: 294_805, 1_305_265: 2_248_619}
 
 
@@ -53,17 +59,15 @@ def batch_of(documents: int, labels: int, width: int, per_document: int, device:
     return x, random_bags(documents, labels, per_document, device)
 
 
-def rows_of(labels: int, width: int, device: str, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.randn(
-        (labels, width), generator=torch.Generator(device).manual_seed(2), device=device, dtype=dtype
-    ).mul_(0.05)
+def rows_of(labels: int, width: int, device: str) -> Tensor:
+    return torch.randn((labels, width), generator=torch.Generator(device).manual_seed(2), device=device).mul_(0.05)
 
 
 def step_numbers(
     ms: float, documents: int, labels: int, width: int, limits: dict[str, float], *, update: bool
 ) -> dict[str, Any]:
     """Times and rates of a step, and how many times each floor it takes."""
-    flops, moved = 6 * documents * labels * width, 18 * labels * width if update else 0
+    flops, moved = 6 * documents * labels * width, _UPDATE_BYTES * labels * width if update else 0
     numbers = {
         "ms": ms,
         "tflop_s": flops / ms / 1e9,
@@ -77,7 +81,7 @@ def step_numbers(
 
 def gpu_tiles(watch: Stopwatch, documents: int, labels: int, width: int) -> dict[str, Any]:
     """The first product with its sigmoid: the kernel for both, cuBLAS alone, and what would follow it."""
-    from longtail.nn.full import triton_kernels as kernels
+    from longtail.nn import triton_kernels as kernels
 
     x, rows = (
         padded(t, torch.bfloat16, 128)
@@ -126,13 +130,13 @@ def gpu_products(watch: Stopwatch, documents: int, labels: int) -> dict[str, Any
 
 def gpu_update(watch: Stopwatch, labels: int, width: int, limits: dict[str, float]) -> dict[str, Any]:
     """The update alone, against its bytes."""
-    table = SplitTable(rows_of(labels, width, "cuda"), kernels=True)
-    gradient = torch.randn(table.high.shape, device="cuda").bfloat16()
+    table = Float32Table(rows_of(labels, width, "cuda"), kernels=True)
+    gradient = torch.randn(table.rows.shape, device="cuda").bfloat16()
     factors = AdamFactors.of(1, RATE, (0.9, 0.999), 1e-8)
-    ms = watch.try_ms(lambda: table.update(0, labels, gradient, 1.0, factors, 1))
+    ms = watch.try_ms(lambda: table.update(0, labels, gradient, 1.0, factors))
     if isinstance(ms, str):
         return {"error": ms}
-    speed = 18 * labels * table.high.shape[1] / ms / 1e6
+    speed = _UPDATE_BYTES * labels * width / ms / 1e6
     return {"ms": ms, "gb_s": round(speed), "of_copy": round(speed / limits["copy_gb_s"], 3)}
 
 
@@ -144,9 +148,7 @@ def whole_step(
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     x, bags = batch_of(documents, labels, width, 22 if labels > 10**6 else 5, "cuda")
-    full = FullRows(
-        rows_of(labels, width, "cuda"), precision="bfloat16", variant=variant, mean_over="documents", **options
-    )
+    full = FullRows(rows_of(labels, width, "cuda"), variant=variant, mean_over="documents", **options)
     found: dict[str, Any] = {}
     ms = watch.try_ms(lambda: full.step(x, bags, RATE))
     found["with update"] = ms if isinstance(ms, str) else step_numbers(ms, *shape, limits, update=True)
@@ -158,11 +160,11 @@ def whole_step(
 
 
 def gpu_memory(labels: int, width: int) -> dict[str, Any]:
-    """One step of the largest shapes. Rows arrive in bf16, so that what is counted is the engine's."""
+    """One step of the largest shapes."""
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     x, bags = batch_of(1024, labels, width, 22, "cuda")
-    full = FullRows(rows_of(labels, width, "cuda", torch.bfloat16), precision="bfloat16", mean_over="documents")
+    full = FullRows(rows_of(labels, width, "cuda"), mean_over="documents")
     before = full.table.block(labels - 8, 8, torch.float32).clone()
     start = time.perf_counter()
     loss = float(full.step(x, bags, RATE)[0])
@@ -184,7 +186,7 @@ def on_gpu(quick: bool) -> dict[str, Any]:
     variants: list[Variant] = ["torch", "triton"] if triton else ["torch"]
     found: dict[str, Any] = {"ceilings": limits, "relative errors": checked("cuda", variants)}
     print_table("relative errors (loss, x, rows)", found["relative errors"])
-    defaults = dict(sweeps.BLOCK_SCORES)
+    defaults = dict(BLOCK_SCORES)
     for documents, labels in ((1024, 131_072), (4096, 65_536)):
         if triton:
             found[f"tiles {documents} x {labels} x 300"] = gpu_tiles(watch, documents, labels, 300)
@@ -201,16 +203,15 @@ def on_gpu(quick: bool) -> dict[str, Any]:
     for shape in ((1024, 131_073, 300), (1024, 131_073, 512), (4096, 1_305_265, 300)):
         for variant in variants:
             steps[f"{shape} {variant}"] = whole_step(watch, shape, variant, limits)
-    best = sweeps.default_variant(torch.device("cuda"), torch.bfloat16)
+    best = default_variant(torch.device("cuda"), torch.bfloat16)
     for scores in (1 << 25, 1 << 26, 1 << 27, 1 << 29):
-        sweeps.BLOCK_SCORES["cuda"] = scores
+        BLOCK_SCORES["cuda"] = scores
         for shape in ((1024, 131_073, 300), (4096, 1_305_265, 300)):
             steps[f"{shape} {best} blocks of 2^{scores.bit_length() - 1}"] = whole_step(watch, shape, best, limits)
-    sweeps.BLOCK_SCORES.update(defaults)
+    BLOCK_SCORES.update(defaults)
     for documents in (1024, 2048, 8192):
         steps[f"({documents}, 1305265, 300) {best}"] = whole_step(watch, (documents, 1_305_265, 300), best, limits)
     steps[f"(1024, 131073, 300) {best} softmax"] = whole_step(watch, (1024, 131_073, 300), best, limits, loss="softmax")
-    steps[f"(1024, 131073, 300) {best} float32 rows"] = float32_step(watch, (1024, 131_073, 300), best, limits)
     found["steps"] = steps
     print_table(
         "steps: ms with update, without, times both floors, seconds per epoch, peak GB",
@@ -229,16 +230,6 @@ def short(step: dict[str, Any]) -> str:
         return str(full)
     without = bare["ms"] if isinstance(bare, dict) else bare
     return f"{full['ms']:9.3f} {without} {full['over_both_floors']:6.2f} {full.get('epoch_s')} {step.get('peak_gb')}"
-
-
-def float32_step(
-    watch: Stopwatch, shape: tuple[int, int, int], variant: Variant, limits: dict[str, float]
-) -> dict[str, Any]:
-    documents, labels, width = shape
-    x, bags = batch_of(documents, labels, width, 5, "cuda")
-    full = FullRows(rows_of(labels, width, "cuda"), precision="float32", variant=variant, mean_over="documents")
-    ms = watch.try_ms(lambda: full.step(x, bags, RATE))
-    return {"with update": ms if isinstance(ms, str) else step_numbers(ms, *shape, limits, update=True)}
 
 
 def on_cpu(quick: bool) -> dict[str, Any]:

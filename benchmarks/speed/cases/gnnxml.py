@@ -29,7 +29,7 @@ from longtail.pipeline import prepared
 from longtail.recipes import make_recipe
 from longtail.recipes.gnnxml.keygraph import GraphBuilder, KeyGraphConfig, plain_reader
 from longtail.recipes.gnnxml.label_clusters import correlation_graph, low_pass, minibatch_kmeans, spread_matrix
-from longtail.training.run import Run, peak_memory
+from longtail.training.run import Run, peak_memory_so_far
 from longtail.types import F32
 
 DESCRIPTIONS, SENTENCE, SENTENCES, VOCABULARY = 100_000, 13, 5, 50_000
@@ -56,7 +56,7 @@ def measure(options: argparse.Namespace) -> Measured:
 
 
 def peak_gib() -> float:
-    return round(peak_memory() / GIB, 2)
+    return round(peak_memory_so_far() / GIB, 2)
 
 
 # ---- keyword graphs ----

@@ -25,7 +25,7 @@ from longtail import metrics
 from longtail.data.read import read
 from longtail.errors import MissingExtra
 from longtail.evaluation import Yardstick
-from longtail.features.pieces import Pieces, checkpoint_folder, read_tokenizer
+from longtail.features.pieces import TokenizerPieces, checkpoint_folder, read_tokenizer
 from longtail.features.settings import CheckpointFeaturesConfig
 from longtail.nn.batches import Documents
 from longtail.nn.encoders import encode_all
@@ -56,7 +56,7 @@ def measure(options: argparse.Namespace) -> Measured:
         raise MissingExtra("onnxruntime", "text", "this benchmark")
     folder, data = checkpoint_folder(options.checkpoint, "this benchmark"), read(options.data)
     checkpoint = read_checkpoint(folder)
-    pieces = Pieces(CheckpointFeaturesConfig(checkpoint=options.checkpoint), read_tokenizer(folder))
+    pieces = TokenizerPieces(CheckpointFeaturesConfig(checkpoint=options.checkpoint), read_tokenizer(folder))
     yardstick, test = Yardstick.of(data), data.need_test()
     rows = np.arange(min(options.documents, len(test)))
     wanted = np.unique(yardstick.truth[rows].indices)

@@ -106,9 +106,7 @@ def _put_gram(text: U32, begin: int, marked: int, first: int, length: int, keys:
 
 @compiled()
 def _read_grams(text: U32, begin: int, end: int, sizes: I64, whole: bool, keys: U64, origins: I64, at: int) -> int:
-    """Character n-grams of the word text[begin:end] between its edge marks. `whole`: a word too short for any size
-    counts as it is.
-    """
+    """N-grams of the word text[begin:end] with its edge marks. `whole`: a word too short for any counts as it is."""
     marked = end - begin + 2
     if whole and marked < sizes[0]:
         return _put_gram(text, begin, marked, 0, marked, keys, origins, at)
@@ -144,9 +142,7 @@ def _read_pieces(
 
 @compiled()
 def read_keys(text: U32, start: int, end: int, reader: Reader, keys: U64, origins: I64, at: int) -> int:
-    """Writes the features of text[start:end] in reading order from position `at` on; returns the position after
-    them.
-    """
+    """Writes the features of text[start:end] in reading order from `at` on; returns the position after them."""
     previous, previous_begin = np.uint64(0), -1
     i = start
     while i < end:
@@ -176,9 +172,7 @@ def read_keys(text: U32, start: int, end: int, reader: Reader, keys: U64, origin
 
 @compiled()
 def _room(characters: int, reader: Reader) -> int:
-    """No text of so many characters has more features: a word is at least one character, and has at most two n-grams
-    of a size for each.
-    """
+    """No text has more features: a word has a character at least, and at most two n-grams of a size for each."""
     each = 0
     for kind in range(4):
         if reader.kinds & (1 << kind):
@@ -307,9 +301,7 @@ def weigh(keys: U64, counts: F32, rows: I64, features: KeyTable, idf: F32, subli
 def token_numbers(
     text: U32, edges: I64, fields: int, reader: Reader, features: KeyTable, base: int, numbers: I32
 ) -> None:
-    """Known tokens in reading order, less `base`, into the rows of `numbers` (documents, T); the rest of a row stays
-    as it is.
-    """
+    """Known tokens in reading order, less `base`, into rows of `numbers` (documents, T); what is left stays."""
     longest = 0
     for segment in range(len(edges) - 1):
         longest = max(longest, edges[segment + 1] - edges[segment])

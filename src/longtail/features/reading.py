@@ -115,7 +115,7 @@ class Reader(NamedTuple):
     longest_piece: int
 
 
-class Bags(NamedTuple):
+class KeyBags(NamedTuple):
     """Features of a block of documents before weighting: keys (increasing within a document), counts, row pointers."""
 
     keys: U64

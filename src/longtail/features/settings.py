@@ -116,6 +116,8 @@ class CheckpointFeaturesConfig(FeaturesConfig):
     )
 
     def fit(self, documents: Items, labels: Items | None) -> Fitted:
-        from longtail.features.pieces import Pieces
+        from longtail.features.pieces import TokenizerPieces
 
-        return Pieces.fit_batches(documents, labels, self) if self.checkpoint else super().fit(documents, labels)
+        return (
+            TokenizerPieces.fit_batches(documents, labels, self) if self.checkpoint else super().fit(documents, labels)
+        )

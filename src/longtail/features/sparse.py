@@ -30,7 +30,7 @@ from longtail.features.reading import (
     U8,
     U64,
     WORDS,
-    Bags,
+    KeyBags,
     KeyTable,
     Reader,
     blocks,
@@ -111,9 +111,7 @@ class SparseText(DataPart):
     def fit_transform(
         cls, documents: Items, labels: Items | None, config: SparseTextConfig
     ) -> tuple[SparseText, Csr, Csr | None]:
-        """`fit`, and what `transform` gives for the same documents and labels (None without label texts), reading
-        them once.
-        """
+        """`fit` and `transform` of the same documents and labels (None without label texts), reading them once."""
         part, bags = cls._learn(documents, labels, config, keep_bags=True)
         rows = [part._assembled(part._weigh, _emptied(source)) for source in bags]
         return part, rows[0], rows[1] if len(rows) > 1 else None
@@ -124,20 +122,15 @@ class SparseText(DataPart):
     ) -> tuple[SparseText, Batch, Batch | None]:
         """`fit_transform` with every view that the settings ask for."""
         part, document_rows, label_rows = cls.fit_transform(documents, labels, config)
-        label_tokens = (
-            None if labels is None or label_rows is None else part._tokens_view(part._columns(labels, "labels")[0])
-        )
-        label_batch = None if label_rows is None else Batch(sparse=label_rows, tokens=label_tokens)
-        return (
-            part,
-            Batch(sparse=document_rows, tokens=part._tokens_view(part._columns(documents, "documents")[0])),
-            label_batch,
-        )
+        document_batch = Batch(sparse=document_rows, tokens=part._tokens_view(part.document_columns(documents)))
+        if labels is None or label_rows is None:
+            return part, document_batch, None
+        return part, document_batch, Batch(sparse=label_rows, tokens=part._tokens_view(part.label_columns(labels)))
 
     @classmethod
     def _learn(
         cls, documents: Items, labels: Items | None, config: SparseTextConfig, keep_bags: bool
-    ) -> tuple[SparseText, list[deque[Bags]]]:
+    ) -> tuple[SparseText, list[deque[KeyBags]]]:
         from longtail.features.vocabulary import DOCUMENTS, LABELS, Source, count_features
 
         config = config.for_documents(documents)
@@ -177,9 +170,7 @@ class SparseText(DataPart):
 
     @property
     def document_shares(self) -> F32 | None:
-        """(V,) the share of training documents that each feature is in, to a scale. None for a vocabulary that was
-        saved when nobody asked.
-        """
+        """(V,) the share of training documents with each feature, to a scale; None where it was not saved."""
         if self.shares is None and _gives_shares(self.config):
             return np.exp(1 - self.idf)
         return self.shares
@@ -224,9 +215,7 @@ class SparseText(DataPart):
         return self._batch([texts], self._first_weight)
 
     def token(self, feature: int) -> str:
-        """How a feature is spelled: ``word``, ``two words``, ``<wor`` (n-gram at a word's edge), ``##rd`` (piece
-        inside a word).
-        """
+        """The spelling: ``word``, ``two words``, ``<wor`` (n-gram at a word's edge), ``##rd`` (piece inside a word)."""
         return self.tokens[feature]
 
     def kind(self, feature: int) -> str:
@@ -247,14 +236,6 @@ class SparseText(DataPart):
     def word_reader(self) -> Reader:
         """How words are told apart in texts that `reading.encode` made code points of, for other kernels."""
         return self._reader._replace(kinds=1 << WORDS)
-
-    def token_ids(self, items: Items, max_length: int, side: Side = "documents") -> I32:
-        """(n, max_length) int32: known words (or pieces) in reading order, field after field; padded with -1, cut at
-        the end.
-
-        Numbers run from 0 to ``len(token_range) - 1``; unknown words are left out.
-        """
-        return self._token_ids(self._columns(items, side)[0], max_length)
 
     # ---- inside ----
 
@@ -284,18 +265,18 @@ class SparseText(DataPart):
         return Batch(sparse=self._rows(columns, weights), tokens=self._tokens_view(columns))
 
     def _tokens_view(self, columns: Columns) -> I32 | None:
-        return self._token_ids(columns, self.config.max_tokens) if self.config.max_tokens else None
+        return self.token_ids(columns, self.config.max_tokens) if self.config.max_tokens else None
 
     def _rows(self, columns: Columns, weights: F32) -> Csr:
         from longtail.features import kernels as kernels
 
         def work(texts: list[str]) -> CsrPieces:
             keys, counts, _, rows = kernels.bags(*encode(texts), weights, self._reader)
-            return self._weigh(Bags(keys, counts, rows))
+            return self._weigh(KeyBags(keys, counts, rows))
 
         return self._assembled(work, blocks(columns))
 
-    def _weigh(self, bags: Bags) -> CsrPieces:
+    def _weigh(self, bags: KeyBags) -> CsrPieces:
         from longtail.features import kernels as kernels
 
         return kernels.weigh(*bags, self._features, self.idf, self.config.sublinear)
@@ -310,7 +291,10 @@ class SparseText(DataPart):
         data, indices, rows = pieces[0] if len(pieces) == 1 else _joined(pieces)
         return csr_array((data, indices, rows), shape=(len(rows) - 1, self.width))
 
-    def _token_ids(self, columns: Columns, max_length: int) -> I32:
+    def token_ids(self, columns: Columns, max_length: int) -> I32:
+        """(n, max_length) int32: known words (or pieces) in reading order, column after column; padded with -1, cut at
+        the end. Numbers run from 0 to ``len(token_range) - 1``; unknown words are left out.
+        """
         from longtail.features import kernels as kernels
 
         reader = self._reader._replace(kinds=self._reader.kinds & 1 << self._token_kind)
@@ -335,9 +319,7 @@ def _gives_shares(config: SparseTextConfig) -> bool:
 
 
 def _joined(pieces: Sequence[CsrPieces]) -> CsrPieces:
-    """Blocks of rows one after the other. (A single text is one block, and joining one would cost more than reading
-    it.)
-    """
+    """Blocks of rows one after the other. (For one block, a single text, this would cost more than reading it.)"""
     lengths = [np.zeros(1, np.int64), *(np.diff(rows) for _, _, rows in pieces)]
     return (
         np.concatenate([data for data, _, _ in pieces]),
@@ -346,7 +328,7 @@ def _joined(pieces: Sequence[CsrPieces]) -> CsrPieces:
     )
 
 
-def _emptied(bags: deque[Bags]) -> Iterator[Bags]:
+def _emptied(bags: deque[KeyBags]) -> Iterator[KeyBags]:
     """Each of the bags, which are given up on the way: their rows need the memory."""
     while bags:
         yield bags.popleft()

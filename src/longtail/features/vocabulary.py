@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from longtail.features import kernels as kernels
-from longtail.features.reading import KIND_SHIFT, U32, U64, Bags, Reader, blocks, code_points, encode, in_order
+from longtail.features.reading import KIND_SHIFT, U32, U64, KeyBags, Reader, blocks, code_points, encode, in_order
 from longtail.persistence import StringTable
 from longtail.types import F32, I32, I64
 
@@ -85,9 +85,7 @@ class Counted:
         return self.documents.astype(np.int64) + self.labels
 
     def most_frequent(self, most: int) -> Counted:
-        """The `most` features with the highest counts (documents and labels together); ties go by spelling, then by
-        kind.
-        """
+        """The `most` features with the highest counts of documents and labels; ties go by spelling, then by kind."""
         if most >= len(self.keys):
             return self
         total = self.total
@@ -100,21 +98,21 @@ class Counted:
 
 def count_features(
     sources: Sequence[Source], reader: Reader, least: Sequence[int], keep_bags: bool = False
-) -> tuple[Counted, list[deque[Bags]]]:
+) -> tuple[Counted, list[deque[KeyBags]]]:
     """Reads the sources once. Gives the features that reach the least count of their kind, and per source its bags if
     they are to be kept.
 
     Blocks are read on all cores and counted in their order.
     """
     counter = _FeatureCounter(least, reader)
-    kept: list[deque[Bags]] = []
+    kept: list[deque[KeyBags]] = []
     for source in sources:
         kept.append(deque())
 
-        def read(texts: list[str], weights: F32 = source.weights) -> tuple[U32, I64, Bags]:
+        def read(texts: list[str], weights: F32 = source.weights) -> tuple[U32, I64, KeyBags]:
             text, edges = encode(texts)
             keys, counts, origins, rows = kernels.bags(text, edges, weights, reader)
-            return text, origins, Bags(keys, counts, rows)
+            return text, origins, KeyBags(keys, counts, rows)
 
         for text, origins, bags in in_order(read, blocks(source.columns)):
             counter.add(source.side, text, bags.keys, origins)
@@ -134,11 +132,8 @@ class _FeatureCounter:
         self._reader, self._least = reader, np.array(least, dtype=np.int32)
         self._slots, self._counts = _empty_table(1 << 16)
         self._used = 0
-        self._keys, self._points, self._lengths = (
-            [np.zeros(0, np.uint64)],
-            [np.zeros(0, np.uint32)],
-            [np.zeros(0, np.int64)],
-        )
+        self._keys, self._points = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint32)]
+        self._lengths = [np.zeros(0, np.int64)]
 
     def add(self, side: int, text: U32, keys: U64, origins: I64) -> None:
         self._make_room(len(keys))

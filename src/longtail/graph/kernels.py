@@ -6,10 +6,8 @@ from typing import TypeAlias
 
 import numpy as np
 
+from longtail.kernels.basics import add, below, clear, draw, key_of, offer, slot_of, table
 from longtail.kernels.compiled import compiled, prange
-from longtail.kernels.heap import offer
-from longtail.kernels.random import below, draw, key_of
-from longtail.kernels.tally import add, clear, slot_of, table
 from longtail.types import F32, I32, I64
 
 

@@ -77,9 +77,7 @@ def taken_runs(starts: I64, index: I64) -> tuple[I64, I64]:
 
 
 def csr_of_rows(ids: I32, values: NDArray[Any], sizes: I64, columns: int) -> Csr:
-    """A CSR array from padded rows: row r holds the first ``sizes[r]`` entries of ``ids[r]`` and ``values[r]``, in
-    any order.
-    """
+    """A CSR array from padded rows: row r holds the first ``sizes[r]`` entries of both, in any order."""
     real = np.arange(ids.shape[1]) < sizes[:, None]
     matrix = csr(values[real], ids[real], run_starts(sizes), (len(sizes), columns))
     matrix.sort_indices()

@@ -1,14 +1,16 @@
 """Documents as tensors, taken by row without a Python loop over rows.
 
 `Batch` (numpy, scipy) is what the rest of the house passes around; here it moves to where the model is. `Documents`
-moves once and then gives out rows, so that an epoch on a GPU copies nothing but row positions.
+moves once and then gives out rows, so that an epoch on a GPU copies nothing but row positions. Also what depends on
+the processor: matrices as its products like them (`padded`), and which products are fast.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -168,11 +170,6 @@ class Documents:
         )
 
 
-def tensor_batch(batch: Batch, device: torch.device | str = "cpu") -> TensorBatch:
-    """One batch on a device."""
-    return Documents(batch, device).rows(np.arange(len(batch)))
-
-
 def to_tensor(array: NDArray[Any], device: torch.device | str) -> Tensor:
     """The array on a device; on a CPU the same memory, or a copy where the array is read-only (a mapped file)."""
     array = np.ascontiguousarray(array)
@@ -189,3 +186,29 @@ def to_device(array: NDArray[Any], device: torch.device | str) -> Tensor:
     if torch.device(device).type == "cpu":
         return to_tensor(array, device)
     return to_tensor(array, "cpu").pin_memory().to(device, non_blocking=True)
+
+
+# Tensor cores load 16 bytes at a time, and bf16 rows of another length (D = 300) take kernels that are several times
+# slower; Triton's tiles want rows of whole 32-byte pieces.
+COLUMN_MULTIPLE = 16
+
+
+def padded(matrix: Tensor, dtype: torch.dtype, rows: int = 8, columns: int = COLUMN_MULTIPLE) -> Tensor:
+    """`matrix` (R, D) as `dtype`; for bf16 with zeros around it, up to whole multiples of `rows` and `columns`."""
+    matrix = matrix.to(dtype)
+    if dtype != torch.bfloat16:
+        return matrix
+    below, beside = -matrix.shape[0] % rows, -matrix.shape[1] % columns
+    return nn.functional.pad(matrix, (0, beside, 0, below)) if below or beside else matrix.contiguous()
+
+
+def fastest_products(device: torch.device) -> torch.dtype:
+    """The type in which this processor does big products fastest: bf16 on a GPU and on CPUs that multiply it."""
+    native = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
+    return torch.bfloat16 if device.type == "cuda" or (native is not None and native()) else torch.float32
+
+
+@cache
+def has_triton() -> bool:
+    """Whether kernels for a GPU can be compiled here."""
+    return find_spec("triton") is not None

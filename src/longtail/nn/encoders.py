@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from longtail.models.encoders import FrozenBag, FrozenCnn, FrozenDense, FrozenEncoder, FrozenMlp, FrozenSum, FrozenUnit
 from longtail.nn.batches import Bags, Documents, TensorBatch, to_numpy
-from longtail.nn.blocks import Block, frozen_block
-from longtail.nn.initial import xavier_convolution, xavier_linear
+from longtail.nn.blocks import Block, frozen_block, xavier_convolution, xavier_linear
 from longtail.nn.row_tables import RowTable
 from longtail.types import F32
 

@@ -9,8 +9,7 @@ document would move every row once per document that names it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +22,7 @@ CHUNKS = 16
 _ROW_COST = 2
 
 
-@dataclass(frozen=True)
-class RowGroups:
+class RowGroups(NamedTuple):
     """The entries of a batch sorted by the row they name.
 
     rows: (U,) int32, ascending.  starts: (U + 1,) int64.  entries: (P,) int32, flat positions, grouped by row, in order

@@ -10,18 +10,16 @@ as one matrix product: on a GPU that costs less than gathering rows per document
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from longtail.nn.batches import to_device
-from longtail.nn.precision import for_products
-from longtail.nn.row_tables import OneVsAll, RowAdam
+from longtail.nn.batches import padded, to_device
+from longtail.nn.row_tables import OneVsAll, RowAdam, with_gradients
 from longtail.types import F32, I32, Candidates, TopK
 
 if TYPE_CHECKING:
@@ -57,11 +55,9 @@ class RestrictedTrainer:
         from longtail.nn.kernels import grouped_by_row
 
         adam = self.adam
-        table, first, second = adam.arrays
-        factors = adam.factors(rate).array(table.dtype)
+        factors = adam.factors(rate).array(adam.arrays[0].dtype)
         groups = grouped_by_row(ids_BC.ravel(), adam.slots)
-        rows = _Rows(table, groups.rows, first, second, factors)
-        return self._pass(z_BD, rows, groups, targets_BC)
+        return self._pass(z_BD, _Rows(*adam.arrays, factors, None, groups.rows), groups, targets_BC)
 
     @torch.no_grad()
     def _by_torch(self, z_BD: Tensor, ids_BC: I32, targets_BC: F32, rate: float) -> tuple[Tensor, Tensor]:
@@ -123,17 +119,14 @@ class CandidateLoss:
 
     def __call__(self, z_BD: Tensor, rows_UD: Tensor, named: NamedLabels) -> Tensor:
         """The mean over real entries, of which there must be one. rows_UD: a row for each of `named.labels`."""
-        return cast(Callable[..., Tensor], _CandidateBce.apply)(z_BD, rows_UD, named, self)
+        return with_gradients(lambda: self.loss_and_gradients(z_BD, rows_UD, named), z_BD, rows_UD)
 
     def loss_and_gradients(self, z_BD: Tensor, rows_UD: Tensor, named: NamedLabels) -> tuple[Tensor, Tensor, Tensor]:
         """The loss with its gradients to documents (B, D) and rows (U, D)."""
         if z_BD.device.type == "cpu" and not self.reference:
             gradients = torch.empty_like(rows_UD)
-            rows = _Rows(
-                rows_UD.detach().contiguous().numpy(),
-                np.arange(len(rows_UD), dtype=np.int32),
-                gradients=gradients.numpy(),
-            )
+            table, named_rows = rows_UD.detach().contiguous().numpy(), np.arange(len(rows_UD), dtype=np.int32)
+            rows = _Rows(table, None, None, None, gradients.numpy(), named_rows)
             return (*self._pass(z_BD.detach(), rows, named.groups, named.targets), gradients)
         places = to_device(named.places(), z_BD.device).long()
         share = 1 / max(len(named.groups.entries), 1)
@@ -141,19 +134,6 @@ class CandidateLoss:
         return _loss_and_gradients(
             z_BD.detach(), rows_UD.detach(), places.clamp(min=0), places >= 0, named.targets, share, compute
         )
-
-
-class _CandidateBce(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, z_BD: Tensor, rows_UD: Tensor, named: NamedLabels, loss: CandidateLoss) -> Tensor:
-        value, grad_z, grad_rows = loss.loss_and_gradients(z_BD, rows_UD, named)
-        ctx.save_for_backward(grad_z, grad_rows)
-        return value
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        grad_z, grad_rows = ctx.saved_tensors
-        return grad_z * gradients[0], grad_rows * gradients[0], None, None
 
 
 def _loss_and_gradients(
@@ -172,7 +152,7 @@ def _loss_and_gradients(
     """
     documents, width = z_BD.shape
     targets = to_device(targets_BC, z_BD.device).to(z_BD.dtype)
-    z, weights = for_products(z_BD, compute), for_products(rows_UD, compute)
+    z, weights = (padded(matrix, compute, columns=8) for matrix in (z_BD, rows_UD))
     scores_BU = z @ weights.T
     at = torch.arange(documents, device=z_BD.device)[:, None] * scores_BU.shape[1] + place_BC
     scores = scores_BU.view(-1)[at].to(z_BD.dtype)
@@ -184,19 +164,18 @@ def _loss_and_gradients(
     return loss, to_documents, (slope_BU.T @ z)[: len(rows_UD), :width].to(z_BD.dtype)
 
 
-@dataclass(frozen=True)
-class _Rows:
+class _Rows(NamedTuple):
     """Rows as the kernel wants them: with moments and Adam's factors to be updated, or with room for their gradients.
 
     table: (R, D).  named: (U,) int32, those of its rows that are touched.  gradients: (U, D).
     """
 
     table: NDArray[Any]
+    first: NDArray[Any] | None
+    second: NDArray[Any] | None
+    factors: NDArray[Any] | None
+    gradients: NDArray[Any] | None
     named: I32
-    first: NDArray[Any] | None = None
-    second: NDArray[Any] | None = None
-    factors: NDArray[Any] | None = None
-    gradients: NDArray[Any] | None = None
 
 
 class _CompiledPass:
@@ -215,15 +194,8 @@ class _CompiledPass:
             self._partial = np.empty((CHUNKS, *z.shape), dtype=z.dtype)
         losses = np.empty(CHUNKS)
         restricted_step(
-            rows.table,
-            rows.first,
-            rows.second,
-            rows.factors,
-            rows.gradients,
-            rows.named,
-            groups.starts,
-            groups.entries,
-            groups.edges,
+            *rows,
+            *groups[1:],
             targets_BC.shape[1],
             z,
             targets_BC.ravel(),

@@ -1,6 +1,7 @@
 """Big tables of vectors of which a batch touches few rows: token vectors, and classifiers with a row per label.
 
-Gradients never become a tensor of the table's size, and Adam (`RowAdam`) changes the rows that were touched.
+Gradients never become a tensor of the table's size, and Adam (`RowAdam`) changes the rows that were touched. Also the
+product of a sparse matrix with vectors (`Convolution`), with gradients to the vectors.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from longtail.models.rankers import Classifier
-from longtail.nn.batches import Bags, to_numpy
-from longtail.nn.initial import uniform
-from longtail.nn.precision import has_triton
+from longtail.nn.batches import Bags, DeviceCsr, has_triton, to_numpy, to_tensor
+from longtail.nn.blocks import uniform
+from longtail.types import Csr
 
 
 class RowTable(nn.Module):
@@ -56,6 +57,23 @@ class RowTable(nn.Module):
         self._pending.append((bags, gradient_BD))
 
 
+def with_gradients(compute: Callable[[], tuple[Tensor, ...]], *inputs: Tensor) -> Tensor:
+    """A loss whose gradients to `inputs` come with it.  compute: gives the loss, then the gradients."""
+    return cast(Callable[..., Tensor], _KnownGradients.apply)(compute, *inputs)
+
+
+class _KnownGradients(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, compute: Callable[[], tuple[Tensor, ...]], *inputs: Tensor) -> Tensor:
+        value, *gradients = compute()
+        ctx.save_for_backward(*gradients)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        return None, *(known * gradients[0] for known in ctx.saved_tensors)
+
+
 class _BagSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: Tensor, table: RowTable, bags: Bags) -> Tensor:
@@ -76,6 +94,55 @@ def bag_sums(table: Tensor, bags: Bags) -> Tensor:
     return nn.functional.embedding_bag(
         bags.ids, table, bags.starts.int(), mode="sum", per_sample_weights=weights, include_last_offset=True
     )
+
+
+class Convolution:
+    """G @ values for a fixed (R, C) graph; the way back is a product with its transpose, made once.
+
+    On a CPU both are sums over bags, so bits do not depend on threads. On a GPU that would let one frequent column (a
+    bag of its own, thousands of entries long) hold up all others; cuSPARSE shares the work out by entries.
+    """
+
+    def __init__(self, graph: Csr, device: torch.device | str) -> None:
+        make = _on_gpu if torch.device(device).type == "cuda" else _on_cpu
+        self.forth, self.back = (make(matrix, device) for matrix in (graph, graph.T.tocsr()))
+
+    def __call__(self, values_CD: Tensor) -> Tensor:
+        """(R, D)"""
+        return cast(Callable[..., Tensor], _Product.apply)(values_CD, self.forth, self.back)
+
+
+Product = Callable[[Tensor], Tensor]
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, forth: Product, back: Product) -> Tensor:
+        ctx.back = back
+        return forth(values)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        back: Product = ctx.back
+        return back(gradients[0].contiguous()), None, None
+
+
+def _on_cpu(matrix: Csr, device: torch.device | str) -> Product:
+    bags = DeviceCsr(matrix, device).rows(np.arange(matrix.shape[0]))
+    return lambda values: bag_sums(values, bags)
+
+
+def _on_gpu(matrix: Csr, device: torch.device | str) -> Product:
+    # 32-bit positions, which cuSPARSE knows: half the bytes to read.
+    pointers, columns = (to_tensor(np.asarray(piece, np.int32), device) for piece in (matrix.indptr, matrix.indices))
+    sparse = torch.sparse_csr_tensor(
+        pointers,
+        columns,
+        to_tensor(np.asarray(matrix.data, np.float32), device),
+        tuple(matrix.shape),
+        check_invariants=False,
+    )
+    return lambda values: sparse @ values.float()
 
 
 def summed_by_row(bags: Bags, gradient_BD: Tensor) -> tuple[Tensor, Tensor]:
@@ -126,7 +193,7 @@ class AdamFactors(NamedTuple):
 
 @torch.no_grad()
 def adam_by_torch(values: Tensor, first: Tensor, second: Tensor, gradient: Tensor, factors: AdamFactors) -> None:
-    """One Adam step, in place, on tensors of one shape. Compiled kernels (`kernels`, `row_triton`) do the same."""
+    """One Adam step, in place, on tensors of one shape. Compiled kernels (`kernels`, `triton_kernels`) do the same."""
     first.mul_(factors.keep_first).add_(gradient, alpha=factors.add_first)
     second.mul_(factors.keep_second).addcmul_(gradient, gradient, value=factors.add_second)
     values.addcdiv_(first, second.sqrt().mul_(factors.spread).add_(factors.epsilon), value=-factors.rate)
@@ -200,18 +267,10 @@ class RowAdam:
         from longtail.nn.kernels import adam_from_bags, grouped_by_row
 
         factors = self.factors(rate).array(self.arrays[0].dtype)
-        groups = grouped_by_row(bags.ids.numpy(), self.slots)
-        adam_from_bags(
-            *self.arrays,
-            groups.rows,
-            groups.starts,
-            groups.entries,
-            groups.edges,
-            bags.owners.numpy(),
-            bags.weights.to(self.table.dtype).numpy(),
-            gradient_BD.contiguous().numpy(),
-            factors,
-        )
+        rows, starts, entries, edges = grouped_by_row(bags.ids.numpy(), self.slots)
+        owners, weights = bags.owners.numpy(), bags.weights.to(self.table.dtype).numpy()
+        gradients = gradient_BD.contiguous().numpy()
+        adam_from_bags(*self.arrays, rows, starts, entries, edges, owners, weights, gradients, factors)
 
     def named_rows(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """The different rows that `ids` (int64) name, ascending, and for every id the place of its row among them.
@@ -239,9 +298,9 @@ class RowAdam:
             numbers = gradient_UD.contiguous().numpy()
             adam_rows(*self.arrays, rows.numpy(), numbers, factors.array(numbers.dtype))
         elif self.by_triton:
-            from longtail.nn import row_triton
+            from longtail.nn import triton_kernels
 
-            row_triton.adam_rows(self.table, self.first, self.second, rows, gradient_UD, factors)
+            triton_kernels.adam_rows(self.table, self.first, self.second, rows, gradient_UD, factors)
         else:
             self._update_by_torch(rows, gradient_UD, factors)
 
@@ -309,10 +368,6 @@ class OneVsAll(LabelRows):
     def scores(self, z_BD: Tensor, ids_BC: Tensor) -> Tensor:
         """(B, C): each document against its own labels. At padding (-1) the score is that of label 0: mask it."""
         return torch.einsum("bd,bcd->bc", self.inputs(z_BD), self.rows[ids_BC.clamp(min=0).long()])
-
-    def all_scores(self, z_BD: Tensor) -> Tensor:
-        """(B, L)"""
-        return self.inputs(z_BD) @ self.rows.T
 
     def frozen(self) -> Classifier:
         """Its twin that predicts without torch."""

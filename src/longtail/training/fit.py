@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from longtail.errors import ConfigError
-from longtail.training.objectives import Objective, trained_state
-from longtail.training.run import Run
-from longtail.training.steps import adapted_batch as adapted_batch
+from longtail.training import adapted_batch
+from longtail.training.objectives import TrainingObjective, Watch, trained_state
+from longtail.training.run import Run, StageCheckpoint
 from longtail.types import I64
 
 
@@ -90,35 +90,6 @@ def _half_cosine(progress: float) -> float:
 _BATCHES_BETWEEN_LOOKS = {"cpu": 1, "cuda": 50}
 
 
-class Checkpoint(Protocol):
-    """Keeps the last finished epoch."""
-
-    def due(self, size: int) -> bool:
-        """Whether a save of so many bytes is worth its time now."""
-        ...
-
-    def load(self) -> tuple[int, dict[str, NDArray[Any]]] | None: ...
-
-    def save(self, epochs_done: int, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Arrays may share memory with the model, which goes on to change: what is kept must be written or copied."""
-        ...
-
-
-class Watch(Protocol):
-    """Looks on from epoch to epoch.
-
-    What it remembers must be in the objective's state, so that a resumed training goes on alike.
-    """
-
-    def begins(self, epoch: int, epochs: int) -> bool:
-        """Called before each epoch (from 0); False ends the training here."""
-        ...
-
-    def ended(self, epoch: int, epochs: int) -> None:
-        """Called after each epoch, before it is saved."""
-        ...
-
-
 @runtime_checkable
 class OwnOrder(Protocol):
     """An objective that says in which order documents come, where that is not simply at random."""
@@ -129,13 +100,13 @@ class OwnOrder(Protocol):
 
 
 def fit(
-    objective: Objective,
+    objective: TrainingObjective,
     *,
     epochs: int,
     batch_size: int,
     schedule: Schedule,
     rng_for: Callable[[int], np.random.Generator],
-    checkpoint: Checkpoint | None = None,
+    checkpoint: StageCheckpoint | None = None,
     on_batch: Callable[[int, int, float], None] | None = None,
     watch: Watch | None = None,
 ) -> list[float]:
@@ -175,7 +146,7 @@ def fit(
     return history
 
 
-def _resumed(objective: Objective, checkpoint: Checkpoint | None) -> list[float]:
+def _resumed(objective: TrainingObjective, checkpoint: StageCheckpoint | None) -> list[float]:
     """Put the state of the last finished epoch back; the losses of the epochs done."""
     saved = None if checkpoint is None else checkpoint.load()
     if saved is None:
@@ -229,7 +200,7 @@ def restore_tensors(module: nn.Module, tensors: Mapping[str, NDArray[Any]]) -> N
 
 
 def fit_stage(
-    objective: Objective,
+    objective: TrainingObjective,
     run: Run,
     name: str,
     *,

@@ -65,9 +65,7 @@ def exact_index_on(device: str, similarity: Similarity = "cosine") -> Callable[[
 
 
 def index_on(device: str, kind: IndexKind, hnsw: HnswSettings) -> IndexBuilder:
-    """What makes an index of the kind asked for, by the cosine: on a GPU exact unless HNSW is asked for, on a CPU
-    `auto` goes by size.
-    """
+    """What makes an index by the cosine: on a GPU exact unless HNSW is asked for; on a CPU `auto` goes by size."""
     if device == "cuda" and kind != "hnsw":
         return exact_index_on(device)
     return partial(build_index, kind=kind, hnsw=hnsw)

@@ -1,10 +1,11 @@
 """What one training step does: over all targets, or over each document's own candidates, for free and for composed
-classifier rows; a loss that may be added (`ExtraLoss`); and how texts of a step become vectors.
+classifier rows; Adam over a model (`ModelAdam`); a loss that may be added (`ExtraLoss`); the loss of triplets; and how
+texts of a step become vectors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,17 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from longtail.nn.batches import DeviceCsr, Documents, TensorBatch
+from longtail.nn.batches import DeviceCsr, Documents, TensorBatch, fastest_products
 from longtail.nn.encoders import Encoded, Encoder
 from longtail.nn.full import FullRows, full_gradients
-from longtail.nn.precision import fastest_products
 from longtail.nn.restricted import RestrictedTrainer
-from longtail.nn.row_tables import LabelRows
-from longtail.training.optimisers import ModelAdam
+from longtail.nn.row_tables import LabelRows, RowAdam, RowTable
 from longtail.types import I64, Candidates
 
 
-class Objective(Protocol):
+class TrainingObjective(Protocol):
     """A model with its data and its optimisers: all that `fit` must know."""
 
     @property
@@ -36,6 +35,21 @@ class Objective(Protocol):
 
     def state(self) -> dict[str, Tensor]:
         """Live tensors under stable names: everything that steps change."""
+        ...
+
+
+class Watch(Protocol):
+    """Looks on from epoch to epoch.
+
+    What it remembers must be in the objective's state, so that a resumed training goes on alike.
+    """
+
+    def begins(self, epoch: int, epochs: int) -> bool:
+        """Called before each epoch (from 0); False ends the training here."""
+        ...
+
+    def ended(self, epoch: int, epochs: int) -> None:
+        """Called after each epoch, before it is saved."""
         ...
 
 
@@ -65,29 +79,16 @@ class ExtraStep(Protocol):
         ...
 
 
-class ExtraLoss(Protocol):
-    """A loss that an encoder is trained with beside its objective's own, e.g. RAMEN's graphs.
-
-    It is a `Watch`, too.
-    """
+class ExtraLoss(Watch, Protocol):
+    """A loss that an encoder is trained with beside its objective's own, e.g. RAMEN's graphs."""
 
     @property
     def heldout_share(self) -> float:
         """Of the documents, to be kept apart so that the objective's own loss on them can be asked for; 0: none."""
         ...
 
-    def begins(self, epoch: int, epochs: int) -> bool:
-        """Before each epoch; False ends the training."""
-        ...
-
-    def ended(self, epoch: int, epochs: int) -> None:
-        """After each epoch."""
-        ...
-
     def step(self, rows: I64, labels: I64 | None = None) -> ExtraStep:
-        """A step of the documents at `rows`.  labels: (U,) labels whose vectors the objective will have; None: it has
-        none.
-        """
+        """A step of the documents at `rows`.  labels: (U,) whose vectors the objective will have, if it has any."""
         ...
 
     def after_step(self, heldout_loss: Callable[[], float] | None = None) -> None:
@@ -100,11 +101,69 @@ class ExtraLoss(Protocol):
 
 
 def extra_total(extra: ExtraLoss, encoder: Encoder, rows: I64, of_documents: Tensor, loss: Tensor) -> Tensor:
-    """What an extra loss comes to beside a loss whose gradient is known already: a scalar whose gradient is that of
-    what is added.
-    """
+    """Of an extra loss beside one whose gradient is known: a scalar with the gradient of what is added."""
     step = extra.step(rows)
     return step.total(loss.detach().float(), of_documents, None, vectors_together(encoder, step.texts))
+
+
+class ModelAdam:
+    """Adam on all parameters of `model` that want gradients: dense where every batch touches every number; the tables
+    (`RowTable`) among its modules by rows.
+
+    factors: multiples of the rate for parameters by the beginning of their names, e.g. ``{"head.logits": 50}``;
+    others have 1. `state` gives live tensors under stable names; copying saved values into them restores the
+    optimiser.
+    """
+
+    def __init__(self, model: nn.Module, factors: Mapping[str, float] | None = None) -> None:
+        self._factors = dict(factors or {})
+        self.tables = {
+            name: module
+            for name, module in model.named_modules()
+            if isinstance(module, RowTable) and module.weight.requires_grad
+        }
+        self.by_row = {name: RowAdam(table.weight) for name, table in self.tables.items()}
+        in_tables = {id(table.weight) for table in self.tables.values()}
+        self.dense = {name: p for name, p in model.named_parameters() if p.requires_grad and id(p) not in in_tables}
+        groups = [
+            {"params": [p for name, p in self.dense.items() if self.factor(name) == f], "factor": f}
+            for f in {1.0, *self._factors.values()}
+        ]
+        groups = [group for group in groups if group["params"]]
+        self._adam = torch.optim.Adam(groups, fused=True) if groups else None
+        if self._adam is not None:
+            # torch makes this at the first step; made now, a checkpoint has something to be copied into.
+            for p in self.dense.values():
+                zero = torch.zeros((), dtype=torch.float32, device=p.device)
+                self._adam.state[p] = {"step": zero, "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+
+    def factor(self, name: str) -> float:
+        return next((factor for beginning, factor in self._factors.items() if name.startswith(beginning)), 1.0)
+
+    def step(self, rate: float) -> None:
+        """Apply and clear the gradients that backward passes left."""
+        if self._adam is not None:
+            for group in self._adam.param_groups:
+                group["lr"] = rate * group["factor"]
+            self._adam.step()
+            self._adam.zero_grad(set_to_none=True)
+        for name, table in self.tables.items():
+            pending = table.take_gradient()
+            if pending is not None:
+                self.by_row[name].step(*pending, rate * self.factor(name))
+
+    def rows_of(self, table: RowTable) -> RowAdam:
+        """What updates `table`, one of the tables of the model."""
+        return next(self.by_row[name] for name, module in self.tables.items() if module is table)
+
+    def state(self) -> dict[str, Tensor]:
+        state: dict[str, Tensor] = {}
+        if self._adam is not None:
+            for name, p in self.dense.items():
+                state |= {f"{name}.{moment}": value for moment, value in self._adam.state[p].items()}
+        for name, adam in self.by_row.items():
+            state |= {f"{name}.{moment}": value for moment, value in adam.state().items()}
+        return state
 
 
 class AllTargets:
@@ -133,14 +192,8 @@ class AllTargets:
                 f"{len(documents)} documents and {classifier.labels} classifiers for targets of shape "
                 f"{len(targets)} x {targets.columns}"
             )
-        self.encoder, self.classifier, self.documents, self.targets, self.masked = (
-            encoder,
-            classifier,
-            documents,
-            targets,
-            masked,
-        )
-        self.extra = extra
+        self.encoder, self.classifier, self.documents = encoder, classifier, documents
+        self.targets, self.masked, self.extra = targets, masked, extra
         self.compute = fastest_products(documents.device)
         free = classifier.free_rows()
         self.free = None if free is None else FullRows(free, compute=self.compute)
@@ -216,6 +269,33 @@ class OwnCandidates:
         return prefixed("encoder", trained_state(self.encoder)) | prefixed("adam", self.adam.state()) | own
 
 
+def triplet_loss(
+    similarity_BU: Tensor, positive_B: Tensor, negative_BU: Tensor, *, margin: float, hardest: int = 0
+) -> Tensor:
+    """The hinge loss of triplets (item, its positive, a negative), negatives being from the same batch.
+
+    Mean over items with a positive of the mean over their violating triplets of [s_n - s_p + margin]_+; 0 without
+    violations.
+
+    similarity_BU: of B items with U others that the batch has brought together.
+    positive_B: int64, the place of each item's positive, -1 where it has none: such an item takes no part, and is not
+        counted.
+    negative_BU: bool, what may serve as a negative. hardest: of these only so many, the most similar; 0: all.
+
+    Paper: RAMEN Sec. 3 (gamma = 0.3). Differs: means in place of sums (the coefficient in front is illegible), so
+    that weights of graphs of different density are comparable; an item with many violations does not count more than
+    one with few.
+    """
+    has_positive = positive_B >= 0
+    s_positive = similarity_BU.gather(1, positive_B.clamp(min=0)[:, None])
+    excess = torch.where(negative_BU & has_positive[:, None], similarity_BU - s_positive + margin, 0)
+    if 0 < hardest < excess.shape[1]:
+        excess = excess.topk(hardest, dim=1).values
+    violations = excess.clamp(min=0)
+    by_item = violations.sum(dim=1) / (violations.detach() > 0).sum(dim=1).clamp(min=1)
+    return by_item.sum() / has_positive.sum().clamp(min=1)
+
+
 def training_vectors(encoder: Encoder, documents: Documents, rows: I64) -> Tensor:
     """(B, D) float32 vectors that classifiers read; products inside in bf16 on a GPU."""
     return batch_vectors(encoder, documents.rows(rows), documents.device)
@@ -252,9 +332,7 @@ def _vectors(encoder: Encoder, of: TextsOfStep) -> Tensor:
 
 
 def trained_state(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters that are trained, and buffers: what a step may change. Frozen parameters are given anew on
-    resuming.
-    """
+    """Trained parameters, and buffers: what a step may change. Frozen parameters are given anew on resuming."""
     trained = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
     return trained | dict(model.named_buffers())
 

@@ -97,24 +97,13 @@ class RichDisplay:
 
     @contextlib.contextmanager
     def task(self, title: str, total: int) -> Iterator[Task]:
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
+        import rich.progress as bars
 
         columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
+            *(bars.TextColumn("{task.description}"), bars.BarColumn(), bars.MofNCompleteColumn()),
+            *(bars.TimeElapsedColumn(), bars.TimeRemainingColumn(), bars.TextColumn("{task.fields[note]}")),
         )
-        with Progress(*columns, console=self.console) as progress:
+        with bars.Progress(*columns, console=self.console) as progress:
             number = progress.add_task(title, total=total, note="")
 
             class _RichTask:

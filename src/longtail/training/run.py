@@ -25,7 +25,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -78,12 +78,8 @@ class Run:
         """
         if folder.exists() and not folder.is_dir():
             raise RunError(f"{folder}: is a file, not a folder", "choose another --out")
-        if (
-            folder.is_dir()
-            and any(folder.iterdir())
-            and not (folder / "run.json").exists()
-            and not (folder / ".lock").exists()
-        ):
+        is_run = (folder / "run.json").exists() or (folder / ".lock").exists()
+        if folder.is_dir() and any(folder.iterdir()) and not is_run:
             raise RunError(
                 f"{folder}: the folder exists and is not a run of longtail",
                 "choose another --out, or empty it yourself",
@@ -131,7 +127,7 @@ class Run:
                 save_part(make(), aside)
             shutil.rmtree(self.folder / "work" / name, ignore_errors=True)
             self._stage = outer
-            self.log("stage", name=name, seconds=round(time.monotonic() - started, 3), peak_memory=peak_memory())
+            self.log("stage", name=name, seconds=round(time.monotonic() - started, 3), peak_memory=peak_memory_so_far())
         else:
             self.display.say(f"stage {name}: finished before, loaded")
         loaded: Result = load_part(folder)
@@ -293,6 +289,7 @@ class StageCheckpoint:
         return int(arrays.pop("epochs_done")[0]), arrays
 
     def save(self, epochs_done: int, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Arrays may share memory with the model, which goes on to change: they are written before this returns."""
         with written_aside(self.file) as aside:
             write_arrays(aside, {**arrays, "epochs_done": np.array([epochs_done], dtype=np.int64)})
         self._saving += time.monotonic() - self._began
@@ -301,16 +298,11 @@ class StageCheckpoint:
 
 def _remove_leftovers(folder: Path) -> None:
     """What a killed process had written aside and not yet renamed. Safe: we hold the lock."""
-    for leftover in _leftovers(folder):
+    for leftover in [*folder.rglob(".*.tmp"), *folder.rglob(".*.old")]:
         shutil.rmtree(leftover, ignore_errors=True) if leftover.is_dir() else leftover.unlink(missing_ok=True)
 
 
-def _leftovers(folder: Path) -> Iterator[Path]:
-    for pattern in (".*.tmp", ".*.old"):
-        yield from list(folder.rglob(pattern))
-
-
-def peak_memory() -> int:
+def peak_memory_so_far() -> int:
     """The most bytes that this process held so far, mapped files included; 0 where that is not known.
 
     Not `getrusage`: there a new process begins with the peak of the one that started it.
@@ -323,9 +315,7 @@ def peak_memory() -> int:
 
 
 def available_memory() -> int:
-    """Bytes that this process may still take: what the machine has free, within the limit of its container; 0 if
-    unknown.
-    """
+    """Bytes this process may still take: what the machine has free, within its container; 0 if unknown."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))

@@ -32,11 +32,11 @@ from longtail.search.cluster import (
     meta_labels,
     smooth,
 )
+from longtail.training import ADAPTS
 from longtail.training.fit import StepDecay, fit_stage
 from longtail.training.objectives import AllTargets
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
-from longtail.training.steps import ADAPTS
 from longtail.types import F32, I32, I64, Csr
 
 # Words kept of a smoothed centroid: clusters are as good as with all of them, and found much faster.

@@ -48,7 +48,7 @@ def test_kernels_learn_as_torch_does(text: bool) -> None:
     before = plain.free.rows.clone()
     for rows in (plain, fast):
         for _ in range(2):
-            rows.learn(start, count, gradient, 0.25, FACTORS, 3)
+            rows.learn(start, count, gradient, 0.25, FACTORS)
     assert torch.equal(fast.free.rows[:start], before[:start])
     assert torch.equal(fast.free.rows[start + count :], before[start + count :])
     assert not torch.equal(fast.free.rows[start : start + count], before[start : start + count])

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from longtail.recipes.eclare.network import AttentionMix
 from longtail.recipes.eclare.settings import MixMode
-from longtail.training.optimisers import ModelAdam
+from longtail.training.objectives import ModelAdam
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

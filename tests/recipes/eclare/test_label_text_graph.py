@@ -15,11 +15,10 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from longtail.nn.blocks import EmbeddingBlock
-from longtail.nn.convolution import Convolution
-from longtail.nn.row_tables import RowTable
+from longtail.nn.row_tables import Convolution, RowTable
 from longtail.recipes.eclare.network import FrozenTexts, LabelTextGraph, LabelTexts, TrainedTexts, component_names
 from longtail.recipes.eclare.settings import GraphPart
-from longtail.training.optimisers import ModelAdam
+from longtail.training.objectives import ModelAdam
 from longtail.types import I32
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -15,10 +15,11 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 from tests.checkpoints import write_checkpoint
+from tests.nn.dense_oracles import tensor_batch
 
 from longtail.errors import ConfigError, DataError
 from longtail.models.encoders import FrozenUnit
-from longtail.nn.batches import Documents, tensor_batch
+from longtail.nn.batches import Documents
 from longtail.nn.encoders import UnitEncoder, encode_all
 from longtail.persistence import load_part, save_part
 from longtail.recipes.towers.checkpoint import Checkpoint, read_checkpoint

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 from tests.checkpoints import write_checkpoint
+from tests.nn.dense_oracles import tensor_batch
 
-from longtail.nn.batches import tensor_batch
 from longtail.recipes.towers import network as module
 from longtail.recipes.towers.checkpoint import read_checkpoint
 from longtail.recipes.towers.network import Transformer, attention_mask, even_sizes

@@ -19,7 +19,7 @@ from longtail.cli import main
 from longtail.data.dataset import Dataset
 from longtail.errors import DataError
 from longtail.evaluation import evaluate
-from longtail.features.pieces import Pieces, read_tokenizer
+from longtail.features.pieces import TokenizerPieces, read_tokenizer
 from longtail.models.encoders import FrozenUnit
 from longtail.recipes import make_recipe
 from longtail.recipes.towers.checkpoint import read_checkpoint
@@ -61,7 +61,7 @@ def test_every_base_and_ramen_over_it_take_a_transformer(
     )["P@1"]
     after = evaluate(predictor, planted_with_graphs)["P@1"]
     assert after > max(80, before + 40), "it learns"
-    assert isinstance(predictor.bundle.featurizer, Pieces)
+    assert isinstance(predictor.bundle.featurizer, TokenizerPieces)
     ranker: Any = predictor.bundle.ranker
     encoder = ranker.encoder
     assert isinstance(encoder, FrozenUnit)

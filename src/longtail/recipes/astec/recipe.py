@@ -39,7 +39,7 @@ from longtail.search.linear import ClusterTree
 from longtail.search.negatives import RandomNegatives, ShortlistNegatives, WithRandom, candidates, forbidden_pairs
 from longtail.search.shortlist import ClusterBeam, Labels
 from longtail.training.fit import StepDecay, fit_stage
-from longtail.training.objectives import AllTargets, Objective, OwnCandidates
+from longtail.training.objectives import AllTargets, OwnCandidates, TrainingObjective
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
 from longtail.training.surrogate import Surrogate, fit_surrogate, new_block, new_encoder, surrogate_memory, token_rows
@@ -140,7 +140,7 @@ class Astec(Recipe):
         trained = encoder if block is None else Refined(encoder, block)
         classifier = OneVsAll(data.n_labels, width, run.rng("classifier")).to(run.device)
         documents = Documents(Batch(dense=surrogate.vectors), run.device)
-        objective: Objective
+        objective: TrainingObjective
         if c.negatives == "full" or c.learner == "dismec":
             masked = data.masked_matrix()
             hidden = None if masked is None else DeviceCsr(masked, run.device)

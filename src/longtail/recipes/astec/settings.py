@@ -14,7 +14,7 @@ from longtail.nn.blocks import BoundMode
 from longtail.recipes.base import TUNABLE_FEATURES, EnsembleConfig
 from longtail.search.linear import TreeConfig
 from longtail.search.shortlist import GameSettings
-from longtail.training.steps import ADAPTS
+from longtail.training import ADAPTS
 from longtail.training.surrogate import BlockKind, SurrogateConfig
 
 

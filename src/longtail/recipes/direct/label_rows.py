@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from longtail.nn.batches import to_device
-from longtail.nn.convolution import Convolution
-from longtail.nn.full.storage import COLUMN_MULTIPLE, FixedTable, Float32Table, ReadTable
-from longtail.nn.row_tables import AdamFactors, RowTable
+from longtail.nn.batches import COLUMN_MULTIPLE, to_device
+from longtail.nn.full import FixedTable, Float32Table, ReadTable
+from longtail.nn.row_tables import AdamFactors, Convolution, RowTable
 from longtail.types import Csr
 
 
@@ -66,7 +65,7 @@ class TextRows(nn.Module):
         return (left.to(self.compute) @ right.to(self.compute)).float()
 
 
-# Rows of a block are a whole multiple of these (see `storage.padded`).
+# Rows of a block are a whole multiple of these (see `batches.padded`).
 _ROW_MULTIPLE = 8
 
 
@@ -96,14 +95,14 @@ class ComposedRows:
         """The rows as a sweep reads them. Changed by the next call."""
         return FixedTable(self.rows())
 
-    def learn(self, start: int, labels: int, gradient: Tensor, scale: float, factors: AdamFactors, step: int) -> None:
+    def learn(self, start: int, labels: int, gradient: Tensor, scale: float, factors: AdamFactors) -> None:
         """From the gradient of the rows from `start` on: free vectors now, texts by what is summed up."""
         block = slice(start, start + labels)
         own = gradient[:labels, : self.width + 1].float().mul_(scale)
         if self.text_gradient is not None:
             self.text_gradient[block] += own[:, : self.width]
         own[:, : self.width] *= self.trust[block]
-        self.free.update(start, labels, own, 1.0, factors, step)
+        self.free.update(start, labels, own, 1.0, factors)
 
 
 class ComposedRowsOnCpu(ComposedRows):
@@ -122,7 +121,7 @@ class ComposedRowsOnCpu(ComposedRows):
         )
         return PaddedTable(self._padded, self.labels)
 
-    def learn(self, start: int, labels: int, gradient: Tensor, scale: float, factors: AdamFactors, step: int) -> None:
+    def learn(self, start: int, labels: int, gradient: Tensor, scale: float, factors: AdamFactors) -> None:
         from longtail.recipes.direct.kernels import learn_composed
 
         block = slice(start, start + labels)

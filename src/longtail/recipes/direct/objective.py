@@ -9,15 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from longtail.nn.batches import DeviceCsr, Documents, TensorBatch
+from longtail.nn.batches import DeviceCsr, Documents, TensorBatch, fastest_products
 from longtail.nn.encoders import Encoded, Encoder
-from longtail.nn.full.pairs import Pairs
-from longtail.nn.full.sweep import Receiver, Sweep
-from longtail.nn.precision import fastest_products
+from longtail.nn.full import Pairs, Receiver, Sweep
 from longtail.nn.row_tables import AdamFactors
 from longtail.recipes.direct.label_rows import TextRows, composed_rows
-from longtail.training.objectives import ExtraLoss, extra_total, prefixed, trained_state
-from longtail.training.optimisers import ModelAdam
+from longtail.training.objectives import ExtraLoss, ModelAdam, extra_total, prefixed, trained_state
 from longtail.types import I64, Csr
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
@@ -131,11 +128,10 @@ class AllLabels:
 
     def _learner(self, rate: float) -> Receiver:
         """Takes the gradient of a block of rows while it is still near the processor."""
-        count = int(self._count)
-        factors = AdamFactors.of(count, rate, BETAS, EPSILON)
+        factors = AdamFactors.of(int(self._count), rate, BETAS, EPSILON)
 
         def receive(start: int, labels: int, gradient: Tensor, scale: float) -> None:
-            self.rows.learn(start, labels, gradient, scale, factors, count)
+            self.rows.learn(start, labels, gradient, scale, factors)
 
         return receive
 

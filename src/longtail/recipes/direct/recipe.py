@@ -25,10 +25,9 @@ from torch import Tensor
 
 from longtail.graph.label_graph import label_graph
 from longtail.models.rankers import IndexedRows
-from longtail.nn.batches import Documents, to_numpy
+from longtail.nn.batches import Documents, fastest_products, to_numpy
 from longtail.nn.blocks import Residual, frozen_block
 from longtail.nn.encoders import BagEncoder, BagSum, DenseEncoder, Encoder, Refined
-from longtail.nn.precision import fastest_products
 from longtail.nn.row_tables import RowTable
 from longtail.recipes.base import Recipe
 from longtail.recipes.direct.label_rows import TextRows
@@ -36,7 +35,8 @@ from longtail.recipes.direct.objective import AllLabels, Truth
 from longtail.recipes.direct.settings import TEXT_EVERY, TUNABLE, DirectConfig, default_epochs, default_rate, is_on
 from longtail.recipes.direct.targets import AnchorColumns, anchor_columns, smoothed_targets
 from longtail.search.index import build_index
-from longtail.training.fit import OneCycle, adapted_batch, fit_stage
+from longtail.training import adapted_batch
+from longtail.training.fit import OneCycle, fit_stage
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
 from longtail.types import Csr

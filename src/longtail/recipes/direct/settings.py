@@ -13,7 +13,7 @@ from longtail.features.settings import FeaturesConfig
 from longtail.graph.label_graph import LabelGraphConfig
 from longtail.recipes.base import TUNABLE_FEATURES, EnsembleConfig
 from longtail.search.index import IndexKind
-from longtail.training.steps import ADAPTS
+from longtail.training import ADAPTS
 
 # Epochs by the number of documents: more of them need fewer looks at each.
 EPOCHS_SCALE, FEWEST_EPOCHS, MOST_EPOCHS = 7000, 8, 60

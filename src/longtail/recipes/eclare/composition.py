@@ -13,8 +13,7 @@ from longtail.errors import ConfigError
 from longtail.graph.ops import unit_rows
 from longtail.kernels.arrays import csr
 from longtail.nn.batches import to_tensor
-from longtail.nn.blocks import DocumentBlock
-from longtail.nn.initial import uniform
+from longtail.nn.blocks import DocumentBlock, uniform
 from longtail.nn.row_tables import RowTable
 from longtail.recipes.eclare.neighbours import has_edges
 from longtail.recipes.eclare.network import FrozenTexts, LabelTextGraph, LabelTexts, TrainedTexts, component_names

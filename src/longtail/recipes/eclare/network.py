@@ -16,17 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from longtail.kernels.arrays import csr
-from longtail.nn.batches import Bags, DeviceCsr, Documents, to_device
-from longtail.nn.blocks import BoundedMatrix, ByteDropout, EmbeddingBlock
-from longtail.nn.convolution import Convolution
+from longtail.nn.batches import Bags, DeviceCsr, Documents, fastest_products, to_device
+from longtail.nn.blocks import BoundedMatrix, ByteDropout, EmbeddingBlock, xavier_matrix
 from longtail.nn.encoders import Encoder
-from longtail.nn.initial import xavier_matrix
-from longtail.nn.precision import fastest_products
 from longtail.nn.restricted import CandidateLoss
-from longtail.nn.row_tables import LabelRows, RowTable, bag_sums
+from longtail.nn.row_tables import Convolution, LabelRows, RowTable, bag_sums
 from longtail.recipes.eclare.settings import GraphPart, MixMode
-from longtail.training.objectives import prefixed, trained_state, training_vectors
-from longtail.training.optimisers import ModelAdam
+from longtail.training.objectives import ModelAdam, prefixed, trained_state, training_vectors
 from longtail.types import F32, I32, I64, Candidates, Csr
 
 

@@ -40,9 +40,8 @@ from torch import nn
 from longtail.models.encoders import FrozenSum
 from longtail.models.rankers import Classifier, ClusterModel
 from longtail.nn.batches import DeviceCsr, Documents, to_numpy, to_tensor
-from longtail.nn.blocks import frozen_block
+from longtail.nn.blocks import frozen_block, uniform
 from longtail.nn.encoders import BagSum, GivenVectors, Refined, encode_all
-from longtail.nn.initial import uniform
 from longtail.nn.row_tables import RowTable
 from longtail.recipes.base import Recipe
 from longtail.recipes.eclare.composition import Composer, has_text, peak_memory, words_of
@@ -60,8 +59,9 @@ from longtail.search.negatives import (
     forbidden_pairs,
 )
 from longtail.search.shortlist import ClusterBeam
-from longtail.training.fit import StepDecay, Watch, adapted_batch, fit_stage, restore_tensors, saved_tensors
-from longtail.training.objectives import AllTargets, Objective
+from longtail.training import adapted_batch
+from longtail.training.fit import StepDecay, fit_stage, restore_tensors, saved_tensors
+from longtail.training.objectives import AllTargets, TrainingObjective, Watch
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
 from longtail.types import F32, I64, Batch, Candidates, Csr
@@ -105,7 +105,7 @@ class Eclare(Recipe):
         )
 
     def fit(
-        self, objective: Objective, run: Run, name: str, epochs: int, rate: float, watch: Watch | None = None
+        self, objective: TrainingObjective, run: Run, name: str, epochs: int, rate: float, watch: Watch | None = None
     ) -> None:
         t = self.config.training
         batch = t.batch or (CPU_BATCH if run.device == "cpu" else BATCH)
@@ -172,7 +172,7 @@ class Eclare(Recipe):
         classifier, block = composer.label_classifiers(texts, negatives), composer.document_block("ranking block")
         encoder = Refined(GivenVectors(width), block)
         documents = Documents(Batch(dense=surrogate.vectors), run.device)
-        objective: Objective
+        objective: TrainingObjective
         if against_all:
             masked = data.masked_matrix()
             hidden = None if masked is None else DeviceCsr(masked, run.device)

@@ -13,7 +13,7 @@ from longtail.graph.label_graph import LabelGraphConfig
 from longtail.recipes.base import TUNABLE_FEATURES, EnsembleConfig
 from longtail.search.cluster import LABELS_PER_CLUSTER, cluster_count
 from longtail.search.shortlist import GameSettings
-from longtail.training.steps import ADAPTS
+from longtail.training import ADAPTS
 
 # About so many labels a beam shall hold, and so many clusters at least.
 BEAM_LABELS, LEAST_BEAM = 480, 10

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.kernels.basics import below, draw, key_of
 from longtail.kernels.compiled import compiled, prange
 from longtail.kernels.products import as_float
-from longtail.kernels.random import below, draw, key_of
 from longtail.types import F32, I32, I64
 
 

@@ -23,8 +23,7 @@ from torch import Tensor, nn
 from longtail.graph.ops import unit_rows
 from longtail.models.rankers import Classifier
 from longtail.nn.batches import Bags, to_device, to_numpy, to_tensor
-from longtail.nn.blocks import BatchNorm, GinLayer
-from longtail.nn.initial import uniform, xavier_linear
+from longtail.nn.blocks import BatchNorm, GinLayer, uniform, xavier_linear
 from longtail.nn.row_tables import RowTable
 from longtail.persistence import DataPart
 from longtail.recipes.galaxc.graph import Fanout, JointGraph, Paths, convolutions
@@ -223,7 +222,7 @@ class Neighbourhoods:
         return kept.scatter_(-1, place, found)[..., :size]
 
 
-# ---- the random numbers of `longtail.kernels.random`, in wrapping signed arithmetic ----
+# ---- the random numbers of `longtail.kernels.basics`, in wrapping signed arithmetic ----
 
 
 def _shifted(bits: Tensor, by: int) -> Tensor:

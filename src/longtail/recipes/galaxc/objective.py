@@ -17,9 +17,8 @@ from torch import Tensor, nn
 
 from longtail.errors import ConfigError
 from longtail.kernels.arrays import pieces, taken_runs
-from longtail.nn.batches import Bags, to_device
+from longtail.nn.batches import Bags, fastest_products, to_device
 from longtail.nn.full import full_loss
-from longtail.nn.precision import fastest_products
 from longtail.recipes.galaxc.network import (
     GraphEncoder,
     LabelAttention,
@@ -32,8 +31,7 @@ from longtail.recipes.galaxc.network import (
 from longtail.recipes.galaxc.settings import GalaxcSurrogateConfig
 from longtail.recipes.galaxc.start import Start
 from longtail.search.negatives import ShortlistNegatives
-from longtail.training.objectives import prefixed, trained_state
-from longtail.training.optimisers import ModelAdam
+from longtail.training.objectives import ModelAdam, prefixed, trained_state
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
 from longtail.types import I32, I64, Csr

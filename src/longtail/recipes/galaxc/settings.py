@@ -12,7 +12,7 @@ from longtail.features.settings import FeaturesConfig
 from longtail.recipes.base import TUNABLE_FEATURES
 from longtail.recipes.galaxc.ranker import Averaged
 from longtail.search.index import IndexKind
-from longtail.training.steps import ADAPTS
+from longtail.training import ADAPTS
 from longtail.training.surrogate import SurrogateConfig
 
 AttentionKind: TypeAlias = Literal["label", "global", "none"]

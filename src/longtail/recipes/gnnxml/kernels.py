@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from longtail.features.kernels import find, read_keys
 from longtail.features.reading import SINGLE, U8, U32, U64, WORD, Reader
+from longtail.kernels.basics import offer, settle
 from longtail.kernels.compiled import compiled, prange
-from longtail.kernels.heap import offer, settle
 from longtail.kernels.products import dot
 from longtail.recipes.gnnxml.keygraph import SENTENCES, WINDOWS, Blocks, Phrases, Rules
 from longtail.search.kernels.tree import child_scores

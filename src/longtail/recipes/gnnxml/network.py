@@ -27,8 +27,7 @@ from torch import Tensor, nn
 from longtail.kernels.arrays import canonical, taken_runs
 from longtail.models.encoders import FrozenGinLayer
 from longtail.nn.batches import Bags, DeviceCsr, to_device, to_numpy, to_tensor
-from longtail.nn.blocks import BatchNorm, GinLayer
-from longtail.nn.initial import xavier_linear
+from longtail.nn.blocks import BatchNorm, GinLayer, xavier_linear
 from longtail.nn.row_tables import bag_sums
 from longtail.recipes.gnnxml.keygraph import KeyGraphs
 from longtail.recipes.gnnxml.ranker import FrozenBranch, FrozenGin

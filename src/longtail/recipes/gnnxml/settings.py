@@ -11,7 +11,7 @@ from longtail.recipes.base import TUNABLE_FEATURES, EnsembleConfig
 from longtail.recipes.gnnxml.features import GraphFeaturesConfig
 from longtail.recipes.gnnxml.ranker import RankerReads
 from longtail.search.linear import LinearConfig
-from longtail.training.steps import ADAPTS
+from longtail.training import ADAPTS
 
 # Settings of the paper's ablations (Fig. 3 and 4).
 VARIANTS: Mapping[str, tuple[str, ...]] = {

@@ -30,8 +30,7 @@ from longtail.graph.anchor_graph import AnchorGraph, Side, drawn, edge_rows, lin
 from longtail.kernels.arrays import F64
 from longtail.nn.batches import Documents, to_device
 from longtail.nn.encoders import Encoder, UnitEncoder, encode_all
-from longtail.nn.losses import triplet_loss
-from longtail.training.objectives import TextsOfStep, prefixed
+from longtail.training.objectives import TextsOfStep, prefixed, triplet_loss
 from longtail.types import F32, I64, Batch, Csr
 
 # ---- weights ----

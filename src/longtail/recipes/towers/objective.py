@@ -18,14 +18,20 @@ from longtail.graph.anchor_graph import drawn, linked
 from longtail.nn.batches import Bags, Documents, to_device
 from longtail.nn.encoders import Encoder, encode_all
 from longtail.nn.full import full_loss
-from longtail.nn.losses import triplet_loss
 from longtail.search.cluster import even_clusters
 from longtail.search.index import IndexBuilder
 from longtail.search.negatives import ShortlistNegatives
 from longtail.search.shortlist import LabelIndex
 from longtail.training.indices import exact_index_on
-from longtail.training.objectives import ExtraLoss, TextsOfStep, prefixed, trained_state, vectors_together
-from longtail.training.optimisers import ModelAdam
+from longtail.training.objectives import (
+    ExtraLoss,
+    ModelAdam,
+    TextsOfStep,
+    prefixed,
+    trained_state,
+    triplet_loss,
+    vectors_together,
+)
 from longtail.types import F32, I64, BoolArray, Csr
 
 

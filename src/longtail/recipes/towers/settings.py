@@ -10,7 +10,7 @@ from longtail.config import section, setting
 from longtail.features.settings import CheckpointFeaturesConfig
 from longtail.recipes.base import TUNABLE_FEATURES, EnsembleConfig
 from longtail.search.index import IndexKind
-from longtail.training.steps import ADAPTS
+from longtail.training import ADAPTS
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.kernels.basics import below, draw, key_of, unit
 from longtail.kernels.compiled import compiled, prange
-from longtail.kernels.random import below, draw, key_of, unit
 from longtail.types import F32, I64
 
 F64 = NDArray[np.float64]

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.kernels.arrays import Pieces
+from longtail.kernels.basics import below, draw, key_of
 from longtail.kernels.compiled import compiled
-from longtail.kernels.random import below, draw, key_of
 from longtail.search.linear import LinearObjective, Problems
 from longtail.types import F32, I32, I64
 

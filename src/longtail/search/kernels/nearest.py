@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from longtail.kernels.basics import offer, settle
 from longtail.kernels.compiled import compiled, prange
-from longtail.kernels.heap import offer, settle
 from longtail.types import F32, I32, I64
 
 Pointers: TypeAlias = tuple[I64, I32]  # (starts, numbers)

@@ -11,10 +11,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.kernels.basics import below, draw, key_of, offer, room, slot_of, unit
 from longtail.kernels.compiled import compiled, prange
-from longtail.kernels.heap import offer
-from longtail.kernels.random import below, draw, key_of, unit
-from longtail.kernels.tally import room, slot_of
 from longtail.types import F32, I32, I64
 
 F64 = NDArray[np.float64]
@@ -37,7 +35,7 @@ def is_forbidden(ptr: I64, labels: I32, row: int, label: int | np.int64) -> bool
 
 @compiled()
 def _taken(others: I32, more: int) -> I32:
-    """A hash set (see `longtail.kernels.tally`) of the labels in a list, with room for some more."""
+    """A hash set (see `longtail.kernels.basics`) of the labels in a list, with room for some more."""
     keys = np.full(room(len(others) + more), -1, dtype=np.int32)
     for label in others:
         if label >= 0:

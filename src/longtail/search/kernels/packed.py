@@ -24,8 +24,8 @@ from numba import config, types
 from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
+from longtail.kernels.basics import better_half
 from longtail.kernels.compiled import compiled, prange
-from longtail.kernels.heap import better_half
 from longtail.kernels.products import as_float, dot, fetch_rows
 from longtail.search.kernels.matrix import FLOAT, FLOATS, FUSED, INT16, INT32, INT64, INTEGERS, TileCode
 from longtail.search.packed import LANES, NIBBLE_SHIFT, TOGETHER

@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from longtail.kernels.basics import add, offer, ranks_before, settle, slot_of, table
 from longtail.kernels.compiled import compiled, prange
-from longtail.kernels.heap import offer, ranks_before, settle
 from longtail.kernels.products import fetch_entry
-from longtail.kernels.tally import add, slot_of, table
 from longtail.types import F32, I32, I64
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.kernels.basics import better_half, offer
 from longtail.kernels.compiled import compiled, prange
-from longtail.kernels.heap import better_half, offer
 from longtail.kernels.products import as_float, fetch_rows
 from longtail.search.kernels.packed import BLOCKS, LOWEST, TILE, ByteRows, Rounded, look, lowest
 from longtail.search.packed import LANES

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.kernels.basics import offer, settle
 from longtail.kernels.compiled import compiled, prange
-from longtail.kernels.heap import offer, settle
 from longtail.types import F32, I32, I64
 
 F64 = NDArray[np.float64]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from longtail.nn.batches import Bags
 from longtail.nn.full import LossKind, full_gradients, full_loss
-from longtail.nn.losses import triplet_loss
+from longtail.training.objectives import triplet_loss
 
 
 def example(seed: int, items: int = 6, others: int = 8) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,4 +1,5 @@
-"""The steps of a sweep as Triton kernels. Imported only where Triton is there: on a GPU, or in its interpreter (tests).
+"""Triton kernels: Adam over rows and over blocks of rows, and the steps of a sweep over all labels (`nn.full`).
+Imported only where Triton is there: on a GPU, or in its interpreter (tests).
 
 Products run on tiles of (documents, labels); what the loss needs happens on the tile before it is written, so scores
 are never stored: only their slopes, in bf16, and sums.
@@ -6,6 +7,8 @@ are never stored: only their slopes, in bf16, and sums.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import torch
@@ -15,18 +18,38 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from longtail.nn.row_tables import AdamFactors
-from longtail.nn.row_triton import adam_step, kernel
 
 # How products are cut: documents, labels and numbers of a tile. Two tiles at a time fit on a multiprocessor, where one
 # takes at most half of its registers and memory: while one computes sigmoids, the other multiplies.
 _BM, _BN, _BK, _WARPS, _STAGES, _REGISTERS = 128, 128, 64, 8, 3, 128
 _INTERPRETED = bool(triton.knobs.runtime.interpret)
-_ADAM_BLOCK, _PAIRS_BLOCK = 2048, 16
+_ADAM_BLOCK, _PAIRS_BLOCK, _MOST_COLUMNS = 2048, 16, 1024
+# Sizes that differ from batch to batch: a kernel compiled for one must serve all.
+_CHANGING = {"documents", "labels", "count", "start", "size"}
 
 
-def _signed(bits: int) -> int:
-    """32 bits as an int32, whatever their value."""
-    return (bits & 0xFFFFFFFF) - ((bits & 0x80000000) << 1)
+def kernel(function: Callable[..., Any]) -> Any:
+    return triton.jit(function, do_not_specialize=sorted(_CHANGING & set(signature(function).parameters)))
+
+
+@kernel
+def adam_step(
+    value: tl.tensor,
+    m: tl.tensor,
+    v: tl.tensor,
+    g: tl.tensor,
+    keep_first: tl.tensor,
+    add_first: tl.tensor,
+    keep_second: tl.tensor,
+    add_second: tl.tensor,
+    rate: tl.tensor,
+    spread: tl.tensor,
+    epsilon: tl.tensor,
+) -> tl.tensor:
+    """(values, first moments, second moments) after a step with the gradient g; `AdamFactors` come in their order."""
+    m = keep_first * m + add_first * g
+    v = keep_second * v + add_second * g * g
+    return value - rate * m / (tl.sqrt(v) * spread + epsilon), m, v
 
 
 @kernel
@@ -234,21 +257,12 @@ def _put_pairs(
 
 
 @kernel
-def _from_half(bits: tl.tensor) -> tl.tensor:
-    return (bits.to(tl.int32) << 16).to(tl.float32, bitcast=True)
-
-
-@kernel
-def _adam_split(
-    high: tl.tensor,
-    low: tl.tensor,
+def _adam_rows(
+    table: tl.tensor,
     first: tl.tensor,
     second: tl.tensor,
+    rows: tl.tensor,
     gradient: tl.tensor,
-    size: tl.tensor,
-    scale: tl.tensor,
-    position: tl.tensor,
-    seed: tl.tensor,
     keep_first: tl.tensor,
     add_first: tl.tensor,
     keep_second: tl.tensor,
@@ -256,41 +270,26 @@ def _adam_split(
     rate: tl.tensor,
     spread: tl.tensor,
     epsilon: tl.tensor,
+    WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
-    """Adam on numbers stored as in `SplitTable`; everything is read and written once."""
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < size
-    g = tl.load(gradient + at, mask=inside, other=0.0).to(tl.float32) * scale
-    m = _from_half(tl.load(first + at, mask=inside, other=0))
-    v = _from_half(tl.load(second + at, mask=inside, other=0))
-    upper = tl.load(high + at, mask=inside, other=0).to(tl.int32)
-    bits = (upper << 16) + tl.load(low + at, mask=inside, other=0).to(tl.int32)
-    value, m, v = adam_step(
-        bits.to(tl.float32, bitcast=True),
-        m,
-        v,
-        g,
-        keep_first,
-        add_first,
-        keep_second,
-        add_second,
-        rate,
-        spread,
-        epsilon,
-    )
-    bits = value.to(tl.int32, bitcast=True)
-    upper = (bits + 0x8000) >> 16
-    tl.store(high + at, upper.to(tl.int16), mask=inside)
-    tl.store(low + at, (bits - (upper << 16)).to(tl.int16), mask=inside)
-    mixed = (at + position).to(tl.uint32) ^ seed.to(tl.uint32)
-    mixed = (mixed ^ (mixed >> 16)) * 0x7FEB352D
-    mixed = (mixed ^ (mixed >> 15)) * 0x846CA68B
-    mixed = mixed ^ (mixed >> 16)
-    tl.store(
-        first + at, ((m.to(tl.int32, bitcast=True) + (mixed & 0xFFFF).to(tl.int32)) >> 16).to(tl.int16), mask=inside
-    )
-    tl.store(second + at, ((v.to(tl.int32, bitcast=True) + (mixed >> 16).to(tl.int32)) >> 16).to(tl.int16), mask=inside)
+    """One program per entry of `rows`; one that repeats the entry before it has nothing to do."""
+    place = tl.program_id(0).to(tl.int64)
+    row = tl.load(rows + place)
+    if row != tl.load(rows + place - 1, mask=place > 0, other=-1):
+        for start in range(0, WIDTH, BLOCK):
+            along = start + tl.arange(0, BLOCK)
+            inside = along < WIDTH
+            at = row * WIDTH + along
+            g = tl.load(gradient + place * WIDTH + along, mask=inside, other=0.0)
+            m, v = tl.load(first + at, mask=inside, other=0.0), tl.load(second + at, mask=inside, other=0.0)
+            value = tl.load(table + at, mask=inside, other=0.0)
+            value, m, v = adam_step(
+                value, m, v, g, keep_first, add_first, keep_second, add_second, rate, spread, epsilon
+            )
+            tl.store(first + at, m, mask=inside)
+            tl.store(second + at, v, mask=inside)
+            tl.store(table + at, value, mask=inside)
 
 
 @kernel
@@ -366,31 +365,26 @@ def put_pairs(slopes: Tensor, owners: Tensor, ids: Tensor, values: Tensor, start
         )
 
 
-def adam_split(
-    high: Tensor,
-    low: Tensor,
-    first: Tensor,
-    second: Tensor,
-    gradient: Tensor,
-    scale: float,
-    factors: AdamFactors,
-    position: int,
-    seed: int,
+def adam_rows(
+    table: Tensor, first: Tensor, second: Tensor, rows: Tensor, gradient_UD: Tensor, factors: AdamFactors
 ) -> None:
-    """One Adam step, in place, on contiguous tensors of one shape."""
-    halves = (t.view(torch.int16) for t in (high, low, first, second))
-    grid = (triton.cdiv(high.numel(), _ADAM_BLOCK),)
-    _adam_split[grid](
-        *halves,
-        gradient,
-        high.numel(),
-        scale,
-        _signed(position),
-        _signed(seed),
-        *factors,
-        BLOCK=_ADAM_BLOCK,
-        num_warps=8,
-    )
+    """One Adam step, in place, on `rows` (U,) int64 of contiguous float32 tables.
+
+    Of equal entries, which must be neighbours, the first counts.
+    """
+    width = table.shape[1]
+    if len(rows):
+        _adam_rows[(len(rows),)](
+            table,
+            first,
+            second,
+            rows,
+            gradient_UD.contiguous(),
+            *factors,
+            WIDTH=width,
+            BLOCK=min(triton.next_power_of_2(width), _MOST_COLUMNS),
+            num_warps=4,
+        )
 
 
 def adam_float32(
