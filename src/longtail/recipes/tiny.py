@@ -23,9 +23,7 @@ class Tiny(Recipe):
 
     NAME = "tiny"
     CONFIG = TinyConfig
-
-    def __init__(self, config: TinyConfig) -> None:
-        self.config: TinyConfig = config
+    config: TinyConfig
 
     def memory(self, data: TrainingSet) -> int:
         entries = data.documents.sparse.nnz if data.documents.sparse is not None else 0

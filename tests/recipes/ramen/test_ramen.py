@@ -31,7 +31,7 @@ from longtail.recipes.direct.settings import DirectConfig
 from longtail.recipes.ramen.recipe import Ramen
 from longtail.recipes.ramen.settings import RamenConfig
 from longtail.recipes.towers import recipe as two_towers
-from longtail.recipes.towers.objective import kept_apart
+from longtail.recipes.towers.network import kept_apart
 from longtail.training.prepare import prepare
 from longtail.types import Batch
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from longtail.data.dataset import Graph
-from longtail.data.npz import read_vectors
+from longtail.data.matrices import read_vectors
 from longtail.errors import ConfigError
 from longtail.features.base import Featurizer
 from longtail.features.sparse import SparseText

@@ -75,8 +75,8 @@ class Ramen(Recipe):
             + sum(graph.n_anchors * (4 * self.config.encoder.width + 2**10) for graph in graphs)
         )
 
-    def defined_stages(self) -> frozenset[str]:
-        return self.base.defined_stages()
+    def defined_stages(self, data: TrainingSet) -> frozenset[str]:
+        return self.base.defined_stages(data)
 
     def surrogate(self, data: TrainingSet, run: Run) -> Any:
         return self.base.surrogate(data, run)
