@@ -95,7 +95,7 @@ def anchor_columns(data: TrainingSet, config: AnchorsConfig) -> AnchorColumns | 
 
 
 def same_texts(left: Csr, right: Csr) -> Csr:
-    """(rows of left, rows of right) CSR of ones where both have the same features, and any; how often does not count."""
+    """(rows of left, rows of right) CSR of ones where both have the same features, and any; how often is not asked."""
     from scipy.sparse import csr_array
 
     by_features: dict[bytes, list[int]] = {}
