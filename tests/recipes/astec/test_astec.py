@@ -26,7 +26,7 @@ from longtail.models.encoders import FrozenBag, FrozenCnn, FrozenDense, FrozenMl
 from longtail.models.shortlisted import Model, Reranked
 from longtail.persistence import load_part
 from longtail.recipes.astec import recipe as astec
-from longtail.recipes.astec.ranker import AstecShortlists, EncodedTree, SpreadTree, nearest_labels
+from longtail.recipes.astec.ranker import EncodedTree, SpreadTree, nearest_labels
 from longtail.recipes.astec.recipe import Astec
 from longtail.recipes.astec.settings import AstecConfig
 from longtail.search.game import cluster_graph
@@ -57,7 +57,7 @@ class Stages:
     run: Run
     data: TrainingSet
     surrogate: Surrogate
-    shortlists: AstecShortlists
+    shortlists: Any  # AstecShortlists; None where a tree finds labels by itself
     ranker: Any
 
 

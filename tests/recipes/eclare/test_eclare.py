@@ -100,10 +100,9 @@ def train(tmp_path: Path) -> Train:
         with Run.open(tmp_path / "run", {}, seed=seed, device="cpu", restart=True) as run:
             data = pipeline.prepared(made, dataset, run)
             ranker: Any = pipeline.stages(made, data, run)
-            surrogate, shortlists, texts = (
-                load_part(folder) if folder.exists() else None
-                for folder in (run.folder / "stages" / name for name in ("1_surrogate", "2_shortlist", "3_transfer"))
-            )
+            surrogate, shortlists = (load_part(run.folder / "stages" / name) for name in ("1_surrogate", "2_shortlist"))
+            transfer = run.folder / "stages" / "3_transfer"
+            texts = load_part(transfer) if transfer.exists() else None
             return Stages(made, run, data, surrogate, shortlists, texts, ranker)
 
     return trained

@@ -89,8 +89,8 @@ def test_the_frozen_encoder_is_the_trained_one_and_its_vectors_have_unit_length(
 
 def test_labels_without_text_come_last() -> None:
     towers = Towers(None, np.zeros((1, 2), np.float32), np.array([[1, 0], [0, 0], [-1, 0]], np.float32))  # type: ignore[arg-type]  # no encoder needed
-    rows: Any = recipe("ance").classify(None, towers, None, None, None).index  # type: ignore[arg-type]  # needs no data
-    top = rows.query(np.array([[1, 0, 1]], np.float32), 3)
+    found: Any = recipe("ance").classify(None, towers, None, None, None)  # type: ignore[arg-type]  # needs no data
+    top = found.index.query(np.array([[1, 0, 1]], np.float32), 3)
     assert top.ids.tolist() == [[0, 2, 1]]
     assert label_index(towers.labels, exact_index_on("cpu")).query(np.array([[1, 0]], np.float32), 3).ids.tolist() == [
         [0, 2, -1]
