@@ -11,11 +11,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_array, save_npz
 
+from longtail import recipes
 from longtail.cli import main
 from longtail.config import names
 from longtail.data.read import read
@@ -173,6 +176,19 @@ def test_a_broken_package_is_named(tmp_path: Path) -> None:
         assert refused.returncode == 2
         assert f"error: the recipe '{name}' {who}" in refused.stderr
     assert "neighbours = 50" in longtail_with(tmp_path, ["config", "tiny"], tmp_path).stdout
+
+
+def test_of_two_packages_with_one_recipe_the_list_names_the_one_that_is_not_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def point(package: str, home: str) -> Any:
+        return SimpleNamespace(name="twice", value=home, dist=SimpleNamespace(name=package))
+
+    points = [point("first", "a:A"), point("second", "b:B"), point("first, found again", "a:A")]
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points)
+    found, notes = recipes.from_packages.__wrapped__()
+    assert found["twice"].value == "a:A"
+    assert notes == ("the recipe 'twice' of the package 'second' is not used: the package 'first' has one",)
 
 
 # ---- docs/data-formats.md ----

@@ -9,6 +9,7 @@ import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 import longtail.recipes
+from longtail import persistence
 from longtail.config import setting
 from longtail.errors import BundleError, RunError, UnknownKind
 from longtail.persistence import (
@@ -129,6 +131,28 @@ def test_a_kind_that_is_unknown_or_cannot_be_imported_is_named(tmp_path: Path) -
     assert problem.value.kind == "strings"
     with pytest.raises(BundleError, match=r"kind 'strings' is no\.such\.module:Part, which cannot be imported"):
         load_part(tmp_path / "p", lambda kind: "no.such.module:Part")
+
+
+def test_two_packages_that_declare_one_kind_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def points(group: str) -> list[Any]:
+        return [
+            SimpleNamespace(name=kind, value=home, dist=SimpleNamespace(name=package))
+            for kind, home, package in (
+                ("theirs", "a.b:C", "first"),
+                ("theirs", "d.e:C", "second"),
+                ("alone", "a.b:D", "first"),
+                ("alone", "a.b:D", "first, found twice"),
+                ("strings", "a.b:E", "first"),
+            )
+            if group == persistence.PARTS_GROUP
+        ]
+
+    monkeypatch.setattr("importlib.metadata.entry_points", points)
+    monkeypatch.setattr(persistence, "_parts_of_packages", persistence._parts_of_packages.__wrapped__)
+    with pytest.raises(BundleError, match=r"'first' \(a.b:C\) and 'second' \(d.e:C\) both declare .* 'theirs'"):
+        home_of("theirs")
+    assert home_of("alone") == "a.b:D"
+    assert home_of("strings") == SHARED["strings"], "ours come first"
 
 
 @dataclass(frozen=True)

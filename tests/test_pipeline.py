@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from longtail.persistence import StringTable
 from longtail.recipes import make_recipe
 from longtail.recipes.tiny import Tiny, TinyConfig
 from longtail.search.nearest import NearestDocuments
-from longtail.training.prepare import TrainingSet
+from longtail.training.prepare import TrainingSet, prepare
 from longtail.training.progress import SilentDisplay
 from longtail.training.run import Run
 
@@ -37,26 +38,53 @@ def test_stages_that_a_recipe_lacks_are_passed_over_in_silence(planted: Dataset,
     assert sorted(path.name for path in (tmp_path / "run" / "stages").iterdir()) == ["0_prepare", "4_classify"]
 
 
+@pytest.fixture(scope="module")
+def with_label_texts(planted: Dataset) -> TrainingSet:
+    return prepare(planted, make_recipe("eclare").config.features)
+
+
 @pytest.mark.parametrize(
-    ("name", "stages"),
+    ("command", "stages"),
     [
-        ("tiny", set()),
-        ("direct", set()),
-        ("astec", {"surrogate", "shortlist"}),
-        ("eclare", {"surrogate", "shortlist", "transfer"}),
-        ("galaxc", {"surrogate", "shortlist"}),
-        ("gnnxml", {"surrogate", "shortlist"}),
-        ("ance", {"surrogate", "shortlist"}),
-        ("ramen", {"surrogate", "shortlist"}),
+        ("tiny", ""),
+        ("direct", ""),
+        ("astec", "surrogate shortlist"),
+        ("astec classify.learner=surrogate", "surrogate shortlist"),
+        ("astec classify.learner=parabel", "surrogate"),
+        ("astec reranker.enabled=true", "surrogate shortlist"),
+        ("eclare", "surrogate shortlist transfer"),
+        ("eclare composition.text=false transfer.start=random", "surrogate shortlist transfer"),
+        ("eclare composition.text=false composition.graph=none", "surrogate shortlist transfer"),
+        ("eclare composition.text=false composition.graph=none transfer.start=random", "surrogate shortlist"),
+        ("galaxc", "surrogate shortlist"),
+        ("gnnxml", "surrogate shortlist"),
+        ("ance", "surrogate"),
+        ("dexml", "surrogate"),
+        ("ngame", "surrogate shortlist"),
+        ("siamese", "surrogate shortlist"),
+        ("ramen base=direct", ""),
+        ("ramen base=ance", "surrogate"),
+        ("ramen base=ngame", "surrogate shortlist"),
+        ("ramen base=eclare", "surrogate shortlist transfer"),
     ],
 )
-def test_which_stages_recipes_have(name: str, stages: set[str]) -> None:
-    assert make_recipe(name).defined_stages() == stages
+def test_which_stages_recipes_have(command: str, stages: str, with_label_texts: TrainingSet) -> None:
+    name, *settings = command.split()
+    assert make_recipe(name, assignments=settings).defined_stages(with_label_texts) == set(stages.split())
 
 
-def test_ramen_has_the_stages_of_its_base() -> None:
-    assert not make_recipe("ramen", assignments=["base=direct"]).defined_stages()
-    assert "transfer" in make_recipe("ramen", assignments=["base=eclare"]).defined_stages()
+def test_without_label_texts_eclare_has_nothing_to_transfer(with_label_texts: TrainingSet) -> None:
+    without = replace(with_label_texts, label_texts=None)
+    assert make_recipe("eclare").defined_stages(without) == {"surrogate", "shortlist"}
+
+
+def test_dense_retrieval_announces_no_stage_of_its_own_for_shortlists(planted: Dataset, tmp_path: Path) -> None:
+    display = Heard()
+    settings = {"encoder": {"width": 4}, "train": {"epochs": 1}}
+    pipeline.train(planted, tmp_path / "run", "ance", settings=settings, display=display, device="cpu")
+    said = [text for text in display.said if text.startswith("stage")]
+    assert said == ["stage 0_prepare", "stage 1_surrogate", "stage 4_classify"]
+    assert not (tmp_path / "run" / "stages" / "2_shortlist").exists()
 
 
 class TwoSteps(Tiny):

@@ -16,8 +16,7 @@ from longtail.metrics import equal_volume
 from longtail.models.rankers import ClusterModel
 from longtail.persistence import load_part
 from longtail.recipes.astec.ranker import EncodedTree, FindsClusters, SpreadTree
-from longtail.recipes.eclare.neighbours import augmented_clusters
-from longtail.recipes.eclare.stages import LabelComponents
+from longtail.recipes.eclare.stages import LabelComponents, augmented_clusters
 from longtail.search.shortlist import GameSettings
 from longtail.types import I32, I64, Batch, Csr, TopK
 

@@ -31,7 +31,7 @@ from longtail import metrics
 from longtail.errors import ConfigError
 from longtail.graph.anchor_graph import anchor_graphs
 from longtail.graph.ops import scale_rows_to_sum_one
-from longtail.recipes.towers.objective import Task, label_pool, pair_loss
+from longtail.recipes.towers.network import PairTask, label_pool, pair_loss
 from longtail.search.index import ExactIndex
 from longtail.search.negatives import forbidden_pairs
 from longtail.types import F32, Csr, TopK
@@ -88,7 +88,7 @@ def trained_layer(kind: Kind, documents: F32, labels: F32, targets: Csr, masked:
     with torch.no_grad():
         # With a weight of zero a ReLU of gcn would never wake.
         layer.weight.add_(0.01 * torch.from_numpy(rng.standard_normal(layer.weight.shape).astype(np.float32)))
-    task = Task(targets, forbidden_pairs(targets, masked), "softmax", 0.0, 0, TEMPERATURE)
+    task = PairTask(targets, forbidden_pairs(targets, masked), "softmax", 0.0, 0, TEMPERATURE)
     adam = torch.optim.Adam(layer.parameters(), lr=RATE)
     x, z = torch.from_numpy(documents), torch.from_numpy(labels)
     for _ in range(EPOCHS):

@@ -86,7 +86,15 @@ PARTS_GROUP = "longtail.parts"
 
 def home_of(kind: str) -> str | None:
     """Where the class of a kind lives, as "module:Class"; None for a kind that nobody declares. Ours come first."""
-    return SHARED.get(kind) or _recipe_parts().get(kind) or _DECLARED_KINDS.get(kind) or _parts_of_packages().get(kind)
+    ours = SHARED.get(kind) or _recipe_parts().get(kind) or _DECLARED_KINDS.get(kind)
+    declared = {} if ours else _parts_of_packages().get(kind, {})
+    if len(declared) > 1:
+        who = " and ".join(f"'{package}' ({home})" for home, package in declared.items())
+        raise BundleError(
+            f"the packages {who} both declare parts of the kind '{kind}'",
+            "uninstall all of them but the one that the model was trained with",
+        )
+    return ours or next(iter(declared), None)
 
 
 _DECLARED_KINDS: dict[str, str] = {}
@@ -109,10 +117,14 @@ def _recipe_parts() -> Mapping[str, str]:
 
 
 @cache
-def _parts_of_packages() -> Mapping[str, str]:
+def _parts_of_packages() -> Mapping[str, Mapping[str, str]]:
+    """kind -> "module:Class" -> the package that declares it."""
     from importlib.metadata import entry_points  # takes longer to import than a small model to open
 
-    return {point.name: point.value for point in entry_points(group=PARTS_GROUP)}
+    found: dict[str, dict[str, str]] = {}
+    for point in entry_points(group=PARTS_GROUP):
+        found.setdefault(point.name, {})[point.value] = point.dist.name if point.dist is not None else point.value
+    return found
 
 
 def class_of(home: str) -> Any:

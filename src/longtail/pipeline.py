@@ -145,7 +145,7 @@ def stages(recipe: Recipe, data: TrainingSet, run: Run) -> Ranker:
 
     Each is saved when it is done, and loaded when the same command is given again.
     """
-    has = recipe.defined_stages()
+    has = recipe.defined_stages(data)
     surrogate = shortlister = model = None
     if "surrogate" in has:
         surrogate = run.stage("1_surrogate", lambda: recipe.surrogate(data, run))

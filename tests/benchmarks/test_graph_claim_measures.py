@@ -146,7 +146,7 @@ def spread_tree(targets: Csr, graph: Csr, beam: int = 1) -> tuple[EncodedTree, B
     vectors = np.abs(targets @ rng.standard_normal((LABELS, 12)).astype(np.float32)).astype(np.float32)
     tree = ClusterTree.fit(vectors, targets, TreeConfig(leaf_size=4, beam=beam), rng)
     words = Batch(sparse=csr_array(np.eye(len(vectors), dtype=np.float32)))
-    return EncodedTree(FrozenBag(vectors), None, SpreadTree.build(tree, graph, GameSettings())), words
+    return EncodedTree(FrozenBag(vectors), SpreadTree.build(tree, graph, GameSettings())), words
 
 
 def test_forms_of_game_are_those_of_the_tree_inside() -> None:
@@ -169,7 +169,7 @@ def test_forms_of_game_are_those_of_the_tree_inside() -> None:
         expected = 100 * np.mean([len(found & wanted) / len(wanted) for found, wanted in zip(inside, own, strict=True)])
         assert measured[f"shortlist recall {name}"].value == pytest.approx(expected), name
     with pytest.raises(ConfigError, match="without GAME"):
-        game_forms(trained_with(EncodedTree(ranker.encoder, None, plain), words, targets))
+        game_forms(trained_with(EncodedTree(ranker.encoder, plain), words, targets))
 
 
 def test_game_along_a_graph_without_edges_gains_nothing() -> None:

@@ -17,7 +17,7 @@ from tests.conftest import ANIMALS
 
 from longtail.errors import MissingExtra
 from longtail.predictor import Predictor
-from longtail.recipes.towers.checkpoint import read_checkpoint
+from longtail.recipes.towers.transformer import read_checkpoint
 from longtail.search.packed import Packer
 from longtail.types import F32, Batch
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from scipy.sparse import csc_array, csr_array, dia_array, save_npz
 
-from longtail.data.matrices import load_csr, load_dense, save_csr
-from longtail.data.npz import read_npz, read_vectors
+from longtail.data.matrices import load_csr, load_dense, read_vectors, save_csr
+from longtail.data.matrix_folders import read_npz
 from longtail.data.read import read, recognise
 from longtail.errors import DataError
 

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from longtail.data import lines, sparse_text
+from longtail.data import lines
+from longtail.data import matrix_folders as sparse_text
 from longtail.data.dataset import Dataset
 from longtail.data.kernels import real_number
+from longtail.data.matrix_folders import read_sparse, read_split_form
 from longtail.data.read import read, recognise, write
-from longtail.data.sparse_text import read_sparse, read_split_form
 from longtail.errors import DataError
 
 

@@ -20,7 +20,7 @@ from longtail.nn.batches import Bags, has_triton
 from longtail.nn.full import Float32Table
 from longtail.nn.restricted import RestrictedTrainer
 from longtail.nn.row_tables import AdamFactors, OneVsAll, RowAdam, adam_by_torch
-from longtail.recipes.direct.label_rows import ComposedRows, ComposedRowsOnCpu
+from longtail.recipes.direct.objective import ComposedRows, ComposedRowsOnCpu
 from longtail.types import Candidates
 
 ON_GPU = torch.cuda.is_available()

@@ -29,7 +29,7 @@ from longtail.data.read import read
 from longtail.nn.batches import TensorBatch
 from longtail.nn.encoders import Encoder
 from longtail.recipes import make_recipe
-from longtail.recipes.towers.objective import TwoTowers
+from longtail.recipes.towers.network import TwoTowers
 from longtail.recipes.towers.recipe import TwoTowersRecipe
 from longtail.training import adapted_batch
 from longtail.training.objectives import ModelAdam

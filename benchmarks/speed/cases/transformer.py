@@ -30,9 +30,8 @@ from longtail.features.settings import CheckpointFeaturesConfig
 from longtail.nn.batches import Documents
 from longtail.nn.encoders import encode_all
 from longtail.recipes.gnnxml.features import unit
-from longtail.recipes.towers.checkpoint import Checkpoint, read_checkpoint
 from longtail.recipes.towers.network import Transformer
-from longtail.recipes.towers.transformer import FrozenTransformer
+from longtail.recipes.towers.transformer import FrozenTransformer, Pretrained, read_checkpoint
 from longtail.search.index import ExactIndex
 from longtail.search.packed import Packer
 from longtail.search.shortlist import LabelIndex
@@ -92,7 +91,7 @@ def measure(options: argparse.Namespace) -> Measured:
     return Measured(compared(encoders, pieces.batch(test.documents.rows(rows)), of_labels, score), data.digest, config)
 
 
-def by_torch(checkpoint: Checkpoint) -> Encode:
+def by_torch(checkpoint: Pretrained) -> Encode:
     encoder = Transformer(checkpoint)
     return lambda batch: encode_all(encoder, Documents(batch), "search")
 

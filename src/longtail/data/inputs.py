@@ -58,7 +58,7 @@ def read_documents(
         on_columns(found)
         return documents
     if name.endswith((".npy", ".npz")):
-        from longtail.data.npz import read_vectors
+        from longtail.data.matrices import read_vectors
 
         vectors = read_vectors(path)
         return Items([str(row) for row in range(vectors.shape[0])], vectors=vectors)

@@ -144,6 +144,11 @@ def load_dense(path: Path) -> F32:
     return vectors
 
 
+def read_vectors(path: Path) -> Csr | F32:
+    """(n, D) float32, dense from ``.npy`` or sparse from ``.npz``."""
+    return load_dense(path) if path.suffix == ".npy" else load_csr(path)
+
+
 def save_csr(path: Path, matrix: Csr) -> None:
     """Equal matrices give equal bytes, whatever types their arrays have: NumPy writes archives without times."""
     from scipy.sparse import save_npz

@@ -26,8 +26,15 @@ from longtail.data.graph_files import find_json
 from longtail.data.identity import training_digest
 from longtail.data.lf import read_lf, write_lf
 from longtail.data.lines import open_text_lines
-from longtail.data.npz import read_npz, write_npz
-from longtail.data.sparse_text import FILES, read_sparse, read_split_form, write_sparse, write_split_form
+from longtail.data.matrix_folders import (
+    FILES,
+    read_npz,
+    read_sparse,
+    read_split_form,
+    write_npz,
+    write_sparse,
+    write_split_form,
+)
 from longtail.data.vocabularies import Uid, Unknown, Vocabulary, attach_vocabulary, read_vocabulary
 from longtail.errors import ConfigError, DataError, RunError
 from longtail.persistence import no_room_is_an_error, written_aside

@@ -1,6 +1,4 @@
-"""The recipes of the house, and those of installed packages. A recipe's module is imported only when it is asked
-for.
-"""
+"""The recipes of the house, and those of installed packages. A recipe's module is imported only when asked for."""
 
 from __future__ import annotations
 
@@ -56,16 +54,14 @@ RECIPES: Mapping[str, Entry] = {
         "GNN-XML: keyword graphs of long texts, clusters by a label graph, a branch for rare labels",
     ),
     "ance": Entry(
-        "longtail.recipes.towers.methods:Ance",
+        "longtail.recipes.towers.recipe:Ance",
         "dense retrieval: labels by their text, trained on triplets with hard negatives",
     ),
     "ngame": Entry(
-        "longtail.recipes.towers.methods:Ngame", "NGAME: batches of similar documents, then a classifier per label"
+        "longtail.recipes.towers.recipe:Ngame", "NGAME: batches of similar documents, then a classifier per label"
     ),
-    "dexml": Entry(
-        "longtail.recipes.towers.methods:Dexml", "DEXML: labels by their text, trained by decoupled softmax"
-    ),
-    "siamese": Entry("longtail.recipes.towers.methods:Siamese", "SiameseXML: classifiers that start from label texts"),
+    "dexml": Entry("longtail.recipes.towers.recipe:Dexml", "DEXML: labels by their text, trained by decoupled softmax"),
+    "siamese": Entry("longtail.recipes.towers.recipe:Siamese", "SiameseXML: classifiers that start from label texts"),
     "ramen": Entry(
         "longtail.recipes.ramen.recipe:Ramen",
         "RAMEN: graphs train the encoder of another recipe (`base`) and cost nothing at prediction",
@@ -116,20 +112,17 @@ def _entry(point: EntryPoint) -> Entry:
         return Entry(point.value, problem.message, needs_torch=False)
     lines = (cls.__doc__ or "").strip().splitlines()
     summary = getattr(cls, "SUMMARY", "") or (lines[0] if lines else "")
-    return Entry(
-        point.value, f"{summary} (package {package_of(point)})".strip(), bool(getattr(cls, "NEEDS_TORCH", False))
-    )
+    summary = f"{summary} (package {package_of(point)})".strip()
+    return Entry(point.value, summary, bool(getattr(cls, "NEEDS_TORCH", False)))
 
 
 def _imported(point: EntryPoint) -> type[Recipe]:
     who = f"the recipe '{point.name}' of the package '{package_of(point)}'"
     try:
         cls: type[Recipe] = point.load()
-    except ModuleNotFoundError as problem:
-        if problem.name == "torch":
-            raise MissingExtra("torch", "train", who) from problem
-        raise ConfigError(f"{who} cannot be imported ({problem})", "install its package anew") from problem
     except (ImportError, AttributeError) as problem:
+        if isinstance(problem, ModuleNotFoundError) and problem.name == "torch":
+            raise MissingExtra("torch", "train", who) from problem
         raise ConfigError(f"{who} cannot be imported ({problem})", "install its package anew") from problem
     if getattr(cls, "NAME", None) != point.name:
         raise ConfigError(f"{who} calls itself '{getattr(cls, 'NAME', '')}'", "NAME and the entry point must agree")
@@ -148,7 +141,7 @@ def recipe_class(name: str) -> type[Recipe]:
         raise MissingExtra("torch", "train", f"training the recipe '{name}'")
     if name in packages:
         return _imported(packages[name])
-    from longtail.persistence import class_of  # needs numpy, which listing recipes does not
+    from longtail.persistence import class_of
 
     found: type[Recipe] = class_of(entry.home)
     return found

@@ -72,7 +72,8 @@ class Recipe(Protocol):
     config: Any
     extra_loss: ExtraLossFactory | None = None
 
-    def __init__(self, config: Any) -> None: ...
+    def __init__(self, config: Any) -> None:
+        self.config = config
 
     def memory(self, data: TrainingSet) -> int:
         """Bytes that training will take at its peak, estimated before it starts."""
@@ -115,7 +116,9 @@ class Recipe(Protocol):
                         "declare it as an entry point of the group longtail.parts, or in PARTS of the recipe's class",
                     )
 
-    def defined_stages(self) -> frozenset[str]:
-        """Which of the first three modules this recipe has."""
+    def defined_stages(self, data: TrainingSet) -> frozenset[str]:
+        """Which of the first three modules this recipe has, with these settings and for this data; a module that would
+        have nothing to do is not among them.
+        """
         names = ("surrogate", "shortlist", "transfer")
         return frozenset(name for name in names if getattr(type(self), name) is not getattr(Recipe, name))

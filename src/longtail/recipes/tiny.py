@@ -30,9 +30,7 @@ class Tiny(Recipe):
         "classify.neighbours": (10, 25, 50, 100),
         "classify.power": (1.0, 2.0, 4.0),
     }
-
-    def __init__(self, config: TinyConfig) -> None:
-        self.config: TinyConfig = config
+    config: TinyConfig
 
     def memory(self, data: TrainingSet) -> int:
         entries = data.documents.sparse.nnz if data.documents.sparse is not None else 0

@@ -137,6 +137,10 @@ class ShortlistNegatives(DataPart):
     def draw(self, rows: I64, rng: np.random.Generator) -> I32:
         return np.asarray(self.ids[rows])
 
+    def with_random(self, forbidden: Csr, count: int) -> Negatives:
+        """These, and `count` random ones in every step."""
+        return WithRandom(self, RandomNegatives(forbidden, count)) if count else self
+
 
 class WithRandom:
     """Hard negatives, and random ones that are not among them, new at each call. Paper: Astec Sec. 4, Module II (500

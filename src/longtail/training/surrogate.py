@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from longtail.config import setting
-from longtail.data.npz import read_vectors
+from longtail.data.matrices import read_vectors
 from longtail.errors import ConfigError
 from longtail.graph.ops import ensure_diagonal, random_walk_graph, scale_rows_to_sum_one
 from longtail.kernels.arrays import right_singular_vectors

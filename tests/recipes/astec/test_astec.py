@@ -25,10 +25,9 @@ from longtail.models.encoders import FrozenBag, FrozenCnn, FrozenDense, FrozenMl
 from longtail.models.rankers import ClusterModel, Model, Reranked
 from longtail.persistence import load_part
 from longtail.recipes.astec import recipe as astec
-from longtail.recipes.astec.ranker import EncodedTree, SpreadTree
+from longtail.recipes.astec.ranker import EncodedTree, SpreadTree, nearest_labels
 from longtail.recipes.astec.recipe import Astec
 from longtail.recipes.astec.settings import AstecConfig
-from longtail.recipes.astec.shortlists import Shortlists, nearest_labels
 from longtail.search.index import ExactIndex, HnswIndex
 from longtail.search.linear import ClusterTree
 from longtail.search.negatives import ShortlistNegatives, candidates, forbidden_pairs
@@ -56,7 +55,7 @@ class Stages:
     run: Run
     data: TrainingSet
     surrogate: Surrogate
-    shortlists: Shortlists
+    shortlists: Any  # AstecShortlists; None where a tree finds labels by itself
     ranker: Any
 
 
@@ -70,7 +69,10 @@ def train(tmp_path: Path) -> Train:
         with Run.open(tmp_path / "run", {}, seed=seed, device="cpu", restart=True) as run:
             data = pipeline.prepared(made, dataset, run)
             ranker = pipeline.stages(made, data, run)
-            surrogate, shortlists = (load_part(run.folder / "stages" / name) for name in ("1_surrogate", "2_shortlist"))
+            surrogate = load_part(run.folder / "stages" / "1_surrogate")
+            by_tree = made.config.classify.learner == "parabel"
+            shortlists: Any = None if by_tree else load_part(run.folder / "stages" / "2_shortlist")
+            assert by_tree == (not (run.folder / "stages" / "2_shortlist").exists())
             assert not (run.folder / "stages" / "3_transfer").exists()
             return Stages(made, run, data, surrogate, shortlists, ranker)
 
@@ -330,7 +332,6 @@ def test_hard_negatives_are_the_best_labels_that_are_neither_true_nor_masked(
         ("classify.negatives=uniform",),
         ("classify.negatives=full",),
         ("classify.learner=dismec",),
-        ("classify.learner=parabel",),
     ],
 )
 def test_hard_negatives_are_looked_up_only_where_they_are_used(
@@ -393,7 +394,7 @@ def test_frozen_learners_read_v_itself(learner: str, planted: Dataset, train: Tr
 def test_parabel_is_a_tree_on_v(planted: Dataset, train: Train) -> None:
     stages = train(planted, "classify.learner=parabel", "tree.leaf_size=3")
     assert isinstance(stages.ranker, EncodedTree)
-    assert stages.ranker.refinement is None
+    assert stages.shortlists is None, "a tree finds labels by itself"
     assert isinstance(stages.ranker.tree, ClusterTree)
     assert stages.ranker.tree.n_leaves == 4
     np.testing.assert_allclose(

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 from scipy.sparse import csr_array, random_array
 
-from longtail.models.encoders import FrozenBag, Refinement, ResidualMap
+from longtail.models.encoders import FrozenBag
 from longtail.persistence import load_part, save_part
 from longtail.recipes.astec.ranker import EncodedTree
 from longtail.search.linear import ClusterTree, TreeConfig
@@ -21,16 +20,13 @@ def documents(rng: np.random.Generator) -> tuple[Csr, Csr]:
     return x, y
 
 
-@pytest.mark.parametrize("refined", [False, True])
-def test_ranks_what_the_encoder_makes_and_survives_saving(refined: bool, tmp_path: Path) -> None:
+def test_ranks_what_the_encoder_makes_and_survives_saving(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     x, y = documents(rng)
     encoder = FrozenBag(rng.standard_normal((30, 8)).astype(np.float32))
-    refinement: Refinement | None = ResidualMap(rng.standard_normal((8, 8)).astype(np.float32)) if refined else None
     vectors = encoder.encode(Batch(sparse=x))
-    vectors = refinement.apply(vectors) if refinement is not None else vectors
     tree = ClusterTree.fit(vectors, y, TreeConfig(leaf_size=4), rng)
-    ranker = EncodedTree(encoder, refinement, tree)
+    ranker = EncodedTree(encoder, tree)
     assert isinstance(ranker, Ranker)
     expected = tree.rank(Batch(dense=vectors), 5)
     save_part(ranker, tmp_path / "ranker")

@@ -13,8 +13,7 @@ from torch import nn
 from longtail.nn.batches import Documents
 from longtail.nn.encoders import BagEncoder
 from longtail.nn.row_tables import RowTable
-from longtail.recipes.direct.label_rows import TextRows
-from longtail.recipes.direct.objective import AllLabels, Truth, thinned
+from longtail.recipes.direct.objective import AllLabels, TextRows, marked_targets, thinned
 from longtail.types import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -37,7 +36,7 @@ def objective(
     texts = TextRows(encoder.table, sparse(LABELS, WORDS, 1)) if text else None
     targets = sparse(DOCUMENTS, LABELS, 4)
     targets.data[:] = 1
-    truth = Truth.of(targets, masked, "cpu")
+    truth = marked_targets(targets, masked, "cpu")
     start = torch.randn(LABELS, WIDTH, generator=torch.Generator().manual_seed(5))
     documents = Documents(Batch(sparse=sparse(DOCUMENTS, WORDS, 6, 0.6)))
     return AllLabels(

@@ -7,8 +7,8 @@ from scipy.sparse import csr_array
 
 from longtail.data.dataset import Dataset, Graph, Items
 from longtail.features.settings import FeaturesConfig
+from longtail.recipes.direct.objective import anchor_columns, same_texts
 from longtail.recipes.direct.settings import AnchorsConfig
-from longtail.recipes.direct.targets import anchor_columns, same_texts
 from longtail.training.prepare import TrainingSet, prepare
 
 TEXTS = ["red apple", "green pear", "yellow plum", "red plum"]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from longtail.nn.row_tables import AdamFactors
-from longtail.recipes.direct.label_rows import ComposedRows, ComposedRowsOnCpu, composed_rows
+from longtail.recipes.direct.objective import ComposedRows, ComposedRowsOnCpu, composed_rows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -16,9 +16,9 @@ from longtail.data.synthetic import SyntheticConfig, synthesise
 from longtail.evaluation import evaluate
 from longtail.nn.encoders import BagSum
 from longtail.recipes.direct import settings as direct
+from longtail.recipes.direct.objective import anchor_columns
 from longtail.recipes.direct.recipe import Direct, first_bias
 from longtail.recipes.direct.settings import AnchorsConfig, DirectConfig, default_epochs, default_rate
-from longtail.recipes.direct.targets import anchor_columns
 from longtail.training.prepare import prepare
 from longtail.training.run import Run
 

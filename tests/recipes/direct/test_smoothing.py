@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.sparse import csr_array
 
-from longtail.recipes.direct.targets import smoothed_targets
+from longtail.recipes.direct.objective import smoothed_targets
 
 
 def test_neighbours_of_given_labels_get_a_share_of_the_most() -> None:

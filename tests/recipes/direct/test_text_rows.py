@@ -8,7 +8,7 @@ import torch
 from scipy.sparse import csr_array, random_array
 
 from longtail.nn.row_tables import RowTable
-from longtail.recipes.direct.label_rows import TextRows
+from longtail.recipes.direct.objective import TextRows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

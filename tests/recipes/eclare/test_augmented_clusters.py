@@ -13,7 +13,7 @@ from scipy.sparse import csr_array, random_array
 from longtail.errors import ConfigError
 from longtail.graph.label_graph import LabelGraphConfig, head_labels, label_graph
 from longtail.metrics import lmi
-from longtail.recipes.eclare.neighbours import augmented_clusters
+from longtail.recipes.eclare.stages import augmented_clusters
 from longtail.search.cluster import balanced_clusters, even_clusters
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from benchmarks.claims.eclare import VARIANTS
 from scipy.sparse import csr_array
 
 import longtail
@@ -29,11 +30,18 @@ from longtail.nn.blocks import DocumentBlock
 from longtail.persistence import load_part
 from longtail.recipes import make_recipe
 from longtail.recipes.eclare import recipe as eclare
-from longtail.recipes.eclare.neighbours import build_graph, clustered, has_edges
 from longtail.recipes.eclare.network import ComposedCandidates, FrozenTexts, LabelTextGraph
 from longtail.recipes.eclare.recipe import Eclare
-from longtail.recipes.eclare.settings import VARIANTS, EclareConfig
-from longtail.recipes.eclare.stages import ConvolvedTexts, LabelComponents, Shortlists, Surrogate
+from longtail.recipes.eclare.settings import EclareConfig
+from longtail.recipes.eclare.stages import (
+    ConvolvedTexts,
+    EclareShortlists,
+    EclareSurrogate,
+    LabelComponents,
+    build_graph,
+    clustered,
+    has_edges,
+)
 from longtail.search.negatives import candidates
 from longtail.training.fit import restore_tensors, saved_tensors
 from longtail.training.prepare import TrainingSet, prepare
@@ -65,8 +73,8 @@ class Stages:
     recipe: Eclare
     run: Run
     data: TrainingSet
-    surrogate: Surrogate
-    shortlists: Shortlists
+    surrogate: EclareSurrogate
+    shortlists: EclareShortlists
     texts: ConvolvedTexts | None
     ranker: ClusterModel
 
@@ -91,9 +99,9 @@ def train(tmp_path: Path) -> Train:
         with Run.open(tmp_path / "run", {}, seed=seed, device="cpu", restart=True) as run:
             data = pipeline.prepared(made, dataset, run)
             ranker: Any = pipeline.stages(made, data, run)
-            surrogate, shortlists, texts = (
-                load_part(run.folder / "stages" / name) for name in ("1_surrogate", "2_shortlist", "3_transfer")
-            )
+            surrogate, shortlists = (load_part(run.folder / "stages" / name) for name in ("1_surrogate", "2_shortlist"))
+            transfer = run.folder / "stages" / "3_transfer"
+            texts = load_part(transfer) if transfer.exists() else None
             return Stages(made, run, data, surrogate, shortlists, texts, ranker)
 
     return trained

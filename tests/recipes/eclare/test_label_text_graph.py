@@ -17,7 +17,7 @@ from torch import Tensor
 from longtail.nn.blocks import EmbeddingBlock
 from longtail.nn.row_tables import Convolution, RowTable
 from longtail.recipes.eclare.network import FrozenTexts, LabelTextGraph, LabelTexts, TrainedTexts, component_names
-from longtail.recipes.eclare.settings import GraphPart
+from longtail.recipes.eclare.settings import CompositionConfig, GraphPart
 from longtail.training.objectives import ModelAdam
 from longtail.types import I32
 
@@ -108,7 +108,8 @@ CASES: list[tuple[int, dict[str, Any], tuple[str, ...]]] = [
 def made(world: World, texts: LabelTexts, options: dict[str, Any]) -> LabelTextGraph:
     options = dict(options)
     free = world.free.clone() if options.pop("free", True) else None
-    return LabelTextGraph(texts, free, np.random.default_rng(2), **options)
+    dropout = options.pop("dropout", 0.2)
+    return LabelTextGraph(texts, free, np.random.default_rng(2), CompositionConfig(**options), dropout=dropout)
 
 
 @pytest.mark.parametrize("train_texts", [False, True])
@@ -289,7 +290,7 @@ def test_without_text_only_free_vectors_are_left() -> None:
 def test_nothing_to_compose_of_is_refused() -> None:
     world = World()
     with pytest.raises(ValueError, match="no component"):
-        LabelTextGraph(world.frozen(1), None, np.random.default_rng(0), text=False)
+        LabelTextGraph(world.frozen(1), None, np.random.default_rng(0), CompositionConfig(text=False))
 
 
 @pytest.mark.parametrize(

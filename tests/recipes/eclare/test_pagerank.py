@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from longtail.recipes.eclare.neighbours import PersonalisedPageRank
+from longtail.recipes.eclare.stages import PersonalisedPageRank
 from longtail.search.negatives import ShortlistNegatives, forbidden_pairs
 from longtail.types import TopK
 

@@ -32,8 +32,8 @@ from longtail.recipes.ramen.graph_loss import edge_cosines
 from longtail.recipes.ramen.recipe import Ramen
 from longtail.recipes.ramen.settings import RamenConfig
 from longtail.recipes.towers import recipe as two_towers
-from longtail.recipes.towers.methods import Ance
-from longtail.recipes.towers.objective import kept_apart
+from longtail.recipes.towers.network import kept_apart
+from longtail.recipes.towers.recipe import Ance
 from longtail.recipes.towers.settings import TowerEncoderConfig
 from longtail.training.prepare import prepare
 from longtail.training.surrogate import SurrogateConfig

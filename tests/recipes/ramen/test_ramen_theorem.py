@@ -12,7 +12,7 @@ import pytest
 import longtail
 from longtail.config import from_text
 from longtail.data.dataset import Dataset
-from longtail.recipes.towers.methods import Ance
+from longtail.recipes.towers.recipe import Ance
 from longtail.recipes.towers.settings import TwoTowersConfig
 from longtail.training.prepare import prepare
 

@@ -22,9 +22,8 @@ from longtail.models.encoders import FrozenUnit
 from longtail.nn.batches import Documents
 from longtail.nn.encoders import UnitEncoder, encode_all
 from longtail.persistence import load_part, save_part
-from longtail.recipes.towers.checkpoint import Checkpoint, read_checkpoint
 from longtail.recipes.towers.network import Transformer, groups_by_length
-from longtail.recipes.towers.transformer import FrozenTransformer, blocks_of_length
+from longtail.recipes.towers.transformer import FrozenTransformer, Pretrained, blocks_of_length, read_checkpoint
 from longtail.search.packed import Packer
 from longtail.types import Batch
 
@@ -39,7 +38,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="module")
-def checkpoint(folder: Path) -> Checkpoint:
+def checkpoint(folder: Path) -> Pretrained:
     return read_checkpoint(folder)
 
 
@@ -107,7 +106,7 @@ def by_hand(folder: Path, tokens: list[int]) -> Any:
 
 
 @pytest.mark.usefixtures("by_numpy")
-def test_numpy_torch_and_a_computation_by_hand_agree(folder: Path, checkpoint: Checkpoint) -> None:
+def test_numpy_torch_and_a_computation_by_hand_agree(folder: Path, checkpoint: Pretrained) -> None:
     texts = batch([3, 0, 12, 33, 1])
     assert texts.tokens is not None
     expected = np.array(
@@ -117,7 +116,7 @@ def test_numpy_torch_and_a_computation_by_hand_agree(folder: Path, checkpoint: C
     np.testing.assert_allclose(encode_all(Transformer(checkpoint), Documents(texts), "search"), expected, atol=2e-5)
 
 
-def test_onnxruntime_gives_the_same(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_onnxruntime_gives_the_same(checkpoint: Pretrained, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxruntime")
     texts = batch([3, 0, 12, 33, 1, 12])
     found = checkpoint.frozen.encode(texts)
@@ -127,7 +126,7 @@ def test_onnxruntime_gives_the_same(checkpoint: Checkpoint, monkeypatch: pytest.
     np.testing.assert_allclose(found, fresh.encode(texts), atol=1e-5)
 
 
-def test_the_graph_is_what_onnx_calls_valid(checkpoint: Checkpoint) -> None:
+def test_the_graph_is_what_onnx_calls_valid(checkpoint: Pretrained) -> None:
     onnx = pytest.importorskip("onnx")
     for frozen in (checkpoint.frozen, checkpoint.frozen.packed(Packer("int8"))):
         model = onnx.load_from_string(frozen.onnx(unit=True))
@@ -135,7 +134,7 @@ def test_the_graph_is_what_onnx_calls_valid(checkpoint: Checkpoint) -> None:
         assert [node.name for node in model.graph.input] == ["tokens", "there"]
 
 
-def test_int8_in_onnxruntime_does_not_depend_on_the_batch(checkpoint: Checkpoint) -> None:
+def test_int8_in_onnxruntime_does_not_depend_on_the_batch(checkpoint: Pretrained) -> None:
     pytest.importorskip("onnxruntime")
     packed, texts = checkpoint.frozen.packed(Packer("int8")), batch([12, 12, 12, 5])
     together = packed.encode(texts)
@@ -149,7 +148,7 @@ def test_int8_in_onnxruntime_does_not_depend_on_the_batch(checkpoint: Checkpoint
 @pytest.mark.usefixtures("by_numpy")
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 0.01), ("int8", 0.1)])
 def test_packed_weights_are_nearly_the_same_and_smaller(
-    dtype: Any, tolerance: float, checkpoint: Checkpoint, tmp_path: Path
+    dtype: Any, tolerance: float, checkpoint: Pretrained, tmp_path: Path
 ) -> None:
     packed, texts = checkpoint.frozen.packed(Packer(dtype)), batch([3, 0, 12, 33, 1])
     exact = checkpoint.frozen.encode(texts)
@@ -163,7 +162,7 @@ def test_packed_weights_are_nearly_the_same_and_smaller(
         packed.packed(Packer(dtype))
 
 
-def test_saved_weights_that_do_not_fit_are_refused(checkpoint: Checkpoint, tmp_path: Path) -> None:
+def test_saved_weights_that_do_not_fit_are_refused(checkpoint: Pretrained, tmp_path: Path) -> None:
     weights = checkpoint.frozen.weights
     for name, array in (
         ("words", np.zeros((9, 8), np.float32)),
@@ -176,13 +175,13 @@ def test_saved_weights_that_do_not_fit_are_refused(checkpoint: Checkpoint, tmp_p
         FrozenTransformer(weights, 3, 1e-12)
 
 
-def test_tokens_of_another_tokenizer_are_refused(checkpoint: Checkpoint) -> None:
+def test_tokens_of_another_tokenizer_are_refused(checkpoint: Pretrained) -> None:
     for tokens in (None, np.full((1, 3), 99, np.int32), np.zeros((1, 41), np.int32)):
         with pytest.raises(ConfigError, match="its own tokenizer"):
             checkpoint.frozen.encode(Batch(dense=np.zeros((1, 2), np.float32), tokens=tokens))
 
 
-def test_training_changes_all_of_it_and_freezing_keeps_it(checkpoint: Checkpoint) -> None:
+def test_training_changes_all_of_it_and_freezing_keeps_it(checkpoint: Pretrained) -> None:
     encoder = UnitEncoder(Transformer(checkpoint)).train()
     torch.autograd.backward(encoder(tensor_batch(batch([5, 9, 0, 20]))).score[:, 0].sum())
     silent = [name for name, p in encoder.named_parameters() if p.grad is None or not p.grad.abs().sum()]
@@ -266,7 +265,7 @@ def change(folder: Path, **settings: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
 
 
-def test_transformers_gives_the_same(folder: Path, checkpoint: Checkpoint, tmp_path: Path) -> None:
+def test_transformers_gives_the_same(folder: Path, checkpoint: Pretrained, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy)

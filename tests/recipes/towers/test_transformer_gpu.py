@@ -17,9 +17,8 @@ from longtail.evaluation import evaluate
 from longtail.nn.batches import Documents
 from longtail.nn.encoders import encode_all
 from longtail.recipes import make_recipe
-from longtail.recipes.towers.checkpoint import Checkpoint, read_checkpoint
 from longtail.recipes.towers.network import Transformer
-from longtail.recipes.towers.transformer import FrozenTransformer
+from longtail.recipes.towers.transformer import FrozenTransformer, Pretrained, read_checkpoint
 from longtail.training.objectives import training_vectors
 from longtail.training.prepare import prepare
 from longtail.training.progress import SilentDisplay
@@ -36,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def checkpoint(folder: Path) -> Checkpoint:
+def checkpoint(folder: Path) -> Pretrained:
     return read_checkpoint(folder)
 
 
@@ -47,7 +46,7 @@ def texts(count: int) -> Batch:
     return Batch(tokens=tokens)
 
 
-def test_vectors_are_those_of_the_frozen_twin(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vectors_are_those_of_the_frozen_twin(checkpoint: Pretrained, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FrozenTransformer, "_session", None)
     batch, encoder = texts(700), Transformer(checkpoint).cuda()
     expected = checkpoint.frozen.encode(batch)
@@ -58,7 +57,7 @@ def test_vectors_are_those_of_the_frozen_twin(checkpoint: Checkpoint, monkeypatc
     assert not rounded[batch.is_empty()].any()
 
 
-def test_attention_needs_no_plan_for_a_new_number_of_texts(checkpoint: Checkpoint) -> None:
+def test_attention_needs_no_plan_for_a_new_number_of_texts(checkpoint: Pretrained) -> None:
     encoder = Transformer(checkpoint).cuda()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         torch.autograd.backward(training_vectors(encoder, Documents(texts(300), "cuda"), np.arange(300)).sum())

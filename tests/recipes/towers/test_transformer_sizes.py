@@ -11,8 +11,8 @@ from tests.checkpoints import write_checkpoint
 from tests.nn.dense_oracles import tensor_batch
 
 from longtail.recipes.towers import network as module
-from longtail.recipes.towers.checkpoint import read_checkpoint
 from longtail.recipes.towers.network import Transformer, attention_mask, even_sizes
+from longtail.recipes.towers.transformer import read_checkpoint
 from longtail.types import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -22,8 +22,7 @@ from longtail.evaluation import evaluate
 from longtail.features.pieces import TokenizerPieces, read_tokenizer
 from longtail.models.encoders import FrozenUnit
 from longtail.recipes import make_recipe
-from longtail.recipes.towers.checkpoint import read_checkpoint
-from longtail.recipes.towers.transformer import FrozenTransformer
+from longtail.recipes.towers.transformer import FrozenTransformer, read_checkpoint
 from longtail.training.prepare import prepare
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -23,10 +23,18 @@ from longtail.nn.blocks import EmbeddingBlock
 from longtail.nn.encoders import encode_all
 from longtail.persistence import load_part
 from longtail.recipes import recipe_class
-from longtail.recipes.towers.objective import LabelPool, Task, TwoTowers, label_index, label_pool, pair_loss
-from longtail.recipes.towers.recipe import TwoTowersRecipe, retriever
+from longtail.recipes.towers.network import (
+    LabelPool,
+    PairTask,
+    Towers,
+    TwoTowers,
+    label_index,
+    label_pool,
+    new_encoder,
+    pair_loss,
+)
+from longtail.recipes.towers.recipe import TwoTowersRecipe
 from longtail.recipes.towers.settings import TwoTowersConfig
-from longtail.recipes.towers.stages import Towers
 from longtail.search.negatives import forbidden_pairs
 from longtail.training.indices import exact_index_on
 from longtail.training.prepare import TrainingSet, prepare
@@ -65,7 +73,7 @@ def test_the_frozen_encoder_is_the_trained_one_and_its_vectors_have_unit_length(
 
     ready = prepare(planted, recipe("ance").config.features)
     run = Run(Path("nowhere"), seed=3, device="cpu", display=None)  # type: ignore[arg-type]  # nothing is shown here
-    encoder = recipe("ance").new_encoder(ready, run)
+    encoder = new_encoder(ready, recipe("ance").config, run)
     assert isinstance(encoder.block, EmbeddingBlock)
     with torch.no_grad():
         encoder.block.weight.add_(0.1 * torch.randn(encoder.block.weight.shape))
@@ -80,8 +88,8 @@ def test_the_frozen_encoder_is_the_trained_one_and_its_vectors_have_unit_length(
 
 def test_labels_without_text_come_last() -> None:
     towers = Towers(None, np.zeros((1, 2), np.float32), np.array([[1, 0], [0, 0], [-1, 0]], np.float32))  # type: ignore[arg-type]  # no encoder needed
-    rows: Any = retriever(towers, TwoTowersConfig()).index
-    top = rows.query(np.array([[1, 0, 1]], np.float32), 3)
+    found: Any = recipe("ance").classify(None, towers, None, None, None)  # type: ignore[arg-type]  # needs no data
+    top = found.index.query(np.array([[1, 0, 1]], np.float32), 3)
     assert top.ids.tolist() == [[0, 2, 1]]
     assert label_index(towers.labels, exact_index_on("cpu")).query(np.array([[1, 0]], np.float32), 3).ids.tolist() == [
         [0, 2, -1]
@@ -109,7 +117,7 @@ def objective(data: TrainingSet, cluster: int = 0, mined: int = 0, **settings: A
     from longtail.training.run import Run
 
     run = Run(Path("nowhere"), seed=3, device="cpu", display=None)  # type: ignore[arg-type]  # nothing is shown here
-    task = Task(
+    task = PairTask(
         data.targets,
         forbidden_pairs(data.targets, data.masked),
         settings.pop("loss", "triplet"),
@@ -120,7 +128,7 @@ def objective(data: TrainingSet, cluster: int = 0, mined: int = 0, **settings: A
         mined,
     )
     assert data.label_texts is not None
-    encoder = recipe("ance").new_encoder(data, run)
+    encoder = new_encoder(data, recipe("ance").config, run)
     return TwoTowers(
         encoder,
         Documents(data.documents),
@@ -201,7 +209,7 @@ def test_the_labels_beside_those_of_the_batch(ready: TrainingSet) -> None:
 def test_masked_labels_are_neither_right_nor_wrong(loss: Any) -> None:
     """Label 2 is masked for document 0 and a negative of document 1."""
     targets = csr_array(np.array([[1, 0, 0], [0, 1, 0]], np.float32))
-    task = Task(targets, forbidden_pairs(targets, np.array([[0, 2]])), loss, 1.5, 0, 0.5)
+    task = PairTask(targets, forbidden_pairs(targets, np.array([[0, 2]])), loss, 1.5, 0, 0.5)
     pool = label_pool(np.arange(2), targets, task.forbidden, np.random.default_rng(0), np.array([2]))
     x = torch.nn.functional.normalize(torch.tensor([[1.0, 0.3], [0.2, 1.0]]), dim=1).requires_grad_()
     z = torch.nn.functional.normalize(torch.tensor([[1.0, 0.1], [0.3, 1.0], [0.7, 0.7]]), dim=1)

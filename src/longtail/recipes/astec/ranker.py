@@ -1,20 +1,109 @@
-"""A cluster tree on top of a frozen encoder (Paper: Astec Sec. 5, Parabel on the features of stage I), and GAME put on
-a tree that was trained without it (Paper: ECLARE Sec. 4, GAME on Parabel and AttentionXML).
+"""Where Astec looks labels up, and where its negatives come from (Paper: Astec Sec. 4, Module II); and the trees that
+can take the place of its classifiers. Predicts without torch.
+
+nearest_labels  label centroids, documents that vote, or both
+best_clusters   the clusters of stage I, found by its own heads
+EncodedTree     a cluster tree on top of a frozen encoder (Paper: Astec Sec. 5, Parabel on the features of stage I)
+SpreadTree      GAME put on a tree that was trained without it (Paper: ECLARE Sec. 4, GAME on Parabel and AttentionXML)
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from longtail.models.encoders import FrozenEncoder, Refinement
+from longtail.graph.label_graph import label_graph
+from longtail.models.encoders import FrozenEncoder
 from longtail.persistence import DataPart, Part
+from longtail.search.index import CENTROIDS, DOCUMENTS
 from longtail.search.linear import ClusterTree
+from longtail.search.negatives import InBatchNegatives, Negatives, RandomNegatives, ShortlistNegatives
 from longtail.search.packed import Packer
-from longtail.search.shortlist import Game, GameSettings, cluster_graph, per_label, rank_labels
+from longtail.search.shortlist import (
+    ClusterBeam,
+    Game,
+    GameSettings,
+    InstanceVote,
+    LabelIndex,
+    MergedShortlist,
+    cluster_graph,
+    per_label,
+    rank_labels,
+)
 from longtail.types import F32, I32, Batch, Csr, Ranker, TopK
+
+if TYPE_CHECKING:
+    from longtail.recipes.astec.settings import AstecClassifyConfig, AstecConfig
+    from longtail.training.prepare import TrainingSet
+    from longtail.training.run import Run
+    from longtail.training.surrogate import Surrogate
+
+
+@dataclass(frozen=True)
+class AstecShortlists(DataPart):
+    """What stage II leaves behind: the shortlister, and the hard negatives that it found for the training documents."""
+
+    KIND = "astec-shortlists"
+
+    shortlister: Any
+    negatives: ShortlistNegatives | None
+
+
+def nearest_labels(
+    vectors: F32, targets: Csr, config: AstecConfig, run: Run
+) -> LabelIndex | InstanceVote | MergedShortlist:
+    """Label centroids, documents that vote, or both; exact on a GPU, on a CPU by size.  vectors: (N, D), v."""
+    from longtail.training.indices import index_on  # needs torch
+
+    c = config.shortlist
+
+    def votes() -> InstanceVote:
+        make_index = index_on(run.device, c.index, DOCUMENTS)
+        return InstanceVote.build(vectors, targets, neighbours=c.neighbours, make_index=make_index)
+
+    if c.structures == "documents":
+        return votes()
+    labels = LabelIndex.build(
+        vectors,
+        targets,
+        make_index=index_on(run.device, c.index, CENTROIDS),
+        head_centres=c.head_centres,
+        head_documents=c.head_labels,
+        rng=run.rng("head centres"),
+    )
+    # Slice looks labels up by their centroids alone.
+    alone = c.structures == "labels" or config.classify.learner == "slice"
+    return labels if alone else MergedShortlist(labels, votes(), c.gamma, c.reserved)
+
+
+def best_clusters(surrogate: Surrogate, graph: Csr | None, config: AstecConfig, run: Run) -> ClusterBeam:
+    """The clusters of stage I as shortlists of about the size that the settings ask for. graph: of labels, for GAME."""
+    from longtail.training.indices import cluster_beam  # needs torch
+
+    heads, clusters = surrogate.heads, surrogate.clusters
+    beam = math.ceil(config.shortlist.size * len(heads) / max(int((clusters >= 0).sum()), 1))
+    return cluster_beam(heads, clusters, graph, config.game, beam=beam, device=run.device)
+
+
+def game_graph(data: TrainingSet, config: AstecConfig, run: Run) -> Csr | None:
+    """The label graph that GAME spreads scores along, the same whenever it is asked for; None where GAME is off."""
+    if not config.game.enabled:
+        return None
+    return label_graph(data.targets, config.graph, run.rng("label graph"), data.label_graphs())
+
+
+def sampled_negatives(targets: Csr, forbidden: Csr, config: AstecClassifyConfig) -> Negatives:
+    """Negatives that no search finds. Paper: Astec Sec. 5 (ablations of the sampler)."""
+    count = min(config.count, int(targets.shape[1]))
+    if config.negatives == "inbatch":
+        return InBatchNegatives(targets, forbidden, count)
+    if config.negatives == "unigram":
+        return RandomNegatives.unigram(targets, forbidden, count)
+    return RandomNegatives(forbidden, count)
+
 
 # Documents ranked at once: bounds the table of label scores.
 _BLOCK = 1024
@@ -109,12 +198,11 @@ class SpreadTree(DataPart, Ranker):
 
 @dataclass(frozen=True)
 class EncodedTree(DataPart, Ranker):
-    """encode -> (refine) -> rank with a tree that was fitted on such vectors. A `Ranker` and a part."""
+    """encode -> rank with a tree that was fitted on such vectors. A `Ranker` and a part."""
 
     KIND = "encoded-tree"
 
     encoder: FrozenEncoder
-    refinement: Refinement | None
     tree: ClusterTree | SpreadTree
 
     def rank(self, batch: Batch, k: int) -> TopK:
@@ -122,8 +210,7 @@ class EncodedTree(DataPart, Ranker):
 
     def encode(self, batch: Batch) -> F32:
         """(B, D): what the tree reads."""
-        vectors = self.encoder.encode(batch)
-        return vectors if self.refinement is None else self.refinement.apply(vectors)
+        return self.encoder.encode(batch)
 
     def document_encoder(self) -> FrozenEncoder:
         return self.encoder

@@ -31,12 +31,19 @@ from longtail.nn.blocks import frozen_block
 from longtail.nn.encoders import DenseEncoder, Encoder, Refined
 from longtail.nn.restricted import RestrictedTrainer
 from longtail.nn.row_tables import OneVsAll
-from longtail.recipes.astec.ranker import EncodedTree, SpreadTree
+from longtail.recipes.astec.ranker import (
+    AstecShortlists,
+    EncodedTree,
+    SpreadTree,
+    best_clusters,
+    game_graph,
+    nearest_labels,
+    sampled_negatives,
+)
 from longtail.recipes.astec.settings import TUNABLE, AstecConfig
-from longtail.recipes.astec.shortlists import Shortlists, best_clusters, game_graph, nearest_labels, sampled_negatives
 from longtail.recipes.base import Recipe
 from longtail.search.linear import ClusterTree
-from longtail.search.negatives import RandomNegatives, ShortlistNegatives, WithRandom, candidates, forbidden_pairs
+from longtail.search.negatives import ShortlistNegatives, candidates, forbidden_pairs
 from longtail.search.shortlist import ClusterBeam, Labels
 from longtail.training.fit import StepDecay, fit_stage
 from longtail.training.objectives import AllTargets, OwnCandidates, TrainingObjective
@@ -50,9 +57,12 @@ class Astec(Recipe):
     NAME = "astec"
     CONFIG = AstecConfig
     TUNABLE = TUNABLE
+    config: AstecConfig
 
-    def __init__(self, config: AstecConfig) -> None:
-        self.config: AstecConfig = config
+    def defined_stages(self, data: TrainingSet) -> frozenset[str]:
+        """A tree of classifiers finds labels by itself: no Module II."""
+        found = super().defined_stages(data)
+        return found - {"shortlist"} if self.config.classify.learner == "parabel" else found
 
     # ---- I ----
 
@@ -63,7 +73,7 @@ class Astec(Recipe):
 
     # ---- II ----
 
-    def shortlist(self, data: TrainingSet, surrogate: Surrogate, run: Run) -> Shortlists:
+    def shortlist(self, data: TrainingSet, surrogate: Surrogate, run: Run) -> AstecShortlists:
         """Search structures on frozen v, and the hard negatives of every document. Paper: Astec Sec. 4, Module II."""
         c, by_clusters = self.config.classify, self.config.shortlist.structures == "clusters"
         shortlister: Labels
@@ -72,17 +82,17 @@ class Astec(Recipe):
         else:
             shortlister = nearest_labels(surrogate.vectors, data.targets, self.config, run)
         if c.negatives != "shortlist" or c.learner not in ("joint", "slice"):
-            return Shortlists(shortlister, negatives=None)
+            return AstecShortlists(shortlister, negatives=None)
         vectors = surrogate.head_vectors() if by_clusters else surrogate.vectors
         forbidden, count = forbidden_pairs(data.targets, data.masked), min(c.count, data.n_labels)
-        return Shortlists(shortlister, ShortlistNegatives.mine(shortlister, vectors, forbidden, count))
+        return AstecShortlists(shortlister, ShortlistNegatives.mine(shortlister, vectors, forbidden, count))
 
     # ---- III: nothing to compute. E stays, the residual begins as the identity. Paper: Astec Sec. 4, Module III ----
 
     # ---- IV ----
 
     def classify(
-        self, data: TrainingSet, surrogate: Surrogate, shortlister: Shortlists, model: None, run: Run
+        self, data: TrainingSet, surrogate: Surrogate, shortlister: AstecShortlists, model: None, run: Run
     ) -> EncodedTree | Model | ClusterModel | Reranked:
         """One classifier per label against hard negatives. Paper: Astec Sec. 4, Module IV and the re-ranker."""
         c = self.config
@@ -123,12 +133,11 @@ class Astec(Recipe):
         """A tree of linear classifiers on frozen v. Paper: Astec Sec. 5."""
         tree = ClusterTree.fit(surrogate.vectors, data.targets, self.config.tree, run.rng("tree"))
         graph = game_graph(data, self.config, run)
-        return EncodedTree(
-            surrogate.encoder, None, tree if graph is None else SpreadTree.build(tree, graph, self.config.game)
-        )
+        spread = tree if graph is None else SpreadTree.build(tree, graph, self.config.game)
+        return EncodedTree(surrogate.encoder, spread)
 
     def train_classifier(
-        self, data: TrainingSet, surrogate: Surrogate, shortlists: Shortlists, run: Run
+        self, data: TrainingSet, surrogate: Surrogate, shortlists: AstecShortlists, run: Run
     ) -> tuple[Refinement | None, Classifier]:
         """Classifier rows and, for the joint learner, the residual, on vectors v that no longer change."""
         c, t = self.config.classify, self.config.transfer
@@ -160,10 +169,7 @@ class Astec(Recipe):
     ) -> OwnCandidates:
         """The objective over positives, `hard` (or the sampled kind that the settings name) and random negatives."""
         c, targets, forbidden = self.config.classify, data.targets, forbidden_pairs(data.targets, data.masked)
-        if hard is None:
-            negatives = sampled_negatives(targets, forbidden, c)
-        else:
-            negatives = WithRandom(hard, RandomNegatives(forbidden, c.random)) if c.random else hard
+        negatives = sampled_negatives(targets, forbidden, c) if hard is None else hard.with_random(forbidden, c.random)
         return OwnCandidates(
             encoder,
             RestrictedTrainer(classifier),
@@ -172,9 +178,7 @@ class Astec(Recipe):
         )
 
     def rerank(self, data: TrainingSet, base: Model | ClusterModel, run: Run) -> Reranked:
-        """A second model with an encoder of its own, on positives and the first one's best labels of training
-        documents.
-        """
+        """A second model with an encoder of its own, on positives and the first one's best labels."""
         r, s = self.config.reranker, self.config.surrogate
         mistakes = ShortlistNegatives.from_rankings(
             lambda rows, k: base.rank(data.documents.rows(rows), k),

@@ -19,7 +19,7 @@ from longtail.training.surrogate import BlockKind, SurrogateConfig
 
 
 @dataclass(frozen=True)
-class ShortlistConfig:
+class AstecShortlistConfig:
     structures: Literal["both", "labels", "documents", "clusters"] = setting(
         "both",
         "what is searched: label centroids, documents that vote, or both; or the clusters of stage I by its own heads",
@@ -34,14 +34,14 @@ class ShortlistConfig:
 
 
 @dataclass(frozen=True)
-class TransferConfig:
+class AstecTransferConfig:
     block: BlockKind = setting("residual", "what stands between v and the classifiers")
     bound: float = setting(1.0, "bound of the residual's spectral norm", low=0)
     bound_mode: BoundMode = setting("project", "how the bound is kept")
 
 
 @dataclass(frozen=True)
-class ClassifyConfig:
+class AstecClassifyConfig:
     learner: Literal["joint", "slice", "dismec", "parabel", "surrogate"] = setting(
         "joint",
         "joint: classifiers with the residual; on frozen v: slice (hard negatives), dismec (all negatives), parabel "
@@ -78,9 +78,9 @@ class AstecConfig:
         FeaturesConfig, "which texts are read, and how they become numbers", subwords="chars"
     )
     surrogate: SurrogateConfig = section(SurrogateConfig, "stage I")
-    shortlist: ShortlistConfig = section(ShortlistConfig, "stage II")
-    transfer: TransferConfig = section(TransferConfig, "stage III")
-    classify: ClassifyConfig = section(ClassifyConfig, "stage IV")
+    shortlist: AstecShortlistConfig = section(AstecShortlistConfig, "stage II")
+    transfer: AstecTransferConfig = section(AstecTransferConfig, "stage III")
+    classify: AstecClassifyConfig = section(AstecClassifyConfig, "stage IV")
     reranker: RerankerConfig = section(RerankerConfig, "a second look at the best labels")
     ensemble: EnsembleConfig = section(EnsembleConfig, "several models as one")
     tree: TreeConfig = section(TreeConfig, "classify.learner=parabel")

@@ -1,47 +1,283 @@
-"""One training step against all labels, for rows that are the sum of text and a free vector."""
+"""One training step of `direct`: what documents are trained towards, the rows of labels, and the step against them all.
+
+Documents are trained towards likely labels that they lack, too, and towards anchors of graphs. Anchors are labels for
+the time of a training. This is RAMEN's idea for trainings that score every label in every step: documents that are
+linked to the same anchors get similar vectors, and nothing of it is left at prediction, because the rows of anchors are
+left out of the model. Differs from RAMEN: no triplets, no bandit, no completion, no pruning: an anchor is scored
+against all documents as a label is, and one that explains nothing learns a row that disturbs nobody else's.
+
+Rows are the sum of text and a trusted free vector. Text is a label's own (`TextRows`). The sum is made in torch, which
+is the oracle and runs on a GPU, and by kernels of one pass each where a CPU multiplies bf16 (`kernels`): there the
+products are so fast that passes over the rows take most of a step.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from longtail.nn.batches import DeviceCsr, Documents, TensorBatch, fastest_products
+from longtail.graph.anchor_graph import Side, anchor_graphs
+from longtail.graph.ops import scale_rows_to_sum_one
+from longtail.nn.batches import COLUMN_MULTIPLE, DeviceCsr, Documents, TensorBatch, fastest_products, to_device
 from longtail.nn.encoders import Encoded, Encoder
-from longtail.nn.full import Pairs, Receiver, Sweep
-from longtail.nn.row_tables import AdamFactors
-from longtail.recipes.direct.label_rows import TextRows, composed_rows
+from longtail.nn.full import FixedTable, Float32Table, Pairs, ReadTable, Receiver, Sweep
+from longtail.nn.row_tables import AdamFactors, Convolution, RowTable
+from longtail.recipes.direct.settings import AnchorsConfig
 from longtail.training.objectives import ExtraLoss, ModelAdam, extra_total, prefixed, trained_state
+from longtail.training.prepare import TrainingSet
 from longtail.types import I64, Csr
 
-BETAS, EPSILON = (0.9, 0.999), 1e-8
+# ---- what documents are trained towards ----
+
+
+def smoothed_targets(targets: Csr, graph: Csr, most: float) -> Csr:
+    """(N, L): 1 where a label is given; elsewhere up to `most`, by how close it is to the given ones in the label
+    graph.
+
+    A label that gets all the weight of one given label's row of the graph (l1, itself included) would have `most`.
+    """
+    near = (targets @ scale_rows_to_sum_one(graph)).tocsr()
+    near.data = np.minimum(near.data * np.float32(most), np.float32(most))
+    soft = (targets + near).tocsr()
+    soft.data = np.where(soft.data >= 1, np.float32(1), soft.data).astype(np.float32)
+    soft.sort_indices()
+    return soft
 
 
 @dataclass(frozen=True)
-class Truth:
-    """What documents are trained towards; see `of`.
+class AnchorColumns:
+    """M anchors of all graphs of a data set, side by side.
 
-    pairs: (N, L) CSR rows, the target of every pair that is not a plain negative; MASKED if it is neither right nor
-        wrong.
-    weights: (L,) factor of positives, or None for 1.
+    texts: (M, V) CSR, their titles in the vocabulary of the documents.  documents: (N, M) CSR of ones, links.
+    own_documents: (N, M) CSR of ones, pairs where both are the same thing: neither linked nor unlike.
     """
 
-    MASKED: ClassVar[float] = -1.0
+    texts: Csr
+    documents: Csr
+    own_documents: Csr
 
-    pairs: DeviceCsr
-    weights: Tensor | None = None
+    @property
+    def count(self) -> int:
+        return int(self.texts.shape[0])
 
-    @staticmethod
-    def of(targets: Csr, masked: Csr | None, device: torch.device | str, *, weights: Tensor | None = None) -> Truth:
-        """targets, masked: (N, L) CSR; a pair that is in both is masked."""
-        if masked is not None:
-            hidden = (masked != 0).astype(np.float32)
-            targets = targets - targets.multiply(hidden) + Truth.MASKED * hidden
-            targets.eliminate_zeros()
-        return Truth(DeviceCsr(targets.tocsr(), device), weights)
+
+def anchor_columns(data: TrainingSet, config: AnchorsConfig) -> AnchorColumns | None:
+    """None where the settings do not ask for anchors, or where none has enough links and a known word."""
+    from scipy.sparse import csr_array, hstack, vstack
+
+    if not config.weight or data.documents.sparse is None:
+        return None
+    texts, documents = [], []
+    for graph in anchor_graphs(data.graphs):
+        anchors = data.graphs[graph.name].anchors
+        assert anchors is not None, "anchor_graphs gives graphs with anchors only"
+        words: Csr = data.featurizer.batch_of_texts(anchors.titles()).sparse
+        items: dict[Side, int] = {"documents": data.n_documents, "labels": data.n_labels}
+        links = [
+            graph.sides.get(side, csr_array((rows, len(anchors)), dtype=np.float32)) for side, rows in items.items()
+        ]
+        degree = sum(np.bincount(side.indices, minlength=len(anchors)) for side in links)
+        kept = np.flatnonzero((degree >= config.fewest) & (np.diff(words.indptr) > 0))
+        texts.append(words[kept])
+        documents.append(links[0][:, kept])
+    if not sum(part.shape[0] for part in texts):
+        return None
+    of_anchors = vstack(texts, format="csr")
+    return AnchorColumns(of_anchors, hstack(documents, format="csr"), same_texts(data.documents.sparse, of_anchors))
+
+
+def same_texts(left: Csr, right: Csr) -> Csr:
+    """(rows of left, rows of right) CSR of ones where both have the same features, and any; how often is not asked."""
+    from scipy.sparse import csr_array
+
+    by_features: dict[bytes, list[int]] = {}
+    for row in range(right.shape[0]):
+        by_features.setdefault(_features(right, row), []).append(row)
+    by_features.pop(b"", None)
+    pairs = [(row, twin) for row in range(left.shape[0]) for twin in by_features.get(_features(left, row), ())]
+    rows, columns = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    return csr_array((np.ones(len(pairs), np.float32), (rows, columns)), shape=(left.shape[0], right.shape[0]))
+
+
+def _features(matrix: Csr, row: int) -> bytes:
+    return bytes(matrix.indices[matrix.indptr[row] : matrix.indptr[row + 1]].astype(np.int64).tobytes())
+
+
+def marked_targets(targets: Csr, masked: Csr | None, device: torch.device | str) -> DeviceCsr:
+    """(N, L): the target of every pair that is not a plain negative, -1 (see `Pairs.marked`) if it is neither right nor
+    wrong.
+
+    targets, masked: (N, L) CSR; a pair that is in both is masked.
+    """
+    if masked is not None:
+        hidden = (masked != 0).astype(np.float32)
+        targets = targets - targets.multiply(hidden) - hidden
+        targets.eliminate_zeros()
+    return DeviceCsr(targets.tocsr(), device)
+
+
+# ---- the rows of labels ----
+
+
+class TextRows(nn.Module):
+    """T = g Z E M for all labels, with a trained gain g and a trained matrix M.
+
+    table: token vectors E, (V, D), shared with the encoder of documents.  texts: Z, (L, V) CSR.
+    mapped: whether there is an M, which is at first the identity.
+    compute: type of the products with M; they are as large as those of a step.
+    Only tokens that occur in texts are read, and only their gradients exist: `tokens`, ascending.
+    """
+
+    def __init__(
+        self, table: RowTable, texts: Csr, *, mapped: bool = False, compute: torch.dtype = torch.float32
+    ) -> None:
+        super().__init__()
+        self.table, self.compute = table, compute
+        device = table.weight.device
+        used, places = np.unique(texts.indices, return_inverse=True)
+        self.tokens = to_device(used.astype(np.int64), device)
+        compact = type(texts)((texts.data, places.astype(np.int32), texts.indptr), shape=(texts.shape[0], len(used)))
+        self.sums = Convolution(compact, device)
+        self.gain = nn.Parameter(torch.ones(1, device=device))
+        self.map = nn.Parameter(torch.eye(table.weight.shape[1], device=device)) if mapped else None
+        # What the gain multiplies, of the last `forward`; a buffer, so that a resumed training has it.
+        self.plain: Tensor
+        self.register_buffer("plain", torch.zeros(texts.shape[0], table.weight.shape[1], device=device))
+
+    @torch.no_grad()
+    def forward(self) -> Tensor:
+        """(L, D), without gradients: `gradient` gives them."""
+        self.plain.copy_(self.sums(self.table.weight.index_select(0, self.tokens)))
+        scaled = self.gain[0] * self.plain
+        return scaled if self.map is None else self._product(scaled, self.map)
+
+    @torch.no_grad()
+    def gradient(self, gradient_LD: Tensor) -> Tensor:
+        """(tokens, D): the gradient to the vectors of `tokens`, of a gradient to the last `forward`.
+
+        Those of the gain and of M are left at them. T is linear in the vectors, so nothing has to be computed again.
+        """
+        if self.map is not None:
+            self.map.grad = self._product((self.gain[0] * self.plain).T, gradient_LD)
+            gradient_LD = self._product(gradient_LD, self.map.T)
+        self.gain.grad = (gradient_LD * self.plain).sum()[None]
+        return self.sums.back(self.gain[0] * gradient_LD)
+
+    def _product(self, left: Tensor, right: Tensor) -> Tensor:
+        return (left.to(self.compute) @ right.to(self.compute)).float()
+
+
+# Rows of a block are a whole multiple of these (see `batches.padded`).
+_ROW_MULTIPLE = 8
+
+
+class ComposedRows:
+    """Row of label l: (text_l + trust_l * free_l, bias_l).  free: (L, D + 1), the last column the bias.  trust: (L, 1).
+
+    text: (L, D), or None where labels have no text; who changes it owns it.
+    text_gradient: the gradient to texts, summed up until it is taken.
+    """
+
+    def __init__(self, free: Tensor, trust: Tensor, *, text: bool) -> None:
+        self.free, self.trust = Float32Table(free), trust
+        self.labels, self.width = len(free), free.shape[1] - 1
+        self.text = torch.zeros(self.labels, self.width, device=free.device) if text else None
+        self.text_gradient = torch.zeros(self.labels, self.width, device=free.device) if text else None
+        self._rows = torch.empty_like(free)
+
+    def rows(self) -> Tensor:
+        """(L, D + 1) float32. Changed by the next call."""
+        torch.mul(self.free.rows[:, : self.width], self.trust, out=self._rows[:, : self.width])
+        if self.text is not None:
+            self._rows[:, : self.width] += self.text
+        self._rows[:, self.width] = self.free.rows[:, self.width]
+        return self._rows
+
+    def table(self) -> ReadTable:
+        """The rows as a sweep reads them. Changed by the next call."""
+        return FixedTable(self.rows())
+
+    def learn(self, start: int, labels: int, gradient: Tensor, scale: float, factors: AdamFactors) -> None:
+        """From the gradient of the rows from `start` on: free vectors now, texts by what is summed up."""
+        block = slice(start, start + labels)
+        own = gradient[:labels, : self.width + 1].float().mul_(scale)
+        if self.text_gradient is not None:
+            self.text_gradient[block] += own[:, : self.width]
+        own[:, : self.width] *= self.trust[block]
+        self.free.update(start, labels, own, 1.0, factors)
+
+
+class ComposedRowsOnCpu(ComposedRows):
+    """For products in bf16 on a CPU; the same numbers."""
+
+    def __init__(self, free: Tensor, trust: Tensor, *, text: bool) -> None:
+        super().__init__(free, trust, text=text)
+        shape = (self.labels + -self.labels % _ROW_MULTIPLE, self.width + 1 + -(self.width + 1) % COLUMN_MULTIPLE)
+        self._padded = torch.zeros(shape, dtype=torch.bfloat16)
+
+    def table(self) -> ReadTable:
+        from longtail.recipes.direct.kernels import composed_bits
+
+        composed_bits(
+            bits(self._padded), self.free.rows.numpy(), self.trust.numpy(), array_or_none(self.text, self.width)
+        )
+        return PaddedTable(self._padded, self.labels)
+
+    def learn(self, start: int, labels: int, gradient: Tensor, scale: float, factors: AdamFactors) -> None:
+        from longtail.recipes.direct.kernels import learn_composed
+
+        block = slice(start, start + labels)
+        free = self.free
+        text_gradient = array_or_none(self.text_gradient, self.width)
+        learn_composed(
+            free.rows[block].numpy(),
+            free.first[block].numpy(),
+            free.second[block].numpy(),
+            bits(gradient),
+            np.float32(scale),
+            self.trust[block].numpy(),
+            text_gradient[block],
+            factors.array(np.float32),
+        )
+
+
+class PaddedTable:
+    """bf16 rows that are stored as products read them: zeros around them."""
+
+    def __init__(self, padded: Tensor, labels: int) -> None:
+        self._padded, self.labels = padded, labels
+
+    def block(self, start: int, count: int, compute: torch.dtype) -> Tensor:
+        assert compute == torch.bfloat16, "rows are kept in one type"
+        return self._padded[start : start + count + -count % _ROW_MULTIPLE]
+
+    def picked(self, ids: Tensor, compute: torch.dtype) -> Tensor:
+        assert compute == torch.bfloat16, "rows are kept in one type"
+        return self._padded[ids]
+
+
+def composed_rows(free: Tensor, trust: Tensor, *, text: bool, compute: torch.dtype) -> ComposedRows:
+    """The fastest that gives these numbers here."""
+    by_kernel = free.device.type == "cpu" and compute == torch.bfloat16
+    return (ComposedRowsOnCpu if by_kernel else ComposedRows)(free, trust, text=text)
+
+
+def bits(tensor: Tensor) -> np.ndarray:
+    """bf16 numbers as their 16 bits, the same memory."""
+    return tensor.view(torch.uint16).numpy()
+
+
+def array_or_none(tensor: Tensor | None, width: int) -> np.ndarray:
+    """An array without rows stands for None: kernels know no None."""
+    return np.empty((0, width), np.float32) if tensor is None else tensor.numpy()
+
+
+# ---- the step ----
+
+BETAS, EPSILON = (0.9, 0.999), 1e-8
 
 
 class AllLabels:
@@ -50,6 +286,7 @@ class AllLabels:
     texts: the part of rows that words make; None where labels have no text.
     trust: (L, 1), how much of its free vector a label uses: of a label of few documents little is known beyond its
         text.
+    targets: see `marked_targets`.  weights: (L,) factor of positives, or None for 1.
     text_every: steps between two looks at the texts. In between, rows use what the last look gave, and the gradient
         to texts is summed up; on a CPU a look costs more than a step.
     compute: type of the products with all labels; by default what is fastest here.  extra: a loss to be added.
@@ -62,17 +299,18 @@ class AllLabels:
         trust: Tensor,
         bias: Tensor,
         documents: Documents,
-        truth: Truth,
+        targets: DeviceCsr,
         *,
+        weights: Tensor | None = None,
         start: Tensor | None = None,
         text_every: int = 1,
         token_dropout: float = 0.0,
         compute: torch.dtype | None = None,
         extra: ExtraLoss | None = None,
     ) -> None:
-        self.extra = extra
+        self.weights, self.extra = weights, extra
         labels, width, device = len(trust), encoder.width, documents.device
-        self.encoder, self.texts, self.documents, self.truth = encoder, texts, documents, truth
+        self.encoder, self.texts, self.documents, self.targets = encoder, texts, documents, targets
         self.text_every, self.token_dropout = text_every, token_dropout
         self.sweep = Sweep(device, loss="bce", mean_over="documents", compute=compute or fastest_products(device))
         self.model = nn.ModuleDict(
@@ -96,7 +334,7 @@ class AllLabels:
             self._look_at_texts()
         self._count += 1
         x = torch.cat([z_BD.detach(), z_BD.new_ones(len(z_BD), 1)], dim=1)
-        pairs = Pairs.marked(self.truth.pairs.rows(rows), self.truth.weights)
+        pairs = Pairs.marked(self.targets.rows(rows), self.weights)
         loss, gradient_BD = self.sweep(x, self.rows.table(), pairs, self._learner(rate))
         gradients = [(z_BD, gradient_BD[:, : z_BD.shape[1]])]
         if self.extra is not None:

@@ -30,10 +30,15 @@ from longtail.nn.blocks import Residual, frozen_block
 from longtail.nn.encoders import BagEncoder, BagSum, DenseEncoder, Encoder, Refined
 from longtail.nn.row_tables import RowTable
 from longtail.recipes.base import Recipe
-from longtail.recipes.direct.label_rows import TextRows
-from longtail.recipes.direct.objective import AllLabels, Truth
+from longtail.recipes.direct.objective import (
+    AllLabels,
+    AnchorColumns,
+    TextRows,
+    anchor_columns,
+    marked_targets,
+    smoothed_targets,
+)
 from longtail.recipes.direct.settings import TEXT_EVERY, TUNABLE, DirectConfig, default_epochs, default_rate, is_on
-from longtail.recipes.direct.targets import AnchorColumns, anchor_columns, smoothed_targets
 from longtail.search.index import build_index
 from longtail.training import adapted_batch
 from longtail.training.fit import OneCycle, fit_stage
@@ -48,9 +53,7 @@ class Direct(Recipe):
     NAME = "direct"
     CONFIG = DirectConfig
     TUNABLE = TUNABLE
-
-    def __init__(self, config: DirectConfig) -> None:
-        self.config: DirectConfig = config
+    config: DirectConfig
 
     def encoder_width(self) -> int:
         return self.config.encoder.width
@@ -61,16 +64,10 @@ class Direct(Recipe):
         """
         width = self.config.encoder.width
         words = data.featurizer.width if data.documents.dense is None else 0
-        entries = sum(
-            batch.sparse.nnz
-            for batch in (data.documents, data.label_texts)
-            if batch is not None and batch.sparse is not None
-        )
-        anchors = (
-            sum(len(graph.anchors) for graph in data.graphs.values() if graph.anchors is not None)
-            if self.config.anchors.weight
-            else 0
-        )
+        given = (data.documents, data.label_texts)
+        entries = sum(batch.sparse.nnz for batch in given if batch is not None and batch.sparse is not None)
+        graphs = data.graphs.values() if self.config.anchors.weight else ()
+        anchors = sum(len(graph.anchors) for graph in graphs if graph.anchors is not None)
         return 4 * width * (4 * words + 8 * (data.n_labels + anchors)) + 3 * 8 * entries + 2**29
 
     def classify(self, data: TrainingSet, surrogate: None, shortlister: None, model: None, run: Run) -> IndexedRows:
@@ -92,7 +89,8 @@ class Direct(Recipe):
             self.trust(data, anchors).to(run.device),
             first_bias(targets).to(run.device),
             Documents(data.documents, run.device),
-            Truth.of(targets, masked, run.device, weights=self.weights(data, anchors, run)),
+            marked_targets(targets, masked, run.device),
+            weights=self.weights(data, anchors, run),
             start=None if texts is not None else random_rows(targets.shape[1], encoder.width, run).to(run.device),
             text_every=c.train.text_every or TEXT_EVERY[run.device],
             token_dropout=c.encoder.token_dropout,
@@ -107,13 +105,10 @@ class Direct(Recipe):
         return IndexedRows(encoder.frozen(), frozen_block(block), build_index(rows, c.predict.index, similarity="dot"))
 
     def label_graph(self, data: TrainingSet, run: Run) -> Csr | None:
-        """Which labels belong together; None where nothing asks (walks over many labels take a while), or where no
-        label has a neighbour.
-        """
+        """Which labels belong together; None where nothing asks (walks take time), or no label has a neighbour."""
         if not self.config.train.smoothing:
             return None
-        given = [graph.label_label for graph in data.graphs.values() if graph.label_label is not None]
-        graph = label_graph(data.targets, self.config.labels.graph, run.rng("label graph"), given)
+        graph = label_graph(data.targets, self.config.labels.graph, run.rng("label graph"), data.label_graphs())
         return graph if graph.nnz > data.n_labels else None
 
     def targets(
@@ -162,11 +157,8 @@ class Direct(Recipe):
             counts = np.concatenate([counts, np.bincount(anchors.documents.indices, minlength=anchors.count)])
         # Where there is no text, the free vector is all there is.
         alone = not c.text or data.label_texts is None
-        share = (
-            np.ones(len(counts), np.float32)
-            if alone or not c.trust
-            else (counts / (counts + c.trust)).astype(np.float32)
-        )
+        whole = alone or not c.trust
+        share = np.ones(len(counts), np.float32) if whole else (counts / (counts + c.trust)).astype(np.float32)
         return torch.from_numpy(share * np.float32(c.free or alone))[:, None]
 
     def weights(self, data: TrainingSet, anchors: AnchorColumns | None, run: Run) -> Tensor | None:

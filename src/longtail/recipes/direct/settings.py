@@ -54,7 +54,7 @@ class LabelsConfig:
     trust: float = setting(
         1.0, "documents at which a label uses half of its free vector; 0: all of it from the first on", low=0
     )
-    graph: LabelGraphConfig = section(LabelGraphConfig, "which labels are neighbours")
+    graph: LabelGraphConfig = section(LabelGraphConfig, "which labels are neighbours, for train.smoothing alone")
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,7 @@ class TrainConfig:
         f"{MOST_EPOCHS}",
         low=0,
     )
-    batch: int = setting(
-        512,
-        f"documents per step; {ADAPTS}",
-        low=1,
-    )
+    batch: int = setting(512, f"documents per step; {ADAPTS}", low=1)
     rate: float = setting(
         0.0,
         f"highest learning rate of Adam; 0: {RATE} sqrt(examples / {RATE_DOCUMENTS:,}), from {LOWEST_RATE} to "
@@ -91,7 +87,7 @@ class TrainConfig:
         low=0,
     )
     smoothing: float = setting(
-        0.0, "target of labels that are neighbours of a document's labels; 0: none", low=0, high=1
+        0.0, "target of labels that are neighbours (labels.graph) of a document's labels; 0: none", low=0, high=1
     )
 
 

@@ -4,25 +4,36 @@ AttentionMix        several vectors per label become one
 LabelTexts          texts of labels as vectors, as they are and summed over neighbours: G^k E Z for k = 0, 1, ...
 LabelTextGraph      the classifiers
 ComposedCandidates  how they are trained on positives and shortlisted negatives
+Composer            makes them as settings and data ask: of clusters in I and II, of labels in IV
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from longtail.errors import ConfigError
+from longtail.graph.ops import unit_rows
 from longtail.kernels.arrays import csr
-from longtail.nn.batches import Bags, DeviceCsr, Documents, fastest_products, to_device
-from longtail.nn.blocks import BoundedMatrix, ByteDropout, EmbeddingBlock, xavier_matrix
+from longtail.nn.batches import Bags, DeviceCsr, Documents, fastest_products, to_device, to_tensor
+from longtail.nn.blocks import BoundedMatrix, ByteDropout, DocumentBlock, EmbeddingBlock, uniform, xavier_matrix
 from longtail.nn.encoders import Encoder
 from longtail.nn.restricted import CandidateLoss
 from longtail.nn.row_tables import Convolution, LabelRows, RowTable, bag_sums
-from longtail.recipes.eclare.settings import GraphPart, MixMode
+from longtail.recipes.eclare.settings import CPU_BATCH, CompositionConfig, EclareStages, GraphPart, MixMode
+from longtail.recipes.eclare.stages import has_edges
+from longtail.search.cluster import meta_labels
+from longtail.search.packed import Rows
+from longtail.search.shortlist import cluster_graph
 from longtail.training.objectives import ModelAdam, prefixed, trained_state, training_vectors
+from longtail.training.prepare import TrainingSet
+from longtail.training.run import Run
 from longtail.types import F32, I32, I64, Candidates, Csr
 
 
@@ -85,26 +96,28 @@ class AttentionMix(nn.Module):
 
 
 class LabelTexts(nn.Module):
-    """L labels, vectors of width D, and as many orders as there are powers of the graph (0: the text itself) to give.
-
-    looked_up: rows are ready, so that asking for a few at a time costs no more than asking for all.
-    """
+    """L labels, vectors of width D, and as many orders as the powers of the graph to give (0: the text itself)."""
 
     labels: int
     width: int
     orders: int
     device: torch.device
-    looked_up = False
+
+    def all_orders(self) -> list[Tensor]:
+        """For each order a (L, D) tensor."""
+        raise NotImplementedError
 
     def convolved(self, labels: I32 | None) -> list[Tensor]:
         """For each order a (U, D) tensor: the rows of `labels`, in that order, or of all labels."""
-        raise NotImplementedError
+        orders = self.all_orders()
+        if labels is None:
+            return orders
+        at = to_device(labels, self.device)
+        return [order.index_select(0, at) for order in orders]
 
 
 class FrozenTexts(LabelTexts):
     """Token vectors no longer change: every order was computed before, rows are only looked up."""
-
-    looked_up = True
 
     def __init__(self, orders: Sequence[Tensor]) -> None:
         super().__init__()
@@ -123,15 +136,12 @@ class FrozenTexts(LabelTexts):
             found.append(Convolution(graph, device)(found[-1]))
         return cls(found)
 
-    def convolved(self, labels: I32 | None) -> list[Tensor]:
-        if labels is None:
-            return self._orders
-        at = to_device(labels, self.device)
-        return [order.index_select(0, at) for order in self._orders]
+    def all_orders(self) -> list[Tensor]:
+        return self._orders
 
 
 class TrainedTexts(LabelTexts):
-    """Token vectors are trained: sums are computed in every step, and gradients reach the table.
+    """Token vectors are trained: sums over all labels are computed in every step, and gradients reach the table.
 
     texts: (L, V).  graph: (L, L), needed for orders beyond the first.
     """
@@ -140,9 +150,7 @@ class TrainedTexts(LabelTexts):
         super().__init__()
         self.table, self.orders, self.device = table, orders, table.weight.device
         self.labels, self.width = int(texts.shape[0]), int(table.weight.shape[1])
-        self._texts, self._graph = DeviceCsr(texts, self.device), graph
-        # For all labels at once: texts over the tokens that occur in them, so that gradients are sums of few rows,
-        # not of all entries.
+        # Over the tokens that occur in texts, so that gradients are sums of few rows, not of all entries.
         tokens, places = np.unique(texts.indices, return_inverse=True)
         self._tokens = Bags.of_rows(to_device(tokens.astype(np.int32), self.device))
         self._sums = Convolution(
@@ -150,40 +158,12 @@ class TrainedTexts(LabelTexts):
         )
         self._neighbours = Convolution(graph, self.device) if graph is not None and orders > 1 else None
 
-    def convolved(self, labels: I32 | None) -> list[Tensor]:
-        if labels is not None:
-            return self._of_some(labels.astype(np.int64))
+    def all_orders(self) -> list[Tensor]:
         found = [self._sums(self.table(self._tokens))]
         for _ in range(1, self.orders):
-            assert self._neighbours is not None
+            assert self._neighbours is not None, "texts of neighbours need a graph"
             found.append(self._neighbours(found[-1]))
         return found
-
-    def _of_some(self, labels: I64) -> list[Tensor]:
-        """Only the texts within reach of `labels` are summed."""
-        graph = self._graph
-        reach = [np.unique(labels)]  # reach[n]: what n steps in the graph lead to, ascending
-        for _ in range(1, self.orders):
-            assert graph is not None
-            reach.append(np.union1d(reach[-1], graph[reach[-1]].indices))
-        values: Tensor = self.table(self._texts.rows(reach[-1]))
-        found = [self._chosen(values, reach[-1], labels)]
-        for inner, outer in zip(reach[-2::-1], reach[:0:-1], strict=True):
-            assert graph is not None
-            values = Convolution(graph[inner][:, outer].tocsr(), self.device)(values)
-            found.append(self._chosen(values, inner, labels))
-        return found
-
-    def _chosen(self, values: Tensor, names: I64, labels: I64) -> Tensor:
-        """The rows of `labels` out of `values`, whose rows are those of `names`."""
-        if np.array_equal(names, labels):
-            return values
-        # A product with a 0/1 matrix: its gradient is a sum over bags, the same bits for any number of threads.
-        count = len(labels)
-        return Convolution(
-            csr(np.ones(count, np.float32), np.searchsorted(names, labels), np.arange(count + 1), (count, len(names))),
-            self.device,
-        )(values)
 
 
 # Rows composed at a time when all are: a block of activations stays small beside the rows.
@@ -197,7 +177,7 @@ class LabelTextGraph(LabelRows):
     """w_l = a mix (`AttentionMix`) of components, those that are there of
 
     text: E_L(E z_l), an `EmbeddingBlock` of the label's text (LTE).
-    graph, by `graph`: gale: E_k((G^k E Z)_l), a block for each order k = 1, 2, ... of the texts (GALE);
+    graph, by `config.graph`: gale: E_k((G^k E Z)_l), a block for each order k = 1, 2, ... of the texts (GALE);
         gcn: ReLU(Theta (G E Z)_l); lightgcn: the mean of (G^k E Z)_l over k = 0, 1, ..., nothing trained.
     free: a vector of its own per label (refinement), trained by rows.
 
@@ -213,24 +193,20 @@ class LabelTextGraph(LabelRows):
         texts: LabelTexts | None,
         free: Tensor | None,
         rng: np.random.Generator,
+        config: CompositionConfig | None = None,
         *,
-        text: bool = True,
-        graph: GraphPart = "gale",
-        mix: MixMode = "attention",
         dropout: float = 0.2,
-        clamp_scale: bool = False,
-        attention_sigmoid: bool = True,
         bias: float | None = None,
     ) -> None:
         super().__init__()
-        orders = 0 if texts is None else texts.orders
-        self.names = component_names(orders, text=text, graph=graph, free=free is not None)
+        c, orders = config or CompositionConfig(), 0 if texts is None else texts.orders
+        self.names = component_names(orders, text=c.text, graph=c.graph, free=free is not None)
         if not self.names:
             raise ValueError("a classifier of no component: labels have no text, and free vectors are off")
         self.labels, self.width, self.device = _place(texts, free)
 
         def block() -> EmbeddingBlock:
-            return EmbeddingBlock(self.width, rng, dropout=dropout, clamp_scale=clamp_scale)
+            return EmbeddingBlock(self.width, rng, dropout=dropout, clamp_scale=c.clamp_scale)
 
         self.texts = texts if self.names != ("free",) else None
         self.text = block() if "text" in self.names else None
@@ -240,22 +216,15 @@ class LabelTextGraph(LabelRows):
         self.bias = None if bias is None else nn.Parameter(torch.full((1,), bias))
         self.free = None if free is None else RowTable(free if bias is None else nn.functional.pad(free, (0, 1)))
         # One component needs no weight.
+        mode: MixMode = c.mix if len(self.names) > 1 else "sum"
         self.mix = AttentionMix(
-            len(self.names),
-            self.width,
-            rng,
-            mode=mix if len(self.names) > 1 else "sum",
-            dropout=dropout,
-            sigmoid=attention_sigmoid,
+            len(self.names), self.width, rng, mode=mode, dropout=dropout, sigmoid=c.attention_sigmoid
         )
         self.to(self.device)
 
     def rows(self, labels: I32) -> Tensor:
-        """(U, D), (U, D + 1) with `bias`: the composed rows of different `labels`, with gradients to all that is
-        trained.
-        """
-        ready = self.texts is None or self.texts.looked_up
-        if not (self.training and self.device.type == "cpu" and len(labels) > _STEP_BLOCK and ready):
+        """(U, D), (U, D + 1) with `bias`: composed rows of different `labels`, with gradients to what is trained."""
+        if not (self.training and self.device.type == "cpu" and len(labels) > _STEP_BLOCK):
             return self.composed(labels)[0]
         with ExitStack() as stack:
             for matrix in (module for module in self.modules() if isinstance(module, BoundedMatrix)):
@@ -303,9 +272,7 @@ class LabelTextGraph(LabelRows):
         return parts
 
     def materialised(self, block: int = _BLOCK) -> F32:
-        """(L, D), (L, D + 1) with `bias`: plain rows, without dropout, as prediction needs them. The mode is put back
-        afterwards.
-        """
+        """(L, D), (L, D + 1) with `bias`: plain rows, without dropout, as prediction needs them."""
         rows = np.empty((self.labels, self.width + (self.bias is not None)), dtype=np.float32)
         for start, composed in self._blocks(block):
             rows[start : start + len(composed[0])] = composed[0].float().cpu().numpy()
@@ -387,3 +354,144 @@ class ComposedCandidates:
 
     def state(self) -> dict[str, Tensor]:
         return trained_state(self.model) | prefixed("adam", self.adam.state())
+
+
+# Numbers that the gradients of a composed row need for each of its own, by measurement.
+_NUMBERS_PER_COMPOSED = 64
+
+
+def words_of(data: TrainingSet) -> Csr:
+    if data.documents.sparse is None:
+        raise ConfigError(
+            "eclare reads words, but the data came with dense vectors", "use recipe astec, or features.source=text"
+        )
+    return data.documents.sparse
+
+
+def has_text(data: TrainingSet) -> bool:
+    return data.label_texts is not None and data.label_texts.sparse is not None and data.label_texts.sparse.nnz > 0
+
+
+def label_words(data: TrainingSet) -> Csr:
+    assert data.label_texts is not None
+    return data.label_texts.sparse
+
+
+@dataclass(frozen=True)
+class Composer:
+    """Makes the networks of a training. graph: (L, L), of labels."""
+
+    config: EclareStages
+    data: TrainingSet
+    graph: Csr
+    run: Run
+
+    @property
+    def orders(self) -> int:
+        """How many powers of the graph, the zeroth among them, are applied to label texts; 0 without text."""
+        c = self.config
+        if not has_text(self.data):
+            return 0
+        convolves = has_edges(self.graph) and (c.composition.graph != "none" or c.transfer.start == "graph")
+        return 1 + (c.composition.order if convolves else 0)
+
+    def reads_text(self, orders: int) -> bool:
+        """Whether some component of a classifier comes from texts."""
+        c = self.config.composition
+        return bool(component_names(orders, text=c.text, graph=c.graph, free=False))
+
+    def document_block(self, name: str) -> DocumentBlock:
+        """name: of the random numbers, as everywhere here."""
+        c = self.config
+        return DocumentBlock(
+            c.surrogate.width, self.run.rng(name), dropout=c.training.dropout, clamp_scale=c.composition.clamp_scale
+        ).to(self.run.device)
+
+    # ---- clusters ----
+
+    def first_heads(self, table: RowTable, clusters: I32) -> LabelTextGraph:
+        """Classifiers of clusters whose texts train the token vectors `table`; free vectors only where no text is."""
+        share = self.cluster_share(clusters)
+        if not self.reads_text(self.orders):
+            return self.classifiers(None, self.free_start([], self.n_clusters, "heads start"), "heads", share)
+        texts = TrainedTexts(table, *self.cluster_texts(clusters), self.orders)
+        return self.classifiers(texts, None, "heads", share)
+
+    def second_heads(self, table: Rows, clusters: I32) -> LabelTextGraph:
+        """Classifiers of clusters from token vectors that stay as they are, with free vectors."""
+        texts = self.frozen_texts(table, *self.cluster_texts(clusters)) if self.orders else None
+        free = self.free_vectors(texts, self.n_clusters, "heads start of II")
+        return self.classifiers(texts, free, "heads of II", self.cluster_share(clusters))
+
+    @property
+    def n_clusters(self) -> int:
+        return self.config.n_clusters(self.data.n_labels)
+
+    def cluster_texts(self, clusters: I32) -> tuple[Csr, Csr]:
+        """(K, V) the texts of clusters, sums of their labels' as unit rows, and (K, K) the graph of clusters."""
+        n, n_labels = self.n_clusters, self.data.n_labels
+        members = csr(np.ones(n_labels, np.float32), clusters, np.arange(n_labels + 1), (n_labels, n))
+        texts = unit_rows((members.T.tocsr() @ label_words(self.data)).tocsr())
+        return texts, cluster_graph(self.graph, clusters, n, "both")
+
+    def cluster_share(self, clusters: I32) -> float:
+        """The share of (document, cluster) pairs that are true."""
+        pairs = meta_labels(self.data.targets, clusters, self.n_clusters).nnz
+        return float(pairs / (self.n_clusters * self.data.n_documents))
+
+    # ---- labels ----
+
+    def label_texts(self, table: Rows) -> FrozenTexts:
+        """Label texts and their convolutions by token vectors that stay as they are."""
+        return self.frozen_texts(table, label_words(self.data), self.graph)
+
+    def label_classifiers(self, texts: FrozenTexts | None, negatives: int) -> LabelTextGraph:
+        """negatives: per document, beside which its labels stand."""
+        per_document = self.data.targets.nnz / self.data.n_documents
+        free = self.free_vectors(texts, self.data.n_labels, "free vectors")
+        return self.classifiers(texts, free, "classifier", per_document / (per_document + negatives))
+
+    # ---- both ----
+
+    def frozen_texts(self, table: Rows, texts: Csr, graph: Csr) -> FrozenTexts:
+        return FrozenTexts.of(to_tensor(table[:], self.run.device), texts, graph, self.orders)
+
+    def free_vectors(self, texts: FrozenTexts | None, rows: int, name: str) -> Tensor | None:
+        """What free vectors start from, None if there are none. Where no component reads text they are all there is."""
+        orders = [] if texts is None else texts.all_orders()
+        if not self.config.composition.free and self.reads_text(len(orders)):
+            return None
+        return self.free_start(orders, rows, name)
+
+    def free_start(self, orders: Sequence[Tensor], rows: int, name: str) -> Tensor:
+        """(rows, D). Without a graph a label's neighbours are itself; without text it is chance."""
+        start, width = self.config.transfer.start, self.config.surrogate.width
+        if start == "random" or not orders:
+            return uniform((rows, width), np.sqrt(6 / (rows + width)), self.run.rng(name)).to(self.run.device)
+        return orders[0 if start == "text" else min(1, len(orders) - 1)].clone()
+
+    def classifiers(self, texts: LabelTexts | None, free: Tensor | None, name: str, share: float) -> LabelTextGraph:
+        """share: of scores that are of true pairs, whose log-odds biases start from."""
+        c = self.config.composition
+        bias = math.log(share / max(1 - share, share)) if c.bias else None
+        return LabelTextGraph(texts, free, self.run.rng(name), c, dropout=self.config.training.dropout, bias=bias)
+
+
+def peak_memory(data: TrainingSet, config: EclareStages) -> int:
+    """Bytes of stage I or stage IV, whichever are more, beside convolved texts, document vectors and negatives.
+
+    I: tables with their two moments, the words of label texts as they are looked at (values, gradients, steps),
+        features.
+    IV: the rows that a step composes, with all that their gradients need.
+    """
+    c, width, clusters = config, config.surrogate.width, config.n_clusters(data.n_labels)
+    shortlist = -(-data.n_labels // clusters) * c.beam_size(data.n_labels)
+    words, entries = np.zeros(0, np.int32), data.documents.sparse.nnz if data.documents.sparse is not None else 0
+    if has_text(data):
+        words, entries = np.unique(label_words(data).indices), entries + label_words(data).nnz
+    tables = 3 * 4 * width * (data.featurizer.width + len(words) + clusters + data.n_labels)
+    texts = 4 * width * (1 + c.composition.order) * data.n_labels
+    per_document = 4 * (2 * width + (c.classify.count or shortlist))
+    composed = min(data.n_labels, CPU_BATCH * (shortlist + c.classify.positives))
+    both = texts + per_document * data.n_documents + 2**28
+    return both + max(tables + 3 * 8 * entries, _NUMBERS_PER_COMPOSED * 4 * width * composed)

@@ -13,9 +13,9 @@ small data.
     then  score = (sigmoid(w_l . x), spread along G) x root of the score of the label's cluster, inside the best
           clusters
 
-Every ablation of the paper's Table 5 is a setting: see `VARIANTS` in `settings.py`. What the data lacks is left out,
-and the run says so: without label text classifiers are free vectors alone; where no two labels occur together (and no
-graph is given) GALE and GAME fall away.
+Every ablation of the paper is a setting. What the data lacks is left out, and the run says so: without label text
+classifiers are free vectors alone, and there is no III; where no two labels occur together (and no graph is given)
+GALE and GAME fall away.
 
 Differs: the paper's width is 300 below 400K labels and 512 above; here 512, as for Astec.
 Differs: rates are 0.002 in all stages; the paper's 0.01, 0.008 and 0.008 (`presets/eclare`) learn documents by heart.
@@ -32,7 +32,6 @@ Differs: texts of clusters are unit vectors, and edges between clusters, for the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 from torch import nn
@@ -44,27 +43,31 @@ from longtail.nn.blocks import frozen_block, uniform
 from longtail.nn.encoders import BagSum, GivenVectors, Refined, encode_all
 from longtail.nn.row_tables import RowTable
 from longtail.recipes.base import Recipe
-from longtail.recipes.eclare.composition import Composer, has_text, peak_memory, words_of
-from longtail.recipes.eclare.neighbours import PersonalisedPageRank, best_clusters, build_graph, clustered, uses_game
-from longtail.recipes.eclare.network import ComposedCandidates, FrozenTexts
+from longtail.recipes.eclare.network import ComposedCandidates, Composer, FrozenTexts, has_text, peak_memory, words_of
 from longtail.recipes.eclare.settings import BATCH, CPU_BATCH, TUNABLE, EclareConfig
-from longtail.recipes.eclare.stages import ConvolvedTexts, LabelComponents, Shortlists, Surrogate
+from longtail.recipes.eclare.stages import (
+    ConvolvedTexts,
+    EclareShortlists,
+    EclareSurrogate,
+    LabelComponents,
+    best_clusters,
+    build_graph,
+    clustered,
+    hard_negatives,
+    negative_count,
+    step_negatives,
+    uses_game,
+)
 from longtail.search.cluster import meta_labels
 from longtail.search.negatives import (
-    Negatives,
-    RandomNegatives,
-    ShortlistNegatives,
-    WithRandom,
     candidates,
-    forbidden_pairs,
 )
-from longtail.search.shortlist import ClusterBeam
 from longtail.training import adapted_batch
 from longtail.training.fit import StepDecay, fit_stage, restore_tensors, saved_tensors
 from longtail.training.objectives import AllTargets, TrainingObjective, Watch
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
-from longtail.types import F32, I64, Batch, Candidates, Csr
+from longtail.types import Batch
 
 # What stage II does not go on with: free vectors of clusters that it will not have, and attention over components that
 # it has more of.
@@ -75,13 +78,16 @@ class Eclare(Recipe):
     NAME = "eclare"
     CONFIG = EclareConfig
     TUNABLE = TUNABLE
+    config: EclareConfig
 
-    def __init__(self, config: EclareConfig) -> None:
-        self.config: EclareConfig = config
+    def defined_stages(self, data: TrainingSet) -> frozenset[str]:
+        """Where label texts are lacking or of no use, there is no Module III."""
+        found = super().defined_stages(data)
+        return found if has_text(data) and self.config.uses_text() else found - {"transfer"}
 
     # ---- I ----
 
-    def surrogate(self, data: TrainingSet, run: Run) -> Surrogate:
+    def surrogate(self, data: TrainingSet, run: Run) -> EclareSurrogate:
         """Learn token vectors by predicting clusters of labels from text alone. Paper: ECLARE Sec. 3.6, Module I."""
         c, words = self.config.surrogate, words_of(data)
         graph = build_graph(data, self.config, run)
@@ -96,7 +102,7 @@ class Eclare(Recipe):
         targets = DeviceCsr(meta_labels(data.targets, clusters, heads.labels), run.device)
         objective = AllTargets(refined, heads, documents, targets, extra=extra)
         self.fit(objective, run, "surrogate", c.epochs, c.rate, watch=extra)
-        return Surrogate(
+        return EclareSurrogate(
             encoder=FrozenSum(to_numpy(table.weight)),
             vectors=encode_all(encoder, documents, "search"),
             clusters=clusters,
@@ -116,10 +122,8 @@ class Eclare(Recipe):
 
     # ---- II ----
 
-    def shortlist(self, data: TrainingSet, surrogate: Surrogate, run: Run) -> Shortlists:
-        """Cluster again, train the clusters' classifiers with free vectors, and look negatives up. Paper: ECLARE Sec.
-        3.6, Module II.
-        """
+    def shortlist(self, data: TrainingSet, surrogate: EclareSurrogate, run: Run) -> EclareShortlists:
+        """Cluster again, train classifiers of clusters on, look negatives up. Paper: ECLARE Sec. 3.6, Module II."""
         c, graph = self.config.shortlist, surrogate.graph
         clusters = clustered(surrogate.vectors, data, graph, self.config, run.rng("clusters of II"))
         composer = Composer(self.config, data, graph, run)
@@ -131,44 +135,35 @@ class Eclare(Recipe):
         targets = DeviceCsr(meta_labels(data.targets, clusters, heads.labels), run.device)
         self.fit(AllTargets(encoder, heads, documents, targets), run, "shortlist", c.epochs, c.rate)
         beam = best_clusters(heads.materialised(), clusters, graph, self.config, run)
-        negatives = self.mine(data, beam, encode_all(encoder, documents, "score"), graph)
+        negatives = hard_negatives(data, beam, encode_all(encoder, documents, "score"), graph, self.config.classify)
         refinement = frozen_block(block)
         assert refinement is not None
-        return Shortlists(beam=beam, document_map=refinement, negatives=negatives)
-
-    def mine(self, data: TrainingSet, beam: ClusterBeam, vectors: F32, graph: Csr) -> ShortlistNegatives | None:
-        """The hard negatives of every document, where the settings want any."""
-        forbidden, count = forbidden_pairs(data.targets, data.masked), self.negative_count(beam)
-        if self.config.classify.negatives == "shortlist":
-            return ShortlistNegatives.mine(beam, vectors, forbidden, count)
-        if self.config.classify.negatives == "ppr":
-            return ShortlistNegatives.from_rankings(PersonalisedPageRank(data.targets, graph).rank, forbidden, count)
-        return None
-
-    def negative_count(self, beam: ClusterBeam) -> int:
-        return min(self.config.classify.count or beam.beam * beam.largest_cluster, len(beam.clusters))
+        return EclareShortlists(beam=beam, document_map=refinement, negatives=negatives)
 
     # ---- III ----
 
     def transfer(
-        self, data: TrainingSet, surrogate: Surrogate, shortlister: Shortlists, run: Run
-    ) -> ConvolvedTexts | None:
+        self, data: TrainingSet, surrogate: EclareSurrogate, shortlister: EclareShortlists, run: Run
+    ) -> ConvolvedTexts:
         """Label texts and their convolutions by the now frozen token vectors. Paper: ECLARE Sec. 3.6, Module III."""
         texts = Composer(self.config, data, surrogate.graph, run).label_texts(surrogate.encoder.table)
-        return None if texts is None else ConvolvedTexts(tuple(to_numpy(order) for order in texts.convolved(None)))
+        return ConvolvedTexts(tuple(to_numpy(order) for order in texts.all_orders()))
 
     # ---- IV ----
 
     def classify(
-        self, data: TrainingSet, surrogate: Surrogate, shortlister: Shortlists, model: ConvolvedTexts | None, run: Run
+        self,
+        data: TrainingSet,
+        surrogate: EclareSurrogate,
+        shortlister: EclareShortlists,
+        model: ConvolvedTexts | None,
+        run: Run,
     ) -> ClusterModel:
-        """One composed classifier per label, against hard negatives. Paper: ECLARE Sec. 3.6, Module IV, and 3.5
-        (prediction).
-        """
+        """One composed classifier per label. Paper: ECLARE Sec. 3.6, Module IV, and 3.5 (prediction)."""
         c, graph, width = self.config, surrogate.graph, surrogate.vectors.shape[1]
         composer, against_all = Composer(c, data, graph, run), c.classify.negatives == "full"
         texts = None if model is None else FrozenTexts([to_tensor(order, run.device) for order in model.orders])
-        negatives = data.n_labels if against_all else self.negative_count(shortlister.beam)
+        negatives = data.n_labels if against_all else negative_count(shortlister.beam, c.classify)
         classifier, block = composer.label_classifiers(texts, negatives), composer.document_block("ranking block")
         encoder = Refined(GivenVectors(width), block)
         documents = Documents(Batch(dense=surrogate.vectors), run.device)
@@ -178,7 +173,13 @@ class Eclare(Recipe):
             hidden = None if masked is None else DeviceCsr(masked, run.device)
             objective = AllTargets(encoder, classifier, documents, DeviceCsr(data.targets, run.device), hidden)
         else:
-            objective = ComposedCandidates(encoder, classifier, documents, self.candidates(data, shortlister))
+            drawn, positives = step_negatives(data, shortlister, c.classify), c.classify.positives
+            objective = ComposedCandidates(
+                encoder,
+                classifier,
+                documents,
+                lambda rows, rng: candidates(rows, data.targets, drawn, rng, max_positives=positives),
+            )
         self.fit(objective, run, "classify", c.classify.epochs, c.classify.rate)
         weights, lengths = classifier.strengths()
         run.leave("label_components", LabelComponents(classifier.names, weights, lengths, data.label_counts()))
@@ -194,17 +195,6 @@ class Eclare(Recipe):
             game_transpose=c.game.transpose,
             cluster_power=c.classify.cluster_power,
         )
-
-    def candidates(self, data: TrainingSet, shortlists: Shortlists) -> Callable[[I64, np.random.Generator], Candidates]:
-        """The labels of a step: positives, hard negatives (or as many uniform ones) and random extras."""
-        c, forbidden, targets = self.config.classify, forbidden_pairs(data.targets, data.masked), data.targets
-        negatives: Negatives
-        if shortlists.negatives is None:
-            negatives = RandomNegatives(forbidden, self.negative_count(shortlists.beam))
-        else:
-            extras = RandomNegatives(forbidden, c.random) if c.random else None
-            negatives = shortlists.negatives if extras is None else WithRandom(shortlists.negatives, extras)
-        return lambda rows, rng: candidates(rows, targets, negatives, rng, max_positives=c.positives)
 
     def encoder_width(self) -> int:
         return self.config.surrogate.width

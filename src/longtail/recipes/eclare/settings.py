@@ -1,4 +1,4 @@
-"""Settings of ECLARE, and those of the variants that its paper compares."""
+"""Settings of ECLARE. Every ablation of the paper is one."""
 
 from __future__ import annotations
 
@@ -20,33 +20,6 @@ BEAM_LABELS, LEAST_BEAM = 480, 10
 
 GraphPart = Literal["gale", "gcn", "lightgcn", "none"]
 MixMode = Literal["attention", "shared", "sum", "mean"]
-
-# Settings of the variants in the paper's Table 5, of ECLARE-NoGALE, of DECAF (WSDM 2021), ECLARE's forerunner without
-# a graph, and of the paper's formulas to the letter.
-VARIANTS: Mapping[str, tuple[str, ...]] = {
-    "literal": ("composition.bias=false", "game.mix=1.0", "classify.cluster_power=1.0"),
-    "GCN": ("composition.graph=gcn",),
-    "LightGCN": ("composition.graph=lightgcn", "composition.text=false"),
-    "Cooc": ("graph.source=cooc",),
-    "PN": ("graph.norm=perron",),
-    "PPR": ("classify.negatives=ppr",),
-    "NoGraph": ("surrogate.augmented=false", "game.enabled=false", "transfer.start=text"),
-    "NoLTE": ("composition.text=false",),
-    "NoRefine": ("composition.free=false",),
-    "SUM": ("composition.mix=sum",),
-    "k=2": ("composition.order=2",),
-    "8K": ("surrogate.clusters=8192",),
-    "init=text": ("transfer.start=text",),
-    "NoGALE": ("composition.graph=none",),
-    "DECAF": (
-        "composition.graph=none",
-        "composition.mix=shared",
-        "surrogate.augmented=false",
-        "game.enabled=false",
-        "transfer.start=text",
-    ),
-}
-
 
 # Documents per step, before they adapt to the data. A step composes the rows of nearly all labels whatever its
 # documents are, which on a CPU is most of its time (`benchmarks.speed composed-step`): there steps are as large
@@ -90,7 +63,7 @@ class TrainingConfig:
 
 
 @dataclass(frozen=True)
-class SurrogateConfig:
+class EclareSurrogateConfig:
     clusters: int = setting(
         131_072, f"clusters at most; fewer where there are fewer than {LABELS_PER_CLUSTER} labels for each", low=2
     )
@@ -103,7 +76,7 @@ class SurrogateConfig:
 
 
 @dataclass(frozen=True)
-class ShortlistConfig:
+class EclareShortlistConfig:
     beam: int = setting(
         0, f"clusters per document; 0: as many as hold about {BEAM_LABELS} labels, at least {LEAST_BEAM}", low=0
     )
@@ -112,14 +85,14 @@ class ShortlistConfig:
 
 
 @dataclass(frozen=True)
-class TransferConfig:
+class EclareTransferConfig:
     start: Literal["graph", "text", "random"] = setting(
         "graph", "what free vectors start from: neighbours' texts (the paper), the own text (DECAF), or chance"
     )
 
 
 @dataclass(frozen=True)
-class ClassifyConfig:
+class EclareClassifyConfig:
     negatives: Literal["shortlist", "ppr", "uniform", "full"] = setting(
         "shortlist",
         "where negatives come from: labels of the best clusters, personalised PageRank on the label graph, any "
@@ -144,10 +117,10 @@ class EclareStages:
 
     graph: LabelGraphConfig = section(LabelGraphConfig, "which labels belong together")
     composition: CompositionConfig = section(CompositionConfig, "what classifiers of clusters and labels are made of")
-    surrogate: SurrogateConfig = section(SurrogateConfig, "stage I")
-    shortlist: ShortlistConfig = section(ShortlistConfig, "stage II")
-    transfer: TransferConfig = section(TransferConfig, "stage III")
-    classify: ClassifyConfig = section(ClassifyConfig, "stage IV")
+    surrogate: EclareSurrogateConfig = section(EclareSurrogateConfig, "stage I")
+    shortlist: EclareShortlistConfig = section(EclareShortlistConfig, "stage II")
+    transfer: EclareTransferConfig = section(EclareTransferConfig, "stage III")
+    classify: EclareClassifyConfig = section(EclareClassifyConfig, "stage IV")
     game: GameSettings = section(GameSettings, "scores spread along the label graph", mix=0.5)
     training: TrainingConfig = section(TrainingConfig, "what stages I, II and IV have in common")
 
@@ -158,6 +131,10 @@ class EclareStages:
         """Clusters per document."""
         clusters = self.n_clusters(n_labels)
         return min(clusters, self.shortlist.beam or default_beam(clusters, n_labels))
+
+    def uses_text(self) -> bool:
+        """Whether texts of labels are of use to their classifiers, as components or as the start of free vectors."""
+        return self.composition.text or self.composition.graph != "none" or self.transfer.start != "random"
 
     def uses_graph(self) -> bool:
         """Whether the label graph is of use anywhere."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from longtail.bundle import open_parts
 from longtail.data.dataset import Graph
-from longtail.data.npz import read_vectors
+from longtail.data.matrices import read_vectors
 from longtail.errors import ConfigError
 from longtail.features.base import Featurizer
 from longtail.features.sparse import SparseText

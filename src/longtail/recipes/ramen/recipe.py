@@ -78,8 +78,8 @@ class Ramen(Recipe):
         anchors = sum(graph.n_anchors for graph in graphs) * (4 * self.base.encoder_width() + 2**10)
         return self.base.memory(data) + edges + anchors
 
-    def defined_stages(self) -> frozenset[str]:
-        return self.base.defined_stages()
+    def defined_stages(self, data: TrainingSet) -> frozenset[str]:
+        return self.base.defined_stages(data)
 
     def surrogate(self, data: TrainingSet, run: Run) -> Any:
         return self.base.surrogate(data, run)

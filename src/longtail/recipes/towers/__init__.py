@@ -5,5 +5,5 @@ PARTS: what only this room saves (see `longtail.persistence`).
 
 PARTS: dict[str, str] = {
     "frozen-transformer": "longtail.recipes.towers.transformer:FrozenTransformer",
-    "two-towers": "longtail.recipes.towers.stages:Towers",
+    "two-towers": "longtail.recipes.towers.network:Towers",
 }

@@ -25,11 +25,7 @@ class TowerEncoderConfig:
 @dataclass(frozen=True)
 class TowerTrainConfig:
     epochs: int = setting(30, "passes over the documents", low=0)
-    batch: int = setting(
-        1024,
-        f"documents per step; {ADAPTS}",
-        low=1,
-    )
+    batch: int = setting(1024, f"documents per step; {ADAPTS}", low=1)
     rate: float = setting(0.002, "highest learning rate of Adam (bag of words)", low=0)
     margin: float = setting(0.3, "triplets: by how much a document must be nearer to its label than to others", low=0)
     hardest: int = setting(12, "triplets: negatives per document at most, the nearest; 0: all of the batch", low=0)

@@ -1,15 +1,19 @@
-"""The sparse text formats of the Extreme Classification Repository. All numbers count from 0; files may be gzipped.
+"""Data sets whose documents are rows of matrices. All numbers count from 0.
 
-``N D L``: a header with three counts, then per document ``l1,l2 f1:v1 f2:v2``; one without labels starts with a
-space. A file is a training set; a folder holds ``trn.txt`` (or ``train.txt``) and where given ``tst.txt``
-(``test.txt``).
+Sparse text of the Extreme Classification Repository; files may be gzipped.
+    ``N D L``: a header with three counts, then per document ``l1,l2 f1:v1 f2:v2``; one without labels starts with a
+    space. A file is a training set; a folder holds ``trn.txt`` (or ``train.txt``) and where given ``tst.txt``
+    (``test.txt``).
+    Split form: a folder with ``trn_X_Xf.txt`` (header ``N D``, then ``f:v`` pairs), ``trn_X_Y.txt`` (``N L``, then
+    ``l:1.0``), the same for ``tst``.
+    Both may hold label features ``Yf.txt`` (``L D``).
 
-Split form: a folder with ``trn_X_Xf.txt`` (header ``N D``, then ``f:v`` pairs), ``trn_X_Y.txt`` (``N L``, then
-``l:1.0``), the same for ``tst``.
+NumPy and SciPy files: ``trn_Y.npz`` (documents x labels), ``trn_X.npz`` or ``trn_X.npy`` (documents x features, sparse
+or dense), the same for ``tst``, and ``lbl_X.npz`` or ``lbl_X.npy`` (labels x features).
 
-Folders of both forms may hold label features ``Yf.txt`` or ``lbl_X_Xf.txt`` (``L D``; without such a header they are
-texts), raw texts ``trn_X.txt``, ``tst_X.txt``, ``Y.txt``, ids that are not the line numbers (``trn_uid.txt``,
-``tst_uid.txt``, ``lbl_uid.txt``), filter files and graphs.
+Folders of all forms may hold label features ``Yf.txt`` or ``lbl_X_Xf.txt`` (``L D``; without such a header they are
+texts); raw texts ``trn_X.txt``, ``tst_X.txt``, ``Y.txt`` (or ``lbl.txt``), which may replace features; ids that are not
+the line numbers (``trn_uid.txt``, ``tst_uid.txt``, ``lbl_uid.txt``); filter files; graphs.
 """
 
 from __future__ import annotations
@@ -41,9 +45,9 @@ from longtail.data.folders import (
 from longtail.data.from_texts import shown
 from longtail.data.graph_files import find_one
 from longtail.data.lines import byte_blocks, new_folder, write_lines
-from longtail.data.matrices import as_targets, make_csr
+from longtail.data.matrices import as_targets, load_csr, make_csr, read_vectors, save_csr
 from longtail.errors import ConfigError, DataError
-from longtail.types import I64, Csr
+from longtail.types import F32, I64, Csr
 
 FILES = {
     TRAIN: ("trn.txt", "trn.txt.gz", "train.txt", "train.txt.gz"),
@@ -137,6 +141,49 @@ def write_split_form(dataset: Dataset, folder: Path | str) -> None:
         _write_rest(aside, dataset)
 
 
+def read_npz(folder: Path | str, *, test: bool = True) -> Dataset:
+    """Read a folder with ``trn_Y.npz``."""
+    folder, repairs = Path(folder), Counter[str]()
+
+    def side(name: str) -> Side | None:
+        found = folder / f"{name}_Y.npz"
+        if not found.is_file():
+            if name == TEST:
+                return None
+            raise DataError(
+                "trn_Y.npz is missing",
+                "a folder of npz files holds trn_Y.npz and trn_X.npz (or trn_X.npy, trn_X.txt)",
+                file=folder,
+            )
+        targets = as_targets(load_csr(found, of="documents x labels", sum_duplicates=False), repairs)
+        return Side(targets, _vectors(folder, name))
+
+    return assemble_matrices(folder, side, _vectors(folder, LABELS), repairs, test=test)
+
+
+def _vectors(folder: Path, side: str) -> Csr | F32 | None:
+    found = find_one(folder, f"{side}_X.npz", f"{side}_X.npy")
+    return None if found is None else read_vectors(found)
+
+
+def write_npz(dataset: Dataset, folder: Path | str) -> None:
+    """Write a new folder that `read_npz` reads back as the same data set. Equal data gives equal bytes."""
+    with new_folder(Path(folder)) as aside:
+        _write_items(aside, LABELS, dataset.labels)
+        for name, split in _sides(dataset):
+            _write_items(aside, name, split.documents)
+            save_csr(aside / f"{name}_Y.npz", split.targets)
+        write_shared(aside, dataset)
+
+
+def _write_items(folder: Path, side: str, items: Items) -> None:
+    write_raw_items(folder, side, items)
+    if isinstance(items.vectors, np.ndarray):
+        np.save(folder / f"{side}_X.npy", items.vectors, allow_pickle=False)
+    elif items.vectors is not None:
+        save_csr(folder / f"{side}_X.npz", items.vectors)
+
+
 def _sides(dataset: Dataset) -> list[tuple[str, Split]]:
     return [(name, split) for name, split in ((TRAIN, dataset.train), (TEST, dataset.test)) if split is not None]
 
@@ -177,7 +224,7 @@ def _plain_or_gzip(folder: Path, name: str) -> Path | None:
 
 def _read_side(path: Path, repairs: Counter[str]) -> Side:
     """A file with the header ``N D L``."""
-    rows = _Rows(path, ("documents", "features", "labels"))
+    rows = _ParsedRows(path, ("documents", "features", "labels"))
     n, n_features, n_labels = rows.counts
     vectors = make_csr(rows.values, rows.columns, rows.column_ends, (n, n_features))
     vectors.sum_duplicates()
@@ -187,14 +234,14 @@ def _read_side(path: Path, repairs: Counter[str]) -> Side:
 
 def _matrix(path: Path, column: str, *, sum_duplicates: bool = True) -> Csr:
     """A file with a header of two counts and ``column:value`` pairs, as CSR float32."""
-    rows = _Rows(path, ("rows", f"{column}s"))
+    rows = _ParsedRows(path, ("rows", f"{column}s"))
     matrix = make_csr(rows.values, rows.columns, rows.column_ends, rows.counts)
     if sum_duplicates:
         matrix.sum_duplicates()
     return matrix
 
 
-class _Rows:
+class _ParsedRows:
     """The numbers of a file, flat, checked by the kernel while it reads them.
 
     counts: the header. labels: label numbers, and label_ends where each document's end (from 0). columns, values,
