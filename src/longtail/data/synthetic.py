@@ -309,7 +309,7 @@ def _frequencies(config: SyntheticConfig) -> I64:
 
     # Fewer labels than a document may have leave room for documents that are cut short because a label would repeat.
     wanted, low, high = config.labels_per_document * config.documents, 0.0, highest / shape[-1]
-    if highest * config.labels < wanted:
+    if config.most_labels > FEW_LABELS and highest * config.labels < wanted:
         raise ConfigError(
             f"{config.labels_per_document:g} labels per document, but {config.labels} labels with at most {highest} "
             f"documents each give {highest * config.labels / config.documents:.3g} for {config.documents} documents",
