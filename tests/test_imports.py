@@ -32,7 +32,7 @@ ROOMS = [
         "models",
     ),
     *("nn", "training", "recipes", "hub", "predictor", "evaluation", "pipeline", "tuning", "sklearn"),
-    *("compare", "diagnosis", "failures", "packing", "demo", "warming", "cli"),
+    *("compare", "diagnosis", "failures", "packing", "vectors", "demo", "warming", "cli"),
 ]
 
 TORCH_ROOMS = {"nn", "training", "recipes"}

@@ -354,6 +354,10 @@ class Predictor:
             on_block(len(rows))
         return TopK(ids, scores)
 
+    def batch(self, documents: Items) -> Batch:
+        """Documents as the model reads them."""
+        return self.bundle.featurizer.batch(self._readable(documents))
+
     def _readable(self, documents: Items) -> Items:
         """Documents with every field that the model reads: a field they lack is empty, a plain text is the first
         field. A model that was trained on no table has no names of its own: the only text is what it reads.

@@ -226,6 +226,19 @@ class Ranker(Protocol):
         """
         return None
 
+    def label_vectors(self, part: slice = slice(None)) -> F32 | None:
+        """(l, D): vectors of the labels of `part`, whose product with `document_vectors` ranks as the model does; None
+        where no such vectors are.
+        """
+        return None
+
+    def document_vectors(self, batch: Batch) -> F32 | None:
+        """(B, D): vectors of documents, in the space of `label_vectors` where there are such; None where documents have
+        none.
+        """
+        encoder = self.document_encoder()
+        return None if encoder is None else encoder.encode(batch)
+
     def onnx(self) -> bytes | None:
         """The encoder as an ONNX graph (see `longtail.packing`); None where it is no transformer."""
         return None

@@ -111,4 +111,23 @@ def push(model: Path, address: str, public: bool) -> None:
     print(f"pushed to {run_push(Predictor.open(model).bundle, address, private=not public)}")
 
 
-COMMANDS = [pack, card, push, export]
+@command(
+    "vectors", "longtail vectors runs/first labels.npy", "longtail vectors runs/first shop.parquet --input shop.csv"
+)
+@model_argument
+@argument("out", "OUT.npy (ids beside it) or OUT.parquet", type=path(), metavar="OUT")
+@option("--input", metavar="FILE", help="the documents of FILE (default: the labels)")
+def vectors(model: Path, out: Path, input: str | None) -> None:
+    """Write the vectors of labels or documents, for vector stores.
+
+    Labels by the largest inner product with a document's vector are the answer of the model.
+    """
+    from longtail.predictor import Predictor
+    from longtail.vectors import export_vectors
+
+    opened = Predictor.open(model)
+    count, width = export_vectors(opened, out, None if input is None else opened.documents(input))
+    print(f"wrote {out}: {count:,} vectors of {width} numbers")
+
+
+COMMANDS = [pack, vectors, card, push, export]

@@ -233,6 +233,12 @@ class IndexedRows(DataPart, Ranker):
     def document_encoder(self) -> FrozenEncoder:
         return self.encoder
 
+    def label_vectors(self, part: slice = slice(None)) -> F32:
+        return self.index.read(part)
+
+    def document_vectors(self, batch: Batch) -> F32:
+        return self.queries(batch)
+
     def onnx(self) -> bytes | None:
         return self.encoder.onnx()
 

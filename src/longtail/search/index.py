@@ -63,6 +63,10 @@ class Index(Protocol):
         """(n, D): the vectors of the items; None where they are not kept as they are."""
         return None
 
+    def read(self, part: slice | I64 = slice(None)) -> F32:
+        """Vectors of items `part`, as queries meet them."""
+        ...
+
     def packed_rows(self) -> PackedIndex | None:
         """Itself, where it is exact search over packed rows: other ways to search them can be built from it."""
         return None
@@ -209,7 +213,7 @@ class ExactIndex(DataPart, Index):
             best_of_products(queries, len(self), self.read, answer)
         return answer.ranked()
 
-    def read(self, part: slice = slice(None)) -> F32:
+    def read(self, part: slice | I64 = slice(None)) -> F32:
         """Vectors as queries meet them."""
         return self.vectors[part]
 
@@ -259,6 +263,12 @@ class HnswIndex(Index):
 
     def __len__(self) -> int:
         return len(self.group_items)
+
+    def read(self, part: slice | I64 = slice(None)) -> F32:
+        different = self.graph.reconstruct_n(0, self.graph.ntotal)
+        vectors = np.empty((len(self), different.shape[1]), dtype=np.float32)
+        vectors[self.group_items] = np.repeat(different, np.diff(self.group_ptr), axis=0)
+        return vectors[part]
 
     def query(self, vectors: F32, k: int) -> TopK:
         from longtail.search.kernels.shortlist import unfold

@@ -233,7 +233,7 @@ class PackedIndex(DataPart, Index):
     def packed_rows(self) -> PackedIndex:
         return self
 
-    def read(self, part: slice = slice(None)) -> F32:
+    def read(self, part: slice | I64 = slice(None)) -> F32:
         """Vectors as queries meet them: with their last number."""
         return (
             self.rows[part]

@@ -187,6 +187,13 @@ class SketchIndex(DataPart, Index):
     def leaves(self) -> int:
         return len(self.leaf_ptr) - 1
 
+    def read(self, part: slice | I64 = slice(None)) -> F32:
+        if not len(self.numbers):
+            return self.whole.read(part)
+        place = np.empty(len(self), dtype=np.int64)
+        place[self.numbers] = np.arange(len(self))
+        return self.whole.read(place[part])
+
     def __len__(self) -> int:
         return len(self.whole)
 
