@@ -347,7 +347,7 @@ class ReversedSampler:
 
 
 class Bilateral:
-    """The matcher with its data: an `Objective` and a `Watch` of `fit`.
+    """The matcher with its data: a `TrainingObjective` and a `Watch` of `fit`.
 
     targets: (N, K) CSR, the clusters of each document.
     train, validation: rows of the documents; with none to validate on the last epoch stays.
