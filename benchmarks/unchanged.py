@@ -1,12 +1,15 @@
 """Every recipe trained with fixed seeds, its rankings and times kept: what a change of the code must not change.
 
-    python -m benchmarks.unchanged record OUT [--source SRC] [--python PYTHON] [--only NAME ...]
-    python -m benchmarks.unchanged compare BEFORE AFTER [--out FILE.json]
+    python -m benchmarks.unchanged record OUT [--source SRC] [--python PYTHON] [--once] [--only NAME ...]
+    python -m benchmarks.unchanged turns OUT --before SRC --after SRC [--rounds 3] [--only NAME ...]
+    python -m benchmarks.unchanged compare BEFORE AFTER [--turns OUT] [--out FILE.json]
 
 `record` trains the cases below on planted data through the command line of the package in SRC, and writes to the
 folder OUT what they rank for the test documents (ids and scores, NAME.plain.npz and NAME.packed.npz) and times.json.
-Every command runs twice: the first run may compile kernels, and its time does not count. OUT can be recorded into
-again, case by case. `compare` says which rankings differ, and how times moved; it ends with status 1 if any differs.
+Every command runs twice: the first run may compile kernels, and its time does not count; with --once it runs once, and
+times say nothing. OUT can be recorded into again, case by case. `turns` runs commands of two versions in turns, so that
+other work on the machine slows both, and keeps the medians (turns.json). `compare` says which rankings differ, and how
+times moved; it ends with status 1 if any differs.
 """
 
 from __future__ import annotations
@@ -18,9 +21,11 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -92,18 +97,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     recorder.add_argument(
         "--source", type=Path, default=Path("src"), help="the folder that holds the package longtail (default: src)"
     )
+    recorder.add_argument("--once", action="store_true", help="rankings alone: every command runs once")
     recorder.add_argument("--only", nargs="*", default=[], metavar="NAME", help="cases (default: all)")
+    turner = commands.add_parser("turns", help="times of two versions, in turns")
+    turner.add_argument("out", type=Path, metavar="OUT")
+    turner.add_argument("--python", default=sys.executable, help="the interpreter (default: this one)")
+    turner.add_argument("--before", type=Path, required=True, metavar="SRC")
+    turner.add_argument("--after", type=Path, required=True, metavar="SRC")
+    turner.add_argument("--rounds", type=int, default=3)
+    turner.add_argument("--only", nargs="*", default=[], metavar="NAME", help="cases (default: all)")
     comparer = commands.add_parser("compare", help="hold two records against each other")
     comparer.add_argument("before", type=Path)
     comparer.add_argument("after", type=Path)
+    comparer.add_argument("--turns", type=Path, metavar="OUT", help="where `turns` kept its times")
     comparer.add_argument("--out", type=Path, metavar="FILE.json")
     options = parser.parse_args(arguments)
     if options.command == "compare":
-        return compare(options.before, options.after, options.out)
+        return compare(options.before, options.after, options.turns, options.out)
     unknown = [name for name in options.only if name not in CASES]
     if unknown:
         parser.error(f"no case {', '.join(map(repr, unknown))}; cases: {', '.join(CASES)}")
-    return record(options.out, Program(options.python, options.source), options.only or list(CASES))
+    names = options.only or list(CASES)
+    if options.command == "turns":
+        versions = {side: Program(options.python, getattr(options, side)) for side in ("before", "after")}
+        return turns(options.out, versions, names, options.rounds)
+    return record(options.out, Program(options.python, options.source), names, runs=1 if options.once else 2)
 
 
 # ---- record ----
@@ -135,7 +153,7 @@ class Program:
         return time.perf_counter() - started
 
 
-def record(out: Path, program: Program, names: Sequence[str]) -> int:
+def record(out: Path, program: Program, names: Sequence[str], runs: int = 2) -> int:
     """Status 1 if a case failed; the others are recorded."""
     out.mkdir(parents=True, exist_ok=True)
     data, times_file = out.resolve() / "planted", out / "times.json"
@@ -144,7 +162,7 @@ def record(out: Path, program: Program, names: Sequence[str]) -> int:
     times: dict[str, dict[str, Any]] = read_json(times_file) if times_file.exists() else {}
     for name in names:
         try:
-            times[name] = record_case(out.resolve(), data, program, name)
+            times[name] = record_case(out.resolve(), data, program, name, runs)
             print(f"{name:<20}" + "".join(f"  {what} {s:.2f} s" for what, s in times[name].items()), flush=True)
         except Failed as problem:
             times[name] = {"error": str(problem)}
@@ -153,14 +171,14 @@ def record(out: Path, program: Program, names: Sequence[str]) -> int:
     return int(any("error" in times[name] for name in names))
 
 
-def record_case(out: Path, data: Path, program: Program, name: str) -> dict[str, float]:
+def record_case(out: Path, data: Path, program: Program, name: str, runs: int) -> dict[str, float]:
     """Train, pack and predict; gives the seconds of each."""
     recipe, settings = CASES[name]
     file_name = name.replace(" ", "_")
     run = out / file_name
     places = [str(data), "--recipe", recipe, "--out", str(run), "--device", "cpu", "--restart"]
     models, seconds = {"plain": run}, {}
-    for _ in range(2):
+    for _ in range(runs):
         seconds["train"] = program.seconds("train", *places, *set_words(settings))
     if name in PACKED:
         models["packed"] = packed = out / f"{file_name}.packed"
@@ -169,7 +187,7 @@ def record_case(out: Path, data: Path, program: Program, name: str) -> dict[str,
     for kind, model in models.items():
         ranking = str(out / f"{file_name}.{kind}.npz")
         asked = ["--input", str(data / "tst.json.gz"), "-k", "20", "--format", "npz", "--output", ranking]
-        for _ in range(2):
+        for _ in range(runs):
             seconds[f"predict {kind}"] = program.seconds("predict", str(model), *asked)
     return seconds
 
@@ -178,17 +196,58 @@ def set_words(settings: Sequence[str]) -> list[str]:
     return [word for setting in settings for word in ("--set", setting)]
 
 
+def turns(out: Path, versions: Mapping[str, Program], names: Sequence[str], rounds: int) -> int:
+    """Median seconds after / before of starting, training and predicting; the first round of each compiles, and does
+    not count.
+    """
+    out = out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    data, found = out / "planted", dict[str, float]()
+    if not data.exists():
+        versions["before"].seconds("data", "synthetic", str(data), *set_words(PLANTED))
+    commands: dict[str, Callable[[str], list[str]]] = {"start": lambda _: ["recipes"]}
+    for name in names:
+        recipe, settings = CASES[name]
+        words = ["--recipe", recipe, "--device", "cpu", "--restart", *set_words(settings)]
+        run = str(out / name.replace(" ", "_"))
+        commands[f"train {name}"] = partial(_train_words, run, str(data), words)
+        commands[f"predict {name}"] = partial(_predict_words, run)
+    for what, words_of in commands.items():
+        seconds: dict[str, list[float]] = {side: [] for side in versions}
+        for turn in range(rounds + 1):
+            for side, version in versions.items():
+                spent = version.seconds(*words_of(side))
+                if turn:
+                    seconds[side].append(spent)
+        found[what] = round(median(seconds["after"]) / median(seconds["before"]), 3)
+        print(f"{what:<30} {found[what]}", flush=True)
+    write_json(out / "turns.json", found)
+    return 0
+
+
+def _train_words(run: str, data: str, words: list[str], side: str) -> list[str]:
+    return ["train", data, "--out", f"{run}.{side}", *words]
+
+
+def _predict_words(run: str, side: str) -> list[str]:
+    return ["predict", f"{run}.{side}", "a text", "another"]
+
+
 # ---- compare ----
 
 
-def compare(before: Path, after: Path, out: Path | None = None) -> int:
+def compare(before: Path, after: Path, in_turns: Path | None = None, out: Path | None = None) -> int:
     """Prints, and records in `out`, what became of every ranking of `before`."""
     rankings = {
         file.name.removesuffix(".npz"): difference(file, after / file.name) for file in sorted(before.glob("*.npz"))
     }
     numbers = {
         "rankings": {name: found or "equal to the last bit" for name, found in rankings.items()},
-        "seconds after / before": time_ratios(read_json(before / "times.json"), read_json(after / "times.json")),
+        "seconds after / before": (
+            read_json(in_turns / "turns.json")
+            if in_turns
+            else time_ratios(read_json(before / "times.json"), read_json(after / "times.json"))
+        ),
     }
     print(json.dumps(numbers, indent=1))
     if out:
