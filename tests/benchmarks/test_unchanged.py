@@ -60,3 +60,19 @@ def test_a_case_that_fails_is_recorded_as_such(
     with pytest.raises(SystemExit):
         unchanged.main(["record", str(after), "--only", "nothing"])
     assert "no case 'nothing'; cases: tiny, direct" in capsys.readouterr().err
+
+
+def test_turns_keep_the_medians_and_leave_out_the_first_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spent = {"before": iter([90.0, 2.0, 4.0, 90.0] * 5), "after": iter([90.0, 6.0, 8.0, 1.0] * 5)}
+    asked: list[tuple[str, ...]] = []
+
+    def seconds(program: unchanged.Program, *words: str) -> float:
+        asked.append(words)
+        return 0.0 if words[0] == "data" else next(spent[program.source.name])
+
+    monkeypatch.setattr(unchanged.Program, "seconds", seconds)
+    words = ["--before", str(tmp_path / "before"), "--after", str(tmp_path / "after"), "--only", "tiny"]
+    assert unchanged.main(["turns", str(tmp_path / "out"), "--rounds", "3", *words]) == 0
+    found = json.loads((tmp_path / "out" / "turns.json").read_text())
+    assert found == {"start": 1.5, "train tiny": 1.5, "predict tiny": 1.5}
+    assert [words[0] for words in asked[1:5]] == ["recipes"] * 4
