@@ -14,16 +14,15 @@ from hypothesis import strategies as st
 
 from longtail.data.columns import Columns
 from longtail.data.dataset import Items
-from longtail.data.find_columns import Asked
-from longtail.data.inputs import from_lines, heading, read_documents
+from longtail.data.inputs import heading, read_documents
 from longtail.errors import ConfigError, DataError
 
 TRAINED = Columns(("product_name", "description"), (1.0, 1.0), "keywords", "sku", "|")
 FIELDS = ("product_name", "description")
 
 
-def piped(monkeypatch: pytest.MonkeyPatch, text: str, **options: Any) -> Items:
-    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+def piped(monkeypatch: pytest.MonkeyPatch, lines: str, **options: Any) -> Items:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
     return read_documents("-", **options)
 
 
@@ -68,9 +67,10 @@ def test_json_that_cannot_be_read_names_the_line(monkeypatch: pytest.MonkeyPatch
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"])), min_size=1))
 @example(['{"', '"'])
 def test_every_text_comes_back_from_json(texts: list[str]) -> None:
-    found = from_lines([json.dumps({"title": text}) for text in texts], "x", Asked(), ["title"])
-    assert found.fields == {"title": texts}
-    assert from_lines([json.dumps(text) for text in texts], "x", Asked(), ["title"]).fields == {"title": texts}
+    for values in ([{"title": text} for text in texts], texts):
+        with pytest.MonkeyPatch.context() as patch:
+            found = piped(patch, "".join(json.dumps(value) + "\n" for value in values), fields=["title"])
+        assert found.fields == {"title": texts}
 
 
 def test_a_model_without_columns_takes_title_or_text(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_model_without_columns_takes_title_or_text(tmp_path: Path) -> None:
     assert read_documents(str(tmp_path / "d.jsonl"), "headline", fields=["title"]).fields == {"headline": ["cup"]}
 
 
-def test_tables_are_read_as_training_was(tmp_path: Path) -> None:
+def test_tables_are_read_as_training_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "new.csv"
     path.write_text("price,sku,description,PRODUCT_NAME\n3,B-2,holds tea,blue cup\n9,A-1,is light,red shoe\n")
     told: list[Columns] = []
@@ -93,7 +93,7 @@ def test_tables_are_read_as_training_was(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--text says 'description'.*'product_name, description'"):
         read_documents(str(path), "description", columns=TRAINED)
     with pytest.raises(ConfigError, match="--text says"):
-        from_lines(['"x"'], "x", Asked(text="description", remembered=TRAINED), FIELDS)
+        piped(monkeypatch, '"x"\n', text="description", columns=TRAINED, fields=FIELDS)
     path.write_text("sku,name\n1,cup\n")
     with pytest.raises(DataError, match=r"no column 'product_name', which is the text.*'sku', 'name'"):
         read_documents(str(path), columns=TRAINED)
