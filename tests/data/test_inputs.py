@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
+import random
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from scipy import sparse
 
 from longtail.data.columns import Columns
 from longtail.data.dataset import Items
-from longtail.data.inputs import heading, read_documents
+from longtail.data.inputs import documents_in_blocks, heading, read_documents
+from longtail.data.tables import IdLists
 from longtail.errors import ConfigError, DataError
 
 TRAINED = Columns(("product_name", "description"), (1.0, 1.0), "keywords", "sku", "|")
@@ -108,3 +113,82 @@ def test_a_heading_has_the_id_of_the_user(tmp_path: Path) -> None:
     assert heading(Items(["B-2"], {"product_name": ["cup"]}), 0) == "B-2  cup"
     assert heading(Items(["0"], {"product_name": ["cup"]}), 0) == "cup"
     assert heading(Items(["B-2"], {"product_name": [""]}), 0) == "B-2"
+
+
+# ---- blocks ----
+
+
+def test_blocks_are_of_the_size_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_bytes(b"".join(b"text %d\r\n" % n for n in range(7)))
+    blocks = list(documents_in_blocks(str(tmp_path / "in.txt"), size=3, carry=True))
+    assert [list(block.documents.uids) for block in blocks] == [["0", "1", "2"], ["3", "4", "5"], ["6"]]
+    assert [block.first for block in blocks] == [0, 3, 6]
+    assert blocks[2].carried == {"text": ["text 6"]}
+    assert blocks[-1].share == 1
+    assert read_documents(str(tmp_path / "in.txt")).fields == {"title": [f"text {n}" for n in range(7)]}
+
+
+def test_the_share_is_that_of_the_bytes(tmp_path: Path) -> None:
+    with gzip.open(tmp_path / "in.csv.gz", "wt") as file:
+        numbers = random.Random(0)
+        file.write("title\n")
+        file.writelines(f"{numbers.getrandbits(400):x}\n" for _ in range(9000))
+    shares = [block.share or 0 for block in documents_in_blocks(str(tmp_path / "in.csv.gz"), "title", size=1000)]
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+    assert 0.2 < shares[3] < 0.8
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(arrow.table({"title": ["x"] * 8}), tmp_path / "in.parquet")
+    blocks = documents_in_blocks(str(tmp_path / "in.parquet"), size=2)
+    assert [(block.first, len(block.documents)) for block in blocks] == [(0, 2), (2, 2), (4, 2), (6, 2)]
+
+
+def test_vectors_come_in_blocks(tmp_path: Path) -> None:
+    dense = np.arange(10, dtype=np.float32).reshape(5, 2)
+    np.save(tmp_path / "x.npy", dense)
+    sparse.save_npz(tmp_path / "x.npz", sparse.csr_array(dense))
+    for name in ("x.npy", "x.npz"):
+        blocks = list(documents_in_blocks(str(tmp_path / name), size=2))
+        assert [list(block.documents.uids) for block in blocks] == [["0", "1"], ["2", "3"], ["4"]]
+        found: Any = blocks[2].documents.vectors
+        np.testing.assert_array_equal(found if name == "x.npy" else found.toarray(), dense[4:])
+
+
+def test_lists_of_ids_are_split_as_any_block_shows(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("title,known\nx,a\ny,\nz,a;b\nw,c\nv,a;c\n")
+    known = IdLists("Known", "--known-field")
+    blocks = list(documents_in_blocks(str(tmp_path / "in.csv"), "title", lists=[known], size=2))
+    assert [block.lists["Known"] for block in blocks] == [[["a"], []], [["a", "b"], ["c"]], [["a", "c"]]]
+
+
+def test_lists_of_ids_of_json_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    lines = [{"title": "x", "known": ["a", 1]}, *({"title": "y"} for _ in range(3)), {"title": "v", "known": "b"}]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    def found(column: str) -> list[list[str]]:
+        lists = [IdLists(column, "--known-field")]
+        blocks = documents_in_blocks(str(tmp_path / "in.jsonl"), fields=["title"], lists=lists, size=2)
+        return [ids for block in blocks for ids in block.lists[column]]
+
+    assert found("known") == [["a", "1"], [], [], [], ["b"]]
+    with pytest.raises(DataError, match=r"no column 'knwon'; the columns are 'title', 'known'"):
+        found("knwon")
+    (tmp_path / "in.jsonl").write_text("plain text\n")
+    with pytest.raises(DataError, match="not valid JSON"):
+        found("known")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"plain text\n")))
+    with pytest.raises(DataError, match="lines of text have no field 'known'"):
+        list(documents_in_blocks("-", lists=[IdLists("known", "--known-field")]))
+
+
+def test_a_wrong_cell_is_an_error_after_the_rows_before_it(tmp_path: Path) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(
+        arrow.table({"title": ["x"] * 6, "known": arrow.array([["a"]] * 5 + [[None]], arrow.list_(arrow.string()))}),
+        tmp_path / "in.parquet",
+    )
+    blocks = documents_in_blocks(str(tmp_path / "in.parquet"), lists=[IdLists("known", "--known-field")])
+    done: list[int] = []
+    with pytest.raises(DataError, match="row 6: column 'known' holds None"):
+        done.extend(len(block.documents) for block in blocks)
+    assert sum(done) == 5

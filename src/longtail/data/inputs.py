@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from longtail.data.columns import Columns
 from longtail.data.dataset import Items
 from longtail.data.find_columns import ID_NAMES, Asked, agreed_text, find_columns, place_of
-from longtail.data.from_texts import shown
+from longtail.data.from_texts import is_whole, shown
 from longtail.data.lines import BLOCK, decoded, line_blocks, whole_lines
 from longtail.data.matrices import stacked
 from longtail.data.table_files import RowBlock, open_table, plain_values
@@ -235,6 +235,8 @@ class _LineReader:
         for number, line in lines:
             try:
                 value: Any = json.loads(line)
+                if "\\u" in line and not is_whole(json.dumps(value, ensure_ascii=False)):
+                    raise ValueError(f"has half a character: {shown(line)}")
                 value = {first: value} if isinstance(value, str) else value
                 row, uid = _record(value, wanted, self.asked)
             except json.JSONDecodeError as problem:

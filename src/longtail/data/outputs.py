@@ -31,7 +31,7 @@ from longtail.metrics import to_csr
 from longtail.persistence import written_aside
 from longtail.types import Csr, TopK
 
-ROWS = 1 << 16  # that Parquet holds together
+ROWS = 1 << 15  # that Parquet holds together
 PREFIX = "predicted_"  # of our columns, where the documents have columns of the same names
 
 
@@ -96,8 +96,11 @@ def answers_to(output: Path | None, format: str, wanted: Wanted) -> Iterator[Ans
         opened: Any = aside.open("wb") if kind.BINARY else text_file(aside, compressed=output.suffix.lower() == ".gz")
         with opened as file:
             answers = kind(wanted, file)
-            yield answers
-            answers.end()
+            try:
+                yield answers
+                answers.end()
+            finally:
+                answers.close()
 
 
 class _Flushed:
@@ -123,6 +126,9 @@ class _Format:
         raise NotImplementedError
 
     def end(self) -> None: ...
+
+    def close(self) -> None:
+        """Whether all was well or not."""
 
 
 class _Text(_Format):
@@ -225,8 +231,8 @@ class _JsonLines(_Rows):
 
     def write_rows(self, carried: Mapping[str, Any], ours: Mapping[str, list[Any]], first: bool) -> None:
         names = (*carried, *ours)
-        for values in zip(*carried.values(), *ours.values(), strict=True):
-            print(json.dumps(dict(zip(names, values, strict=True)), ensure_ascii=False), file=self.file)
+        rows = zip(*carried.values(), *ours.values(), strict=True)
+        self.file.writelines(_as_json(dict(zip(names, values, strict=True))) + "\n" for values in rows)
 
 
 class _Csv(_Rows):
@@ -293,8 +299,10 @@ class _Parquet(_Rows):
         self.held = []
 
     def end(self) -> None:
+        self._write()
+
+    def close(self) -> None:
         if self.writer is not None:
-            self._write()
             self.writer.close()
 
     def _type(self, name: str) -> Any:
@@ -331,6 +339,8 @@ FORMATS: Mapping[str, type[_Format]] = {
     "parquet": _Parquet,
     "npz": _Matrix,
 }
+# Made once: `json.dumps` would make one for every line.
+_as_json = json.JSONEncoder(ensure_ascii=False, default=str).encode
 WITH_COLUMNS = ("csv", "tsv", "parquet")  # formats that have the columns that documents came with
 
 
@@ -350,7 +360,7 @@ def _cell(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, bool | list | dict):
-        return json.dumps(value, ensure_ascii=False, default=str)
+        return _as_json(value)
     return str(value)
 
 
@@ -364,7 +374,7 @@ def _joiner(strings: Sequence[str], separator: str | None) -> Callable[[Sequence
         return lambda parts: " ".join(f"<{part}>" for part in parts)
     between = _between(separator)
     if separator == JSON or any(between in string for string in strings):
-        return lambda parts: json.dumps(list(parts), ensure_ascii=False)
+        return lambda parts: _as_json(list(parts))
     return between.join
 
 
