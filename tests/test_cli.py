@@ -113,7 +113,7 @@ def test_predict_reads_json_lines_with_strings_and_objects(
 def test_predict_reads_standard_input(
     tiny_run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("owl\ncat\n"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"owl\ncat\n")))
     assert main(["predict", str(tiny_run), "--input", "-", "-k", "1"]) == 0
     assert "id-owl" in capsys.readouterr().out
 
@@ -259,10 +259,12 @@ def test_predict_for_a_model_that_reads_several_fields(tmp_path: Path, capsys: p
     )
     (tmp_path / "only_title.jsonl").write_text('{"title": "owl"}\n')
     (tmp_path / "text.ndjson").write_text('{"text": "owl"}\n')
-    for more in (["owl"], ["--input", str(tmp_path / "only_title.jsonl")], ["--input", str(tmp_path / "text.ndjson")]):
+    for more in (["owl"], ["--input", str(tmp_path / "only_title.jsonl")]):
         capsys.readouterr()
         assert main(["predict", run, *more, "-k", "1", "--format", "jsonl"]) == 0
         assert json.loads(capsys.readouterr().out)["labels"] == ["owl"]
+    error, _ = fails(capsys, "predict", run, "--input", str(tmp_path / "text.ndjson"))
+    assert "the object has text; the model reads content, title" in error
 
 
 def test_one_label_per_cell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -314,7 +316,9 @@ def test_wrong_calls(tiny_run: Path, planted_folder: Path, tmp_path: Path, capsy
     assert "'trian'" in fails(capsys, "trian")[0]
     assert "--out" in fails(capsys, "train", str(planted_folder))[0]
     assert "no such" in fails(capsys, "train", str(tmp_path / "absent"), "--out", str(tmp_path / "r"))[0]
-    assert "either texts or --input" in fails(capsys, "predict", str(tiny_run))[0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdin", None)  # closed; a terminal is nothing to be read, either
+        assert "either texts or --input" in fails(capsys, "predict", str(tiny_run))[0]
     assert "either texts or --input" in fails(capsys, "predict", str(tiny_run), "x", "--input", "y")[0]
     assert "-k 0" in fails(capsys, "predict", str(tiny_run), "x", "-k", "0")[0]
     assert "npz needs --output" in fails(capsys, "predict", str(tiny_run), "x", "--format", "npz")[0]

@@ -142,3 +142,17 @@ def test_help_answers_at_once() -> None:
         return after.children_user + after.children_system - before.children_user - before.children_system
 
     assert seconds("-m", "longtail", "--help") - seconds("-c", "") < 0.3
+
+
+def test_only_what_resumes_is_said_to_go_on(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: object, **more: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("longtail.predictor.Predictor.rank", interrupted)
+    assert main(["predict", str(tiny_run), "owl"]) == 130
+    assert capsys.readouterr().err == "\ninterrupted\n"
+    monkeypatch.setattr("longtail.data.read.read", interrupted)
+    assert main(["train", str(tmp_path), "--out", str(tmp_path / "run")]) == 130
+    assert "the same command goes on from here" in capsys.readouterr().err

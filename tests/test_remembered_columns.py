@@ -152,7 +152,8 @@ def test_a_text_goes_into_the_first_field(named: Predictor) -> None:
 
 def test_ids_come_back(shop: Path, named: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(named.documents(str(shop / "te.csv")).uids)[:2] == ["S-2-0", "S-2-1"]
-    monkeypatch.setattr(sys, "stdin", io.StringIO('{"sku": "X", "product_name": "a lamp"}\n'))
+    line = b'{"sku": "X", "product_name": "a lamp"}\n'
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(line)))
     documents = named.documents("-")
     assert list(documents.uids) == ["X"]
     assert {p.label for p in named.named(named.rank(documents, 2))[0]} == {"lamp", "things"}

@@ -9,9 +9,10 @@ import tomllib
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import chain, islice, repeat
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,10 @@ from longtail.models.rankers import IndexedRows
 from longtail.persistence import StringTable
 from longtail.report import Metrics, facts_as_html
 from longtail.types import I64, Batch, Context, ContextRanker, Csr, Frame, FrameKind, TopK
+
+if TYPE_CHECKING:
+    from longtail.data.inputs import Block
+    from longtail.data.tables import IdLists
 
 Answer = TypeVar("Answer")
 # Documents of a piece. Fewer than `MOST` cost more each, as they share less of what is in the caches: 5% with half as
@@ -86,6 +91,11 @@ class Predictor:
     def labels(self) -> Sequence[str]:
         """The ids of all labels."""
         return self.bundle.labels.uids
+
+    @property
+    def label_names(self) -> Sequence[str]:
+        """What all labels are called, in the same order; the id where a label has no name."""
+        return self.bundle.labels.names
 
     @property
     def recipe(self) -> str:
@@ -168,6 +178,30 @@ class Predictor:
         fields = self.bundle.featurizer.fields
         return read_documents(source, text, id=id, columns=self.columns, fields=fields, on_columns=on_columns)
 
+    def document_blocks(
+        self,
+        source: str,
+        *,
+        text: str | Sequence[str] | None = None,
+        id: str | None = None,
+        lists: Sequence[IdLists] = (),
+        carry: bool = False,
+        on_columns: Callable[[Columns], None] = lambda columns: None,
+    ) -> Iterator[Block]:
+        """The same block by block, for more than memory holds; see `longtail.data.inputs.documents_in_blocks`."""
+        from longtail.data.inputs import documents_in_blocks
+
+        return documents_in_blocks(
+            source,
+            text,
+            id=id,
+            columns=self.columns,
+            fields=self.bundle.featurizer.fields,
+            lists=lists,
+            carry=carry,
+            on_columns=on_columns,
+        )
+
     def with_labels(self, labels: Items) -> Predictor:
         """The same encoder over exactly these labels, which are found by their texts: also ones that training never
         saw.
@@ -201,6 +235,7 @@ class Predictor:
         as_frame: Literal[False] = False,
         known_labels: Sequence[Sequence[str]] | None = None,
         anchors: Sequence[Sequence[str]] | None = None,
+        threshold: float | None = None,
     ) -> list[list[Prediction]]: ...
     @overload
     def predict(
@@ -212,6 +247,7 @@ class Predictor:
         as_frame: Literal[True] | FrameKind,
         known_labels: Sequence[Sequence[str]] | None = None,
         anchors: Sequence[Sequence[str]] | None = None,
+        threshold: float | None = None,
     ) -> Frame: ...
     def predict(
         self,
@@ -222,6 +258,7 @@ class Predictor:
         as_frame: bool | FrameKind = False,
         known_labels: Sequence[Sequence[str]] | None = None,
         anchors: Sequence[Sequence[str]] | None = None,
+        threshold: float | None = None,
     ) -> list[list[Prediction]] | Frame:
         """The `k` best labels of every text, best first: ids, names and scores.
 
@@ -234,19 +271,21 @@ class Predictor:
         known_labels: for every text ids of labels that it is known to have (warm start); they help to find others,
             and are not given back. anchors: for every text ids of nodes of given graphs that it is linked to. Only
             models that look at a graph can use either (recipe galaxc); others refuse.
+        threshold: leave out labels with a score below; a text may have none left.
         """
         if k < 1:
             raise ConfigError(f"k is {k}, expected a whole number >= 1", "ask for at least one label")
         if isinstance(texts, str):
             texts = [texts]
         if isinstance(texts, list | tuple) and not any(isinstance(one, Mapping) for one in texts[:1]):
-            answers = self._of_texts(texts, k, self.context(len(texts), known_labels, anchors)) if texts else []
+            context = self.context(len(texts), known_labels, anchors)
+            answers = self._of_texts(texts, k, context, threshold) if texts else []
         else:
             from longtail.data.frames import documents_of
 
             documents = documents_of(texts, text, self.columns)
             context = self.context(len(documents), known_labels, anchors)
-            answers = self.named(self.rank(documents, k, context=context))
+            answers = self.named(self.rank(documents, k, context=context, threshold=threshold))
         if as_frame is False:
             return answers
         from longtail.data.frames import long_frame
@@ -257,14 +296,16 @@ class Predictor:
         columns["rank"] = [place for count in each for place in range(1, count + 1)]
         return long_frame(as_frame, texts, np.repeat(np.arange(len(each)), each), columns)
 
-    def _of_texts(self, texts: Sequence[str], k: int, context: Context | None) -> list[list[Prediction]]:
+    def _of_texts(
+        self, texts: Sequence[str], k: int, context: Context | None, threshold: float | None
+    ) -> list[list[Prediction]]:
         for number, text in enumerate(texts):
             if not isinstance(text, str):
                 raise ConfigError(f"text {number} is {text!r}, expected a string", "give a list of strings")
 
         def answered(part: slice) -> list[list[Prediction]]:
             batch = self.bundle.featurizer.batch_of_texts(list(texts[part]))
-            return self.named(self._ranked(batch, k, context))
+            return self.named(self._ranked(batch, k, context, threshold))
 
         return list(chain.from_iterable(self._in_pieces(answered, len(texts), context)))
 
@@ -283,20 +324,25 @@ class Predictor:
         """
         if known_labels is None and anchors is None and not together:
             return None
-        ranker = self.needs_context(
+        self.needs_context(
             "known labels"
             if known_labels is not None
             else "anchors"
             if anchors is not None
             else "ranking documents together"
         )
-        labels = (
-            None
-            if known_labels is None
-            else _matrix(known_labels, documents, _Labels(self.bundle.labels.uids), "known_labels")
-        )
-        nodes = None if anchors is None else _matrix(anchors, documents, _Known(ranker.anchor_uids), "anchors")
+        labels = None if known_labels is None else _matrix(known_labels, documents, self._label_numbers, "known_labels")
+        nodes = None if anchors is None else _matrix(anchors, documents, self._anchor_numbers, "anchors")
         return Context(labels, nodes, together)
+
+    # Kept: documents come in many blocks.
+    @cached_property
+    def _label_numbers(self) -> _Labels:
+        return _Labels(self.bundle.labels.uids)
+
+    @cached_property
+    def _anchor_numbers(self) -> _Known:
+        return _Known(self.needs_context("anchors").anchor_uids)
 
     def needs_context(self, what: str) -> ContextRanker:
         """The ranker, if it can use what is known of documents beside their text."""
@@ -317,10 +363,12 @@ class Predictor:
 
         return on_threads(work, even_pieces(documents, numba.get_num_threads()))
 
-    def _ranked(self, batch: Batch, k: int, context: Context | None) -> TopK:
+    def _ranked(self, batch: Batch, k: int, context: Context | None, threshold: float | None) -> TopK:
         if context is None:
-            return self.bundle.ranker.rank(batch, k)
-        return self.needs_context("a context").rank_in_context(batch, k, context)
+            top = self.bundle.ranker.rank(batch, k)
+        else:
+            top = self.needs_context("a context").rank_in_context(batch, k, context)
+        return top if threshold is None else top.above(threshold)
 
     def rank(
         self,
@@ -328,13 +376,14 @@ class Predictor:
         k: int,
         *,
         context: Context | None = None,
+        threshold: float | None = None,
         block: int = 4096,
         on_block: Callable[[int], None] = lambda done: None,
     ) -> TopK:
         """Ranked label numbers of documents with all their fields, in order, none dropped.
 
-        context: what is known of them beside their text.  on_block: called with the number of documents done since
-            the last call.
+        context: what is known of them beside their text.  threshold: labels that score less are left out.
+        on_block: called with the number of documents done since the last call.
         """
         documents = self._readable(documents)
         if context is not None and context.together:
@@ -347,7 +396,7 @@ class Predictor:
             known = None if context is None else context.rows(rows)
 
             def ranked(part: slice, rows: I64 = rows, known: Context | None = known) -> None:
-                top = self._ranked(self.bundle.featurizer.batch(documents.rows(rows[part])), width, known)
+                top = self._ranked(self.bundle.featurizer.batch(documents.rows(rows[part])), width, known, threshold)
                 ids[rows[part], : top.k], scores[rows[part], : top.k] = top.ids, top.scores
 
             self._in_pieces(ranked, len(rows), known)

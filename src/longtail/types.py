@@ -127,6 +127,11 @@ class TopK:
     def k(self) -> int:
         return int(self.ids.shape[1])
 
+    def above(self, threshold: float) -> TopK:
+        """Without labels that score less."""
+        kept = self.scores >= np.float32(threshold)
+        return TopK(np.where(kept, self.ids, np.int32(self.PAD)), np.where(kept, self.scores, np.float32(-np.inf)))
+
     def __repr__(self) -> str:
         best = zip(self.ids[:1].ravel()[:3].tolist(), self.scores[:1].ravel()[:3].tolist(), strict=True)
         first = ", ".join(f"{label} ({score:.3g})" for label, score in best if label != self.PAD)

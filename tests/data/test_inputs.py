@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
+import random
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from scipy import sparse
 
 from longtail.data.columns import Columns
 from longtail.data.dataset import Items
-from longtail.data.find_columns import Asked
-from longtail.data.inputs import from_lines, heading, read_documents
+from longtail.data.inputs import documents_in_blocks, heading, read_documents
+from longtail.data.tables import IdLists
 from longtail.errors import ConfigError, DataError
 
 TRAINED = Columns(("product_name", "description"), (1.0, 1.0), "keywords", "sku", "|")
 FIELDS = ("product_name", "description")
 
 
-def piped(monkeypatch: pytest.MonkeyPatch, text: str, **options: Any) -> Items:
-    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+def piped(monkeypatch: pytest.MonkeyPatch, lines: str, **options: Any) -> Items:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
     return read_documents("-", **options)
 
 
@@ -68,9 +72,10 @@ def test_json_that_cannot_be_read_names_the_line(monkeypatch: pytest.MonkeyPatch
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"])), min_size=1))
 @example(['{"', '"'])
 def test_every_text_comes_back_from_json(texts: list[str]) -> None:
-    found = from_lines([json.dumps({"title": text}) for text in texts], "x", Asked(), ["title"])
-    assert found.fields == {"title": texts}
-    assert from_lines([json.dumps(text) for text in texts], "x", Asked(), ["title"]).fields == {"title": texts}
+    for values in ([{"title": text} for text in texts], texts):
+        with pytest.MonkeyPatch.context() as patch:
+            found = piped(patch, "".join(json.dumps(value) + "\n" for value in values), fields=["title"])
+        assert found.fields == {"title": texts}
 
 
 def test_a_model_without_columns_takes_title_or_text(tmp_path: Path) -> None:
@@ -82,7 +87,7 @@ def test_a_model_without_columns_takes_title_or_text(tmp_path: Path) -> None:
     assert read_documents(str(tmp_path / "d.jsonl"), "headline", fields=["title"]).fields == {"headline": ["cup"]}
 
 
-def test_tables_are_read_as_training_was(tmp_path: Path) -> None:
+def test_tables_are_read_as_training_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "new.csv"
     path.write_text("price,sku,description,PRODUCT_NAME\n3,B-2,holds tea,blue cup\n9,A-1,is light,red shoe\n")
     told: list[Columns] = []
@@ -93,7 +98,7 @@ def test_tables_are_read_as_training_was(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--text says 'description'.*'product_name, description'"):
         read_documents(str(path), "description", columns=TRAINED)
     with pytest.raises(ConfigError, match="--text says"):
-        from_lines(['"x"'], "x", Asked(text="description", remembered=TRAINED), FIELDS)
+        piped(monkeypatch, '"x"\n', text="description", columns=TRAINED, fields=FIELDS)
     path.write_text("sku,name\n1,cup\n")
     with pytest.raises(DataError, match=r"no column 'product_name', which is the text.*'sku', 'name'"):
         read_documents(str(path), columns=TRAINED)
@@ -108,3 +113,82 @@ def test_a_heading_has_the_id_of_the_user(tmp_path: Path) -> None:
     assert heading(Items(["B-2"], {"product_name": ["cup"]}), 0) == "B-2  cup"
     assert heading(Items(["0"], {"product_name": ["cup"]}), 0) == "cup"
     assert heading(Items(["B-2"], {"product_name": [""]}), 0) == "B-2"
+
+
+# ---- blocks ----
+
+
+def test_blocks_are_of_the_size_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_bytes(b"".join(b"text %d\r\n" % n for n in range(7)))
+    blocks = list(documents_in_blocks(str(tmp_path / "in.txt"), size=3, carry=True))
+    assert [list(block.documents.uids) for block in blocks] == [["0", "1", "2"], ["3", "4", "5"], ["6"]]
+    assert [block.first for block in blocks] == [0, 3, 6]
+    assert blocks[2].carried == {"text": ["text 6"]}
+    assert blocks[-1].share == 1
+    assert read_documents(str(tmp_path / "in.txt")).fields == {"title": [f"text {n}" for n in range(7)]}
+
+
+def test_the_share_is_that_of_the_bytes(tmp_path: Path) -> None:
+    with gzip.open(tmp_path / "in.csv.gz", "wt") as file:
+        numbers = random.Random(0)
+        file.write("title\n")
+        file.writelines(f"{numbers.getrandbits(400):x}\n" for _ in range(9000))
+    shares = [block.share or 0 for block in documents_in_blocks(str(tmp_path / "in.csv.gz"), "title", size=1000)]
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+    assert 0.2 < shares[3] < 0.8
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(arrow.table({"title": ["x"] * 8}), tmp_path / "in.parquet")
+    blocks = documents_in_blocks(str(tmp_path / "in.parquet"), size=2)
+    assert [(block.first, len(block.documents)) for block in blocks] == [(0, 2), (2, 2), (4, 2), (6, 2)]
+
+
+def test_vectors_come_in_blocks(tmp_path: Path) -> None:
+    dense = np.arange(10, dtype=np.float32).reshape(5, 2)
+    np.save(tmp_path / "x.npy", dense)
+    sparse.save_npz(tmp_path / "x.npz", sparse.csr_array(dense))
+    for name in ("x.npy", "x.npz"):
+        blocks = list(documents_in_blocks(str(tmp_path / name), size=2))
+        assert [list(block.documents.uids) for block in blocks] == [["0", "1"], ["2", "3"], ["4"]]
+        found: Any = blocks[2].documents.vectors
+        np.testing.assert_array_equal(found if name == "x.npy" else found.toarray(), dense[4:])
+
+
+def test_lists_of_ids_are_split_as_any_block_shows(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("title,known\nx,a\ny,\nz,a;b\nw,c\nv,a;c\n")
+    known = IdLists("Known", "--known-field")
+    blocks = list(documents_in_blocks(str(tmp_path / "in.csv"), "title", lists=[known], size=2))
+    assert [block.lists["Known"] for block in blocks] == [[["a"], []], [["a", "b"], ["c"]], [["a", "c"]]]
+
+
+def test_lists_of_ids_of_json_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    lines = [{"title": "x", "known": ["a", 1]}, *({"title": "y"} for _ in range(3)), {"title": "v", "known": "b"}]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    def found(column: str) -> list[list[str]]:
+        lists = [IdLists(column, "--known-field")]
+        blocks = documents_in_blocks(str(tmp_path / "in.jsonl"), fields=["title"], lists=lists, size=2)
+        return [ids for block in blocks for ids in block.lists[column]]
+
+    assert found("known") == [["a", "1"], [], [], [], ["b"]]
+    with pytest.raises(DataError, match=r"no column 'knwon'; the columns are 'title', 'known'"):
+        found("knwon")
+    (tmp_path / "in.jsonl").write_text("plain text\n")
+    with pytest.raises(DataError, match="not valid JSON"):
+        found("known")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"plain text\n")))
+    with pytest.raises(DataError, match="lines of text have no field 'known'"):
+        list(documents_in_blocks("-", lists=[IdLists("known", "--known-field")]))
+
+
+def test_a_wrong_cell_is_an_error_after_the_rows_before_it(tmp_path: Path) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(
+        arrow.table({"title": ["x"] * 6, "known": arrow.array([["a"]] * 5 + [[None]], arrow.list_(arrow.string()))}),
+        tmp_path / "in.parquet",
+    )
+    blocks = documents_in_blocks(str(tmp_path / "in.parquet"), lists=[IdLists("known", "--known-field")])
+    done: list[int] = []
+    with pytest.raises(DataError, match="row 6: column 'known' holds None"):
+        done.extend(len(block.documents) for block in blocks)
+    assert sum(done) == 5

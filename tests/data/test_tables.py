@@ -17,7 +17,8 @@ from scipy.sparse import csr_array
 
 from longtail.data.dataset import Dataset, Graph, Items, Split
 from longtail.data.find_columns import Asked
-from longtail.data.tables import is_table, read_table, read_texts, write_table
+from longtail.data.table_files import open_table
+from longtail.data.tables import is_table, read_table, texts_of, write_table
 from longtail.errors import ConfigError, DataError, MissingExtra, RunError
 
 
@@ -182,17 +183,18 @@ def test_test_cells_are_split_as_in_training(tmp_path: Path) -> None:
 
 def test_texts_to_predict_for(tmp_path: Path) -> None:
     path = put(tmp_path / "d.csv", "title,labels,id\nx,a,7\n,b,7\n")
-    documents, columns = read_texts(path)
+    documents, columns = texts_of(open_table(path))
     assert (columns.text, columns.labels, columns.id) == (("title",), None, "id")
     assert documents.fields == {"title": ["x", ""]}
     assert list(documents.uids) == ["7", "7"]
     bare = put(tmp_path / "e.tsv", "anything\nx\ny\n")
-    assert read_texts(bare)[0].fields == {"anything": ["x", "y"]}
-    assert list(read_texts(bare)[0].uids) == ["0", "1"]
+    assert texts_of(open_table(bare))[0].fields == {"anything": ["x", "y"]}
+    assert list(texts_of(open_table(bare))[0].uids) == ["0", "1"]
     for name in ("f.tsv", "f.csv"):  # none is dropped, so that predictions stay in line with the file
-        assert read_texts(put(tmp_path / name, "\ntitle\n\nx\n\ny\n"))[0].fields == {"title": ["", "x", "", "y"]}
+        path = put(tmp_path / name, "\ntitle\n\nx\n\ny\n")
+        assert texts_of(open_table(path))[0].fields == {"title": ["", "x", "", "y"]}
     with pytest.raises(DataError, match=r"'missing'.*'anything'"):
-        read_texts(bare, Asked(text="missing"))
+        texts_of(open_table(bare), Asked(text="missing"))
 
 
 def test_what_is_a_table(tmp_path: Path) -> None:

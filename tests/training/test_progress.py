@@ -39,6 +39,35 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
+def test_what_nobody_counted_has_a_rate_and_a_share(clock: Clock) -> None:
+    stream = io.StringIO()
+    with PlainDisplay(stream, seconds=5).count("predicting") as count:
+        for share in (None, 0.2, None):
+            clock.now += 5
+            count.advance(5000, share)
+    assert stream.getvalue().splitlines() == [
+        "predicting: 5,000 (1,000 a second)",
+        "predicting: 10,000 (1,000 a second), about 40 s left",
+        "predicting: 15,000 (1,000 a second)",
+        "predicting: 15,000 (1,000 a second) done in 15.0 s",
+    ]
+
+
+def test_a_bar_of_what_nobody_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with RichDisplay().count("predicting") as count:
+        count.advance(4096)
+        count.advance(4096, 0.5)
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.getvalue())
+    assert "predicting" in shown
+    assert "50%" in shown
+    assert "8,192 (" in shown
+    with SilentDisplay().count("predicting") as count:
+        count.advance(1)
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

@@ -58,7 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except LongtailError as problem:
         return _failed(talk, problem)
     except (KeyboardInterrupt, click.Abort):
-        print("\ninterrupted; the same command goes on from here", file=sys.stderr)
+        resumes = "; the same command goes on from here" if talk.resumes else ""
+        print(f"\ninterrupted{resumes}", file=sys.stderr)
         return 130
     except BrokenPipeError:
         # The reader (head, less) has gone. Give Python something to flush into, or it complains on exit.

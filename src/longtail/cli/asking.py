@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
+import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,22 +15,28 @@ from longtail.cli.base import Talk, argument, command, model_argument, open_mode
 from longtail.errors import ConfigError
 
 if TYPE_CHECKING:
-    from longtail.predictor import Predictor
+    from longtail.data.inputs import Block
+    from longtail.data.tables import IdLists
+    from longtail.training.progress import Count
 
 KNOWN = "What is known beside the text (models that look at a graph: recipe galaxc)"
+
+LONG = 1000  # documents whose progress is shown
 
 
 @command(
     "predict",
     'longtail predict runs/first "a small domesticated feline" -k 3',
-    "longtail predict runs/first --input queries.txt --format jsonl --output answers.jsonl",
+    "longtail predict runs/first --input queries.csv --output answers.csv",
+    "cat queries.txt | longtail predict runs/first --threshold 0.3 | less",
 )
 @model_argument
 @argument("texts", "texts to tag", nargs=-1, metavar="[TEXT]...")
 @option(
     "--input",
     metavar="FILE",
-    help="one text per line, JSON lines (also a data set's tst.json.gz), a table, or - for standard input",
+    help="one text per line, JSON lines (also a data set's tst.json.gz), a table, or - for standard input, which is "
+    "read where neither texts nor --input are given; answers come as lines do",
 )
 @option(
     "--recipe",
@@ -37,8 +45,15 @@ KNOWN = "What is known beside the text (models that look at a graph: recipe gala
 )
 @option("--text", default="", metavar="COLUMN", help="text column(s) of a table (default: those of training)")
 @option("--id", metavar="COLUMN", help="id column of a table (default: that of training)")
-@option("-k", type=int, default=5, help="labels per text (default 5)")
-@option("--format", default="text", type=click.Choice(["text", "jsonl", "npz"]), help="of the answers (default text)")
+@option("-k", type=int, default=5, help="labels per text, at most (default 5)")
+@option("--threshold", type=float, metavar="T", help="leave out labels with a score below T")
+@option(
+    "--format",
+    type=click.Choice(["text", "jsonl", "csv", "tsv", "parquet", "npz"]),
+    help="of the answers (default: as the name of --output ends, else text). csv, tsv and parquet have all columns of "
+    "the input before labels and scores; npz is held in memory until all is answered",
+)
+@option("--long", is_flag=True, help="jsonl and tables: a row per label, with id, rank, label, name and score")
 @option("--output", type=path(), metavar="FILE", help="where to write (default: standard output)")
 @option(
     "--known",
@@ -71,7 +86,9 @@ def predict(
     text: str,
     id: str | None,
     k: int,
-    format: str,
+    threshold: float | None,
+    format: str | None,
+    long: bool,
     output: Path | None,
     known: tuple[str, ...],
     known_field: str | None,
@@ -79,87 +96,96 @@ def predict(
     anchor_field: str | None,
 ) -> None:
     """The best labels of texts; masks nothing."""
-    from longtail.data.dataset import Items
+    from longtail.data.outputs import WITH_COLUMNS, Wanted, answers_to, format_for
 
-    if bool(texts) == bool(input):
+    source = input or ("-" if not texts and sys.stdin is not None and not sys.stdin.isatty() else None)
+    if bool(texts) == bool(source):
         raise ConfigError(
             "give either texts or --input FILE", 'longtail predict RUN "a text", or longtail predict RUN --input FILE'
         )
     if k < 1:
         raise ConfigError(f"-k {k}, expected a whole number >= 1", "ask for at least one label")
-    if format == "npz" and output is None:
-        raise ConfigError("--format npz needs --output FILE", "npz is a binary format; it cannot go to the terminal")
+    if threshold is not None and math.isnan(threshold):
+        raise ConfigError("--threshold nan, expected a number", "give the lowest score that a label may have")
+    written_as = format or format_for(output)
+    fields = [
+        _id_lists("known", known, known_field, texts, source),
+        _id_lists("anchor", anchor, anchor_field, texts, source),
+    ]
     opened = open_model(model, recipe)
-    documents = (
-        opened.documents(input, text=text or None, id=id, on_columns=lambda found: talk.note(found.line()))
-        if input
-        else Items([str(n) for n in range(len(texts))], {"title": list(texts)})
-    )
-    context = opened.context(
-        len(documents),
-        _known("known", known, known_field, texts, input),
-        _known("anchor", anchor, anchor_field, texts, input),
-    )
-    if len(documents) > 1000:
-        with talk.display().task("predicting", len(documents)) as task:
-            top = opened.rank(documents, k, context=context, on_block=task.advance)
-    else:
-        top = opened.rank(documents, k, context=context)
-    if format == "npz":
-        from longtail.data.matrices import save_csr
-        from longtail.metrics import to_csr
-
-        assert output is not None
-        save_csr(output, to_csr(top, len(opened.bundle.labels)))
-        return
-    write = write_text if format == "text" else write_jsonl
-    if output is None:
-        write(sys.stdout, documents, opened, top)
-        return
-    from longtail.persistence import written_aside
-
-    with written_aside(output) as aside, aside.open("w", encoding="utf-8") as file:
-        write(file, documents, opened, top)
+    columns = opened.columns
+    for one in filter(None, fields):
+        if columns is not None and one.column == columns.labels:
+            one.separator = columns.separator
+    separator = None if columns is None else columns.separator
+    wanted = Wanted(opened, separator, threshold, long, talk.note)
+    with answers_to(output, written_as, wanted) as answers, _Progress(talk, output) as progress:
+        for block in (
+            opened.document_blocks(
+                source,
+                text=text or None,
+                id=id,
+                lists=[one for one in fields if one is not None],
+                carry=written_as in WITH_COLUMNS and not long,
+                on_columns=lambda found: talk.note(found.line()),
+            )
+            if source
+            else [_typed(texts)]
+        ):
+            told = [
+                [list(ids)] if ids else None if one is None else block.lists[one.column]
+                for ids, one in zip((known, anchor), fields, strict=True)
+            ]
+            context = opened.context(len(block.documents), *told)
+            progress.begin(len(block.documents))
+            answers.write(block, opened.rank(block.documents, k, context=context, threshold=threshold))
+            progress.advance(len(block.documents), block.share)
 
 
-def _known(
+def _typed(texts: Sequence[str]) -> Block:
+    """Texts of the command line."""
+    from longtail.data.dataset import Items
+    from longtail.data.inputs import TEXT, Block
+
+    return Block(Items([str(n) for n in range(len(texts))], {"title": texts}), carried={TEXT: texts})
+
+
+class _Progress(contextlib.ExitStack):
+    """How far the work is, where it is long and the answers do not show it themselves."""
+
+    def __init__(self, talk: Talk, output: Path | None) -> None:
+        super().__init__()
+        self.talk, self.shown = talk, output is not None or not sys.stdout.isatty()
+        self.documents = 0
+        self.count: Count | None = None
+
+    def begin(self, documents: int) -> None:
+        """So many are about to be answered."""
+        self.documents += documents
+        if self.shown and self.count is None and self.documents > LONG:
+            self.count = self.enter_context(self.talk.display().count("predicting"))
+
+    def advance(self, documents: int, share: float | None) -> None:
+        if self.count is not None:
+            self.count.advance(documents, share)
+
+
+def _id_lists(
     name: str, ids: tuple[str, ...], field: str | None, texts: tuple[str, ...], input: str | None
-) -> list[list[str]] | None:
-    """What --known and --known-field (or those of anchors) say of the documents; None if they are not given."""
+) -> IdLists | None:
+    """The field that --known-field (or that of anchors) names, if it does."""
     if ids and (input or len(texts) != 1):
         raise ConfigError(f"--{name} belongs to one text", f"give one text, or --input FILE with --{name}-field NAME")
     if not field:
-        return [list(ids)] if ids else None
+        return None
     if not input:
         raise ConfigError(
             f"--{name}-field names a field of --input FILE, which is not given",
             f"use --{name} ID with a text on the command line",
         )
-    from longtail.data.tables import read_lists
+    from longtail.data.tables import IdLists
 
-    return read_lists(input, field, f"--{name}-field")
-
-
-def write_text(file: IO[str], documents: Any, model: Predictor, top: Any) -> None:
-    from longtail.data.inputs import heading
-
-    for row, found in enumerate(model.named(top)):
-        print(heading(documents, row), file=file)
-        for p in found:
-            print(f"  {p.score:8.4f}  {p.label}{'' if p.name == p.label else '  ' + p.name}", file=file)
-        if not found:
-            print("  (no label: none of the words is known)", file=file)
-
-
-def write_jsonl(file: IO[str], documents: Any, model: Predictor, top: Any) -> None:
-    for row, found in enumerate(model.named(top)):
-        line = {
-            "uid": documents.uids[row],
-            "labels": [p.label for p in found],
-            "names": [p.name for p in found],
-            "scores": [p.score for p in found],
-        }
-        print(json.dumps(line, ensure_ascii=False), file=file)
+    return IdLists(field, f"--{name}-field")
 
 
 COMMANDS = [predict]

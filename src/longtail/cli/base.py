@@ -27,11 +27,12 @@ HELP_NAMES = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 @dataclass
 class Talk:
-    """How much is said on standard error."""
+    """How much is said on standard error. resumes: whether an interrupted command, given again, goes on."""
 
     quiet: bool = False
     verbose: bool = False
     debug: bool = False
+    resumes: bool = False
 
     def display(self) -> Display:
         from longtail.training.progress import WarningDisplay, display_for

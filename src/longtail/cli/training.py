@@ -69,6 +69,7 @@ def train(
     from longtail.evaluation import render_held_out
     from longtail.recipes import DEFAULT, make_recipe
 
+    talk.resumes = True
     made = make_recipe(recipe or DEFAULT, preset_name=preset, config=config, assignments=assignments)
     data = source.read(test=False, group=group)
     model = pipeline.train(
@@ -150,6 +151,7 @@ def tune(
     from longtail.persistence import written_aside
     from longtail.recipes import DEFAULT, make_recipe
 
+    talk.resumes = True
     data = source.read(test=False, group=group)
     for line in data.remarks():
         talk.note(line)
@@ -182,6 +184,7 @@ def demo(talk: Talk, out: Path, restart: bool) -> None:
     """Train on the embedded sample, show numbers beside baselines, and answer five questions."""
     from longtail.demo import run_demo
 
+    talk.resumes = True
     run_demo(out, talk.display(), restart=restart)
 
 

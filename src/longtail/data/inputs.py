@@ -1,24 +1,64 @@
-"""Documents to predict for: a text file, JSON lines, a column of a table, or a data set's own test file. None is
+"""Documents to predict for, block by block: a text file, JSON lines, a table, vectors, or standard input. None is
 dropped.
+
+A file may be longer than memory. The lines of a pipe are given as soon as they are there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from longtail.data.columns import Columns
 from longtail.data.dataset import Items
-from longtail.data.find_columns import ID_NAMES, Asked, agreed_text
-from longtail.data.from_texts import shown
-from longtail.data.lines import open_text_lines
+from longtail.data.find_columns import ID_NAMES, Asked, agreed_text, find_columns, place_of
+from longtail.data.from_texts import is_whole, shown
+from longtail.data.lines import BLOCK, decoded, line_blocks, whole_lines
+from longtail.data.matrices import stacked
+from longtail.data.table_files import RowBlock, open_table, plain_values
+from longtail.data.tables import IdLists, Rows, documents_of_rows, place_in
 from longtail.errors import DataError
 
 Fields = Sequence[str]
+Lines = tuple[int, list[str]]  # and the number of the first
+Some = TypeVar("Some")
+Several = TypeVar("Several", list[tuple[int, str]], Rows)
+SIZE = 4096  # documents of a block: as many as a model is asked at a time
+TEXT = "text"  # what a column of plain lines is called
+
+
+@dataclass(frozen=True)
+class Block:
+    """Documents that were read together.
+
+    first: number of the first of them.
+    carried: the columns that they came with, by name, as they came: lists, or arrays of Arrow.
+    lists: for each `IdLists`, by its column, the ids of each document.
+    share: of the file that has been read; None where nobody knows how long it is.
+    """
+
+    documents: Items
+    first: int = 0
+    carried: Mapping[str, Any] = field(default_factory=dict)
+    lists: Mapping[str, list[list[str]]] = field(default_factory=dict)
+    share: float | None = None
+
+
+@dataclass
+class _Share:
+    """How much of a file has been read."""
+
+    done: float = 0.0
+
+    def set(self, share: float) -> None:
+        self.done = min(1.0, share)
 
 
 def read_documents(
@@ -30,52 +70,218 @@ def read_documents(
     fields: Fields = (),
     on_columns: Callable[[Columns], None] = lambda columns: None,
 ) -> Items:
+    """All documents of `documents_in_blocks`."""
+    blocks = documents_in_blocks(source, text, id=id, columns=columns, fields=fields, on_columns=on_columns)
+    return _joined([block.documents for block in blocks])
+
+
+def _joined(parts: Sequence[Items]) -> Items:
+    if len(parts) == 1:
+        return parts[0]
+    vectors = [part.vectors for part in parts if part.vectors is not None]
+    names = dict.fromkeys(name for part in parts for name in part.fields)
+    return Items(
+        [uid for part in parts for uid in part.uids],
+        {name: [text for part in parts for text in part.fields.get(name) or [""] * len(part)] for name in names},
+        stacked(vectors) if vectors else None,
+    )
+
+
+def documents_in_blocks(
+    source: str,
+    text: str | Sequence[str] | None = None,
+    *,
+    id: str | None = None,
+    columns: Columns | None = None,
+    fields: Fields = (),
+    lists: Sequence[IdLists] = (),
+    carry: bool = False,
+    on_columns: Callable[[Columns], None] = lambda columns: None,
+    size: int = SIZE,
+) -> Iterator[Block]:
     """The documents in `source`: ``-`` (standard input),
     ``*.json[l][.gz]``, ``*.csv``/``*.tsv``/``*.parquet``, ``*.npy``/``*.npz`` (vectors), else one text per line.
 
     text, id: columns of a table, by default found as in training. columns: what the model was trained on.
-    fields: what the model reads. on_columns: told what a table was read as.
+    fields: what the model reads. lists: fields or columns of ids. carry: whether to keep all columns.
+    on_columns: told what a table was read as. size: documents of a block, at most; on standard input a block is what
+    is there. There is one block at least. What comes before an error is given before it is raised.
+
     A JSON line is an object with text fields (and an id), or just a string. Lines are JSON if the first one is. A
     document without text stays in its place and gets what the model says of an empty text.
     """
     asked = Asked(text=text or None, id=id, remembered=columns)
-    if source == "-":
-        return from_lines(sys.stdin, "standard input", asked, fields)
     path = Path(source)
-    if not path.is_file():
+    name = path.name.removesuffix(".gz").lower()
+    if source != "-" and (path.is_dir() or not path.exists()):
         raise DataError(
-            "no such file" if not path.exists() else "is a folder",
+            "is a folder" if path.exists() else "no such file",
             "give a file of texts, JSON lines or a table, or - for standard input",
             file=path,
         )
-    name = path.name.removesuffix(".gz")
-    if name.endswith((".json", ".jsonl", ".ndjson")):
-        return from_json_lines(open_text_lines(path), path, asked, fields)
-    if name.endswith((".csv", ".tsv", ".parquet")):
-        from longtail.data.tables import read_texts
+    if source != "-" and name.endswith((".csv", ".tsv", ".parquet")):
+        yield from _from_table(path, asked, lists, carry, on_columns, size)
+        return
+    if source != "-" and name.endswith((".npy", ".npz")):
+        yield from _from_vectors(path, lists, size)
+        return
+    reader = _LineReader(str(path) if source != "-" else "standard input", asked, fields, lists, carry)
+    if source != "-" and path.is_file():
+        share, total = _Share(), max(1, path.stat().st_size)
+        lines = _regrouped(line_blocks(path, lambda place: share.set(place / total)), size)
+        read = reader.blocks(lines, as_json=True if name.endswith((".json", ".jsonl", ".ndjson")) else None)
+        yield from (replace(block, share=share.done) for block in read)
+    else:
+        yield from reader.blocks(_stream(source, size))
 
-        documents, found = read_texts(path, asked)
-        on_columns(found)
-        return documents
-    if name.endswith((".npy", ".npz")):
-        from longtail.data.matrices import read_vectors
 
-        vectors = read_vectors(path)
-        return Items([str(row) for row in range(vectors.shape[0])], vectors=vectors)
-    return from_lines(open_text_lines(path), str(path), asked, fields)
+# ---- lines ----
 
 
-def from_lines(lines: Iterable[str], source: str, asked: Asked, fields: Fields = ()) -> Items:
-    """One text per line, or one JSON value if the first line that is not blank looks so."""
+def _stream(source: str, size: int) -> Iterator[Lines]:
+    """What a pipe brings, as it comes."""
+    with contextlib.nullcontext(sys.stdin.buffer) if source == "-" else Path(source).open("rb") as pipe:
+        read1: Callable[[int], bytes] = getattr(pipe, "read1")  # noqa: B009 (the type of standard input lacks it)
+        name = "standard input" if source == "-" else source
+        for first, lines in decoded(whole_lines(lambda: read1(BLOCK)), name):
+            yield from _cut(first, lines, size)
+
+
+def _cut(first: int, lines: list[str], size: int) -> Iterator[Lines]:
+    for start in range(0, len(lines), size):
+        yield first + start, lines[start : start + size]
+
+
+def _regrouped(blocks: Iterable[Lines], size: int) -> Iterator[Lines]:
+    """Blocks of `size` lines, and what is left."""
+    held: list[str] = []
+    number, problem = 1, None
     try:
-        texts = [line.rstrip("\r\n") for line in lines]
-    except UnicodeDecodeError as problem:
-        raise DataError(f"not valid UTF-8 ({problem.reason})", "convert the input to UTF-8", file=source) from None
-    if texts:
-        texts[0] = texts[0].removeprefix("\ufeff")
-    if _begins_json(next((text.strip() for text in texts if text.strip()), "")):
-        return from_json_lines(texts, source, asked, fields)
-    return Items([str(row) for row in range(len(texts))], {_first_field(asked, fields): texts})
+        for _, lines in blocks:
+            held += lines
+            full = len(held) - len(held) % size
+            yield from _cut(number, held[:full], size)
+            held, number = held[full:], number + full
+    except DataError as error:
+        problem = error
+    if held:
+        yield number, held
+    if problem is not None:
+        raise problem
+
+
+@dataclass(frozen=True)
+class _LineReader:
+    """Lines as documents: plain texts, or JSON."""
+
+    source: str
+    asked: Asked
+    fields: Fields = ()
+    lists: Sequence[IdLists] = ()
+    carry: bool = False
+
+    def error(self, line: int | None, message: str, hint: str) -> DataError:
+        return DataError(message, hint, file=self.source, line=line)
+
+    def blocks(self, lines: Iterator[Lines], as_json: bool | None = None) -> Iterator[Block]:
+        """as_json: None where the first line that is not blank says so."""
+        blank: list[Lines] = []
+        if as_json is None:
+            first = ""
+            for number, block in lines:
+                blank.append((number, block))
+                first = next((line.strip() for line in block if line.strip()), "")
+                if first:
+                    break
+            as_json = _begins_json(first)
+        yield from (self._of_json if as_json else self._of_texts)(_or_this(chain(blank, lines), (1, [])))
+
+    @property
+    def first_field(self) -> str:
+        """What a plain text is: the first field that the model reads."""
+        return next(iter(text_names(self.asked, self.fields)), "title")
+
+    def _of_texts(self, blocks: Iterable[Lines]) -> Iterator[Block]:
+        if self.lists:
+            raise self.error(
+                None,
+                f"lines of text have no field '{self.lists[0].column}'",
+                f"give JSON lines or a table, or leave out {self.lists[0].option}",
+            )
+        name = self.first_field
+        for number, lines in blocks:
+            texts = [line.removesuffix("\r") for line in lines]
+            uids = [str(row) for row in range(number - 1, number - 1 + len(texts))]
+            yield Block(Items(uids, {name: texts}), number - 1, {TEXT: texts} if self.carry else {})
+
+    def _of_json(self, blocks: Iterable[Lines]) -> Iterator[Block]:
+        done = 0
+
+        def made(lines: list[tuple[int, str]]) -> Block:
+            return self._objects(lines, done)
+
+        for number, lines in blocks:
+            numbered = [(line, text) for line, text in enumerate(lines, number) if text.strip()]
+            for block in _before_error(made, numbered):
+                yield block
+                done += len(block.documents)
+
+    def _objects(self, lines: list[tuple[int, str]], done: int) -> Block:
+        """Objects or strings, one per line. A string is the first field that the model reads."""
+        wanted, first = text_names(self.asked, self.fields), self.first_field
+        records: list[dict[str, Any]] = []
+        rows: list[dict[str, str]] = []
+        uids: list[str] = []
+        for number, line in lines:
+            try:
+                value: Any = json.loads(line)
+                if "\\u" in line and not is_whole(json.dumps(value, ensure_ascii=False)):
+                    raise ValueError(f"has half a character: {shown(line)}")
+                value = {first: value} if isinstance(value, str) else value
+                row, uid = _record(value, wanted, self.asked)
+            except json.JSONDecodeError as problem:
+                raise self.error(
+                    number,
+                    f"not valid JSON ({problem.msg} at column {problem.colno}): {shown(line)}",
+                    "every line must be a JSON object or string, as the first is",
+                ) from None
+            except (ValueError, RecursionError) as problem:
+                raise self.error(number, str(problem), f'write {{"{first}": "..."}} on every line') from None
+            uids.append(str(done + len(rows)) if uid is None else uid)
+            rows.append(row)
+            records.append(value)
+        names = wanted or list(dict.fromkeys(name for row in rows for name in row)) or [first]
+        documents = Items(uids, {name: [row.get(name, "") for row in rows] for name in names})
+        if not (self.carry or self.lists):
+            return Block(documents, done)
+        keys = dict.fromkeys(key for record in records for key in record)
+        table = Rows(
+            self, [number for number, _ in lines], {key: [record.get(key) for record in records] for key in keys}
+        )
+        lists = {one.column: self._listed(one, table, done) for one in self.lists}
+        return Block(documents, done, table.columns if self.carry else {}, lists)
+
+    def _listed(self, ids: IdLists, table: Rows, done: int) -> list[list[str]]:
+        """A later block may lack the field: its documents have no such ids."""
+        names = list(table.columns)
+        if not len(table) or (done and place_of(names, ids.column) is None):
+            return [[] for _ in table.lines]
+        return ids.split(table, place_in(self, names, ids.column, ids.option))
+
+
+def _before_error(make: Callable[[Several], Block], rows: Several) -> Iterator[Block]:
+    """One block of all rows, if none of them is wrong; else blocks of those before it, then the error."""
+    try:
+        block = make(rows)
+    except DataError:
+        if len(rows) <= 1:
+            raise
+    else:
+        yield block
+        return
+    half = len(rows) // 2
+    yield from _before_error(make, rows[:half])
+    yield from _before_error(make, rows[half:])
 
 
 def _begins_json(line: str) -> bool:
@@ -90,42 +296,10 @@ def _begins_json(line: str) -> bool:
         return False
 
 
-def from_json_lines(lines: Iterable[str], source: Path | str, asked: Asked, fields: Fields = ()) -> Items:
-    """Objects or strings, one per line. A string is the first field that the model reads."""
-    wanted = text_names(asked, fields)
-    first = _first_field(asked, fields)
-    rows: list[dict[str, str]] = []
-    uids: list[str] = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            value: Any = json.loads(line)
-            row, uid = ({first: value}, None) if isinstance(value, str) else _record(value, wanted, asked)
-        except json.JSONDecodeError as problem:
-            message, hint = (
-                f"not valid JSON ({problem.msg} at column {problem.colno}): {shown(line)}",
-                "every line must be a JSON object or string, as the first is",
-            )
-        except (ValueError, RecursionError) as problem:
-            message, hint = str(problem), f'write {{"{first}": "..."}} on every line'
-        else:
-            uids.append(str(len(rows)) if uid is None else uid)
-            rows.append(row)
-            continue
-        raise DataError(message, hint, file=source, line=number)
-    names = wanted or list(dict.fromkeys(name for row in rows for name in row)) or [first]
-    return Items(uids, {name: [row.get(name, "") for row in rows] for name in names})
-
-
 def text_names(asked: Asked, fields: Fields) -> list[str]:
     """The text fields that are read of an object; none where nobody knows. Settings may leave columns unread."""
     named = agreed_text(asked)
     return list(fields if asked.remembered is not None and fields else named or fields)
-
-
-def _first_field(asked: Asked, fields: Fields) -> str:
-    return next(iter(text_names(asked, fields)), "title")
 
 
 def _record(value: Any, wanted: Sequence[str], asked: Asked) -> tuple[dict[str, str], str | None]:
@@ -153,7 +327,66 @@ def _text(name: str, value: Any) -> str:
     raise ValueError(f"'{name}' holds {shown(value)}, expected a text")
 
 
-def heading(documents: Items, row: int) -> str:
-    """A document for people: its text, with the id before it where the documents came with ids."""
+# ---- tables and vectors ----
+
+
+def _from_table(
+    path: Path,
+    asked: Asked,
+    lists: Sequence[IdLists],
+    carry: bool,
+    on_columns: Callable[[Columns], None],
+    size: int,
+) -> Iterator[Block]:
+    share = _Share()
+    source = open_table(path, share.set)
+    names = source.columns()
+    found = find_columns(source, asked, labelled=False)
+    on_columns(found.columns)
+    places = {one.column: place_in(source, names, one.column, one.option) for one in lists}
+    wanted = list(dict.fromkeys([*found.places.values(), *places.values()]))
+    done = 0
+
+    def made(rows: Rows) -> Block:
+        read = Rows(source, rows.lines, {name: plain_values(rows.columns[name]) for name in wanted})
+        return Block(
+            documents_of_rows(read, found, done),
+            done,
+            rows.columns if carry else {},
+            {one.column: one.split(read, places[one.column]) for one in lists},
+            share.done,
+        )
+
+    nothing: RowBlock = [], {name: [] for name in names}
+    for lines, columns in _or_this(source.blocks(names if carry else wanted, size), nothing):
+        for block in _before_error(made, Rows(source, lines, columns)):
+            yield block
+            done += len(block.documents)
+
+
+def _from_vectors(path: Path, lists: Sequence[IdLists], size: int) -> Iterator[Block]:
+    from longtail.data.matrices import read_vectors
+
+    if lists:
+        raise DataError(f"vectors have no field '{lists[0].column}'", f"leave out {lists[0].option}", file=path)
+    vectors = read_vectors(path)
+    rows = vectors.shape[0]
+    for start in range(0, max(1, rows), size):
+        end = min(start + size, rows)
+        uids = [str(row) for row in range(start, end)]
+        yield Block(Items(uids, vectors=vectors[start:end]), start, {"id": uids}, share=end / max(1, rows))
+
+
+def _or_this(blocks: Iterator[Some], nothing: Some) -> Iterator[Some]:
+    """Where there are no blocks, an empty one."""
+    first = next(blocks, None)
+    yield nothing if first is None else first
+    yield from blocks
+
+
+def heading(documents: Items, row: int, first: int = 0) -> str:
+    """A document for people: its text, with the id before it where the documents came with ids. first: number of the
+    first of them, where rows are numbered.
+    """
     uid, name = documents.uids[row], documents.name(row)
-    return name if uid in (str(row), name) else f"{uid}  {name}"
+    return name if uid in (str(first + row), name) else f"{uid}  {name}"

@@ -18,7 +18,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TextIO, cast
 
 from longtail.data.dataset import Items
 from longtail.data.from_texts import is_whole, shown
@@ -32,22 +32,23 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # ---- reading ----
 
 
-def byte_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The file as blocks of whole lines, each with the number of its first line (from 1). Decompresses ``*.gz``."""
-    line, unfinished = 1, [b""]
+def byte_blocks(path: Path, on_read: Callable[[int], None] = lambda place: None) -> Iterator[tuple[int, bytes]]:
+    """The file as blocks of whole lines, each with the number of its first line (from 1). Decompresses ``*.gz``.
+
+    on_read: told how far in the file reading is, in bytes (of the compressed file).
+    """
+    line = 1
     try:
-        with _opened(path) as file:
-            first = file.read(BLOCK)
-            chunk = first.removeprefix(_BYTE_ORDER_MARK)
-            while chunk:
-                cut = chunk.rfind(b"\n") + 1
-                if cut:
-                    block = b"".join([*unfinished, chunk[:cut]])
-                    yield line, block
-                    line += block.count(b"\n")
-                    unfinished = []
-                unfinished.append(chunk[cut:])
+        with path.open("rb") as raw, _decompressing(path, raw) as file:
+
+            def read() -> bytes:
                 chunk = file.read(BLOCK)
+                on_read(raw.tell())
+                return chunk
+
+            for first, block in whole_lines(read):
+                yield first, block
+                line = first + block.count(b"\n")
     except gzip.BadGzipFile as problem:
         raise DataError(
             f"is not a gzip file, or is broken ({problem})",
@@ -67,23 +68,52 @@ def byte_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
             "check the path and the rights of the file",
             file=path,
         ) from None
+
+
+def whole_lines(read: Callable[[], bytes]) -> Iterator[tuple[int, bytes]]:
+    """Chunks of bytes, until an empty one, as blocks of whole lines, each with the number of its first line (from 1).
+    A block is what its chunk brought, so that the lines of a pipe are there as soon as they are written.
+    """
+    line, unfinished = 1, [b""]
+    chunk = read().removeprefix(_BYTE_ORDER_MARK)
+    while chunk:
+        cut = chunk.rfind(b"\n") + 1
+        if cut:
+            block = b"".join([*unfinished, chunk[:cut]])
+            yield line, block
+            line += block.count(b"\n")
+            unfinished = []
+        unfinished.append(chunk[cut:])
+        chunk = read()
     if last := b"".join(unfinished):
         yield line, last
 
 
-def _opened(path: Path) -> BinaryIO:
-    return cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
+def _decompressing(path: Path, file: BinaryIO) -> BinaryIO:
+    return cast(BinaryIO, gzip.GzipFile(fileobj=file)) if path.suffix == ".gz" else file
 
 
-def line_blocks(path: Path) -> Iterator[tuple[int, list[str]]]:
+def line_blocks(path: Path, on_read: Callable[[int], None] = lambda place: None) -> Iterator[tuple[int, list[str]]]:
     """As `byte_blocks`, as lists of lines without their ends."""
-    for first, block in byte_blocks(path):
+    return decoded(byte_blocks(path, on_read), path)
+
+
+def decoded(blocks: Iterable[tuple[int, bytes]], source: Path | str) -> Iterator[tuple[int, list[str]]]:
+    """Blocks of whole lines as lists of lines without their ends. source: where they come from, for errors; the lines
+    before a wrong one are given first.
+    """
+    for first, block in blocks:
         try:
             text = block.decode("utf-8")
         except UnicodeDecodeError as problem:
-            line = first + block.count(b"\n", 0, problem.start)
+            before = block[: block.rfind(b"\n", 0, problem.start) + 1]
+            if before:
+                yield first, before.decode("utf-8").removesuffix("\n").split("\n")
             raise DataError(
-                f"byte 0x{block[problem.start]:02x} is not valid UTF-8", "save the file as UTF-8", file=path, line=line
+                f"byte 0x{block[problem.start]:02x} is not valid UTF-8",
+                "save the file as UTF-8",
+                file=source,
+                line=first + before.count(b"\n"),
             ) from None
         yield first, text.removesuffix("\n").split("\n")
 
@@ -121,21 +151,24 @@ def read_raw_texts(path: Path) -> tuple[list[str], int]:
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Write lines of UTF-8, gzipped if the name ends in ``.gz``. Not atomic: write into a `new_folder`."""
-    with (
-        path.open("wb") as file,
-        _compressing(path, file) as raw,
-        io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as text,
-    ):
+    with text_file(path, compressed=path.suffix == ".gz") as text:
         for line in lines:
             text.write(line + "\n")
 
 
-def _compressing(path: Path, file: BinaryIO) -> BinaryIO:
-    return (
-        cast(BinaryIO, gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0, compresslevel=6))
-        if path.suffix == ".gz"
-        else file
-    )
+@contextlib.contextmanager
+def text_file(path: Path, *, compressed: bool) -> Iterator[TextIO]:
+    """A new file for text in UTF-8; line ends are written as they are given."""
+    with (
+        path.open("wb") as file,
+        _compressing(file) if compressed else file as raw,
+        io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as text,
+    ):
+        yield text
+
+
+def _compressing(file: BinaryIO) -> BinaryIO:
+    return cast(BinaryIO, gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0, compresslevel=6))
 
 
 @contextlib.contextmanager

@@ -8,8 +8,9 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,11 +150,18 @@ def read_vectors(path: Path) -> Csr | F32:
     return load_dense(path) if path.suffix == ".npy" else load_csr(path)
 
 
-def save_csr(path: Path, matrix: Csr) -> None:
+def save_csr(path: Path | IO[bytes], matrix: Csr) -> None:
     """Equal matrices give equal bytes, whatever types their arrays have: NumPy writes archives without times."""
     from scipy.sparse import save_npz
 
     save_npz(path, make_csr(matrix.data.astype(np.float32, copy=False), matrix.indices, matrix.indptr, matrix.shape))
+
+
+def stacked(vectors: Sequence[Csr | F32]) -> Csr | F32:
+    """The rows of all, dense or CSR as the first."""
+    from scipy.sparse import csr_array, vstack
+
+    return csr_array(vstack(vectors, format="csr")) if hasattr(vectors[0], "indptr") else np.concatenate(vectors)
 
 
 def check_shape(path: Path, found: tuple[int, ...], expected: Shape, of: str) -> None:

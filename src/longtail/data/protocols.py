@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from longtail.data.dataset import Dataset, Graph, Items, Split
 from longtail.data.from_texts import binary_csr, with_digest
 from longtail.data.identity import full_texts
+from longtail.data.matrices import stacked
 from longtail.errors import ConfigError, DataError
 from longtail.metrics import drop_masked_targets
 from longtail.types import I64, Csr
@@ -100,13 +101,7 @@ def _stacked(first: Split, second: Split) -> Split:
 
 
 def _stacked_vectors(first: Items, second: Items) -> object:
-    from scipy.sparse import csr_array, vstack
-
-    if first.vectors is None or second.vectors is None:
-        return None
-    if hasattr(first.vectors, "indptr"):
-        return csr_array(vstack([first.vectors, second.vectors], format="csr"))
-    return np.concatenate([first.vectors, second.vectors])
+    return None if first.vectors is None or second.vectors is None else stacked([first.vectors, second.vectors])
 
 
 def _with_empty_rows(graph: Graph, n: int) -> Graph:

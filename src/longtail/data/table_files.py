@@ -10,10 +10,11 @@ import contextlib
 import csv
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 from longtail.data.from_texts import shown
 from longtail.data.lines import line_blocks, write_lines
@@ -29,6 +30,9 @@ SUFFIXES = {
 }
 URI_CELL = re.compile(r"\s*((<[^<>\s]+>|[a-z][a-z0-9+.-]*://[^<>\s|;,]+)(\s+|$|(?=<)))+", re.IGNORECASE)
 
+RowBlock = tuple[Sequence[int], Mapping[str, Any]]
+
+_BATCH = 1 << 14  # rows of Parquet that become Python's values at a time
 _SAMPLE = 10_000  # records of a JSON file that are asked for their columns
 
 
@@ -37,7 +41,13 @@ def format_of(path: Path) -> str | None:
     return SUFFIXES.get(Path(path.name.lower().removesuffix(".gz")).suffix)
 
 
-class TableSource(Protocol):
+class Source(Protocol):
+    def error(self, line: int | None, message: str, hint: str) -> DataError:
+        """Names the source, and the line or row where one is given."""
+        ...
+
+
+class TableSource(Source, Protocol):
     """Rows with named columns, from a file or from memory. Values are None, strings, numbers, or lists of them."""
 
     def columns(self) -> list[str]: ...
@@ -48,12 +58,31 @@ class TableSource(Protocol):
         """
         ...
 
-    def error(self, line: int | None, message: str, hint: str) -> DataError:
-        """Names the source, and the line or row where one is given."""
+
+class TableFile(TableSource, Protocol):
+    """Rows from a file, which may be longer than memory."""
+
+    def blocks(self, wanted: Sequence[str], size: int) -> Iterator[RowBlock]:
+        """All rows in order, `size` at a time; at the end, or before an error, fewer. Lines, and the values of the
+        wanted columns: lists, or Arrow's arrays (`plain_values`).
+        """
         ...
 
 
-def open_table(path: Path) -> TableSource:
+def plain_values(column: Any) -> Sequence[Any]:
+    """The values of a column of a block as Python's own."""
+    if not hasattr(column, "to_pylist"):
+        return cast(Sequence[Any], column)
+    try:
+        return cast(Sequence[Any], column.to_pylist())
+    except UnicodeDecodeError as problem:
+        raise DataError(
+            f"a text of the Parquet file is not valid UTF-8 ({problem.reason})", "the file is broken; write it again"
+        ) from None
+
+
+def open_table(path: Path, on_read: Callable[[float], None] = lambda share: None) -> TableFile:
+    """on_read: told the share of the file that has been read, whenever more of it is."""
     kind = format_of(path)
     if kind is None:
         raise DataError(
@@ -64,20 +93,30 @@ def open_table(path: Path) -> TableSource:
     if not path.is_file():
         raise DataError("no such file" if not path.exists() else "is a folder", "give the path of a table", file=path)
     if kind == "parquet":
-        return Parquet(path)
-    return JsonLines(path) if kind == "jsonl" else Delimited(path)
+        return Parquet(path, on_read)
+    return JsonLines(path, on_read) if kind == "jsonl" else Delimited(path, on_read)
 
 
 @dataclass(frozen=True)
 class _Lines:
     path: Path
+    on_read: Callable[[float], None] = lambda share: None
+
+    def rows(self, wanted: Sequence[str]) -> Iterator[tuple[int, Sequence[Any]]]:
+        raise NotImplementedError
+
+    def blocks(self, wanted: Sequence[str], size: int) -> Iterator[RowBlock]:
+        for rows in in_blocks(self.rows(wanted), size):
+            lines, values = zip(*rows, strict=True)
+            yield lines, dict(zip(wanted, zip(*values, strict=True), strict=True))
 
     def error(self, line: int | None, message: str, hint: str) -> DataError:
         return DataError(message, hint, file=self.path, line=line)
 
     def lines(self) -> Iterator[tuple[int, str]]:
         """Numbered lines with their line ends."""
-        for first, block in line_blocks(self.path):
+        total = max(1, self.path.stat().st_size)
+        for first, block in line_blocks(self.path, lambda place: self.on_read(place / total)):
             for number, line in enumerate(block, first):
                 if "\0" in line:
                     raise self.error(
@@ -212,6 +251,7 @@ class Parquet:
     """Columns of a Parquet file; rows are numbered from 1."""
 
     path: Path
+    on_read: Callable[[float], None] = lambda share: None
 
     def columns(self) -> list[str]:
         with self._opened() as file:
@@ -221,21 +261,36 @@ class Parquet:
         return names
 
     def rows(self, wanted: Sequence[str]) -> Iterator[tuple[int, Sequence[Any]]]:
+        for numbers, columns in self.blocks(wanted, _BATCH):
+            with self._readable():
+                values = [columns[name].to_pylist() for name in wanted]
+            yield from zip(numbers, zip(*values, strict=True), strict=True)
+
+    def blocks(self, wanted: Sequence[str], size: int) -> Iterator[RowBlock]:
+        """An empty file gives an empty block, so that the types of its columns are known."""
         done = 0
         with self._opened() as file:
-            for batch in file.iter_batches(columns=list(wanted)):
-                yield from enumerate(zip(*(batch[name].to_pylist() for name in wanted), strict=True), done + 1)
+            total = file.metadata.num_rows
+            empty = [] if total else [file.schema_arrow.empty_table()]
+            for batch in chain(empty, file.iter_batches(size, columns=list(wanted))):
+                yield range(done + 1, done + 1 + len(batch)), {name: batch[name] for name in wanted}
                 done += len(batch)
+                self.on_read(done / max(1, total))
 
     def error(self, line: int | None, message: str, hint: str) -> DataError:
         return DataError(message if line is None else f"row {line}: {message}", hint, file=self.path)
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[Any]:
-        parquet, arrow = _pyarrow()
+        parquet, _ = arrow_modules()
+        with self._readable(), parquet.ParquetFile(self.path) as file:
+            yield file
+
+    @contextlib.contextmanager
+    def _readable(self) -> Iterator[None]:
+        _, arrow = arrow_modules()
         try:
-            with parquet.ParquetFile(self.path) as file:
-                yield file
+            yield
         except (arrow.ArrowException, OSError, UnicodeDecodeError) as problem:
             reason = str(problem).strip().split("\n")[0]
             raise DataError(
@@ -245,13 +300,34 @@ class Parquet:
             ) from None
 
 
-def _pyarrow() -> tuple[Any, Any]:
+def arrow_modules() -> tuple[Any, Any]:
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
         raise MissingExtra("pyarrow", "parquet", "reading and writing Parquet") from None
     return pyarrow.parquet, pyarrow
+
+
+Row = TypeVar("Row")
+
+
+def in_blocks(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
+    """Rows in lists of `size`; the last may be shorter. What came before an error is given before it is raised."""
+    block: list[Row] = []
+    problem = None
+    try:
+        for row in rows:
+            block.append(row)
+            if len(block) == size:
+                yield block
+                block = []
+    except DataError as error:
+        problem = error
+    if block:
+        yield block
+    if problem is not None:
+        raise problem
 
 
 # ---- writing ----
@@ -276,10 +352,10 @@ def _write_csv(path: Path, columns: Mapping[str, list[Any]]) -> None:
 
 
 def _write_tsv(path: Path, columns: Mapping[str, list[Any]]) -> None:
-    write_lines(path, map(_tab_separated, [tuple(columns), *zip(*columns.values(), strict=True)]))
+    write_lines(path, map(tab_separated, [tuple(columns), *zip(*columns.values(), strict=True)]))
 
 
-def _tab_separated(values: Sequence[str]) -> str:
+def tab_separated(values: Sequence[str]) -> str:
     for value in values:
         if any(character in value for character in "\t\r\n"):
             raise DataError(
@@ -289,7 +365,7 @@ def _tab_separated(values: Sequence[str]) -> str:
 
 
 def _write_parquet(path: Path, columns: Mapping[str, list[Any]]) -> None:
-    parquet, arrow = _pyarrow()
+    parquet, arrow = arrow_modules()
     text = arrow.string()
     types = {name: arrow.list_(text) if name == "labels" and path.stem != "labels" else text for name in columns}
     parquet.write_table(

@@ -31,7 +31,7 @@ from longtail.data.folders import TEST, TRAIN, filter_pairs, with_known, write_s
 from longtail.data.from_texts import Labelled, Numbered, assembled, is_whole, numbered, shown
 from longtail.data.graph_files import read_graphs
 from longtail.data.lines import new_folder
-from longtail.data.table_files import SUFFIXES, URI_CELL, WRITERS, TableSource, format_of, open_table
+from longtail.data.table_files import SUFFIXES, URI_CELL, WRITERS, Source, TableSource, format_of, open_table
 from longtail.data.vocabularies import Unknown, Vocabulary, attach_vocabulary
 from longtail.errors import ConfigError, DataError
 
@@ -97,8 +97,9 @@ def from_tables(
     found = find_columns(train, asked)
     documents = _documents(train, found, "train")
     given = found.columns.separator if asked.separator is None else asked.separator
-    cells = _Cells(documents, given)
-    labelled = Labelled(documents.items, cells.split(documents), None if group is None else _groups(train, group))
+    cells = _Cells(documents.table, documents.label_column, given)
+    labels_of_each = cells.split(documents.table, documents.label_column)
+    labelled = Labelled(documents.items, labels_of_each, None if group is None else _groups(train, group))
     if labels is None and not any(labelled.labels):
         raise train.error(
             None,
@@ -114,7 +115,7 @@ def from_tables(
 
 
 def _groups(source: TableSource, column: str) -> list[str]:
-    return _texts(_read(source, [place := _place(source, column, "--group")]), place)
+    return _texts(_read(source, [place := place_in(source, source.columns(), column, "--group")]), place)
 
 
 def _tested(source: TableSource, columns: Columns) -> Labelled:
@@ -122,7 +123,8 @@ def _tested(source: TableSource, columns: Columns) -> Labelled:
     if columns.id is not None and place_of(source.columns(), columns.id) is None:
         columns = replace(columns, id=None)
     test = _documents(source, find_columns(source, Asked(remembered=columns)), "test")
-    return Labelled(test.items, _Cells(test, columns.separator).split(test))
+    cells = _Cells(test.table, test.label_column, columns.separator)
+    return Labelled(test.items, cells.split(test.table, test.label_column))
 
 
 def _with_folder(name: str, folder: Path, parts: Numbered) -> Dataset:
@@ -140,35 +142,39 @@ def _masked(split: Split, folder: Path, side: str) -> Split:
     return split if pairs is None else replace(split, masked=pairs)
 
 
-def read_texts(path: Path | str, asked: Asked | None = None) -> tuple[Items, Columns]:
+def texts_of(source: TableSource, asked: Asked | None = None) -> tuple[Items, Columns]:
     """The documents of a table to predict for: its text fields and ids, every row in order; and what was read as
     what.
     """
-    return texts_of(open_table(Path(path)), asked)
-
-
-def texts_of(source: TableSource, asked: Asked | None = None) -> tuple[Items, Columns]:
-    """The same of a table wherever it lies."""
     found = find_columns(source, asked or Asked(), labelled=False)
-    table = _read(source, list(dict.fromkeys(found.places.values())))
+    return documents_of_rows(_read(source, list(dict.fromkeys(found.places.values()))), found), found.columns
+
+
+def documents_of_rows(rows: Rows, found: Found, first: int = 0) -> Items:
+    """first: number of the first row, where rows are numbered."""
     uid = found.columns.id
-    uids = [str(row) for row in range(len(table))] if uid is None else _texts(table, found.places[uid])
-    return Items(uids, _fields(table, found)), found.columns
+    uids = [str(row) for row in range(first, first + len(rows))] if uid is None else _texts(rows, found.places[uid])
+    return Items(uids, _fields(rows, found))
 
 
-def read_lists(path: Path | str, column: str, option: str, separator: str | None = None) -> list[list[str]]:
-    """A column of ids, some per row, as the labels column of a table is read. option: what named the column, for
-    errors.
+class IdLists:
+    """A column of ids, some per row, that is read as the labels column of a table is, block by block: how its cells
+    are split is seen in the first block that shows it.
+
+    option: what named the column, for errors. separator: None is to be found.
     """
-    source = open_table(Path(path))
-    place = _place(source, column, option)
-    table = _read(source, [place])
-    rows = _Documents(Items([""] * len(table)), place, table)
-    return _Cells(rows, separator).split(rows)
+
+    def __init__(self, column: str, option: str, separator: str | None = None) -> None:
+        self.column, self.option, self.separator = column, option, separator
+
+    def split(self, rows: Rows, place: str) -> list[list[str]]:
+        cells = _Cells(rows, place, self.separator)
+        self.separator = cells.separator
+        return cells.split(rows, place)
 
 
-def _place(source: TableSource, column: str, option: str) -> str:
-    names = source.columns()
+def place_in(source: Source, names: Sequence[str], column: str, option: str) -> str:
+    """The column of that name. option: what named it, for the error where there is none."""
     place = place_of(names, column)
     if place is None:
         raise source.error(
@@ -222,15 +228,18 @@ def is_table(path: Path) -> bool:
 
 
 @dataclass(frozen=True)
-class _Table:
-    """The columns that are read, of all rows, as they stand in the file."""
+class Rows:
+    """The columns that are read, of all rows or of some, as they stand in the file."""
 
-    source: TableSource
+    source: Source
     lines: Sequence[int]
     columns: Mapping[str, Sequence[Any]]
 
     def __len__(self) -> int:
         return len(self.lines)
+
+    def __getitem__(self, rows: slice) -> Rows:
+        return Rows(self.source, self.lines[rows], {name: values[rows] for name, values in self.columns.items()})
 
     def error(self, row: int, column: str, message: str, hint: str) -> DataError:
         return self.source.error(self.lines[row], f"column '{column}' {message}", hint)
@@ -240,12 +249,12 @@ class _Table:
 class _Documents:
     items: Items
     label_column: str
-    table: _Table
+    table: Rows
 
 
 def _documents(source: TableSource, found: Found, prefix: str) -> _Documents:
     places, labels, uid = found.places, found.columns.labels, found.columns.id
-    assert labels is not None, "documents that have no labels are read by read_texts"
+    assert labels is not None, "documents that have no labels are read by texts_of"
     table = _read(source, list(dict.fromkeys(places.values())))
     if not len(table):
         raise source.error(None, "the file has no rows", "write a row per document")
@@ -253,20 +262,20 @@ def _documents(source: TableSource, found: Found, prefix: str) -> _Documents:
     return _Documents(Items(uids, _fields(table, found)), places[labels], table)
 
 
-def _read(source: TableSource, wanted: list[str]) -> _Table:
+def _read(source: TableSource, wanted: list[str]) -> Rows:
     lines, columns = [], [list[Any]() for _ in wanted]
     for line, values in source.rows(wanted):
         lines.append(line)
         for column, value in zip(columns, values, strict=True):
             column.append(value)
-    return _Table(source, lines, dict(zip(wanted, columns, strict=True)))
+    return Rows(source, lines, dict(zip(wanted, columns, strict=True)))
 
 
-def _fields(table: _Table, found: Found) -> dict[str, list[str]]:
+def _fields(table: Rows, found: Found) -> dict[str, list[str]]:
     return {field: _texts(table, found.places[field]) for field in found.columns.text}
 
 
-def _texts(table: _Table, column: str) -> list[str]:
+def _texts(table: Rows, column: str) -> list[str]:
     """A column as texts: nothing is "", a number is what it looks like."""
     values = table.columns[column]
     if set(map(type, values)) <= {str, type(None)} and is_whole("".join(filter(None, values))):
@@ -274,7 +283,7 @@ def _texts(table: _Table, column: str) -> list[str]:
     return [_text(table, row, column, value) for row, value in enumerate(values)]
 
 
-def _text(table: _Table, row: int, column: str, value: Any) -> str:
+def _text(table: Rows, row: int, column: str, value: Any) -> str:
     if isinstance(value, str):
         if not is_whole(value):
             raise table.error(
@@ -293,7 +302,7 @@ def _text(table: _Table, row: int, column: str, value: Any) -> str:
     )
 
 
-def _unique_ids(table: _Table, column: str) -> list[str]:
+def _unique_ids(table: Rows, column: str) -> list[str]:
     seen: dict[str, int] = {}
     for row, text in enumerate(_texts(table, column)):
         uid = text.strip()
@@ -342,15 +351,13 @@ class _Cells:
     that test agrees.
     """
 
-    def __init__(self, documents: _Documents, separator: str | None) -> None:
-        values = documents.table.columns[documents.label_column]
-        filled = [value for value in values if isinstance(value, str) and value.strip()]
-        self.separator = _notation(filled, documents.table.source) if separator is None else separator
+    def __init__(self, table: Rows, column: str, separator: str | None) -> None:
+        filled = [value for value in table.columns[column] if isinstance(value, str) and value.strip()]
+        self.separator = _notation(filled, table.source) if separator is None else separator
         self.parts = _NOTATIONS.get(self.separator) or _at(self.separator)
         self.known = _LabelIds()
 
-    def split(self, documents: _Documents) -> list[list[str]]:
-        table, column = documents.table, documents.label_column
+    def split(self, table: Rows, column: str) -> list[list[str]]:
         found = []
         for row, value in enumerate(table.columns[column]):
             try:
@@ -393,7 +400,7 @@ def _at(separator: str | None) -> Callable[[str], Sequence[Any]]:
     return (lambda cell: cell.split(separator)) if separator else (lambda cell: [cell])
 
 
-def _notation(cells: list[str], source: TableSource) -> str | None:
+def _notation(cells: list[str], source: Source) -> str | None:
     """How the cells of a column are written, seen from all of them; None if none of them has to be split."""
     if cells and all(URI_CELL.fullmatch(cell) for cell in cells):
         return URIS

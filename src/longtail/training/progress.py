@@ -16,12 +16,22 @@ class Task(Protocol):
     def advance(self, steps: int = 1, note: str = "") -> None: ...
 
 
+class Count(Protocol):
+    """Long work on things that nobody has counted."""
+
+    def advance(self, things: int, share: float | None = None) -> None:
+        """share: of the work that is done; None where nobody knows."""
+        ...
+
+
 class Display(Protocol):
     """Where progress is shown. `say` prints a line that stays."""
 
     def say(self, line: str) -> None: ...
 
     def task(self, title: str, total: int) -> contextlib.AbstractContextManager[Task]: ...
+
+    def count(self, title: str) -> contextlib.AbstractContextManager[Count]: ...
 
 
 class PlainDisplay:
@@ -39,6 +49,34 @@ class PlainDisplay:
         task = _PlainTask(self, title, total)
         yield task
         self.say(f"{title}: done in {time.monotonic() - task.started:.1f} s{task.note and '  ' + task.note}")
+
+    @contextlib.contextmanager
+    def count(self, title: str) -> Iterator[Count]:
+        count = _PlainCount(self, title)
+        yield count
+        self.say(f"{title}: {count.rate} done in {time.monotonic() - count.started:.1f} s")
+
+
+class _PlainCount:
+    def __init__(self, display: PlainDisplay, title: str) -> None:
+        self.display, self.title, self.done = display, title, 0
+        self.started = self.shown = time.monotonic()
+
+    @property
+    def rate(self) -> str:
+        return _rate(self.done, time.monotonic() - self.started)
+
+    def advance(self, things: int, share: float | None = None) -> None:
+        self.done += things
+        now = time.monotonic()
+        if now - self.shown >= self.display.seconds:
+            self.shown = now
+            left = f", about {(now - self.started) * (1 / share - 1):.0f} s left" if share else ""
+            self.display.say(f"{self.title}: {self.rate}{left}")
+
+
+def _rate(things: int, seconds: float) -> str:
+    return f"{things:,} ({things / max(seconds, 1e-3):,.0f} a second)"
 
 
 class _PlainTask:
@@ -68,6 +106,10 @@ class SilentDisplay:
     def task(self, title: str, total: int) -> Iterator[Task]:
         yield _SilentTask()
 
+    @contextlib.contextmanager
+    def count(self, title: str) -> Iterator[Count]:
+        yield _SilentCount()
+
 
 class WarningDisplay(SilentDisplay):
     """Nothing but warnings."""
@@ -82,6 +124,10 @@ class WarningDisplay(SilentDisplay):
 
 class _SilentTask:
     def advance(self, steps: int = 1, note: str = "") -> None: ...
+
+
+class _SilentCount:
+    def advance(self, things: int, share: float | None = None) -> None: ...
 
 
 class RichDisplay:
@@ -113,6 +159,38 @@ class RichDisplay:
                     progress.advance(number, steps)
 
             yield _RichTask()
+
+    @contextlib.contextmanager
+    def count(self, title: str) -> Iterator[Count]:
+        from rich.progress import (
+            BarColumn,
+            Progress,
+            TaskProgressColumn,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
+
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+        )
+        with Progress(*columns, console=self.console) as progress:
+            number, started = progress.add_task(title, total=None, note=""), time.monotonic()
+
+            class _RichCount:
+                done = 0
+
+                def advance(self, things: int, share: float | None = None) -> None:
+                    self.done += things
+                    note = _rate(self.done, time.monotonic() - started)
+                    progress.update(number, total=None if share is None else 1.0, completed=share or 0.0, note=note)
+
+            yield _RichCount()
 
 
 def in_notebook() -> bool:

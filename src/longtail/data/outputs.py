@@ -1,0 +1,389 @@
+"""Answers to documents, written block by block as they are found.
+
+    text      for people
+    jsonl     an object per document
+    csv, tsv  the columns that the documents came with, then labels and scores
+    parquet   the same; columns keep their types, labels and scores are lists
+    npz       a CSR array of scores, documents x labels; it is held in memory until all are found
+
+With `Wanted.long`, jsonl and tables have a row per label. A file appears complete or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any, ClassVar, Protocol
+
+from longtail.data.columns import JSON, URIS
+from longtail.data.inputs import Block, heading
+from longtail.data.lines import text_file
+from longtail.data.matrices import save_csr, stacked
+from longtail.data.table_files import arrow_modules, format_of, plain_values, tab_separated
+from longtail.errors import ConfigError, DataError
+from longtail.metrics import to_csr
+from longtail.persistence import written_aside
+from longtail.types import Csr, TopK
+
+ROWS = 1 << 15  # that Parquet holds together
+PREFIX = "predicted_"  # of our columns, where the documents have columns of the same names
+
+
+class Model(Protocol):
+    """What is asked of a model: its labels."""
+
+    @property
+    def labels(self) -> Sequence[str]: ...
+
+    @property
+    def label_names(self) -> Sequence[str]: ...
+
+    def named(self, top: TopK) -> Sequence[Sequence[tuple[str, str, float]]]:
+        """Labels as id, name and score."""
+        ...
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How answers are written.
+
+    separator: between labels in a cell (`Columns.separator`).  threshold: that labels had to reach; to be said where
+    none did.  long: a row per label.  note: told what a person should know.
+    """
+
+    model: Model
+    separator: str | None = None
+    threshold: float | None = None
+    long: bool = False
+    note: Callable[[str], None] = lambda line: None
+
+
+class Answers(Protocol):
+    def write(self, block: Block, top: TopK) -> None: ...
+
+    def end(self) -> None:
+        """All has been written."""
+        ...
+
+
+def format_for(output: Path | None) -> str:
+    """The format that the name of a file says, else text."""
+    if output is None:
+        return "text"
+    return "npz" if output.suffix.lower() == ".npz" else format_of(output) or "text"
+
+
+@contextlib.contextmanager
+def answers_to(output: Path | None, format: str, wanted: Wanted) -> Iterator[Answers]:
+    """output: None is standard output."""
+    kind = FORMATS[format]
+    if wanted.long and not issubclass(kind, _Rows):
+        raise ConfigError(f"{format} has no form with a row per label", "write csv, tsv, parquet or jsonl")
+    if output is None:
+        if kind.BINARY:
+            raise ConfigError(
+                f"{format} needs --output FILE", f"{format} is a binary format; it cannot go to the terminal"
+            )
+        yield _Flushed(kind(wanted, sys.stdout))
+        return
+    with written_aside(output) as aside:
+        opened: Any = aside.open("wb") if kind.BINARY else text_file(aside, compressed=output.suffix.lower() == ".gz")
+        with opened as file:
+            answers = kind(wanted, file)
+            try:
+                yield answers
+                answers.end()
+            finally:
+                answers.close()
+
+
+class _Flushed:
+    """Standard output: whoever reads it has each answer at once."""
+
+    def __init__(self, answers: Answers) -> None:
+        self.answers = answers
+
+    def write(self, block: Block, top: TopK) -> None:
+        self.answers.write(block, top)
+        sys.stdout.flush()
+
+    def end(self) -> None: ...
+
+
+class _Format:
+    BINARY: ClassVar[bool] = False
+
+    def __init__(self, wanted: Wanted, file: IO[Any]) -> None:
+        self.wanted, self.file = wanted, file
+
+    def write(self, block: Block, top: TopK) -> None:
+        raise NotImplementedError
+
+    def end(self) -> None: ...
+
+    def close(self) -> None:
+        """Whether all was well or not."""
+
+
+class _Text(_Format):
+    def write(self, block: Block, top: TopK) -> None:
+        threshold = self.wanted.threshold
+        none = "none of the words is known" if threshold is None else f"above {threshold:g}"
+        for row, found in enumerate(self.wanted.model.named(top)):
+            print(heading(block.documents, row, block.first), file=self.file)
+            for label, name, score in found:
+                print(f"  {score:8.4f}  {label}{'' if name == label else '  ' + name}", file=self.file)
+            if not found:
+                print(f"  (no label{':' if threshold is None else ''} {none})", file=self.file)
+
+
+class _Matrix(_Format):
+    BINARY = True
+
+    def __init__(self, wanted: Wanted, file: IO[Any]) -> None:
+        super().__init__(wanted, file)
+        self.parts: list[Csr] = []
+
+    def write(self, block: Block, top: TopK) -> None:
+        self.parts.append(to_csr(top, len(self.wanted.model.labels)))
+
+    def end(self) -> None:
+        # An open file: SciPy would put .npz after a name that lacks it.
+        save_csr(self.file, stacked(self.parts))
+
+
+class _Rows(_Format):
+    """Rows and columns: those that documents came with, then ours."""
+
+    def __init__(self, wanted: Wanted, file: IO[Any]) -> None:
+        super().__init__(wanted, file)
+        self.names: list[str] | None = None  # of the columns of the documents, as the first of them have them
+        self.prefix = ""
+        self.left_out: set[str] = set()
+
+    def write(self, block: Block, top: TopK) -> None:
+        found = self.wanted.model.named(top)
+        if self.wanted.long:
+            uids = [uid for uid, each in zip(block.documents.uids, found, strict=True) for _ in each]
+            carried: Mapping[str, Any] = {"id": uids}
+            ours: dict[str, list[Any]] = {
+                "rank": [rank for each in found for rank in range(1, len(each) + 1)],
+                **{
+                    name: [one[n] for each in found for one in each]
+                    for n, name in enumerate(("label", "name", "score"))
+                },
+            }
+        else:
+            uids = list(block.documents.uids)
+            carried = self.carried(block)
+            ours = {
+                name: [[one[n] for one in each] for each in found]
+                for name, n in (("labels", 0), ("names", 1), ("scores", 2))
+                if name != "names" or self.has_names
+            }
+        first = self.names is None
+        if first:
+            self._begin(list(carried), list(ours))
+        assert self.names is not None
+        if new := carried.keys() - self.names - self.left_out:
+            self.left_out |= new
+            self.wanted.note(
+                f"warning: the fields {', '.join(sorted(new))} were not in the first documents, and are left out"
+            )
+        self.write_rows(
+            {name: carried.get(name, [None] * len(uids)) for name in self.names},
+            {self.prefix + name: column for name, column in ours.items()},
+            first,
+        )
+
+    def _begin(self, names: list[str], ours: list[str]) -> None:
+        self.names = names
+        while any(self.prefix + name in names for name in ours):
+            self.prefix += PREFIX
+        if self.prefix:
+            new = ", ".join(self.prefix + name for name in ours)
+            self.wanted.note(f"the documents have such columns already; the answers are in {new}")
+
+    def carried(self, block: Block) -> Mapping[str, Any]:
+        return block.carried
+
+    @cached_property
+    def has_names(self) -> bool:
+        """Whether labels have names that are not their ids."""
+        model = self.wanted.model
+        return any(label != name for label, name in zip(model.labels, model.label_names, strict=True))
+
+    def write_rows(self, carried: Mapping[str, Any], ours: Mapping[str, list[Any]], first: bool) -> None:
+        raise NotImplementedError
+
+
+class _JsonLines(_Rows):
+    has_names = True
+
+    def carried(self, block: Block) -> Mapping[str, Any]:
+        return {"uid": list(block.documents.uids)}
+
+    def write_rows(self, carried: Mapping[str, Any], ours: Mapping[str, list[Any]], first: bool) -> None:
+        names = (*carried, *ours)
+        rows = zip(*carried.values(), *ours.values(), strict=True)
+        self.file.writelines(_as_json(dict(zip(names, values, strict=True))) + "\n" for values in rows)
+
+
+class _Csv(_Rows):
+    def __init__(self, wanted: Wanted, file: IO[Any]) -> None:
+        super().__init__(wanted, file)
+        # The writer quotes only the line ends that it uses itself, so it must know \r, too.
+        self.writer = csv.writer(_LineFeeds(file), lineterminator="\r\n")
+        separator = wanted.separator
+        self.join: dict[str, Callable[[Sequence[str]], str]] = {}
+        if not wanted.long:
+            self.join["labels"] = _joiner(wanted.model.labels, separator)
+            self.join["scores"] = _scores_joiner(separator)
+            self.join["names"] = _joiner(wanted.model.label_names, "|" if separator == URIS else separator)
+
+    def write_rows(self, carried: Mapping[str, Any], ours: Mapping[str, list[Any]], first: bool) -> None:
+        columns = {name: [_cell(value) for value in plain_values(column)] for name, column in carried.items()}
+        for name, column in ours.items():
+            plain = name.removeprefix(self.prefix)
+            if plain == "score":
+                columns[name] = list(map(_number, column))
+            elif plain == "scores":
+                columns[name] = [self.join[plain](list(map(_number, scores))) for scores in column]
+            else:
+                columns[name] = list(map(self.join.get(plain, _cell), column))
+        if first:
+            self.write_line(list(columns))
+        for cells in zip(*columns.values(), strict=True):
+            self.write_line(cells)
+
+    def write_line(self, cells: Sequence[str]) -> None:
+        self.writer.writerow(cells)
+
+
+class _Tsv(_Csv):
+    def write_line(self, cells: Sequence[str]) -> None:
+        self.file.write(tab_separated(cells) + "\n")
+
+
+class _Parquet(_Rows):
+    BINARY = True
+
+    def __init__(self, wanted: Wanted, file: IO[Any]) -> None:
+        super().__init__(wanted, file)
+        self.parquet, self.arrow = arrow_modules()
+        self.writer: Any = None
+        self.schema: Any = None
+        self.held: list[Any] = []
+
+    def write_rows(self, carried: Mapping[str, Any], ours: Mapping[str, list[Any]], first: bool) -> None:
+        types = {} if first else dict(zip(self.schema.names, self.schema.types, strict=True))
+        arrays = {name: self._array(name, column, types.get(name)) for name, column in carried.items()}
+        for name, column in ours.items():
+            arrays[name] = self.arrow.array(column, type=self._type(name.removeprefix(self.prefix)))
+        table = self.arrow.table(arrays)
+        if first:
+            self.schema = table.schema
+            self.writer = self.parquet.ParquetWriter(self.file, table.schema)
+        self.held.append(table)
+        if sum(map(len, self.held)) >= ROWS:
+            self._write()
+
+    def _write(self) -> None:
+        self.writer.write_table(self.arrow.concat_tables(self.held), row_group_size=2 * ROWS)
+        self.held = []
+
+    def end(self) -> None:
+        self._write()
+
+    def close(self) -> None:
+        if self.writer is not None:
+            self.writer.close()
+
+    def _type(self, name: str) -> Any:
+        """Of our own columns."""
+        text, number = self.arrow.string(), self.arrow.float32()
+        if name in ("labels", "names", "scores"):
+            return self.arrow.list_(number if name == "scores" else text)
+        return {"rank": self.arrow.int32(), "score": number}.get(name, text)
+
+    def _array(self, name: str, column: Any, type: Any) -> Any:
+        """type: that of the first block; None where this is it. What Arrow has no one type for is text."""
+        if hasattr(column, "to_pylist"):
+            return column
+        text = self.arrow.string()
+        try:
+            if type != text:
+                array = self.arrow.array(column, type=type)
+                if "null" not in str(array.type):
+                    return array
+        except (ValueError, TypeError, OverflowError) as problem:
+            if type is not None:
+                raise DataError(
+                    f"the field '{name}' holds values that are no {type}, as those before were ({problem})",
+                    "write csv or jsonl",
+                ) from None
+        return self.arrow.array([None if value is None else _cell(value) for value in column], type=text)
+
+
+FORMATS: Mapping[str, type[_Format]] = {
+    "text": _Text,
+    "jsonl": _JsonLines,
+    "csv": _Csv,
+    "tsv": _Tsv,
+    "parquet": _Parquet,
+    "npz": _Matrix,
+}
+# Made once: `json.dumps` would make one for every line.
+_as_json = json.JSONEncoder(ensure_ascii=False, default=str).encode
+WITH_COLUMNS = ("csv", "tsv", "parquet")  # formats that have the columns that documents came with
+
+
+@dataclass(frozen=True)
+class _LineFeeds:
+    """A file whose rows end as lines do everywhere else."""
+
+    file: IO[str]
+
+    def write(self, row: str) -> None:
+        self.file.write(row.removesuffix("\r\n") + "\n")
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    if isinstance(value, bool | list | dict):
+        return _as_json(value)
+    return str(value)
+
+
+def _number(score: float) -> str:
+    return f"{score:.6g}"
+
+
+def _joiner(strings: Sequence[str], separator: str | None) -> Callable[[Sequence[str]], str]:
+    """How the strings of a cell are put together, so that they can be told apart: as in training, or as JSON."""
+    if separator == URIS:
+        return lambda parts: " ".join(f"<{part}>" for part in parts)
+    between = _between(separator)
+    if separator == JSON or any(between in string for string in strings):
+        return lambda parts: _as_json(list(parts))
+    return between.join
+
+
+def _scores_joiner(separator: str | None) -> Callable[[Sequence[str]], str]:
+    if separator == JSON:
+        return lambda parts: f"[{', '.join(parts)}]"
+    return " ".join if separator == URIS else _between(separator).join
+
+
+def _between(separator: str | None) -> str:
+    """TSV cannot hold a tab in a cell."""
+    return "|" if separator in (None, "", "\t") else str(separator)
