@@ -259,10 +259,12 @@ def test_predict_for_a_model_that_reads_several_fields(tmp_path: Path, capsys: p
     )
     (tmp_path / "only_title.jsonl").write_text('{"title": "owl"}\n')
     (tmp_path / "text.ndjson").write_text('{"text": "owl"}\n')
-    for more in (["owl"], ["--input", str(tmp_path / "only_title.jsonl")], ["--input", str(tmp_path / "text.ndjson")]):
+    for more in (["owl"], ["--input", str(tmp_path / "only_title.jsonl")]):
         capsys.readouterr()
         assert main(["predict", run, *more, "-k", "1", "--format", "jsonl"]) == 0
         assert json.loads(capsys.readouterr().out)["labels"] == ["owl"]
+    error, _ = fails(capsys, "predict", run, "--input", str(tmp_path / "text.ndjson"))
+    assert "the object has text; the model reads content, title" in error
 
 
 def test_one_label_per_cell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -287,7 +289,9 @@ def test_predict_reads_sparse_and_dense_vectors(tmp_path: Path, capsys: pytest.C
             )
         run = str(folder / "run")
         assert main(["train", str(folder), "--recipe", "tiny", "--out", run]) == 0
-        capsys.readouterr()
+        said = capsys.readouterr().out
+        assert '"a text"' not in said, "it reads vectors"
+        assert f"ask it: longtail predict {run} --input vectors.npz" in said
         assert main(["predict", run, "--input", str(folder / name), "-k", "1", "--format", "jsonl"]) == 0
         assert [json.loads(line)["labels"] for line in capsys.readouterr().out.splitlines()] == [["0"], ["1"], ["2"]]
         error, hint = fails(capsys, "predict", run, "a text")
@@ -296,6 +300,15 @@ def test_predict_reads_sparse_and_dense_vectors(tmp_path: Path, capsys: pytest.C
 
 
 # ---- wrong calls ----
+
+
+@pytest.mark.parametrize("option", [("--language", "fi"), ("--unknown", "drop"), ("--vocabulary-ids", "local")])
+def test_what_is_for_vocabularies_needs_one(
+    option: tuple[str, str], planted_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error, hint = fails(capsys, "data", "check", str(planted_folder), *option)
+    assert f"{option[0]} without --vocabulary" in error
+    assert "--vocabulary FILE" in hint
 
 
 def test_wrong_settings_name_the_nearest(
