@@ -40,7 +40,9 @@ def test_train_evaluate_predict_as_a_newcomer_would(
 ) -> None:
     run, numbers = tmp_path / "run", tmp_path / "numbers.json"
     assert main(["train", str(planted_folder), "--recipe", "tiny", "--out", str(run)]) == 0
-    assert f"longtail predict {run}" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"longtail predict {run}" in said
+    assert f"measure it: longtail evaluate {run} {planted_folder}" in said
     assert main(["evaluate", str(run), str(planted_folder), "--json", str(numbers), "--baselines"]) == 0
     shown = capsys.readouterr().out
     assert "A=0.55 B=1.5" in shown
@@ -56,6 +58,15 @@ def test_train_evaluate_predict_as_a_newcomer_would(
     shown = capsys.readouterr().out
     assert "id-owl" in shown
     assert "id-cat" in shown
+
+
+def test_a_folder_without_a_test_side_is_not_to_be_measured_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train.csv").write_text("title,labels\nowl,a\nhen,b\n")
+    assert main(["train", str(tmp_path / "data"), "--recipe", "tiny", "--out", str(tmp_path / "run")]) == 0
+    assert "measure it" not in capsys.readouterr().out
 
 
 def test_predict_npz_has_a_row_per_document_and_masks_nothing(
@@ -289,7 +300,9 @@ def test_predict_reads_sparse_and_dense_vectors(tmp_path: Path, capsys: pytest.C
             )
         run = str(folder / "run")
         assert main(["train", str(folder), "--recipe", "tiny", "--out", run]) == 0
-        capsys.readouterr()
+        said = capsys.readouterr().out
+        assert '"a text"' not in said, "it reads vectors"
+        assert f"ask it: longtail predict {run} --input vectors.npz" in said
         assert main(["predict", run, "--input", str(folder / name), "-k", "1", "--format", "jsonl"]) == 0
         assert [json.loads(line)["labels"] for line in capsys.readouterr().out.splitlines()] == [["0"], ["1"], ["2"]]
         error, hint = fails(capsys, "predict", run, "a text")
@@ -298,6 +311,15 @@ def test_predict_reads_sparse_and_dense_vectors(tmp_path: Path, capsys: pytest.C
 
 
 # ---- wrong calls ----
+
+
+@pytest.mark.parametrize("option", [("--language", "fi"), ("--unknown", "drop"), ("--vocabulary-ids", "local")])
+def test_what_is_for_vocabularies_needs_one(
+    option: tuple[str, str], planted_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error, hint = fails(capsys, "data", "check", str(planted_folder), *option)
+    assert f"{option[0]} without --vocabulary" in error
+    assert "--vocabulary FILE" in hint
 
 
 def test_wrong_settings_name_the_nearest(

@@ -144,3 +144,18 @@ def test_what_cannot_be_is_refused_before_anything_is_written(planted: Dataset, 
     with pytest.raises(ConfigError, match="already made"):
         pipeline.train(planted, tmp_path / "run", Tiny(TinyConfig()), settings={"classify": {"neighbours": 3}})
     assert not (tmp_path / "run").exists()
+
+
+def test_languages_without_spaces() -> None:
+    """As docs/data-formats.md says: Japanese as it is, Thai by character n-grams."""
+    names = ["bees", "roses", "railways"]
+    labels = [[name] for name in names for _ in range(2)]
+    texts = ["庭で蜜蜂を飼う", "蜜蜂と巣箱", "薔薇の剪定", "野の薔薇", "鉄道の歴史", "蒸気鉄道"]
+    japanese = pipeline.train(texts, recipe="tiny", labels=labels)
+    assert [found[0].label for found in japanese.predict(["蜜蜂の本", "薔薇園", "森の鉄道"], k=1)] == names
+    texts = ["การเลี้ยงผึ้งในสวน", "น้ำผึ้งและรังผึ้ง", "การตัดแต่งกุหลาบ", "กุหลาบป่า", "ประวัติรถไฟ", "รถไฟไอน้ำ"]
+    asked = ["หนังสือผึ้ง", "สวนกุหลาบ", "สถานีรถไฟ"]
+    assert pipeline.train(texts, recipe="tiny", labels=labels).predict(asked, k=1) == [[], [], []]
+    thai = pipeline.train(texts, recipe="tiny", labels=labels, settings={"features": {"subwords": "chars"}})
+    assert [found[0].label for found in thai.predict(asked, k=1)] == names
+    assert make_recipe("direct").config.features.subwords == "chars"

@@ -159,6 +159,12 @@ def test_ids_come_back(shop: Path, named: Predictor, monkeypatch: pytest.MonkeyP
     assert {p.label for p in named.named(named.rank(documents, 2))[0]} == {"lamp", "things"}
 
 
+def test_prediction_reads_no_labels(shop: Path, named: Predictor) -> None:
+    said: list[str] = []
+    named.documents(str(shop / "te.csv"), on_columns=lambda columns: said.append(columns.line()))
+    assert said == ["text: product_name; id: sku; ignored: price, brand, description, keywords, created_at"]
+
+
 def test_label_texts_are_found_whatever_the_text_column_is_called(shop: Path, tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_text("uid,title\nshoe,a shoe\ncup,a cup\nbarely,unheard of\n")
     data = read(shop / "tr.csv", text="product_name", label_texts=tmp_path / "labels.csv")

@@ -74,9 +74,11 @@ def parser() -> argparse.ArgumentParser:
     listing.add_argument("--paper", choices=list(PAPERS))
     listing.set_defaults(action=list_claims)
 
-    table = commands.add_parser("table", help="the verdicts as a Markdown table")
+    table = commands.add_parser(
+        "table", help="how many claims of each paper held, and the verdicts, as Markdown tables"
+    )
     table.add_argument("--results", type=Path, default=RESULTS, help="folder of the verdicts (default: %(default)s)")
-    table.add_argument("--out", type=Path, metavar="FILE.md", help="write them as a page, with a summary by paper")
+    table.add_argument("--out", type=Path, metavar="FILE.md", help="write them as a page")
     table.set_defaults(action=print_table)
 
     merge = commands.add_parser("merge", help="put the verdicts of runs with folders of their own into one folder")
@@ -208,7 +210,7 @@ def list_claims(options: argparse.Namespace, arguments: list[str]) -> int:
 
 def print_table(options: argparse.Namespace, arguments: list[str]) -> int:
     if options.out is None:
-        say(results.table(options.results))
+        say(f"{page.summary(options.results)}\n\n{results.table(options.results)}")
         return COMPLETE
     with written_aside(options.out) as aside:
         aside.write_text(page.page(options.results), encoding="utf-8")

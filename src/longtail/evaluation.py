@@ -174,7 +174,7 @@ def renumbered(top: TopK, from_uids: Any, to_uids: Any) -> TopK:
         raise BundleError(
             f"the model knows none of the labels of the data set (it knows e.g. {from_uids[0]!r}, the data has "
             f"{to_uids[0]!r})",
-            "evaluate on data with the same label ids as the training data",
+            "evaluate on data with the same label ids as the training data; give --vocabulary if training had one",
         )
     ids = table[top.ids]
     order = np.argsort(ids < 0, axis=1, kind="stable")

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.claims import papers, results, runner, verdict, workshop
+from benchmarks.claims import page, papers, results, runner, verdict, workshop
 from benchmarks.claims.__main__ import COMPLETE, MISSING, WRONG, main, recorded_command
 from benchmarks.claims.catalogue import CATALOGUE
 from benchmarks.claims.entries import Claim, Control, Level, Probe, Sweep, Value, Variant, difference, values_of
@@ -659,7 +659,8 @@ def paper(monkeypatch: pytest.MonkeyPatch) -> str:
         replace(READS, id="F11", all_of=()),
     )
     monkeypatch.setattr(papers, "PAPERS", as_a_paper(*claims))
-    monkeypatch.setattr(results, "PAPERS", papers.PAPERS)
+    for module in (results, page):
+        monkeypatch.setattr(module, "PAPERS", papers.PAPERS)
     return "test"
 
 
@@ -691,7 +692,13 @@ def test_run_writes_one_file_per_paper_and_updates_it(
     assert (records[0]["verdict"], records[2]) == ("inconclusive", before)
     capsys.readouterr()
     assert main(["table", "--results", str(tmp_path)]) == COMPLETE
-    table = capsys.readouterr().out.splitlines()
+    summary, table = (part.splitlines() for part in capsys.readouterr().out.split("\n\n"))
+    assert summary == [
+        "| paper | pass | fail | inconclusive | reported | claims |",
+        "|---|---|---|---|---|---|",
+        "| test | 1 | 0 | 1 | 1 | 3 |",
+        "| all | 1 | 0 | 1 | 1 | 3 |",
+    ]
     assert [line.split(" | ")[:2] for line in table[2:]] == [
         ["| F17", "inconclusive"],
         ["| F17@planted", "pass"],

@@ -466,3 +466,23 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(MissingExtra, match=r"longtail\[parquet\]"):
         read_table(put(tmp_path / "d.parquet", b"PAR1"))
+
+
+@pytest.mark.parametrize(
+    ("cells", "separator", "doubt"),
+    [
+        (["a|b", "a"], ",", "no cell of 'labels' holds the separator ',', so that 'a|b' is one label; --separator '|'"),
+        (["a", "b,c"], ";", "no cell of 'labels' holds the separator ';', so that 'b,c' is one label; --separator ','"),
+        (["a|b,c", "a"], ",", None),
+        (["a|b", "a"], "", None),
+        (["a", "b"], ",", None),
+    ],
+)
+def test_a_separator_that_no_cell_holds_is_doubted(
+    tmp_path: Path, cells: list[str], separator: str, doubt: str | None
+) -> None:
+    file = tmp_path / "t.tsv"
+    file.write_text("title\tlabels\n" + "".join(f"text {n}\t{cell}\n" for n, cell in enumerate(cells)))
+    warnings = [line for line in read_table(file, Asked(separator=separator)).remarks() if line.startswith("warning")]
+    assert len(warnings) == (doubt is not None)
+    assert not doubt or doubt in warnings[0]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -264,3 +267,52 @@ def test_saving_takes_a_tenth_of_the_time_at_most(tmp_path: Path, monkeypatch: p
 def test_the_peak_of_memory_is_known() -> None:
     held = np.ones(2**24)  # 128 MB
     assert peak_memory_so_far() >= held.nbytes
+
+
+def test_a_resumed_run_says_from_where(tmp_path: Path) -> None:
+    class Killed(BaseException):
+        """Like a kill: nothing catches it."""
+
+    def fail() -> StringTable:
+        run.checkpoint().save(2, {})
+        raise Killed
+
+    def staged(last: Callable[[], StringTable]) -> None:
+        run.stage("0_prepare", lambda: words("a"))
+        run.stage("1_surrogate", lambda: None)
+        run.member(1).stage("4_classify", lambda: words("b"))
+        run.stage("5_last", last)
+        run.stage("6_after", lambda: None)
+
+    said = io.StringIO()
+    for last in (fail, fail, lambda: words("c")):
+        with (
+            contextlib.suppress(Killed),
+            Run.open(tmp_path / "r", IDENTITY, display=PlainDisplay(said)) as run,
+        ):
+            staged(last)
+    resumed = "going on from stage 5_last; done before: 0_prepare, 1_surrogate, 4_classify of model 2"
+    assert said.getvalue().splitlines() == [
+        "stage 0_prepare",
+        "stage 1_surrogate",
+        "stage 4_classify of model 2",
+        "stage 5_last",
+        resumed,
+        resumed,
+        "stage 6_after",
+    ]
+
+
+def test_a_stage_that_was_begun_and_has_a_checkpoint_goes_on(tmp_path: Path) -> None:
+    said = io.StringIO()
+    with Run.open(tmp_path / "r", IDENTITY, display=PlainDisplay(said)) as run:
+        (run.folder / "work" / "4_classify").mkdir(parents=True)
+        run.stage("4_classify", lambda: None)
+    assert said.getvalue() == "going on from stage 4_classify\n"
+
+
+def test_digests_are_cut_where_settings_differ(tmp_path: Path) -> None:
+    Run.open(tmp_path / "r", {"data": {"digest": "0123456789abcdef" * 4}}).close()
+    with pytest.raises(RunError) as problem:
+        Run.open(tmp_path / "r", {"data": {"digest": "fedcba9876543210" * 4}})
+    assert "(data.digest: '01234567...' -> 'fedcba98...')" in problem.value.message

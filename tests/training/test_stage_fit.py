@@ -46,6 +46,10 @@ class Counting(SilentDisplay):
     def __init__(self) -> None:
         self.tasks: list[tuple[str, int]] = []
         self.advanced, self.notes = 0, [""]
+        self.said: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
 
     @contextlib.contextmanager
     def task(self, title: str, total: int) -> Iterator[Task]:
@@ -151,6 +155,8 @@ def test_an_interrupted_stage_goes_on_after_its_last_epoch(tmp_path: Path) -> No
     assert resumed.steps == whole.steps[-len(resumed.steps) :]
     assert torch.equal(resumed.chain, whole.chain)
     assert display.advanced == 20, "what was done before counts"
+    done = 4 - len(resumed.steps) // 5
+    assert display.said == ["going on from stage 1_stage", f"part: going on after epoch {done} of 4"]
 
 
 def test_no_epochs_no_steps(tmp_path: Path) -> None:

@@ -230,8 +230,10 @@ class Source:
         """columns: what the model was trained on that is asked. What is doubtful is said on standard error."""
         from longtail.data.read import read
 
-        if "vocabulary" not in self.options and (alone := sorted({"language", "unknown"} & self.options.keys())):
-            raise ConfigError(f"--{alone[0]} without --vocabulary", "name the vocabulary: --vocabulary FILE")
+        alone = sorted({"language", "unknown", "vocabulary_ids"} & self.options.keys())
+        if alone and "vocabulary" not in self.options:
+            option = f"--{alone[0].replace('_', '-')}"
+            raise ConfigError(f"{option} without --vocabulary", "name the vocabulary: --vocabulary FILE")
         more = {**self.options, **({} if group is None else {"group": group})}
         return read(self.path, test=test, columns=columns, **more)
 

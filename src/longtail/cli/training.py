@@ -90,7 +90,7 @@ def train(
         print(f'ask it: longtail predict {out} "a text"')
     else:
         print(f"ask it: longtail predict {out} --input vectors.npz")
-    if source.path.is_dir():
+    if source.path.is_dir() and any(file.name.startswith(("tst", "test")) for file in source.path.iterdir()):
         print(f"measure it: longtail evaluate {out} {source.path}")
 
 

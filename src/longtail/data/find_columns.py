@@ -181,10 +181,10 @@ def _as_remembered(table: _Looks, asked: Asked, known: Columns, labelled: bool) 
     if asked.separator is not None and known.separator not in (None, asked.separator):
         raise _contradiction("--separator", asked.separator, known.separator)
     places = {name: table.remembered(name, "text", "rename the column, or train again") for name in known.text}
-    labels = known.labels or asked.labels
+    labels = known.labels or asked.labels if labelled else None
     if labelled and labels is None:
         labels = _labels(table, None)
-    if labelled and labels is not None:
+    if labels is not None:
         places[labels] = table.remembered(labels, "labels", "rename the column, or train again")
     uid = known.id if asked.id is None else asked.id or None
     if uid is not None:

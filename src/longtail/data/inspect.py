@@ -193,7 +193,7 @@ def _check_labels(dataset: Dataset, counts: Mapping[str, Any]) -> list[Finding]:
                 "note",
                 "labels-without-documents",
                 f"{number} labels have no training document",
-                "they can be found by their text alone",
+                "only recipes that compare texts find them, such as ance and dexml",
             )
         )
     if labels["labels_without_text"]:

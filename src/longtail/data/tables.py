@@ -111,7 +111,7 @@ def from_tables(
     parts = numbered(labelled, tested, None if labels is None else _read_labels(labels))
     made = assembled(name, parts) if folder is None else _with_folder(name, folder, parts)
     made = attach_vocabulary(made, vocabulary, unknown, None if tested is None else tested.labels)
-    return replace(made, columns=columns, notes=found.notes)
+    return replace(made, columns=columns, notes=(*found.notes, *cells.doubts(asked.separator)))
 
 
 def _groups(source: TableSource, column: str) -> list[str]:
@@ -356,6 +356,19 @@ class _Cells:
         self.separator = _notation(filled, table.source) if separator is None else separator
         self.parts = _NOTATIONS.get(self.separator) or _at(self.separator)
         self.known = _LabelIds()
+        self.filled, self.column = filled, documents.label_column
+
+    def doubts(self, asked: str | None) -> list[str]:
+        """A separator that was asked for, and that no cell holds while another is there, is a slip."""
+        if not asked or asked in _NOTATIONS or any(asked in cell for cell in self.filled):
+            return []
+        others = {other: next((cell for cell in self.filled if other in cell), None) for other in (*_SEPARATORS, ",")}
+        return [
+            f"no cell of '{self.column}' holds the separator '{asked}', so that {shown(cell)} is one label; "
+            f"--separator '{other}' splits it"
+            for other, cell in others.items()
+            if cell is not None
+        ][:1]
 
     def split(self, table: Rows, column: str) -> list[list[str]]:
         found = []

@@ -174,8 +174,8 @@ def attach_vocabulary(
         raise DataError(
             f"{len(missing)} of {len(own) + len(test_only)} labels are not in the vocabulary: {_some(missing)}; its "
             f"ids look like '{next(iter(vocabulary.labels.uids), '')}'",
-            "choose other ids for the vocabulary (uri, local, notation), or drop or keep unknown labels "
-            "(--unknown drop, --unknown keep)",
+            "choose other ids for the vocabulary (--vocabulary-ids uri, local or notation), or drop or keep unknown "
+            "labels (--unknown drop, --unknown keep)",
         )
     kept = [label for label, uid in enumerate(own) if uid not in place] if unknown == "keep" else []
     place |= {own[label]: len(vocabulary.labels) + number for number, label in enumerate(kept)}

@@ -214,6 +214,9 @@ def fit_stage(
     batch: documents per step for data of middle size; see `adapted_batch`. watch: see `fit`.
     """
     batch = adapted_batch(objective.size, batch)
+    checkpoint = run.checkpoint(name)
+    if (saved := checkpoint.load()) is not None:
+        run.display.say(f"{name}: going on after epoch {saved[0]} of {epochs}")
     with run.task(name, epochs * -(-objective.size // batch)) as task:
         shown = 0
 
@@ -228,7 +231,7 @@ def fit_stage(
             batch_size=batch,
             schedule=schedule,
             rng_for=lambda epoch: run.rng(name, epoch),
-            checkpoint=run.checkpoint(name),
+            checkpoint=checkpoint,
             on_batch=on_batch,
             watch=watch,
         )

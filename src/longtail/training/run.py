@@ -23,6 +23,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -51,6 +52,8 @@ Result = TypeVar("Result", bound=Part | None)
 
 logger = logging.getLogger("longtail")
 
+_DIGEST = re.compile(r"\b([0-9a-f]{8})[0-9a-f]{56}\b")  # SHA-256, of which the beginning tells two apart
+
 
 class Run:
     """A locked run folder. Use as a context manager: ``with Run.open(folder, identity, seed=0) as run: ...``"""
@@ -59,6 +62,8 @@ class Run:
         self.folder, self.seed, self.requested_device, self.display = folder, seed, device, display
         self._lock: int | None = None
         self._stage = ""
+        self._title = ""
+        self._done_before: list[str] = []
         self._last: tuple[Any, Path] | None = None
 
     @classmethod
@@ -105,7 +110,7 @@ class Run:
             write_json(self.folder / "run.json", identity)
             return
         known = read_json(self.folder / "run.json", RunError)
-        changed = differences(known, identity)
+        changed = [_DIGEST.sub(r"\1...", line) for line in differences(known, identity)]
         if changed:
             raise RunError(
                 f"{self.folder}: the run that lies there was begun with other settings "
@@ -119,7 +124,7 @@ class Run:
         """The result of stage `name`: loaded if it was finished before, else made, saved and loaded back."""
         folder = self.folder / "stages" / name
         if not folder.exists():
-            self.display.say(f"stage {name}")
+            self._say_begin(name)
             # A stage may have stages inside it: the outer one goes on when an inner one is done.
             outer, self._stage = self._stage, name
             started = time.monotonic()
@@ -127,12 +132,20 @@ class Run:
                 save_part(make(), aside)
             shutil.rmtree(self.folder / "work" / name, ignore_errors=True)
             self._stage = outer
+            self._done_before.clear()
             self.log("stage", name=name, seconds=round(time.monotonic() - started, 3), peak_memory=peak_memory_so_far())
         else:
-            self.display.say(f"stage {name}: finished before, loaded")
+            self._done_before.append(name + self._title)
         loaded: Result = load_part(folder)
         self._last = loaded, folder
         return loaded
+
+    def _say_begin(self, name: str) -> None:
+        """Which stage begins; for the first one after an interruption also what need not be done again."""
+        resumed = self._done_before or (self.folder / "work" / name).exists()
+        done = f"; done before: {', '.join(self._done_before)}" if self._done_before else ""
+        self.display.say(f"{'going on from ' if resumed else ''}stage {name}{self._title}{done}")
+        self._done_before.clear()
 
     def folder_of(self, result: Any) -> Path:
         """Where the result of the last stage lies, so that it need not be written twice."""
@@ -163,6 +176,7 @@ class Run:
             display=self.display,
         )
         inner.folder.mkdir(parents=True, exist_ok=True)
+        inner._title, inner._done_before = f" of model {number + 1}", self._done_before
         return inner
 
     # ---- randomness ----
