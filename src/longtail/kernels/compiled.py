@@ -167,9 +167,9 @@ def compiled(*, parallel: bool = False, fastmath: bool = False, inline: bool = F
     """Compile a function without the Python interpreter (``nopython``), release the GIL and cache the machine code."""
 
     def wrap(function: Function) -> Function:
-        kernel = numba.njit(
-            nogil=True, parallel=parallel, fastmath=fastmath, inline="always" if inline else "never"
-        )(function)
+        kernel = numba.njit(nogil=True, parallel=parallel, fastmath=fastmath, inline="always" if inline else "never")(
+            function
+        )
         if KEPT:
             kernel._cache = _KernelCache(function)
         return cast(Function, kernel)
