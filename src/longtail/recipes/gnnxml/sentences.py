@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.errors import ConfigError, DataError, MissingExtra
-from longtail.features.pieces import checkpoint_folder
+from longtail.features.pieces import checkpoint_folder, tokenizers_for
 from longtail.features.sparse import SparseText
 from longtail.kernels.arrays import right_singular_vectors
 from longtail.persistence import DataPart, Part, StringTable, map_arrays
@@ -132,9 +132,7 @@ class StaticSentences(DataPart):
 
     @cached_property
     def _tokenizer(self) -> Any:
-        from tokenizers import Tokenizer
-
-        tokenizer = Tokenizer.from_str(self.tokenizer[0])
+        tokenizer = tokenizers_for("a model with sentence vectors of WordLlama").Tokenizer.from_str(self.tokenizer[0])
         tokenizer.no_padding()
         tokenizer.no_truncation()
         return tokenizer
