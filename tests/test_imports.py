@@ -107,6 +107,7 @@ def test_importing_is_light() -> None:
 
 WITHOUT_EXTRAS = """
 import sys
+from pathlib import Path
 
 class Refuse:
     asked = []
@@ -117,21 +118,27 @@ class Refuse:
 
 sys.meta_path.insert(0, Refuse())
 import longtail.predictor
-for run in sys.argv[2:]:
+for run in sys.argv[3:]:
     model = longtail.predictor.Predictor.open(run)
     assert model.predict(["an owl"], k=1)[0][0].label.startswith("id-")
     assert len(model.predict(["an owl", "a pig"] * 400, k=3)) == 800
+from longtail import warming
+plain = Path(sys.argv[2])
+warming.write_model(plain)
+warming.ask(plain)
+warming.ask_packed(plain, "int8", "sketch")
 assert not Refuse.asked, Refuse.asked
 """
 
 
-def test_prediction_asks_for_nothing_that_the_base_install_lacks(
+def test_predicting_and_warming_up_ask_for_nothing_that_the_base_install_lacks(
     tiny_run: Path, direct_run: Path, tmp_path: Path
 ) -> None:
     """As in an environment that has the base install only: what an extra brings is not even looked for."""
     packed = tmp_path / "packed"
     longtail.pack(direct_run, packed)
-    line = [sys.executable, "-c", WITHOUT_EXTRAS, ",".join(EXTRAS), *map(str, (tiny_run, direct_run, packed))]
+    folders = tmp_path / "warm", tiny_run, direct_run, packed
+    line = [sys.executable, "-c", WITHOUT_EXTRAS, ",".join(EXTRAS), *map(str, folders)]
     subprocess.run(line, check=True)
 
 

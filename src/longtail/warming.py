@@ -24,6 +24,7 @@ from longtail.models.indexed_rows import IndexedRows
 from longtail.packing import pack
 from longtail.predictor import Predictor
 from longtail.recipes import DEFAULT, recipe_class
+from longtail.recipes.direct.settings import DirectConfig
 from longtail.search.choice import SearchKind
 from longtail.search.index import ExactIndex
 from longtail.search.packed import PackedType
@@ -33,7 +34,7 @@ from longtail.types import F32
 WIDTH = 64
 # One text alone and so many that they are cut in pieces for threads go different ways.
 FEW, MANY = 1, 1500
-# Ways to pack that together use every kernel there is: choosing an index asks the exact one too (a test tries all ways).
+# Ways to pack that together use every kernel: choosing an index asks the exact one too (a test tries all ways).
 PACKED: tuple[tuple[PackedType, SearchKind], ...] = (
     ("float16", "sketch"),
     ("float16", "tree"),
@@ -71,7 +72,7 @@ def warm_up(recipes: Sequence[str], display: Display) -> int:
 def write_model(folder: Path) -> None:
     """A model like those of the default recipe, with numbers drawn by chance."""
     data = synthesise(SyntheticConfig.preset("tiny"), seed=0).dataset
-    config = recipe_class(DEFAULT).CONFIG()
+    config = DirectConfig()  # of the default recipe, whose class needs torch
     reader, documents, _ = make_featurizer(data.train.documents, data.labels, config.features)
     words = 0 if documents.sparse is None else documents.sparse.shape[1]
     random = np.random.default_rng(0)

@@ -105,7 +105,7 @@ def test_without_the_library_the_extra_is_named(folder: Path, monkeypatch: pytes
         read_tokenizer(folder)
     with pytest.raises(MissingExtra, match=r"longtail\[text\]"):
         part.batch_of_texts(["cat"])
-    with pytest.raises(MissingExtra, match="features.subwords=wordpiece"):
+    with pytest.raises(MissingExtra, match=r"features\.subwords=wordpiece"):
         train_pieces(["cat"], np.ones(1, dtype=np.int64), 9)
 
 
