@@ -6,11 +6,12 @@ PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint const
 # Kernels are compiled once and kept; pytest-xdist uses the cores there are.
 JOBS ?= auto
 
-.PHONY: demo test race lint format clean help
+.PHONY: demo test race wheel lint format clean help
 help:
 	@echo "make demo   train on the embedded sample and ask it questions"
 	@echo "make test   lint, types and all tests"
 	@echo "make race   longtail and its peers on one data set, DATA=path/to/data (default: the embedded sample)"
+	@echo "make wheel  build the wheel, install it without extras into an empty environment and predict there"
 
 demo: $(VENV)/.train
 	$(BIN)/longtail demo --out runs/demo
@@ -21,6 +22,9 @@ test: $(VENV)/.dev lint
 # Peers live in an environment of their own. OPTIONS: see python -m benchmarks.race --help
 race: $(VENV)/.train $(VENV)-peers/.done
 	$(BIN)/python -m benchmarks.race $(DATA) --peer-python $(VENV)-peers/bin/python $(OPTIONS)
+
+wheel: $(VENV)/.train
+	scripts/check_wheel.sh $(BIN)/python
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -107,6 +107,17 @@ def tiny_run(tmp_path_factory: pytest.TempPathFactory, planted_folder: Path) -> 
     return run
 
 
+@pytest.fixture(scope="session")
+def direct_run(tmp_path_factory: pytest.TempPathFactory, planted_folder: Path) -> Path:
+    """A finished run of `direct`, one epoch. Tests that spoil it copy it first."""
+    import longtail
+
+    run = tmp_path_factory.mktemp("runs") / "direct"
+    settings = {"train": {"epochs": 1}, "encoder": {"width": 64}}
+    longtail.train(planted_folder, run, "direct", settings=settings, device="cpu")
+    return run
+
+
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
     """Matrices in tests are tiny: a second thread costs more than it brings (on a busy machine tenfold, as idle ones

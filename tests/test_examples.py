@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -350,3 +351,32 @@ def test_the_python_page_prints_what_it_says(
     for code, printed in steps:
         exec(code, names)
         assert capsys.readouterr().out == printed, code
+
+
+# ---- docs/install.md ----
+
+
+def test_a_language_without_spaces_works_as_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "install.md").read_text()
+    ((name, table),) = blocks(page, "csv")
+    ((_, printed),) = blocks(page, "text")
+    Path(name).write_text(table)
+    train, predict = commands(page)
+    assert main(train) == 0
+    capsys.readouterr()
+    assert main(predict) == 0
+    assert capsys.readouterr().out == printed
+    # As one long word it would not be known.
+    assert main([*train[: train.index("--set")], "--out", "runs/words"]) == 0
+    capsys.readouterr()
+    assert main(["predict", "runs/words", *predict[2:]]) == 0
+    assert "banana" not in capsys.readouterr().out
+
+
+def test_every_extra_is_on_the_page() -> None:
+    page = (ROOT / "docs" / "install.md").read_text()
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert not [extra for extra in extras if extra not in ("dev", "bench") and f"`{extra}`" not in page]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,12 @@ ROOMS = [
     *("nn", "training", "recipes", "hub", "predictor", "evaluation", "pipeline", "tuning", "sklearn"),
     *("compare", "diagnosis", "failures", "packing", "vectors", "demo", "warming", "cli"),
 ]
+
+# Modules of packages that only extras bring.
+EXTRAS = {
+    *("torch", "faiss", "tokenizers", "rich", "onnxruntime", "transformers", "huggingface_hub", "optuna"),
+    *("pyarrow", "rdflib", "sklearn", "pandas", "polars"),
+}
 
 TORCH_ROOMS = {"nn", "training", "recipes"}
 
@@ -95,6 +103,48 @@ def test_importing_is_light() -> None:
         "sorted(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+WITHOUT_EXTRAS = """
+import sys
+from pathlib import Path
+
+class Refuse:
+    asked = []
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in sys.argv[1].split(","):
+            self.asked.append(name)
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Refuse())
+import longtail.predictor
+for run in sys.argv[3:]:
+    model = longtail.predictor.Predictor.open(run)
+    assert model.predict(["an owl"], k=1)[0][0].label.startswith("id-")
+    assert len(model.predict(["an owl", "a pig"] * 400, k=3)) == 800
+from longtail import warming
+plain = Path(sys.argv[2])
+warming.write_model(plain)
+warming.ask(plain)
+warming.ask_packed(plain, "int8", "sketch")
+assert not Refuse.asked, Refuse.asked
+"""
+
+
+def test_predicting_and_warming_up_ask_for_nothing_that_the_base_install_lacks(
+    tiny_run: Path, direct_run: Path, tmp_path: Path
+) -> None:
+    """As in an environment that has the base install only: what an extra brings is not even looked for."""
+    packed = tmp_path / "packed"
+    longtail.pack(direct_run, packed)
+    folders = tmp_path / "warm", tiny_run, direct_run, packed
+    line = [sys.executable, "-c", WITHOUT_EXTRAS, ",".join(EXTRAS), *map(str, folders)]
+    subprocess.run(line, check=True)
+
+
+def test_the_base_install_lacks_what_extras_bring() -> None:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    assert not EXTRAS & {re.split("[>=]", line)[0].removesuffix("-cpu") for line in project["dependencies"]}
 
 
 def test_public_names_exist() -> None:

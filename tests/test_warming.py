@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import longtail
+from longtail import warming
 from longtail.cli import main
 from longtail.kernels import compiled
 from longtail.kernels.compiled import cache_folder
@@ -85,28 +86,62 @@ def test_a_read_only_installation_answers_with_a_note(tiny_run: Path, tmp_path: 
     assert again.stderr == ""
 
 
-def test_after_warming_up_nothing_is_left_to_compile(planted_folder: Path, tmp_path: Path) -> None:
+def test_after_warming_up_nothing_is_left_to_compile(direct_run: Path, tmp_path: Path) -> None:
     """What `warm_up` asks its own model compiles all that a trained model of the default recipe needs."""
-    run = tmp_path / "run"
-    small = ["--set", "train.epochs=1", "--set", "encoder.width=64"]
-    assert main(["train", str(planted_folder), "--out", str(run), "--device", "cpu", *small]) == 0
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     warm = (
         "import sys; from pathlib import Path; from longtail import warming; "
         "warming.write_model(Path(sys.argv[1])); warming.ask(Path(sys.argv[1]))"
     )
     subprocess.run([sys.executable, "-c", warm, str(tmp_path / "model")], env=environment, check=True)
-    line = [sys.executable, "-m", "longtail", "predict", str(run), "an owl", "-k", "1"]
+    line = [sys.executable, "-m", "longtail", "predict", str(direct_run), "an owl", "-k", "1"]
     done = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
     assert done.stderr == ""
     assert "id-" in done.stdout
 
 
+EVERY_WAY = """
+import sys
+from pathlib import Path
+from typing import get_args
+from longtail import warming
+
+def loaded():
+    kernels = {id(one): one for name, module in list(sys.modules.items()) if name.startswith("longtail")
+               for one in vars(module).values() if hasattr(one, "py_func")}
+    return {f"{one.py_func.__module__}.{one.py_func.__name__}{kind}" for one in kernels.values()
+            for kind in one.signatures}
+
+plain = Path(sys.argv[1])
+warming.write_model(plain)
+warming.ask(plain)
+for way in warming.PACKED:
+    warming.ask_packed(plain, *way)
+before = loaded()
+assert len(before) > 10  # those that Python calls; others only where they were compiled just now
+for dtype in get_args(warming.PackedType):
+    for index in get_args(warming.SearchKind):
+        if (dtype, index) not in warming.PACKED:
+            warming.ask_packed(plain, dtype, index)
+    warming.pack(Path(sys.argv[2]), plain.with_name(dtype), dtype)
+    warming.ask(plain.with_name(dtype))
+assert loaded() == before, loaded() - before
+"""
+
+
+def test_the_ways_that_are_packed_have_the_kernels_of_all(direct_run: Path, tmp_path: Path) -> None:
+    """A process of its own, which has loaded no kernel for another test; machine code comes from where it is kept."""
+    subprocess.run([sys.executable, "-c", EVERY_WAY, str(tmp_path / "plain"), str(direct_run)], check=True)
+
+
+def test_training_is_short_where_a_recipe_counts_epochs() -> None:
+    tables = {"epochs": 9, "train": {"epochs": 30, "rate": 0.1}, "other": {"rate": 0.1}, "far": {"in": {"epochs": 2}}}
+    assert warming.one_epoch(tables) == {"epochs": 1, "train": {"epochs": 1}, "far": {"in": {"epochs": 1}}}
+
+
 def test_warm_up_counts_and_needs_torch_to_train(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    from longtail import warming
-
     asked: list[Path] = []
     trained: list[str] = []
     monkeypatch.setattr(warming, "ask", asked.append)
@@ -116,7 +151,7 @@ def test_warm_up_counts_and_needs_torch_to_train(
         assert main(["warm-up", "--recipe", "tiny", "-q"]) == 0
     assert "compiled" in capsys.readouterr().out
     assert trained == ["tiny"]
-    assert len({path.name for path in asked}) == len(asked) > 10
+    assert len({path.name for path in asked}) == len(asked) == 1 + len(warming.PACKED)
     monkeypatch.setattr("longtail.warming.importlib.util.find_spec", lambda name: None)
     assert main(["warm-up", "--recipe", "tiny", "-q"]) == 2
     assert "longtail[train]" in capsys.readouterr().err

@@ -1,29 +1,30 @@
 """`longtail warm-up`: compile the kernels of prediction, and of training where torch is there, before anyone waits.
 
-It does what a user would do, small: asks a model of the default recipe, plain and packed in every way, and trains one.
+It does what a user would do, small: asks a model of the default recipe, plain and packed, and trains one.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any
 
 import numpy as np
 
 from longtail.bundle import LabelTable, write_bundle
-from longtail.config import describe
+from longtail.config import describe, to_tables
 from longtail.data.synthetic import SyntheticConfig, synthesise
 from longtail.errors import MissingExtra
 from longtail.features.base import make_featurizer
 from longtail.kernels.compiled import compiling
-from longtail.models.encoders import FrozenBag, FrozenSum, ResidualMap, WordTable
+from longtail.models.encoders import FrozenBag, ResidualMap
 from longtail.models.rankers import IndexedRows
 from longtail.packing import SearchKind, pack
 from longtail.predictor import Predictor
 from longtail.recipes import DEFAULT, recipe_class
+from longtail.recipes.direct.settings import DirectConfig
 from longtail.search.index import ExactIndex
 from longtail.search.packed import PackedType
 from longtail.training.progress import Display
@@ -32,6 +33,14 @@ from longtail.types import F32
 WIDTH = 64
 # One text alone and so many that they are cut in pieces for threads go different ways.
 FEW, MANY = 1, 1500
+# Ways to pack that together use every kernel: choosing an index asks the exact one too (a test tries all ways).
+PACKED: tuple[tuple[PackedType, SearchKind], ...] = (
+    ("float16", "sketch"),
+    ("float16", "leaves"),
+    ("float16", "hnsw"),
+    ("int8", "sketch"),
+    ("int4", "exact"),
+)
 
 
 def warm_up(recipes: Sequence[str], display: Display) -> int:
@@ -43,28 +52,26 @@ def warm_up(recipes: Sequence[str], display: Display) -> int:
         raise MissingExtra("torch", "train", f"training '{recipes[0]}'")
     with (
         tempfile.TemporaryDirectory(prefix="longtail-warm-up-") as folder,
-        display.task("compiling", 3 + len(get_args(PackedType)) * len(get_args(SearchKind)) + len(recipes)) as task,
+        display.task("compiling", 1 + len(PACKED) + len(recipes)) as task,
     ):
-        for number, encoder in enumerate((FrozenBag, FrozenSum)):
-            write_model(Path(folder) / f"plain{number}", encoder)
-            ask(Path(folder) / f"plain{number}")
+        plain = Path(folder) / "plain"
+        write_model(plain)
+        ask(plain)
+        task.advance()
+        for dtype, index in PACKED:
+            if index != "hnsw" or importlib.util.find_spec("faiss") is not None:
+                ask_packed(plain, dtype, index)
             task.advance()
-        for dtype in get_args(PackedType):
-            for index in get_args(SearchKind):
-                packed = Path(folder) / f"{dtype}-{index}"
-                pack(Path(folder) / "plain0", packed, dtype, index=index)
-                ask(packed)
-                task.advance()
         for name in recipes:
             _train(name, Path(folder) / name)
             task.advance()
     return compiling.count - before
 
 
-def write_model(folder: Path, encoder: Callable[[F32], WordTable] = FrozenBag) -> None:
+def write_model(folder: Path) -> None:
     """A model like those of the default recipe, with numbers drawn by chance."""
     data = synthesise(SyntheticConfig.preset("tiny"), seed=0).dataset
-    config = recipe_class(DEFAULT).CONFIG()
+    config = DirectConfig()  # of the default recipe, whose class needs torch
     reader, documents, _ = make_featurizer(data.train.documents, data.labels, config.features)
     words = 0 if documents.sparse is None else documents.sparse.shape[1]
     random = np.random.default_rng(0)
@@ -74,7 +81,7 @@ def write_model(folder: Path, encoder: Callable[[F32], WordTable] = FrozenBag) -
 
     labels = len(data.labels)
     ranker = IndexedRows(
-        encoder(drawn(words, WIDTH)),
+        FrozenBag(drawn(words, WIDTH)),
         ResidualMap(drawn(WIDTH, WIDTH)),
         ExactIndex.build(drawn(labels, WIDTH + 1), "dot"),
     )
@@ -89,9 +96,22 @@ def ask(folder: Path) -> None:
         model.predict(["one two three"] * count)
 
 
+def ask_packed(plain: Path, dtype: PackedType, index: SearchKind) -> None:
+    packed = plain.with_name(f"{dtype}-{index}")
+    pack(plain, packed, dtype, index=index)
+    ask(packed)
+
+
 def _train(recipe: str, out: Path) -> None:
     from longtail import pipeline
 
     data = synthesise(SyntheticConfig.preset("tiny"), seed=0).dataset
-    model = pipeline.train(data, out, recipe, device="cpu")
-    model.predict(["one two three"])
+    settings = one_epoch(to_tables(recipe_class(recipe).CONFIG()))
+    pipeline.train(data, out, recipe, device="cpu", settings=settings)
+    ask(out)
+
+
+def one_epoch(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that train for one epoch wherever a recipe counts epochs."""
+    inner = {name: one_epoch(value) for name, value in tables.items() if isinstance(value, dict)}
+    return {name: value for name, value in inner.items() if value} | ({"epochs": 1} if "epochs" in tables else {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from longtail.features import pieces as checkpoints
 from longtail.features.base import make_featurizer
 from longtail.features.pieces import TokenizerPieces, checkpoint_folder, read_tokenizer
 from longtail.features.settings import CheckpointFeaturesConfig
+from longtail.features.vocabulary import train_pieces
 from longtail.persistence import load_part, save_part
 
 WORDS = ("cat", "dog", "##s", "bird")
@@ -94,6 +96,17 @@ def test_what_is_missing_is_named(folder: Path, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setitem(checkpoints.PACKAGED, "minilm", "no_such_package")
     with pytest.raises(MissingExtra, match="no-such-package"):
         checkpoint_folder("minilm", "a test")
+
+
+def test_without_the_library_the_extra_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = pieces(folder)
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(MissingExtra, match=r"longtail\[text\]"):
+        read_tokenizer(folder)
+    with pytest.raises(MissingExtra, match=r"longtail\[text\]"):
+        part.batch_of_texts(["cat"])
+    with pytest.raises(MissingExtra, match=r"features\.subwords=wordpiece"):
+        train_pieces(["cat"], np.ones(1, dtype=np.int64), 9)
 
 
 def test_case_is_kept_where_the_settings_say_so(tmp_path: Path) -> None:

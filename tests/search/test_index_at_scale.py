@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import longtail
 from longtail.errors import BundleError, MissingExtra
 from longtail.persistence import load_part, map_arrays, save_part, write_arrays
 from longtail.search.index import CENTROIDS, DOCUMENTS, ExactIndex, HnswIndex, HnswSettings, build_index, choose_index
@@ -84,8 +85,18 @@ def test_choice_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
     assert type(build_index(clustered(20, 0), "exact")) is ExactIndex
     monkeypatch.setitem(sys.modules, "faiss", None)
     assert choose_index(1_000_000, 300) == "exact"
-    with pytest.raises(MissingExtra, match="faiss-cpu"):
+    with pytest.raises(MissingExtra, match=r"longtail\[hnsw\]"):
         build_index(clustered(20, 0), "hnsw")
+
+
+def test_a_bundle_says_which_extra_its_index_needs(
+    direct_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    longtail.pack(direct_run, tmp_path / "packed", index="hnsw")
+    assert longtail.Predictor.open(tmp_path / "packed").predict(["an owl"], k=1)
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(MissingExtra, match=r"longtail\[hnsw\]"):
+        longtail.Predictor.open(tmp_path / "packed").predict(["an owl"], k=1)
 
 
 def test_a_build_leaves_the_thread_count_as_it_was() -> None:

@@ -160,6 +160,11 @@ def test_a_terminal_gets_bars(capsys: pytest.CaptureFixture[str]) -> None:
     assert "loss 0.7" in shown
 
 
+def test_a_terminal_gets_lines_where_rich_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert isinstance(display_for(Terminal()), PlainDisplay)
+
+
 @pytest.mark.parametrize("display", [PlainDisplay(io.StringIO()), SilentDisplay(), RichDisplay()])
 def test_displays_pass_errors_on(display: Display, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match="mine"), display.task("work", 1):

@@ -58,10 +58,18 @@ def read_object(path: Path) -> dict[str, Any]:
     return found
 
 
+def tokenizers_for(purpose: str) -> Any:
+    """The library `tokenizers`; prediction needs it only where a pretrained model's own tokenizer reads the texts."""
+    try:
+        import tokenizers
+    except ModuleNotFoundError:
+        raise MissingExtra("tokenizers", "text", purpose) from None
+    return tokenizers
+
+
 def read_tokenizer(folder: Path) -> str:
     """The tokenizer as JSON of `tokenizers`: tokenizer.json, or made of a BERT vocabulary in vocab.txt."""
-    from tokenizers import Tokenizer
-
+    library = tokenizers_for("a pretrained model")
     whole, words = folder / "tokenizer.json", folder / "vocab.txt"
     if not whole.is_file():
         if not words.is_file():
@@ -70,7 +78,7 @@ def read_tokenizer(folder: Path) -> str:
             )
         return _bert_tokenizer(words, folder / "tokenizer_config.json")
     try:
-        return str(Tokenizer.from_file(str(whole)).to_str())
+        return str(library.Tokenizer.from_file(str(whole)).to_str())
     except Exception as problem:  # the library raises nothing narrower
         raise DataError(
             f"not a tokenizer ({problem})",
@@ -80,8 +88,7 @@ def read_tokenizer(folder: Path) -> str:
 
 
 def _bert_tokenizer(words: Path, settings: Path) -> str:
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
-
+    library = tokenizers_for("a pretrained model")
     numbers = {word: number for number, word in enumerate(words.read_text(encoding="utf-8").splitlines())}
     missing = [word for word in ("[UNK]", "[CLS]", "[SEP]") if word not in numbers]
     if missing:
@@ -91,11 +98,12 @@ def _bert_tokenizer(words: Path, settings: Path) -> str:
             file=words,
         )
     lower = bool(read_object(settings).get("do_lower_case", True)) if settings.is_file() else True
-    tokenizer = Tokenizer(models.WordPiece(vocab=numbers, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lower)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.post_processor = processors.BertProcessing(("[SEP]", numbers["[SEP]"]), ("[CLS]", numbers["[CLS]"]))
-    tokenizer.decoder = decoders.WordPiece()
+    tokenizer = library.Tokenizer(library.models.WordPiece(vocab=numbers, unk_token="[UNK]"))
+    tokenizer.normalizer = library.normalizers.BertNormalizer(lowercase=lower)
+    tokenizer.pre_tokenizer = library.pre_tokenizers.BertPreTokenizer()
+    ends = ("[SEP]", numbers["[SEP]"]), ("[CLS]", numbers["[CLS]"])
+    tokenizer.post_processor = library.processors.BertProcessing(*ends)
+    tokenizer.decoder = library.decoders.WordPiece()
     return str(tokenizer.to_str())
 
 
@@ -155,10 +163,9 @@ class TokenizerPieces(DataPart):
 
     @cached_property
     def _tokenizer(self) -> Any:
-        from tokenizers import Tokenizer
-
+        library = tokenizers_for("a model that was made from a pretrained one")
         try:
-            tokenizer = Tokenizer.from_str(self.tokenizer)
+            tokenizer = library.Tokenizer.from_str(self.tokenizer)
         except Exception as problem:  # the library raises nothing narrower
             raise BundleError(
                 f"the tokenizer of the model cannot be read ({problem})", "the bundle was altered; copy it anew"

@@ -31,12 +31,13 @@ def train_pieces(words: Sequence[str], counts: I64, size: int) -> list[str]:
     seeded hash map, and these numbers break ties between merges. Handing it those characters, sorted, as given tokens
     fixes their numbers (checked: any order of words and any number of threads, equal pieces).
     """
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    from longtail.features.pieces import tokenizers_for
 
+    library = tokenizers_for("features.subwords=wordpiece")
     characters_inside = sorted({character for word in words for character in word[1:]})
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    trainer = trainers.WordPieceTrainer(
+    tokenizer = library.Tokenizer(library.models.WordPiece(unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = library.pre_tokenizers.WhitespaceSplit()
+    trainer = library.trainers.WordPieceTrainer(
         vocab_size=size,
         min_frequency=_LEAST_COUNT,
         continuing_subword_prefix=INSIDE,

@@ -11,6 +11,7 @@ and ``fastmath`` may reorder sums (leave it off where results must not depend on
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import os
 import shutil
@@ -24,11 +25,15 @@ import numba
 import numba.core.caching
 import numba.core.event
 
+from longtail import __version__
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 # numba has no types for these.
 SETTINGS: Any = numba.config
 PLACES: Any = numba.core.caching.UserProvidedCacheLocator
 EVENTS: Any = numba.core.event
+FUNCTION_CACHE: Any = numba.core.caching.FunctionCache
+CACHE_FILES: Any = numba.core.caching.IndexDataCacheFile
 PACKAGE = Path(__file__).resolve().parents[1]
 logger = logging.getLogger("longtail")
 
@@ -91,6 +96,51 @@ def _seed(folder: Path) -> None:
         shutil.copy(file, place)
 
 
+# ---- what is kept is used only where it fits ----
+
+
+def _sources() -> str:
+    """A digest of this version and of all files that hold kernels."""
+    digest = hashlib.sha256(__version__.encode())
+    for file in sorted([*PACKAGE.rglob("kernels.py"), *PACKAGE.rglob("kernels/*.py")]):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+SOURCES = _sources()
+
+
+class _CacheFiles(CACHE_FILES):
+    """The files of one kernel. Signatures in them name classes, and numba unpickles them before it looks at their age:
+    where that fails (a class was moved, a file was cut off) there is nothing to be had from them.
+    """
+
+    def _load_index(self) -> dict[Any, str]:
+        try:
+            return super()._load_index()
+        except Exception:
+            return {}
+
+
+class _KernelCache(FUNCTION_CACHE):
+    """numba's cache of a function, which forgets what no longer fits.
+
+    numba itself looks at the function's own file only; machine code also holds the kernels that it calls, which may
+    stand elsewhere.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        stamp = self._impl.locator.get_source_stamp(), SOURCES
+        self._cache_file = _CacheFiles(self._cache_path, self._impl.filename_base, stamp)
+
+    def load_overload(self, signature: Any, context: Any) -> Any:
+        try:
+            return super().load_overload(signature, context)
+        except Exception:  # broken, so compiled anew and written again
+            return None
+
+
 # ---- compiling ----
 
 
@@ -117,9 +167,11 @@ def compiled(*, parallel: bool = False, fastmath: bool = False, inline: bool = F
     """Compile a function without the Python interpreter (``nopython``), release the GIL and cache the machine code."""
 
     def wrap(function: Function) -> Function:
-        kernel = numba.njit(
-            cache=KEPT, nogil=True, parallel=parallel, fastmath=fastmath, inline="always" if inline else "never"
-        )(function)
+        kernel = numba.njit(nogil=True, parallel=parallel, fastmath=fastmath, inline="always" if inline else "never")(
+            function
+        )
+        if KEPT:
+            kernel._cache = _KernelCache(function)
         return cast(Function, kernel)
 
     return wrap

@@ -350,5 +350,5 @@ def _faiss() -> Any:
     try:
         import faiss
     except ImportError:
-        raise MissingExtra("faiss-cpu", "", "an HNSW index") from None
+        raise MissingExtra("faiss-cpu", "hnsw", "an HNSW index") from None
     return faiss

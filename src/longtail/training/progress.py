@@ -204,11 +204,15 @@ def display_of_library(progress: bool | None = None) -> Display:
     if progress is False or (progress is None and not sys.stderr.isatty() and not in_notebook()):
         return SilentDisplay()
     # Bars in a notebook need ipywidgets.
-    if in_notebook() and importlib.util.find_spec("ipywidgets") is None:
+    if in_notebook() and not (bars_can_be_drawn() and importlib.util.find_spec("ipywidgets") is not None):
         return PlainDisplay(sys.stdout)
     return RichDisplay() if in_notebook() else display_for(sys.stderr)
 
 
 def display_for(stream: TextIO) -> Display:
-    """Bars where `stream` is a terminal, lines where it is not."""
-    return RichDisplay() if stream.isatty() else PlainDisplay(stream)
+    """Bars where `stream` is a terminal and rich is installed, else lines."""
+    return RichDisplay() if stream.isatty() and bars_can_be_drawn() else PlainDisplay(stream)
+
+
+def bars_can_be_drawn() -> bool:
+    return importlib.util.find_spec("rich") is not None

@@ -32,7 +32,7 @@ from longtail.config import section, to_tables
 from longtail.data.dataset import Items
 from longtail.errors import ConfigError, DataError, MissingExtra
 from longtail.features.base import Fitted
-from longtail.features.pieces import checkpoint_folder
+from longtail.features.pieces import checkpoint_folder, tokenizers_for
 from longtail.features.settings import FeaturesConfig, SparseTextConfig
 from longtail.features.sparse import Columns, SparseText
 from longtail.kernels.arrays import right_singular_vectors
@@ -159,9 +159,7 @@ class StaticSentences(DataPart):
 
     @cached_property
     def _tokenizer(self) -> Any:
-        from tokenizers import Tokenizer
-
-        tokenizer = Tokenizer.from_str(self.tokenizer[0])
+        tokenizer = tokenizers_for("a model with sentence vectors of WordLlama").Tokenizer.from_str(self.tokenizer[0])
         tokenizer.no_padding()
         tokenizer.no_truncation()
         return tokenizer
