@@ -356,7 +356,7 @@ class _Cells:
         self.separator = _notation(filled, table.source) if separator is None else separator
         self.parts = _NOTATIONS.get(self.separator) or _at(self.separator)
         self.known = _LabelIds()
-        self.filled, self.column = filled, documents.label_column
+        self.filled, self.column = filled, column
 
     def doubts(self, asked: str | None) -> list[str]:
         """A separator that was asked for, and that no cell holds while another is there, is a slip."""
