@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numba
 import pytest
 
 from longtail.kernels import compiled as compiling_of
@@ -58,7 +59,7 @@ def cut_off_index(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def index_of_a_class_that_is_gone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    version = pickle.dumps(compiling_of.numba.__version__)
+    version = pickle.dumps(numba.__version__)
     path.write_bytes(version + pickle.dumps(("stamp", {Renamed: "name"})))
     monkeypatch.delattr(f"{__name__}.Renamed")
 

@@ -110,7 +110,7 @@ def _sources() -> str:
 SOURCES = _sources()
 
 
-class _CacheFiles(CACHE_FILES):
+class _CacheFiles(CACHE_FILES):  # type: ignore[misc]
     """The files of one kernel. Signatures in them name classes, and numba unpickles them before it looks at their age:
     where that fails (a class was moved, a file was cut off) there is nothing to be had from them.
     """
@@ -122,7 +122,7 @@ class _CacheFiles(CACHE_FILES):
             return {}
 
 
-class _KernelCache(FUNCTION_CACHE):
+class _KernelCache(FUNCTION_CACHE):  # type: ignore[misc]
     """numba's cache of a function, which forgets what no longer fits.
 
     numba itself looks at the function's own file only; machine code also holds the kernels that it calls, which may
@@ -167,9 +167,9 @@ def compiled(*, parallel: bool = False, fastmath: bool = False, inline: bool = F
     """Compile a function without the Python interpreter (``nopython``), release the GIL and cache the machine code."""
 
     def wrap(function: Function) -> Function:
-        kernel = numba.njit(nogil=True, parallel=parallel, fastmath=fastmath, inline="always" if inline else "never")(
-            function
-        )
+        kernel: Any = numba.njit(
+            nogil=True, parallel=parallel, fastmath=fastmath, inline="always" if inline else "never"
+        )(function)
         if KEPT:
             kernel._cache = _KernelCache(function)
         return cast(Function, kernel)
