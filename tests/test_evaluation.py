@@ -266,3 +266,18 @@ def test_a_prediction_file_of_another_shape_is_refused(
 def test_a_model_is_asked_where_a_run_is_given(tiny_run: Path, planted: Dataset) -> None:
     found = predictions(tiny_run, Yardstick.of(planted), QUIET)
     np.testing.assert_array_equal(found.ids, Predictor.open(tiny_run).rank(planted.need_test().documents, 12).ids)
+
+
+def test_a_test_side_that_training_has_seen_is_doubted(tiny_run: Path, planted: Dataset) -> None:
+    said: list[str] = []
+
+    class Heard(SilentDisplay):
+        def say(self, line: str) -> None:
+            said.append(line)
+
+    result = evaluate(tiny_run, planted, Heard())
+    assert result["test_texts_in_training"] <= 0.1 * len(planted.need_test())
+    assert not [line for line in said if "memory" in line]
+    result = evaluate(tiny_run, replace(planted, test=planted.train), Heard())
+    assert result["test_texts_in_training"] == len(planted.train)
+    assert [line for line in said if line.startswith(f"warning: {len(planted.train)} of {len(planted.train)} test")]

@@ -17,7 +17,7 @@ from longtail import metrics
 from longtail.bundle import label_counts
 from longtail.data.dataset import Dataset
 from longtail.data.from_texts import binary_csr
-from longtail.data.identity import training_digest
+from longtail.data.identity import full_texts, training_digest
 from longtail.data.read import read
 from longtail.errors import BundleError, DataError
 from longtail.predictor import Predictor
@@ -28,6 +28,8 @@ from longtail.types import I64, Context, ContextRanker, Csr, TopK
 KS = (1, 3, 5)
 RECALL_KS = (10, 100)
 MOST_FOREIGN = 1000
+# Share of test documents that are training documents, word for word, from which a result is doubtful.
+MANY_LEARNT = 0.1
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,12 @@ def evaluate(
     yardstick, display = Yardstick.of(data), display or SilentDisplay()
     for remark in data.remarks():
         display.say(remark)
+    learnt = learnt_by_heart(data)
+    if learnt > MANY_LEARNT * len(data.need_test()):
+        display.say(
+            f"warning: {learnt:,} of {len(data.need_test()):,} test documents have the text of a training document; "
+            "what is measured on them is memory"
+        )
     start = context_of_test(model, yardstick, transductive=transductive)
     top = rank_test(model, yardstick, display, start)
     about = {name: model.bundle.manifest.get(name) for name in ("recipe", "seed", "longtail", "data")}
@@ -122,6 +130,7 @@ def evaluate(
         "threshold": threshold,
         **yardstick.about(),
         "model": about,
+        "test_texts_in_training": learnt,
         "quantiles": quantiles(top, yardstick),
         "transductive": transductive,
     }
@@ -131,6 +140,15 @@ def evaluate(
             without = rank_test(model, yardstick, display, replace(start, labels=None) if transductive else None)
             result["cold"] = yardstick.score(without, threshold)
     return Metrics(result)
+
+
+def learnt_by_heart(data: Dataset) -> int:
+    """How many test documents have the text of a training document; 0 for warm start, where they are meant to."""
+    test = data.need_test()
+    if len(test.known):
+        return 0
+    training = set(filter(None, full_texts(data.train.documents)))
+    return sum(text in training for text in full_texts(test.documents))
 
 
 def context_of_test(model: Predictor, yardstick: Yardstick, *, transductive: bool = False) -> Context | None:
