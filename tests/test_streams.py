@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import IO
 
+import numpy as np
 import pytest
 
 from longtail.cli import main
@@ -183,6 +184,8 @@ def test_formats_follow_the_name_of_the_output(
         assert main(["predict", str(tiny_run), "owl", "--output", str(tmp_path / name)]) == 0
         assert (tmp_path / name).read_bytes().startswith(begin)
     assert main(["predict", str(tiny_run), "owl", "--output", str(tmp_path / "plain"), "--format", "npz"]) == 0
+    with np.load(tmp_path / "plain") as arrays:
+        assert arrays["ids"].tolist() == [b"0"]
     assert (tmp_path / "plain").is_file()
     assert not (tmp_path / "plain.npz").exists()
     assert main(["predict", str(tiny_run), "owl", "--format", "parquet"]) == 2

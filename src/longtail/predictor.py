@@ -29,7 +29,7 @@ from longtail.report import Metrics, facts_as_html
 from longtail.types import I64, Batch, Context, ContextRanker, Csr, Frame, FrameKind, TopK
 
 if TYPE_CHECKING:
-    from longtail.data.inputs import Block
+    from longtail.data.inputs import InputBlock
     from longtail.data.tables import IdLists
 
 Answer = TypeVar("Answer")
@@ -187,7 +187,7 @@ class Predictor:
         lists: Sequence[IdLists] = (),
         carry: bool = False,
         on_columns: Callable[[Columns], None] = lambda columns: None,
-    ) -> Iterator[Block]:
+    ) -> Iterator[InputBlock]:
         """The same block by block, for more than memory holds; see `longtail.data.inputs.documents_in_blocks`."""
         from longtail.data.inputs import documents_in_blocks
 

@@ -17,8 +17,8 @@ from scipy import sparse
 
 from longtail.data.columns import JSON, URIS
 from longtail.data.dataset import Items
-from longtail.data.inputs import Block, documents_in_blocks
-from longtail.data.outputs import Wanted, answers_to, format_for
+from longtail.data.inputs import InputBlock, documents_in_blocks
+from longtail.data.outputs import Answering, answers_to, format_for
 from longtail.errors import ConfigError, DataError
 from longtail.types import TopK
 
@@ -42,7 +42,7 @@ class Fake:
             for row, scores in zip(top.ids.tolist(), top.scores.tolist(), strict=True)
         ]
 
-    def top(self, block: Block) -> TopK:
+    def top(self, block: InputBlock) -> TopK:
         rows = np.arange(block.first, block.first + len(block.documents))
         found = TopK.padding(len(rows), 2)
         some = rows % 3 != 2
@@ -50,15 +50,15 @@ class Fake:
         return found
 
 
-def written(blocks: Iterable[Block], output: Path, model: Any = None, **more: Any) -> Path:
+def written(blocks: Iterable[InputBlock], output: Path, model: Any = None, **more: Any) -> Path:
     model = model or Fake()
-    with answers_to(output, format_for(output), Wanted(model, **more)) as answers:
+    with answers_to(output, format_for(output), Answering(model, **more)) as answers:
         for block in blocks:
             answers.write(block, model.top(block))
     return output
 
 
-def blocks_of(path: Path, **more: Any) -> list[Block]:
+def blocks_of(path: Path, **more: Any) -> list[InputBlock]:
     return list(documents_in_blocks(str(path), carry=True, size=2, **more))
 
 
@@ -139,7 +139,7 @@ def test_columns_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
     ],
 )
 def test_labels_are_joined_as_in_training(tmp_path: Path, labels: list[str], separator: str, cells: list[str]) -> None:
-    one = [Block(Items(["0"], {"title": ["x"]}), carried={"text": ["x"]})]
+    one = [InputBlock(Items(["0"], {"title": ["x"]}), carried={"text": ["x"]})]
     found = rows_of(written(one, tmp_path / "out.csv", Fake(labels), separator=separator))
     assert found == [["text", "labels", "scores"], ["x", *cells]]
     tabs = written(one, tmp_path / "out.tsv", Fake(labels), separator=separator)
@@ -147,13 +147,13 @@ def test_labels_are_joined_as_in_training(tmp_path: Path, labels: list[str], sep
 
 
 def test_names_stand_where_they_say_more_than_ids(tmp_path: Path) -> None:
-    one = [Block(Items(["0"], {"title": ["x"]}), carried={"text": ["x"]})]
+    one = [InputBlock(Items(["0"], {"title": ["x"]}), carried={"text": ["x"]})]
     found = rows_of(written(one, tmp_path / "out.csv", Fake(["1", "2"], ["one", "two"])))
     assert found == [["text", "labels", "names", "scores"], ["x", "1|2", "one|two", "0.5|0.25"]]
 
 
 def test_a_row_per_label(tmp_path: Path) -> None:
-    blocks = [Block(Items(["x", "y"], {"title": ["", ""]})), Block(Items(["z", "w"], {"title": ["", ""]}), 2)]
+    blocks = [InputBlock(Items(["x", "y"], {"title": ["", ""]})), InputBlock(Items(["z", "w"], {"title": ["", ""]}), 2)]
     expected = [
         (uid, rank, label, label, score) for uid in "xyw" for rank, label, score in ((1, "a", 0.5), (2, "b", 0.25))
     ]
@@ -169,9 +169,9 @@ def test_a_row_per_label(tmp_path: Path) -> None:
 
 
 def test_npz_is_written_under_the_name_it_was_given(tmp_path: Path) -> None:
-    blocks = [Block(Items(["x"] * 2)), Block(Items(["x"] * 2), 2)]
+    blocks = [InputBlock(Items(["x"] * 2)), InputBlock(Items(["x"] * 2), 2)]
     model = Fake()
-    with answers_to(tmp_path / "plain", "npz", Wanted(model)) as answers:
+    with answers_to(tmp_path / "plain", "npz", Answering(model)) as answers:
         for block in blocks:
             answers.write(block, model.top(block))
         assert not (tmp_path / "plain").exists()
@@ -186,8 +186,8 @@ def test_an_error_leaves_nothing(tmp_path: Path, name: str) -> None:
     output = tmp_path / name
     output.write_text("old")
 
-    def blocks() -> Iterator[Block]:
-        yield Block(Items(["0"], {"title": ["x"]}), carried={"text": ["x"]})
+    def blocks() -> Iterator[InputBlock]:
+        yield InputBlock(Items(["0"], {"title": ["x"]}), carried={"text": ["x"]})
         raise DataError("wrong")
 
     with pytest.raises(DataError, match="wrong"):
@@ -197,7 +197,7 @@ def test_an_error_leaves_nothing(tmp_path: Path, name: str) -> None:
 
 
 def test_text_formats_are_compressed_where_the_name_says_so(tmp_path: Path) -> None:
-    one = [Block(Items(["0"], {"title": ["x"]}), carried={"text": ["x"]})]
+    one = [InputBlock(Items(["0"], {"title": ["x"]}), carried={"text": ["x"]})]
     assert gzip.decompress(written(one, tmp_path / "o.csv.gz").read_bytes()) == b"text,labels,scores\nx,a|b,0.5|0.25\n"
 
 
@@ -223,6 +223,6 @@ def test_no_documents_give_an_empty_table(tmp_path: Path, suffix: str) -> None:
 
 
 def test_what_tsv_cannot_hold_is_an_error(tmp_path: Path) -> None:
-    one = [Block(Items(["0"], {"title": ["x\ty"]}), carried={"text": ["x\ty"]})]
+    one = [InputBlock(Items(["0"], {"title": ["x\ty"]}), carried={"text": ["x\ty"]})]
     with pytest.raises(DataError, match="which TSV cannot hold"):
         written(one, tmp_path / "out.tsv")

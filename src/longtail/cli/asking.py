@@ -15,7 +15,7 @@ from longtail.cli.base import Talk, argument, command, model_argument, open_mode
 from longtail.errors import ConfigError
 
 if TYPE_CHECKING:
-    from longtail.data.inputs import Block
+    from longtail.data.inputs import InputBlock
     from longtail.data.tables import IdLists
     from longtail.training.progress import Count
 
@@ -96,7 +96,7 @@ def predict(
     anchor_field: str | None,
 ) -> None:
     """The best labels of texts; masks nothing."""
-    from longtail.data.outputs import WITH_COLUMNS, Wanted, answers_to, format_for
+    from longtail.data.outputs import WITH_COLUMNS, Answering, answers_to, format_for
 
     source = input or ("-" if not texts and sys.stdin is not None and not sys.stdin.isatty() else None)
     if bool(texts) == bool(source):
@@ -118,8 +118,8 @@ def predict(
         if columns is not None and one.column == columns.labels:
             one.separator = columns.separator
     separator = None if columns is None else columns.separator
-    wanted = Wanted(opened, separator, threshold, long, talk.note)
-    with answers_to(output, written_as, wanted) as answers, _Progress(talk, output) as progress:
+    asked = Answering(opened, separator, threshold, long, talk.note)
+    with answers_to(output, written_as, asked) as answers, _Progress(talk, output) as progress:
         for block in (
             opened.document_blocks(
                 source,
@@ -142,12 +142,12 @@ def predict(
             progress.advance(len(block.documents), block.share)
 
 
-def _typed(texts: Sequence[str]) -> Block:
+def _typed(texts: Sequence[str]) -> InputBlock:
     """Texts of the command line."""
     from longtail.data.dataset import Items
-    from longtail.data.inputs import TEXT, Block
+    from longtail.data.inputs import TEXT, InputBlock
 
-    return Block(Items([str(n) for n in range(len(texts))], {"title": texts}), carried={TEXT: texts})
+    return InputBlock(Items([str(n) for n in range(len(texts))], {"title": texts}), carried={TEXT: texts})
 
 
 class _Progress(contextlib.ExitStack):

@@ -220,7 +220,7 @@ _DATA_NAMES = (*_TABLE_NAMES, "vocabulary", "language", "unknown", "vocabulary_i
 
 
 @dataclass(frozen=True)
-class Source:
+class DataSource:
     """Where a data set is read from, and how."""
 
     path: Path
@@ -239,7 +239,7 @@ class Source:
 
 
 def data_source(function: Function) -> Function:
-    """Gives a command the argument DATA with the options of tables; the function gets a `Source` as `source`."""
+    """Gives a command the argument DATA with the options of tables; the function gets a `DataSource` as `source`."""
     return argument("data", "a data folder or file (docs/data-formats.md)", type=path(), metavar="DATA")(
         _with_source(function)
     )
@@ -255,7 +255,7 @@ def _with_source(function: Any) -> Any:
     def wrapped(*arguments: Any, data: Path | None, **more: Any) -> Any:
         given = {name: more.pop(name) for name in _DATA_NAMES}
         named = {name: value for name, value in given.items() if value is not None}
-        return function(*arguments, source=None if data is None else Source(data, named), **more)
+        return function(*arguments, source=None if data is None else DataSource(data, named), **more)
 
     for add in reversed(_DATA_OPTIONS):
         wrapped = add(wrapped)

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from longtail.cli.base import (
+    DataSource,
     Group,
-    Source,
     Talk,
     argument,
     command,
@@ -34,7 +34,7 @@ def sample(out: Path) -> None:
 @command("stats")
 @data_source
 @json_option
-def stats(source: Source, json: Path | None) -> None:
+def stats(source: DataSource, json: Path | None) -> None:
     """Counts, tail shares, duplicates, leaks, graph coverage."""
     from longtail.data.inspect import render, statistics
 
@@ -45,7 +45,7 @@ def stats(source: Source, json: Path | None) -> None:
 
 @command("check")
 @data_source
-def check(source: Source) -> None:
+def check(source: DataSource) -> None:
     """What is wrong or suspicious; exit 2 if something is wrong."""
     from longtail.data import inspect
     from longtail.errors import DataError
@@ -74,7 +74,7 @@ def check(source: Source) -> None:
     help="what is written (default lf)",
 )
 @talk
-def convert(talk: Talk, source: Source, out: Path, format: str) -> None:
+def convert(talk: Talk, source: DataSource, out: Path, format: str) -> None:
     """Read DATA in any format and write it in another."""
     from longtail.data.read import write
 
@@ -91,7 +91,7 @@ def convert(talk: Talk, source: Source, out: Path, format: str) -> None:
 @data_source
 @argument("out", "the new folder", type=path(), metavar="OUT")
 @option("--seed", type=int, default=0, help="chooses which half")
-def warm_start(source: Source, out: Path, seed: int) -> None:
+def warm_start(source: DataSource, out: Path, seed: int) -> None:
     """Cut DATA for warm start: OUT/warm and OUT/cold, in which half of the labels of test documents are known."""
     from longtail.data import protocols
     from longtail.data.lines import new_folder
@@ -115,7 +115,7 @@ def warm_start(source: Source, out: Path, seed: int) -> None:
     help="leave held-out labels and their edges in training's graphs; report it separately",
 )
 @option("--seed", type=int, default=0, help="chooses which labels")
-def zero_shot(source: Source, out: Path, share: float, transductive_labels: bool, seed: int) -> None:
+def zero_shot(source: DataSource, out: Path, share: float, transductive_labels: bool, seed: int) -> None:
     """Cut DATA for zero shot: OUT/train without some labels, OUT/unseen and OUT/generalised to find them in."""
     from longtail.data import protocols
     from longtail.data.lines import new_folder

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from longtail.cli.base import (
+    DataSource,
     Group,
-    Source,
     Talk,
     argument,
     command,
@@ -74,7 +74,7 @@ def evaluate(
     talk: Talk,
     model: Path,
     recipe: str | None,
-    source: Source,
+    source: DataSource,
     json: Path | None,
     look: bool,
     baselines: bool,
@@ -163,7 +163,7 @@ def compare(
     talk: Talk,
     a: Path,
     b: Path,
-    source: Source,
+    source: DataSource,
     examples: int,
     missed: bool,
     resamples: int,
@@ -203,7 +203,7 @@ def compare(
 @option("--limit", type=int, default=20, metavar="N", help="show so many, the worst first; 0: all (default 20)")
 @option("--format", default="text", type=click.Choice(["text", "jsonl"]), help="of the answer (default text)")
 @talk
-def weak(talk: Talk, model: Path, source: Source, k: int, support: int, limit: int, format: str) -> None:
+def weak(talk: Talk, model: Path, source: DataSource, k: int, support: int, limit: int, format: str) -> None:
     """List the labels that a model misses most often, and what it says instead."""
     from longtail import failures
 

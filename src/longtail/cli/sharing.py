@@ -8,7 +8,7 @@ from typing import Literal
 import click
 
 from longtail.cli.base import (
-    Source,
+    DataSource,
     argument,
     command,
     data_option,
@@ -51,7 +51,7 @@ def pack(
     dtype: Literal["float16", "int8", "int4"],
     features: int,
     index: Literal["auto", "exact", "sketch", "leaves", "hnsw"],
-    source: Source | None,
+    source: DataSource | None,
     json: Path | None,
 ) -> None:
     """Write a model with its tables in float16 or int8: a quarter of the bytes, and faster to search.

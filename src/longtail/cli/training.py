@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from longtail.cli.base import COMPLETE, Source, Talk, argument, command, data_source, option, path, talk
+from longtail.cli.base import COMPLETE, DataSource, Talk, argument, command, data_source, option, path, talk
 
 
 def recipe_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[Any]:
@@ -52,7 +52,7 @@ def recipe_names(context: click.Context, parameter: click.Parameter, incomplete:
 @talk
 def train(
     talk: Talk,
-    source: Source,
+    source: DataSource,
     out: Path,
     recipe: str,
     preset: str,
@@ -128,7 +128,7 @@ def train(
 @talk
 def tune(
     talk: Talk,
-    source: Source,
+    source: DataSource,
     budget: str,
     study: Path,
     out: Path | None,

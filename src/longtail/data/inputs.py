@@ -35,7 +35,7 @@ TEXT = "text"  # what a column of plain lines is called
 
 
 @dataclass(frozen=True)
-class Block:
+class InputBlock:
     """Documents that were read together.
 
     first: number of the first of them.
@@ -98,7 +98,7 @@ def documents_in_blocks(
     carry: bool = False,
     on_columns: Callable[[Columns], None] = lambda columns: None,
     size: int = SIZE,
-) -> Iterator[Block]:
+) -> Iterator[InputBlock]:
     """The documents in `source`: ``-`` (standard input),
     ``*.json[l][.gz]``, ``*.csv``/``*.tsv``/``*.parquet``, ``*.npy``/``*.npz`` (vectors), else one text per line.
 
@@ -183,7 +183,7 @@ class _LineReader:
     def error(self, line: int | None, message: str, hint: str) -> DataError:
         return DataError(message, hint, file=self.source, line=line)
 
-    def blocks(self, lines: Iterator[Lines], as_json: bool | None = None) -> Iterator[Block]:
+    def blocks(self, lines: Iterator[Lines], as_json: bool | None = None) -> Iterator[InputBlock]:
         """as_json: None where the first line that is not blank says so."""
         blank: list[Lines] = []
         if as_json is None:
@@ -201,7 +201,7 @@ class _LineReader:
         """What a plain text is: the first field that the model reads."""
         return next(iter(text_names(self.asked, self.fields)), "title")
 
-    def _of_texts(self, blocks: Iterable[Lines]) -> Iterator[Block]:
+    def _of_texts(self, blocks: Iterable[Lines]) -> Iterator[InputBlock]:
         if self.lists:
             raise self.error(
                 None,
@@ -212,12 +212,12 @@ class _LineReader:
         for number, lines in blocks:
             texts = [line.removesuffix("\r") for line in lines]
             uids = [str(row) for row in range(number - 1, number - 1 + len(texts))]
-            yield Block(Items(uids, {name: texts}), number - 1, {TEXT: texts} if self.carry else {})
+            yield InputBlock(Items(uids, {name: texts}), number - 1, {TEXT: texts} if self.carry else {})
 
-    def _of_json(self, blocks: Iterable[Lines]) -> Iterator[Block]:
+    def _of_json(self, blocks: Iterable[Lines]) -> Iterator[InputBlock]:
         done = 0
 
-        def made(lines: list[tuple[int, str]]) -> Block:
+        def made(lines: list[tuple[int, str]]) -> InputBlock:
             return self._objects(lines, done)
 
         for number, lines in blocks:
@@ -226,7 +226,7 @@ class _LineReader:
                 yield block
                 done += len(block.documents)
 
-    def _objects(self, lines: list[tuple[int, str]], done: int) -> Block:
+    def _objects(self, lines: list[tuple[int, str]], done: int) -> InputBlock:
         """Objects or strings, one per line. A string is the first field that the model reads."""
         wanted, first = text_names(self.asked, self.fields), self.first_field
         records: list[dict[str, Any]] = []
@@ -253,13 +253,13 @@ class _LineReader:
         names = wanted or list(dict.fromkeys(name for row in rows for name in row)) or [first]
         documents = Items(uids, {name: [row.get(name, "") for row in rows] for name in names})
         if not (self.carry or self.lists):
-            return Block(documents, done)
+            return InputBlock(documents, done)
         keys = dict.fromkeys(key for record in records for key in record)
         table = Rows(
             self, [number for number, _ in lines], {key: [record.get(key) for record in records] for key in keys}
         )
         lists = {one.column: self._listed(one, table, done) for one in self.lists}
-        return Block(documents, done, table.columns if self.carry else {}, lists)
+        return InputBlock(documents, done, table.columns if self.carry else {}, lists)
 
     def _listed(self, ids: IdLists, table: Rows, done: int) -> list[list[str]]:
         """A later block may lack the field: its documents have no such ids."""
@@ -269,7 +269,7 @@ class _LineReader:
         return ids.split(table, place_in(self, names, ids.column, ids.option))
 
 
-def _before_error(make: Callable[[Several], Block], rows: Several) -> Iterator[Block]:
+def _before_error(make: Callable[[Several], InputBlock], rows: Several) -> Iterator[InputBlock]:
     """One block of all rows, if none of them is wrong; else blocks of those before it, then the error."""
     try:
         block = make(rows)
@@ -337,7 +337,7 @@ def _from_table(
     carry: bool,
     on_columns: Callable[[Columns], None],
     size: int,
-) -> Iterator[Block]:
+) -> Iterator[InputBlock]:
     share = _Share()
     source = open_table(path, share.set)
     names = source.columns()
@@ -347,9 +347,9 @@ def _from_table(
     wanted = list(dict.fromkeys([*found.places.values(), *places.values()]))
     done = 0
 
-    def made(rows: Rows) -> Block:
+    def made(rows: Rows) -> InputBlock:
         read = Rows(source, rows.lines, {name: plain_values(rows.columns[name]) for name in wanted})
-        return Block(
+        return InputBlock(
             documents_of_rows(read, found, done),
             done,
             rows.columns if carry else {},
@@ -364,7 +364,7 @@ def _from_table(
             done += len(block.documents)
 
 
-def _from_vectors(path: Path, lists: Sequence[IdLists], size: int) -> Iterator[Block]:
+def _from_vectors(path: Path, lists: Sequence[IdLists], size: int) -> Iterator[InputBlock]:
     from longtail.data.matrices import read_vectors
 
     if lists:
@@ -374,7 +374,7 @@ def _from_vectors(path: Path, lists: Sequence[IdLists], size: int) -> Iterator[B
     for start in range(0, max(1, rows), size):
         end = min(start + size, rows)
         uids = [str(row) for row in range(start, end)]
-        yield Block(Items(uids, vectors=vectors[start:end]), start, {"id": uids}, share=end / max(1, rows))
+        yield InputBlock(Items(uids, vectors=vectors[start:end]), start, {"id": uids}, share=end / max(1, rows))
 
 
 def _or_this(blocks: Iterator[Some], nothing: Some) -> Iterator[Some]:

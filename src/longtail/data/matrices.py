@@ -150,11 +150,19 @@ def read_vectors(path: Path) -> Csr | F32:
     return load_dense(path) if path.suffix == ".npy" else load_csr(path)
 
 
-def save_csr(path: Path | IO[bytes], matrix: Csr) -> None:
-    """Equal matrices give equal bytes, whatever types their arrays have: NumPy writes archives without times."""
-    from scipy.sparse import save_npz
-
-    save_npz(path, make_csr(matrix.data.astype(np.float32, copy=False), matrix.indices, matrix.indptr, matrix.shape))
+def save_csr(path: Path | IO[bytes], matrix: Csr, **more: NDArray[Any]) -> None:
+    """As SciPy writes it, which reads it back and passes over `more`. Equal matrices give equal bytes, whatever types
+    their arrays have: NumPy writes archives without times.
+    """
+    whole = make_csr(matrix.data.astype(np.float32, copy=False), matrix.indices, matrix.indptr, matrix.shape)
+    arrays: dict[str, Any] = {
+        "indices": whole.indices,
+        "indptr": whole.indptr,
+        "format": np.array(b"csr"),
+        "shape": whole.shape,
+    }
+    arrays |= {"data": whole.data, "_is_array": np.array(True), **more}
+    np.savez_compressed(path, allow_pickle=False, **arrays)
 
 
 def stacked(vectors: Sequence[Csr | F32]) -> Csr | F32:

@@ -4,9 +4,10 @@
     jsonl     an object per document
     csv, tsv  the columns that the documents came with, then labels and scores
     parquet   the same; columns keep their types, labels and scores are lists
-    npz       a CSR array of scores, documents x labels; it is held in memory until all are found
+    npz       a CSR array of scores, documents x labels, as SciPy reads it, and ``ids`` of the documents in UTF-8; it
+              is held in memory until all are found
 
-With `Wanted.long`, jsonl and tables have a row per label. A file appears complete or not at all.
+With `Answering.long`, jsonl and tables have a row per label. A file appears complete or not at all.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, ClassVar, Protocol
 
+import numpy as np
+
 from longtail.data.columns import JSON, URIS
-from longtail.data.inputs import Block, heading
+from longtail.data.inputs import InputBlock, heading
 from longtail.data.lines import text_file
 from longtail.data.matrices import save_csr, stacked
 from longtail.data.table_files import arrow_modules, format_of, plain_values, tab_separated
@@ -35,7 +38,7 @@ ROWS = 1 << 15  # that Parquet holds together
 PREFIX = "predicted_"  # of our columns, where the documents have columns of the same names
 
 
-class Model(Protocol):
+class NamesLabels(Protocol):
     """What is asked of a model: its labels."""
 
     @property
@@ -50,14 +53,14 @@ class Model(Protocol):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Answering:
     """How answers are written.
 
     separator: between labels in a cell (`Columns.separator`).  threshold: that labels had to reach; to be said where
     none did.  long: a row per label.  note: told what a person should know.
     """
 
-    model: Model
+    model: NamesLabels
     separator: str | None = None
     threshold: float | None = None
     long: bool = False
@@ -65,7 +68,7 @@ class Wanted:
 
 
 class Answers(Protocol):
-    def write(self, block: Block, top: TopK) -> None: ...
+    def write(self, block: InputBlock, top: TopK) -> None: ...
 
     def end(self) -> None:
         """All has been written."""
@@ -80,22 +83,22 @@ def format_for(output: Path | None) -> str:
 
 
 @contextlib.contextmanager
-def answers_to(output: Path | None, format: str, wanted: Wanted) -> Iterator[Answers]:
+def answers_to(output: Path | None, format: str, asked: Answering) -> Iterator[Answers]:
     """output: None is standard output."""
     kind = FORMATS[format]
-    if wanted.long and not issubclass(kind, _Rows):
+    if asked.long and not issubclass(kind, _Rows):
         raise ConfigError(f"{format} has no form with a row per label", "write csv, tsv, parquet or jsonl")
     if output is None:
         if kind.BINARY:
             raise ConfigError(
                 f"{format} needs --output FILE", f"{format} is a binary format; it cannot go to the terminal"
             )
-        yield _Flushed(kind(wanted, sys.stdout))
+        yield _Flushed(kind(asked, sys.stdout))
         return
     with written_aside(output) as aside:
         opened: Any = aside.open("wb") if kind.BINARY else text_file(aside, compressed=output.suffix.lower() == ".gz")
         with opened as file:
-            answers = kind(wanted, file)
+            answers = kind(asked, file)
             try:
                 yield answers
                 answers.end()
@@ -109,7 +112,7 @@ class _Flushed:
     def __init__(self, answers: Answers) -> None:
         self.answers = answers
 
-    def write(self, block: Block, top: TopK) -> None:
+    def write(self, block: InputBlock, top: TopK) -> None:
         self.answers.write(block, top)
         sys.stdout.flush()
 
@@ -119,10 +122,10 @@ class _Flushed:
 class _Format:
     BINARY: ClassVar[bool] = False
 
-    def __init__(self, wanted: Wanted, file: IO[Any]) -> None:
-        self.wanted, self.file = wanted, file
+    def __init__(self, asked: Answering, file: IO[Any]) -> None:
+        self.asked, self.file = asked, file
 
-    def write(self, block: Block, top: TopK) -> None:
+    def write(self, block: InputBlock, top: TopK) -> None:
         raise NotImplementedError
 
     def end(self) -> None: ...
@@ -132,10 +135,10 @@ class _Format:
 
 
 class _Text(_Format):
-    def write(self, block: Block, top: TopK) -> None:
-        threshold = self.wanted.threshold
+    def write(self, block: InputBlock, top: TopK) -> None:
+        threshold = self.asked.threshold
         none = "none of the words is known" if threshold is None else f"above {threshold:g}"
-        for row, found in enumerate(self.wanted.model.named(top)):
+        for row, found in enumerate(self.asked.model.named(top)):
             print(heading(block.documents, row, block.first), file=self.file)
             for label, name, score in found:
                 print(f"  {score:8.4f}  {label}{'' if name == label else '  ' + name}", file=self.file)
@@ -146,30 +149,32 @@ class _Text(_Format):
 class _Matrix(_Format):
     BINARY = True
 
-    def __init__(self, wanted: Wanted, file: IO[Any]) -> None:
-        super().__init__(wanted, file)
+    def __init__(self, asked: Answering, file: IO[Any]) -> None:
+        super().__init__(asked, file)
         self.parts: list[Csr] = []
+        self.ids: list[bytes] = []
 
-    def write(self, block: Block, top: TopK) -> None:
-        self.parts.append(to_csr(top, len(self.wanted.model.labels)))
+    def write(self, block: InputBlock, top: TopK) -> None:
+        self.ids += [uid.encode() for uid in block.documents.uids]
+        self.parts.append(to_csr(top, len(self.asked.model.labels)))
 
     def end(self) -> None:
         # An open file: SciPy would put .npz after a name that lacks it.
-        save_csr(self.file, stacked(self.parts))
+        save_csr(self.file, stacked(self.parts), ids=np.array(self.ids, dtype=np.bytes_))
 
 
 class _Rows(_Format):
     """Rows and columns: those that documents came with, then ours."""
 
-    def __init__(self, wanted: Wanted, file: IO[Any]) -> None:
-        super().__init__(wanted, file)
+    def __init__(self, asked: Answering, file: IO[Any]) -> None:
+        super().__init__(asked, file)
         self.names: list[str] | None = None  # of the columns of the documents, as the first of them have them
         self.prefix = ""
         self.left_out: set[str] = set()
 
-    def write(self, block: Block, top: TopK) -> None:
-        found = self.wanted.model.named(top)
-        if self.wanted.long:
+    def write(self, block: InputBlock, top: TopK) -> None:
+        found = self.asked.model.named(top)
+        if self.asked.long:
             uids = [uid for uid, each in zip(block.documents.uids, found, strict=True) for _ in each]
             carried: Mapping[str, Any] = {"id": uids}
             ours: dict[str, list[Any]] = {
@@ -193,7 +198,7 @@ class _Rows(_Format):
         assert self.names is not None
         if new := carried.keys() - self.names - self.left_out:
             self.left_out |= new
-            self.wanted.note(
+            self.asked.note(
                 f"warning: the fields {', '.join(sorted(new))} were not in the first documents, and are left out"
             )
         self.write_rows(
@@ -208,15 +213,15 @@ class _Rows(_Format):
             self.prefix += PREFIX
         if self.prefix:
             new = ", ".join(self.prefix + name for name in ours)
-            self.wanted.note(f"the documents have such columns already; the answers are in {new}")
+            self.asked.note(f"the documents have such columns already; the answers are in {new}")
 
-    def carried(self, block: Block) -> Mapping[str, Any]:
+    def carried(self, block: InputBlock) -> Mapping[str, Any]:
         return block.carried
 
     @cached_property
     def has_names(self) -> bool:
         """Whether labels have names that are not their ids."""
-        model = self.wanted.model
+        model = self.asked.model
         return any(label != name for label, name in zip(model.labels, model.label_names, strict=True))
 
     def write_rows(self, carried: Mapping[str, Any], ours: Mapping[str, list[Any]], first: bool) -> None:
@@ -226,7 +231,7 @@ class _Rows(_Format):
 class _JsonLines(_Rows):
     has_names = True
 
-    def carried(self, block: Block) -> Mapping[str, Any]:
+    def carried(self, block: InputBlock) -> Mapping[str, Any]:
         return {"uid": list(block.documents.uids)}
 
     def write_rows(self, carried: Mapping[str, Any], ours: Mapping[str, list[Any]], first: bool) -> None:
@@ -236,16 +241,16 @@ class _JsonLines(_Rows):
 
 
 class _Csv(_Rows):
-    def __init__(self, wanted: Wanted, file: IO[Any]) -> None:
-        super().__init__(wanted, file)
+    def __init__(self, asked: Answering, file: IO[Any]) -> None:
+        super().__init__(asked, file)
         # The writer quotes only the line ends that it uses itself, so it must know \r, too.
         self.writer = csv.writer(_LineFeeds(file), lineterminator="\r\n")
-        separator = wanted.separator
+        separator = asked.separator
         self.join: dict[str, Callable[[Sequence[str]], str]] = {}
-        if not wanted.long:
-            self.join["labels"] = _joiner(wanted.model.labels, separator)
+        if not asked.long:
+            self.join["labels"] = _joiner(asked.model.labels, separator)
             self.join["scores"] = _scores_joiner(separator)
-            self.join["names"] = _joiner(wanted.model.label_names, "|" if separator == URIS else separator)
+            self.join["names"] = _joiner(asked.model.label_names, "|" if separator == URIS else separator)
 
     def write_rows(self, carried: Mapping[str, Any], ours: Mapping[str, list[Any]], first: bool) -> None:
         columns = {name: [_cell(value) for value in plain_values(column)] for name, column in carried.items()}
@@ -274,8 +279,8 @@ class _Tsv(_Csv):
 class _Parquet(_Rows):
     BINARY = True
 
-    def __init__(self, wanted: Wanted, file: IO[Any]) -> None:
-        super().__init__(wanted, file)
+    def __init__(self, asked: Answering, file: IO[Any]) -> None:
+        super().__init__(asked, file)
         self.parquet, self.arrow = arrow_modules()
         self.writer: Any = None
         self.schema: Any = None

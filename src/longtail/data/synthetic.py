@@ -393,8 +393,8 @@ def _mentions(
     if config.independent_labels:
         sense = rng.permutation(sense)
     else:
-        families = _families_of_mentions(world, sense, frequency, config, rng)
         order = rng.random(len(sense))
+        families = _families_of_mentions(world, sense, frequency, config, rng)
         if config.most_labels > FEW_LABELS:
             # Of documents with many labels few would be left whole if a label came twice soon: they are spread evenly.
             home = _home_mentions(frequency, config)

@@ -41,13 +41,13 @@ def format_of(path: Path) -> str | None:
     return SUFFIXES.get(Path(path.name.lower().removesuffix(".gz")).suffix)
 
 
-class Source(Protocol):
+class NamedSource(Protocol):
     def error(self, line: int | None, message: str, hint: str) -> DataError:
         """Names the source, and the line or row where one is given."""
         ...
 
 
-class TableSource(Source, Protocol):
+class TableSource(NamedSource, Protocol):
     """Rows with named columns, from a file or from memory. Values are None, strings, numbers, or lists of them."""
 
     def columns(self) -> list[str]: ...

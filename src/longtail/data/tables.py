@@ -31,7 +31,7 @@ from longtail.data.folders import TEST, TRAIN, filter_pairs, with_known, write_s
 from longtail.data.from_texts import Labelled, Numbered, assembled, is_whole, numbered, shown
 from longtail.data.graph_files import read_graphs
 from longtail.data.lines import new_folder
-from longtail.data.table_files import SUFFIXES, URI_CELL, WRITERS, Source, TableSource, format_of, open_table
+from longtail.data.table_files import SUFFIXES, URI_CELL, WRITERS, NamedSource, TableSource, format_of, open_table
 from longtail.data.vocabularies import Unknown, Vocabulary, attach_vocabulary
 from longtail.errors import ConfigError, DataError
 
@@ -173,7 +173,7 @@ class IdLists:
         return cells.split(rows, place)
 
 
-def place_in(source: Source, names: Sequence[str], column: str, option: str) -> str:
+def place_in(source: NamedSource, names: Sequence[str], column: str, option: str) -> str:
     """The column of that name. option: what named it, for the error where there is none."""
     place = place_of(names, column)
     if place is None:
@@ -231,7 +231,7 @@ def is_table(path: Path) -> bool:
 class Rows:
     """The columns that are read, of all rows or of some, as they stand in the file."""
 
-    source: Source
+    source: NamedSource
     lines: Sequence[int]
     columns: Mapping[str, Sequence[Any]]
 
@@ -413,7 +413,7 @@ def _at(separator: str | None) -> Callable[[str], Sequence[Any]]:
     return (lambda cell: cell.split(separator)) if separator else (lambda cell: [cell])
 
 
-def _notation(cells: list[str], source: Source) -> str | None:
+def _notation(cells: list[str], source: NamedSource) -> str | None:
     """How the cells of a column are written, seen from all of them; None if none of them has to be split."""
     if cells and all(URI_CELL.fullmatch(cell) for cell in cells):
         return URIS
