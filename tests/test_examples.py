@@ -146,6 +146,18 @@ def test_what_the_recipe_document_shows_works(installed: Path, tmp_path: Path) -
     assert "unknown recipe 'centroid'" in unknown.stderr
 
 
+def test_the_recipe_of_the_page_works_without_a_package(tmp_path: Path) -> None:
+    (tmp_path / "own_recipe").mkdir()
+    shutil.copy(PACKAGE / "centroid.py", tmp_path / "own_recipe")
+    shutil.copy(ROOT / "examples" / "books.csv", tmp_path)
+    (page,) = (block for block in re.findall(r"```console\n(.*?)```", ADD_A_RECIPE, flags=re.S))
+    lines = [shlex.split(line.removeprefix("$ ")) for line in page.splitlines()]
+    assert lines.pop(0) == ["cd", "examples/own_recipe"]
+    shown = [longtail_with(None, line[1:], tmp_path / "own_recipe") for line in lines]
+    assert [done.returncode for done in shown] == [0, 0], shown[-1].stderr
+    assert "beekeeping" in shown[-1].stdout
+
+
 def test_help_does_not_import_recipes_of_packages(tmp_path: Path) -> None:
     package(tmp_path, "raise SystemExit('imported')", "broken = 'broken:Broken'")
     assert longtail_with(tmp_path, ["--help"], tmp_path).returncode == 0

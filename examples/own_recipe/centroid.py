@@ -5,7 +5,9 @@ docs/add-a-recipe.md explains it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -68,9 +70,11 @@ class Centroid(Recipe):
 
     NAME = "centroid"
     CONFIG = CentroidConfig
-
-    def __init__(self, config: CentroidConfig) -> None:
-        self.config: CentroidConfig = config
+    PARTS: ClassVar[Mapping[str, str]] = {
+        "centroids": "centroid:Centroids",
+        "nearest-centroids": "centroid:NearestCentroids",
+    }
+    config: CentroidConfig
 
     def memory(self, data: TrainingSet) -> int:
         per_document = sparse_rows(data.documents).nnz // data.n_documents + 1
