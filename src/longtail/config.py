@@ -40,8 +40,20 @@ def is_section(kind: Any) -> bool:
 
 
 def resolve(base: Config, tables: Mapping[str, Any], source: str) -> Config:
-    """`base` with the values of nested `tables` (parsed TOML) put in. Unknown names and wrong values raise."""
-    return _replace(base, tables, "", source)
+    """`base` with the values of nested `tables` (parsed TOML) put in; ``{"a.b": c}`` is ``{"a": {"b": c}}``. Unknown
+    names and wrong values raise.
+    """
+    return _replace(base, _nested(tables), "", source)
+
+
+def _nested(tables: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in tables.items():
+        first, dot, rest = name.partition(".")
+        inner = _nested({rest: value} if dot else value) if dot or isinstance(value, Mapping) else value
+        both = isinstance(inner, dict) and isinstance(found.get(first), dict)
+        found[first] = {**found[first], **inner} if both else inner
+    return found
 
 
 def _replace(base: Any, tables: Mapping[str, Any], prefix: str, source: str) -> Any:

@@ -19,7 +19,7 @@ from longtail.data.dataset import Dataset
 from longtail.data.from_texts import binary_csr
 from longtail.data.identity import full_texts, training_digest
 from longtail.data.read import read
-from longtail.errors import BundleError, DataError
+from longtail.errors import BundleError, ConfigError, DataError
 from longtail.predictor import Predictor
 from longtail.report import Metrics, table
 from longtail.training.progress import Display, SilentDisplay
@@ -110,9 +110,16 @@ def evaluate(
     recorded in the result.
     """
     model = model if isinstance(model, Predictor) else Predictor.open(model)
+    if not isinstance(data, Dataset | str | Path):
+        raise ConfigError(
+            f"a {type(data).__name__} to be measured on, expected a Dataset or a path",
+            "longtail.train(..., holdout=0.1) measures on a part of a frame; or read files with test documents",
+        )
     data = data if isinstance(data, Dataset) else read(Path(data), columns=model.columns)
+    if data.test is None and model.bundle.held_out() is not None:
+        data = held_out_data(model, data)
     yardstick, display = Yardstick.of(data), display or SilentDisplay()
-    for remark in data.remarks():
+    for remark in [*data.remarks(), *_about_vocabulary(model, data)]:
         display.say(remark)
     learnt = learnt_by_heart(data)
     if learnt > MANY_LEARNT * len(data.need_test()):
@@ -140,6 +147,18 @@ def evaluate(
             without = rank_test(model, yardstick, display, replace(start, labels=None) if transductive else None)
             result["cold"] = yardstick.score(without, threshold)
     return Metrics(result)
+
+
+def _about_vocabulary(model: Predictor, data: Dataset) -> list[str]:
+    """What became of labels that the vocabulary or training lacks."""
+    said = [f"note: {count} {what}" for what, count in data.repairs.items() if count]
+    known = model.bundle.manifest.get("vocabulary")
+    if known and not data.vocabulary:
+        said.append(
+            f"warning: the model was trained with the vocabulary {known}, the data was read without; labels that only "
+            f"test documents have are missing: --vocabulary {known}"
+        )
+    return said
 
 
 def learnt_by_heart(data: Dataset) -> int:

@@ -86,7 +86,7 @@ def pack(
     ranker = bundle.ranker.packed(Packer(dtype, features, bundle.featurizer.word_influence()))
     ranker, choice = with_index(bundle, ranker, index, data)
     chosen = {} if choice is None else {"search": choice.about()}
-    kept = ("recipe", "seed", "data", "columns", "metrics")
+    kept = ("recipe", "seed", "data", "columns", "vocabulary", "metrics")
     about = {name: value for name, value in bundle.manifest.items() if name in kept}
     write_bundle(
         out,

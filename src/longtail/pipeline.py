@@ -85,6 +85,8 @@ def train(
     }
     if dataset.columns is not None:
         about["columns"] = dataset.columns.saved()
+    if dataset.vocabulary:
+        about["vocabulary"] = dataset.vocabulary
     identity = {**about, "longtail": __version__, "config": to_tables(made.config)}
     held = None
     if holdout:

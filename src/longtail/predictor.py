@@ -273,8 +273,8 @@ class Predictor:
             models that look at a graph can use either (recipe galaxc); others refuse.
         threshold: leave out labels with a score below; a text may have none left.
         """
-        if k < 1:
-            raise ConfigError(f"k is {k}, expected a whole number >= 1", "ask for at least one label")
+        if not isinstance(k, int) or k < 1:
+            raise ConfigError(f"k is {k!r}, expected a whole number >= 1", "ask for at least one label")
         if isinstance(texts, str):
             texts = [texts]
         if isinstance(texts, list | tuple) and not any(isinstance(one, Mapping) for one in texts[:1]):

@@ -200,8 +200,9 @@ def test_a_remembered_column_that_is_not_there_is_an_error(gone: str) -> None:
     assert "'created_at'" in error.message
 
 
-def test_another_id_or_none_may_be_named() -> None:
-    assert find(SHOP, remembered=TRAINED, id="brand").columns.id == "brand"
+def test_another_id_is_a_contradiction_and_none_is_not() -> None:
+    with pytest.raises(ConfigError, match="brand"):
+        find(SHOP, remembered=TRAINED, id="brand")
     assert find(SHOP, remembered=TRAINED, id="").columns.id is None
     without = {name: values for name, values in SHOP.items() if name not in ("sku", "keywords")}
     found = find_columns(Rows(without), Asked(remembered=TRAINED, id=""), labelled=False)

@@ -107,6 +107,8 @@ def predict(
         raise ConfigError(f"-k {k}, expected a whole number >= 1", "ask for at least one label")
     if threshold is not None and math.isnan(threshold):
         raise ConfigError("--threshold nan, expected a number", "give the lowest score that a label may have")
+    if source not in (None, "-") and output is not None and output.exists() and output.samefile(source):
+        raise ConfigError(f"{output} is both --input and --output", "name another file to write to")
     written_as = format or format_for(output)
     fields = [
         _id_lists("known", known, known_field, texts, source),
@@ -132,11 +134,11 @@ def predict(
             if source
             else [_typed(texts)]
         ):
-            told = [
+            given = [
                 [list(ids)] if ids else None if one is None else block.lists[one.column]
                 for ids, one in zip((known, anchor), fields, strict=True)
             ]
-            context = opened.context(len(block.documents), *told)
+            context = opened.context(len(block.documents), *given)
             progress.begin(len(block.documents))
             answers.write(block, opened.rank(block.documents, k, context=context, threshold=threshold))
             progress.advance(len(block.documents), block.share)

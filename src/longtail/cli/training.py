@@ -206,9 +206,10 @@ def recipes() -> None:
 def config(recipe: str, preset: str, listed: bool) -> None:
     """Every setting of a recipe with its help and default, as TOML."""
     from longtail.config import describe
-    from longtail.recipes import make_recipe, presets
+    from longtail.recipes import make_recipe, presets, recipe_class
 
     if listed:
+        recipe_class(recipe)
         print("\n".join(presets(recipe)))
     else:
         print(describe(make_recipe(recipe, preset_name=preset).config), end="")

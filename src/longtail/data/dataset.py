@@ -159,6 +159,7 @@ class Dataset:
     repairs: what readers mended and how often, e.g. ``{"documents without text dropped": 3}``; shown to the user.
     digest: SHA-256 of the content; names the data in every result.
     columns: what the columns of a table were read as; None where the data is no table.
+    vocabulary: the file that gave the labels, where one did.
     notes: what a reader found doubtful, a sentence each; shown to the user as warnings.
     """
 
@@ -170,6 +171,7 @@ class Dataset:
     repairs: Mapping[str, int] = field(default_factory=dict)
     digest: str = ""
     columns: Columns | None = None
+    vocabulary: str = ""
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -234,7 +236,7 @@ class Dataset:
         held = round(n * share)
         if not 0 < held < n:
             raise ConfigError(
-                f"a validation share of {share} leaves {held} of {n} training documents for validation",
+                f"a validation share of {share:g} of {n} training documents is {held}",
                 "use a share between 0 and 1 that leaves documents on both sides, or more data",
             )
         rng = np.random.default_rng([seed, 0x7A11])
@@ -243,6 +245,8 @@ class Dataset:
         group_of = self.train.group_of_each(group)
         numbers: dict[object, int] = {}
         of_document = np.array([numbers.setdefault(name or (row,), len(numbers)) for row, name in enumerate(group_of)])
+        if not any(group_of):
+            raise ConfigError(f"the group column '{group}' is empty", "hold out by another column, or without --group")
         if len(numbers) < 2:
             raise ConfigError(
                 f"all {n} training documents are of one group of '{group}' ({group_of[0]!r})",

@@ -53,6 +53,7 @@ LABEL_NAMES = (
 ID_NAMES = ("uid", "id")
 
 _ROWS = 1000  # that are looked at
+_MANY_TEXTS = 20  # different values of several words that are texts though most of them repeat
 _ENOUGH = 10  # rows that say what a column of a known name holds
 # Parts of names that suggest a text, so that one word is enough.
 _TEXT_PARTS = (*TEXT_NAMES, "name", "headline", "summary", "desc", "label")
@@ -103,6 +104,10 @@ def find_columns(source: TableSource, asked: Asked, *, labelled: bool = True) ->
     uid = None if asked.id == "" else table.named(asked.id, "--id") if asked.id else _one_of(table, ID_NAMES, "--id")
     rest = [name for name in table.names if name not in (labels, uid)]
     chosen = _asked_text(table, asked.text) or [(name, None) for name in _text(table, rest)]
+    if labels in {name for name, _ in chosen}:
+        raise ConfigError(
+            f"the column '{labels}' is both text and labels", "name another one: --text or --labels COLUMN"
+        )
     columns = _lower([name for name, _ in chosen])
     ignored = [name for name in rest if name not in {name for name, _ in chosen}]
     made = Columns(
@@ -180,6 +185,8 @@ def _as_remembered(table: _Looks, asked: Asked, known: Columns, labelled: bool) 
         raise _contradiction("--labels", asked.labels, known.labels)
     if asked.separator is not None and known.separator not in (None, asked.separator):
         raise _contradiction("--separator", asked.separator, known.separator)
+    if asked.id and known.id and asked.id.lower() != known.id.lower():
+        raise _contradiction("--id", asked.id, known.id)
     places = {name: table.remembered(name, "text", "rename the column, or train again") for name in known.text}
     labels = known.labels or asked.labels if labelled else None
     if labelled and labels is None:
@@ -188,7 +195,7 @@ def _as_remembered(table: _Looks, asked: Asked, known: Columns, labelled: bool) 
         places[labels] = table.remembered(labels, "labels", "rename the column, or train again")
     uid = known.id if asked.id is None else asked.id or None
     if uid is not None:
-        places[uid] = table.remembered(uid, "id", "name another with --id COLUMN, or number the rows with --id ''")
+        places[uid] = table.remembered(uid, "id", "rename the column, or number the rows with --id ''")
     ignored = tuple(name for name in table.names if name not in places.values())
     return Found(Columns(known.text, known.weights, labels, uid, known.separator, ignored), places)
 
@@ -211,6 +218,11 @@ def agreed_text(asked: Asked) -> Sequence[str]:
 
 
 def _parts(text: str | Sequence[str] | None) -> list[str]:
+    if not isinstance(text, str | list | tuple | None):
+        raise ConfigError(
+            f"a {type(text).__name__} as text, expected the name of a column or several",
+            "give the texts as first argument",
+        )
     parts = text.split(",") if isinstance(text, str) else text or []
     return [part.strip() for part in parts if part.strip()]
 
@@ -269,7 +281,7 @@ def _left_out(table: _Looks, ignored: Sequence[str], text: Sequence[str]) -> tup
         f"the column {table.samples([name])} looks like text and is not read; "
         f"--text {','.join([*text, name])} reads it too"
         for name in ignored
-        if table.looks[name].is_text
+        if table.looks[name].is_text or (name.strip().lower() in TEXT_NAMES and not table.looks[name].is_bare)
     )
 
 
@@ -296,8 +308,8 @@ class _Look:
 
     @cached_property
     def is_bare(self) -> bool:
-        """Numbers, dates, or nothing."""
-        return not any(isinstance(value, str) and _words(value) for value in self.filled)
+        """Numbers, dates, addresses, or nothing."""
+        return not any(isinstance(value, str) and "://" not in value and _words(value) for value in self.filled)
 
     @property
     def is_surely_bare(self) -> bool:
@@ -311,7 +323,8 @@ class _Look:
             return False
         words = sum(len(word) > 1 for text in texts for word in _words(text)) / len(texts)
         enough = 1 if any(part in self.name.lower() for part in _TEXT_PARTS) else 2
-        return words >= enough and 2 * len(set(texts)) > len(texts)
+        different = len(set(texts))
+        return words >= enough and (2 * different > len(texts) or different >= _MANY_TEXTS)
 
     @cached_property
     def could_be_id(self) -> bool:

@@ -268,6 +268,11 @@ def read_frame(
     columns: what a model was trained on.  group: as in `tables.read_table`.
     """
     beside = labels is not None and not isinstance(labels, str)
+    indices: list[Any] = [getattr(one, "index", None) for one in (data, labels)]
+    if beside and all(hasattr(index, "equals") for index in indices) and not indices[0].equals(indices[1]):
+        raise ConfigError(
+            "the labels have another index than the documents", "give them in the same order, or as a column"
+        )
     source = Held.of(data, **({LABELS: values_of(labels)} if beside else {}))
     wanted = _weighted(text) if is_frame(data) else [TEXT]
     asked = Asked(wanted, LABELS if beside else labels, id, separator, columns)

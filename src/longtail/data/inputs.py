@@ -147,6 +147,13 @@ def _stream(source: str, size: int) -> Iterator[Lines]:
             yield from _cut(first, lines, size)
 
 
+def _without_labels(line: str) -> str:
+    """A line of fastText without the labels before its text: they are what is asked for."""
+    while line.startswith("__label__"):
+        line = line.partition(" ")[2].lstrip()
+    return line
+
+
 def _cut(first: int, lines: list[str], size: int) -> Iterator[Lines]:
     for start in range(0, len(lines), size):
         yield first + start, lines[start : start + size]
@@ -194,7 +201,20 @@ class _LineReader:
                 if first:
                     break
             as_json = _begins_json(first)
+            self._refuse_table(first)
         yield from (self._of_json if as_json else self._of_texts)(_or_this(chain(blank, lines), (1, [])))
+
+    def _refuse_table(self, first: str) -> None:
+        """Lines of a table are no texts."""
+        known = () if self.asked.remembered is None else self.asked.remembered.text
+        for delimiter in ",;\t":
+            names = [name.strip(' "').lower() for name in first.split(delimiter)]
+            if len(names) > 1 and known and {name.lower() for name in known} <= set(names):
+                raise self.error(
+                    1,
+                    f"names the columns {', '.join(known)}: a table, read as lines of text",
+                    "give a table as a file: --input FILE.csv (.tsv, .parquet), or give JSON lines",
+                )
 
     @property
     def first_field(self) -> str:
@@ -210,7 +230,7 @@ class _LineReader:
             )
         name = self.first_field
         for number, lines in blocks:
-            texts = [line.removesuffix("\r") for line in lines]
+            texts = [_without_labels(line.removesuffix("\r")) for line in lines]
             uids = [str(row) for row in range(number - 1, number - 1 + len(texts))]
             yield InputBlock(Items(uids, {name: texts}), number - 1, {TEXT: texts} if self.carry else {})
 

@@ -91,6 +91,19 @@ def read(
     path = Path(path)
     kind = recognise(path)
     known = None if vocabulary is None else read_vocabulary(vocabulary, language, vocabulary_ids)
+    made = _read_known(path, kind, test, columns, known, unknown, text_options)
+    return made if vocabulary is None else replace(made, vocabulary=Path(vocabulary).name)
+
+
+def _read_known(
+    path: Path,
+    kind: str,
+    test: bool,
+    columns: Columns | None,
+    known: Vocabulary | None,
+    unknown: Unknown,
+    text_options: dict[str, Any],
+) -> Dataset:
     if kind == "table":
         return _sides(_read_table(path, columns, known, unknown, text_options), test)
     text_options.pop("group", None)  # of other formats a text field may be the group (`Split.group_of_each`)

@@ -33,6 +33,7 @@ URI_CELL = re.compile(r"\s*((<[^<>\s]+>|[a-z][a-z0-9+.-]*://[^<>\s|;,]+)(\s+|$|(
 RowBlock = tuple[Sequence[int], Mapping[str, Any]]
 
 _BATCH = 1 << 14  # rows of Parquet that become Python's values at a time
+_LONGEST_CELL = 1 << 30  # characters
 _SAMPLE = 10_000  # records of a JSON file that are asked for their columns
 
 
@@ -217,6 +218,7 @@ class Delimited(_Lines):
                 text = line.rstrip("\r\n")
                 yield number, text.split("\t") if text else []
             return
+        csv.field_size_limit(_LONGEST_CELL)
         reader = csv.reader((line for _, line in self.lines()), delimiter=self._delimiter(), strict=True)
         begin = 1
         try:

@@ -111,6 +111,11 @@ class Run:
             return
         known = read_json(self.folder / "run.json", RunError)
         changed = [_DIGEST.sub(r"\1...", line) for line in differences(known, identity)]
+        if changed and all(line.startswith("data.") for line in changed):
+            raise RunError(
+                f"{self.folder}: the run that lies there was begun with other data ({'; '.join(changed)})",
+                "the files have changed since: --restart begins anew, or give another --out",
+            )
         if changed:
             raise RunError(
                 f"{self.folder}: the run that lies there was begun with other settings "
