@@ -2,7 +2,7 @@
 
     python -m benchmarks.unchanged record OUT [--source SRC] [--python PYTHON] [--once] [--only NAME ...]
     python -m benchmarks.unchanged turns OUT --before SRC --after SRC [--rounds 3] [--only NAME ...]
-    python -m benchmarks.unchanged compare BEFORE AFTER [--turns OUT] [--out FILE.json]
+    python -m benchmarks.unchanged compare BEFORE AFTER [--turns OUT] [--about TEXT] [--out FILE.json]
 
 `record` trains the cases below on planted data through the command line of the package in SRC, and writes to the
 folder OUT what they rank for the test documents (ids and scores, NAME.plain.npz and NAME.packed.npz) and times.json.
@@ -110,10 +110,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     comparer.add_argument("before", type=Path)
     comparer.add_argument("after", type=Path)
     comparer.add_argument("--turns", type=Path, metavar="OUT", help="where `turns` kept its times")
+    comparer.add_argument("--about", default="", help="what was recorded where, for the result")
     comparer.add_argument("--out", type=Path, metavar="FILE.json")
     options = parser.parse_args(arguments)
     if options.command == "compare":
-        return compare(options.before, options.after, options.turns, options.out)
+        return compare(options.before, options.after, options.turns, options.out, options.about)
     unknown = [name for name in options.only if name not in CASES]
     if unknown:
         parser.error(f"no case {', '.join(map(repr, unknown))}; cases: {', '.join(CASES)}")
@@ -236,12 +237,13 @@ def _predict_words(run: str, side: str) -> list[str]:
 # ---- compare ----
 
 
-def compare(before: Path, after: Path, in_turns: Path | None = None, out: Path | None = None) -> int:
+def compare(before: Path, after: Path, in_turns: Path | None = None, out: Path | None = None, about: str = "") -> int:
     """Prints, and records in `out`, what became of every ranking of `before`."""
     rankings = {
         file.name.removesuffix(".npz"): difference(file, after / file.name) for file in sorted(before.glob("*.npz"))
     }
     numbers = {
+        **({"about": about} if about else {}),
         "rankings": {name: found or "equal to the last bit" for name, found in rankings.items()},
         "seconds after / before": (
             read_json(in_turns / "turns.json")

@@ -64,6 +64,15 @@ def test_a_table_on_standard_input_is_refused(
     assert "a table, read as lines of text" in errors(capsys, "predict", run, "--input", "-")
 
 
+def test_what_json_lines_are_read_as_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, run = shop(tmp_path / "shop.csv"), str(tmp_path / "run")
+    assert main(["train", str(table), "--text", "product_name", "--id", "sku", "--out", run, *TRAIN]) == 0
+    (tmp_path / "d.jsonl").write_text('{"sku": "A", "product_name": "red lamp", "price": 3}\n')
+    capsys.readouterr()
+    assert main(["predict", run, "--input", str(tmp_path / "d.jsonl")]) == 0
+    assert "text: product_name; id: sku; ignored: price\n" in capsys.readouterr().err
+
+
 def test_input_and_output_may_not_be_one_file(
     tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

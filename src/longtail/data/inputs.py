@@ -125,7 +125,7 @@ def documents_in_blocks(
     if source != "-" and name.endswith((".npy", ".npz")):
         yield from _from_vectors(path, lists, size)
         return
-    reader = _LineReader(str(path) if source != "-" else "standard input", asked, fields, lists, carry)
+    reader = _LineReader(str(path) if source != "-" else "standard input", asked, fields, lists, carry, on_columns)
     if source != "-" and path.is_file():
         share, total = _Share(), max(1, path.stat().st_size)
         lines = _regrouped(line_blocks(path, lambda place: share.set(place / total)), size)
@@ -186,6 +186,7 @@ class _LineReader:
     fields: Fields = ()
     lists: Sequence[IdLists] = ()
     carry: bool = False
+    on_columns: Callable[[Columns], None] = lambda columns: None
 
     def error(self, line: int | None, message: str, hint: str) -> DataError:
         return DataError(message, hint, file=self.source, line=line)
@@ -246,6 +247,12 @@ class _LineReader:
                 yield block
                 done += len(block.documents)
 
+    def _say(self, first: dict[str, Any], names: Sequence[str]) -> None:
+        """What the fields of the first object are read as."""
+        uid = next((name for name in _id_names(self.asked) if name in first), None)
+        ignored = tuple(name for name in first if name not in (*names, uid))
+        self.on_columns(Columns(tuple(names), (1.0,) * len(names), None, uid, ignored=ignored))
+
     def _objects(self, lines: list[tuple[int, str]], done: int) -> InputBlock:
         """Objects or strings, one per line. A string is the first field that the model reads."""
         wanted, first = text_names(self.asked, self.fields), self.first_field
@@ -271,6 +278,8 @@ class _LineReader:
             rows.append(row)
             records.append(value)
         names = wanted or list(dict.fromkeys(name for row in rows for name in row)) or [first]
+        if done == 0 and records and self.asked.remembered is not None:
+            self._say(records[0], names)
         documents = Items(uids, {name: [row.get(name, "") for row in rows] for name in names})
         if not (self.carry or self.lists):
             return InputBlock(documents, done)
@@ -322,12 +331,16 @@ def text_names(asked: Asked, fields: Fields) -> list[str]:
     return list(fields if asked.remembered is not None and fields else named or fields)
 
 
+def _id_names(asked: Asked) -> tuple[str | None, ...]:
+    remembered = None if asked.remembered is None else asked.remembered.id
+    return (remembered, *ID_NAMES) if asked.id is None else (asked.id,)
+
+
 def _record(value: Any, wanted: Sequence[str], asked: Asked) -> tuple[dict[str, str], str | None]:
     """The texts of an object that are read, and its id."""
     if not isinstance(value, dict):
         raise ValueError(f"{shown(value)} is neither an object nor a string")
-    remembered = None if asked.remembered is None else asked.remembered.id
-    id_names = (remembered, *ID_NAMES) if asked.id is None else (asked.id,)
+    id_names = _id_names(asked)
     uid = next((str(value[name]) for name in id_names if name in value), None)
     if not wanted:
         return {name: text for name, text in value.items() if isinstance(text, str) and name not in id_names}, uid
