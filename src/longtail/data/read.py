@@ -92,7 +92,7 @@ def read(
     text, labels, id (or uid), separator: columns of a table (`find_columns.Asked`). group, label_texts: as in
         `tables.read_table`. Of a frame, labels and label_texts may be what Python holds (`frames.read_frame`).
     """
-    said = {
+    said: dict[str, Any] = {
         "test_file": test_file,
         "text": text,
         "labels": labels,
