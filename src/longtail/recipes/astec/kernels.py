@@ -16,7 +16,7 @@ import numpy as np
 
 from longtail.kernels.basics import add, offer, ranks_before, settle, table
 from longtail.kernels.compiled import compiled, prange
-from longtail.search.kernels.linear import child_scores
+from longtail.search.kernels.classifiers import child_scores
 from longtail.types import F32, I32, I64
 
 

@@ -19,7 +19,7 @@ from longtail.kernels.basics import offer, settle
 from longtail.kernels.compiled import compiled, prange
 from longtail.kernels.products import dot
 from longtail.recipes.gnnxml.keygraph import SENTENCES, WINDOWS, Blocks, Phrases, Rules
-from longtail.search.kernels.linear import child_scores
+from longtail.search.kernels.classifiers import child_scores
 from longtail.types import F32, I32, I64
 
 F64 = NDArray[np.float64]
