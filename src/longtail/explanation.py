@@ -13,8 +13,11 @@ scales by (lengths of vectors) and which neighbours it finds is taken as it is f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from longtail.types import F32, BoolArray
 
 Method: TypeAlias = Literal["exact", "occlusion"]
 
@@ -66,7 +69,8 @@ class OtherShare:
 class Explanation:
     """Why one label was given to one document.
 
-    words: in reading order, those with a share of 0 too.  others: what else is in the total, e.g. neighbours in a graph.
+    words: in reading order, those with a share of 0 too.  others: what else is in the total, e.g. neighbours in a
+    graph.
     bias: what the label has without any word.  total: what all these add up to; of occlusion the score.
     formula: how the score is made, e.g. ``score = sigmoid(total)``; other names in it are those of `terms`.
     predictions: extra ones that were made for this document (occlusion).
@@ -125,3 +129,40 @@ def _word_as_json(word: WordShare) -> dict[str, Any]:
 
 def _other_as_json(other: OtherShare) -> dict[str, Any]:
     return {"kind": other.kind, "id": other.id, "name": other.name, "share": other.share}
+
+
+# ---- what a ranker gives ----
+
+
+class Cause(NamedTuple):
+    """What counted for a label that is no word.  number: of the label, where the kind is ``label``; else -1."""
+
+    kind: str
+    number: int
+    name: str
+    share: float
+
+
+@dataclass(frozen=True)
+class Reasons:
+    """Why B documents have C labels each, at this document (see above).
+
+    scores: (B, C) what the model gives; 0 for a label that it does not find.
+    totals: (B, C) computed as the model does, not by adding up.
+    shares: (E, C) what each of the E entries of the documents' sparse rows adds to the totals of its document.
+    bias: (B, C) what is there without any word.
+    found: (B, C) whether the label was looked at; the formula holds for those alone.
+    terms: by name, (B, C) each.
+    others, links: causes by (document, place of the label): of the total, and of the score beside `terms`.
+    """
+
+    scores: F32
+    totals: F32
+    shares: F32
+    bias: F32
+    formula: str
+    found: BoolArray
+    terms: Mapping[str, F32] = field(default_factory=dict)
+    others: Mapping[tuple[int, int], Sequence[Cause]] = field(default_factory=dict)
+    links: Mapping[tuple[int, int], Sequence[Cause]] = field(default_factory=dict)
+    note: str = ""
