@@ -44,6 +44,7 @@ class Plan:
     allow_origin: str = ""
     language: str = "en"
     uri_prefix: str = ""
+    annif_labels: str = ""  # a file of the labels that Annif's API may give; empty: all
     log_requests: bool = True
     log_texts: bool = False
     workers: int = 1

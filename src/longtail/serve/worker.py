@@ -38,11 +38,11 @@ def plan_of(line: str) -> Plan:
     return Plan(models, Limits(**fields.pop("limits")), tuple(fields.pop("token_digests")), **fields)
 
 
-def opened(name: str, path: str, limits: Limits) -> Hosted:
+def opened(name: str, path: str, plan: Plan) -> Hosted:
     """A model, asked once: what is compiled or read late is then in place."""
-    hosted = Hosted.open(name, path)
-    hosted.answer(Asked(["a b c"], 5), limits)
-    hosted.answer(Asked(["a b c"] * 64, 5), limits)
+    hosted = Hosted.open(name, path, plan)
+    for count in (1, plan.limits.batch_texts):
+        hosted.answer(Asked(["a b c"] * count, 5), plan.limits)
     return hosted
 
 
@@ -87,7 +87,7 @@ class Control:
 
     async def _open(self, model: str, path: str, sha: str, number: int, **_: Any) -> None:
         try:
-            hosted = await asyncio.to_thread(opened, model, path, self.plan.limits)
+            hosted = await asyncio.to_thread(opened, model, path, self.plan)
             if hosted.sha != sha:
                 raise LongtailError(f"{path} changed again while it was opened")
             self.aside[model] = hosted
@@ -174,7 +174,7 @@ def main() -> None:
     sys.setswitchinterval(_SWITCH_S)
     plan = plan_of(_first_line(line))
     try:
-        models = [opened(model.name, model.path, plan.limits) for model in plan.models]
+        models = [opened(model.name, model.path, plan) for model in plan.models]
     except LongtailError as problem:
         line.sendall(json.dumps({"failed": problem.message, "hint": problem.hint}).encode() + b"\n")
         sys.exit(3)
