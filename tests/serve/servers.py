@@ -109,6 +109,7 @@ class Asking:
 
         def ask() -> None:
             session = requests.Session()
+            session.headers.update(server.session.headers)
             while not self._stop.is_set():
                 try:
                     body = {"texts": texts, "k": 3}
@@ -116,7 +117,7 @@ class Asking:
                     self.answers.append(session.post(url, json=body, timeout=30))
                 except requests.RequestException as problem:
                     self.problems.append(problem)
-                    session = requests.Session()
+                    session.close()
 
         self._threads = [threading.Thread(target=ask) for _ in range(threads)]
         for thread in self._threads:

@@ -43,7 +43,7 @@ ANNIF = "Annif's API"
 @option("--max-body", default=20_000_000, type=click.IntRange(1), section=LIMITS, help="bytes of a request")
 @option("--max-texts", default=1000, type=click.IntRange(1), section=LIMITS, help="texts of a request")
 @option("--max-characters", default=100_000, type=click.IntRange(1), section=LIMITS, help="characters of a text")
-@option("--queue", default=1024, type=click.IntRange(1), section=LIMITS, help="texts that may wait for a model")
+@option("--queue", default=4096, type=click.IntRange(1), section=LIMITS, help="texts that may wait for a model")
 @option("--max-requests", default=256, type=click.IntRange(1), section=LIMITS, help="requests of a worker at once")
 @option(
     "--timeout", default=30.0, type=click.FloatRange(0.1), section=LIMITS, help="seconds to wait for a body or a turn"

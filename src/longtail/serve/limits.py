@@ -18,7 +18,7 @@ class Limits:
     characters: int = 100_000  # of a text
     k: int = 1_000
     ids: int = 10_000  # allowed, excluded or known labels of a request
-    queue_texts: int = 1_024  # that wait for a model
+    queue_texts: int = 4_096  # that wait for a model
     requests: int = 256  # that a worker has begun to answer
     timeout_s: float = 30.0  # for a body to arrive, and for a text to wait
     batch_texts: int = 256  # answered at once

@@ -19,6 +19,7 @@ import uvicorn
 
 from longtail.errors import LongtailError
 from longtail.serve.application import Application, counters_of
+from longtail.serve.connection import Connection
 from longtail.serve.hosted import Asked, Hosted
 from longtail.serve.limits import Limits, Model, Plan
 from longtail.serve.problems import Problem
@@ -157,6 +158,7 @@ async def answer(control: Control, line: socket.socket, listener: socket.socket,
         log_config=None,
         access_log=False,
         lifespan="off",
+        http=Connection,
         ws="none",
         server_header=False,
         backlog=1,
