@@ -2,7 +2,7 @@
 
     python -m benchmarks.serving load RUN --out benchmarks/results/serving.json
     python -m benchmarks.serving annif RUN --annif .venv-annif --out benchmarks/results/serving_annif.json
-    python -m benchmarks.serving schemas RUN --schemathesis .venv-schemathesis --out benchmarks/results/serving_schemas.json
+    python -m benchmarks.serving schemas RUN --schemathesis .venv-schemathesis
 
 RUN is a model of the embedded sample, e.g. runs/demo. Everything is measured on loopback; clients and servers share the
 cores of the machine.
@@ -12,33 +12,39 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.record import typed_command, write_result
 from longtail.data.read import read, sample_folder
+from longtail.packing import pack
 
 
 def load(arguments: argparse.Namespace, texts: Sequence[str]) -> dict[str, Any]:
     from benchmarks.serving import measures
     from benchmarks.serving.processes import serving
 
-    found: dict[str, Any] = {"engine": _said("engine", measures.engine(arguments.run, texts))}
-    with serving(f"{measures.MODEL}={arguments.run}") as running:
-        port = running.port
-        found["alone"] = _said("alone", measures.alone(port, texts))
-        found["above_engine_and_empty_ms"] = round(
-            found["alone"]["predict_p50_ms"] - found["alone"]["empty_p50_ms"] - found["engine"]["single_p50_ms"], 3
-        )
-        for each in (1, 8, 32):
-            name = f"at_64_with_{each}"
-            found[name] = measures.together(port, texts, arguments.seconds, each)
-            found[name]["share_of_engine"] = round(found[name]["texts_per_s"] / found["engine"]["texts_per_s"], 3)
-            _said(name, found[name])
-        rate = found["at_64_with_32"]["answered_per_s"]
-        found["overload"] = _said("overload", measures.overload(port, texts, arguments.seconds, rate, 32))
-        found["memory"] = _said("memory", measures.memory(running, texts, arguments.requests))
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        packed = Path(folder) / "packed"
+        pack(arguments.run, packed)
+        for name, run in (("as_trained", arguments.run), ("packed", packed)):
+            own = found[name] = {"engine": _said("engine", measures.engine(run, texts))}
+            with serving(f"{measures.MODEL}={run}") as running:
+                port = running.port
+                own["alone"] = _said("alone", measures.alone(port, texts))
+                own["above_engine_and_empty_ms"] = round(
+                    own["alone"]["predict_p50_ms"] - own["alone"]["empty_p50_ms"] - own["engine"]["single_p50_ms"], 3
+                )
+                for each in (1, 8, 32):
+                    seen = own[f"at_64_with_{each}"] = measures.together(port, texts, arguments.seconds, each)
+                    seen["share_of_engine"] = round(seen["texts_per_s"] / own["engine"]["texts_per_s"], 3)
+                    _said(f"at 64 with {each}", seen)
+                rate = own["at_64_with_32"]["answered_per_s"]
+                own["overload"] = _said("overload", measures.overload(port, texts, arguments.seconds, rate, 32))
+                own["memory"] = _said("memory", measures.memory(running, texts, arguments.requests))
     found["exchanges"] = _said("exchanges", measures.swaps(arguments.run, texts, arguments.swaps))
     found["kills"] = _said("kills", measures.kills(arguments.run, texts))
     return found

@@ -16,6 +16,7 @@ class Limits:
     texts: int = 1_000  # of a request; as a stream of lines `stream_texts`
     stream_texts: int = 100_000
     characters: int = 100_000  # of a text
+    query: int = 2_000  # characters of what is searched among labels
     k: int = 1_000
     ids: int = 10_000  # allowed, excluded or known labels of a request
     queue_texts: int = 4_096  # that wait for a model
