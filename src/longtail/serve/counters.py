@@ -25,6 +25,8 @@ class _Numbers:
     """Named numbers of a row; an attribute reads and writes one."""
 
     __slots__ = ("_places", "_row")
+    _places: dict[str, int]
+    _row: Any  # a memoryview of float64
 
     def __init__(self, row: Any, places: dict[str, int]) -> None:
         object.__setattr__(self, "_row", row)
