@@ -6,8 +6,10 @@ variants of a text are scored together (occlusion).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice, repeat
+from typing import NamedTuple
 
 import numpy as np
 
@@ -48,30 +50,37 @@ def explanations(bundle: Bundle, asked: Question) -> list[list[Explanation]]:
     return _Exact(bundle, asked, places, reasons).explanations()
 
 
+class _Written(NamedTuple):
+    """Words of a document as they are written, column by column: text, field, start and end."""
+
+    texts: list[str]
+    fields: list[str]
+    starts: list[int]
+    ends: list[int]
+
+
 class _Answer:
     """What both methods have in common: words as they are written, and names of labels."""
 
     def __init__(self, bundle: Bundle, asked: Question, places: Places) -> None:
         self.bundle, self.asked, self.places = bundle, asked, places
-        fields = bundle.featurizer.fields
-        self.texts = [asked.documents.fields[name] for name in fields]
-        number, begins, ends = places.fields.tolist(), places.begins.tolist(), places.ends.tolist()
-        starts = places.starts.tolist()
-        # Text, field, start and end of every word: the same for all labels.
-        self.written = [
-            (self.texts[number[w]][document][begins[w] : ends[w]], fields[number[w]], begins[w], ends[w])
-            for document in range(len(starts) - 1)
-            for w in range(starts[document], starts[document + 1])
-        ]
+        self.texts = [asked.documents.fields[name] for name in bundle.featurizer.fields]
+        real = asked.labels >= 0
+        uids, names = (table.take(asked.labels[real]) for table in (bundle.labels.uids, bundle.labels.names))
+        named = zip(np.nonzero(real)[1].tolist(), uids, names, strict=True)
+        # Of every document: place, id and name of each of its labels.
+        self.labels = [list(islice(named, count)) for count in real.sum(axis=1).tolist()]
 
     def words(self, document: int) -> slice:
         return slice(int(self.places.starts[document]), int(self.places.starts[document + 1]))
 
-    def labels(self, document: int) -> Iterator[tuple[int, int, str, str]]:
-        """Place, number, id and name of each label of a document."""
-        for place, label in enumerate(self.asked.labels[document].tolist()):
-            if label >= 0:
-                yield place, label, self.bundle.labels.uids[label], self.bundle.labels.names[label]
+    def written(self, document: int, words: slice) -> _Written:
+        names = self.bundle.featurizer.fields
+        fields, starts, ends = (
+            column[words].tolist() for column in (self.places.fields, self.places.begins, self.places.ends)
+        )
+        texts = [self.texts[field][document][start:end] for field, start, end in zip(fields, starts, ends, strict=True)]
+        return _Written(texts, [names[field] for field in fields], starts, ends)
 
 
 class _Exact(_Answer):
@@ -85,9 +94,9 @@ class _Exact(_Answer):
         r = self.reasons
         scores, bias, totals, found = r.scores.tolist(), r.bias.tolist(), r.totals.tolist(), r.found.tolist()
         answers: list[list[Explanation]] = []
-        for document in range(len(self.asked.labels)):
+        for document, labels in enumerate(self.labels):
             own = self.words(document)
-            written, shares = self.written[own], self.of_words[own].T.tolist()
+            written, shares = self.written(document, own), self.of_words[own].T.tolist()
             answers.append(
                 [
                     Explanation(
@@ -95,12 +104,7 @@ class _Exact(_Answer):
                         name=name,
                         score=scores[document][place],
                         method="exact",
-                        words=tuple(
-                            WordShare(*word, share, behind)
-                            for word, share, behind in zip(
-                                written, shares[place], self._behind(own, place), strict=True
-                            )
-                        ),
+                        words=tuple(map(WordShare, *written, shares[place], self._behind(own, place))),
                         bias=bias[document][place],
                         total=totals[document][place],
                         formula=r.formula,
@@ -108,15 +112,15 @@ class _Exact(_Answer):
                         terms=self._terms(document, place),
                         note=r.note if found[document][place] else OUTSIDE,
                     )
-                    for place, _, uid, name in self.labels(document)
+                    for place, uid, name in labels
                 ]
             )
         return answers
 
-    def _behind(self, words: slice, place: int) -> Sequence[tuple[FeatureShare, ...]]:
+    def _behind(self, words: slice, place: int) -> Iterable[tuple[FeatureShare, ...]]:
         """The features of words, those that count most first."""
         if not self.asked.features:
-            return [()] * (words.stop - words.start)
+            return repeat(())
         starts, entries, parts = pieces(self.places.belongs)
         columns, spelled = pieces(self.asked.batch.sparse).indices, self.places.feature
         assert spelled is not None, "features in words have a spelling"
@@ -174,34 +178,32 @@ class _Occlusion(_Answer):
         own, tried = self.words(document), len(fallen)
         count = own.stop - own.start
         note = "" if count == tried else f"only the first {tried} of {count} words were left out in turn"
+        written = self.written(document, slice(own.start, own.start + tried))
         return [
             Explanation(
                 label=uid,
                 name=name,
                 score=float(whole[place]),
                 method="occlusion",
-                words=tuple(
-                    WordShare(*word, share)
-                    for word, share in zip(self.written[own][:tried], fallen[:, place].tolist(), strict=True)
-                ),
+                words=tuple(map(WordShare, *written, fallen[:, place].tolist())),
                 bias=0.0,
                 total=float(whole[place]),
                 formula="share = score - score without the word",
                 predictions=tried,
                 note=note if whole[place] > 0 else OUTSIDE,
             )
-            for place, _, uid, name in self.labels(document)
+            for place, uid, name in self.labels[document]
         ]
 
     def _without(self, owners: I32, words: I32) -> Items:
         """Documents `owners`, each without one of its words: a space stands in its place."""
-        fields = self.bundle.featurizer.fields
-        variants: dict[str, list[str]] = {name: [] for name in fields}
+        variants: dict[str, list[str]] = {name: [] for name in self.bundle.featurizer.fields}
+        places = self.places
         for document, word in zip(owners.tolist(), words.tolist(), strict=True):
-            _, field, start, end = self.written[word]
-            for name, texts in zip(fields, self.texts, strict=True):
+            field, start, end = int(places.fields[word]), int(places.begins[word]), int(places.ends[word])
+            for number, (texts, made) in enumerate(zip(self.texts, variants.values(), strict=True)):
                 text = texts[document]
-                variants[name].append(f"{text[:start]} {text[end:]}" if name == field else text)
+                made.append(f"{text[:start]} {text[end:]}" if number == field else text)
         return Items([str(n) for n in range(len(owners))], variants)
 
     def _scores(self, documents: Items, owners: I32) -> F32:
