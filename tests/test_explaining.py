@@ -264,20 +264,24 @@ def test_an_explanation_is_plain_json() -> None:
 def test_the_command_line_shows_words_under_each_label(direct_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", str(direct_run), "an owl and a cat", "-k", "2", "--explain"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 5
+    assert len(lines) == 7
     (whys,) = Predictor.open(direct_run).explain(["an owl and a cat"], k=2)
-    for line, why in zip(lines[2::2], whys, strict=True):
+    for line, why in zip(lines[2::3], whys, strict=True):
         shown = dict(re.findall(r"(\w+) ([+-]\d+\.\d+)", line))
         for word in why.words[1:2]:
             assert float(shown[word.text]) == pytest.approx(word.share, abs=5e-4)
         assert float(shown["bias"]) == pytest.approx(why.bias, abs=5e-4)
         assert line.endswith(f"(exact, total {why.total:+.3f})")
+    for line, why in zip(
+        lines[3::3], Predictor.open(direct_run).explain("an owl and a cat", 2, examples=True)[0], strict=True
+    ):
+        assert line.strip() == f"seen in: {why.examples[0].text}; {why.examples[1].text}"
     assert main(["predict", str(direct_run), "an owl and a cat", "-k", "1", "--explain-features"]) == 0
     assert "owl [word]" in capsys.readouterr().out
 
 
 def test_json_lines_have_a_key_why_per_label(direct_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (whys,) = Predictor.open(direct_run).explain(["an owl"], k=2)
+    (whys,) = Predictor.open(direct_run).explain(["an owl"], k=2, examples=True)
     assert main(["predict", str(direct_run), "an owl", "-k", "2", "--explain", "--format", "jsonl"]) == 0
     row = json.loads(capsys.readouterr().out)
     assert row["why"] == [why.as_json() for why in whys]
@@ -324,3 +328,25 @@ def test_numbers_of_labels_are_explained_for_documents_with_fields(direct_run: P
     first, second = model.explain_labels(documents, ids, block=1)
     assert [why.label for why in first] == [model.labels[3]]
     assert [why.label for why in second] == [model.labels[1], model.labels[2]]
+
+
+def test_training_documents_that_carry_the_label_nearest_first(direct_run: Path, planted: Dataset) -> None:
+    model = Predictor.open(direct_run)
+    company = model.bundle.company()
+    targets, uids = planted.train.targets, planted.train.documents.uids
+    owl = model.labels.index("id-owl")
+    texts = [text for _, text in company.examples_of(owl)]
+    assert len(set(texts)) > 1
+    for wanted in texts:
+        ((why,),) = model.explain([wanted], labels=["id-owl"], examples=True)
+        assert why.examples[0].text == wanted
+        assert sorted(one.text for one in why.examples) == sorted(texts)
+        assert all(targets[[list(uids).index(one.id)], owl].sum() for one in why.examples)
+    assert model.explain(["an owl"])[0][0].examples == ()
+    assert model.explain(["qqqq"], examples=True) == [[]]
+
+
+def test_a_model_that_keeps_no_examples_names_none(direct_run: Path, tmp_path: Path) -> None:
+    model = Predictor.open(direct_run)
+    model._company = None  # as of a bundle without the part
+    assert model.explain(["an owl"], examples=True) == model.explain(["an owl"])

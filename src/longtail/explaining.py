@@ -7,7 +7,7 @@ variants of a text are scored together (occlusion).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, repeat
 from typing import NamedTuple
 
@@ -15,8 +15,9 @@ import numpy as np
 
 from longtail.bundle import Bundle
 from longtail.data.dataset import Items
-from longtail.explanation import Cause, Explanation, FeatureShare, OtherShare, Reasons, WordShare
+from longtail.explanation import Cause, Example, Explanation, FeatureShare, OtherShare, Reasons, WordShare
 from longtail.features.places import Places
+from longtail.graph.company import Company
 from longtail.kernels.arrays import pieces
 from longtail.types import F32, I32, Batch, Context
 
@@ -39,6 +40,31 @@ class Question:
     labels: I32
     context: Context | None = None
     features: bool = False
+
+
+def with_examples(
+    bundle: Bundle, company: Company, asked: Question, answers: list[list[Explanation]]
+) -> list[list[Explanation]]:
+    """The same with training documents that carry each label, of those that the model keeps."""
+    kept = {int(label): company.examples_of(int(label)) for label in np.unique(asked.labels[asked.labels >= 0])}
+    known = {text: number for number, text in enumerate(sorted({text for found in kept.values() for _, text in found}))}
+    if not known:
+        return answers
+    of_documents, of_examples = asked.batch.sparse, bundle.featurizer.batch_of_texts(list(known)).sparse
+    near = np.zeros((len(answers), len(known))) if of_examples is None else (of_documents @ of_examples.T).toarray()
+    found: list[list[Explanation]] = []
+    for row, (labels, answer) in enumerate(zip(asked.labels, answers, strict=True)):
+        lists = [
+            sorted(kept[label], key=lambda one, row=row: -near[row, known[one[1]]])
+            for label in labels[labels >= 0].tolist()
+        ]
+        found.append(
+            [
+                replace(why, examples=tuple(Example(*one) for one in some))
+                for why, some in zip(answer, lists, strict=True)
+            ]
+        )
+    return found
 
 
 def explanations(bundle: Bundle, asked: Question) -> list[list[Explanation]]:

@@ -136,6 +136,7 @@ class Predictor:
             featurizer=self.bundle.featurizer,
             ranker=ranker,
             held_out=self.bundle.held_out(),
+            company=self.bundle.company(),
         )
 
     def files(self) -> dict[str, bytes]:
@@ -224,7 +225,7 @@ class Predictor:
         over = IndexedRows.by_cosine(encoder, encoder.encode(texts), temperature, "auto")
         counts = dict(zip(self.bundle.labels.uids, self.bundle.labels.counts.tolist(), strict=True))
         table = LabelTable.of(labels, np.array([counts.get(uid, 0) for uid in labels.uids], dtype=np.int64))
-        return Predictor(replace(self.bundle, labels=table, ranker=over), self._home)
+        return Predictor(replace(self.bundle, labels=table, ranker=over, own_labels=False), self._home)
 
     @overload
     def predict(
@@ -319,11 +320,13 @@ class Predictor:
         anchors: Sequence[Sequence[str]] | None = None,
         threshold: float | None = None,
         features: bool = False,
+        examples: bool = False,
     ) -> list[list[Explanation]]:
         """Why every text has its `k` best labels, best first: the words that made the model choose each, with their
         shares; or why it has, or has not, the labels whose ids are `labels`.
 
         features: also say which features (words, pairs, parts of words) are behind each word.
+        examples: also name training documents that carry the label, of the few that the model keeps of each.
         The other arguments are those of `predict`. How words get their shares: `longtail.explanation`.
         """
         if not isinstance(k, int) or k < 1:
@@ -346,13 +349,20 @@ class Predictor:
             ids = np.tile(np.array(numbers, dtype=np.int32), (len(documents), 1))
         else:
             ids = self.rank(documents, k, context=context, threshold=threshold).ids
-        return self.explain_labels(documents, ids, context=context, features=features)
+        return self.explain_labels(documents, ids, context=context, features=features, examples=examples)
 
     def explain_labels(
-        self, documents: Items, ids: I32, *, context: Context | None = None, features: bool = False, block: int = 512
+        self,
+        documents: Items,
+        ids: I32,
+        *,
+        context: Context | None = None,
+        features: bool = False,
+        examples: bool = False,
+        block: int = 512,
     ) -> list[list[Explanation]]:
         """Why documents have labels with these numbers (B, C; -1: none), e.g. those of `rank`."""
-        from longtail.explaining import Question, explanations
+        from longtail.explaining import Question, explanations, with_examples
 
         documents = self._readable(documents)
         found: list[list[Explanation]] = []
@@ -361,8 +371,15 @@ class Predictor:
             some = documents.rows(rows)
             known = None if context is None else context.rows(rows)
             batch = self.bundle.featurizer.batch(some)
-            found += explanations(self.bundle, Question(some, batch, ids[rows], known, features))
+            asked = Question(some, batch, ids[rows], known, features)
+            answers = explanations(self.bundle, asked)
+            company = self._company if examples else None
+            found += answers if company is None else with_examples(self.bundle, company, asked, answers)
         return found
+
+    @cached_property
+    def _company(self) -> Any:
+        return self.bundle.company()
 
     def context(
         self,
@@ -457,6 +474,17 @@ class Predictor:
             self._in_pieces(ranked, len(rows), known)
             on_block(len(rows))
         return TopK(ids, scores)
+
+    def rank_texts(self, texts: Sequence[str], k: int, *, context: Context | None = None) -> TopK:
+        """Ranked label numbers of plain texts; the same answers as those of `predict`, without names."""
+
+        def ranked(part: slice) -> TopK:
+            return self._ranked(self.bundle.featurizer.batch_of_texts(list(texts[part])), k, context, None)
+
+        pieces = self._in_pieces(ranked, len(texts), context)
+        if len(pieces) == 1:
+            return pieces[0]
+        return TopK(np.concatenate([top.ids for top in pieces]), np.concatenate([top.scores for top in pieces]))
 
     def batch(self, documents: Items) -> Batch:
         """Documents as the model reads them."""

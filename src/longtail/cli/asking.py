@@ -152,7 +152,9 @@ def predict(
             progress.begin(len(block.documents))
             top, why = opened.rank(block.documents, k, context=context, threshold=threshold), None
             if explained:
-                why = opened.explain_labels(block.documents, top.ids, context=context, features=explain_features)
+                why = opened.explain_labels(
+                    block.documents, top.ids, context=context, features=explain_features, examples=True
+                )
             answers.write(block, top, why)
             progress.advance(len(block.documents), block.share)
 

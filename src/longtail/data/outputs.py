@@ -159,8 +159,8 @@ class _Text(_Format):
                 print(f"  (no label{':' if threshold is None else ''} {none})", file=self.file)
 
 
-# Words, and features behind a word, that are shown of each label.
-_SHOWN, _SHOWN_FEATURES = 10, 4
+# Words, features behind a word, and training documents that are shown of each label.
+_SHOWN, _SHOWN_FEATURES, _SHOWN_EXAMPLES = 10, 4, 2
 
 
 def _reasons(why: Explanation) -> Iterator[str]:
@@ -178,6 +178,8 @@ def _reasons(why: Explanation) -> Iterator[str]:
     for title, shares in (("also", why.others), (why.formula, why.terms)):
         if shares:
             yield f"{title}: {', '.join(f'{one.name} {one.share:+.3f}' for one in shares)}"
+    if why.examples:
+        yield f"seen in: {'; '.join(one.text for one in why.examples[:_SHOWN_EXAMPLES])}"
     if why.note:
         yield why.note
 
