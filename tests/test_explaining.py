@@ -6,7 +6,9 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +25,7 @@ from longtail.predictor import Predictor
 from longtail.search.index import build_index
 from longtail.search.packed import PackedRows
 from longtail.search.shortlist import Game
-from longtail.types import Batch
+from longtail.types import Batch, Csr
 
 RNG = np.random.default_rng(7)
 
@@ -64,7 +66,7 @@ def square(numbers: int = 8) -> np.ndarray:
     return RNG.standard_normal((numbers, numbers)).astype(np.float32)
 
 
-ENCODERS = {
+ENCODERS: dict[str, Callable[[], Any]] = {
     "sum": lambda: FrozenSum(table()),
     "bag": lambda: FrozenBag(table()),
     "int8": lambda: FrozenBag(PackedRows.of(table(), "int8", RNG.random(30) < 0.8)),
@@ -73,7 +75,7 @@ ENCODERS = {
     "mlp": lambda: FrozenMlp(table(), table(1)[0], square(), table(1)[0]),
     "unit": lambda: FrozenUnit(FrozenSum(table()), EmbeddingMap(square(), 0.5, False)),
 }
-MAPS = {
+MAPS: dict[str, Callable[[], Any]] = {
     "none": lambda: None,
     "residual": lambda: ResidualMap(square()),
     "full": lambda: FullMap(square()),
@@ -88,12 +90,13 @@ def test_every_number_of_the_log_odds_belongs_to_a_feature(encoder: str, refinem
     rows = table(6, 9)
     ranker = IndexedRows(ENCODERS[encoder](), MAPS[refinement](), build_index(rows, "exact", similarity="dot"))
     batch = random_batch()
+    x: Csr = batch.sparse
     ids = np.tile(np.arange(6, dtype=np.int32), (5, 1))
     ids[0, 2] = -1
     reasons = ranker.explain(batch, ids)
     assert reasons is not None
-    sums = np.add.reduceat(np.vstack([reasons.shares, np.zeros((1, 6))]), batch.sparse.indptr[:-1])
-    sums[np.diff(batch.sparse.indptr) == 0] = 0
+    sums = np.add.reduceat(np.vstack([reasons.shares, np.zeros((1, 6))]), x.indptr[:-1])
+    sums[np.diff(x.indptr) == 0] = 0
     expected = ranker.queries(batch) @ rows.T
     expected[0, 2] = 0
     np.testing.assert_allclose(sums + reasons.bias, expected, atol=1e-4, rtol=1e-4)
@@ -210,7 +213,7 @@ def test_plain_texts_and_labels_that_are_asked_for(direct_run: Path) -> None:
         ({"known_labels": [["id-dog"]]}, "reads text alone"),
     ):
         with pytest.raises(ConfigError, match=message):
-            model.explain(["an owl"], **arguments)  # type: ignore[arg-type]
+            model.explain(["an owl"], **arguments)
     with pytest.raises(ConfigError, match="text 1 is 3"):
         model.explain(["an owl", 3])
 

@@ -6,8 +6,9 @@ variants of a text are scored together (occlusion).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice, repeat
 from typing import NamedTuple
 
@@ -18,8 +19,8 @@ from longtail.data.dataset import Items
 from longtail.explanation import Cause, Example, Explanation, FeatureShare, OtherShare, Reasons, WordShare
 from longtail.features.places import Places
 from longtail.graph.company import Company
-from longtail.kernels.arrays import pieces
-from longtail.types import F32, I32, Batch, Context
+from longtail.kernels.arrays import F64, pieces
+from longtail.types import F32, I32, I64, Batch, Context
 
 # Words of a document that are left out in turn, at most: each is a prediction.
 MOST_WORDS = 64
@@ -55,8 +56,7 @@ def with_examples(
     found: list[list[Explanation]] = []
     for row, (labels, answer) in enumerate(zip(asked.labels, answers, strict=True)):
         lists = [
-            sorted(kept[label], key=lambda one, row=row: -near[row, known[one[1]]])
-            for label in labels[labels >= 0].tolist()
+            sorted(kept[label], key=partial(_distance, near[row], known)) for label in labels[labels >= 0].tolist()
         ]
         found.append(
             [
@@ -65,6 +65,10 @@ def with_examples(
             ]
         )
     return found
+
+
+def _distance(near: F64, known: Mapping[str, int], example: tuple[str, str]) -> float:
+    return -float(near[known[example[1]]])
 
 
 def explanations(bundle: Bundle, asked: Question) -> list[list[Explanation]]:
@@ -179,8 +183,8 @@ class _Exact(_Answer):
 class _Occlusion(_Answer):
     def explanations(self) -> list[list[Explanation]]:
         counts = np.minimum(np.diff(self.places.starts), MOST_WORDS)
-        whole = self._scores(self.asked.documents, np.arange(len(counts)))
-        owners = np.repeat(np.arange(len(counts)), counts)
+        whole = self._scores(self.asked.documents, np.arange(len(counts), dtype=np.int64))
+        owners = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
         words = np.concatenate(
             [
                 np.zeros(0, np.int64),
@@ -193,7 +197,7 @@ class _Occlusion(_Answer):
         for start in range(0, len(words), most):
             part = slice(start, start + most)
             variants = self._without(owners[part], words[part])
-            fallen[part] = whole[owners[part]] - self._scores(variants, owners[part])
+            np.subtract(whole[owners[part]], self._scores(variants, owners[part]), out=fallen[part])
         ends = np.cumsum(counts)
         return [
             self._of(document, fallen[ends[document] - counts[document] : ends[document]], whole[document])
@@ -221,7 +225,7 @@ class _Occlusion(_Answer):
             for place, uid, name in self.labels[document]
         ]
 
-    def _without(self, owners: I32, words: I32) -> Items:
+    def _without(self, owners: I64, words: I64) -> Items:
         """Documents `owners`, each without one of its words: a space stands in its place."""
         variants: dict[str, list[str]] = {name: [] for name in self.bundle.featurizer.fields}
         places = self.places
@@ -232,7 +236,7 @@ class _Occlusion(_Answer):
                 made.append(f"{text[:start]} {text[end:]}" if number == field else text)
         return Items([str(n) for n in range(len(owners))], variants)
 
-    def _scores(self, documents: Items, owners: I32) -> F32:
+    def _scores(self, documents: Items, owners: I64) -> F32:
         batch = self.bundle.featurizer.batch(documents)
         context = None if self.asked.context is None else self.asked.context.rows(owners)
         labels, ranker = self.asked.labels[owners], self.bundle.ranker

@@ -15,6 +15,7 @@ from longtail.features.places import Places, spans, word_reader
 from longtail.features.reading import _INVISIBLE, normalise, origins
 from longtail.features.settings import SparseTextConfig
 from longtail.features.sparse import SparseText
+from longtail.types import Csr
 
 READER = word_reader()
 
@@ -95,19 +96,20 @@ def fitted(**more: object) -> tuple[SparseText, Items]:
 def test_every_feature_belongs_to_its_words(subwords: str, weights: tuple[float, ...]) -> None:
     text, items = fitted(subwords=subwords, weights=weights, piece_count=100)
     batch = text.batch(items)
+    x: Csr = batch.sparse
     places = text.places(items, batch)
     assert places.belongs is not None
     assert places.feature is not None
     np.testing.assert_allclose(np.asarray(places.belongs.sum(axis=0)).ravel(), 1, rtol=1e-6)
     rows = places.belongs.tocoo()
     fields = ("title", "body")
-    owner = np.repeat(np.arange(3), np.diff(batch.sparse.indptr))
+    owner = np.repeat(np.arange(3), np.diff(x.indptr))
     word_owner = np.repeat(np.arange(3), np.diff(places.starts))
     for word, entry in zip(*rows.coords, strict=True):
         document = int(word_owner[word])
         assert document == owner[entry]
         written = items.fields[fields[places.fields[word]]][document][places.begins[word] : places.ends[word]]
-        spelled, kind = places.feature(int(batch.sparse.indices[entry]))
+        spelled, kind = places.feature(int(x.indices[entry]))
         bare = spelled.strip("<>").removeprefix("##")
         assert normalise(written) in spelled.split() if kind in ("word", "pair") else bare in normalise(written)
 
@@ -118,9 +120,9 @@ def test_places_share_a_feature_by_what_their_field_counts() -> None:
     assert places.belongs is not None
     assert places.feature is not None
     first = slice(int(places.starts[0]), int(places.starts[1]))
-    columns = text.batch(items).sparse.indices
+    x: Csr = text.batch(items).sparse
     shares = {
-        (int(places.fields[word]), places.feature(int(columns[entry]))[0]): value
+        (int(places.fields[word]), places.feature(int(x.indices[entry]))[0]): value
         for word, entry, value in zip(*places.belongs.tocoo().coords, places.belongs.tocoo().data, strict=True)
         if first.start <= word < first.stop
     }

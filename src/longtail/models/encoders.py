@@ -149,7 +149,8 @@ class FrozenMlp(WordTable):
         hidden = self._hidden(batch)
         outer = directions * (hidden @ self.weight.T + self.bias > 0)[:, None]
         inner = (outer @ self.weight) * (hidden > 0)[:, None]
-        return bag_shares(batch, self.table, inner), outer @ self.bias + inner @ self.hidden_bias
+        constant = (outer @ self.bias + inner @ self.hidden_bias).astype(np.float32)
+        return bag_shares(batch, self.table, inner), constant
 
     def _hidden(self, batch: Batch) -> F32:
         hidden = np.tile(self.hidden_bias, (len(batch), 1))
