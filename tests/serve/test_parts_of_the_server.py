@@ -151,7 +151,12 @@ def test_requests_that_want_different_things(tiny_run: Path, monkeypatch: pytest
     model = Hosted.open("m", tiny_run, Plan(()))
     calls = []
     rank = model.predictor.rank_texts
-    monkeypatch.setattr(model.predictor, "rank_texts", lambda *a, **m: calls.append(len(a[0])) or rank(*a, **m))
+
+    def counted(texts: Sequence[str], *a: Any, **m: Any) -> Any:
+        calls.append(len(texts))
+        return rank(texts, *a, **m)
+
+    monkeypatch.setattr(model.predictor, "rank_texts", counted)
     owl = frozenset({model.numbers["id-owl"]})
     requests = [
         Asked(["an owl"], 3),
@@ -185,7 +190,7 @@ def test_one_broken_request_breaks_no_other(tiny_run: Path, monkeypatch: pytest.
     assert good[0].labels[0] == model.numbers["id-owl"]
 
 
-def test_allowed_labels_are_looked_for_deeper_and_deeper(tmp_path: Path) -> None:
+def test_allowed_labels_are_looked_for_deeper_and_deeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An exact model of many labels: the last of all is found, and no more is ranked than needed."""
     from longtail.warming import write_model
 
@@ -195,7 +200,12 @@ def test_allowed_labels_are_looked_for_deeper_and_deeper(tmp_path: Path) -> None
     everything = model.predictor.rank_texts([text], len(model)).ids[0].tolist()
     depths: list[int] = []
     rank = model.predictor.rank_texts
-    model.predictor.rank_texts = lambda texts, k, **m: depths.append(k) or rank(texts, k, **m)  # type: ignore
+
+    def noted(texts: Sequence[str], k: int, **m: Any) -> Any:
+        depths.append(k)
+        return rank(texts, k, **m)
+
+    monkeypatch.setattr(model.predictor, "rank_texts", noted)
     found = model.answer(Asked([text], 2, allow=frozenset(everything[:3])), Limits())
     assert found[0].labels == everything[:2]
     assert len(depths) == 1
@@ -319,7 +329,7 @@ def test_labels_for_annif(tmp_path: Path, tiny_run: Path) -> None:
     file.write_text("<http://x/id-owl>\tthe owl\n<http://x/id-unicorn>\tnot there\n\n")
     plan = Plan((), uri_prefix="http://x/", annif_labels=str(file))
     model = Hosted.open("m", tiny_run, plan)
-    assert model.annif_allow == {model.numbers["id-owl"]}
+    assert model.annif_allow == frozenset({model.numbers["id-owl"]})
     assert Hosted("m", Predictor.open(tiny_run)).annif_allow is None
 
 

@@ -70,7 +70,7 @@ async def predict(service: Service, request: Request) -> Response:
     if lines:
         parts = service.in_parts(hosted, asked)
         # The first part decides whether there is an answer at all: a stream that has begun cannot say 503.
-        first = await anext(parts, [])
+        first: list[Found] = await anext(parts, [])
         return StreamingResponse(_lines(hosted, first, parts), media_type=LINES)
     found = await service.answers(hosted, asked)
     results = ",".join(as_list(hosted, one) for one in found)

@@ -43,8 +43,10 @@ def plan_of(line: str) -> Plan:
 def opened(name: str, path: str, plan: Plan) -> Hosted:
     """A model, asked once: what is compiled or read late is then in place."""
     hosted = Hosted.open(name, path, plan)
-    for count in (1, plan.limits.batch_texts):
-        hosted.answer(Asked(["a b c"] * count, 5), plan.limits)
+    for asked in (Asked(["a b c"], 5), Asked(["a b c"] * plan.limits.batch_texts, 5)):
+        hosted.answer(asked, plan.limits)
+    if hosted.abilities["explain"]:
+        hosted.answer(Asked(["a b c"], 5, explain=True), plan.limits)
     return hosted
 
 
@@ -176,10 +178,10 @@ class Server(uvicorn.Server):
 
 async def _readable(loop: asyncio.AbstractEventLoop, listener: socket.socket) -> None:
     """Until a connection waits."""
-    waiting = loop.create_future()
-    loop.add_reader(listener, lambda: waiting.done() or waiting.set_result(None))
+    waits = asyncio.Event()
+    loop.add_reader(listener, waits.set)
     try:
-        await waiting
+        await waits.wait()
     finally:
         loop.remove_reader(listener)
 
