@@ -20,7 +20,7 @@ from longtail.explanation import Explanation
 from longtail.predictor import Predictor
 from longtail.serve.label_search import LabelSearch
 from longtail.serve.limits import Limits, Plan
-from longtail.serve.problems import Problem, bad, shown
+from longtail.serve.problems import Problem, as_json, bad, shown
 from longtail.types import Context, ContextRanker, TopK
 
 # Labels of so few training documents are marked as rare.
@@ -56,11 +56,11 @@ class Asked:
 
 @dataclass(frozen=True)
 class Found:
-    """Labels of one text, best first. why: for each label, where it was asked for and can be said."""
+    """Labels of one text, best first. why: for each label, as JSON, where it was asked for."""
 
     labels: list[int]
     scores: list[float]
-    why: list[Any] | None = None
+    why: list[str] | None = None
 
     def above(self, threshold: float | None) -> Found:
         """Without labels that score less."""
@@ -94,7 +94,9 @@ class Hosted:
         self.counts = predictor.bundle.labels.counts
         self.changed = datetime.fromtimestamp((predictor.bundle.folder / MANIFEST).stat().st_mtime, UTC)
         self._heads: dict[int, str] = {}
+        # Read now: another version may lie in the folder when it is asked for.
         self.company = predictor.bundle.company()
+        self._settings = tomllib.loads((predictor.bundle.folder / "config.toml").read_text(encoding="utf-8"))
         self.annif_allow: frozenset[int] | None = None
         if annif_uids is not None:
             self.annif_allow = frozenset(self.numbers[uid] for uid in annif_uids if uid in self.numbers)
@@ -134,9 +136,8 @@ class Hosted:
 
     @cached_property
     def details(self) -> dict[str, Any]:
-        settings = tomllib.loads((self.predictor.bundle.folder / "config.toml").read_text(encoding="utf-8"))
         metrics = json.loads(json.dumps(self.predictor.metrics, default=str))
-        return {**self.summary, "settings": settings, "metrics": metrics, "frequencies": self.frequencies()}
+        return {**self.summary, "settings": self._settings, "metrics": metrics, "frequencies": self.frequencies()}
 
     def frequencies(self) -> list[dict[str, int]]:
         """How many labels have how many training documents: none, 1, 2, 3 to 4, 5 to 8, ..."""
@@ -184,9 +185,7 @@ class Hosted:
         """A label in an answer, as JSON up to its score; kept, as making it takes longer than sending it."""
         found = self._heads.get(number)
         if found is None:
-            fields = json.dumps(
-                {**self.label(number), "rare": bool(self.counts[number] <= RARE)}, separators=(",", ":")
-            )
+            fields = as_json({**self.label(number), "rare": bool(self.counts[number] <= RARE)}).decode()
             found = fields[:-1] + ',"score":'
             if len(self._heads) < _KEPT:
                 self._heads[number] = found
@@ -250,9 +249,10 @@ class Hosted:
             depth = min(bound, depth * 4)
 
 
-def _reason(why: Explanation) -> dict[str, Any]:
-    """An explanation beside the label that it is of."""
-    return {name: value for name, value in why.as_json().items() if name not in ("label", "name", "score")}
+def _reason(why: Explanation) -> str:
+    """An explanation beside the label that it is of, as JSON: long ones are not to be written on the event loop."""
+    said = {name: value for name, value in why.as_json().items() if name not in ("label", "name", "score")}
+    return as_json(said).decode()
 
 
 def _listed(top: TopK, asked: Asked) -> list[Found]:
