@@ -1,0 +1,208 @@
+// What there is to know about a model: sizes, what was measured, how frequent its labels are, its settings.
+
+import { byId, count, counted, el, svg } from "./dom.js";
+import { onChange, server, state } from "./state.js";
+
+const ABILITIES = {
+  explain: "says why",
+  known: "uses known labels",
+  neighbours: "knows labels near a label",
+  examples: "shows training documents",
+  calibrated: "scores are probabilities",
+};
+
+export function start() {
+  onChange((what) => {
+    if (what.has("about") || what.has("tab")) render();
+  });
+}
+
+function render() {
+  const { about } = server;
+  const box = byId("numbers");
+  if (!about || state.tab !== "model" || box.dataset.of === `${about.name} ${about.version}`) return;
+  box.dataset.of = `${about.name} ${about.version}`;
+  byId("model-title").textContent = about.name;
+  const abilities = Object.entries(ABILITIES).filter(([name]) => about.abilities[name]);
+  const documents = about.metrics?.documents;
+  box.replaceChildren(
+    ...[
+      el(
+        "dl",
+        { class: "facts" },
+        fact("Labels", count(about.labels)),
+        fact("Method", about.recipe),
+        about.data && fact("Trained on", about.data),
+        fact("Version", el("code", {}, about.version)),
+      ),
+      abilities.length ? el("ul", { class: "abilities" }, ...abilities.map(([, text]) => el("li", {}, text))) : null,
+      el("h2", {}, "How good"),
+      ...(about.metrics?.scores
+        ? [
+            el(
+              "p",
+              { class: "muted" },
+              `In percent${documents ? `, on ${counted(documents, "document")} that were held out of training` : ""}.`,
+            ),
+            scores(about.metrics),
+          ]
+        : [
+            el(
+              "p",
+              { class: "muted" },
+              "Nothing was measured when it was trained. ",
+              el("code", {}, "longtail train --holdout 0.1"),
+              " keeps documents aside and measures on them.",
+            ),
+          ]),
+      ...(about.frequencies?.length
+        ? [
+            el("h2", {}, "How frequent its labels are"),
+            el("p", { class: "muted" }, tailSaid(about.frequencies)),
+            histogram(about.frequencies, {}),
+            asTable("As a table", ["Training documents", "Labels"], about.frequencies.map((bin) => [between(bin), count(bin.labels)])),
+          ]
+        : []),
+      el("h2", {}, "Settings"),
+      ...settings(about.settings ?? {}),
+    ].filter(Boolean),
+  );
+}
+
+function fact(name, value) {
+  return el("div", {}, el("dt", {}, name), el("dd", {}, value));
+}
+
+const between = ({ from, to }) => (from === to ? count(from) : `${count(from)}–${count(to)}`);
+
+function tailSaid(bins) {
+  const all = bins.reduce((sum, bin) => sum + bin.labels, 0);
+  const few = bins.filter((bin) => bin.to <= 4).reduce((sum, bin) => sum + bin.labels, 0);
+  return `${Math.round((100 * few) / Math.max(all, 1))}% of the labels have at most 4 training documents.`;
+}
+
+/** Metrics as a table with a bar for each; baselines beside them, as a thin mark. */
+function scores({ scores: found, baselines = {} }) {
+  const names = Object.keys(found).filter((name) => typeof found[name] === "number");
+  const others = Object.keys(baselines);
+  const row = (name) => {
+    const bar = el("i");
+    bar.style.inlineSize = `${Math.max(0, Math.min(100, found[name]))}%`;
+    return el(
+      "tr",
+      {},
+      el("th", { scope: "row" }, name),
+      el("td", { class: "number" }, found[name].toFixed(2)),
+      el("td", { class: "chart", "aria-hidden": "true" }, el("div", { class: "bar" }, bar)),
+      ...others.map((other) => el("td", { class: "number muted" }, baselines[other][name]?.toFixed(2) ?? "")),
+    );
+  };
+  return el(
+    "div",
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": "Metrics" },
+    el(
+      "table",
+      { class: "metrics" },
+      el(
+        "thead",
+        {},
+        el(
+          "tr",
+          {},
+          el("th", { scope: "col" }, "Metric"),
+          el("th", { scope: "col", class: "number" }, "This model"),
+          el("td", { "aria-hidden": "true" }),
+          ...others.map((other) => el("th", { scope: "col", class: "number" }, other)),
+        ),
+      ),
+      el("tbody", {}, ...names.map(row)),
+    ),
+  );
+}
+
+/**
+ * Labels by their number of training documents.  bins: [{from, to, labels}].  at: the bin of this number of documents
+ * stands out.
+ */
+export function histogram(bins, { small = false, at = null }) {
+  const [width, height, below] = small ? [440, 92, 18] : [720, 240, 40];
+  const step = width / bins.length;
+  const most = Math.max(...bins.map((bin) => bin.labels), 1);
+  const tall = height - below - (small ? 4 : 20);
+  // Names of bins that would touch are left out.
+  const every = Math.ceil(bins.length / (width / (small ? 52 : 64)));
+  const bars = bins.map((bin, n) => {
+    const size = bin.labels ? Math.max(2, (tall * bin.labels) / most) : 0;
+    const here = at !== null && at >= bin.from && at <= bin.to;
+    const x = n * step + step * 0.12;
+    const middle = n * step + step / 2;
+    return svg(
+      "g",
+      { class: here ? "here" : bin.to <= 4 ? "few" : "many" },
+      svg("title", {}, `${between(bin)}: ${counted(bin.labels, "label")}`),
+      svg("rect", { x, y: height - below - size, width: step * 0.76, height: size, rx: 3 }),
+      small ? null : svg("text", { x: middle, y: height - below - size - 6, "text-anchor": "middle", class: "value" }, bin.labels ? count(bin.labels) : ""),
+      n % every === 0 || here
+        ? svg("text", { x: middle, y: height - below + 14, "text-anchor": "middle" }, between(bin))
+        : null,
+    );
+  });
+  return svg(
+    "svg",
+    {
+      class: small ? "histogram small" : "histogram",
+      viewBox: `0 0 ${width} ${height}`,
+      role: "img",
+      "aria-label":
+        at === null
+          ? "Bars: how many labels have how many training documents"
+          : `Bars: how many labels have how many training documents; this one has ${count(at)}`,
+    },
+    ...bars,
+    small ? null : svg("text", { x: width / 2, y: height - 6, "text-anchor": "middle" }, "training documents of a label"),
+  );
+}
+
+function asTable(title, heads, rows) {
+  return el(
+    "details",
+    { class: "as-table" },
+    el("summary", {}, title),
+    el(
+      "table",
+      {},
+      el("thead", {}, el("tr", {}, ...heads.map((head) => el("th", { scope: "col" }, head)))),
+      el("tbody", {}, ...rows.map((row) => el("tr", {}, ...row.map((cell) => el("td", {}, cell))))),
+    ),
+  );
+}
+
+/** A table per section; what stands outside of sections comes first. */
+function settings(all) {
+  const isSection = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
+  const plain = Object.entries(all).filter(([, value]) => !isSection(value));
+  const sections = Object.entries(all).filter(([, value]) => isSection(value));
+  const table = (entries) =>
+    el(
+      "table",
+      { class: "settings" },
+      el(
+        "tbody",
+        {},
+        ...entries.map(([name, value]) =>
+          el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, el("code", {}, JSON.stringify(value)))),
+        ),
+      ),
+    );
+  const flat = (section, before = "") =>
+    Object.entries(section).flatMap(([name, value]) =>
+      isSection(value) ? flat(value, `${before}${name}.`) : [[`${before}${name}`, value]],
+    );
+  if (!plain.length && !sections.length) return [el("p", { class: "muted" }, "It has none.")];
+  return [
+    plain.length ? table(plain) : null,
+    ...sections.map(([name, section]) =>
+      el("details", { class: "section" }, el("summary", {}, name, el("small", {}, counted(flat(section).length, "setting"))), table(flat(section))),
+    ),
+  ];
+}
