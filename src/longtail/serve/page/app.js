@@ -15,12 +15,12 @@ import { change, onChange, refreshed, server, start, state } from "./state.js";
 async function loadModels() {
   try {
     const { models } = await ask("models");
-    server.models = models;
     const select = byId("model");
     select.replaceChildren(...models.map(({ name }) => el("option", { value: name }, name)));
     select.disabled = models.length < 2;
     if (!models.length) throw new Error("This server has no model.");
     if (!models.some(({ name }) => name === state.model)) change({ model: models[0].name });
+    server.models = models;
     select.value = state.model;
     await loadModel();
     fine();

@@ -2,7 +2,7 @@
 
 import { ask, modelPath } from "./api.js";
 import * as code from "./code.js";
-import { announce, byId, copy, counted, el, icon, scored, show, shortened, split } from "./dom.js";
+import { announce, byId, copy, count, counted, el, icon, scored, show, shortened, split } from "./dom.js";
 import { open } from "./label.js";
 import { fine, say, trouble } from "./notice.js";
 import { change, MOST_LABELS, onChange, server, state, toggled } from "./state.js";
@@ -15,21 +15,21 @@ const WORDS = 5; // that are named as reasons
 
 // For the reverse dictionary of the demo.
 const QUESTIONS = [
-  "a vehicle with two wheels that you pedal",
-  "a sweet cake baked with flour, sugar and eggs",
-  "heavy rain with thunder and lightning",
-  "a large bird of prey that hunts at night",
-  "an instrument with strings that is played with a bow",
   "a building where books are kept",
+  "heavy rain with thunder and lightning",
+  "a boat that travels under water",
+  "a large bird of prey that hunts at night",
+  "to move through water using arms and legs",
+  "a sweet cake baked with flour, sugar and eggs",
+  "a vehicle with two wheels that you pedal",
+  "an instrument with strings that is played with a bow",
   "a small animal with a shell that moves slowly",
   "a room where food is cooked",
   "a tool for hitting nails",
   "someone who repairs shoes",
   "the hard white food made from milk",
-  "to move through water using arms and legs",
   "a flower with thorns",
   "a hot drink made from roasted beans",
-  "a boat that travels under water",
   "a hat worn by a soldier",
   "a line of people waiting",
   "a mountain that spits fire",
@@ -60,6 +60,10 @@ export function start() {
   byId("clear").addEventListener("click", () => {
     change({ text: "" });
     area.focus();
+  });
+  byId("surprise").addEventListener("click", () => {
+    const others = examples.filter((text) => text !== state.text);
+    change({ text: others[Math.floor(Math.random() * others.length)] });
   });
   byId("k").addEventListener("input", (event) => {
     const k = Math.trunc(Number(event.target.value));
@@ -220,7 +224,7 @@ function render() {
   nothing.textContent = found.length
     ? ""
     : state.threshold > 0
-      ? "No label reaches this score. Move “Score at least” to the left."
+      ? "No label reaches this score. Move “Score from” to the left."
       : "The model has no label for this text. Try other words.";
   byId("timing").textContent = `${counted(found.length, "label")} in ${Math.max(1, Math.round(answer.took))} ms`;
   mark(found[0]);
@@ -416,6 +420,10 @@ function welcome() {
   if (!about) return;
   const dictionary = about.data === "sample";
   byId("ask-title").textContent = dictionary ? "What is the word for …?" : "Which labels fit?";
+  byId("ask-lead").textContent = dictionary
+    ? `A reverse dictionary: describe a thing, and the best of ${count(about.labels)} concepts appear as you type.`
+    : `Type a text, and the best of ${count(about.labels)} labels appear as you type.`;
+  show(byId("surprise"), dictionary);
   area.placeholder = dictionary ? "Describe a thing in your own words" : "Type or paste a text";
   document.body.classList.toggle("dictionary", dictionary);
   if (dictionary) examples = QUESTIONS;
@@ -444,20 +452,13 @@ async function fetchExamples(about) {
 
 function showExamples() {
   const box = byId("examples");
-  const visible = examples.length > 0 && (!state.text.trim() || examples.includes(state.text));
+  const visible = examples.length > 0 && !state.text.trim();
   show(box, visible);
   if (!visible || box.dataset.of === examples.join("\n")) return;
   box.dataset.of = examples.join("\n");
   const chip = (text) =>
     el("button", { type: "button", class: "chip", dir: "auto", onclick: () => change({ text }) }, shortened(text, 60));
-  box.replaceChildren(el("span", {}, "Try"), ...examples.slice(0, 5).map(chip));
-  if (examples.length > 5) {
-    const surprise = () => {
-      const others = examples.filter((text) => text !== state.text);
-      change({ text: others[Math.floor(Math.random() * others.length)] });
-    };
-    box.append(el("button", { type: "button", class: "chip dice", onclick: surprise }, icon("dice"), "Surprise me"));
-  }
+  box.replaceChildren(el("span", {}, "Try"), ...examples.slice(0, 6).map(chip));
 }
 
 // ---- code

@@ -2,9 +2,9 @@
 
 import { el, shortened, split, svg } from "./dom.js";
 
-const [WIDTH, HEIGHT] = [440, 380];
+const [WIDTH, HEIGHT] = [400, 320];
 const CENTRE = { x: WIDTH / 2, y: HEIGHT / 2 };
-const [ACROSS, DOWN] = [162, 128]; // how far the farthest neighbour is
+const [ACROSS, DOWN] = [145, 118]; // how far the farthest neighbour is
 const LINE = 15; // characters of a name in a line
 export const MOST = 8; // neighbours that have room
 const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;

@@ -150,14 +150,14 @@ function marked() {
 function frequency() {
   const bins = server.about.frequencies ?? [];
   const said = shown.documents
-    ? `${counted(shown.documents, "training document")}`
+    ? counted(shown.documents, "training document")
     : "No training document: the model knows its text alone";
   const all = bins.reduce((sum, bin) => sum + bin.labels, 0);
   const fewer = bins.filter((bin) => bin.to < shown.documents).reduce((sum, bin) => sum + bin.labels, 0);
-  const share = all && fewer ? ` More than ${Math.floor((100 * fewer) / all)}% of the labels have.` : "";
+  const share = all && fewer ? `, more than ${Math.floor((100 * fewer) / all)}% of all labels have` : "";
   return [
     el("h3", {}, "How often"),
-    el("p", {}, `${said}.${share}`),
+    el("p", {}, `${said}${share}.`),
     bins.length > 1 ? histogram(bins, { small: true, at: shown.documents }) : null,
   ];
 }

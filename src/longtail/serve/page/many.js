@@ -24,7 +24,7 @@ export function start() {
     event.target.value = ""; // so that the same file can be chosen again
     if (file) take(file);
   });
-  byId("paste").addEventListener("input", (event) => load("pasted texts", event.target.value));
+  byId("paste").addEventListener("input", (event) => load("", event.target.value));
   byId("column").addEventListener("change", (event) => {
     table.column = Number(event.target.value);
     reset();
@@ -73,7 +73,7 @@ function load(name, content) {
   if (!content.trim()) {
     table = null;
     show(byId("job"), false);
-    refuse(name === "pasted texts" ? "" : `${name} is empty.`);
+    refuse(name ? `${name} is empty.` : "");
     return;
   }
   try {
@@ -103,7 +103,9 @@ function reset() {
   running = null;
   results = [];
   problems = new Map();
-  byId("job-title").textContent = `${counted(table.rows.length, "text")} from ${table.name}`;
+  byId("job-title").textContent = table.name
+    ? `${counted(table.rows.length, "text")} from ${table.name}`
+    : counted(table.rows.length, "pasted text");
   const body = byId("rows").tBodies[0];
   body.replaceChildren(
     ...table.rows.slice(0, ROWS).map((row, n) =>
@@ -185,8 +187,9 @@ async function run() {
   }
   running = null;
   const failed = problems.size ? ` ${counted(problems.size, "text")} refused.` : "";
-  const took = ((performance.now() - began) / 1000).toFixed(1);
-  tell(`Done: ${counted(table.rows.length, "text")} in ${took} s.${failed}`);
+  const took = performance.now() - began;
+  const time = took < 1000 ? `${Math.ceil(took)} ms` : `${(took / 1000).toFixed(1)} s`;
+  tell(`Done: ${counted(table.rows.length, "text")} in ${time}.${failed}`);
   announce(byId("job-says").textContent, 50);
   byId("save-csv").focus();
 }
@@ -250,6 +253,6 @@ function showRow(n) {
 }
 
 function save(ending, type, form) {
-  const name = table.name === "pasted texts" ? "texts" : table.name.replace(/\.[^.]*$/, "");
+  const name = table.name.replace(/\.[^.]*$/, "") || "texts";
   download(`${name}-labels.${ending}`, type, form(table, results));
 }

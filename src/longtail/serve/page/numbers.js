@@ -125,26 +125,32 @@ function scores({ scores: found, baselines = {} }) {
  * stands out.
  */
 export function histogram(bins, { small = false, at = null }) {
-  const [width, height, below] = small ? [440, 92, 18] : [720, 240, 40];
+  const [width, height, below] = small ? [390, 88, 20] : [720, 240, 40];
   const step = width / bins.length;
   const most = Math.max(...bins.map((bin) => bin.labels), 1);
   const tall = height - below - (small ? 4 : 20);
-  // Names of bins that would touch are left out.
-  const every = Math.ceil(bins.length / (width / (small ? 52 : 64)));
+  // Names of bins that would touch are left out; a small one names the first, the last and the one that stands out.
+  const every = Math.ceil((64 * bins.length) / width);
+  const found = at === null ? -1 : bins.findIndex((bin) => at >= bin.from && at <= bin.to);
+  const named = (n) =>
+    small ? n === found || ([0, bins.length - 1].includes(n) && Math.abs(n - found) * step > 72) : n % every === 0;
+  // Names of the outermost bins are as far out as the picture reaches.
+  const besides = (n) => {
+    if (small && n === 0) return { x: step * 0.12, "text-anchor": "start" };
+    if (small && n === bins.length - 1) return { x: width - step * 0.12, "text-anchor": "end" };
+    return { x: n * step + step / 2, "text-anchor": "middle" };
+  };
   const bars = bins.map((bin, n) => {
     const size = bin.labels ? Math.max(2, (tall * bin.labels) / most) : 0;
-    const here = at !== null && at >= bin.from && at <= bin.to;
     const x = n * step + step * 0.12;
     const middle = n * step + step / 2;
     return svg(
       "g",
-      { class: here ? "here" : bin.to <= 4 ? "few" : "many" },
+      { class: n === found ? "here" : bin.to <= 4 ? "few" : "many" },
       svg("title", {}, `${between(bin)}: ${counted(bin.labels, "label")}`),
       svg("rect", { x, y: height - below - size, width: step * 0.76, height: size, rx: 3 }),
       small ? null : svg("text", { x: middle, y: height - below - size - 6, "text-anchor": "middle", class: "value" }, bin.labels ? count(bin.labels) : ""),
-      n % every === 0 || here
-        ? svg("text", { x: middle, y: height - below + 14, "text-anchor": "middle" }, between(bin))
-        : null,
+      named(n) ? svg("text", { ...besides(n), y: height - below + 15 }, between(bin)) : null,
     );
   });
   return svg(
