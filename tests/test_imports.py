@@ -34,13 +34,14 @@ ROOMS = [
         "models",
     ),
     *("nn", "training", "recipes", "hub", "predictor", "evaluation", "pipeline", "tuning", "sklearn"),
-    *("compare", "diagnosis", "failures", "packing", "vectors", "demo", "warming", "cli"),
+    *("compare", "diagnosis", "failures", "packing", "vectors", "demo", "warming", "serve", "cli"),
 ]
 
 # Modules of packages that only extras bring.
 EXTRAS = {
     *("torch", "faiss", "tokenizers", "rich", "onnxruntime", "transformers", "huggingface_hub", "optuna"),
     *("pyarrow", "rdflib", "sklearn", "pandas", "polars"),
+    *("starlette", "uvicorn", "httptools"),
 }
 
 TORCH_ROOMS = {"nn", "training", "recipes"}

@@ -135,6 +135,7 @@ class Predictor:
             featurizer=self.bundle.featurizer,
             ranker=ranker,
             held_out=self.bundle.held_out(),
+            company=self.bundle.company(),
         )
 
     def files(self) -> dict[str, bytes]:
@@ -223,7 +224,7 @@ class Predictor:
         over = IndexedRows.by_cosine(encoder, encoder.encode(texts), temperature, "auto")
         counts = dict(zip(self.bundle.labels.uids, self.bundle.labels.counts.tolist(), strict=True))
         table = LabelTable.of(labels, np.array([counts.get(uid, 0) for uid in labels.uids], dtype=np.int64))
-        return Predictor(replace(self.bundle, labels=table, ranker=over), self._home)
+        return Predictor(replace(self.bundle, labels=table, ranker=over, own_labels=False), self._home)
 
     @overload
     def predict(
@@ -402,6 +403,17 @@ class Predictor:
             self._in_pieces(ranked, len(rows), known)
             on_block(len(rows))
         return TopK(ids, scores)
+
+    def rank_texts(self, texts: Sequence[str], k: int, *, context: Context | None = None) -> TopK:
+        """Ranked label numbers of plain texts; the same answers as those of `predict`, without names."""
+
+        def ranked(part: slice) -> TopK:
+            return self._ranked(self.bundle.featurizer.batch_of_texts(list(texts[part])), k, context, None)
+
+        pieces = self._in_pieces(ranked, len(texts), context)
+        if len(pieces) == 1:
+            return pieces[0]
+        return TopK(np.concatenate([top.ids for top in pieces]), np.concatenate([top.scores for top in pieces]))
 
     def batch(self, documents: Items) -> Batch:
         """Documents as the model reads them."""

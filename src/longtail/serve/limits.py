@@ -1,0 +1,50 @@
+"""How much a request may ask for, and how much may wait."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Everything a worker refuses beyond. Sizes of requests give 413, more than can be answered in time 503."""
+
+    body_bytes: int = 20_000_000
+    texts: int = 1_000  # of a request; as a stream of lines `stream_texts`
+    stream_texts: int = 100_000
+    characters: int = 100_000  # of a text
+    k: int = 1_000
+    ids: int = 10_000  # allowed, excluded or known labels of a request
+    queue_texts: int = 1_024  # that wait for a model
+    requests: int = 256  # that a worker has begun to answer
+    timeout_s: float = 30.0  # for a body to arrive, and for a text to wait
+    batch_texts: int = 256  # answered at once
+    deepest: int = 200_000  # labels ranked to find enough allowed ones
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a user asked to be served."""
+
+    name: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a worker is told when it starts; survives JSON."""
+
+    models: tuple[Model, ...]
+    limits: Limits = field(default_factory=Limits)
+    token_digests: tuple[str, ...] = ()  # SHA-256 of the tokens, in hex
+    allow_origin: str = ""
+    language: str = "en"
+    uri_prefix: str = ""
+    log_requests: bool = True
+    log_texts: bool = False
+    workers: int = 1
+    slot: int = 0  # which row of the counters is this worker's
+    counters: str = ""  # their file
