@@ -80,8 +80,8 @@ class Model:
         results = []
         for n, text in enumerate(asked["texts"]):
             known = asked.get("known", [[]] * (n + 1))[n]
-            found = [one for one in map(lambda one: self.scored(one, text, asked), self.labels())]
-            found = [one for one in found if one["label"] not in {*asked.get("exclude", ()), *known}]
+            out = {*asked.get("exclude", ()), *known}
+            found = [self.scored(one, text, asked) for one in self.labels() if one["label"] not in out]
             found = [one for one in found if one["score"] >= max(asked.get("threshold", 0.0), 0.01)]
             results.append(sorted(found, key=lambda one: -one["score"])[: asked.get("k", 5)])
         return {"model": self.name, "version": self.version, "results": results}
@@ -175,7 +175,7 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         pass
 
-    def do_GET(self) -> None:  # noqa: N802 (the name is the library's)
+    def do_GET(self) -> None:
         url = urlsplit(self.path)
         path = unquote(url.path)
         if path.startswith("/api/v1/"):
@@ -188,7 +188,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.send(200, file.read_bytes(), KINDS[file.suffix])
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         told = self.told
         told.asked.append(body)

@@ -203,7 +203,7 @@ function documents() {
       ),
     );
   return [
-    el("h3", {}, "Nearest training documents"),
+    el("h3", {}, "From its training documents"),
     el("ul", { class: "documents" }, ...found.map(item)),
   ];
 }

@@ -56,12 +56,18 @@ export function toggled(list, id) {
 }
 
 const OURS = { ours: true }; // the state of entries of the history that the page made itself
+const APART = 250; // milliseconds between changes of the address: browsers refuse hundreds in a row
 let keeping;
-/** Typing changes the address only once it pauses: browsers refuse hundreds of changes in a row. */
+let kept = -APART;
 function keep(step) {
   clearTimeout(keeping);
-  if (step) history.pushState(OURS, "", hash());
-  else keeping = setTimeout(() => history.replaceState(OURS, "", hash()), 250);
+  const write = () => {
+    kept = performance.now();
+    history[step ? "pushState" : "replaceState"](OURS, "", hash());
+  };
+  const wait = step ? 0 : kept + APART - performance.now();
+  if (wait <= 0) write();
+  else keeping = setTimeout(write, wait);
 }
 
 export function hash(of = state) {
