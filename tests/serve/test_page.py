@@ -5,36 +5,24 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import re
 import shutil
 import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts.page_picture import CHROMIUM, chromium, serving, take
 from tests.serve.stand_in import HOSTILE, PAGE, StandIn
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[dev]'")
 expect = sync_api.expect
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: make browser installs Debian's")
 
-OPTIONS = [
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+ROOT = Path(__file__).parents[2]
 WHEELS = "a vehicle with two wheels and pedals"
 LOST = "Failed to load resource"  # what the browser itself says of an answer that is none
 
@@ -42,10 +30,8 @@ LOST = "Failed to load resource"  # what the browser itself says of an answer th
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     # Of the module, not of the session: while it is open, no other test of this process can run an event loop.
-    with sync_api.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
-        yield browser
-        browser.close()
+    with chromium() as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -765,42 +751,6 @@ def real(tiny_run: Path) -> Iterator[str]:
         yield address
 
 
-class serving:  # noqa: N801
-    """`longtail serve` in a process of its own; gives its address."""
-
-    def __init__(self, *models: str) -> None:
-        self.command = [sys.executable, "-m", "longtail", "serve", *models, "--port", "0", "--quiet"]
-
-    def __enter__(self) -> str:
-        environment = {**os.environ, "NUMBA_NUM_THREADS": "1"}
-        self.process = subprocess.Popen(
-            self.command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
-        )
-        assert self.process.stdout
-        seen = ""
-        for line in self.process.stdout:
-            seen += line
-            if found := re.search(r"http://127\.0\.0\.1:\d+/?", line):
-                address = found.group().rstrip("/") + "/"
-                break
-        else:
-            raise AssertionError(seen)
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            try:
-                urllib.request.urlopen(f"{address}v2/health/ready", timeout=5)
-                return address
-            except OSError:
-                time.sleep(0.05)
-        raise AssertionError(seen)
-
-    def __exit__(self, *_: object) -> None:
-        self.process.terminate()
-        self.process.wait(30)
-        assert self.process.stdout
-        self.process.stdout.close()
-
-
 def test_the_server_itself(browser: Any, real: str, said: list[str]) -> None:
     with opened(browser, said) as page:
         page.goto(real)
@@ -834,3 +784,15 @@ def test_the_server_itself(browser: Any, real: str, said: list[str]) -> None:
 
 def test_the_first_answer_of_the_server_itself(browser: Any, real: str, said: list[str]) -> None:
     assert first_answer(browser, real, "an owl and a frog", said) < 300
+
+
+def test_the_picture_of_the_page(browser: Any, real: str, tmp_path: Path) -> None:
+    take(browser, real, tmp_path / "page.png", question="an owl and a frog", label=2)
+    picture = (tmp_path / "page.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert len(picture) < 200_000
+
+
+def test_the_picture_of_the_readme_is_small() -> None:
+    assert (ROOT / "docs" / "page.png").stat().st_size < 200_000
+    assert "docs/page.png" in (ROOT / "README.md").read_text(encoding="utf-8")
