@@ -61,7 +61,7 @@ def is_program(name: str) -> bool:
     return name.count(".") < 2 and name not in NOUNS and MODULES[name].name != "__init__.py"
 
 
-NOUNS = {f"longtail.{name}" for name in ("errors", "config", "types", "persistence", "bundle")}
+NOUNS = {f"longtail.{name}" for name in ("errors", "config", "types", "explanation", "persistence", "bundle")}
 
 
 def users(name: str) -> set[str]:

@@ -23,6 +23,7 @@ ROOMS = [
         "config",
         "report",
         "types",
+        "explanation",
         "kernels",
         "persistence",
         "metrics",
@@ -33,7 +34,7 @@ ROOMS = [
         "search",
         "models",
     ),
-    *("nn", "training", "recipes", "hub", "predictor", "evaluation", "pipeline", "tuning", "sklearn"),
+    *("nn", "training", "recipes", "hub", "explaining", "predictor", "evaluation", "pipeline", "tuning", "sklearn"),
     *("compare", "diagnosis", "failures", "packing", "vectors", "demo", "warming", "serve", "cli"),
 ]
 

@@ -26,11 +26,12 @@ from longtail.kernels.threads import on_threads
 from longtail.models.rankers import IndexedRows
 from longtail.persistence import StringTable
 from longtail.report import Metrics, facts_as_html
-from longtail.types import I64, Batch, Context, ContextRanker, Csr, Frame, FrameKind, TopK
+from longtail.types import I32, I64, Batch, Context, ContextRanker, Csr, Frame, FrameKind, TopK
 
 if TYPE_CHECKING:
     from longtail.data.inputs import InputBlock
     from longtail.data.tables import IdLists
+    from longtail.explanation import Explanation
 
 Answer = TypeVar("Answer")
 # Documents of a piece. Fewer than `MOST` cost more each, as they share less of what is in the caches: 5% with half as
@@ -300,15 +301,69 @@ class Predictor:
     def _of_texts(
         self, texts: Sequence[str], k: int, context: Context | None, threshold: float | None
     ) -> list[list[Prediction]]:
-        for number, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise ConfigError(f"text {number} is {text!r}, expected a string", "give a list of strings")
+        _check_texts(texts)
 
         def answered(part: slice) -> list[list[Prediction]]:
             batch = self.bundle.featurizer.batch_of_texts(list(texts[part]))
             return self.named(self._ranked(batch, k, context, threshold))
 
         return list(chain.from_iterable(self._in_pieces(answered, len(texts), context)))
+
+    def explain(
+        self,
+        texts: Frame,
+        k: int = 5,
+        labels: Sequence[str] | None = None,
+        *,
+        text: str | Sequence[str] | Mapping[str, float] | None = None,
+        known_labels: Sequence[Sequence[str]] | None = None,
+        anchors: Sequence[Sequence[str]] | None = None,
+        threshold: float | None = None,
+        features: bool = False,
+    ) -> list[list[Explanation]]:
+        """Why every text has its `k` best labels, best first: the words that made the model choose each, with their
+        shares; or why it has, or has not, the labels whose ids are `labels`.
+
+        features: also say which features (words, pairs, parts of words) are behind each word.
+        The other arguments are those of `predict`. How words get their shares: `longtail.explanation`.
+        """
+        if not isinstance(k, int) or k < 1:
+            raise ConfigError(f"k is {k!r}, expected a whole number >= 1", "ask for at least one label")
+        if isinstance(labels, str):
+            raise ConfigError(f"labels is {labels!r}, expected a list of ids", f"give [{labels!r}]")
+        if isinstance(texts, str):
+            texts = [texts]
+        if isinstance(texts, list | tuple) and not any(isinstance(one, Mapping) for one in texts[:1]):
+            _check_texts(texts)
+            fields = self.bundle.featurizer.fields
+            documents = Items([str(n) for n in range(len(texts))], {fields[0] if fields else "text": texts})
+        else:
+            from longtail.data.frames import documents_of
+
+            documents = documents_of(texts, text, self.columns)
+        context = self.context(len(documents), known_labels, anchors)
+        if labels is not None:
+            numbers = [self._label_numbers[label] for label in labels]
+            ids = np.tile(np.array(numbers, dtype=np.int32), (len(documents), 1))
+        else:
+            ids = self.rank(documents, k, context=context, threshold=threshold).ids
+        return self.explain_labels(documents, ids, context=context, features=features)
+
+    def explain_labels(
+        self, documents: Items, ids: I32, *, context: Context | None = None, features: bool = False, block: int = 512
+    ) -> list[list[Explanation]]:
+        """Why documents have labels with these numbers (B, C; -1: none), e.g. those of `rank`."""
+        from longtail.explaining import Question, explanations
+
+        documents = self._readable(documents)
+        found: list[list[Explanation]] = []
+        for start in range(0, len(documents), block):
+            rows = np.arange(start, min(start + block, len(documents)), dtype=np.int64)
+            some = documents.rows(rows)
+            known = None if context is None else context.rows(rows)
+            batch = self.bundle.featurizer.batch(some)
+            found += explanations(self.bundle, Question(some, batch, ids[rows], known, features))
+        return found
 
     def context(
         self,
@@ -443,6 +498,12 @@ class Predictor:
         return [list(islice(every, count)) for count in real.sum(axis=1).tolist()]
 
 
+def _check_texts(texts: Sequence[Any]) -> None:
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ConfigError(f"text {number} is {text!r}, expected a string", "give a list of strings")
+
+
 def even_pieces(documents: int, threads: int) -> list[slice]:
     """Pieces of even size, as many for each thread; fewer than `threads` where documents are few."""
     together = max(1, min(threads, documents // FEWEST))
@@ -483,7 +544,7 @@ class _Labels(_Known):
     """Ids of labels as numbers; an unknown one is an error."""
 
     def __missing__(self, uid: str) -> int:
-        raise ConfigError(f"known label {uid!r} is not a label of this model", nearest(str(uid), list(self)))
+        raise ConfigError(f"{uid!r} is not a label of this model", nearest(str(uid), list(self)))
 
 
 def _matrix(lists: Sequence[Sequence[str]], documents: int, numbers: _Known, what: str) -> Csr:

@@ -4,8 +4,8 @@ Exit codes: 0 success; 2 a user's error (``error:`` and ``hint:`` on standard er
 1 a bug of ours. Results go to standard output, everything else to standard error.
 ``--quiet``, ``--verbose`` and ``--debug`` may stand anywhere on the line.
 
-The commands stand in `training`, `asking`, `serving`, `measuring`, `sharing` and `data`; `base` is what they share. Their modules
-import nothing heavy, so that ``longtail --help`` answers at once.
+The commands stand in `training`, `asking`, `serving`, `measuring`, `sharing` and `data`; `base` is what they share.
+Their modules import nothing heavy, so that ``longtail --help`` answers at once.
 """
 
 from __future__ import annotations

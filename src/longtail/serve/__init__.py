@@ -1,4 +1,4 @@
-"""A server over `Predictor`, and a page. Needs the extra ``serve`` (starlette and uvicorn), which only this room imports.
+"""A server over `Predictor`, and a page. Needs the extra ``serve`` (starlette, uvicorn), which only this room imports.
 
 supervisor   the process that a user starts: binds the socket, starts workers, replaces dead ones, swaps models
 worker       a process that answers: opens the models (memory-mapped, so all workers share them), runs uvicorn

@@ -116,7 +116,7 @@ async def suggest_batch(service: Service, request: Request) -> Response:
 
 
 def _asked(service: Service, texts: list[str], given: dict[str, str]) -> Asked:
-    """limit, threshold and language, which come as strings. Fields that are not known are passed over, as Annif does."""
+    """limit, threshold and language, which come as strings. Unknown fields are passed over, as by Annif."""
     limit, threshold = given.get("limit", "10"), given.get("threshold", "0")
     if not (limit.isascii() and limit.isdigit()) or len(limit) > 9:
         raise bad(f"limit is {shown(limit)}, expected a whole number >= 0")

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
-from longtail.serve import annif_api, conventions, native, openapi
+from longtail.serve import annif_api, conventions, languages, native, openapi
 from longtail.serve.counters import Counters
 from longtail.serve.page_files import Page
 from longtail.serve.problems import Problem
@@ -32,11 +32,12 @@ async def metrics(service: Service, request: Request) -> Response:
 
 
 async def native_description(service: Service, request: Request) -> Response:
-    return native.answered(openapi.native(service.limits, service.has_token))
+    return native.answered(openapi.native(service.limits, service.has_token, list(service.models)))
 
 
 async def annif_description(service: Service, request: Request) -> Response:
-    return native.answered(openapi.annif(service.limits, service.has_token))
+    models, language = list(service.models), service.plan.language
+    return native.answered(openapi.annif(service.limits, service.has_token, models, language, sorted(languages.WORDS)))
 
 
 # name, path, method, handler

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 
 from longtail.bundle import MANIFEST
+from longtail.data.dataset import Items
+from longtail.explanation import Explanation
 from longtail.predictor import Predictor
 from longtail.serve.label_search import LabelSearch
 from longtail.serve.limits import Limits
 from longtail.serve.problems import Problem, bad, shown
-from longtail.types import ContextRanker, TopK
+from longtail.types import Context, ContextRanker, TopK
 
 # Labels of so few training documents are marked as rare.
 RARE = 5
@@ -94,7 +96,7 @@ class Hosted:
     def abilities(self) -> dict[str, bool]:
         company = self.company
         return {
-            "explain": False,
+            "explain": bool(self.predictor.bundle.featurizer.fields),
             "known": isinstance(self.predictor.bundle.ranker, ContextRanker),
             "neighbours": company is not None,
             "examples": company is not None and company.examples is not None,
@@ -196,11 +198,25 @@ class Hosted:
         """Of one request. Runs on the model's thread."""
         context = self.predictor.context(len(asked.texts), asked.known, asked.anchors)
         if asked.allow is not None:
-            return self._allowed(asked, context, limits)
-        depth = min(asked.k + len(asked.exclude), len(self))
-        return _listed(self.predictor.rank_texts(asked.texts, depth, context=context), asked)
+            found = self._allowed(asked, context, limits)
+        else:
+            depth = min(asked.k + len(asked.exclude), len(self))
+            found = _listed(self.predictor.rank_texts(asked.texts, depth, context=context), asked)
+        return self._explained(asked, found, context) if asked.explain else found
 
-    def _allowed(self, asked: Asked, context: Any, limits: Limits) -> list[Found]:
+    def _explained(self, asked: Asked, found: list[Found], context: Context | None) -> list[Found]:
+        """The same with what spoke for each label."""
+        ids = np.full((len(found), max(1, *(len(one.labels) for one in found))), TopK.PAD, dtype=np.int32)
+        for row, one in zip(ids, found, strict=True):
+            row[: len(one.labels)] = one.labels
+        field = self.predictor.bundle.featurizer.fields[0]
+        documents = Items([str(number) for number in range(len(found))], {field: list(asked.texts)})
+        why = self.predictor.explain_labels(documents, ids, context=context)
+        return [
+            replace(one, why=[_reason(reason) for reason in reasons]) for one, reasons in zip(found, why, strict=True)
+        ]
+
+    def _allowed(self, asked: Asked, context: Context | None, limits: Limits) -> list[Found]:
         """Ranks deeper until every text has enough of the allowed labels, or all that can be had were seen."""
         assert asked.allow is not None
         enough, bound = min(asked.k, len(asked.allow - asked.exclude)), min(len(self), limits.deepest)
@@ -215,6 +231,11 @@ class Hosted:
             ):
                 return found
             depth = min(bound, depth * 4)
+
+
+def _reason(why: Explanation) -> dict[str, Any]:
+    """An explanation beside the label that it is of."""
+    return {name: value for name, value in why.as_json().items() if name not in ("label", "name", "score")}
 
 
 def _listed(top: TopK, asked: Asked) -> list[Found]:

@@ -22,6 +22,7 @@ class Limits:
     requests: int = 256  # that a worker has begun to answer
     timeout_s: float = 30.0  # for a body to arrive, and for a text to wait
     batch_texts: int = 256  # answered at once
+    explained: int = 1_000  # labels of a request that can be explained: texts times k
     deepest: int = 200_000  # labels ranked to find enough allowed ones
 
 

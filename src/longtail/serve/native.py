@@ -113,6 +113,9 @@ def what_is_asked(service: Service, hosted: Hosted, body: Any, lines: bool) -> A
         raise bad(f"explain is {shown(explain)}, expected true or false")
     if explain and not hosted.abilities["explain"]:
         raise bad(f"the model '{hosted.name}' cannot say why (recipe '{hosted.predictor.recipe}')")
+    k = whole_number(body.get("k", 5), "k", 1, limits.k)
+    if explain and len(texts) * k > limits.explained:
+        raise too_large(f"{len(texts)} texts with {k} labels each, at most {limits.explained} labels are explained")
     allow, exclude = (_ids(body, name, limits.ids) for name in ("allow", "exclude"))
     known, anchors = (_lists(body, name, len(texts), limits.ids) for name in ("known", "anchors"))
     for name, lists in (("known", known), ("anchors", anchors)):
@@ -122,7 +125,7 @@ def what_is_asked(service: Service, hosted: Hosted, body: Any, lines: bool) -> A
         hosted.chosen(ids, "known")
     return Asked(
         texts,
-        whole_number(body.get("k", 5), "k", 1, limits.k),
+        k,
         None if threshold is None else float(threshold),
         None if allow is None else hosted.chosen(allow, "allow"),
         frozenset() if exclude is None else hosted.chosen(exclude, "exclude"),
