@@ -412,6 +412,8 @@ def test_numbers_of_the_model(page: Any) -> None:
     expect(row).to_contain_text("68.33")
     expect(row).to_contain_text("1.50")
     assert row.locator(".bar i").evaluate("one => one.style.inlineSize") == "68.33%"
+    expect(view.locator("tr", has_text="100+")).to_contain_text("5.11")
+    expect(view.locator(".as-table", has_text="1 more metric")).to_contain_text("FN@5")
     expect(view.locator(".histogram rect")).to_have_count(10)
     expect(view).to_contain_text("20% of the labels have at most 4 training documents.")
     view.locator("summary", has_text="train").click()
@@ -564,6 +566,7 @@ def test_names_of_labels_are_text(page: Any) -> None:
     assert names(page) == words
     page.click(".result:first-child .name")
     expect(page.locator("#label h2")).to_have_text(HOSTILE[0])
+    expect(page.locator(".marks-of-label")).to_have_text("Leave outL0")  # it knows nothing of known labels
     page.locator(".graph [role=button]").first.click()
     expect(page.locator("#label h2")).to_have_text("<img src=x onerror=\"document.title='taken'\">")
     page.click("#tab-model")

@@ -11,7 +11,8 @@ const PAUSE = 70; // milliseconds without a key before the server is asked
 const PAUSE_WHY = 250; // and before it is asked why
 const SLOW = 400; // after which an answer is shown to be on its way
 const VERY_SLOW = 3000;
-const WORDS = 5; // that are named as reasons
+const WORDS = 5; // that are named as reasons,
+const FAINT = 0.15; // as long as they count so much beside the word that counts most
 
 // For the reverse dictionary of the demo.
 const QUESTIONS = [
@@ -290,6 +291,7 @@ function fillRow(row, one, width, calibrated) {
   row.bar.style.inlineSize = `${(100 * width).toFixed(2)}%`;
   const reasons = reasonsOf(one);
   show(row.because, reasons.length > 0);
+  row.because.title = one.why?.note ?? "";
   row.because.replaceChildren(
     el("span", {}, "because of "),
     ...reasons.flatMap((reason, n) => [n ? ", " : "", el("b", { dir: "auto" }, reason)]),
@@ -306,7 +308,7 @@ function reasonsOf(one) {
   const best = [...sums].filter(([, share]) => share > 0).sort((a, b) => b[1] - a[1]);
   const most = best[0]?.[1] ?? 0;
   return best
-    .filter(([, share]) => share >= 0.1 * most)
+    .filter(([, share]) => share >= FAINT * most)
     .slice(0, WORDS)
     .map(([said]) => said);
 }
@@ -316,7 +318,7 @@ function mark(one) {
   const text = state.text;
   const words = one?.why && state.why && answer?.text === text ? one.why.words : [];
   const most = Math.max(...words.map((word) => Math.abs(word.share)), 0);
-  const strong = words.filter((word) => most > 0 && Math.abs(word.share) >= 0.1 * most);
+  const strong = words.filter((word) => most > 0 && Math.abs(word.share) >= FAINT * most);
   const at = positions(text);
   const parts = [];
   let end = 0;

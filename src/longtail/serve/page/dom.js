@@ -4,7 +4,10 @@ const SVG = "http://www.w3.org/2000/svg";
 
 export const byId = (id) => document.getElementById(id);
 
-/** An element. `set` has attributes; names that begin with "on" are listeners, true and false are boolean attributes. */
+/**
+ * An element. `set` has attributes; names that begin with "on" are listeners, true and false are boolean attributes.
+ * Children that are null, false or "" are left out.
+ */
 export function el(name, set = {}, ...children) {
   return fill(document.createElement(name), set, children);
 }
@@ -19,7 +22,7 @@ function fill(element, set, children) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.filter((child) => child !== null && child !== undefined));
+  element.append(...children.filter((child) => child || child === 0));
   return element;
 }
 

@@ -11,6 +11,9 @@ const ABILITIES = {
   calibrated: "scores are probabilities",
 };
 
+// Metrics that people ask for first, in this order; the others are one click away.
+const FIRST = ["P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "R@10", "R@100"];
+
 export function start() {
   onChange((what) => {
     if (what.has("about") || what.has("tab")) render();
@@ -44,7 +47,8 @@ function render() {
               { class: "muted" },
               `In percent${documents ? `, on ${counted(documents, "document")} that were held out of training` : ""}.`,
             ),
-            scores(about.metrics),
+            ...scores(about.metrics),
+            ...byFrequency(about.metrics.by_frequency),
           ]
         : [
             el(
@@ -59,7 +63,11 @@ function render() {
         ? [
             el("h2", {}, "How frequent its labels are"),
             el("p", { class: "muted" }, tailSaid(about.frequencies)),
-            histogram(about.frequencies, {}),
+            el(
+              "div",
+              { class: "scroll", tabindex: "0", role: "region", "aria-label": "Frequencies of labels" },
+              histogram(about.frequencies, {}),
+            ),
             asTable("As a table", ["Training documents", "Labels"], about.frequencies.map((bin) => [between(bin), count(bin.labels)])),
           ]
         : []),
@@ -81,41 +89,68 @@ function tailSaid(bins) {
   return `${Math.round((100 * few) / Math.max(all, 1))}% of the labels have at most 4 training documents.`;
 }
 
-/** Metrics as a table with a bar for each; baselines beside them, as a thin mark. */
+/** Metrics as a table with a bar for each, baselines beside them. */
 function scores({ scores: found, baselines = {} }) {
   const names = Object.keys(found).filter((name) => typeof found[name] === "number");
+  const first = FIRST.filter((name) => names.includes(name));
+  const rest = names.filter((name) => !first.includes(name));
   const others = Object.keys(baselines);
-  const row = (name) => {
-    const bar = el("i");
-    bar.style.inlineSize = `${Math.max(0, Math.min(100, found[name]))}%`;
-    return el(
-      "tr",
-      {},
-      el("th", { scope: "row" }, name),
-      el("td", { class: "number" }, found[name].toFixed(2)),
-      el("td", { class: "chart", "aria-hidden": "true" }, el("div", { class: "bar" }, bar)),
-      ...others.map((other) => el("td", { class: "number muted" }, baselines[other][name]?.toFixed(2) ?? "")),
-    );
-  };
+  const row = (name) => [
+    el("th", { scope: "row" }, name),
+    el("td", { class: "number" }, found[name].toFixed(2)),
+    bar(found[name] / 100),
+    ...others.map((other) => el("td", { class: "number muted" }, baselines[other][name]?.toFixed(2) ?? "")),
+  ];
+  const heads = ["Metric", "This model", null, ...others];
+  const more = rest.map((name) => [name, found[name].toFixed(2), ...others.map((other) => baselines[other][name]?.toFixed(2) ?? "")]);
+  return [
+    chart("Metrics", heads, (first.length ? first : names).map(row)),
+    first.length && rest.length
+      ? asTable(`${counted(rest.length, "more metric")}`, ["Metric", "This model", ...others], more)
+      : null,
+  ];
+}
+
+/** What labels of each frequency add to a metric. */
+function byFrequency(found) {
+  if (!found?.bins) return [];
+  const metrics = ["P@5", "PSP@5"].filter((name) => found[name]);
+  const rows = found.bins.map((bin, n) => [
+    el("th", { scope: "row" }, bin.replace("-", "–")),
+    el("td", { class: "number" }, count(found.n_labels[n])),
+    ...metrics.flatMap((name) => [
+      el("td", { class: "number" }, found[name][n].toFixed(2)),
+      bar(found[name][n] / Math.max(...found[name], 1e-9)),
+    ]),
+  ]);
+  return [
+    el("h2", {}, "Where it comes from"),
+    el("p", { class: "muted" }, "What labels add to the metrics, by their number of training documents."),
+    chart("Metrics by frequency", ["Documents", "Labels", ...metrics.flatMap((name) => [name, null])], rows),
+  ];
+}
+
+/** A cell with a bar; what it says is in the cell before. */
+function bar(part) {
+  const filled = el("i");
+  filled.style.inlineSize = `${(100 * Math.max(0, Math.min(1, part))).toFixed(2)}%`;
+  return el("td", { class: "chart", "aria-hidden": "true" }, el("div", { class: "bar" }, filled));
+}
+
+/** heads: null above a bar. */
+function chart(title, heads, rows) {
+  const head = (name, n) =>
+    name === null
+      ? el("td", { "aria-hidden": "true" })
+      : el("th", { scope: "col", class: n ? "number" : null }, name);
   return el(
     "div",
-    { class: "scroll", tabindex: "0", role: "region", "aria-label": "Metrics" },
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": title },
     el(
       "table",
       { class: "metrics" },
-      el(
-        "thead",
-        {},
-        el(
-          "tr",
-          {},
-          el("th", { scope: "col" }, "Metric"),
-          el("th", { scope: "col", class: "number" }, "This model"),
-          el("td", { "aria-hidden": "true" }),
-          ...others.map((other) => el("th", { scope: "col", class: "number" }, other)),
-        ),
-      ),
-      el("tbody", {}, ...names.map(row)),
+      el("thead", {}, el("tr", {}, ...heads.map(head))),
+      el("tbody", {}, ...rows.map((row) => el("tr", {}, ...row))),
     ),
   );
 }
