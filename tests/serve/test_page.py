@@ -139,6 +139,12 @@ def test_words_that_speak_for_a_label_are_marked(page: Any, before: str) -> None
     expect(page.locator(".result").first).to_contain_text("because of rain, and, thunder")
     page.hover(".result:nth-child(2)")
     expect(page.locator("#marks mark")).to_have_text(["and"])
+    page.hover("h1")
+    expect(page.locator("#marks mark")).to_have_text(["rain", "and", "thunder"])
+    page.click(".result:nth-child(2) .name")
+    page.hover("h1")
+    expect(page.locator(".name[aria-current=true]")).to_have_count(1)
+    expect(page.locator("#marks mark")).to_have_text(["and"])
     page.uncheck("#why")
     expect(page.locator("#marks mark")).to_have_count(0)
     expect(page.locator(".because:visible")).to_have_count(0)
@@ -355,12 +361,19 @@ def test_forms_of_files(page: Any, name: str, content: str, first: str) -> None:
     assert page.locator("#rows tbody tr td:nth-child(2)").first.inner_text() == first
 
 
+def test_a_long_file(page: Any) -> None:
+    drop(page, "long.csv", "title,n\n" + "thunder,1\n" * 150_000)
+    expect(page.locator("#job-title")).to_have_text("150,000 texts from long.csv")
+    expect(page.locator("#rows tbody tr")).to_have_count(100)
+
+
 def test_files_that_are_none(page: Any) -> None:
     for name, content, why in [
         ("a.jsonl", '{"text": "x"}\n{"text": \n', "Line 2 of a.jsonl is not JSON."),
         ("a.txt", "  \n ", "a.txt is empty."),
         ("a.txt", "PK\0\0", "a.txt is not a text file."),
         ("a.csv", "title\n", "a.csv holds no texts."),
+        ("a.json", "[1, 2]", "a.json holds neither texts nor objects with texts."),
     ]:
         drop(page, name, content)
         expect(page.locator("#file-problem")).to_have_text(why)
@@ -408,7 +421,7 @@ def test_numbers_of_the_model(page: Any) -> None:
     view = page.locator("#view-model")
     expect(view.locator("h1")).to_have_text("dictionary")
     expect(view.locator(".facts")).to_contain_text("direct")
-    row = view.locator("tr", has_text="PSP@5")
+    row = view.locator("tr:has(th[scope=row])", has_text="PSP@5")
     expect(row).to_contain_text("68.33")
     expect(row).to_contain_text("1.50")
     assert row.locator(".bar i").evaluate("one => one.style.inlineSize") == "68.33%"
@@ -421,6 +434,42 @@ def test_numbers_of_the_model(page: Any) -> None:
     page.select_option("#model", "hostile")
     expect(view.locator("h1")).to_have_text("hostile")
     expect(view).to_contain_text("Nothing was measured when it was trained.")
+
+
+def test_what_is_known_of_one_text_is_not_known_of_many(page: Any, server: StandIn) -> None:
+    write(page, WHEELS, "bicycle")
+    page.get_by_label("The text already has bicycle").click()
+    page.get_by_label("Leave out vehicle").click()
+    drop(page, "books.txt", f"{WHEELS}\nthunder\n")
+    expect(page.locator("#chosen .exclude")).to_be_visible()
+    expect(page.locator("#chosen .known")).to_be_hidden()
+    page.click("#go")
+    finished(page)
+    assert "known" not in server.asked[-1]
+    assert server.asked[-1]["exclude"] == ["L1"]
+    expect(page.locator("#rows tbody tr").first).to_contain_text("bicycle")
+
+
+def test_a_model_is_exchanged_meanwhile(page: Any, server: StandIn) -> None:
+    write(page, WHEELS, "bicycle")
+    page.click("#tab-model")
+    expect(page.locator(".facts")).to_contain_text("0123456789ab")
+    server.models["dictionary"].version = "ba9876543210"
+    try:
+        page.click("#tab-ask")
+        write(page, "thunder", "storm")
+        page.click("#tab-model")
+        expect(page.locator(".facts")).to_contain_text("ba9876543210")
+    finally:
+        server.models["dictionary"].version = "0123456789ab"
+
+
+def test_a_link_to_a_model_that_is_gone(page: Any, server: StandIn, said: list[str]) -> None:
+    page.goto(f"{server.address}#model=gone&exclude=X9&label=X9&text=thunder")
+    expect(page.locator(".result .word").first).to_have_text("storm")
+    expect(page.locator("#label")).to_be_hidden()
+    expect(page.locator("#model")).to_have_value("dictionary")
+    forgive(said)
 
 
 def test_a_link_brings_everything_back(page: Any, browser: Any, server: StandIn) -> None:
@@ -514,6 +563,10 @@ def test_a_question_that_is_refused(page: Any, server: StandIn, said: list[str])
     page.fill("#text", "bad")
     expect(page.locator("#notice")).to_contain_text("a text is refused")
     expect(page.locator("#notice button")).to_be_hidden()
+    page.fill("#text", "")
+    expect(page.locator("#notice")).to_be_hidden()
+    page.fill("#text", "bad again")
+    expect(page.locator("#notice")).to_be_visible()
     write(page, "thunder", "storm")
     expect(page.locator("#notice")).to_be_hidden()
     forgive(said)

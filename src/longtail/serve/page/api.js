@@ -86,4 +86,4 @@ async function problemOf(answer) {
 }
 
 /** How long to wait before trying again for the nth time (from 0): what the server asks for, else more each time. */
-export const patience = (problem, tries) => Math.min(60, problem.wait ?? Math.min(15, 2 ** tries));
+export const patience = (problem, tries) => Math.min(60, problem.wait ?? Math.min(8, 2 ** tries));

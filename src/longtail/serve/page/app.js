@@ -19,7 +19,10 @@ async function loadModels() {
     select.replaceChildren(...models.map(({ name }) => el("option", { value: name }, name)));
     select.disabled = models.length < 2;
     if (!models.length) throw new Error("This server has no model.");
-    if (!models.some(({ name }) => name === state.model)) change({ model: models[0].name });
+    if (!models.some(({ name }) => name === state.model)) {
+      // Ids in the address are those of the model that it names, if it names one.
+      change({ model: models[0].name, ...(state.model && { known: [], exclude: [], label: "" }) });
+    }
     server.models = models;
     select.value = state.model;
     await loadModel();
@@ -55,8 +58,8 @@ function showTab() {
     tab.tabIndex = chosen ? 0 : -1;
     show(byId(tab.getAttribute("aria-controls")), chosen);
   }
-  byId(state.tab === "many" ? "options-many" : "options-ask").append(byId("options"));
-  byId("options").classList.toggle("short", state.tab === "many");
+  byId(state.tab === "many" ? "settings-many" : "settings-ask").append(byId("settings"));
+  byId("settings").classList.toggle("short", state.tab === "many");
 }
 
 function moveTab(event) {
@@ -103,7 +106,7 @@ onChange((what) => {
     byId("model").value = state.model;
     if (server.models.length) {
       server.about = null;
-      loadModel().catch((problem) => trouble(problem, loadModels));
+      loadModel().catch((problem) => (problem.kind === "missing" ? loadModels() : trouble(problem, loadModels)));
     }
   }
 });
@@ -125,7 +128,13 @@ for (const tab of tabs) {
   tab.addEventListener("click", () => change({ tab: tab.dataset.tab }, { step: true }));
   tab.addEventListener("keydown", moveTab);
 }
-addEventListener("longtail-models", loadModels);
+// While a model is exchanged, answers may come from both for a moment.
+let asked = -Infinity;
+addEventListener("longtail-models", () => {
+  if (performance.now() - asked < 2000) return;
+  asked = performance.now();
+  loadModels();
+});
 showTheme();
 showTab();
 askTab.start();

@@ -16,26 +16,30 @@ const FAINT = 0.15; // as long as they count so much beside the word that counts
 
 // For the reverse dictionary of the demo.
 const QUESTIONS = [
-  "a building where books are kept",
-  "heavy rain with thunder and lightning",
-  "a boat that travels under water",
+  "a fruit with a hard stone inside",
+  "a bed for a baby",
   "a large bird of prey that hunts at night",
-  "to move through water using arms and legs",
+  "to run away in fear",
+  "a warm coat made of fur",
+  "heavy rain with thunder and lightning",
   "a sweet cake baked with flour, sugar and eggs",
   "a vehicle with two wheels that you pedal",
   "an instrument with strings that is played with a bow",
-  "a small animal with a shell that moves slowly",
-  "a room where food is cooked",
-  "a tool for hitting nails",
-  "someone who repairs shoes",
-  "the hard white food made from milk",
-  "a flower with thorns",
-  "a hot drink made from roasted beans",
+  "a horse used for riding",
+  "a weapon that shoots arrows",
+  "a chair with a back and arms",
+  "a boat with sails",
+  "a cheese made from goat milk",
+  "a strong wind with snow",
   "a hat worn by a soldier",
-  "a line of people waiting",
-  "a mountain that spits fire",
-  "an animal that eats ants",
-  "a small stream of fresh water",
+  "the sound of a bell",
+  "a shoe that covers the ankle",
+  "to walk slowly without a goal",
+  "to move through water using arms and legs",
+  "a boat that travels under water",
+  "a cloth to dry yourself",
+  "a piece of furniture to sleep on",
+  "a tree with edible nuts",
 ];
 
 const area = byId("text");
@@ -102,6 +106,7 @@ function changed(what) {
     show(byId("why-option"), Boolean(server.about?.abilities.explain));
     welcome();
   }
+  if (what.has("label")) showOpen();
   if (what.has("model")) {
     answer = null;
     show(byId("answer"), false);
@@ -135,6 +140,7 @@ async function send() {
     answer = null;
     waiting(false);
     show(byId("answer"), false);
+    if (server.about) fine(); // nothing is asked, so nothing is wrong
     return;
   }
   const mine = (running = new AbortController());
@@ -228,7 +234,7 @@ function render() {
       ? "No label reaches this score. Move “Score from” to the left."
       : "The model has no label for this text. Try other words.";
   byId("timing").textContent = `${counted(found.length, "label")} in ${Math.max(1, Math.round(answer.took))} ms`;
-  mark(found[0]);
+  showOpen();
   if (byId("code").open) showCode();
   const first = found[0];
   announce(
@@ -266,7 +272,7 @@ function makeRow(id) {
   const row = { item, name, rare, score, known, exclude, bar: bar.firstChild, definition, because, one: null };
   item.addEventListener("pointerenter", () => mark(row.one));
   item.addEventListener("focusin", () => mark(row.one));
-  item.addEventListener("pointerleave", () => mark(answer?.results[0] ?? null));
+  item.addEventListener("pointerleave", showOpen);
   return row;
 }
 
@@ -334,6 +340,12 @@ function mark(one) {
   marks.scrollTop = area.scrollTop;
 }
 
+/** The label whose panel is open stands out, and its words are marked; else those of the first. */
+function showOpen() {
+  for (const [id, row] of rows) row.name.setAttribute("aria-current", String(id === state.label));
+  mark(answer?.results.find((one) => one.label === state.label) ?? answer?.results[0] ?? null);
+}
+
 /** The server counts characters, JavaScript counts units of UTF-16, of which an emoji has two. */
 function positions(text) {
   if (!/[\ud800-\udbff][\udc00-\udfff]/.test(text)) return (n) => n;
@@ -366,7 +378,7 @@ function showChosen() {
     state[list].length
       ? el(
           "div",
-          { class: "group", role: "group", "aria-label": title },
+          { class: `group of-${list}`, role: "group", "aria-label": title },
           el("span", {}, title),
           ...state[list].map((id) => {
             const { word } = split(server.names.get(id) ?? id);
@@ -423,7 +435,7 @@ function welcome() {
   const dictionary = about.data === "sample";
   byId("ask-title").textContent = dictionary ? "What is the word for …?" : "Which labels fit?";
   byId("ask-lead").textContent = dictionary
-    ? `A reverse dictionary: describe a thing, and the best of ${count(about.labels)} concepts appear as you type.`
+    ? `A reverse dictionary: the nearest of ${count(about.labels)} concepts appear as you type.`
     : `Type a text, and the best of ${count(about.labels)} labels appear as you type.`;
   show(byId("surprise"), dictionary);
   area.placeholder = dictionary ? "Describe a thing in your own words" : "Type or paste a text";

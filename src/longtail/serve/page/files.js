@@ -24,7 +24,7 @@ function separated(text, separator) {
   const first = text.split(/\r\n|\n|\r/, 1)[0];
   const found = [",", ";", "\t"].map((one) => [first.split(one).length, one]).sort((a, b) => b[0] - a[0])[0][1];
   const rows = cells(text, separator ?? found);
-  const width = Math.max(...rows.map((row) => row.length), 0);
+  const width = rows.reduce((most, row) => Math.max(most, row.length), 0);
   for (const row of rows) while (row.length < width) row.push("");
   const named = rows[0]?.some((cell) => [...TEXT_NAMES, ...OTHER_NAMES].includes(cell.trim().toLowerCase()));
   // Several words in a cell of the first row: it is no row of names.
@@ -83,7 +83,8 @@ function objects(name, text) {
     });
   }
   if (found.every((one) => typeof one === "string")) return { columns: ["text"], rows: found.map((one) => [one]) };
-  const columns = [...new Set(found.flatMap((one) => Object.keys(one ?? {})))];
+  const columns = [...new Set(found.flatMap((one) => (one && typeof one === "object" ? Object.keys(one) : [])))];
+  if (!columns.length) throw new Error(`${name} holds neither texts nor objects with texts.`);
   const plain = (value) => (typeof value === "string" ? value : value === undefined || value === null ? "" : JSON.stringify(value));
   return { columns, rows: found.map((one) => columns.map((column) => plain(one?.[column]))) };
 }

@@ -2,9 +2,9 @@
 
 import { el, shortened, split, svg } from "./dom.js";
 
-const [WIDTH, HEIGHT] = [400, 320];
-const CENTRE = { x: WIDTH / 2, y: HEIGHT / 2 };
-const [ACROSS, DOWN] = [145, 118]; // how far the farthest neighbour is
+const WIDTH = 400;
+const CENTRE = { x: WIDTH / 2, y: 0 };
+const [ACROSS, DOWN] = [145, 122]; // how far the farthest neighbour is
 const LINE = 15; // characters of a name in a line
 export const MOST = 8; // neighbours that have room
 const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -53,11 +53,14 @@ export function draw(found, before, walk) {
     });
   });
   const middle = node(found.name, CENTRE, "node here", { "aria-hidden": "true" });
+  // As high as what is drawn, and two lines of a name above and below.
+  const top = Math.min(CENTRE.y - 12, ...places.map(({ y }) => y - 34));
+  const bottom = Math.max(CENTRE.y + 48, ...places.map(({ y }) => y + 46));
   const drawing = svg(
     "svg",
     {
       class: "graph",
-      viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+      viewBox: `0 ${top} ${WIDTH} ${bottom - top}`,
       role: "group",
       "aria-label": `Labels near ${split(found.name).word}. Arrow keys move, Enter walks there.`,
     },

@@ -35,7 +35,7 @@ export function start() {
   byId("save-jsonl").addEventListener("click", () => save("jsonl", "application/x-ndjson", asJsonLines));
   onChange((what) => {
     // Answers to other questions are not those of this table.
-    if (table && ["model", "k", "threshold", "known", "exclude"].some((name) => what.has(name))) reset();
+    if (table && ["model", "k", "threshold", "exclude"].some((name) => what.has(name))) reset();
   });
   acceptDrops();
 }
@@ -150,7 +150,8 @@ async function run() {
     const texts = rows.map((row) => row[table.column]).filter((text) => text.trim());
     let found = { results: [] };
     try {
-      const body = request(texts, state, server.about.abilities);
+      // What is known is known of the one text, not of these.
+      const body = request(texts, { ...state, known: [] });
       if (texts.length) found = await ask(modelPath(state.model, "/predict"), { body, signal: mine.signal });
       tries = 0;
     } catch (problem) {
