@@ -50,7 +50,9 @@ ALL = {"explain": True, "known": True, "neighbours": True, "examples": True, "ca
 
 @dataclass
 class Model:
-    """Labels are ranked by the share of the words of a text that their names hold."""
+    """Labels are ranked by the share of the words of a text that their names hold. The word "not" speaks against all,
+    and known labels speak for all.
+    """
 
     name: str
     names: tuple[str, ...]
@@ -59,6 +61,7 @@ class Model:
     abilities: dict[str, bool] = field(default_factory=lambda: dict(ALL))
     metrics: dict[str, Any] = field(default_factory=dict)
     version: str = "0123456789ab"
+    scale: float = 1.0  # of scores
 
     def labels(self) -> list[dict[str, Any]]:
         pairs = zip(self.names, self.counts, strict=True)
@@ -88,18 +91,23 @@ class Model:
 
     def scored(self, label: dict[str, Any], text: str, asked: dict[str, Any]) -> dict[str, Any]:
         inside = set(re.findall(r"\w+", label["name"].lower()))
-        words = [(match, float(match.group().lower() in inside)) for match in re.finditer(r"\w+", text)]
+        share_of = dict.fromkeys(inside, 1.0) | {"not": -0.5}
+        words = [(match, share_of.get(match.group().lower(), 0.0)) for match in re.finditer(r"\w+", text)]
         score = sum(share for _, share in words) / max(1, len(words))
         if self.data != "sample":  # hostile names are always found
             score = max(score, 0.9 - 0.1 * int(label["label"][1:]))
-        answer = {**label, "rare": label["documents"] <= 5, "score": round(score, 4)}
+        answer = {**label, "rare": label["documents"] <= 5, "score": round(self.scale * score, 4)}
         if asked.get("explain"):
             answer["why"] = {
                 "words": [
                     {"text": word.group(), "field": "title", "start": word.start(), "end": word.end(), "share": share}
                     for word, share in words
                 ],
-                "others": [],
+                "others": [
+                    {"kind": "label", "id": one["label"], "name": one["name"], "share": 1.0}
+                    for one in self.labels()
+                    if one["label"] in asked.get("known", [[]])[0]
+                ],
                 "method": "exact",
             }
         return answer
@@ -122,21 +130,22 @@ def models() -> dict[str, Model]:
         "baselines": {"most frequent labels": {"P@1": 2.09, "P@5": 1.71, "PSP@5": 1.5, "R@100": 26.81}},
         "by_frequency": {"bins": ["100+", "1"], "n_labels": [2, 8], "P@5": [5.11, 0.72], "PSP@5": [5.27, 3.99]},
     }
-    words = Model("dictionary", *zip(*WORDS, strict=True), metrics=measured)
+    words, counts = tuple(name for name, _ in WORDS), tuple(count for _, count in WORDS)
+    dictionary = Model("dictionary", words, counts, metrics=measured)
     bare = dict.fromkeys(ALL, False)
     hostile = Model("hostile", HOSTILE, (1, 20, 3, 40, 5), data="<i>shop</i>", abilities=bare)
-    return {"dictionary": words, "hostile": hostile}
+    return {model.name: model for model in (dictionary, hostile)}
 
 
 class StandIn:
     """`with StandIn() as server:` is at `server.address`. What it is told holds for requests that come after."""
 
     def __init__(self) -> None:
-        self.models = models()
         self.port = 0
         self.reset()
 
     def reset(self) -> None:
+        self.models = models()
         self.delay = 0.0  # seconds before an answer to `predict`
         self.delays: dict[str, float] = {}  # the same for some texts
         self.busy = 0  # requests that are answered with 503

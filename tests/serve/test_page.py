@@ -150,6 +150,34 @@ def test_words_that_speak_for_a_label_are_marked(page: Any, before: str) -> None
     expect(page.locator(".because:visible")).to_have_count(0)
 
 
+def test_words_against_a_label_and_reasons_that_are_no_words(page: Any) -> None:
+    write(page, "not thunder and not rain", "storm")
+    expect(page.locator("#marks .against")).to_have_text(["not", "not"])
+    expect(page.locator(".result").first).to_contain_text("because of thunder, and, rain")
+    page.locator("#find").press_sequentially("violin")
+    expect(page.locator("#found [role=option]").first).to_be_visible()
+    page.keyboard.press("Enter")
+    page.locator("#label").get_by_role("button", name="Known").click()
+    expect(page.locator(".result").first).to_contain_text("because of thunder, and, rain, violin")
+
+
+@pytest.mark.parametrize(
+    ("scale", "calibrated", "said_first", "wide"), [(1, True, "42.9%", 42.86), (7, False, "3.000", 100)]
+)
+def test_kinds_of_scores(
+    page: Any, server: StandIn, scale: float, calibrated: bool, said_first: str, wide: float
+) -> None:
+    """Probabilities are told in percent; bars of scores beyond 1 are drawn beside the best."""
+    model = server.models["dictionary"]
+    model.scale, model.abilities["calibrated"] = scale, calibrated
+    page.reload()
+    ready(page)
+    write(page, "heavy rain and thunder over the town", "storm")
+    expect(page.locator(".score").first).to_have_text(said_first)
+    first = page.locator(".result .bar i").first.evaluate("one => parseFloat(one.style.inlineSize)")
+    assert first == pytest.approx(wide, abs=0.1)
+
+
 def test_an_answer_that_comes_late_is_not_shown(page: Any, server: StandIn) -> None:
     server.delays = {"flour and sugar": 0.6}
     page.fill("#text", "flour and sugar")
@@ -361,6 +389,22 @@ def test_forms_of_files(page: Any, name: str, content: str, first: str) -> None:
     assert page.locator("#rows tbody tr td:nth-child(2)").first.inner_text() == first
 
 
+def test_columns_that_are_there_already_are_kept(page: Any) -> None:
+    drop(page, "books.csv", "title,labels\nthunder,mine\n")
+    page.click("#go")
+    finished(page)
+    row = next(csv.DictReader(io.StringIO(saved(page, "#save-csv"), newline="")))
+    assert list(row) == ["title", "labels", "predicted_labels", "predicted_names", "predicted_scores"]
+    assert row["labels"] == "mine"
+
+
+def test_long_texts_are_not_asked_for_together(page: Any, server: StandIn) -> None:
+    drop(page, "books.txt", ("thunder " * 8000 + "\n") * 3)
+    page.click("#go")
+    finished(page)
+    assert [len(one["texts"]) for one in server.asked] == [1, 1, 1]
+
+
 def test_a_long_file(page: Any) -> None:
     drop(page, "long.csv", "title,n\n" + "thunder,1\n" * 150_000)
     expect(page.locator("#job-title")).to_have_text("150,000 texts from long.csv")
@@ -455,13 +499,10 @@ def test_a_model_is_exchanged_meanwhile(page: Any, server: StandIn) -> None:
     page.click("#tab-model")
     expect(page.locator(".facts")).to_contain_text("0123456789ab")
     server.models["dictionary"].version = "ba9876543210"
-    try:
-        page.click("#tab-ask")
-        write(page, "thunder", "storm")
-        page.click("#tab-model")
-        expect(page.locator(".facts")).to_contain_text("ba9876543210")
-    finally:
-        server.models["dictionary"].version = "0123456789ab"
+    page.click("#tab-ask")
+    write(page, "thunder", "storm")
+    page.click("#tab-model")
+    expect(page.locator(".facts")).to_contain_text("ba9876543210")
 
 
 def test_a_link_to_a_model_that_is_gone(page: Any, server: StandIn, said: list[str]) -> None:
@@ -811,7 +852,9 @@ def test_the_server_itself(browser: Any, real: str, said: list[str]) -> None:
     with opened(browser, said) as page:
         page.goto(real)
         ready(page)
+        expect(page.locator("#examples .chip").first).to_be_visible()  # texts of training
         write(page, "an owl and a frog", "the owl")
+        expect(page.locator(".result").first).to_contain_text("because of owl")
         page.get_by_label("Leave out the owl").click()
         expect(page.locator(".result .word").first).to_have_text("the frog")
         page.click(".result:first-child .name")
