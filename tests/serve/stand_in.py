@@ -115,10 +115,10 @@ class Model:
     def label(self, uid: str) -> dict[str, Any]:
         every = self.labels()
         at = next(n for n, one in enumerate(every) if one["label"] == uid)
-        near = [every[(at + step) % len(every)] for step in range(1, min(len(every), 7))]
+        near = [every[(at + step) % len(every)] for step in range(1, len(every))]
         found = [
             {"label": one["label"], "name": one["name"], "score": round(0.9 - 0.1 * n, 2)} for n, one in enumerate(near)
-        ]
+        ]  # all others, those that follow it first
         examples = [{"id": f"d{at}", "text": f"a text of training about {self.names[at]}"}]
         return {**every[at], "text": self.names[at], "neighbours": found, "examples": examples}
 
@@ -152,7 +152,9 @@ class StandIn:
         self.retry_after = "1"
         self.token = ""
         self.refused = ""  # a text with this inside is answered with 422
+        self.version = ""  # that answers tell, if not that of the model
         self.asked: list[dict[str, Any]] = []  # bodies that came
+        self.got: list[str] = []  # addresses that were asked for
 
     @property
     def address(self) -> str:
@@ -191,6 +193,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         url = urlsplit(self.path)
         path = unquote(url.path)
+        self.told.got.append(path)
         if path.startswith("/api/v1/"):
             self.api(path.removeprefix("/api/v1/").split("/"), {k: v[0] for k, v in parse_qs(url.query).items()})
             return
@@ -230,7 +233,8 @@ class Handler(BaseHTTPRequestHandler):
         elif path[2:] == []:
             self.json(model.details())
         elif path[2] == "predict":
-            self.json(model.predict(said))
+            answer = model.predict(said)
+            self.json({**answer, "version": told.version or answer["version"]})
         elif path[2] == "labels":
             wanted = said.get("q", "").lower()
             self.json({"labels": [one for one in model.labels() if wanted in one["name"].lower()]})

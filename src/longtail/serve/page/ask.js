@@ -337,7 +337,6 @@ function mark(one) {
     end = to;
   }
   marks.replaceChildren(...parts, `${text.slice(end)}\n`);
-  marks.scrollTop = area.scrollTop;
 }
 
 /** The label whose panel is open stands out, and its words are marked; else those of the first. */

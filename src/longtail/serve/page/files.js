@@ -8,8 +8,7 @@ const OTHER_NAMES = ["labels", "label", "subjects", "subject", "tags", "categori
  * A file as a table: {name, columns, rows, column}; rows are arrays of strings, column is the number of the one that
  * seems to hold the text. An Error says what is wrong with it.
  */
-export function read(name, content) {
-  const text = content.replace(/^\ufeff/, "");
+export function read(name, text) {
   const ending = name.toLowerCase().split(".").at(-1);
   let table;
   if (["csv", "tsv"].includes(ending)) table = separated(text, ending === "tsv" ? "\t" : undefined);
