@@ -60,7 +60,7 @@ class Connection(asyncio.Protocol):
     """One request at a time; `done(status, body)` is called with each answer, None where the connection broke."""
 
     def __init__(self, done: Callable[[Connection, int | None, bytes], None]) -> None:
-        self.done, self.buffer, self.busy, self.sent = done, b"", False, 0.0
+        self.done, self.buffer, self.busy, self.sent, self.request = done, b"", False, 0.0, b""
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -69,7 +69,7 @@ class Connection(asyncio.Protocol):
 
     def send(self, request: bytes) -> None:
         assert self.transport is not None
-        self.busy, self.sent = True, time.perf_counter()
+        self.busy, self.sent, self.request = True, time.perf_counter(), request
         self.transport.write(request)
 
     def data_received(self, data: bytes) -> None:
@@ -100,7 +100,7 @@ class Connection(asyncio.Protocol):
             self.done(self, None, b"")
 
 
-Check = Callable[[int, bytes], None]
+Check = Callable[[bytes, int, bytes], None]
 
 
 async def closed_loop(
@@ -110,9 +110,13 @@ async def closed_loop(
     *,
     seconds: float = 1e9,
     count: int = 1 << 60,
+    stop: asyncio.Event | None = None,
     check: Check | None = None,
 ) -> Seen:
-    """So many connections, each asks again as soon as it is answered."""
+    """So many connections, each asks again as soon as it is answered; for so long, so often, or until told to stop.
+
+    check: called with every request, its status and its answer.
+    """
     loop = asyncio.get_running_loop()
     seen, left, open_ones = Seen(), count, connections
     finished: asyncio.Future[None] = loop.create_future()
@@ -121,7 +125,7 @@ async def closed_loop(
 
     def next_one(connection: Connection) -> None:
         nonlocal left, open_ones
-        if left <= 0 or time.perf_counter() - started > seconds:
+        if left <= 0 or time.perf_counter() - started > seconds or (stop is not None and stop.is_set()):
             open_ones -= 1
             if connection.transport is not None:
                 connection.transport.close()
@@ -145,7 +149,7 @@ async def closed_loop(
             if status == 200:
                 seen.seconds.append(time.perf_counter() - connection.sent)
             if check is not None:
-                check(status, body)
+                check(connection.request, status, body)
         next_one(connection)
 
     async def reopen() -> None:

@@ -66,6 +66,14 @@ class OtherShare:
 
 
 @dataclass(frozen=True, slots=True)
+class Example:
+    """A training document that carries the label: its id and its text, which may be cut."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """Why one label was given to one document.
 
@@ -74,6 +82,8 @@ class Explanation:
     bias: what the label has without any word.  total: what all these add up to; of occlusion the score.
     formula: how the score is made, e.g. ``score = sigmoid(total)``; other names in it are those of `terms`.
     predictions: extra ones that were made for this document (occlusion).
+    examples: documents of training that carry the label, those most like this document first; where they were asked
+        for, and the model keeps some.
     note: what a reader should know, e.g. what the model file does not keep.
     """
 
@@ -88,6 +98,7 @@ class Explanation:
     others: tuple[OtherShare, ...] = ()
     terms: tuple[OtherShare, ...] = ()
     predictions: int = 0
+    examples: tuple[Example, ...] = ()
     note: str = ""
 
     def by_share(self) -> list[WordShare]:
@@ -110,6 +121,7 @@ class Explanation:
             "others": [_other_as_json(other) for other in self.others],
             "terms": [_other_as_json(term) for term in self.terms],
             "predictions": self.predictions,
+            "examples": [{"id": one.id, "text": one.text} for one in self.examples],
             "note": self.note,
         }
 

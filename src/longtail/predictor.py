@@ -320,11 +320,13 @@ class Predictor:
         anchors: Sequence[Sequence[str]] | None = None,
         threshold: float | None = None,
         features: bool = False,
+        examples: bool = False,
     ) -> list[list[Explanation]]:
         """Why every text has its `k` best labels, best first: the words that made the model choose each, with their
         shares; or why it has, or has not, the labels whose ids are `labels`.
 
         features: also say which features (words, pairs, parts of words) are behind each word.
+        examples: also name training documents that carry the label, of the few that the model keeps of each.
         The other arguments are those of `predict`. How words get their shares: `longtail.explanation`.
         """
         if not isinstance(k, int) or k < 1:
@@ -347,13 +349,20 @@ class Predictor:
             ids = np.tile(np.array(numbers, dtype=np.int32), (len(documents), 1))
         else:
             ids = self.rank(documents, k, context=context, threshold=threshold).ids
-        return self.explain_labels(documents, ids, context=context, features=features)
+        return self.explain_labels(documents, ids, context=context, features=features, examples=examples)
 
     def explain_labels(
-        self, documents: Items, ids: I32, *, context: Context | None = None, features: bool = False, block: int = 512
+        self,
+        documents: Items,
+        ids: I32,
+        *,
+        context: Context | None = None,
+        features: bool = False,
+        examples: bool = False,
+        block: int = 512,
     ) -> list[list[Explanation]]:
         """Why documents have labels with these numbers (B, C; -1: none), e.g. those of `rank`."""
-        from longtail.explaining import Question, explanations
+        from longtail.explaining import Question, explanations, with_examples
 
         documents = self._readable(documents)
         found: list[list[Explanation]] = []
@@ -362,8 +371,15 @@ class Predictor:
             some = documents.rows(rows)
             known = None if context is None else context.rows(rows)
             batch = self.bundle.featurizer.batch(some)
-            found += explanations(self.bundle, Question(some, batch, ids[rows], known, features))
+            asked = Question(some, batch, ids[rows], known, features)
+            answers = explanations(self.bundle, asked)
+            company = self._company if examples else None
+            found += answers if company is None else with_examples(self.bundle, company, asked, answers)
         return found
+
+    @cached_property
+    def _company(self) -> Any:
+        return self.bundle.company()
 
     def context(
         self,

@@ -615,7 +615,7 @@ def test_a_busy_server_is_asked_again(page: Any, server: StandIn, said: list[str
 
 def test_a_slow_server(page: Any, server: StandIn) -> None:
     write(page, WHEELS, "bicycle")
-    server.delay = 3.3
+    server.delay = 4.0
     page.fill("#text", "thunder and lightning")
     expect(page.locator("#slow")).to_have_class("slow on")
     expect(page.locator("#answer")).to_have_attribute("aria-busy", "true")

@@ -43,13 +43,20 @@ ANNIF = "Annif's API"
 @option("--max-body", default=20_000_000, type=click.IntRange(1), section=LIMITS, help="bytes of a request")
 @option("--max-texts", default=1000, type=click.IntRange(1), section=LIMITS, help="texts of a request")
 @option("--max-characters", default=100_000, type=click.IntRange(1), section=LIMITS, help="characters of a text")
-@option("--queue", default=1024, type=click.IntRange(1), section=LIMITS, help="texts that may wait for a model")
+@option("--queue", default=4096, type=click.IntRange(1), section=LIMITS, help="texts that may wait for a model")
 @option("--max-requests", default=256, type=click.IntRange(1), section=LIMITS, help="requests of a worker at once")
 @option(
     "--timeout", default=30.0, type=click.FloatRange(0.1), section=LIMITS, help="seconds to wait for a body or a turn"
 )
 @option("--language", default="en", metavar="CODE", section=ANNIF, help="of the projects (default en)")
 @option("--uri-prefix", default="", metavar="URI", section=ANNIF, help="put before label ids, which then are URIs")
+@option(
+    "--annif-labels",
+    type=path(),
+    metavar="FILE",
+    section=ANNIF,
+    help="give only these labels: ids, one in a line, or Annif's vocabulary as TSV",
+)
 @talk
 def serve(
     talk: Talk,
@@ -69,6 +76,7 @@ def serve(
     timeout: float,
     language: str,
     uri_prefix: str,
+    annif_labels: Path | None,
 ) -> None:
     """Answer over HTTP: a page, a JSON API, and the API of Annif."""
     if not runs:
@@ -96,6 +104,7 @@ def serve(
         allow_origin=allow_origin,
         language=language,
         uri_prefix=uri_prefix,
+        annif_labels="" if annif_labels is None else str(annif_labels),
         log_requests=not talk.quiet,
         log_texts=log_texts,
         workers=workers,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -18,7 +17,7 @@ from longtail.kernels.arrays import F64, frozen, pieces, steady_product
 from longtail.kernels.threads import threads_for
 from longtail.models.analysis import Look, link_recall
 from longtail.persistence import DataPart, Part
-from longtail.search.packed import Packer, Rows, ours_for_many, product, stored, with_residual
+from longtail.search.packed import MANY, Packer, Rows, ours_for_many, product, stored, with_residual
 from longtail.types import F32, Batch
 
 
@@ -150,7 +149,8 @@ class FrozenMlp(WordTable):
         hidden = self._hidden(batch)
         outer = directions * (hidden @ self.weight.T + self.bias > 0)[:, None]
         inner = (outer @ self.weight) * (hidden > 0)[:, None]
-        return bag_shares(batch, self.table, inner), outer @ self.bias + inner @ self.hidden_bias
+        constant = (outer @ self.bias + inner @ self.hidden_bias).astype(np.float32)
+        return bag_shares(batch, self.table, inner), constant
 
     def _hidden(self, batch: Batch) -> F32:
         hidden = np.tile(self.hidden_bias, (len(batch), 1))
@@ -219,11 +219,12 @@ def add_bags(batch: Batch, table: Rows, sums: F32) -> None:
 
 def bag_shares(batch: Batch, table: Rows, directions: F32) -> F32:
     """(E, C): what each entry of the documents' rows adds to the products of their sums with directions (B, C, D)."""
+    from longtail.search.kernels import packed as kernels
+
     starts, features, values = pieces(batch.sparse)
     shares = np.empty((len(features), directions.shape[1]), dtype=np.float32)
-    for document, (start, end) in enumerate(pairwise(starts.tolist())):
-        np.matmul(table[features[start:end]], directions[document].T, out=shares[start:end])
-    shares *= values[:, None]
+    with threads_for(len(batch)):
+        kernels.bag_shares(starts, features, values, *stored(table), frozen(directions), shares)
     return shares
 
 
@@ -280,6 +281,15 @@ def inverse(lengths: F32) -> F32:
     return np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0)
 
 
+def each_by(directions: F32, matrix: F32) -> F32:
+    """(B, C, E): directions (B, C, D) times a matrix (D, E)."""
+    flat = directions.reshape(-1, directions.shape[2])
+    # So many that our own kernels take them: for a few rows BLAS wakes all its threads, and waits for them.
+    missing = max(MANY - len(flat), 0)
+    rows = np.concatenate([flat, np.zeros((missing, flat.shape[1]), np.float32)]) if missing else flat
+    return product(rows, frozen(matrix))[: len(flat)].reshape(*directions.shape[:2], -1)
+
+
 # ---- refinements ----
 
 
@@ -298,7 +308,7 @@ class SquareMap(DataPart, Refinement):
 
     def _back(self, mapped: F32, directions: F32) -> F32:
         """Directions before ReLU(weight v), whose ReLU lets through what is above 0 in `mapped`."""
-        return (directions * (mapped > 0)[:, None]) @ self.weight
+        return each_by(directions * (mapped > 0)[:, None], self.weight)
 
 
 class ResidualMap(SquareMap):
@@ -348,7 +358,7 @@ class EmbeddingMap(SquareMap):
 
     def pulled(self, vectors: F32, directions: F32) -> F32:
         outer = directions * (self.apply(vectors) > 0)[:, None] if self.relu else directions
-        inner = (outer @ self.weight) * (vectors > 0)[:, None]
+        inner = each_by(outer, self.weight) * (vectors > 0)[:, None]
         inner *= np.float32(self.lam)
         return outer + inner
 

@@ -181,16 +181,18 @@ class Reranked(DataPart, Ranker):
         if base is None or own is None:
             return None
         _, listed = self.base.rank(batch, self.depth).looked_up(ids)
-        second = np.where(listed, np.float32(self.beta), np.float32(0))
-        first_part = np.float32(1 - self.beta) * base.scores
-        second_part = second * own.scores
-        owners = np.repeat(np.arange(len(batch)), np.diff(batch.sparse.indptr))
+        # What each of the two counts.
+        first: F32 = np.full(ids.shape, 1 - self.beta, dtype=np.float32)
+        second: F32 = np.where(listed, np.float32(self.beta), np.float32(0))
+        first_part, second_part = first * base.scores, second * own.scores
+        x: Csr = batch.sparse
+        owners = np.repeat(np.arange(len(batch)), np.diff(x.indptr))
         return replace(
             base,
             scores=first_part + second_part,
-            totals=np.float32(1 - self.beta) * base.totals + second * own.totals,
-            shares=np.float32(1 - self.beta) * base.shares + second[owners] * own.shares,
-            bias=np.float32(1 - self.beta) * base.bias + second * own.bias,
+            totals=first * base.totals + second * own.totals,
+            shares=first[owners] * base.shares + second[owners] * own.shares,
+            bias=first * base.bias + second * own.bias,
             formula=f"score = first model + second model; total = {1 - self.beta:g} x the first one's log-odds + "
             f"{self.beta:g} x the second one's",
             terms={"first model": first_part, "second model": second_part},
@@ -514,10 +516,10 @@ class Ensemble(DataPart, Ranker):
         count = np.float32(len(said))
         parts = [member.rank(batch, self.depth).looked_up(ids) for member in self.members]
         return Reasons(
-            scores=sum(score for score, _ in parts) / count,
-            totals=sum(one.totals for one in reasons) / count,
-            shares=sum(one.shares for one in reasons) / count,
-            bias=sum(one.bias for one in reasons) / count,
+            scores=_mean([score for score, _ in parts]),
+            totals=_mean([one.totals for one in reasons]),
+            shares=_mean([one.shares for one in reasons]),
+            bias=_mean([one.bias for one in reasons]),
             formula=f"score = {' + '.join(f'model {n}' for n in range(1, len(said) + 1))}; total is the mean of theirs",
             found=np.logical_or.reduce([found for _, found in parts]),
             terms={f"model {n}": score / count for n, (score, _) in enumerate(parts, 1)},
@@ -541,6 +543,11 @@ class Ensemble(DataPart, Ranker):
     def diagnose(self, look: Look) -> dict[str, Any]:
         """Of the first member; the others were made in the same way."""
         return self.members[0].diagnose(look)
+
+
+def _mean(arrays: Sequence[F32]) -> F32:
+    mean: F32 = np.mean(arrays, axis=0, dtype=np.float32)
+    return mean
 
 
 def _merged(

@@ -97,7 +97,8 @@ class NearestDocuments(DataPart, Ranker):
         for document in range(len(batch)):
             rows, similarity = self._nearest(batch.sparse[[document]])
             entries = slice(int(starts[document]), int(starts[document + 1]))
-            near = self.documents[rows][:, columns[entries]].multiply(values[entries]).toarray()
+            voters: Csr = self.documents[rows]
+            near = voters[:, columns[entries]].multiply(values[entries]).toarray()
             votes = similarity**self.config.power
             # The vote of a word: its part of the similarity, as much as the whole similarity is worth.
             worth = np.divide(votes, similarity * votes.sum(), where=votes > 0, out=np.zeros_like(votes))

@@ -79,7 +79,7 @@ async def suggest(service: Service, request: Request) -> Response:
     if "text" not in form:
         raise bad("the field text is missing")
     text = service.check_text(form["text"], "text")
-    asked = _asked(service, [text], form)
+    asked = _asked(service, hosted, [text], form)
     request.state.texts = asked.texts
     found = await _found(service, hosted, asked)
     return answered({"results": _results(service, hosted, found[0])})
@@ -107,7 +107,7 @@ async def suggest_batch(service: Service, request: Request) -> Response:
         ):
             raise bad(f"documents[{number}].metadata is {shown(metadata)}, expected an object of strings")
         ids.append(uid)
-    asked = _asked(service, texts, dict(request.query_params))
+    asked = _asked(service, hosted, texts, dict(request.query_params))
     request.state.texts = asked.texts
     found = await _found(service, hosted, asked)
     return answered(
@@ -115,7 +115,7 @@ async def suggest_batch(service: Service, request: Request) -> Response:
     )
 
 
-def _asked(service: Service, texts: list[str], given: dict[str, str]) -> Asked:
+def _asked(service: Service, hosted: Hosted, texts: list[str], given: dict[str, str]) -> Asked:
     """limit, threshold and language, which come as strings. Unknown fields are passed over, as by Annif."""
     limit, threshold = given.get("limit", "10"), given.get("threshold", "0")
     if not (limit.isascii() and limit.isdigit()) or len(limit) > 9:
@@ -129,7 +129,7 @@ def _asked(service: Service, texts: list[str], given: dict[str, str]) -> Asked:
     language = given.get("language", "")
     if language and language != service.plan.language:
         raise bad(f'language "{shown(language)[1:-1]}" not supported by vocabulary')
-    return Asked(texts, min(int(limit), service.limits.k), lowest or None)
+    return Asked(texts, min(int(limit), service.limits.k), lowest or None, hosted.annif_allow)
 
 
 async def _found(service: Service, hosted: Hosted, asked: Asked) -> list[Found]:

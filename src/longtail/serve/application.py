@@ -32,7 +32,9 @@ async def metrics(service: Service, request: Request) -> Response:
 
 
 async def native_description(service: Service, request: Request) -> Response:
-    return native.answered(openapi.native(service.limits, service.has_token, list(service.models)))
+    models = list(service.models)
+    example = service.models[models[0]].uid(0)
+    return native.answered(openapi.native(service.limits, service.has_token, models, example))
 
 
 async def annif_description(service: Service, request: Request) -> Response:

@@ -1,8 +1,9 @@
 """Requests that arrive together are answered together.
 
-A model has a thread. A request that finds it idle is answered at once; those that arrive while it works wait, and are
-taken together when it is done: under load batches grow by themselves, alone nobody waits. How long one may wait is
-bounded: by the number of texts that wait (beyond it requests are refused), by the size of a batch, and by a time.
+A model has a thread. A request that finds it idle is answered at once, with those that arrived at the same moment;
+those that arrive while it works wait, and are taken together when it is done: under load batches grow by themselves,
+alone nobody waits. How long one may wait is bounded: by the number of texts that wait (beyond it requests are refused),
+by the size of a batch, and by a time.
 """
 
 from __future__ import annotations
@@ -54,7 +55,10 @@ class Line:
         self.waiting.append(ticket)
         self._count(len(asked.texts))
         if not self.busy:
-            self._next()
+            self.busy = True
+            # Requests whose bytes are here already come along: they are read in one round of the loop and get here in
+            # the next. Alone, that takes microseconds.
+            self._loop.call_soon(self._loop.call_soon, self._next)
         return await ticket.future
 
     def _count(self, change: int) -> None:

@@ -15,10 +15,11 @@ import numpy as np
 
 from longtail.bundle import MANIFEST
 from longtail.data.dataset import Items
+from longtail.errors import ConfigError
 from longtail.explanation import Explanation
 from longtail.predictor import Predictor
 from longtail.serve.label_search import LabelSearch
-from longtail.serve.limits import Limits
+from longtail.serve.limits import Limits, Plan
 from longtail.serve.problems import Problem, bad, shown
 from longtail.types import Context, ContextRanker, TopK
 
@@ -69,10 +70,23 @@ class Found:
         return Found(self.labels[:kept], self.scores[:kept])
 
 
+def annif_uids(plan: Plan) -> list[str] | None:
+    """Ids of the file that lists them: one in a line, or a vocabulary of Annif's (TSV), whose first column has URIs."""
+    if not plan.annif_labels:
+        return None
+    try:
+        lines = Path(plan.annif_labels).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as problem:
+        raise ConfigError(f"{plan.annif_labels}: cannot be read ({problem})", "give a file of label ids") from problem
+    found = (line.split("\t")[0].strip().removeprefix("<").removesuffix(">") for line in lines)
+    return [uid.removeprefix(plan.uri_prefix) for uid in found if uid]
+
+
 class Hosted:
     """One version of one model. Nothing of it changes: another version is another object."""
 
-    def __init__(self, name: str, predictor: Predictor) -> None:
+    def __init__(self, name: str, predictor: Predictor, annif_uids: Sequence[str] | None = None) -> None:
+        """annif_uids: labels that Annif's API may give; others are not in the vocabulary of its clients."""
         self.name, self.predictor = name, predictor
         manifest = predictor.bundle.manifest
         self.sha = str(manifest["manifest_sha256"])
@@ -81,11 +95,14 @@ class Hosted:
         self.changed = datetime.fromtimestamp((predictor.bundle.folder / MANIFEST).stat().st_mtime, UTC)
         self._heads: dict[int, str] = {}
         self.company = predictor.bundle.company()
+        self.annif_allow: frozenset[int] | None = None
+        if annif_uids is not None:
+            self.annif_allow = frozenset(self.numbers[uid] for uid in annif_uids if uid in self.numbers)
 
     @classmethod
-    def open(cls, name: str, path: str | Path) -> Hosted:
+    def open(cls, name: str, path: str | Path, plan: Plan) -> Hosted:
         """The supervisor has compared checksums already; sizes are compared once more."""
-        return cls(name, Predictor.open(path, verify=False))
+        return cls(name, Predictor.open(path, verify=False), annif_uids(plan))
 
     def __len__(self) -> int:
         return len(self.counts)
@@ -211,7 +228,7 @@ class Hosted:
             row[: len(one.labels)] = one.labels
         field = self.predictor.bundle.featurizer.fields[0]
         documents = Items([str(number) for number in range(len(found))], {field: list(asked.texts)})
-        why = self.predictor.explain_labels(documents, ids, context=context)
+        why = self.predictor.explain_labels(documents, ids, context=context, examples=self.abilities["examples"])
         return [
             replace(one, why=[_reason(reason) for reason in reasons]) for one, reasons in zip(found, why, strict=True)
         ]

@@ -16,9 +16,10 @@ class Limits:
     texts: int = 1_000  # of a request; as a stream of lines `stream_texts`
     stream_texts: int = 100_000
     characters: int = 100_000  # of a text
+    query: int = 2_000  # characters of what is searched among labels
     k: int = 1_000
     ids: int = 10_000  # allowed, excluded or known labels of a request
-    queue_texts: int = 1_024  # that wait for a model
+    queue_texts: int = 4_096  # that wait for a model
     requests: int = 256  # that a worker has begun to answer
     timeout_s: float = 30.0  # for a body to arrive, and for a text to wait
     batch_texts: int = 256  # answered at once
@@ -44,6 +45,7 @@ class Plan:
     allow_origin: str = ""
     language: str = "en"
     uri_prefix: str = ""
+    annif_labels: str = ""  # a file of the labels that Annif's API may give; empty: all
     log_requests: bool = True
     log_texts: bool = False
     workers: int = 1

@@ -33,7 +33,7 @@ async def model(service: Service, request: Request) -> Response:
 async def labels(service: Service, request: Request) -> Response:
     hosted = service.model(request.path_params["name"])
     query = request.query_params
-    text = service.check_text(query.get("q", ""), "q")
+    text = _short(service, query.get("q", ""), "q")
     limit = whole_number(query.get("limit", "20"), "limit", 1, 1000)
     found = await asyncio.to_thread(lambda: [hosted.label(number) for number in hosted.search.find(text, limit)])
     return answered({"labels": found})
@@ -43,7 +43,14 @@ async def label(service: Service, request: Request) -> Response:
     hosted = service.model(request.path_params["name"])
     if "id" not in request.query_params:
         raise bad("which label? Give its id, percent-encoded: label?id=...")
-    return answered(hosted.label_page(hosted.number(request.query_params["id"])))
+    uid = _short(service, request.query_params["id"], "id")
+    return answered(hosted.label_page(hosted.number(uid)))
+
+
+def _short(service: Service, text: str, what: str) -> str:
+    if len(text) > service.limits.query:
+        raise bad(f"{what} has {len(text)} characters, at most {service.limits.query} are read")
+    return text
 
 
 async def reload(service: Service, request: Request) -> Response:
@@ -145,6 +152,8 @@ def _finite(number: float) -> bool:
 def whole_number(value: Any, name: str, low: int, high: int) -> int:
     """From JSON, or from a query where it is a string."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
+        value = int(value)
+    if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise bad(f"{name} is {shown(value)}, expected a whole number from {low} to {high}")

@@ -39,6 +39,11 @@ def _list(of: Json, most: int | None = None) -> Json:
     return {"type": "array", "items": of, **({} if most is None else {"maxItems": most})}
 
 
+def _maybe(schema: Json) -> Json:
+    """The same, or null."""
+    return {**schema, "type": [schema["type"], "null"]}
+
+
 def _object(required: Sequence[str] = (), *, closed: bool = False, **properties: Json) -> Json:
     found: Json = {"type": "object", "properties": properties}
     if required:
@@ -91,11 +96,12 @@ def _described(paths: Json, schemas: Json, info: Json, token: bool, version: str
     return found
 
 
-def native(limits: Limits, token: bool, models: Sequence[str]) -> Json:
+def native(limits: Limits, token: bool, models: Sequence[str], example: str) -> Json:
+    """example: id of a label."""
     name = _in("path", "name", {"type": "string", "enum": list(models)}, "a model")
     text: Json = {"type": "string", "maxLength": limits.characters}
     ids = _list(_STRING, limits.ids)
-    lists = {**_list(ids, limits.texts), "description": "a list of ids for each text"}
+    lists = _maybe(_list(ids, limits.texts))
     truth: Json = {"type": "boolean"}
     label = {"label": {**_STRING, "description": "its id"}, "name": _STRING, "documents": _WHOLE}
     abilities = dict.fromkeys(("explain", "known", "neighbours", "examples", "calibrated"), truth)
@@ -124,9 +130,9 @@ def native(limits: Limits, token: bool, models: Sequence[str]) -> Json:
             closed=True,
             texts=_list(text, limits.texts),
             k={"type": "integer", "minimum": 1, "maximum": limits.k, "default": 5},
-            threshold={**_SCORE, "description": "leave out labels with a score below"},
-            allow={**ids, "description": "only these labels"},
-            exclude={**ids, "description": "none of these labels"},
+            threshold={**_maybe(_SCORE), "description": "leave out labels with a score below"},
+            allow={**_maybe(ids), "description": "only these labels"},
+            exclude={**_maybe(ids), "description": "none of these labels"},
             known={**lists, "description": "labels that each text is known to have; where the model can use them"},
             anchors={**lists, "description": "nodes of given graphs that each text is linked to"},
             explain={**truth, "default": False},
@@ -164,7 +170,7 @@ def native(limits: Limits, token: bool, models: Sequence[str]) -> Json:
         _one("Asked"),
     )
     predict["responses"]["200"]["content"]["application/x-ndjson"] = {"schema": _STRING}
-    query = {"type": "string", "maxLength": limits.characters}
+    query = {"type": "string", "maxLength": limits.query}
     searched = [
         name,
         _in("query", "q", query, "a piece of a name or an id; empty: the most frequent"),
@@ -191,7 +197,7 @@ def native(limits: Limits, token: bool, models: Sequence[str]) -> Json:
                 "A label: text, frequency, neighbours, documents that carry it",
                 _one("LabelPage"),
                 [400, 404],
-                [name, _in("query", "id", _STRING, "its id", required=True)],
+                [name, {**_in("query", "id", query, "its id", required=True), "example": example}],
             )
         },
         "/api/v1/models/{name}/reload": {

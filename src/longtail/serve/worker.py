@@ -19,12 +19,14 @@ import uvicorn
 
 from longtail.errors import LongtailError
 from longtail.serve.application import Application, counters_of
+from longtail.serve.connection import Connection
 from longtail.serve.hosted import Asked, Hosted
 from longtail.serve.limits import Limits, Model, Plan
 from longtail.serve.problems import Problem
 from longtail.serve.service import Service, log
 
-_BACKLOG = 1024
+# How long a worker waits for others to take a connection before it does.
+_POLITE_S = 0.003
 # Threads give way to each other after so long: by default they do after 5 ms, longer than a request takes.
 _SWITCH_S = 0.0005
 _KEEP_ALIVE_S = 75  # longer than proxies keep their connections, so that it is not us who close them first
@@ -38,11 +40,11 @@ def plan_of(line: str) -> Plan:
     return Plan(models, Limits(**fields.pop("limits")), tuple(fields.pop("token_digests")), **fields)
 
 
-def opened(name: str, path: str, limits: Limits) -> Hosted:
+def opened(name: str, path: str, plan: Plan) -> Hosted:
     """A model, asked once: what is compiled or read late is then in place."""
-    hosted = Hosted.open(name, path)
-    hosted.answer(Asked(["a b c"], 5), limits)
-    hosted.answer(Asked(["a b c"] * 64, 5), limits)
+    hosted = Hosted.open(name, path, plan)
+    for count in (1, plan.limits.batch_texts):
+        hosted.answer(Asked(["a b c"] * count, 5), plan.limits)
     return hosted
 
 
@@ -87,7 +89,7 @@ class Control:
 
     async def _open(self, model: str, path: str, sha: str, number: int, **_: Any) -> None:
         try:
-            hosted = await asyncio.to_thread(opened, model, path, self.plan.limits)
+            hosted = await asyncio.to_thread(opened, model, path, self.plan)
             if hosted.sha != sha:
                 raise LongtailError(f"{path} changed again while it was opened")
             self.aside[model] = hosted
@@ -115,16 +117,39 @@ class Server(uvicorn.Server):
         self._tasks: list[asyncio.Task[None]] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        # One connection is taken at a time (`backlog` of the configuration), so that no worker takes all that wait;
-        # so many may wait.
-        for one in sockets or ():
-            one.listen(_BACKLOG)
+        await super().startup([])  # connections are taken by ourselves
         reader, writer = await asyncio.open_unix_connection(sock=self.line)
         self._tasks = [
             asyncio.create_task(self.control.listen(self, reader, writer)),
             asyncio.create_task(self._look_after()),
+            *(asyncio.create_task(self._accept(listener)) for listener in sockets or ()),
         ]
+
+    async def _accept(self, listener: socket.socket) -> None:
+        """Take connections. All workers are woken by a new one, and the same would often be the first: who has more
+        connections than another waits a moment.
+        """
+        loop = asyncio.get_running_loop()
+        listener.setblocking(False)
+        assert self.control.service is not None
+        counters, alone = self.control.service.counters, self.control.plan.workers == 1
+        while True:
+            if not alone:
+                await _readable(loop, listener)
+                if len(self.server_state.connections) > counters.fewest_connections():
+                    await asyncio.sleep(_POLITE_S)
+            try:
+                accepted, _ = await loop.sock_accept(listener) if alone else listener.accept()
+                accepted.setblocking(False)
+                await loop.connect_accepted_socket(self._connection, accepted)
+            except BlockingIOError:  # another worker was faster
+                continue
+            except OSError as problem:  # the client has gone already, or there are too many open files
+                log("connection not accepted", error=str(problem))
+                await asyncio.sleep(0.1)
+
+    def _connection(self) -> asyncio.Protocol:
+        return Connection(self.config, self.server_state, self.lifespan.state, asyncio.get_running_loop())
 
     async def _look_after(self) -> None:
         service = self.control.service
@@ -136,6 +161,8 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self.control.service is not None:
             self.control.service.stopping = True
+        for task in self._tasks[2:]:
+            task.cancel()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
@@ -145,6 +172,16 @@ class Server(uvicorn.Server):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, self.handle_exit)
         yield
+
+
+async def _readable(loop: asyncio.AbstractEventLoop, listener: socket.socket) -> None:
+    """Until a connection waits."""
+    waiting = loop.create_future()
+    loop.add_reader(listener, lambda: waiting.done() or waiting.set_result(None))
+    try:
+        await waiting
+    finally:
+        loop.remove_reader(listener)
 
 
 async def answer(control: Control, line: socket.socket, listener: socket.socket, models: list[Hosted]) -> None:
@@ -159,7 +196,6 @@ async def answer(control: Control, line: socket.socket, listener: socket.socket,
         lifespan="off",
         ws="none",
         server_header=False,
-        backlog=1,
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=_SHUTDOWN_S,
         proxy_headers=False,
@@ -174,7 +210,7 @@ def main() -> None:
     sys.setswitchinterval(_SWITCH_S)
     plan = plan_of(_first_line(line))
     try:
-        models = [opened(model.name, model.path, plan.limits) for model in plan.models]
+        models = [opened(model.name, model.path, plan) for model in plan.models]
     except LongtailError as problem:
         line.sendall(json.dumps({"failed": problem.message, "hint": problem.hint}).encode() + b"\n")
         sys.exit(3)
