@@ -872,9 +872,8 @@ def test_the_page_is_light_and_needs_nothing_from_elsewhere(page: Any, server: S
 
 
 @pytest.fixture(scope="module")
-def real(tiny_run: Path) -> Iterator[str]:
-    pytest.importorskip("starlette")
-    with serving(f"tiny={tiny_run}") as address:
+def real(tiny_run: Path, context_run: Path) -> Iterator[str]:
+    with serving(f"tiny={tiny_run}", f"context={context_run}") as address:
         yield address
 
 
@@ -908,6 +907,20 @@ def test_the_server_itself(browser: Any, real: str, said: list[str]) -> None:
         page.click("#tab-model")
         expect(page.locator(".facts")).to_contain_text("tiny")
         expect(page.locator(".histogram:not(.small) rect").first).to_be_attached()
+    assert said == []
+
+
+def test_known_labels_on_the_server_itself(browser: Any, real: str, said: list[str]) -> None:
+    with opened(browser, said) as page:
+        page.goto(f"{real}#model=context&text=an+owl+and+a+frog")
+        expect(page.locator(".result")).to_have_count(5)
+        first = names(page)[0]
+        page.get_by_label(f"The text already has {first}").click()
+        expect(page.locator("#chosen .known")).to_contain_text(first)
+        expect(page.locator(".result .word", has_text=first)).to_have_count(0)
+        expect(page.locator(".result")).to_have_count(5)
+        page.get_by_label(f"Remove {first}").click()
+        expect(page.locator(".result .word").first).to_have_text(first)
     assert said == []
 
 
