@@ -23,6 +23,7 @@ ROOMS = [
         "config",
         "report",
         "types",
+        "explanation",
         "kernels",
         "persistence",
         "metrics",
@@ -33,14 +34,15 @@ ROOMS = [
         "search",
         "models",
     ),
-    *("nn", "training", "recipes", "hub", "predictor", "evaluation", "pipeline", "tuning", "sklearn"),
-    *("compare", "diagnosis", "failures", "packing", "vectors", "demo", "warming", "cli"),
+    *("nn", "training", "recipes", "hub", "explaining", "predictor", "evaluation", "pipeline", "tuning", "sklearn"),
+    *("compare", "diagnosis", "failures", "packing", "vectors", "demo", "warming", "serve", "cli"),
 ]
 
 # Modules of packages that only extras bring.
 EXTRAS = {
     *("torch", "faiss", "tokenizers", "rich", "onnxruntime", "transformers", "huggingface_hub", "optuna"),
     *("pyarrow", "rdflib", "sklearn", "pandas", "polars"),
+    *("starlette", "uvicorn", "httptools"),
 }
 
 TORCH_ROOMS = {"nn", "training", "recipes"}

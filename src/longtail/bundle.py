@@ -6,6 +6,8 @@
     featurizer/      vocabulary and statistics: the same text gives the same numbers
     ranker/          the model
     holdout/         ids of the documents that were held out of training, where some were
+    company/         for people who look at labels: what they are seen with, and examples of training documents; bundles
+                     of before have none
 
 Equal trainings give equal bytes: no times, paths or machine names inside. Parts are opened only after every file was
 checked against the manifest.
@@ -41,7 +43,7 @@ from longtail.persistence import (
 from longtail.report import named
 from longtail.types import I64, Ranker
 
-HOLDOUT = "holdout"
+HOLDOUT, COMPANY = "holdout", "company"
 BUNDLE_FORMAT = 2
 MANIFEST = "manifest.json"
 
@@ -178,13 +180,17 @@ class LabelTable(DataPart):
 
 @dataclass(frozen=True)
 class Bundle:
-    """An opened bundle. Arrays are memory-mapped."""
+    """An opened bundle. Arrays are memory-mapped.
+
+    own_labels: whether labels are those of training.
+    """
 
     folder: Path
     manifest: Mapping[str, Any]
     labels: LabelTable
     featurizer: Featurizer
     ranker: Ranker
+    own_labels: bool = True
 
     def __repr__(self) -> str:
         folder = str(self.folder) if len(str(self.folder)) <= 80 else f"...{str(self.folder)[-77:]}"
@@ -194,6 +200,16 @@ class Bundle:
         """Ids of the documents that were held out of training; None where none were."""
         folder = self.folder / HOLDOUT
         found: StringTable | None = load_part(folder) if folder.is_dir() else None
+        return found
+
+    def company(self) -> Any:
+        """The `longtail.graph.company.Company` of the labels; None where the bundle has none, or other labels took the
+        place of those of training.
+        """
+        folder = self.folder / COMPANY
+        found = load_part(folder) if self.own_labels and folder.is_dir() else None
+        if found is not None and (not hasattr(found, "neighbours_of") or len(found) != len(self.labels)):
+            raise BundleError(f"{folder}: not the company of these labels", "the bundle was altered; copy it anew")
         return found
 
 
@@ -206,11 +222,12 @@ def write_bundle(
     featurizer: Part,
     ranker: Part | Path,
     held_out: StringTable | None = None,
+    company: Part | None = None,
 ) -> None:
     """Write a bundle, which must not exist yet, aside and put it in place in one step.
 
     about: recipe, seed, data, and metrics on held-out documents.  ranker: a path where it is saved already, e.g. as
-    the last stage of a run.  held_out: ids of these documents.
+    the last stage of a run.  held_out: ids of these documents.  company: a `longtail.graph.company.Company`.
     """
     with written_aside(folder) as aside:
         aside.mkdir()
@@ -223,6 +240,8 @@ def write_bundle(
             save_part(ranker, aside / "ranker")
         if held_out is not None:
             save_part(held_out, aside / HOLDOUT)
+        if company is not None:
+            save_part(company, aside / COMPANY)
         paths = sorted(path for path in aside.rglob("*") if path.is_file())
         files = {
             path.relative_to(aside).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in paths

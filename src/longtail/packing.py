@@ -99,6 +99,7 @@ def pack(
         featurizer=bundle.featurizer,
         ranker=ranker,
         held_out=bundle.held_out(),
+        company=bundle.company(),
     )
     before, after = (bytes_by_part(folder) for folder in (bundle.folder, out))
     sizes = {name: (before.get(name, 0), after.get(name, 0)) for name in sorted(before | after)}

@@ -52,6 +52,7 @@ SHARED: Mapping[str, str] = {
     "training-set": "longtail.training.prepare:TrainingSet",
     "surrogate": "longtail.training.surrogate:Surrogate",
     "label-table": "longtail.bundle:LabelTable",
+    "company": "longtail.graph.company:Company",
     "frozen-bag": "longtail.models.encoders:FrozenBag",
     "frozen-dense": "longtail.models.encoders:FrozenDense",
     "frozen-mlp": "longtail.models.encoders:FrozenMlp",

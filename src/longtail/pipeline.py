@@ -19,6 +19,7 @@ from longtail.data.identity import training_digest
 from longtail.data.read import read
 from longtail.errors import ConfigError
 from longtail.evaluation import HeldOut, held_out_metrics
+from longtail.graph.company import Company
 from longtail.models.rankers import Ensemble
 from longtail.persistence import StringTable, written_aside
 from longtail.predictor import Predictor, TemporaryFolder
@@ -48,6 +49,7 @@ def train(
     progress: bool | None = None,
     holdout: float = 0.0,
     group: str | None = None,
+    examples: bool = True,
 ) -> Predictor:
     """Train on the training split of `data` into the run folder `out` and open the result.
 
@@ -64,6 +66,8 @@ def train(
     holdout: share of the training documents that are kept apart, chosen by the seed. The model is trained without them
         and measured on them: `Predictor.metrics`. group: all documents of one group are on one side; a column of a
         table, or a text field.
+    examples: keep up to three training documents per label in the model, cut to 200 characters, for people who look at
+        it; False leaves all texts of documents out.
     progress: whether it is shown; by default where standard error is a terminal, or in a notebook. display: how.
     """
     if device not in ("auto", "cpu", "cuda"):
@@ -88,6 +92,8 @@ def train(
     if dataset.vocabulary:
         about["vocabulary"] = dataset.vocabulary
     identity = {**about, "longtail": __version__, "config": to_tables(made.config)}
+    if not examples:
+        identity["examples"] = False
     held = None
     if holdout:
         rows = dataset.held_out_rows(holdout, seed, group)
@@ -123,6 +129,12 @@ def train(
             featurizer=training_set.featurizer,
             ranker=run.folder_of(ranker),
             held_out=held,
+            company=Company.of(
+                training_set.targets,
+                training_set.labels,
+                dataset.train.documents if examples else None,
+                training_set.rows,
+            ),
         )
         run.log("finished")
     # Checksums of files that were written a moment ago.

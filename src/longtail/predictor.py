@@ -26,11 +26,12 @@ from longtail.kernels.threads import on_threads
 from longtail.models.rankers import IndexedRows
 from longtail.persistence import StringTable
 from longtail.report import Metrics, facts_as_html
-from longtail.types import I64, Batch, Context, ContextRanker, Csr, Frame, FrameKind, TopK
+from longtail.types import I32, I64, Batch, Context, ContextRanker, Csr, Frame, FrameKind, TopK
 
 if TYPE_CHECKING:
     from longtail.data.inputs import InputBlock
     from longtail.data.tables import IdLists
+    from longtail.explanation import Explanation
 
 Answer = TypeVar("Answer")
 # Documents of a piece. Fewer than `MOST` cost more each, as they share less of what is in the caches: 5% with half as
@@ -135,6 +136,7 @@ class Predictor:
             featurizer=self.bundle.featurizer,
             ranker=ranker,
             held_out=self.bundle.held_out(),
+            company=self.bundle.company(),
         )
 
     def files(self) -> dict[str, bytes]:
@@ -223,7 +225,7 @@ class Predictor:
         over = IndexedRows.by_cosine(encoder, encoder.encode(texts), temperature, "auto")
         counts = dict(zip(self.bundle.labels.uids, self.bundle.labels.counts.tolist(), strict=True))
         table = LabelTable.of(labels, np.array([counts.get(uid, 0) for uid in labels.uids], dtype=np.int64))
-        return Predictor(replace(self.bundle, labels=table, ranker=over), self._home)
+        return Predictor(replace(self.bundle, labels=table, ranker=over, own_labels=False), self._home)
 
     @overload
     def predict(
@@ -302,15 +304,85 @@ class Predictor:
     def _of_texts(
         self, texts: Sequence[str], k: int, context: Context | None, threshold: float | None
     ) -> list[list[Prediction]]:
-        for number, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise ConfigError(f"text {number} is {text!r}, expected a string", "give a list of strings")
+        _check_texts(texts)
 
         def answered(part: slice) -> list[list[Prediction]]:
             batch = self.bundle.featurizer.batch_of_texts(list(texts[part]))
             return self.named(self._ranked(batch, k, context, threshold))
 
         return list(chain.from_iterable(self._in_pieces(answered, len(texts), context)))
+
+    def explain(
+        self,
+        texts: Frame,
+        k: int = 5,
+        labels: Sequence[str] | None = None,
+        *,
+        text: str | Sequence[str] | Mapping[str, float] | None = None,
+        known_labels: Sequence[Sequence[str]] | None = None,
+        anchors: Sequence[Sequence[str]] | None = None,
+        threshold: float | None = None,
+        features: bool = False,
+        examples: bool = False,
+    ) -> list[list[Explanation]]:
+        """Why every text has its `k` best labels, best first: the words that made the model choose each, with their
+        shares; or why it has, or has not, the labels whose ids are `labels`.
+
+        features: also say which features (words, pairs, parts of words) are behind each word.
+        examples: also name training documents that carry the label, of the few that the model keeps of each.
+        The other arguments are those of `predict`. How words get their shares: `longtail.explanation`.
+        """
+        if not isinstance(k, int) or k < 1:
+            raise ConfigError(f"k is {k!r}, expected a whole number >= 1", "ask for at least one label")
+        if isinstance(labels, str):
+            raise ConfigError(f"labels is {labels!r}, expected a list of ids", f"give [{labels!r}]")
+        if isinstance(texts, str):
+            texts = [texts]
+        if isinstance(texts, list | tuple) and not any(isinstance(one, Mapping) for one in texts[:1]):
+            _check_texts(texts)
+            fields = self.bundle.featurizer.fields
+            documents = Items([str(n) for n in range(len(texts))], {fields[0] if fields else "text": texts})
+        else:
+            from longtail.data.frames import documents_of
+
+            documents = documents_of(texts, text, self.columns)
+        context = self.context(len(documents), known_labels, anchors)
+        if labels is not None:
+            numbers = [self._label_numbers[label] for label in labels]
+            ids = np.tile(np.array(numbers, dtype=np.int32), (len(documents), 1))
+        else:
+            ids = self.rank(documents, k, context=context, threshold=threshold).ids
+        return self.explain_labels(documents, ids, context=context, features=features, examples=examples)
+
+    def explain_labels(
+        self,
+        documents: Items,
+        ids: I32,
+        *,
+        context: Context | None = None,
+        features: bool = False,
+        examples: bool = False,
+        block: int = 512,
+    ) -> list[list[Explanation]]:
+        """Why documents have labels with these numbers (B, C; -1: none), e.g. those of `rank`."""
+        from longtail.explaining import Question, explanations, with_examples
+
+        documents = self._readable(documents)
+        found: list[list[Explanation]] = []
+        for start in range(0, len(documents), block):
+            rows = np.arange(start, min(start + block, len(documents)), dtype=np.int64)
+            some = documents.rows(rows)
+            known = None if context is None else context.rows(rows)
+            batch = self.bundle.featurizer.batch(some)
+            asked = Question(some, batch, ids[rows], known, features)
+            answers = explanations(self.bundle, asked)
+            company = self._company if examples else None
+            found += answers if company is None else with_examples(self.bundle, company, asked, answers)
+        return found
+
+    @cached_property
+    def _company(self) -> Any:
+        return self.bundle.company()
 
     def context(
         self,
@@ -406,6 +478,17 @@ class Predictor:
             on_block(len(rows))
         return TopK(ids, scores)
 
+    def rank_texts(self, texts: Sequence[str], k: int, *, context: Context | None = None) -> TopK:
+        """Ranked label numbers of plain texts; the same answers as those of `predict`, without names."""
+
+        def ranked(part: slice) -> TopK:
+            return self._ranked(self.bundle.featurizer.batch_of_texts(list(texts[part])), k, context, None)
+
+        pieces = self._in_pieces(ranked, len(texts), context)
+        if len(pieces) == 1:
+            return pieces[0]
+        return TopK(np.concatenate([top.ids for top in pieces]), np.concatenate([top.scores for top in pieces]))
+
     def batch(self, documents: Items) -> Batch:
         """Documents as the model reads them."""
         return self.bundle.featurizer.batch(self._readable(documents))
@@ -432,6 +515,12 @@ class Predictor:
         fields = zip(self._uids.take(found), self._names.take(found), top.scores[real].tolist(), strict=True)
         every: Iterator[Prediction] = map(tuple.__new__, repeat(Prediction), fields)
         return [list(islice(every, count)) for count in real.sum(axis=1).tolist()]
+
+
+def _check_texts(texts: Sequence[Any]) -> None:
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ConfigError(f"text {number} is {text!r}, expected a string", "give a list of strings")
 
 
 def even_pieces(documents: int, threads: int) -> list[slice]:
@@ -474,7 +563,7 @@ class _Labels(_Known):
     """Ids of labels as numbers; an unknown one is an error."""
 
     def __missing__(self, uid: str) -> int:
-        raise ConfigError(f"known label {uid!r} is not a label of this model", nearest(str(uid), list(self)))
+        raise ConfigError(f"{uid!r} is not a label of this model", nearest(str(uid), list(self)))
 
 
 def _matrix(lists: Sequence[Sequence[str]], documents: int, numbers: _Known, what: str) -> Csr:

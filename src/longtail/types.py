@@ -132,6 +132,16 @@ class TopK:
         kept = self.scores >= np.float32(threshold)
         return TopK(np.where(kept, self.ids, np.int32(self.PAD)), np.where(kept, self.scores, np.float32(-np.inf)))
 
+    def looked_up(self, ids: I32) -> tuple[F32, BoolArray]:
+        """(B, C): the scores of labels `ids` (B, C), and whether they are listed; 0 where they are not."""
+        scores, found = np.zeros(ids.shape, dtype=np.float32), np.zeros(ids.shape, dtype=np.bool_)
+        for place in range(ids.shape[1]):
+            same = (self.ids == ids[:, place, None]) & (self.ids != self.PAD)
+            rows = np.flatnonzero(same.any(axis=1))
+            found[rows, place] = True
+            scores[rows, place] = self.scores[rows, same[rows].argmax(axis=1)]
+        return scores, found
+
     def __repr__(self) -> str:
         best = zip(self.ids[:1].ravel()[:3].tolist(), self.scores[:1].ravel()[:3].tolist(), strict=True)
         first = ", ".join(f"{label} ({score:.3g})" for label, score in best if label != self.PAD)
@@ -218,6 +228,18 @@ class Ranker(Protocol):
     def diagnose(self, look: Any) -> dict[str, Any]:
         """What can be told of the inside of the model, by name. look: a `longtail.models.analysis.Look`."""
         return {}
+
+    def explain(self, batch: Batch, ids: I32, context: Context | None = None) -> Any:
+        """Why documents have labels `ids` (B, C; -1: none), a `longtail.explanation.Reasons`: what each feature adds,
+        and whatever else this model uses. None where features do not add up: words can then be left out one by one.
+        """
+        return None
+
+    def scores_of(self, batch: Batch, ids: I32, n_labels: int, context: Context | None = None) -> F32:
+        """(B, C): the scores of labels `ids` (B, C); 0 for those that are not found."""
+        asked: Any = self
+        top: TopK = self.rank(batch, n_labels) if context is None else asked.rank_in_context(batch, n_labels, context)
+        return top.looked_up(ids)[0]
 
     def label_encoder(self) -> Any:
         """The encoder of documents that reads label texts as well, so that labels can be found which training never

@@ -94,6 +94,7 @@ def ask(folder: Path) -> None:
     model = Predictor.open(folder, verify=False)
     for count in (FEW, MANY):
         model.predict(["one two three"] * count)
+        model.explain(["one two three"] * count)
 
 
 def ask_packed(plain: Path, dtype: PackedType, index: SearchKind) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from benchmarks.speed.__main__ import main
-from benchmarks.speed.cases import features, profile, transformer
+from benchmarks.speed.cases import explaining, features, profile, transformer
 from benchmarks.speed.cases.prediction import BATCH, K, measured, plain_path, synthetic, texts_for
 from tests.benchmarks.conftest import Measure
 from tests.checkpoints import write_checkpoint
@@ -156,3 +156,27 @@ def test_metrics_beside_a_naive_loop(record_of: Measure) -> None:
     assert numbers["largest_difference_to_naive_loop"] < 1e-9
     assert numbers["naive_loop_documents_checked"] == 20
     assert min(value for name, value in numbers.items() if name.endswith("_s")) > 0
+
+
+def test_explaining_is_measured_beside_predicting(bundles: list[Path], record_of: Measure) -> None:
+    record = record_of("explaining", "--model", bundles[2], "--documents", 3, "--batches", 1)
+    found = record["numbers"]["synthetic-300-int8"]["threads_1"]
+    assert found["method"] == "exact"
+    assert found["extra_predictions_per_text"] == 0
+    assert found["words_per_text"] > 1
+    for how in ("single", "batch_of_512"):
+        times = found[how]
+        assert times["times_a_prediction"] == pytest.approx(times["explain_p50_ms"] / times["predict_p50_ms"])
+    with pytest.raises(SystemExit, match="give --model RUN"):
+        main(["explaining"])
+
+
+def test_an_explanation_that_costs_too_much_is_a_problem() -> None:
+    fast, slow = {"times_a_prediction": 4.9}, {"times_a_prediction": 5.2}
+    found = {"labels": 5000, "method": "exact", "single": fast, "batch_of_512": slow}
+    assert explaining.too_slow({"m": {"threads_1": found}}) == (
+        "more than 5 predictions: m, threads_1, batch_of_512: 5.2 predictions"
+    )
+    for other in ({"method": "occlusion"}, {"labels": 4999}):
+        assert explaining.too_slow({"m": {"threads_1": {**found, **other}}}) == ""
+    assert explaining.too_slow({"m": {"threads_1": {**found, "batch_of_512": fast}}}) == ""

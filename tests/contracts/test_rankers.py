@@ -25,6 +25,7 @@ from longtail.config import from_text
 from longtail.data.dataset import Dataset, Items, Split
 from longtail.data.from_texts import with_digest
 from longtail.errors import ConfigError
+from longtail.explanation import Explanation
 from longtail.features.base import is_sparse
 from longtail.models.rankers import ClusterModel, Ensemble, IndexedRows, Model
 from longtail.persistence import State, load_part, save_part
@@ -600,6 +601,118 @@ def test_packed_tables_are_scored_as_the_numbers_they_hold(
         np.testing.assert_allclose(
             [given[label] for label in expected_ids.tolist()], expected_scores, rtol=0, atol=1e-5
         )
+
+
+# ---- why this label ----
+
+# Models whose words are left out one by one: what they read of words does not add up.
+OCCLUDED = {"parabel", "parabel-game", "cnn", "galaxc-gin", "galaxc-sage", "galaxc-links", "gnnxml-conventional"} | {
+    "ance-transformer",
+    "ramen-transformer",
+}
+
+
+def sigmoid(x: float) -> float:
+    return float(1 / (1 + np.exp(-x)))
+
+
+def score_by_formula(ranker: Any, why: Explanation) -> float:
+    """The score, made of the total and the terms as `why.formula` says."""
+    terms = {term.name: term.share for term in why.terms if term.kind == "term"}
+    links = sum(term.share for term in why.terms if term.kind in ("label", "labels"))
+    if isinstance(ranker, IndexedRows):
+        return sigmoid(why.total)
+    if isinstance(ranker, Model):
+        return ranker.alpha * sigmoid(why.total) + terms["nearness"]
+    if isinstance(ranker, JointGraphModel):
+        hops = sum(share for name, share in terms.items() if name != "nearness")
+        assert hops == pytest.approx(why.total, abs=1e-3)
+        return ranker.beta * sigmoid(why.total) + terms["nearness"]
+    if isinstance(ranker, ClusterModel):
+        return terms["cluster"] * (terms["own"] + links)
+    if isinstance(ranker, KeygraphModel):
+        return terms["cluster"] * sigmoid(why.total)
+    if isinstance(ranker, NearestDocuments):
+        return why.total
+    assert isinstance(ranker, Reranked | Ensemble)
+    return sum(terms.values())
+
+
+def adds_up(ranker: Any, why: Explanation) -> None:
+    added = why.bias + sum(word.share for word in why.words) + sum(other.share for other in why.others)
+    scale = 1 + abs(why.bias) + sum(abs(word.share) for word in why.words)
+    assert added == pytest.approx(why.total, abs=1e-5 * scale)
+    assert score_by_formula(ranker, why) == pytest.approx(why.score, abs=1e-5)
+
+
+def test_words_add_up_to_the_score_or_are_left_out_one_by_one(model: Trained, request: pytest.FixtureRequest) -> None:
+    """Every recipe explains itself, or says why it cannot."""
+    predictor = Predictor.open(model.run)
+    if model.variant.documents in ("dense", "sparse"):
+        with pytest.raises(ConfigError, match=r"given vectors of \d+ columns"):
+            predictor.explain_labels(model.queries, model.rank(3).ids)
+        return
+    top = model.rank(3)
+    answers = predictor.explain_labels(model.queries, top.ids)
+    assert len(answers[-1]) == (top.ids[-1] >= 0).sum(), "of a stranger as much as of others: of each of its labels"
+    name = request.node.callspec.params["model"]
+    for row, answer in enumerate(answers[:-1]):
+        assert [why.label for why in answer] == [model.data.labels.uids[n] for n in top.ids[row] if n >= 0]
+        for why, score in zip(answer, top.scores[row], strict=False):
+            assert why.score == pytest.approx(float(score), abs=1e-5)
+            assert why.words
+            assert all(word.text == model.queries.fields[word.field][row][word.start : word.end] for word in why.words)
+            assert why.method == ("occlusion" if name in OCCLUDED else "exact")
+            if why.method == "exact":
+                assert why.predictions == 0
+                adds_up(model.bundle.ranker, why)
+            else:
+                assert why.predictions == len(why.words)
+    shares = [word.share for answer in answers for why in answer for word in why.words]
+    assert any(share != 0 for share in shares)
+
+
+@pytest.mark.parametrize("name", ["parabel", "ance-transformer", "galaxc-gin"])
+def test_occlusion_is_brute_force(workshop: Callable[[str], Trained], name: str) -> None:
+    model = workshop(name)
+    predictor = Predictor.open(model.run)
+    text = model.queries.fields["title"][0]
+    (answer,) = predictor.explain([text], k=2)
+    for why in answer:
+        for word in why.words:
+            without = predictor.predict([text[: word.start] + " " + text[word.end :]], k=model.n_labels)[0]
+            scores = {found.label: found.score for found in without}
+            assert word.share == pytest.approx(why.score - scores.get(why.label, 0), abs=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8", "int4"])
+@pytest.mark.parametrize("name", ["direct", "astec", "eclare", "galaxc", "ensemble-reranked"])
+def test_words_of_a_packed_model_add_up(
+    workshop: Callable[[str], Trained], tmp_path: Path, name: str, dtype: PackedType
+) -> None:
+    model = workshop(name)
+    longtail.pack(model.run, tmp_path / "packed", dtype)
+    packed = Predictor.open(tmp_path / "packed")
+    top = packed.rank(model.queries, 3)
+    for answer, scores in zip(packed.explain_labels(model.queries, top.ids), top.scores, strict=True):
+        for why, score in zip(answer, scores, strict=False):
+            assert why.method == "exact"
+            assert why.score == pytest.approx(float(score), abs=1e-5)
+            adds_up(packed.bundle.ranker, why)
+
+
+@pytest.mark.parametrize("name", ["direct", "astec", "eclare", "galaxc", "gnnxml", "tiny"])
+def test_a_label_that_was_not_given_is_explained_as_well(workshop: Callable[[str], Trained], name: str) -> None:
+    model = workshop(name)
+    predictor = Predictor.open(model.run)
+    text = model.queries.fields["title"][0]
+    scores = {found.label: found.score for found in predictor.predict([text], k=model.n_labels)[0]}
+    (answer,) = predictor.explain([text], labels=model.data.labels.uids)
+    assert [why.label for why in answer] == list(model.data.labels.uids)
+    assert name in ("direct",) or len(scores) < model.n_labels
+    for why in answer:
+        assert why.score == pytest.approx(scores.get(why.label, 0), abs=1e-5)
+        assert ("outside the shortlist" in why.note) == (why.label not in scores)
 
 
 # ---- no torch ----

@@ -4,8 +4,8 @@ Exit codes: 0 success; 2 a user's error (``error:`` and ``hint:`` on standard er
 1 a bug of ours. Results go to standard output, everything else to standard error.
 ``--quiet``, ``--verbose`` and ``--debug`` may stand anywhere on the line.
 
-The commands stand in `training`, `asking`, `measuring`, `sharing` and `data`; `base` is what they share. Their modules
-import nothing heavy, so that ``longtail --help`` answers at once.
+The commands stand in `training`, `asking`, `serving`, `measuring`, `sharing` and `data`; `base` is what they share.
+Their modules import nothing heavy, so that ``longtail --help`` answers at once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import click
 from click.shell_completion import shell_complete
 
 from longtail import __version__
-from longtail.cli import asking, data, measuring, sharing, training
+from longtail.cli import asking, data, measuring, serving, sharing, training
 from longtail.cli.base import COMPLETE, Group, Talk
 from longtail.errors import ConfigError, LongtailError
 
@@ -29,7 +29,7 @@ longtail = Group(
     examples=("longtail demo", "longtail train DATA --out runs/first", 'longtail predict runs/first "a text"'),
     sections={
         "Make a model": training.COMMANDS,
-        "Ask it": asking.COMMANDS,
+        "Ask it": [*asking.COMMANDS, *serving.COMMANDS],
         "Measure it": measuring.COMMANDS,
         "Hand it on": sharing.COMMANDS,
         "Data": [data.data],

@@ -28,6 +28,7 @@ LONG = 1000  # documents whose progress is shown
     "predict",
     'longtail predict runs/first "a small domesticated feline" -k 3',
     "longtail predict runs/first --input queries.csv --output answers.csv",
+    'longtail predict runs/first "a small domesticated feline" --explain',
     "cat queries.txt | longtail predict runs/first --threshold 0.3 | less",
 )
 @model_argument
@@ -54,6 +55,12 @@ LONG = 1000  # documents whose progress is shown
     "the input before labels and scores; npz is held in memory until all is answered",
 )
 @option("--long", is_flag=True, help="jsonl and tables: a row per label, with id, rank, label, name and score")
+@option(
+    "--explain",
+    is_flag=True,
+    help="under each label the words that made the model choose it, with their shares (text; jsonl: the key 'why')",
+)
+@option("--explain-features", is_flag=True, help="the same, with the pairs and parts of words behind each word")
 @option("--output", type=path(), metavar="FILE", help="where to write (default: standard output)")
 @option(
     "--known",
@@ -89,6 +96,8 @@ def predict(
     threshold: float | None,
     format: str | None,
     long: bool,
+    explain: bool,
+    explain_features: bool,
     output: Path | None,
     known: tuple[str, ...],
     known_field: str | None,
@@ -120,7 +129,8 @@ def predict(
         if columns is not None and one.column == columns.labels:
             one.separator = columns.separator
     separator = None if columns is None else columns.separator
-    asked = Answering(opened, separator, threshold, long, talk.note)
+    explained = explain or explain_features
+    asked = Answering(opened, separator, threshold, long, talk.note, explained)
     with answers_to(output, written_as, asked) as answers, _Progress(talk, output) as progress:
         for block in (
             opened.document_blocks(
@@ -140,7 +150,12 @@ def predict(
             ]
             context = opened.context(len(block.documents), *given)
             progress.begin(len(block.documents))
-            answers.write(block, opened.rank(block.documents, k, context=context, threshold=threshold))
+            top, why = opened.rank(block.documents, k, context=context, threshold=threshold), None
+            if explained:
+                why = opened.explain_labels(
+                    block.documents, top.ids, context=context, features=explain_features, examples=True
+                )
+            answers.write(block, top, why)
             progress.advance(len(block.documents), block.share)
 
 

@@ -49,6 +49,11 @@ def recipe_names(context: click.Context, parameter: click.Parameter, incomplete:
     help="train without such a share of the documents, e.g. 0.1, and measure on them at the end",
 )
 @option("--group", metavar="COLUMN", help="documents with one value of COLUMN are held out together")
+@option(
+    "--no-examples",
+    is_flag=True,
+    help="keep no texts of training documents in the model (else up to three per label, cut to 200 characters)",
+)
 @talk
 def train(
     talk: Talk,
@@ -63,6 +68,7 @@ def train(
     restart: bool,
     holdout: float,
     group: str | None,
+    no_examples: bool,
 ) -> None:
     """Train a model on the training split of DATA; the same command again resumes."""
     from longtail import pipeline
@@ -82,6 +88,7 @@ def train(
         device=device,
         restart=restart,
         display=talk.display(),
+        examples=not no_examples,
     )
     if model.metrics:
         print(render_held_out(model.metrics, made.NAME))

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, ClassVar, Protocol
+from typing import IO, Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from longtail.data.lines import text_file
 from longtail.data.matrices import save_csr, stacked
 from longtail.data.table_files import arrow_modules, format_of, plain_values, tab_separated
 from longtail.errors import ConfigError, DataError
+from longtail.explanation import Explanation
 from longtail.metrics import to_csr
 from longtail.persistence import written_aside
 from longtail.types import Csr, TopK
@@ -57,7 +58,7 @@ class Answering:
     """How answers are written.
 
     separator: between labels in a cell (`Columns.separator`).  threshold: that labels had to reach; to be said where
-    none did.  long: a row per label.  note: told what a person should know.
+    none did.  long: a row per label.  note: told what a person should know.  explained: reasons come with the labels.
     """
 
     model: NamesLabels
@@ -65,10 +66,15 @@ class Answering:
     threshold: float | None = None
     long: bool = False
     note: Callable[[str], None] = lambda line: None
+    explained: bool = False
+
+
+# Why the labels of a list were given, document by document.
+Why: TypeAlias = Sequence[Sequence[Explanation]]
 
 
 class Answers(Protocol):
-    def write(self, block: InputBlock, top: TopK) -> None: ...
+    def write(self, block: InputBlock, top: TopK, why: Why | None = None) -> None: ...
 
     def end(self) -> None:
         """All has been written."""
@@ -88,6 +94,8 @@ def answers_to(output: Path | None, format: str, asked: Answering) -> Iterator[A
     kind = FORMATS[format]
     if asked.long and not issubclass(kind, _Rows):
         raise ConfigError(f"{format} has no form with a row per label", "write csv, tsv, parquet or jsonl")
+    if asked.explained and not kind.EXPLAINS:
+        raise ConfigError(f"{format} has no place for explanations", "write text or jsonl")
     if output is None:
         if kind.BINARY:
             raise ConfigError(
@@ -112,8 +120,8 @@ class _Flushed:
     def __init__(self, answers: Answers) -> None:
         self.answers = answers
 
-    def write(self, block: InputBlock, top: TopK) -> None:
-        self.answers.write(block, top)
+    def write(self, block: InputBlock, top: TopK, why: Why | None = None) -> None:
+        self.answers.write(block, top, why)
         sys.stdout.flush()
 
     def end(self) -> None: ...
@@ -121,11 +129,12 @@ class _Flushed:
 
 class _Format:
     BINARY: ClassVar[bool] = False
+    EXPLAINS: ClassVar[bool] = False
 
     def __init__(self, asked: Answering, file: IO[Any]) -> None:
         self.asked, self.file = asked, file
 
-    def write(self, block: InputBlock, top: TopK) -> None:
+    def write(self, block: InputBlock, top: TopK, why: Why | None = None) -> None:
         raise NotImplementedError
 
     def end(self) -> None: ...
@@ -135,15 +144,50 @@ class _Format:
 
 
 class _Text(_Format):
-    def write(self, block: InputBlock, top: TopK) -> None:
+    EXPLAINS = True
+
+    def write(self, block: InputBlock, top: TopK, why: Why | None = None) -> None:
         threshold = self.asked.threshold
         none = "none of the words is known" if threshold is None else f"above {threshold:g}"
         for row, found in enumerate(self.asked.model.named(top)):
             print(heading(block.documents, row, block.first), file=self.file)
-            for label, name, score in found:
+            for place, (label, name, score) in enumerate(found):
                 print(f"  {score:8.4f}  {label}{'' if name == label else '  ' + name}", file=self.file)
+                for line in _reasons(why[row][place]) if why is not None else ():
+                    print(f"            {line}", file=self.file)
             if not found:
                 print(f"  (no label{':' if threshold is None else ''} {none})", file=self.file)
+
+
+# Words, features behind a word, and training documents that are shown of each label.
+_SHOWN, _SHOWN_FEATURES, _SHOWN_EXAMPLES = 10, 4, 2
+
+
+def _reasons(why: Explanation) -> Iterator[str]:
+    """An explanation in a few lines: words by their share, whatever else counted, and how it was found out."""
+    ordered = why.by_share()
+    words = [f"{word.text} {word.share:+.3f}" for word in ordered[:_SHOWN]]
+    left = sum(word.share for word in ordered[_SHOWN:])
+    more = [f"{len(ordered) - _SHOWN} more words {left:+.3f}"] if len(ordered) > _SHOWN else []
+    bias = [f"bias {why.bias:+.3f}"] if why.method == "exact" else []
+    yield ", ".join([*words, *more, *bias]) + f" ({_method(why)})"
+    for word in ordered[:_SHOWN]:
+        if word.features:
+            shown = (f"{one.text} [{one.kind}] {one.share:+.3f}" for one in word.features[:_SHOWN_FEATURES])
+            yield f"  {word.text}: {', '.join(shown)}"
+    for title, shares in (("also", why.others), (why.formula, why.terms)):
+        if shares:
+            yield f"{title}: {', '.join(f'{one.name} {one.share:+.3f}' for one in shares)}"
+    if why.examples:
+        yield f"seen in: {'; '.join(one.text for one in why.examples[:_SHOWN_EXAMPLES])}"
+    if why.note:
+        yield why.note
+
+
+def _method(why: Explanation) -> str:
+    if why.method == "exact":
+        return f"exact, total {why.total:+.3f}"
+    return f"occlusion, {why.predictions} more predictions"
 
 
 class _Matrix(_Format):
@@ -154,7 +198,7 @@ class _Matrix(_Format):
         self.parts: list[Csr] = []
         self.ids: list[bytes] = []
 
-    def write(self, block: InputBlock, top: TopK) -> None:
+    def write(self, block: InputBlock, top: TopK, why: Why | None = None) -> None:
         self.ids += [uid.encode() for uid in block.documents.uids]
         self.parts.append(to_csr(top, len(self.asked.model.labels)))
 
@@ -172,7 +216,7 @@ class _Rows(_Format):
         self.prefix = ""
         self.left_out: set[str] = set()
 
-    def write(self, block: InputBlock, top: TopK) -> None:
+    def write(self, block: InputBlock, top: TopK, why: Why | None = None) -> None:
         found = self.asked.model.named(top)
         if self.asked.long:
             uids = [uid for uid, each in zip(block.documents.uids, found, strict=True) for _ in each]
@@ -192,6 +236,9 @@ class _Rows(_Format):
                 for name, n in (("labels", 0), ("names", 1), ("scores", 2))
                 if name != "names" or self.has_names
             }
+        if why is not None:
+            reasons = [[one.as_json() for one in each] for each in why]
+            ours["why"] = [one for each in reasons for one in each] if self.asked.long else reasons
         first = self.names is None
         if first:
             self._begin(list(carried), list(ours))
@@ -229,6 +276,7 @@ class _Rows(_Format):
 
 
 class _JsonLines(_Rows):
+    EXPLAINS = True
     has_names = True
 
     def carried(self, block: InputBlock) -> Mapping[str, Any]:

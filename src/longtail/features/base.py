@@ -13,6 +13,7 @@ import numpy as np
 
 from longtail.data.dataset import Items
 from longtail.errors import ConfigError, DataError
+from longtail.features.places import Places
 from longtail.features.settings import FeaturesConfig
 from longtail.persistence import DataPart, Part
 from longtail.types import F32, Batch, Csr
@@ -42,6 +43,9 @@ class Featurizer(Part, Protocol):
 
     def batch_of_texts(self, texts: Sequence[str]) -> Batch:
         """Plain texts as documents; a ConfigError where the model was trained on given vectors."""
+
+    def places(self, items: Items, batch: Batch) -> Places:
+        """Where the words of documents stand; a ConfigError where documents are no texts.  batch: `batch` of them."""
 
     def word_influence(self) -> F32 | None:
         """(V,) how much each word matters to documents, to a scale; None where it is not known."""
@@ -139,6 +143,13 @@ class _Given(DataPart):
         raise ConfigError(
             f"this model was trained on given vectors of {self.width} columns and cannot read text",
             "give documents with vectors of the same kind, or train with features.source=text",
+        )
+
+    def places(self, items: Items, batch: Batch) -> Places:
+        raise ConfigError(
+            f"this model was trained on given vectors of {self.width} columns: it knows no words that could explain a "
+            "label",
+            "train with features.source=text to have explanations",
         )
 
     def word_influence(self) -> None:

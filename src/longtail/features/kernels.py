@@ -317,6 +317,58 @@ def token_numbers(
 
 
 @compiled()
+def word_spans(text: U32, edges: I64, reader: Reader) -> tuple[I64, I64, I64]:
+    """Every word of the texts between `edges`, known or not: its segment, its first code point, the one after its
+    last. reader: of words alone.
+    """
+    keys, origins = np.empty(_room(len(text), reader), np.uint64), np.empty(_room(len(text), reader), np.int64)
+    segments = np.empty(len(keys), np.int64)
+    used = 0
+    for segment in range(len(edges) - 1):
+        before = used
+        used = read_keys(text, edges[segment] + 1, edges[segment + 1], reader, keys, origins, used)
+        segments[before:used] = segment
+    starts = origins[:used] >> 32
+    return segments[:used].copy(), starts, starts + ((origins[:used] & 0xFFFFFFFF) >> 2)
+
+
+@compiled()
+def occurrences(
+    text: U32, edges: I64, weights: F32, reader: Reader, features: KeyTable, rows: I64, columns: I32
+) -> tuple[I64, I64, I64, F32]:
+    """Where the entries of the documents' rows stand: entry, first code point, the one after the last, and what an
+    occurrence counts there.
+
+    edges, weights: as for `bags`.  rows, columns: pointers and increasing columns of the rows that `weigh` made.
+    """
+    fields = len(weights)
+    room = _room(len(text), reader)
+    keys, origins = np.empty(room, np.uint64), np.empty(room, np.int64)
+    entries, starts, ends = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int64)
+    counts = np.empty(room, np.float32)
+    used = 0
+    for segment in range(len(edges) - 1):
+        document, field = segment // fields, segment % fields
+        n = read_keys(text, edges[segment] + 1, edges[segment + 1], reader, keys, origins, 0)
+        for j in range(n):
+            column = find(features, keys[j])
+            if column < 0:
+                continue
+            low, high = rows[document], rows[document + 1]
+            while low < high:
+                middle = (low + high) // 2
+                if columns[middle] < column:
+                    low = middle + 1
+                else:
+                    high = middle
+            start = origins[j] >> 32
+            entries[used], starts[used], counts[used] = low, start, weights[field]
+            ends[used] = start + ((origins[j] & 0xFFFFFFFF) >> 2)
+            used += 1
+    return entries[:used].copy(), starts[:used].copy(), ends[:used].copy(), counts[:used].copy()
+
+
+@compiled()
 def count_keys(keys: U64, side: int, slots: U64, counts: I32, least: I32) -> tuple[int, I64]:
     """Counts keys in an open-addressing table: (new keys, positions in `keys` where a key reached the least count of
     its kind).

@@ -18,6 +18,7 @@ import numpy as np
 
 from longtail.data.dataset import Items
 from longtail.errors import BundleError, DataError, MissingExtra
+from longtail.features.places import Places, spans, word_reader
 from longtail.features.settings import CheckpointFeaturesConfig
 from longtail.features.sparse import Columns, document_texts, label_texts
 from longtail.persistence import DataPart
@@ -157,6 +158,12 @@ class TokenizerPieces(DataPart):
 
     def batch_of_texts(self, texts: Sequence[str]) -> Batch:
         return self._batch([texts])
+
+    def places(self, items: Items, batch: Batch) -> Places:
+        """Words alone: tokens are not features that could be told apart."""
+        columns = document_texts(items, self.config)
+        texts = [text for document in zip(*columns, strict=True) for text in document]
+        return spans(texts, len(columns), word_reader()).places
 
     def word_influence(self) -> None:
         """Tokens of a pretrained model are not weighed."""

@@ -55,6 +55,43 @@ def normalise(text: str) -> str:
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", _INVISIBLE.sub("", text)).lower())
 
 
+# What follows another character and may become one with it: marks (by their category), vowels and ends of Hangul
+# syllables, sound marks of half-width Katakana.
+_FOLLOWS = re.compile("[\u1160-\u11ff\ud7b0-\ud7fb\uff9e\uff9f]")
+
+
+def origins(text: str) -> tuple[I64, I64]:
+    """Where each character of ``normalise(text)`` comes from: first character in `text`, and the one after the last.
+
+    Characters that become one, or one that becomes several, stand for each other as a whole.
+    """
+    if text.isascii():
+        place = np.arange(len(text), dtype=np.int64)
+        return place, place + 1
+    starts = [n for n, character in enumerate(text) if n == 0 or not _joins(character)]
+    known = normalise(text)
+    for edges in (starts, [0, *(found.end() for found in re.finditer(" +", text))], [0]):
+        edges = [*dict.fromkeys(edges), len(text)]
+        parts = [normalise(text[start:end]) for start, end in pairwise(edges)]
+        # A final sigma is told by what stands around it.
+        if "".join(parts).replace("\u03c2", "\u03c3") == known.replace("\u03c2", "\u03c3"):
+            break
+    lengths = list(map(len, parts))
+    return (
+        np.repeat(np.array(edges[:-1], dtype=np.int64), lengths),
+        np.repeat(np.array(edges[1:], dtype=np.int64), lengths),
+    )
+
+
+def _joins(character: str) -> bool:
+    """Whether a character may change what is made of the one before it."""
+    return (
+        unicodedata.category(character)[0] == "M"
+        or _INVISIBLE.match(character) is not None
+        or _FOLLOWS.match(character) is not None
+    )
+
+
 @cache
 def class_runs() -> tuple[I32, NDArray[np.uint8]]:
     """The class of every code point as runs: first code point and class of each. Taken from this Python's Unicode

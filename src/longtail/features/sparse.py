@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -22,6 +22,7 @@ import numpy as np
 
 from longtail.data.dataset import Items
 from longtail.errors import ConfigError, DataError
+from longtail.features.places import Places, spans
 from longtail.features.reading import (
     CHARS,
     KIND_SHIFT,
@@ -41,7 +42,7 @@ from longtail.features.reading import (
     key_table,
 )
 from longtail.features.settings import SparseTextConfig
-from longtail.kernels.arrays import freeze, frozen
+from longtail.kernels.arrays import freeze, frozen, pieces
 from longtail.persistence import DataPart, StringTable
 from longtail.types import F32, I32, I64, Batch, Csr
 
@@ -221,6 +222,27 @@ class SparseText(DataPart):
 
     def batch_of_texts(self, texts: Sequence[str]) -> Batch:
         return self._batch([texts], self._first_weight)
+
+    def places(self, items: Items, batch: Batch) -> Places:
+        """Where the words of documents stand, and the features of their rows in `batch`, which `batch` made of them."""
+        from scipy.sparse import coo_array
+
+        from longtail.features.kernels import occurrences
+
+        columns, weights = self._columns(items, "documents")
+        texts = [text for document in zip(*columns, strict=True) for text in document]
+        words, rows = spans(texts, len(columns), self.word_reader), pieces(batch.sparse)
+        entries, starts, ends, counts = occurrences(
+            *encode(texts), weights, self._reader, self._features, rows.indptr, rows.indices
+        )
+        parts = counts / np.bincount(entries, counts, minlength=len(rows.indices))[entries]
+        first, last = (np.searchsorted(words.starts, at, side="right") - 1 for at in (starts, ends - 1))
+        pairs = np.flatnonzero(first != last)
+        parts[pairs] /= 2
+        owner, entry = np.concatenate([first, last[pairs]]), np.concatenate([entries, entries[pairs]])
+        shape = (len(words.starts), len(rows.indices))
+        belongs = coo_array((np.concatenate([parts, parts[pairs]]), (owner, entry)), shape=shape).tocsr()
+        return replace(words.places, belongs=belongs, feature=lambda number: (self.token(number), self.kind(number)))
 
     def token(self, feature: int) -> str:
         """The spelling: ``word``, ``two words``, ``<wor`` (n-gram at a word's edge), ``##rd`` (piece inside a word)."""

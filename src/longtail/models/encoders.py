@@ -13,11 +13,11 @@ import numpy as np
 
 from longtail.errors import ConfigError
 from longtail.graph.ops import unit_rows
-from longtail.kernels.arrays import F64, frozen, steady_product
+from longtail.kernels.arrays import F64, frozen, pieces, steady_product
 from longtail.kernels.threads import threads_for
 from longtail.models.analysis import Look, link_recall
 from longtail.persistence import DataPart, Part
-from longtail.search.packed import Packer, Rows, ours_for_many, product, stored, with_residual
+from longtail.search.packed import MANY, Packer, Rows, ours_for_many, product, stored, with_residual
 from longtail.types import F32, Batch
 
 if TYPE_CHECKING:
@@ -52,6 +52,15 @@ class FrozenEncoder(Part, Protocol):
         """The same for features of `ours` in place of `theirs`, which it was trained with; None where it cannot be."""
         return None
 
+    def shares(self, batch: Batch, directions: F32) -> tuple[F32, F32] | None:
+        """What each feature of documents adds to the products of their vectors with directions (B, C, D): (E, C) for
+        the E entries of the sparse rows, and (B, C) what is there without any. Both add up to the products.
+
+        At these documents: what ReLU lets through, and lengths that vectors are divided by, are taken as they are.
+        None where that says nothing, or where no sparse rows are read.
+        """
+        return None
+
     def diagnose(self, look: Look) -> dict[str, Any]:
         """See `longtail.types.Ranker.diagnose`."""
         return {}
@@ -67,9 +76,18 @@ class Refinement(Part, Protocol):
 
     def apply(self, vectors: F32) -> F32: ...
 
+    def pulled(self, vectors: F32, directions: F32) -> F32:
+        """(B, C, D): directions whose products with `vectors` are those of ``apply(vectors)`` with `directions`."""
+        ...
+
     def row_by_row(self) -> bool:
         """See `longtail.types.Ranker.row_by_row`."""
         return False
+
+
+def pulled(vectors: F32, refinement: Refinement | None, directions: F32) -> F32:
+    """As `Refinement.pulled`."""
+    return directions if refinement is None else refinement.pulled(vectors, directions)
 
 
 def refined(vectors: F32, refinement: Refinement | None) -> F32:
@@ -118,6 +136,9 @@ class FrozenSum(Bag):
         add_bags(batch, self.table, sums)
         return sums
 
+    def shares(self, batch: Batch, directions: F32) -> tuple[F32, F32]:
+        return bag_shares(batch, self.table, directions), np.zeros(directions.shape[:2], np.float32)
+
 
 class FrozenBag(Bag):
     """v = ReLU(E x): the weighted sum of the embeddings of a document's words."""
@@ -128,6 +149,10 @@ class FrozenBag(Bag):
         sums = np.zeros((len(batch), self.table.shape[1]), dtype=np.float32)
         add_bags(batch, self.table, sums)
         return np.maximum(sums, 0, out=sums)
+
+    def shares(self, batch: Batch, directions: F32) -> tuple[F32, F32]:
+        passed = directions * (self.encode(batch) > 0)[:, None]
+        return bag_shares(batch, self.table, passed), np.zeros(directions.shape[:2], np.float32)
 
 
 @dataclass(frozen=True)
@@ -141,9 +166,19 @@ class FrozenMlp(WordTable):
     bias: F32
 
     def encode(self, batch: Batch) -> F32:
+        return np.maximum(self._hidden(batch) @ self.weight.T + self.bias, 0)
+
+    def shares(self, batch: Batch, directions: F32) -> tuple[F32, F32]:
+        hidden = self._hidden(batch)
+        outer = directions * (hidden @ self.weight.T + self.bias > 0)[:, None]
+        inner = (outer @ self.weight) * (hidden > 0)[:, None]
+        constant = (outer @ self.bias + inner @ self.hidden_bias).astype(np.float32)
+        return bag_shares(batch, self.table, inner), constant
+
+    def _hidden(self, batch: Batch) -> F32:
         hidden = np.tile(self.hidden_bias, (len(batch), 1))
         add_bags(batch, self.table, hidden)
-        return np.maximum(np.maximum(hidden, 0) @ self.weight.T + self.bias, 0)
+        return np.maximum(hidden, 0)
 
 
 @dataclass(frozen=True)
@@ -205,6 +240,17 @@ def add_bags(batch: Batch, table: Rows, sums: F32) -> None:
         )
 
 
+def bag_shares(batch: Batch, table: Rows, directions: F32) -> F32:
+    """(E, C): what each entry of the documents' rows adds to the products of their sums with directions (B, C, D)."""
+    from longtail.search.kernels import packed as kernels
+
+    starts, features, values = pieces(batch.sparse)
+    shares = np.empty((len(features), directions.shape[1]), dtype=np.float32)
+    with threads_for(len(batch)):
+        kernels.bag_shares(starts, features, values, *stored(table), frozen(directions), shares)
+    return shares
+
+
 @dataclass(frozen=True)
 class FrozenDense(DataPart, FrozenEncoder):
     """v = ReLU(A x + b) of given vectors, or ReLU(x) without projection.  weight: (D, D_in) or None; bias: (D,)."""
@@ -240,6 +286,12 @@ class FrozenUnit(DataPart, FrozenEncoder):
         unit: F32 = unit_rows(refined(self.encoder.encode(batch), self.refinement))
         return unit
 
+    def shares(self, batch: Batch, directions: F32) -> tuple[F32, F32] | None:
+        vectors = self.encoder.encode(batch)
+        lengths = np.linalg.norm(refined(vectors, self.refinement), axis=1)
+        scaled = directions * inverse(lengths)[:, None, None]
+        return self.encoder.shares(batch, pulled(vectors, self.refinement, scaled))
+
     def packed(self, packer: Packer) -> FrozenUnit:
         return replace(self, encoder=self.encoder.packed(packer))
 
@@ -248,6 +300,20 @@ class FrozenUnit(DataPart, FrozenEncoder):
 
     def onnx(self, *, unit: bool = False) -> bytes | None:
         return self.encoder.onnx(unit=True)
+
+
+def inverse(lengths: F32) -> F32:
+    """1 / length; 0 of what has none."""
+    return np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+
+
+def each_by(directions: F32, matrix: F32) -> F32:
+    """(B, C, E): directions (B, C, D) times a matrix (D, E)."""
+    flat = directions.reshape(-1, directions.shape[2])
+    # So many that our own kernels take them: for a few rows BLAS wakes all its threads, and waits for them.
+    missing = max(MANY - len(flat), 0)
+    rows = np.concatenate([flat, np.zeros((missing, flat.shape[1]), np.float32)]) if missing else flat
+    return product(rows, frozen(matrix))[: len(flat)].reshape(*directions.shape[:2], -1)
 
 
 # ---- refinements ----
@@ -266,6 +332,10 @@ class SquareMap(DataPart, Refinement):
     def _turned(self) -> F32:
         return frozen(self.weight.T)
 
+    def _back(self, mapped: F32, directions: F32) -> F32:
+        """Directions before ReLU(weight v), whose ReLU lets through what is above 0 in `mapped`."""
+        return each_by(directions * (mapped > 0)[:, None], self.weight)
+
 
 class ResidualMap(SquareMap):
     """x = v + ReLU(R v).  weight: R, its spectral norm already bounded.
@@ -278,6 +348,9 @@ class ResidualMap(SquareMap):
     def apply(self, vectors: F32) -> F32:
         return with_residual(vectors, self._turned)
 
+    def pulled(self, vectors: F32, directions: F32) -> F32:
+        return directions + self._back(product(vectors, self._turned), directions)
+
 
 class FullMap(SquareMap):
     """x = ReLU(A v): the residual block without its residual.  weight: A."""
@@ -286,6 +359,9 @@ class FullMap(SquareMap):
 
     def apply(self, vectors: F32) -> F32:
         return np.maximum(product(vectors, self._turned), 0)
+
+    def pulled(self, vectors: F32, directions: F32) -> F32:
+        return self._back(product(vectors, self._turned), directions)
 
 
 @dataclass(frozen=True)
@@ -305,6 +381,12 @@ class EmbeddingMap(SquareMap):
         out *= np.float32(self.lam)
         out += vectors
         return np.maximum(out, 0, out=out) if self.relu else out
+
+    def pulled(self, vectors: F32, directions: F32) -> F32:
+        outer = directions * (self.apply(vectors) > 0)[:, None] if self.relu else directions
+        inner = each_by(outer, self.weight) * (vectors > 0)[:, None]
+        inner *= np.float32(self.lam)
+        return outer + inner
 
 
 @dataclass(frozen=True)

@@ -6,19 +6,21 @@ labels; `ClusterModel` finds clusters first; `Ensemble` is several models that a
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from longtail.explanation import Cause, Reasons
 from longtail.kernels.threads import threads_for
 from longtail.models.analysis import Look, list_overlap, shortlist_recall
-from longtail.models.encoders import FrozenEncoder, Refinement, refined
+from longtail.models.encoders import FrozenEncoder, Refinement, pulled, refined
 from longtail.persistence import DataPart
 from longtail.search.index import Index, IndexKind, build_index
 from longtail.search.packed import PackedIndex, Packer, Rows, stored
 from longtail.search.shortlist import ClusterBeam, Game, per_label, rank_labels
-from longtail.types import F32, I32, Batch, Csr, Ranker, Shortlister, TopK
+from longtail.types import F32, I32, Batch, Context, Csr, Ranker, Shortlister, TopK
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,12 @@ class Classifier:
                 np.ascontiguousarray(vectors, dtype=np.float32), values, scales, np.ascontiguousarray(ids), found
             )
         return found if self.bias is None else found + np.where(ids >= 0, self.bias[ids], np.float32(0))
+
+    def of(self, ids: I32) -> tuple[F32, F32]:
+        """Rows (B, C, D) and biases (B, C) of labels (B, C); 0 at padding."""
+        real, known = ids >= 0, np.maximum(ids, 0)
+        rows = np.where(real[..., None], self.rows[known.ravel()].reshape(*ids.shape, -1), np.float32(0))
+        return rows, np.zeros(ids.shape, np.float32) if self.bias is None else np.where(real, self.bias[known], 0)
 
     def packed(self, packer: Packer) -> Classifier:
         return replace(self, rows=packer.rows(self.rows))
@@ -75,6 +83,23 @@ class Model(DataPart, Ranker):
         # Of a document without a known word nothing can be said; any order would be made up.
         ids = np.where(batch.is_empty()[:, None], TopK.PAD, shortlist.ids)
         return best(ids, fused, min(k, len(self.classifier.rows)))
+
+    def explain(self, batch: Batch, ids: I32, context: Context | None = None) -> Reasons | None:
+        """The words of the classifier's log-odds; the shortlist's part of the score as a whole."""
+        v = self.encoder.encode(batch)
+        reasons = linear_reasons(batch, self.encoder, self.refinement, self.classifier, v, ids)
+        if reasons is None:
+            return None
+        similarity, found = self.shortlist(v).looked_up(ids)
+        found &= ~batch.is_empty()[:, None]
+        near = np.float32(1 - self.alpha) * sigmoid(similarity / self.temperature)
+        return replace(
+            reasons,
+            scores=np.where(found, self.alpha * reasons.scores + near, 0).astype(np.float32),
+            formula=f"score = {self.alpha:g} sigmoid(total) + nearness",
+            found=found,
+            terms={"nearness": np.where(found, near, 0)},
+        )
 
     def shortlist(self, vectors: F32) -> TopK:
         """The labels that are scored, for what the encoder made of documents."""
@@ -115,6 +140,33 @@ class Model(DataPart, Ranker):
 
     def onnx(self) -> bytes | None:
         return self.encoder.onnx()
+
+
+def linear_reasons(
+    batch: Batch,
+    encoder: FrozenEncoder,
+    refinement: Refinement | None,
+    classifier: Classifier,
+    vectors: F32,
+    ids: I32,
+) -> Reasons | None:
+    """Why a linear classifier over what an encoder gives (`vectors`) has its log-odds; None where the encoder cannot
+    tell its features apart.
+    """
+    rows, bias = classifier.of(ids)
+    found = encoder.shares(batch, pulled(vectors, refinement, rows))
+    if found is None:
+        return None
+    shares, constant = found
+    totals = np.einsum("bcd,bd->bc", rows, refined(vectors, refinement)) + bias
+    return Reasons(
+        scores=sigmoid(totals),
+        totals=totals,
+        shares=shares,
+        bias=constant + bias,
+        formula="score = sigmoid(total)",
+        found=ids >= 0,
+    )
 
 
 def sigmoid(x: Any) -> Any:
@@ -168,6 +220,28 @@ class IndexedRows(DataPart, Ranker):
         """(B, D + 1): what documents ask the index."""
         return with_one(refined(self.encoder.encode(batch), self.refinement))
 
+    def explain(self, batch: Batch, ids: I32, context: Context | None = None) -> Reasons | None:
+        """Every number of the score belongs to a feature, or is the label's bias."""
+        reasons = linear_reasons(
+            batch, self.encoder, self.refinement, self._rows_of(ids), self.encoder.encode(batch), place_of(ids)
+        )
+        if reasons is None:
+            return None
+        found = (ids >= 0) & ~batch.is_empty()[:, None]
+        return replace(reasons, scores=np.where(found, reasons.scores, 0), found=found)
+
+    def scores_of(self, batch: Batch, ids: I32, n_labels: int, context: Context | None = None) -> F32:
+        """Also of labels that the index would not find."""
+        rows, bias = self._rows_of(ids).of(place_of(ids))
+        x = refined(self.encoder.encode(batch), self.refinement)
+        found = (ids >= 0) & ~batch.is_empty()[:, None]
+        return np.where(found, sigmoid(np.einsum("bcd,bd->bc", rows, x) + bias), 0).astype(np.float32)
+
+    def _rows_of(self, ids: I32) -> Classifier:
+        """The rows of labels (B, C) alone, one after the other."""
+        rows = self.index.read(np.maximum(ids, 0).ravel().astype(np.int64))
+        return Classifier(rows[:, :-1], rows[:, -1])
+
     def row_by_row(self) -> bool:
         refines = self.refinement is None or self.refinement.row_by_row()
         return self.encoder.row_by_row() and refines and self.index.row_by_row()
@@ -195,6 +269,11 @@ class IndexedRows(DataPart, Ranker):
 
     def onnx(self) -> bytes | None:
         return self.encoder.onnx()
+
+
+def place_of(ids: I32) -> I32:
+    """(B, C): the numbers of entries, one after the other; -1 where `ids` is padding."""
+    return np.where(ids >= 0, np.arange(ids.size, dtype=np.int32).reshape(ids.shape), np.int32(TopK.PAD))
 
 
 def with_one(vectors: F32) -> F32:
@@ -249,15 +328,54 @@ class ClusterModel(DataPart, Ranker):
         return top
 
     def _rank(self, batch: Batch, top: TopK) -> None:
-        vectors = self.encoder.encode(batch)
+        labels, r, gates = self._looked_at(batch, self.encoder.encode(batch))
+        spread = r if self._game is None else self._game.within(labels, r)
+        rank_labels(labels, spread * gates, top)
+
+    def _looked_at(self, batch: Batch, vectors: F32) -> tuple[I32, F32, F32]:
+        """The labels of the best clusters (B, n), what their own classifiers say, and what their clusters count."""
         clusters, p = self.beam.select(refined(vectors, self.shortlist_map))
         labels = self.beam.labels_of(clusters)
         # Of a document without a known word nothing can be said; any order would be made up.
         labels[batch.is_empty()] = TopK.PAD
         raw = self.classifier.scores(refined(vectors, self.rank_map), labels)
         r = np.where(labels >= 0, sigmoid(raw), np.float32(0))
-        spread = r if self._game is None else self._game.within(labels, r)
-        rank_labels(labels, spread * per_label(p**self.cluster_power, labels), top)
+        return labels, r, per_label(p**self.cluster_power, labels)
+
+    def explain(self, batch: Batch, ids: I32, context: Context | None = None) -> Reasons | None:
+        """The words of the label's own classifier; what it gets from other labels along the graph; its cluster."""
+        vectors = self.encoder.encode(batch)
+        reasons = linear_reasons(batch, self.encoder, self.rank_map, self.classifier, vectors, ids)
+        if reasons is None:
+            return None
+        labels, r, gates = self._looked_at(batch, vectors)
+        gate, found = TopK(labels, gates).looked_up(ids)
+        own = np.where(found, reasons.scores, 0)
+        links: dict[tuple[int, int], list[Cause]] = {}
+        if self._game is not None:
+            for document, place in np.argwhere(found).tolist():
+                label = int(ids[document, place])
+                givers, amounts = self._game.given_to(label, labels[document], r[document])
+                own[document, place] = amounts[givers == label].sum()
+                links[document, place] = neighbour_causes(givers[givers != label], amounts[givers != label])
+        received = np.array(
+            [
+                [sum(cause.share for cause in links.get((d, c), ())) for c in range(ids.shape[1])]
+                for d in range(len(ids))
+            ]
+        ).reshape(ids.shape)
+        return replace(
+            reasons,
+            scores=(gate * (own + received)).astype(np.float32),
+            formula="score = cluster x (own + labels); own is a part of sigmoid(total)"
+            if self._game is not None
+            else "score = cluster x own; own = sigmoid(total)",
+            found=found,
+            terms={"cluster": gate, "own": own},
+            links=links,
+            note="what the text, the neighbours and the free vector of a label have in its classifier is not kept in "
+            "the model",
+        )
 
     def row_by_row(self) -> bool:
         maps = (step for step in (self.shortlist_map, self.rank_map) if step is not None)
@@ -280,6 +398,18 @@ class ClusterModel(DataPart, Ranker):
         size = min(self.shortlist_size, len(self.classifier.rows))
         shortlist = self.beam.query(refined(vectors, self.shortlist_map), size)
         return {**found, "shortlist_recall": shortlist_recall(shortlist, self.shortlist_size, look)}
+
+
+# Labels that a label gets most from are named one by one; the others together.
+_NAMED = 5
+
+
+def neighbour_causes(labels: I32, amounts: F32) -> list[Cause]:
+    order = np.lexsort((labels, -amounts))
+    causes = [Cause("label", int(labels[at]), "", float(amounts[at])) for at in order[:_NAMED]]
+    if len(order) > _NAMED:
+        causes.append(Cause("labels", -1, "other labels", float(amounts[order[_NAMED:]].sum())))
+    return causes
 
 
 @dataclass(frozen=True)
@@ -306,6 +436,29 @@ class Ensemble(DataPart, Ranker):
         merged = np.where(first, np.take_along_axis(summed, group, axis=1) / np.float32(len(self.members)), -np.inf)
         return best(np.where(first, ids, TopK.PAD), merged, min(k, max(top.k for top in found)))
 
+    def explain(self, batch: Batch, ids: I32, context: Context | None = None) -> Reasons | None:
+        """The mean of what the members say."""
+        said: list[Reasons | None] = [member.explain(batch, ids) for member in self.members]
+        reasons = [one for one in said if one is not None]
+        if len(reasons) < len(said):
+            return None
+        count = np.float32(len(said))
+        parts = [member.rank(batch, self.depth).looked_up(ids) for member in self.members]
+        return Reasons(
+            scores=_mean([score for score, _ in parts]),
+            totals=_mean([one.totals for one in reasons]),
+            shares=_mean([one.shares for one in reasons]),
+            bias=_mean([one.bias for one in reasons]),
+            formula=f"score = {' + '.join(f'model {n}' for n in range(1, len(said) + 1))}; total is the mean of theirs",
+            found=np.logical_or.reduce([found for _, found in parts]),
+            terms={f"model {n}": score / count for n, (score, _) in enumerate(parts, 1)},
+            others=_merged([one.others for one in reasons]),
+            note=reasons[0].note,
+        )
+
+    def scores_of(self, batch: Batch, ids: I32, n_labels: int, context: Context | None = None) -> F32:
+        return self.rank(batch, max(self.depth, ids.shape[1])).looked_up(ids)[0]
+
     def row_by_row(self) -> bool:
         return all(member.row_by_row() for member in self.members)
 
@@ -319,3 +472,22 @@ class Ensemble(DataPart, Ranker):
     def diagnose(self, look: Look) -> dict[str, Any]:
         """Of the first member; the others were made in the same way."""
         return self.members[0].diagnose(look)
+
+
+def _mean(arrays: Sequence[F32]) -> F32:
+    mean: F32 = np.mean(arrays, axis=0, dtype=np.float32)
+    return mean
+
+
+def _merged(
+    causes: Sequence[Mapping[tuple[int, int], Sequence[Cause]]],
+) -> dict[tuple[int, int], Sequence[Cause]]:
+    """Those of several models, each of which counts as much as the others."""
+    return {
+        key: [
+            cause._replace(share=cause.share / len(causes), name=f"{cause.name} (model {n})")
+            for n, one in enumerate(causes, 1)
+            for cause in one.get(key, ())
+        ]
+        for key in dict.fromkeys(key for one in causes for key in one)
+    }

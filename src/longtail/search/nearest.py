@@ -9,9 +9,14 @@ import numpy as np
 
 from longtail.config import setting
 from longtail.errors import ConfigError
+from longtail.explanation import Cause, Reasons
+from longtail.kernels.arrays import pieces
 from longtail.kernels.threads import threads_for
 from longtail.persistence import DataPart
-from longtail.types import F32, I32, I64, Batch, Csr, Ranker, TopK
+from longtail.types import F32, I32, I64, Batch, Context, Csr, Ranker, TopK
+
+# Neighbours that are named for each label when it is explained.
+_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,53 @@ class NearestDocuments(DataPart, Ranker):
         else:
             self._rank_dense(batch, top.ids, top.scores)
         return top
+
+    def explain(self, batch: Batch, ids: I32, context: Context | None = None) -> Reasons | None:
+        """A neighbour's vote is split among the words that make it similar; how similar it is in all, and which
+        documents are the nearest, is taken as it is.
+        """
+        if self.inverse is None or batch.sparse is None:
+            return None
+        starts, columns, values = pieces(batch.sparse)
+        shares = np.zeros((len(columns), ids.shape[1]), dtype=np.float32)
+        scores = np.zeros(ids.shape, dtype=np.float32)
+        others: dict[tuple[int, int], list[Cause]] = {}
+        for document in range(len(batch)):
+            rows, similarity = self._nearest(batch.sparse[[document]])
+            entries = slice(int(starts[document]), int(starts[document + 1]))
+            voters: Csr = self.documents[rows]
+            near = voters[:, columns[entries]].multiply(values[entries]).toarray()
+            votes = similarity**self.config.power
+            # The vote of a word: its part of the similarity, as much as the whole similarity is worth.
+            worth = np.divide(votes, similarity * votes.sum(), where=votes > 0, out=np.zeros_like(votes))
+            carries = self.targets[rows]
+            for place, label in enumerate(ids[document].tolist()):
+                if label < 0 or not len(rows):
+                    continue
+                has = np.asarray(carries[:, [label]].toarray()).ravel() > 0
+                shares[entries, place] = (worth * has) @ near
+                scores[document, place] = (votes * has).sum() / votes.sum()
+                others[document, place] = [
+                    Cause("document", int(row), f"training document {row}", float(vote / votes.sum()))
+                    for row, vote in zip(rows[has][:_NAMED].tolist(), votes[has][:_NAMED].tolist(), strict=True)
+                ]
+        return Reasons(
+            scores=scores,
+            totals=scores,
+            shares=shares,
+            bias=np.zeros(ids.shape, dtype=np.float32),
+            formula="score = total; the documents named have this part of all votes",
+            found=scores > 0,
+            links=others,
+        )
+
+    def _nearest(self, query: Csr) -> tuple[I64, F32]:
+        """The documents that vote for one sparse document, best first, and their similarities."""
+        similar = (self.documents @ query.T).tocoo()
+        rows, similarity = similar.coords[0].astype(np.int64), similar.data.astype(np.float32)
+        rows, similarity = rows[similarity > 0], similarity[similarity > 0]
+        order = np.lexsort((rows, -similarity))[: self.config.neighbours]
+        return rows[order], similarity[order]
 
     def _rank_sparse(self, batch: Batch, inverse: Inverted, ids: Any, scores: Any) -> None:
         from numba import get_num_threads

@@ -348,7 +348,7 @@ def not_packed(table: Rows | None) -> F32:
 # as a word has bits.
 LANES, TOGETHER, GROUP = 16, 4, 64
 # From so many rows on, and for columns in multiples of so many (`kernels.matrix.COLUMNS`), our own kernels multiply.
-_MANY, _COLUMNS = 16, 32
+MANY, _COLUMNS = 16, 32
 
 
 def interleave(rows: NDArray[np.int8]) -> NDArray[np.int8]:
@@ -397,4 +397,4 @@ def ours_for_many(matrix: F32) -> bool:
 
 
 def _ours(rows: F32, matrix: F32) -> bool:
-    return len(rows) >= _MANY and rows.dtype == np.float32 and ours_for_many(matrix)
+    return len(rows) >= MANY and rows.dtype == np.float32 and ours_for_many(matrix)

@@ -129,6 +129,18 @@ class Game:
             )
         return answer.ranked()
 
+    def given_to(self, node: int, ids: I32, scores: F32) -> tuple[I32, F32]:
+        """From which of the listed nodes (m,) `node`, one of them, gets its score in `within`, and how much from each.
+
+        What it keeps of its own is given by itself.
+        """
+        starts, givers, weights = self._gets
+        row = slice(int(starts[node]), int(starts[node + 1]))
+        nodes, edges, places = np.intersect1d(givers[row], ids, return_indices=True)
+        amounts = np.float32(self.mix) * weights[row][edges] * scores[places]
+        kept = np.float32(1 - self.mix) * scores[ids == node]
+        return np.append(nodes, np.int32(node)), np.append(amounts, kept)
+
     def within(self, ids: I32, scores: F32) -> F32:
         """(B, m): scores after spreading among the listed nodes alone; nothing reaches others. 0 at padding. ids of a
         row differ.

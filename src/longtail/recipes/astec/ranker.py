@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 
 from longtail.errors import ConfigError
+from longtail.explanation import Reasons
 from longtail.graph.label_graph import label_graph
 from longtail.kernels.arrays import Pieces, frozen, new_seed, pieces
 from longtail.kernels.threads import threads_for
 from longtail.models.analysis import Look
 from longtail.models.encoders import FrozenEncoder, Refinement, refined
-from longtail.models.rankers import Classifier, best, sigmoid
+from longtail.models.rankers import Classifier, best, linear_reasons, sigmoid
 from longtail.persistence import DataPart, Part, State, csr_from_pieces
 from longtail.recipes.astec.tree import ClusterTree
 from longtail.search.index import CENTROIDS, DOCUMENTS, Heaps, Index, IndexBuilder, build_index
@@ -44,7 +45,7 @@ from longtail.search.shortlist import (
     per_label,
     rank_labels,
 )
-from longtail.types import F32, I32, I64, Batch, Csr, Ranker, Shortlister, TopK
+from longtail.types import F32, I32, I64, Batch, Context, Csr, Ranker, Shortlister, TopK
 
 if TYPE_CHECKING:
     from longtail.recipes.astec.settings import AstecClassifyConfig, AstecConfig
@@ -413,6 +414,31 @@ class Reranked(DataPart, Ranker):
             first.ids,
             self.beta * second + (1 - self.beta) * np.where(first.ids >= 0, first.scores, 0),
             min(k, len(self.classifier.rows)),
+        )
+
+    def explain(self, batch: Batch, ids: I32, context: Context | None = None) -> Reasons | None:
+        """The log-odds of both models, weighed as their scores are."""
+        base: Reasons | None = self.base.explain(batch, ids)
+        vectors = self.encoder.encode(batch)
+        own = linear_reasons(batch, self.encoder, self.refinement, self.classifier, vectors, ids)
+        if base is None or own is None:
+            return None
+        _, listed = self.base.rank(batch, self.depth).looked_up(ids)
+        # What each of the two counts.
+        first: F32 = np.full(ids.shape, 1 - self.beta, dtype=np.float32)
+        second: F32 = np.where(listed, np.float32(self.beta), np.float32(0))
+        first_part, second_part = first * base.scores, second * own.scores
+        x: Csr = batch.sparse
+        owners = np.repeat(np.arange(len(batch)), np.diff(x.indptr))
+        return replace(
+            base,
+            scores=first_part + second_part,
+            totals=first * base.totals + second * own.totals,
+            shares=first[owners] * base.shares + second[owners] * own.shares,
+            bias=first * base.bias + second * own.bias,
+            formula=f"score = first model + second model; total = {1 - self.beta:g} x the first one's log-odds + "
+            f"{self.beta:g} x the second one's",
+            terms={"first model": first_part, "second model": second_part},
         )
 
     def document_encoder(self) -> FrozenEncoder:

@@ -26,7 +26,7 @@ from longtail.errors import ConfigError
 from longtail.graph.ops import prune_rows, unit_rows
 from longtail.kernels.arrays import canonical, csr, freeze, frozen, new_seed, pieces, run_starts
 from longtail.kernels.threads import threads_for
-from longtail.models.encoders import FrozenEncoder
+from longtail.models.encoders import FrozenEncoder, inverse
 from longtail.models.rankers import Classifier, best
 from longtail.persistence import DataPart, StringTable
 from longtail.search.index import ExactIndex, Index
@@ -394,6 +394,22 @@ class Shape:
         shaped = np.where(np.any(vectors != 0, axis=1)[:, None], shaped - self.centre, np.float32(0)).astype(np.float32)
         return unit_rows(shaped) if self.unit else shaped
 
+    def pulled(self, vectors: F32, directions: F32) -> tuple[F32, F32]:
+        """Directions (B, C, D) whose products with `vectors` are those of ``apply(vectors)`` with `directions`, but
+        for a constant (B, C). Lengths are taken as they are here.
+        """
+        shaped = unit_rows(vectors) if self.unit else vectors
+        constant: F32 = np.zeros(directions.shape[:2], dtype=np.float32)
+        if self.centre is not None:
+            known = np.any(vectors != 0, axis=1)[:, None]
+            if self.unit:
+                moved = np.where(known, shaped - self.centre, np.float32(0))
+                directions = directions * inverse(np.linalg.norm(moved, axis=1))[:, None, None]
+            constant = np.where(known, -(directions @ self.centre), np.float32(0))
+        if self.unit:
+            directions = directions * inverse(np.linalg.norm(vectors, axis=1))[:, None, None]
+        return directions, constant
+
 
 @dataclass(frozen=True, kw_only=True)
 class GraphSpace(DataPart):
@@ -432,6 +448,12 @@ class GraphSpace(DataPart):
     def initial(self, batch: Batch) -> F32:
         """(B, D): x^0."""
         return self.shape.apply(self.encoder.encode(batch))
+
+    def shares(self, batch: Batch, directions: F32) -> tuple[F32, F32] | None:
+        """As `FrozenEncoder.shares`, of initial vectors."""
+        directions, constant = self.shape.pulled(self.encoder.encode(batch), directions)
+        found = self.encoder.shares(batch, directions)
+        return None if found is None else (found[0], found[1] + constant)
 
     # ---- links ----
 

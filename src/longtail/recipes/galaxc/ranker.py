@@ -16,6 +16,7 @@ import numpy as np
 
 from longtail import metrics
 from longtail.errors import ConfigError
+from longtail.explanation import Cause, Reasons
 from longtail.graph.ops import unit_rows
 from longtail.kernels.arrays import F64, steady_product
 from longtail.kernels.threads import threads_for
@@ -95,6 +96,27 @@ class FrozenHops(DataPart):
         if self.balanced:
             averaged = unit_rows(averaged.reshape(-1, averaged.shape[2])).reshape(averaged.shape)
         return Views(averaged.mean(axis=1), score)
+
+    def pulled(self, sums: F32, directions: F32) -> tuple[F32, F32]:
+        """(B, C, 2^K, D) directions whose products with sums along paths (B, 2^K, D) are those of the views with
+        `directions` (B, C, K, D), but for a constant (B, C). What ReLU lets through is taken as it is here.
+        """
+        convolved = self.convolved(sums)
+        opened = np.maximum(convolved, 0) if self.pre_relu else convolved
+        kinds = sums.shape[1]
+        # What each kind of path counts in each view.
+        counts = np.stack(list(convolutions(np.eye(kinds, dtype=np.float32)[None], self.epsilons)), axis=1)[0]
+        back = np.zeros((*directions.shape[:2], kinds, directions.shape[3]), dtype=np.float32)
+        constant = np.zeros(directions.shape[:2], dtype=np.float32)
+        for hop in range(self.views):
+            mapped = steady_product(opened[:, hop], self._weight[hop]) + self.bias[hop]
+            passed = directions[:, :, hop] * (mapped > 0)[:, None]
+            constant += passed @ self.bias[hop]
+            direction = directions[:, :, hop] + passed @ self.weight[hop]
+            if self.pre_relu:
+                direction = direction * (convolved[:, hop] > 0)[:, None]
+            back += counts[hop][:, None] * direction[:, :, None]
+        return back, constant
 
     def untransformed(self) -> FrozenHops:
         """An encoder whose views are the convolved vectors themselves: its transformations add nothing."""
@@ -263,7 +285,8 @@ class JointGraphModel(DataPart, ContextRanker):
             top.ids[part], top.scores[part] = found.ids, found.scores
         return top
 
-    def _ranked(self, views: Views, documents: Batch, context: Context, k: int) -> TopK:
+    def _shortlisted(self, views: Views, documents: Batch, context: Context) -> tuple[TopK, BoolArray]:
+        """The nearest labels by cosine, and which of them are scored."""
         known = np.zeros(len(documents), dtype=np.int64) if context.labels is None else np.diff(context.labels.indptr)
         found = self.index.query(views.search, min(self.shortlist_size + int(known.max(initial=0)), self.n_labels))
         # Of a document without a known word nothing can be said, unless some of its labels are known. Known ones take
@@ -273,12 +296,88 @@ class JointGraphModel(DataPart, ContextRanker):
         )
         if context.labels is not None:
             kept &= ~listed(found.ids, context.labels)
+        return found, kept
+
+    def _ranked(self, views: Views, documents: Batch, context: Context, k: int) -> TopK:
+        found, kept = self._shortlisted(views, documents, context)
         ids = np.where(kept, found.ids, np.int32(TopK.PAD))
         # In double precision: float32 would make ties of all scores above 17.
         scores = sigmoid(self.scores(views.score, ids).astype(np.float64))
         return best(
             ids, self.beta * scores + (1 - self.beta) * sigmoid(found.scores.astype(np.float64) / self.temperature), k
         )
+
+    def explain(self, batch: Batch, ids: I32, context: Context | None = None) -> Reasons | None:
+        """What the document's own words and each of its neighbours add, and what each hop does."""
+        if not isinstance(self.hops, FrozenHops):
+            return None
+        known = context or Context()
+        vectors = self.space.initial(batch)
+        links = self.space.linked(vectors, known)
+        sums = self.space.paths.of_linked(vectors, links, _SEED)
+        rows, bias = self.classifier.of(ids)
+        counts = attention_to(self, np.maximum(ids, 0))
+        directions = counts[..., None] * rows[:, :, None]
+        back, constant = self.hops.pulled(sums, directions)
+        found = self.space.shares(batch, back[:, :, 0])
+        if found is None:
+            return None
+        shares, centre = found
+        views = self.hops.of_linked(self.space.paths, vectors, links, _SEED)
+        by_hop = np.einsum("bckd,bkd->bck", directions, views.score)
+        near, listed = self._ranked_near(views, batch, known, ids)
+        totals = (by_hop.sum(axis=2) + bias).astype(np.float32)
+        scores = self.beta * sigmoid(totals.astype(np.float64)) + near
+        return Reasons(
+            scores=np.where(listed, scores, 0).astype(np.float32),
+            totals=totals,
+            shares=shares,
+            bias=constant + centre + bias,
+            formula=f"score = {self.beta:g} sigmoid(total) + nearness; total = bias of the label + all hops",
+            found=listed,
+            terms={
+                "nearness": near,
+                "bias of the label": bias,
+                **{f"hop {hop + 1}": by_hop[:, :, hop] for hop in range(by_hop.shape[2])},
+            },
+            others=self._neighbour_causes(links, back, ids),
+        )
+
+    def _ranked_near(self, views: Views, batch: Batch, context: Context, ids: I32) -> tuple[F32, BoolArray]:
+        """(B, C): the shortlist's part of the score, and whether the label is on it."""
+        found, kept = self._shortlisted(views, batch, context)
+        cosines, listed = TopK(np.where(kept, found.ids, np.int32(TopK.PAD)), found.scores).looked_up(ids)
+        near = (1 - self.beta) * sigmoid(cosines.astype(np.float64) / self.temperature)
+        return np.where(listed, near, 0).astype(np.float32), listed
+
+    def _neighbour_causes(self, links: I32, back: F32, ids: I32) -> dict[tuple[int, int], list[Cause]]:
+        """What each neighbour adds, with all that is reached through it."""
+        causes: dict[tuple[int, int], list[Cause]] = {}
+        for document, row in enumerate(links):
+            nodes = row[row >= 0]
+            if not len(nodes):
+                continue
+            # As if it were the only link, which then has the weight of all.
+            alone = self.space.paths.of_linked(np.zeros((len(nodes), back.shape[3]), np.float32), nodes[:, None], _SEED)
+            weights = self.space.paths.fanout.link_weights(np.array([1, len(nodes)]))
+            for hop in range(weights.shape[1]):
+                alone[:, 1 << hop : 2 << hop] *= weights[1, hop] / weights[0, hop]
+            added = np.einsum("ncd,pcd->pn", alone, back[document])
+            for place, label in enumerate(ids[document].tolist()):
+                if label >= 0:
+                    causes[document, place] = [
+                        self._neighbour(int(node), label, float(share))
+                        for node, share in zip(nodes, added[place], strict=True)
+                    ]
+        return causes
+
+    def _neighbour(self, node: int, label: int, share: float) -> Cause:
+        graph = self.space.graph
+        if node < graph.n_labels:
+            return Cause("label", node, "", share)
+        row = int(np.flatnonzero(graph.nodes == node)[0])
+        carries = label in graph.neighbours[graph.starts[node] : graph.starts[node + 1]]
+        return Cause("document", row, f"training document {row}{', which has the label' if carries else ''}", share)
 
     def scores(self, views: F32, ids: I32) -> F32:
         """(B, C): documents (B, K, D) against labels of their own; 0 at padding."""
@@ -398,6 +497,13 @@ def hop_norms(model: JointGraphModel) -> F64:
     n = len(model.space.graph.nodes)
     rows = np.linspace(0, n - 1, min(_SAMPLE, n)).astype(np.int64)
     return np.linalg.norm(model.training_views(rows).score.astype(np.float64), axis=2).mean(axis=0)
+
+
+def attention_to(model: JointGraphModel, labels: I32) -> F32:
+    """(..., K): what each view counts for `labels` (...)."""
+    if model.alphas is None:
+        return np.full((*labels.shape, model.hops.views), 1 / model.hops.views, dtype=np.float32)
+    return np.asarray(model.alphas[labels])
 
 
 def attention(model: JointGraphModel) -> F64:

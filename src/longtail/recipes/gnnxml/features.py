@@ -33,6 +33,7 @@ from longtail.data.dataset import Items
 from longtail.errors import ConfigError, DataError, MissingExtra
 from longtail.features.base import Fitted
 from longtail.features.pieces import checkpoint_folder, tokenizers_for
+from longtail.features.places import Places
 from longtail.features.settings import FeaturesConfig, SparseTextConfig
 from longtail.features.sparse import Columns, SparseText
 from longtail.kernels.arrays import right_singular_vectors
@@ -356,6 +357,9 @@ class GraphText(DataPart):
     def batch_of_texts(self, texts: Sequence[str]) -> Batch:
         rows = self.text.batch_of_texts(texts)
         return Batch(rows.sparse, tokens=rows.tokens, graphs=self.graphs([texts]))
+
+    def places(self, items: Items, batch: Batch) -> Places:
+        return self.text.places(items, batch)
 
     def word_influence(self) -> F32 | None:
         return self.text.word_influence()

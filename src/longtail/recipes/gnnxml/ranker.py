@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from longtail.errors import ConfigError
+from longtail.explanation import Cause, Reasons
 from longtail.graph.ops import unit_rows
 from longtail.kernels.arrays import csr, freeze, frozen, pieces
 from longtail.kernels.threads import threads_for
@@ -25,7 +27,7 @@ from longtail.recipes.gnnxml.keygraph import KeyGraphs
 from longtail.search.cluster import meta_labels
 from longtail.search.index import ExactIndex
 from longtail.search.linear import LinearConfig, LinearRows, SparseWeights, fit_linear, read_only
-from longtail.types import F32, I32, I64, Batch, Csr, Ranker, TopK
+from longtail.types import F32, I32, I64, Batch, Context, Csr, Ranker, TopK
 
 # Documents ranked at once, and documents whose vertices are held at once.
 _BLOCK, _GRAPHS = 1024, 512
@@ -153,6 +155,43 @@ class ClusterRankers(DataPart):
         owner = np.full(self.n_labels, -1, dtype=np.int32)
         owner[self.labels] = np.repeat(np.arange(self.n_clusters, dtype=np.int32), np.diff(self.starts))
         return owner
+
+    @cached_property
+    def _place(self) -> I64:
+        """(L,): where the classifier of every label stands; -1 for none."""
+        place = np.full(self.n_labels, -1, dtype=np.int64)
+        place[self.labels] = np.arange(len(self.labels))
+        return place
+
+    def shares(self, x: RankerInput, ids: I32) -> tuple[F32, F32, F32]:
+        """What each entry of the documents' words (E, C), their vectors and the bias (B, C) add to the log-odds of
+        labels (B, C); 0 at padding.
+        """
+        starts, columns, values = pieces(x.words)
+        shares = np.zeros((len(columns), ids.shape[1]), dtype=np.float32)
+        vectors, bias = np.zeros(ids.shape, dtype=np.float32), np.zeros(ids.shape, dtype=np.float32)
+        for document, place in np.argwhere(ids >= 0).tolist():
+            at = int(self._place[ids[document, place]])
+            entries = slice(int(starts[document]), int(starts[document + 1]))
+            if self.words is not None:
+                shares[entries, place] = values[entries] * self._word_weights(at, columns[entries])
+            if self.rows is not None and x.vectors is not None:
+                vectors[document, place] = self.rows[at] @ x.vectors[document]
+            bias[document, place] = self.bias[at]
+        return shares, vectors, bias
+
+    def _word_weights(self, at: int, columns: I32) -> F32:
+        """The weights of words in classifier number `at`."""
+        weights = self.words
+        assert weights is not None, "asked only where words are weighed"
+        cluster = int(np.searchsorted(self.starts, at, side="right")) - 1
+        low, high = int(weights.word_starts[cluster]), int(weights.word_starts[cluster + 1])
+        own, found = np.int32(at - self.starts[cluster]), np.zeros(len(columns), dtype=np.float32)
+        _, here, there = np.intersect1d(columns, weights.words[low:high], assume_unique=True, return_indices=True)
+        for column, word in zip(here.tolist(), there.tolist(), strict=True):
+            entries = slice(int(weights.entry_starts[low + word]), int(weights.entry_starts[low + word + 1]))
+            found[column] = weights.values[entries][weights.children[entries] == own].sum()
+        return found
 
     def rank(self, x: RankerInput, clusters: I32, gates: F32, top: TopK) -> None:
         """The best labels of each document's clusters (B, m) by gate x probability, into `top`, which is padding on
@@ -330,6 +369,37 @@ class KeygraphModel(DataPart, Ranker):
     def _ranker_input(self, batch: Batch, vectors: dict[str, F32]) -> RankerInput:
         scaled = None if self.reads == "tfidf" else np.float32(self.graph_weight) * ranker_vectors(vectors)
         return RankerInput(None if self.reads == "graph" else batch.sparse, scaled)
+
+    def explain(self, batch: Batch, ids: I32, context: Context | None = None) -> Reasons | None:
+        """The words that the label's ranker weighs, the document's keyword graph as a whole, and the gate."""
+        if self.rankers.words is None:
+            return None
+        vectors = self.encoder.represent(batch)
+        found = self.best_clusters(batch, vectors)
+        clusters = np.where(ids >= 0, self.rankers.clusters[np.maximum(ids, 0)], np.int32(TopK.PAD))
+        gates, inside = found.looked_up(clusters)
+        x = self._ranker_input(batch, vectors)
+        assert x.words is not None, "rankers that weigh words read them"
+        shares, graph, bias = self.rankers.shares(x, np.where(inside, ids, np.int32(TopK.PAD)))
+        owners = np.repeat(np.arange(len(batch)), np.diff(x.words.indptr))
+        totals = graph + bias
+        np.add.at(totals, owners, shares)
+        return Reasons(
+            scores=np.where(inside, gates * sigmoid(totals), 0).astype(np.float32),
+            totals=totals,
+            shares=shares,
+            bias=bias,
+            formula="score = cluster x sigmoid(total)",
+            found=inside,
+            terms={"cluster": gates},
+            others={}
+            if x.vectors is None
+            else {
+                (document, place): [Cause("graph", -1, "keyword graph", float(graph[document, place]))]
+                for document, place in np.argwhere(inside).tolist()
+            },
+            note="" if x.vectors is None else "which keywords made the keyword graph is not kept",
+        )
 
     def best_clusters(self, batch: Batch, vectors: dict[str, F32] | None = None) -> TopK:
         """The best clusters and their gates: (B, beam). vectors: h_G of the documents, where they are known already."""

@@ -425,6 +425,36 @@ def add_bags(starts: I64, columns: I32, values: F32, table: NDArray[Any], scales
             add_row(table, place, values[at] * scales[place] if len(scales) else values[at], sums, row)
 
 
+@compiled(parallel=True, fastmath=True)
+def bag_shares(
+    starts: I64,
+    columns: I32,
+    values: F32,
+    table: NDArray[Any],
+    scales: F32,
+    places: I32,
+    directions: F32,
+    shares: F32,
+) -> None:
+    """shares[e, c] = values[e] * table[columns[e]] . directions[b, c] for the entries e of bag b.
+
+    table, scales, places: (V, D) stored; directions: (B, C, D); shares: (E, C).
+    """
+    for unsigned in prange(len(starts) - 1):
+        bag = np.int64(unsigned)
+        row = np.empty((1, directions.shape[2]), np.float32)
+        for at in range(starts[bag], starts[bag + 1]):
+            place = places[columns[at]] if len(places) else columns[at]
+            row[:] = 0
+            if place >= 0:
+                add_row(table, place, values[at] * scales[place] if len(scales) else values[at], row, 0)
+            for c in range(directions.shape[1]):
+                total = np.float32(0.0)
+                for d in range(directions.shape[2]):
+                    total += row[0, d] * directions[bag, c, d]
+                shares[at, c] = total
+
+
 @compiled(parallel=True)
 def score_candidates(vectors: F32, rows: NDArray[Any], scales: F32, ids: I32, out: F32) -> None:
     """out[b, c] = vectors[b] . rows[ids[b, c]], 0 at padding.

@@ -1,0 +1,153 @@
+"""The command that serves models: serve."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from longtail.cli.base import Talk, argument, command, option, path, talk
+from longtail.errors import ConfigError, MissingExtra
+
+if TYPE_CHECKING:
+    from longtail.serve.limits import Model
+
+LIMITS = "Limits"
+ACCESS = "Who may ask"
+ANNIF = "Annif's API"
+
+
+@command(
+    "serve",
+    "longtail serve runs/demo",
+    "longtail serve runs/demo birds=runs/birds --port 8080 --workers 2",
+    "longtail serve runs/demo --host 0.0.0.0 --token-file token.txt --watch",
+)
+@argument(
+    "runs", "runs or bundles; NAME=RUN gives one a name (default: that of its folder)", nargs=-1, metavar="RUN..."
+)
+@option(
+    "--host", default="127.0.0.1", metavar="ADDRESS", help="where to listen (default 127.0.0.1: this machine alone)"
+)
+@option(
+    "--port", default=8000, type=click.IntRange(0, 65535), help="where to listen (default 8000; 0: any that is free)"
+)
+@option("--workers", default=1, type=click.IntRange(1, 64), help="processes that answer (default 1)")
+@option("--watch", is_flag=True, help="take up a new version of a model when its folder changes")
+@option("--token-file", type=path(), metavar="FILE", section=ACCESS, help="a bearer token per line; requests need one")
+@option("--allow-origin", default="", metavar="URL", section=ACCESS, help="pages of this origin may use the native API")
+@option("--log-texts", is_flag=True, help="write the texts of requests into the log (default: only how many)")
+@option("--max-body", default=20_000_000, type=click.IntRange(1), section=LIMITS, help="bytes of a request")
+@option("--max-texts", default=1000, type=click.IntRange(1), section=LIMITS, help="texts of a request")
+@option("--max-characters", default=100_000, type=click.IntRange(1), section=LIMITS, help="characters of a text")
+@option("--queue", default=4096, type=click.IntRange(1), section=LIMITS, help="texts that may wait for a model")
+@option("--max-requests", default=256, type=click.IntRange(1), section=LIMITS, help="requests of a worker at once")
+@option(
+    "--timeout", default=30.0, type=click.FloatRange(0.1), section=LIMITS, help="seconds to wait for a body or a turn"
+)
+@option("--language", default="en", metavar="CODE", section=ANNIF, help="of the projects (default en)")
+@option("--uri-prefix", default="", metavar="URI", section=ANNIF, help="put before label ids, which then are URIs")
+@option(
+    "--annif-labels",
+    type=path(),
+    metavar="FILE",
+    section=ANNIF,
+    help="give only these labels: ids, one in a line, or Annif's vocabulary as TSV",
+)
+@talk
+def serve(
+    talk: Talk,
+    runs: tuple[str, ...],
+    host: str,
+    port: int,
+    workers: int,
+    watch: bool,
+    token_file: Path | None,
+    allow_origin: str,
+    log_texts: bool,
+    max_body: int,
+    max_texts: int,
+    max_characters: int,
+    queue: int,
+    max_requests: int,
+    timeout: float,
+    language: str,
+    uri_prefix: str,
+    annif_labels: Path | None,
+) -> None:
+    """Answer over HTTP: a page, a JSON API, and the API of Annif."""
+    if not runs:
+        raise ConfigError("no model to serve", "name a run: longtail serve runs/demo")
+    for package in ("starlette", "uvicorn"):
+        try:
+            __import__(package)
+        except ImportError:
+            raise MissingExtra(package, "serve", "serving") from None
+    from longtail.serve.limits import Limits, Plan
+    from longtail.serve.supervisor import serve as run
+
+    limits = Limits(
+        body_bytes=max_body,
+        texts=max_texts,
+        characters=max_characters,
+        queue_texts=queue,
+        requests=max_requests,
+        timeout_s=timeout,
+    )
+    plan = Plan(
+        models_of(runs),
+        limits,
+        token_digests(token_file),
+        allow_origin=allow_origin,
+        language=language,
+        uri_prefix=uri_prefix,
+        annif_labels="" if annif_labels is None else str(annif_labels),
+        log_requests=not talk.quiet,
+        log_texts=log_texts,
+        workers=workers,
+    )
+    if host not in ("127.0.0.1", "::1", "localhost") and not plan.token_digests:
+        talk.note(f"warning: anyone who reaches {host} may ask; --token-file asks for a token")
+    run(plan, host, port, watch=watch)
+
+
+def models_of(runs: tuple[str, ...]) -> tuple[Model, ...]:
+    """Names and folders. A model of the hub is fetched."""
+    from longtail.serve.limits import NAME, Model
+
+    found: dict[str, str] = {}
+    for run in runs:
+        name, is_named, place = run.partition("=")
+        if not is_named or not NAME.fullmatch(name):
+            name, place = "", run
+        if place.startswith("hf://"):
+            from longtail.hub import fetch
+
+            name, place = name or place.rstrip("/").split("/")[-1].partition("@")[0], str(fetch(place))
+        folder = Path(place)
+        named = folder.absolute().parent.name if folder.name == "bundle" else folder.absolute().name
+        name = name or re.sub(r"[^A-Za-z0-9._-]+", "-", named).strip("-._")
+        if not NAME.fullmatch(name):
+            raise ConfigError(f"{run}: its folder gives no name for a model", "name it: NAME=RUN")
+        if name in found:
+            raise ConfigError(f"two models are called '{name}': {found[name]} and {place}", "name one: NAME=RUN")
+        found[name] = place
+    return tuple(Model(name, place) for name, place in found.items())
+
+
+def token_digests(file: Path | None) -> tuple[str, ...]:
+    """SHA-256 of each token: workers never see the tokens."""
+    if file is None:
+        return ()
+    tokens = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    short = [number for number, token in enumerate(tokens, 1) if len(token) < 16]
+    if not tokens or short:
+        problem = f"token {short[0]} has fewer than 16 characters" if short else "no token"
+        raise ConfigError(f"{file}: {problem}", "make one: openssl rand -hex 32")
+    return tuple(hashlib.sha256(token.encode()).hexdigest() for token in tokens)
+
+
+COMMANDS = [serve]

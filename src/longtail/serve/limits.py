@@ -1,0 +1,56 @@
+"""How much a request may ask for, and how much may wait."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Everything a worker refuses beyond. Sizes of requests give 413, more than can be answered in time 503."""
+
+    body_bytes: int = 20_000_000
+    texts: int = 1_000  # of a request; as a stream of lines `stream_texts`
+    stream_texts: int = 100_000
+    characters: int = 100_000  # of a text
+    query: int = 2_000  # characters of what is searched among labels
+    k: int = 1_000
+    ids: int = 10_000  # allowed, excluded or known labels of a request
+    queue_texts: int = 4_096  # that wait for a model
+    requests: int = 256  # that a worker has begun to answer
+    timeout_s: float = 30.0  # for a body to arrive, and for a text to wait
+    batch_texts: int = 256  # answered at once
+    labels: int = 200_000  # of an answer: texts times k; a stream may have more
+    labels_at_once: int = 20_000  # made ready at once, between which others are answered
+    explained: int = 1_000  # labels that one request may have explained
+    explained_characters: int = 1_000_000  # the same times the characters of their texts
+    deepest: int = 200_000  # labels ranked to find enough allowed ones
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a user asked to be served."""
+
+    name: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a worker is told when it starts; survives JSON."""
+
+    models: tuple[Model, ...]
+    limits: Limits = field(default_factory=Limits)
+    token_digests: tuple[str, ...] = ()  # SHA-256 of the tokens, in hex
+    allow_origin: str = ""
+    language: str = "en"
+    uri_prefix: str = ""
+    annif_labels: str = ""  # a file of the labels that Annif's API may give; empty: all
+    log_requests: bool = True
+    log_texts: bool = False
+    workers: int = 1
+    slot: int = 0  # which row of the counters is this worker's
+    counters: str = ""  # their file

@@ -1,0 +1,185 @@
+"""The native API, under /api/v1. Its description is `openapi.native`."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from longtail.serve.hosted import Asked, Found, Hosted
+from longtail.serve.problems import Problem, as_json, bad, shown, too_large
+from longtail.serve.service import Service
+
+LINES = "application/x-ndjson"
+_FIELDS = {"texts", "k", "threshold", "allow", "exclude", "known", "anchors", "explain"}
+
+
+def answered(value: Any) -> Response:
+    return Response(as_json(value), media_type="application/json")
+
+
+async def models(service: Service, request: Request) -> Response:
+    return answered({"models": [hosted.summary for hosted in service.models.values()]})
+
+
+async def model(service: Service, request: Request) -> Response:
+    return answered(service.model(request.path_params["name"]).details)
+
+
+async def labels(service: Service, request: Request) -> Response:
+    hosted = service.model(request.path_params["name"])
+    query = request.query_params
+    text = _short(service, query.get("q", ""), "q")
+    limit = whole_number(query.get("limit", "20"), "limit", 1, 1000)
+    found = await asyncio.to_thread(lambda: [hosted.label(number) for number in hosted.search.find(text, limit)])
+    return answered({"labels": found})
+
+
+async def label(service: Service, request: Request) -> Response:
+    hosted = service.model(request.path_params["name"])
+    if "id" not in request.query_params:
+        raise bad("which label? Give its id, percent-encoded: label?id=...")
+    uid = _short(service, request.query_params["id"], "id")
+    return answered(hosted.label_page(hosted.number(uid)))
+
+
+def _short(service: Service, text: str, what: str) -> str:
+    if len(text) > service.limits.query:
+        raise bad(f"{what} has {len(text)} characters, at most {service.limits.query} are read")
+    return text
+
+
+async def reload(service: Service, request: Request) -> Response:
+    name = service.model(request.path_params["name"]).name
+    if not service.has_token:
+        raise Problem(
+            403, "models are exchanged by request only where the server has a token; start it with --token-file"
+        )
+    return answered(await service.reload(name))
+
+
+async def predict(service: Service, request: Request) -> Response:
+    hosted = service.model(request.path_params["name"])
+    lines = LINES in request.headers.get("accept", "")
+    asked = what_is_asked(service, hosted, await service.json_body(request), lines)
+    request.state.texts = asked.texts
+    if lines:
+        parts = service.in_parts(hosted, asked)
+        # The first part decides whether there is an answer at all: a stream that has begun cannot say 503.
+        first: list[Found] = await anext(parts, [])
+        return StreamingResponse(_lines(hosted, first, parts), media_type=LINES)
+    parts = service.in_parts(hosted, asked)
+    results = ",".join([as_list(hosted, one) async for part in parts for one in part])
+    body = f'{{"model":"{hosted.name}","version":"{hosted.version}","results":[{results}]}}'
+    return Response(body.encode(), media_type="application/json")
+
+
+async def _lines(hosted: Hosted, first: list[Found], parts: AsyncIterator[list[Found]]) -> AsyncIterator[bytes]:
+    yield b"".join(b'{"results":%b}\n' % as_list(hosted, one).encode() for one in first)
+    try:
+        async for part in parts:
+            yield b"".join(b'{"results":%b}\n' % as_list(hosted, one).encode() for one in part)
+    except Problem as problem:  # the head has gone out: the reason is the last line
+        yield problem.body() + b"\n"
+
+
+def as_list(hosted: Hosted, found: Found) -> str:
+    """Labels of one text as JSON, put together from pieces that are kept ready."""
+    if found.why is None:
+        pairs = zip(found.labels, found.scores, strict=True)
+        return "[" + ",".join(f"{hosted.head(label)}{score!r}}}" for label, score in pairs) + "]"
+    triples = zip(found.labels, found.scores, found.why, strict=True)
+    return "[" + ",".join(f'{hosted.head(label)}{score!r},"why":{why}}}' for label, score, why in triples) + "]"
+
+
+def what_is_asked(service: Service, hosted: Hosted, body: Any, lines: bool) -> Asked:
+    limits = service.limits
+    if not isinstance(body, dict):
+        raise bad(f"the body is {shown(body)}, expected an object with the field texts")
+    unknown = sorted(body.keys() - _FIELDS)
+    if unknown:
+        raise bad(f"unknown field {shown(unknown[0])}; there are: {', '.join(sorted(_FIELDS))}")
+    if "texts" not in body:
+        raise bad("the field texts is missing, expected a list of strings")
+    texts = service.check_texts(body["texts"], most=limits.stream_texts if lines else limits.texts)
+    threshold = body.get("threshold")
+    if threshold is not None and (
+        isinstance(threshold, bool) or not isinstance(threshold, int | float) or not _finite(threshold)
+    ):
+        raise bad(f"threshold is {shown(threshold)}, expected a number")
+    explain = body.get("explain", False)
+    if not isinstance(explain, bool):
+        raise bad(f"explain is {shown(explain)}, expected true or false")
+    if explain and not hosted.abilities["explain"]:
+        raise bad(f"the model '{hosted.name}' cannot say why (recipe '{hosted.predictor.recipe}')")
+    k = whole_number(body.get("k", 5), "k", 1, limits.k)
+    if not lines and len(texts) * k > limits.labels:
+        raise too_large(f"{len(texts)} texts with {k} labels each, at most {limits.labels} labels are given at once")
+    if explain and len(texts) * k > limits.explained:
+        raise too_large(f"{len(texts)} texts with {k} labels each, at most {limits.explained} labels are explained")
+    if explain and sum(map(len, texts)) * k > limits.explained_characters:
+        raise too_large(f"explaining {k} labels, {limits.explained_characters // k} characters are read at most")
+    allow, exclude = (_ids(body, name, limits.ids) for name in ("allow", "exclude"))
+    known, anchors = (_lists(body, name, len(texts), limits.ids) for name in ("known", "anchors"))
+    for name, lists in (("known", known), ("anchors", anchors)):
+        if lists is not None and not hosted.abilities["known"]:
+            raise bad(f"{name}: a model of the recipe '{hosted.predictor.recipe}' reads text alone")
+    for ids in known or ():
+        hosted.chosen(ids, "known")
+    return Asked(
+        texts,
+        k,
+        None if threshold is None else float(threshold),
+        None if allow is None else hosted.chosen(allow, "allow"),
+        frozenset() if exclude is None else hosted.chosen(exclude, "exclude"),
+        known,
+        anchors,
+        explain,
+    )
+
+
+def _finite(number: float) -> bool:
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # a whole number beyond what a float holds
+        return False
+
+
+def whole_number(value: Any, name: str, low: int, high: int) -> int:
+    """From JSON, or from a query where it is a string."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
+        value = int(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise bad(f"{name} is {shown(value)}, expected a whole number from {low} to {high}")
+    return value
+
+
+def _ids(body: Mapping[str, Any], name: str, most: int) -> list[str] | None:
+    """A list of label ids; None where it is not given."""
+    ids = body.get(name)
+    if ids is None:
+        return None
+    if not isinstance(ids, list) or not all(isinstance(uid, str) for uid in ids):
+        raise bad(f"{name} is {shown(ids)}, expected a list of label ids")
+    if len(ids) > most:
+        raise too_large(f"{name} has {len(ids)} entries, at most {most} are taken")
+    return ids
+
+
+def _lists(body: Mapping[str, Any], name: str, texts: int, most: int) -> list[list[str]] | None:
+    """A list of ids for each text; None where it is not given, or nothing is known of any text."""
+    lists = body.get(name)
+    if lists is None or lists == []:
+        return None
+    if not isinstance(lists, list) or len(lists) != texts:
+        raise bad(f"{name} is {shown(lists)}, expected a list of ids for each of the {texts} texts")
+    found = [_ids({name: ids}, name, most) for ids in lists]
+    if any(ids is None for ids in found):
+        raise bad(f"{name} has null for a text, expected a list of ids; [] where nothing is known")
+    return [ids for ids in found if ids is not None] if any(found) else None

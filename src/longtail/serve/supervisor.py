@@ -1,0 +1,297 @@
+"""The process that a user starts. It opens the socket and starts workers, which answer; it opens no model itself.
+
+Workers are new processes, not forks: threads of numba do not survive a fork. All accept from one socket and map the
+same files, so a model is in memory once. A worker that dies is replaced; connections that wait are not lost.
+
+A model is exchanged in two steps: every worker opens the new version beside the old one; when all have, all are told to
+use it. Where one cannot, the old version stays with all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from longtail.bundle import MANIFEST, find_bundle, open_parts
+from longtail.errors import ConfigError, LongtailError
+from longtail.serve.limits import Plan
+from longtail.serve.service import log
+
+_PATIENCE_S = 600  # for a worker to open a model
+_SOON_S = 5.0  # a worker that dies sooner is started again only after a while
+_STOP_S = 35
+
+
+def checked(path: str) -> str:
+    """SHA-256 of the manifest of a bundle whose every file was compared with it."""
+    _, manifest, _ = open_parts(Path(path), ())
+    return str(manifest["manifest_sha256"])
+
+
+def bound(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(1024)
+    except OSError as problem:
+        raise ConfigError(
+            f"{host}:{port} cannot be listened at ({problem.strerror or problem})", "choose another --host or --port"
+        ) from problem
+    return listener
+
+
+class Worker:
+    """A worker as the supervisor sees it."""
+
+    def __init__(self, slot: int, plan: Plan, listener: socket.socket) -> None:
+        self.slot, self.since, self.is_ready = slot, time.monotonic(), False
+        self.models: dict[str, str] = {}  # name -> SHA-256 of the manifest
+        ours, theirs = socket.socketpair()
+        self.line = ours
+        environment = dict(os.environ)
+        # Threads of BLAS wait for work in a loop, on the cores that the requests need: batches of requests are answered
+        # two to three times as fast with one.
+        environment.setdefault("OPENBLAS_NUM_THREADS", "1")
+        if plan.workers > 1:
+            threads = str(max(1, (os.cpu_count() or 1) // plan.workers))
+            for name in ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS"):
+                environment.setdefault(name, threads)
+        command = [sys.executable, "-m", "longtail.serve.worker", str(theirs.fileno()), str(listener.fileno())]
+        self.process = subprocess.Popen(command, pass_fds=(theirs.fileno(), listener.fileno()), env=environment)
+        theirs.close()
+        ours.sendall(json.dumps(asdict(replace(plan, slot=slot))).encode() + b"\n")
+        self.writer: asyncio.StreamWriter | None = None
+
+    def say(self, **order: Any) -> None:
+        if self.writer is not None and not self.writer.is_closing():
+            self.writer.write(json.dumps(order).encode() + b"\n")
+
+
+class Supervisor:
+    def __init__(self, plan: Plan, listener: socket.socket, *, watch: bool = False) -> None:
+        self.plan, self.listener, self.watch = plan, listener, watch
+        self.paths = {model.name: model.path for model in plan.models}
+        self.current: dict[str, str] = {}
+        self.workers: dict[int, Worker] = {}
+        self.stopping = asyncio.Event()
+        self.failure: LongtailError | None = None
+        self._numbers = itertools.count()
+        self._waiting: dict[int, asyncio.Future[str | None]] = {}
+        self._exchange = asyncio.Lock()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._first_ready = asyncio.Event()
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.stopping.set)
+        loop.add_signal_handler(signal.SIGHUP, lambda: self._do(self.exchange_all()))
+        for name, path in self.paths.items():
+            self.current[name] = await asyncio.to_thread(checked, path)
+        self._start(0)
+        # The first compiles what is not compiled yet; others find it done.
+        await self._first_of(self._first_ready.wait(), self.stopping.wait())
+        if not self.stopping.is_set():
+            for slot in range(1, self.plan.workers):
+                self._start(slot)
+            self._tell_where()
+            if self.watch:
+                self._do(self._watch())
+        await self.stopping.wait()
+        await self._stop()
+        if self.failure is not None:
+            raise self.failure
+
+    async def _first_of(self, *waits: Any) -> None:
+        tasks = [asyncio.ensure_future(wait) for wait in waits]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+
+    def _do(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _tell_where(self) -> None:
+        host, port = self.listener.getsockname()[:2]
+        host = f"[{host}]" if ":" in host else host
+        log(
+            "serving",
+            url=f"http://{host}:{port}/",
+            models=list(self.paths),
+            workers=self.plan.workers,
+            token=bool(self.plan.token_digests),
+            pid=os.getpid(),
+        )
+
+    # ---- workers ----
+
+    def _start(self, slot: int) -> None:
+        worker = self.workers[slot] = Worker(slot, self.plan, self.listener)
+        self._do(self._attend(worker))
+
+    async def _attend(self, worker: Worker) -> None:
+        """Listen to a worker as long as it lives."""
+        reader, worker.writer = await asyncio.open_unix_connection(sock=worker.line)
+        with contextlib.suppress(ConnectionError):
+            while line := await reader.readline():
+                self._heard(worker, json.loads(line))
+        worker.writer.close()
+        code = await asyncio.to_thread(worker.process.wait)
+        for number, future in list(self._waiting.items()):
+            if number % self.plan.workers == worker.slot and not future.done():
+                future.set_result(None)  # its successor opens what is current then
+        if self.stopping.is_set():
+            return
+        log("worker ended", worker=worker.slot, pid=worker.process.pid, code=code)
+        if not self._first_ready.is_set() and self.failure is None:
+            self.failure = LongtailError(f"the server could not start (its worker ended with code {code})", "see above")
+        if self.failure is not None:
+            self.stopping.set()
+            return
+        if time.monotonic() - worker.since < _SOON_S:
+            await self._first_of(asyncio.sleep(_SOON_S), self.stopping.wait())
+        if not self.stopping.is_set():
+            self._start(worker.slot)
+
+    def _heard(self, worker: Worker, said: dict[str, Any]) -> None:
+        if "ready" in said:
+            worker.is_ready, worker.models = True, said["ready"]
+            log("worker ready", worker=worker.slot, pid=worker.process.pid)
+            self._first_ready.set()
+            other = [name for name, sha in worker.models.items() if sha != self.current[name]]
+            if other:  # the files are newer than what the others have
+                self._do(self.exchange_all(other))
+        elif "failed" in said:
+            log("worker failed", worker=worker.slot, error=said["failed"])
+            if not self._first_ready.is_set():
+                self.failure = LongtailError(said["failed"], said["hint"])
+        elif "reload" in said:
+            self._do(self._reload(worker, said["reload"], said["asked"]))
+        elif (future := self._waiting.pop(said["number"], None)) is not None and not future.done():
+            future.set_result(said.get("error"))
+
+    async def _stop(self) -> None:
+        """What was accepted is finished, for a while."""
+        self.listener.close()
+        for worker in self.workers.values():
+            worker.say(do="stop")
+            if worker.process.poll() is None and not worker.is_ready:
+                worker.process.terminate()
+        ends = [asyncio.to_thread(worker.process.wait) for worker in self.workers.values()]
+        try:
+            await asyncio.wait_for(asyncio.gather(*ends), _STOP_S)
+        except TimeoutError:
+            for worker in self.workers.values():
+                worker.process.kill()
+        for task in list(self._tasks):
+            task.cancel()
+
+    # ---- another version of a model ----
+
+    async def _reload(self, worker: Worker, name: str, asked: int) -> None:
+        told = await self.exchange(name)
+        worker.say(do="told", asked=asked, **told)
+
+    async def exchange_all(self, names: list[str] | None = None) -> None:
+        for name in names or list(self.paths):
+            await self.exchange(name)
+
+    async def exchange(self, name: str) -> dict[str, Any]:
+        """All workers use what lies in the model's folder now, or none does."""
+        async with self._exchange:
+            previous = self.current[name]
+            try:
+                sha = await asyncio.to_thread(checked, self.paths[name])
+            except (LongtailError, OSError) as problem:
+                error = getattr(problem, "message", str(problem))
+                log("model not exchanged", model=name, error=error)
+                return {"error": error}
+            ready = [worker for worker in self.workers.values() if worker.is_ready]
+            errors = await self._each(ready, do="open", model=name, path=self.paths[name], sha=sha)
+            if errors:
+                for worker in ready:
+                    worker.say(do="drop", model=name)
+                log("model not exchanged", model=name, error=errors[0])
+                return {"error": errors[0]}
+            self.current[name] = sha
+            await self._each(ready, do="use", model=name)
+            for worker in ready:
+                worker.models[name] = sha
+            log("model exchanged", model=name, version=sha[:12], previous=previous[:12])
+            return {"version": sha[:12], "previous": previous[:12], "workers": len(ready)}
+
+    async def _each(self, workers: list[Worker], **order: Any) -> list[str]:
+        """Every worker does as it is told; gives what went wrong."""
+        waits = []
+        for worker in workers:
+            # The number tells whose it is, for the case that it dies.
+            number = next(self._numbers) * self.plan.workers + worker.slot
+            self._waiting[number] = asyncio.get_running_loop().create_future()
+            waits.append(self._waiting[number])
+            worker.say(**order, number=number)
+            if worker.process.poll() is not None:
+                self._waiting[number].set_result(None)
+        try:
+            found = await asyncio.wait_for(asyncio.gather(*waits), _PATIENCE_S)
+        except TimeoutError:
+            return ["a worker did not answer in time"]
+        return [error for error in found if error]
+
+    async def _watch(self) -> None:
+        """Exchange a model when its manifest becomes another file. What cannot be opened yet is tried again."""
+        seen = {name: self._stamp(name) for name in self.paths}
+        complained: dict[str, object] = {}
+        while True:
+            await asyncio.sleep(1)
+            for name in self.paths:
+                stamp = self._stamp(name)
+                if stamp is None or stamp == seen[name]:
+                    continue
+                told = await self.exchange(name) if complained.get(name) != stamp else {"error": "as before"}
+                if "error" not in told:
+                    seen[name] = stamp
+                    complained.pop(name, None)
+                else:
+                    # Files may still be on their way: look again, but do not repeat the complaint.
+                    complained[name] = stamp
+                    with contextlib.suppress(LongtailError, OSError):
+                        await asyncio.to_thread(checked, self.paths[name])
+                        complained.pop(name, None)
+
+    def _stamp(self, name: str) -> object:
+        try:
+            found = (find_bundle(Path(self.paths[name])) / MANIFEST).stat()
+        except (LongtailError, OSError):
+            return None
+        return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def serve(plan: Plan, host: str, port: int, *, watch: bool = False) -> None:
+    """Serve until SIGINT or SIGTERM."""
+    listener = bound(host, port)
+    with tempfile.TemporaryDirectory(prefix="longtail-serve-") as folder:
+        counters = Path(folder) / "counters"
+        counters.touch(mode=0o600)
+
+        async def run() -> None:
+            await Supervisor(replace(plan, counters=str(counters)), listener, watch=watch).run()
+
+        asyncio.run(run())

@@ -1,0 +1,390 @@
+"""How the server behaves: tokens, limits, exchanged models, dead workers, the end."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import http.client
+import itertools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+import requests
+from benchmarks.serving.load import closed_loop, predict_bytes
+from tests.serve.servers import Asking, Server, copied, replaced, start
+
+from longtail import Predictor
+
+TOKEN = "0123456789abcdef-test"
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory, tiny_run: Path, direct_run: Path) -> Iterator[Server]:
+    """Two workers with a token, and a model that tests may exchange."""
+    folder = tmp_path_factory.mktemp("guarded")
+    tokens = folder / "tokens.txt"
+    tokens.write_text(f"{'x' * 32}\n{TOKEN}\n")
+    run = copied(tiny_run, folder / "model")
+    running = start(folder, run, "--token-file", tokens, "--workers", "2")
+    running.wait_for(lambda: len(running.workers()) == 2)
+    running.session.headers["Authorization"] = f"Bearer {TOKEN}"
+    yield running
+    assert running.stop() == 0
+
+
+def folder_of(server: Server) -> Path:
+    return server.log_file.parent / "model"
+
+
+def versions(*runs: Path) -> list[str]:
+    return [Predictor.open(run).bundle.manifest["manifest_sha256"][:12] for run in runs]
+
+
+# ---- who may ask ----
+
+
+def test_a_token_is_asked_for(guarded: Server) -> None:
+    assert guarded.predict("model", ["owl"]).status_code == 200
+    for path in ("/api/v1/models", "/v1/projects", "/metrics", "/v2/models/model"):
+        for header in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {TOKEN}"}):
+            answer = requests.get(guarded.url + path, headers=header, timeout=30)
+            assert answer.status_code == 401
+            assert answer.headers["www-authenticate"] == "Bearer"
+        assert guarded.get(path).status_code == 200
+    for path in ("/v2/health/live", "/v2/health/ready", "/api/v1/openapi.json"):
+        assert requests.get(guarded.url + path, timeout=30).status_code == 200
+
+
+def test_without_a_token_models_are_not_exchanged_by_request(server: Server) -> None:
+    answer = server.post("/api/v1/models/tiny/reload")
+    assert answer.status_code == 403
+    assert "--token-file" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nothing-here"], "no such run or bundle"),
+        ([], "no model to serve"),
+        (["RUN", "a=RUN", "a=RUN"], "two models are called 'a'"),
+        (["RUN", "--token-file", "EMPTY"], "no token"),
+        (["RUN", "--host", "256.0.0.1"], "cannot be listened at"),
+        (["RUN", "--annif-labels", "missing.txt"], "missing.txt"),
+    ],
+)
+def test_what_cannot_be_served_ends_with_2(tmp_path: Path, tiny_run: Path, words: list[str], said: str) -> None:
+    empty = tmp_path / "empty.txt"
+    empty.touch()
+    line = [word.replace("RUN", str(tiny_run)).replace("EMPTY", str(empty)) for word in words]
+    command = [sys.executable, "-m", "longtail", "serve", "--port", "0", *line]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_extra_is_named_where_it_is_missing(tiny_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "starlette.py").write_text("raise ImportError('not here')")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    command = [sys.executable, "-m", "longtail", "serve", str(tiny_run)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "pip install 'longtail[serve]'" in done.stderr
+
+
+# ---- limits ----
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory, tiny_run: Path) -> Iterator[Server]:
+    """Small limits."""
+    limits = [
+        "--max-body",
+        "5000",
+        "--max-texts",
+        "4",
+        "--max-characters",
+        "100",
+        "--max-requests",
+        "3",
+        "--timeout",
+        "1",
+    ]
+    running = start(tmp_path_factory.mktemp("strict"), f"tiny={tiny_run}", *limits, "--log-texts")
+    yield running
+    assert running.stop() == 0
+
+
+def test_sizes(strict: Server) -> None:
+    assert strict.predict("tiny", ["owl"] * 4).status_code == 200
+    for texts in (["owl"] * 5, ["o" * 101], ["x" * 90] * 4 + ["y" * 5000]):
+        answer = strict.predict("tiny", texts)
+        assert answer.status_code == 413, answer.text
+        assert answer.json()["detail"]
+    long = strict.session.post(f"{strict.url}/v1/projects/tiny/suggest", data={"text": "x" * 200}, timeout=30)
+    assert long.status_code == 413
+    assert strict.predict("tiny", ["owl"]).status_code == 200
+
+    def chunks() -> Iterator[bytes]:
+        for _ in range(100):
+            yield b" " * 100
+
+    kind = {"Content-Type": "application/json"}
+    streamed = requests.post(f"{strict.url}/api/v1/models/tiny/predict", data=chunks(), headers=kind, timeout=30)
+    assert streamed.status_code == 413
+    packed = gzip.compress(b'{"texts": ["owl"]}')
+    answer = strict.session.post(
+        f"{strict.url}/api/v1/models/tiny/predict",
+        data=packed,
+        headers={**kind, "Content-Encoding": "gzip"},
+        timeout=30,
+    )
+    assert answer.status_code == 415
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(strict: Server) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", strict.port, timeout=10)
+    connection.putrequest("POST", "/api/v1/models/tiny/predict")
+    connection.putheader("Content-Type", "application/json")
+    connection.putheader("Content-Length", "100")
+    connection.endheaders(b'{"texts"')
+    started = time.monotonic()
+    answer = connection.getresponse()
+    assert answer.status == 408
+    assert 0.5 < time.monotonic() - started < 5
+
+
+def test_too_many_at_once_are_told_to_come_back(strict: Server) -> None:
+    refused: list[bytes] = []
+
+    def look(request: bytes, status: int, body: bytes) -> None:
+        if status != 200:
+            refused.append(body)
+
+    requests_ = itertools.repeat(predict_bytes("tiny", ["owl pig cat noise1 noise2"] * 4))
+    seen = asyncio.run(closed_loop(strict.port, requests_, 40, count=400, check=look))
+    assert set(seen.statuses) == {200, 503}
+    assert seen.failed == 0
+    assert all(json.loads(body)["status"] == 503 for body in refused)
+    assert strict.predict("tiny", ["owl"]).status_code == 200
+
+
+def test_retry_after(strict: Server) -> None:
+    """A request that holds its place while others come."""
+    held = [socket.create_connection(("127.0.0.1", strict.port)) for _ in range(3)]
+    head = b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    for one in held:
+        one.sendall(head + b"Content-Length: 9\r\n\r\n")
+    time.sleep(0.3)
+    answer = strict.predict("tiny", ["owl"])
+    assert answer.status_code == 503
+    assert int(answer.headers["retry-after"]) >= 1
+    assert strict.get("/v2/health/live").status_code == 200
+    for one in held:
+        one.close()
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(50),
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /api/v1/models HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 100_000 + b"\r\n\r\n",
+        b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
+        b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"DELETE /api/v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+        b"GET /page/../../../../etc/passwd HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+        b"GET /page/%2e%2e%2f%2e%2e%2fnative.py HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+        b"GET /api/v1/models/tiny/labels?q=%ff&limit=1 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+    ],
+)
+def test_garbage_is_refused(server: Server, garbage: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as raw:
+        raw.sendall(garbage)
+        answer = raw.recv(65536)
+    status = int(answer[9:12]) if answer else 0
+    assert answer == b"" or status in (200, 400, 404, 405), answer
+    assert b"root:" not in answer
+    assert b"Traceback" not in answer
+    assert server.get("/v2/health/live").status_code == 200
+    assert not [line for line in server.log() if line["event"] == "error"]
+
+
+# ---- logs and numbers ----
+
+
+def _has_route(server: Server, route: str) -> bool:
+    return any(line.get("route") == route for line in server.log())
+
+
+def test_texts_are_logged_only_if_asked(server: Server, strict: Server) -> None:
+    for one in (server, strict):
+        one.predict("tiny", ["a secret owl"])
+        one.get("/api/v1/models/tiny/labels", params={"q": "secret"})
+        one.wait_for(partial(_has_route, one, "labels"), 10)
+    assert "secret" not in server.log_file.read_text()
+    lines = [line for line in strict.log() if line.get("texts") == ["a secret owl"]]
+    assert lines[0]["route"] == "predict"
+    assert lines[0]["status"] == 200
+
+
+def test_numbers_for_prometheus(guarded: Server) -> None:
+    def number(name: str, page: str) -> float:
+        return sum(float(line.split()[-1]) for line in page.splitlines() if line.startswith(name))
+
+    before = guarded.get("/metrics").text
+    for _ in range(6):  # on connections of their own: by either worker
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        url = f"{guarded.url}/api/v1/models/model/predict"
+        assert requests.post(url, json={"texts": ["owl", "zzz"]}, headers=headers, timeout=30).ok
+    guarded.predict("model", [1])  # type: ignore[list-item]
+    after = guarded.get("/metrics").text
+
+    def more(name: str) -> float:
+        return number(name, after) - number(name, before)
+
+    assert more('longtail_requests_total{route="predict",status="200"}') == 6
+    assert more('longtail_requests_total{route="predict",status="400"}') == 1
+    assert more('longtail_request_seconds_count{route="predict"}') == 7
+    assert more('longtail_request_seconds_bucket{route="predict",le="+Inf"}') == 7
+    assert more('longtail_texts_total{model="model"}') == 12
+    assert more('longtail_abstained_total{model="model"}') == 6  # nothing is known of zzz
+    assert more('longtail_batch_texts_sum{model="model"}') == 12
+    assert number('longtail_waiting{model="model"}', after) == 0
+    assert number("longtail_model_info", after) == 2
+    (about,) = guarded.get("/api/v1/models").json()["models"]
+    assert f'version="{about["version"]}"' in after
+
+
+# ---- another version ----
+
+
+def _exchanges(server: Server) -> int:
+    return len([line for line in server.log() if line["event"] == "model exchanged"])
+
+
+def _exchanged_since(server: Server, before: int) -> bool:
+    return _exchanges(server) > before
+
+
+def answers_of(run: Path, texts: list[str]) -> list[list[str]]:
+    return [[one.label for one in found] for found in Predictor.open(run).predict(texts, k=3)]
+
+
+def test_models_are_exchanged_while_they_are_asked(guarded: Server, tiny_run: Path, direct_run: Path) -> None:
+    """No request fails, and no answer mixes two versions: labels are those of the version it names."""
+    run, texts = folder_of(guarded), ["an owl and a pig", "cat noise1", "the bee noise4 noise5"]
+    old, new = versions(tiny_run, direct_run)
+    expected = {old: answers_of(tiny_run, texts), new: answers_of(direct_run, texts)}
+    assert expected[old] != expected[new]
+    asking = Asking(guarded, "model", texts)
+    try:
+        for number in range(6):
+            replaced(run, tiny_run if number % 2 else direct_run)
+            if number < 3:
+                answer = guarded.post("/api/v1/models/model/reload")
+                assert answer.status_code == 200, answer.text
+                assert answer.json()["version"] == (old if number % 2 else new)
+                assert answer.json()["workers"] == 2
+            else:
+                seen = _exchanges(guarded)
+                guarded.process.send_signal(signal.SIGHUP)
+                guarded.wait_for(partial(_exchanged_since, guarded, seen))
+    finally:
+        asking.stop()
+    assert not asking.problems
+    assert len(asking.answers) > 20
+    assert {answer.status_code for answer in asking.answers} == {200}
+    met = set()
+    for answer in asking.answers:
+        found = answer.json()
+        labels = [[one["label"] for one in each] for each in found["results"]]
+        assert labels == expected[found["version"]]
+        met.add(found["version"])
+    assert met == {old, new}
+
+
+def test_a_broken_bundle_is_not_taken_up(guarded: Server, tiny_run: Path, direct_run: Path, tmp_path: Path) -> None:
+    run = folder_of(guarded)
+    (before,) = guarded.get("/api/v1/models").json()["models"]
+    broken = copied(direct_run, tmp_path / "broken")
+    part = broken / "bundle" / "ranker" / "part.json"
+    part.write_text(part.read_text().replace("{", "[", 1))
+    replaced(run, broken)
+    answer = guarded.post("/api/v1/models/model/reload")
+    assert answer.status_code == 409
+    assert "stays as it was" in answer.json()["detail"]
+    assert guarded.get("/api/v1/models").json()["models"] == [before]
+    assert guarded.predict("model", ["owl"]).status_code == 200
+    replaced(run, tiny_run)
+    assert guarded.post("/api/v1/models/model/reload").status_code == 200
+
+
+def test_watching(tmp_path: Path, tiny_run: Path, direct_run: Path) -> None:
+    run = copied(tiny_run, tmp_path / "model")
+    running = start(tmp_path, run, "--watch")
+    try:
+        old, new = versions(tiny_run, direct_run)
+        assert running.predict("model", ["owl"]).json()["version"] == old
+        replaced(run, direct_run)
+        running.wait_for(lambda: running.predict("model", ["owl"]).json()["version"] == new, 30)
+    finally:
+        running.stop()
+
+
+# ---- ends ----
+
+
+def test_a_killed_worker_is_replaced(guarded: Server) -> None:
+    """Others go on answering; what it was answering is lost, no more."""
+    asking = Asking(guarded, "model", ["owl"], threads=4)
+    try:
+        first = guarded.workers()
+        os.kill(first[0], signal.SIGKILL)
+        guarded.wait_for(lambda: len(set(guarded.workers()) - set(first)) == 1)
+        seen = len(asking.answers)
+        guarded.wait_for(lambda: len(asking.answers) > seen + 20)
+    finally:
+        asking.stop()
+    assert len(asking.problems) <= 4  # a request of each client at most
+    assert {answer.status_code for answer in asking.answers} == {200}
+    assert "longtail_worker_starts_total" in guarded.get("/metrics").text
+
+
+def test_what_was_accepted_is_finished(tmp_path: Path, tiny_run: Path) -> None:
+    running = start(tmp_path, f"tiny={tiny_run}")
+    texts = [f"cat dog noise{number % 50}" for number in range(20_000)]
+    body = json.dumps({"texts": texts}).encode()
+    connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=60)
+    headers = {"Content-Type": "application/json", "Accept": "application/x-ndjson"}
+    connection.request("POST", "/api/v1/models/tiny/predict", body, headers)
+    answer = connection.getresponse()
+    first = answer.readline()
+    running.process.send_signal(signal.SIGTERM)
+    lines = [first, *answer.read().splitlines()]
+    assert len(lines) == len(texts)
+    assert running.process.wait(30) == 0
+    with pytest.raises(requests.ConnectionError):
+        requests.get(f"{running.url}/v2/health/live", timeout=5)
+
+
+def test_workers_do_not_outlive_the_supervisor(tmp_path: Path, tiny_run: Path) -> None:
+    running = start(tmp_path, f"tiny={tiny_run}")
+    (worker,) = running.workers()
+    running.process.kill()
+    running.process.wait()
+    until = time.monotonic() + 20
+    while Path(f"/proc/{worker}").exists() and "Z" not in Path(f"/proc/{worker}/stat").read_text().split()[2]:
+        assert time.monotonic() < until
+        time.sleep(0.1)
