@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -14,6 +14,10 @@ from longtail.graph.label_graph import LabelGraphConfig
 from longtail.recipes.base import TUNABLE_FEATURES, EnsembleConfig
 from longtail.search.index import IndexKind
 from longtail.training import ADAPTS
+
+if TYPE_CHECKING:
+    from longtail.data.dataset import Items
+    from longtail.features.base import Fitted
 
 # Epochs by the number of documents: more of them need fewer looks at each.
 EPOCHS_SCALE, FEWEST_EPOCHS, MOST_EPOCHS = 7000, 8, 60
@@ -27,6 +31,27 @@ MANY_PAIRS = 32_768
 TEXT_EVERY = {"cpu": 8, "cuda": 4}
 
 WhereManyPairs = Literal["auto", "on", "off"]
+
+
+@dataclass(frozen=True)
+class DirectFeaturesConfig(FeaturesConfig):
+    """Texts as words, pairs and characters, and as pieces of words whose vectors are given."""
+
+    view: Literal["none", "static"] = setting(
+        "none",
+        "vectors that are given beside those that are learnt: static, of pieces of words (features.view_model)",
+    )
+    view_model: str = setting("", "folder of a WordLlama model; empty: that of its package")
+
+    def fit(self, documents: Items, labels: Items | None) -> Fitted:
+        from longtail.features.sparse import SparseText
+
+        if self.view == "none":
+            return super().fit(documents, labels)
+        from longtail.features.static import StaticVectors
+
+        pieces = StaticVectors.read(self.view_model).pieces
+        return SparseText.fit_batches(documents, labels, self.sparse_text(), pieces)
 
 
 @dataclass(frozen=True)
@@ -86,6 +111,12 @@ class TrainConfig:
         f"steps between two looks at the label texts; 0: {TEXT_EVERY['cuda']} on a GPU, {TEXT_EVERY['cpu']} on a CPU",
         low=0,
     )
+    self_pairs: float = setting(
+        0.0,
+        "what a masked pair counts as a negative where the document is the label; 0: nothing, 1: as any other",
+        low=0,
+        high=1,
+    )
     smoothing: float = setting(
         0.0, "target of labels that are neighbours (labels.graph) of a document's labels; 0: none", low=0, high=1
     )
@@ -98,8 +129,8 @@ class PredictConfig:
 
 @dataclass(frozen=True)
 class DirectConfig:
-    features: FeaturesConfig = section(
-        FeaturesConfig,
+    features: DirectFeaturesConfig = section(
+        DirectFeaturesConfig,
         "which texts are read, and how they become numbers",
         subwords="chars",
         damping=3.0,
