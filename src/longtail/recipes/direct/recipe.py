@@ -129,6 +129,15 @@ class Direct(Recipe):
             masked.eliminate_zeros()
         if graph is not None:
             targets = smoothed_targets(targets, graph, self.config.train.smoothing)
+        import os
+
+        if os.environ.get("LT_SOFT"):
+            from scipy.sparse import load_npz
+
+            soft = csr_array(load_npz(os.environ["LT_SOFT"]))[data.rows]
+            soft.data = (soft.data * float(os.environ.get("LT_SOFT_WEIGHT", "1"))).astype(np.float32)
+            targets = targets.maximum(soft).tocsr().astype(np.float32)
+            targets.sort_indices()
         if anchors is not None:
             targets = hstack([targets, anchors.documents], format="csr")
             masked = hstack([masked, anchors.own_documents], format="csr")
