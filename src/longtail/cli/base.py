@@ -147,8 +147,10 @@ def command(name: str, *examples: str) -> Callable[[Callable[..., Any]], click.C
     return click.command(name, cls=Command, examples=examples, context_settings=HELP_NAMES)
 
 
-def option(*names: str, section: str = "Options", **more: Any) -> Callable[[Function], Function]:
-    return click.option(*names, cls=SectionOption, section=section, **more)
+def option(*names: str, help: str, section: str = "Options", **more: Any) -> Callable[[Function], Function]:
+    """help: ``{default}`` in it stands for the default, which is then written once."""
+    text = help.replace("{default}", str(more.get("default")))
+    return click.option(*names, cls=SectionOption, section=section, help=text, **more)
 
 
 def argument(name: str, help: str, **more: Any) -> Callable[[Function], Function]:

@@ -27,8 +27,8 @@ from longtail.cli.base import (
     "--dtype",
     default="int8",
     type=click.Choice(["float16", "int8", "int4"]),
-    help="numbers of the tables (default int8, with a scale per row; int4: those of words in half as many bytes, those "
-    "of labels int8)",
+    help="numbers of the tables (default {default}). int8 has a scale per row; int4: those of words in half as many "
+    "bytes, those of labels int8",
 )
 @option(
     "--features",

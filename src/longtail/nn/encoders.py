@@ -136,7 +136,7 @@ def all_vectors(table: RowTable, view: GivenView | None) -> F32:
 
 
 class BagSum(Encoder):
-    """a = dropout(sum of weight * vector of each feature), with either sign: what a `DocumentBlock` turns into x.
+    """a = dropout(sum of weight * vector of each feature), with either sign: what a `Block` turns into x.
 
     Paper: ECLARE Sec. 3.1.  view: as in `BagEncoder`.
     """
