@@ -170,10 +170,6 @@ class SparseText(DataPart):
         # A piece of a view that is rare here was met often enough elsewhere.
         trained = counted.keys >> KIND_SHIFT != PIECES if view else np.ones(len(idf), np.bool_)
         idf = idf * np.where(trained, counted.total / np.maximum(counted.total + config.damping, 1e-9), 1)
-        import os
-
-        if view and os.environ.get("LT_NOIDF"):
-            idf = np.where(trained, idf, 1.0)
         weights, shares = idf.astype(np.float32), None
         if not _gives_shares(config):
             shares = ((1.0 + counted.documents) / (1 + len(documents))).astype(np.float32)

@@ -92,7 +92,8 @@ class GivenView(nn.Module):
         super().__init__()
         self.vectors = vectors
         start = rng.standard_normal((vectors.shape[1], width), dtype=np.float32) / np.float32(width) ** 0.5
-        self.map = nn.Parameter(torch.from_numpy(start).to(vectors.device) * float(__import__('os').environ.get('LT_P','0.1')))
+        # Short at first: what is learnt of words begins with more to say.
+        self.map = nn.Parameter(torch.from_numpy(start).to(vectors.device) * 0.1)
 
     def forward(self, sums_BH: Tensor) -> Tensor:
         return sums_BH @ self.map

@@ -32,6 +32,7 @@ from longtail.nn.blocks import Residual, frozen_block
 from longtail.nn.encoders import BagEncoder, BagSum, DenseEncoder, Encoder, GivenView, Refined
 from longtail.nn.row_tables import RowTable
 from longtail.recipes.base import Recipe
+from longtail.recipes.direct.memory import RememberingRows, remembered
 from longtail.recipes.direct.objective import (
     AllLabels,
     AnchorColumns,
@@ -106,8 +107,10 @@ class Direct(Recipe):
         rate = c.train.rate or default_rate(data.n_documents, steps)
         schedule = OneCycle(rate, c.train.warm_up)
         fit_stage(objective, run, "training", epochs=epochs, batch=c.train.batch, schedule=schedule, watch=extra)
-        rows = to_numpy(objective.final_rows()[: data.n_labels])
-        return IndexedRows(encoder.frozen(), frozen_block(block), build_index(rows, c.predict.index, similarity="dot"))
+        index = build_index(to_numpy(objective.final_rows()[: data.n_labels]), c.predict.index, similarity="dot")
+        model = IndexedRows(encoder.frozen(), frozen_block(block), index)
+        memory = remembered(data, c.memory)
+        return model if memory is None else RememberingRows(model.encoder, model.refinement, model.index, memory)
 
     def label_graph(self, data: TrainingSet, run: Run) -> Csr | None:
         """Which labels belong together; None where nothing asks (walks take time), or no label has a neighbour."""
@@ -130,15 +133,6 @@ class Direct(Recipe):
             masked.eliminate_zeros()
         if graph is not None:
             targets = smoothed_targets(targets, graph, self.config.train.smoothing)
-        import os
-
-        if os.environ.get("LT_SOFT"):
-            from scipy.sparse import load_npz
-
-            soft = csr_array(load_npz(os.environ["LT_SOFT"]))[data.rows]
-            soft.data = (soft.data * float(os.environ.get("LT_SOFT_WEIGHT", "1"))).astype(np.float32)
-            targets = targets.maximum(soft).tocsr().astype(np.float32)
-            targets.sort_indices()
         if anchors is not None:
             targets = hstack([targets, anchors.documents], format="csr")
             masked = hstack([masked, anchors.own_documents], format="csr")

@@ -30,6 +30,9 @@ MANY_PAIRS = 32_768
 # Steps between two looks at all label texts: a look costs more than a step.
 TEXT_EVERY = {"cpu": 8, "cuda": 4}
 
+# A word of so few documents tells them from others, however few there are in all.
+FEWEST_COMMON = 50
+
 WhereManyPairs = Literal["auto", "on", "off"]
 
 
@@ -123,6 +126,24 @@ class TrainConfig:
 
 
 @dataclass(frozen=True)
+class MemoryConfig:
+    weight: float = setting(
+        0.6, "what a vote of the nearest training documents counts beside a label's own score; 0: none are asked", low=0
+    )
+    neighbours: int = setting(20, "training documents that vote", low=1, high=1000)
+    depth: int = setting(30, "labels of a document, the best by their own score, that are voted on", low=1, high=1000)
+    rarity: float = setting(
+        0.1, "votes for a label of n documents count (n + 1) to the power of minus this", low=0, high=1
+    )
+    most: float = setting(
+        0.03,
+        f"words that more than this share of the documents have do not count ({FEWEST_COMMON} documents may always)",
+        low=0,
+        high=1,
+    )
+
+
+@dataclass(frozen=True)
 class PredictConfig:
     index: IndexKind = setting("auto", "how labels are searched: exact, hnsw, or by their number")
 
@@ -140,6 +161,7 @@ class DirectConfig:
     labels: LabelsConfig = section(LabelsConfig, "what a label's classifier is made of")
     anchors: AnchorsConfig = section(AnchorsConfig, "graphs of documents and labels with anchors, in training only")
     train: TrainConfig = section(TrainConfig, "how it is trained")
+    memory: MemoryConfig = section(MemoryConfig, "training documents that a prediction remembers")
     predict: PredictConfig = section(PredictConfig, "how it predicts")
     ensemble: EnsembleConfig = section(EnsembleConfig, "several models as one")
 
