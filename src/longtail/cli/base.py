@@ -276,7 +276,9 @@ def header(result: Mapping[str, Any]) -> str:
     """What a table of metrics belongs to."""
     p = result["propensity"]
     linked = "; test documents linked to each other (transductive)" if result.get("transductive") else ""
+    threshold = result.get("threshold")
+    over = "" if threshold is None else f"; MicroF1 and MacroF1 of labels that score at least {threshold:.4g}"
     return (
         f"{result['data']}: {result['n_test']:,} test documents, {result['n_labels']:,} labels; in percent; "
-        f"PSP with A={p['A']} B={p['B']} ({p['family']}){linked}"
+        f"PSP with A={p['A']} B={p['B']} ({p['family']}){over}{linked}"
     )
