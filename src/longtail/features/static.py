@@ -1,33 +1,15 @@
-"""A view: pretrained vectors of pieces of words, which training reads and never changes.
-
-Trained vectors know the words that training documents have. Pretrained ones know many more, and what they have in
-common: a new word is near known ones. The pieces are features like others (`SparseText.view_range`); their vectors
-come from the package `wordllama` or a folder laid out like it, once, when a model is trained. Words are cut into
-pieces by our own kernel, longest piece first, so prediction needs neither the package nor a tokenizer.
-"""
+"""Pretrained vectors of tokens, one each, in the layout of the package `wordllama`. Nothing is ever downloaded."""
 
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import numpy as np
+from numpy.typing import NDArray
 
 from longtail.errors import DataError, MissingExtra
-from longtail.features.pieces import read_object
-from longtail.features.reading import WORD, class_runs, class_table, normalise
-from longtail.features.vocabulary import INSIDE, piece_keys
 from longtail.persistence import map_arrays
-from longtail.types import F32
-
-# How vocabularies of this kind mark the beginning of a word.
-_BEGIN = "\u2581"
-
-
-def static_installed() -> bool:
-    """Whether the package with the vectors is there."""
-    return importlib.util.find_spec("wordllama") is not None
 
 
 def static_folder(name: str) -> Path:
@@ -40,7 +22,7 @@ def static_folder(name: str) -> Path:
     return Path(next(iter(found.submodule_search_locations)))
 
 
-def static_files(root: Path) -> tuple[F32, Path]:
+def static_files(root: Path) -> tuple[NDArray[Any], Path]:
     """The table of vectors, and the file of the tokenizer that numbers its rows."""
     weights = sorted((root / "weights").glob("*.safetensors"))
     tokenizers = sorted((root / "tokenizers").glob("*.json"))
@@ -58,60 +40,3 @@ def static_files(root: Path) -> tuple[F32, Path]:
             file=weights[0],
         )
     return tables[0], tokenizers[0]
-
-
-@dataclass(frozen=True)
-class StaticVectors:
-    """Pieces of words by increasing feature key, as `SparseText` numbers them, and their vectors.
-
-    pieces: those inside a word begin with ``##``.  table: (pieces, D) float32, rows of about unit length.
-    """
-
-    pieces: tuple[str, ...]
-    table: F32
-
-    @classmethod
-    def read(cls, name: str = "") -> StaticVectors:
-        """name: a folder; empty: the package."""
-        table, tokenizer = static_files(static_folder(name))
-        numbers = vocabulary_of(tokenizer)
-        if not numbers or max(numbers.values()) >= len(table):
-            raise DataError(
-                f"{len(numbers)} tokens for {len(table)} vectors", "give weights and tokenizer of one model", file=tokenizer
-            )
-        chosen = pieces_of(numbers)
-        pieces = list(chosen)
-        order = np.argsort(piece_keys(pieces))
-        rows = np.array([chosen[pieces[i]] for i in order.tolist()], dtype=np.int64)
-        vectors = np.asarray(table, dtype=np.float32)[rows]
-        vectors /= np.sqrt(np.mean(np.einsum("ij,ij->i", vectors, vectors)))
-        return cls(tuple(pieces[i] for i in order.tolist()), vectors)
-
-
-def vocabulary_of(tokenizer: Path) -> dict[str, int]:
-    """The tokens of a tokenizer's file, with their numbers."""
-    model = read_object(tokenizer).get("model")
-    found = model.get("vocab") if isinstance(model, dict) else None
-    if not isinstance(found, dict) or not all(isinstance(number, int) for number in found.values()):
-        raise DataError("no vocabulary of tokens in it", "give a tokenizer.json of a BPE model", file=tokenizer)
-    return found
-
-
-def pieces_of(numbers: dict[str, int]) -> dict[str, int]:
-    """Pieces as our reader cuts them, lower case, with the number of the token whose vector they have.
-
-    Of tokens that are one in lower case, the one that was so already counts, else the one with the lowest number (the
-    more frequent).
-    """
-    class_of = class_table(*class_runs())
-    chosen: dict[str, tuple[bool, int]] = {}
-    for token, number in numbers.items():
-        plain = token.removeprefix(_BEGIN)
-        lower = normalise(plain)
-        if not lower or any(class_of[ord(character)] != WORD for character in lower):
-            continue
-        piece = lower if token.startswith(_BEGIN) else INSIDE + lower
-        rank = (lower != plain, number)
-        if piece not in chosen or rank < chosen[piece]:
-            chosen[piece] = rank
-    return {piece: number for piece, (_, number) in chosen.items()}

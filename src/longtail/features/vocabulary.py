@@ -96,7 +96,6 @@ class Counted:
         rows = np.sort(np.concatenate([sure, np.array(ties[: most - len(sure)], dtype=np.int64)]))
         return Counted(self.keys[rows], self.documents[rows], self.labels[rows], _reordered(self.spellings, rows))
 
-
     def with_all_pieces(self, pieces: Sequence[str]) -> Counted:
         """With every one of `pieces`, those that never occurred as well."""
         keys = piece_keys(pieces)

@@ -29,7 +29,7 @@ from longtail.nn.row_tables import AdamFactors, Convolution, RowTable
 from longtail.recipes.direct.settings import AnchorsConfig
 from longtail.training.objectives import ExtraLoss, ModelAdam, extra_total, prefixed, trained_state
 from longtail.training.prepare import TrainingSet
-from longtail.types import F32, I64, Batch, Csr
+from longtail.types import I64, Csr
 
 # ---- what documents are trained towards ----
 
@@ -127,22 +127,6 @@ def pairs_as_matrix(pairs: I64, shape: tuple[int, int]) -> Csr:
     matrix.sum_duplicates()
     matrix.data[:] = 1
     return matrix
-
-
-# ---- what is given of texts beside their words ----
-
-
-@dataclass(frozen=True)
-class View:
-    """Features from `first` on have given vectors, (T, H), which training does not change."""
-
-    first: int
-    vectors: F32
-
-    def split(self, texts: Csr) -> Batch:
-        """Trained features as they are; of the others the weighted sums of their vectors, (n, H)."""
-        sums = np.asarray(texts[:, self.first :] @ self.vectors, dtype=np.float32)
-        return Batch(sparse=texts[:, : self.first], dense=sums)
 
 
 # ---- the rows of labels ----

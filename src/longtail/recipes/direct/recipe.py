@@ -24,7 +24,6 @@ import torch
 from torch import Tensor
 
 from longtail.features.sparse import SparseText
-from longtail.features.static import StaticVectors
 from longtail.graph.label_graph import label_graph
 from longtail.models.rankers import IndexedRows
 from longtail.nn.batches import Documents, fastest_products, to_numpy, to_tensor
@@ -38,13 +37,13 @@ from longtail.recipes.direct.objective import (
     AnchorColumns,
     OneCycle,
     TextRows,
-    View,
     anchor_columns,
     marked_targets,
     pairs_as_matrix,
     smoothed_targets,
 )
 from longtail.recipes.direct.settings import TEXT_EVERY, TUNABLE, DirectConfig, default_epochs, default_rate, is_on
+from longtail.recipes.direct.view import StaticVectors, View
 from longtail.search.index import build_index
 from longtail.training import adapted_batch
 from longtail.training.fit import fit_stage
@@ -80,13 +79,13 @@ class Direct(Recipe):
         """Module IV: encoder and classifiers together, against all labels."""
         c, anchors, view = self.config, anchor_columns(data, self.config.anchors), self.view(data)
         targets, masked = self.targets(data, self.label_graph(data, run), anchors)
-        encoder = self.new_encoder(data, view, run).to(run.device)
+        encoder = self.new_encoder(data, run, view).to(run.device)
         block = (
             Residual(encoder.width, run.rng("residual"), dropout=c.encoder.dropout, mode="off").to(run.device)
             if c.encoder.residual
             else None
         )
-        texts = self.texts(data, anchors, view, encoder)
+        texts = self.texts(data, anchors, encoder, view)
         refined = encoder if block is None else Refined(encoder, block)
         extra = None if self.extra_loss is None else self.extra_loss(refined, data, run)
         objective = AllLabels(
@@ -144,7 +143,7 @@ class Direct(Recipe):
             return None
         return View(data.featurizer.view_range.start, StaticVectors.read(self.config.features.view_model).table)
 
-    def new_encoder(self, data: TrainingSet, view: View | None, run: Run) -> Encoder:
+    def new_encoder(self, data: TrainingSet, run: Run, view: View | None = None) -> Encoder:
         c = self.config.encoder
         if data.documents.dense is not None:
             return DenseEncoder(
@@ -159,7 +158,7 @@ class Direct(Recipe):
         return (BagSum if signed else BagEncoder)(table, dropout=c.dropout, view=given)
 
     def texts(
-        self, data: TrainingSet, anchors: AnchorColumns | None, view: View | None, encoder: Encoder
+        self, data: TrainingSet, anchors: AnchorColumns | None, encoder: Encoder, view: View | None = None
     ) -> TextRows | None:
         """The part of rows that words make; None where labels have no text, or documents no words."""
         from scipy.sparse import vstack

@@ -51,7 +51,7 @@ class DirectFeaturesConfig(FeaturesConfig):
 
         if self.view == "none":
             return super().fit(documents, labels)
-        from longtail.features.static import StaticVectors
+        from longtail.recipes.direct.view import StaticVectors
 
         pieces = StaticVectors.read(self.view_model).pieces
         return SparseText.fit_batches(documents, labels, self.sparse_text(), pieces)
@@ -88,7 +88,7 @@ class LabelsConfig:
 @dataclass(frozen=True)
 class AnchorsConfig:
     weight: float = setting(
-        1.0, "how much a link to an anchor counts beside a label of a document; 0: graphs are not used", low=0
+        0.3, "how much a link to an anchor counts beside a label of a document; 0: graphs are not used", low=0
     )
     fewest: int = setting(2, "links that an anchor must have to be used", low=1)
 
@@ -115,13 +115,13 @@ class TrainConfig:
         low=0,
     )
     self_pairs: float = setting(
-        0.0,
+        0.1,
         "what a masked pair counts as a negative where the document is the label; 0: nothing, 1: as any other",
         low=0,
         high=1,
     )
     smoothing: float = setting(
-        0.0, "target of labels that are neighbours (labels.graph) of a document's labels; 0: none", low=0, high=1
+        0.3, "target of labels that are neighbours (labels.graph) of a document's labels; 0: none", low=0, high=1
     )
 
 
@@ -133,7 +133,7 @@ class MemoryConfig:
     neighbours: int = setting(20, "training documents that vote", low=1, high=1000)
     depth: int = setting(30, "labels of a document, the best by their own score, that are voted on", low=1, high=1000)
     rarity: float = setting(
-        0.1, "votes for a label of n documents count (n + 1) to the power of minus this", low=0, high=1
+        0.25, "votes for a label of n documents count (n + 1) to the power of minus this", low=0, high=1
     )
     most: float = setting(
         0.03,
@@ -190,4 +190,6 @@ TUNABLE: Mapping[str, tuple[Any, ...]] = {
     "train.epochs": (0, 10, 20, 40),
     "train.rate": (0.0, 0.0005, 0.001, 0.002, 0.004),
     "train.smoothing": (0.0, 0.1, 0.3),
+    "train.self_pairs": (0.0, 0.1, 1.0),
+    "memory.weight": (0.0, 0.3, 0.6),
 }
