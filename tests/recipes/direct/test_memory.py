@@ -102,6 +102,19 @@ def test_what_is_best_does_not_depend_on_how_many_are_asked_for(model: Predictor
         np.testing.assert_array_equal(some.scores, whole.scores[:, :k])
 
 
+def test_its_reasons_and_scores_of_single_labels_are_those_of_its_ranking(model: Predictor, planted: Dataset) -> None:
+    ranker: Any = model.bundle.ranker
+    batch = model.batch(planted.need_test().documents)
+    top = ranker.rank(batch, 12)
+    np.testing.assert_allclose(ranker.scores_of(batch, top.ids, 12), top.scores, rtol=1e-4, atol=1e-6)
+    reasons = ranker.explain(batch, top.ids)
+    np.testing.assert_allclose(reasons.scores, top.scores, rtol=1e-4, atol=1e-6)
+    (votes,) = reasons.terms.values()
+    assert votes.any()
+    by_formula = ((np.sqrt(1 / (1 + np.exp(-reasons.totals))) + votes) / 1.6) ** 2
+    np.testing.assert_allclose(by_formula, top.scores, rtol=1e-4, atol=1e-6)
+
+
 def test_a_document_of_training_is_remembered(planted: Dataset, tmp_path: Path) -> None:
     """By a model that has hardly learnt anything."""
     text = planted.train.documents.fields["title"][0]

@@ -13,10 +13,11 @@ in microseconds (`search.kernels.nearest`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from longtail.explanation import Reasons
 from longtail.features.sparse import SparseText
 from longtail.graph.ops import unit_rows
 from longtail.kernels.threads import threads_for
@@ -24,7 +25,7 @@ from longtail.models.rankers import IndexedRows, best
 from longtail.recipes.direct.settings import FEWEST_COMMON, MemoryConfig
 from longtail.search.nearest import Inverted, lists
 from longtail.training.prepare import TrainingSet
-from longtail.types import F32, I32, Batch, Csr, TopK
+from longtail.types import F32, I32, Batch, Context, Csr, TopK
 
 
 @dataclass(frozen=True)
@@ -79,12 +80,40 @@ class RememberingRows(IndexedRows):
 
     def rank(self, batch: Batch, k: int) -> TopK:
         # As many labels whatever is asked for: what is best must not depend on k.
-        config = self.memory.config
-        first = super().rank(batch, max(k, config.depth))
-        votes = self.memory.votes(batch, first.ids[:, : config.depth])
-        roots = np.sqrt(np.maximum(first.scores, 0))
-        roots[:, : config.depth] += np.float32(config.weight) * votes
-        return best(first.ids, (roots / np.float32(1 + config.weight)) ** 2, min(k, len(self.index)))
+        depth = self.memory.config.depth
+        first = super().rank(batch, max(k, depth))
+        votes = np.zeros(first.ids.shape, np.float32)
+        votes[:, :depth] = self.memory.votes(batch, first.ids[:, :depth])
+        return best(first.ids, self.fused(np.maximum(first.scores, 0), votes), min(k, len(self.index)))
+
+    def fused(self, scores: F32, votes: F32) -> F32:
+        """What is made of scores of rows and votes."""
+        weight = np.float32(self.memory.config.weight)
+        fused: F32 = ((np.sqrt(scores) + weight * votes) / (1 + weight)) ** 2
+        return fused
+
+    def votes_of(self, batch: Batch, ids: I32) -> F32:
+        """(B, C): votes for the labels `ids`; 0 for those that are not voted on."""
+        _, listed = super().rank(batch, self.memory.config.depth).looked_up(ids)
+        return np.where(listed, self.memory.votes(batch, ids), np.float32(0))
+
+    def explain(self, batch: Batch, ids: I32, context: Context | None = None) -> Reasons | None:
+        """As of rows; votes are a term beside the total."""
+        reasons = super().explain(batch, ids, context)
+        if reasons is None:
+            return None
+        votes, weight = self.votes_of(batch, ids), self.memory.config.weight
+        return replace(
+            reasons,
+            scores=np.where(reasons.found, self.fused(reasons.scores, votes), 0),
+            formula=f"score = ((sqrt(sigmoid(total)) + votes of similar documents) / {1 + weight:g})^2",
+            terms={"votes of similar documents": np.float32(weight) * votes},
+        )
+
+    def scores_of(self, batch: Batch, ids: I32, n_labels: int, context: Context | None = None) -> F32:
+        scores = super().scores_of(batch, ids, n_labels, context)
+        found = (ids >= 0) & ~batch.is_empty()[:, None]
+        return np.where(found, self.fused(scores, self.votes_of(batch, ids)), np.float32(0))
 
 
 def remembered(data: TrainingSet, config: MemoryConfig) -> Memory | None:
