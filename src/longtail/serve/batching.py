@@ -17,7 +17,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from longtail.serve.counters import Counters
-from longtail.serve.hosted import Asked, Found, Hosted, answer_together
+from longtail.serve.hosted import Given, Hosted, Wanted, answer_together
 from longtail.serve.limits import Limits
 from longtail.serve.problems import busy
 
@@ -28,12 +28,12 @@ _ONE_AT_A_TIME = threading.Lock()
 class _Ticket:
     __slots__ = ("asked", "future", "hosted", "since")
 
-    def __init__(self, hosted: Hosted, asked: Asked, future: asyncio.Future[list[Found]]) -> None:
+    def __init__(self, hosted: Hosted, asked: Wanted, future: asyncio.Future[list[Given]]) -> None:
         self.hosted, self.asked, self.future, self.since = hosted, asked, future, time.monotonic()
 
 
 class Line:
-    """Where requests to a model wait. Asked on the event loop; `_work` runs on the model's thread and takes what waits
+    """Where requests to a model wait. Wanted on the event loop; `_work` runs on the model's thread and takes what waits
     by itself: it need not wait for a loop that is busy writing answers.
     """
 
@@ -49,7 +49,7 @@ class Line:
         self._thread = threading.Thread(target=self._work, name=f"longtail-{name}", daemon=True)
         self._thread.start()
 
-    async def ask(self, hosted: Hosted, asked: Asked) -> list[Found]:
+    async def ask(self, hosted: Hosted, asked: Wanted) -> list[Given]:
         """The answers to a request of at most `Limits.batch_texts` texts."""
         ticket = _Ticket(hosted, asked, self._loop.create_future())
         with self._lock:
@@ -62,13 +62,16 @@ class Line:
         if called:
             # Requests whose bytes are here already come along: they are read in one round of the loop and get here in
             # the next. Alone, that takes microseconds.
-            self._loop.call_soon(self._loop.call_soon, self._calls.put, True)
+            self._loop.call_soon(self._call_soon)
         numbers = self.counters.model(self.name)
         if not taken:
             numbers.shed += 1
             raise busy(f"{texts} texts wait already for the model '{self.name}'", texts * self.pace)
         numbers.waiting = self._texts
         return await ticket.future
+
+    def _call_soon(self) -> None:
+        self._loop.call_soon(self._calls.put, True)
 
     def refuse_old(self) -> None:
         """Requests that waited too long are told so."""
