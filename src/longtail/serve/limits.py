@@ -31,8 +31,8 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Model:
-    """What a user asked to be served."""
+class NamedRun:
+    """A model that a user asked to be served. path: a run or a bundle."""
 
     name: str
     path: str
@@ -42,7 +42,7 @@ class Model:
 class Plan:
     """What a worker is told when it starts; survives JSON."""
 
-    models: tuple[Model, ...]
+    models: tuple[NamedRun, ...]
     limits: Limits = field(default_factory=Limits)
     token_digests: tuple[str, ...] = ()  # SHA-256 of the tokens, in hex
     allow_origin: str = ""

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from longtail.serve.hosted import Asked, Found, Hosted
+from longtail.serve.hosted import Given, Hosted, Wanted
 from longtail.serve.problems import Problem, as_json, bad, shown, too_large
 from longtail.serve.service import Service
 
@@ -70,7 +70,7 @@ async def predict(service: Service, request: Request) -> Response:
     if lines:
         parts = service.in_parts(hosted, asked)
         # The first part decides whether there is an answer at all: a stream that has begun cannot say 503.
-        first: list[Found] = await anext(parts, [])
+        first: list[Given] = await anext(parts, [])
         return StreamingResponse(_lines(hosted, first, parts), media_type=LINES)
     parts = service.in_parts(hosted, asked)
     results = ",".join([as_list(hosted, one) async for part in parts for one in part])
@@ -78,7 +78,7 @@ async def predict(service: Service, request: Request) -> Response:
     return Response(body.encode(), media_type="application/json")
 
 
-async def _lines(hosted: Hosted, first: list[Found], parts: AsyncIterator[list[Found]]) -> AsyncIterator[bytes]:
+async def _lines(hosted: Hosted, first: list[Given], parts: AsyncIterator[list[Given]]) -> AsyncIterator[bytes]:
     yield b"".join(b'{"results":%b}\n' % as_list(hosted, one).encode() for one in first)
     try:
         async for part in parts:
@@ -87,7 +87,7 @@ async def _lines(hosted: Hosted, first: list[Found], parts: AsyncIterator[list[F
         yield problem.body() + b"\n"
 
 
-def as_list(hosted: Hosted, found: Found) -> str:
+def as_list(hosted: Hosted, found: Given) -> str:
     """Labels of one text as JSON, put together from pieces that are kept ready."""
     if found.why is None:
         pairs = zip(found.labels, found.scores, strict=True)
@@ -96,7 +96,7 @@ def as_list(hosted: Hosted, found: Found) -> str:
     return "[" + ",".join(f'{hosted.head(label)}{score!r},"why":{why}}}' for label, score, why in triples) + "]"
 
 
-def what_is_asked(service: Service, hosted: Hosted, body: Any, lines: bool) -> Asked:
+def what_is_asked(service: Service, hosted: Hosted, body: Any, lines: bool) -> Wanted:
     limits = service.limits
     if not isinstance(body, dict):
         raise bad(f"the body is {shown(body)}, expected an object with the field texts")
@@ -130,7 +130,7 @@ def what_is_asked(service: Service, hosted: Hosted, body: Any, lines: bool) -> A
             raise bad(f"{name}: a model of the recipe '{hosted.predictor.recipe}' reads text alone")
     for ids in known or ():
         hosted.chosen(ids, "known")
-    return Asked(
+    return Wanted(
         texts,
         k,
         None if threshold is None else float(threshold),

@@ -125,7 +125,7 @@ def native(limits: Limits, token: bool, models: Sequence[str], example: str) -> 
             frequencies=_list(bins),
         ),
         "Prediction": _object(["label", "name", "documents", "rare", "score"], **found),
-        "Asked": _object(
+        "Wanted": _object(
             ["texts"],
             texts=_list(text, limits.texts),
             k={"type": "integer", "minimum": 1, "maximum": limits.k, "default": 5},
@@ -167,7 +167,7 @@ def native(limits: Limits, token: bool, models: Sequence[str], example: str) -> 
         _one("Answer"),
         [400, 404, 408, 413, 415],
         [name],
-        _one("Asked"),
+        _one("Wanted"),
     )
     predict["responses"]["200"]["content"]["application/x-ndjson"] = {"schema": _STRING}
     query = {"type": "string", "maxLength": limits.query}

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from longtail.errors import ConfigError
 from longtail.serve.batching import Line
 from longtail.serve.counters import Counters
-from longtail.serve.hosted import Asked, Found, Hosted
+from longtail.serve.hosted import Given, Hosted, Wanted
 from longtail.serve.limits import Plan
 from longtail.serve.problems import Problem, bad, busy, shown, too_large
 
@@ -134,11 +134,11 @@ class Service:
 
     # ---- what goes out ----
 
-    async def answers(self, hosted: Hosted, asked: Asked) -> list[Found]:
+    async def answers(self, hosted: Hosted, asked: Wanted) -> list[Given]:
         """All answers of a request, from one version of the model."""
         return [one async for part in self.in_parts(hosted, asked) for one in part]
 
-    async def in_parts(self, hosted: Hosted, asked: Asked) -> AsyncIterator[list[Found]]:
+    async def in_parts(self, hosted: Hosted, asked: Wanted) -> AsyncIterator[list[Given]]:
         """The same part by part; other requests take their turns between them."""
         step = max(1, min(self.limits.batch_texts, self.limits.labels_at_once // max(asked.k, 1)))
         for start in range(0, len(asked.texts), step):
