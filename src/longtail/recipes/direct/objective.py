@@ -196,6 +196,9 @@ class ComposedRows:
         self._rows[:, self.width] = self.free.rows[:, self.width]
         return self._rows
 
+    def text_changed(self) -> None:
+        """Called when `text` was looked at anew."""
+
     def table(self) -> ReadTable:
         """The rows as a sweep reads them. Changed by the next call."""
         return FixedTable(self.rows())
@@ -321,7 +324,7 @@ class AllLabels:
         if start is not None:
             free[:, :width] = start
         free[:, width] = bias
-        self.rows = composed_rows(free, trust, text=texts is not None, compute=self.sweep.compute)
+        self.rows = self.new_rows(free, trust, text=texts is not None)
         self._count = torch.zeros((), dtype=torch.int64)
 
     @property
@@ -329,14 +332,12 @@ class AllLabels:
         return len(self.documents)
 
     def step(self, rows: I64, rng: np.random.Generator, rate: float) -> Tensor:
-        z_BD = self._vectors(rows)
+        z_BD = self.vectors(rows)
         if int(self._count) % self.text_every == 0:
             self._look_at_texts()
         self._count += 1
-        x = torch.cat([z_BD.detach(), z_BD.new_ones(len(z_BD), 1)], dim=1)
-        pairs = Pairs.marked(self.targets.rows(rows), self.weights)
-        loss, gradient_BD = self.sweep(x, self.rows.table(), pairs, self._learner(rate))
-        gradients = [(z_BD, gradient_BD[:, : z_BD.shape[1]])]
+        loss, gradient_BD = self.scored(z_BD, rows, rng, rate)
+        gradients = [(z_BD, gradient_BD)]
         if self.extra is not None:
             total = extra_total(self.extra, self.encoder, rows, z_BD, loss)
             gradients += [(total, torch.ones_like(total))] if total.requires_grad else []
@@ -347,6 +348,16 @@ class AllLabels:
             self.extra.after_step()
         return loss
 
+    def new_rows(self, free: Tensor, trust: Tensor, *, text: bool) -> ComposedRows:
+        return composed_rows(free, trust, text=text, compute=self.sweep.compute)
+
+    def scored(self, z_BD: Tensor, rows: I64, rng: np.random.Generator, rate: float) -> tuple[Tensor, Tensor]:
+        """(loss, its gradient to z) of the documents at `rows` against their labels. Rows of labels learn."""
+        x = torch.cat([z_BD.detach(), z_BD.new_ones(len(z_BD), 1)], dim=1)
+        pairs = Pairs.marked(self.targets.rows(rows), self.weights)
+        loss, gradient_BD = self.sweep(x, self.rows.table(), pairs, self._learner(rate))
+        return loss, gradient_BD[:, : z_BD.shape[1]]
+
     def final_rows(self) -> Tensor:
         """(L, D + 1): what documents are compared with, with the texts as they are now; the last column is the bias."""
         self._look_at_texts()
@@ -355,8 +366,9 @@ class AllLabels:
     def _look_at_texts(self) -> None:
         if self.texts is not None and self.rows.text is not None:
             self.rows.text.copy_(self.texts())
+            self.rows.text_changed()
 
-    def _vectors(self, rows: I64) -> Tensor:
+    def vectors(self, rows: I64) -> Tensor:
         batch = self.documents.rows(rows)
         with torch.autocast(
             self.documents.device.type, dtype=torch.bfloat16, enabled=self.documents.device.type == "cuda"

@@ -25,6 +25,10 @@ LEAST_WAY, HIGHEST_SHORT_RATE = 2.0, 0.004
 MANY_PAIRS = 32_768
 # Steps between two looks at all label texts: a look costs more than a step.
 TEXT_EVERY = {"cpu": 8, "cuda": 4}
+# The same where labels are sampled: a step is then so short that looks take most of the time.
+TEXT_EVERY_SAMPLED = 32
+# Labels that a document meets in a step where they are sampled, at least; with no more labels than that all are met.
+LABELS_PER_STEP = 4096
 
 WhereManyPairs = Literal["auto", "on", "off"]
 
@@ -84,6 +88,17 @@ class TrainConfig:
     text_every: int = setting(
         0,
         f"steps between two looks at the label texts; 0: {TEXT_EVERY['cuda']} on a GPU, {TEXT_EVERY['cpu']} on a CPU",
+        low=0,
+    )
+    sampled: Literal["auto", "on", "off"] = setting(
+        "auto",
+        "a step scores documents against a sample of the labels, unbiased; off: against all of them; auto: on a CPU "
+        f"with more than {LABELS_PER_STEP:,} labels",
+    )
+    labels_per_step: int = setting(
+        0,
+        "labels that a document is scored against in a step where they are sampled, in the mean; 0: a quarter of "
+        f"them, at least {LABELS_PER_STEP:,}",
         low=0,
     )
     smoothing: float = setting(
