@@ -106,18 +106,20 @@ def code_documents(x: NDArray[np.float32], codes: NDArray[np.int8], scales: NDAr
 
 @compiled(parallel=True)
 def code_rows(
+    labels: I64,
     free: NDArray[np.float32],
     trust: NDArray[np.float32],
     text: NDArray[np.float32],
     codes: NDArray[np.int8],
     scales: NDArray[np.float32],
 ) -> None:
-    """All rows, trust * free + text, as bytes.  free: (L, D + 1).  text: (L, D), or (0, D) for none."""
+    """The rows of `labels`, trust * free + text, as bytes.  free: (L, D + 1).  text: (L, D), or (0, D) for none."""
     width = codes.shape[1]
-    for chunk in prange((codes.shape[0] + _CHUNK - 1) // _CHUNK):
+    for chunk in prange((labels.size + _CHUNK - 1) // _CHUNK):
         start = np.int64(chunk) * _CHUNK
         row = np.empty(width, dtype=np.float32)
-        for n in range(start, min(start + _CHUNK, codes.shape[0])):
+        for place in range(start, min(start + _CHUNK, labels.size)):
+            n = labels[place]
             for d in range(width):
                 row[d] = free[n, d] * trust[n, 0]
             if text.shape[0]:
@@ -180,9 +182,11 @@ def keep_negatives(
         for start in range(0, labels.size, _PIECE):
             found = start >= whole
             if not found:
-                hits = np.int32(0)
-                for j in range(start, start + _PIECE):
-                    hits += np.int32(np.float32(products[b, j]) * (scale * row_scales[j]) + offsets[j] > passed[j])
+                # Slices, whose places count from 0: else numba asks of each place whether it counts from behind.
+                some, scales, lifts = products[b, start:], row_scales[start:], offsets[start:]
+                needed, hits = passed[start:], np.int32(0)
+                for j in range(_PIECE):
+                    hits += np.int32(np.float32(some[j]) * (scale * scales[j]) + lifts[j] > needed[j])
                 found = hits > 0
             if found:
                 for j in range(start, min(start + _PIECE, labels.size)):
@@ -218,7 +222,7 @@ def join_lists(
     all_slopes: NDArray[np.float32],
     owners: I64,
 ) -> None:
-    """The kept negatives of each document, then its pairs, one document behind the other.  starts: where each begins."""
+    """The kept negatives of each document, then its pairs, one document behind the other.  starts: of each."""
     for index in prange(counts.size):
         b = np.int64(index)
         at = starts[b]
@@ -301,3 +305,33 @@ def learn_coded(
                 for d in range(width):
                     row[d] += text[n, d]
             scales[n] = _code_row(row, codes[n])
+
+
+@compiled(parallel=True)
+def learn_tokens(
+    table: NDArray[np.float32],
+    first: NDArray[np.float32],
+    second: NDArray[np.float32],
+    tokens: I64,
+    starts: I64,
+    edges: I64,
+    owners: NDArray[np.int32],
+    weights: NDArray[np.float32],
+    gradient: NDArray[np.uint16],
+    factors: NDArray[np.float32],
+) -> None:
+    """Adam on `tokens`, whose gradient is the sum of weight * gradient of the texts that they occur in (`owners`).
+
+    gradient: (L, D) bf16, which a cache holds twice as much of as of float32.
+    """
+    width = table.shape[1]
+    for chunk in prange(edges.size - 1):
+        k = np.int64(chunk)
+        total = np.empty(width, dtype=np.float32)
+        for u in range(edges[k], edges[k + 1]):
+            total[:] = 0
+            for at in range(starts[u], starts[u + 1]):
+                weight, source = weights[at], gradient[owners[at]]
+                for d in range(width):
+                    total[d] += weight * _number(source[d])
+            adam_row(table[tokens[u]], first[tokens[u]], second[tokens[u]], total, factors)

@@ -14,6 +14,7 @@ products are so fast that passes over the rows take most of a step.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from longtail.graph.ops import scale_rows_to_sum_one
 from longtail.nn.batches import COLUMN_MULTIPLE, DeviceCsr, Documents, TensorBatch, fastest_products, to_device
 from longtail.nn.encoders import Encoded, Encoder
 from longtail.nn.full import FixedTable, Float32Table, Pairs, ReadTable, Receiver, Sweep
-from longtail.nn.row_tables import AdamFactors, Convolution, RowTable
+from longtail.nn.row_tables import AdamFactors, Convolution, RowAdam, RowTable
 from longtail.recipes.direct.settings import AnchorsConfig
 from longtail.training.objectives import ExtraLoss, ModelAdam, extra_total, prefixed, trained_state
 from longtail.training.prepare import TrainingSet
@@ -150,7 +151,7 @@ class TextRows(nn.Module):
     @torch.no_grad()
     def forward(self) -> Tensor:
         """(L, D), without gradients: `gradient` gives them."""
-        self.plain.copy_(self.sums(self.table.weight.index_select(0, self.tokens)))
+        self.plain.copy_(self.sums_of_vectors())
         scaled = self.gain[0] * self.plain
         return scaled if self.map is None else self._product(scaled, self.map)
 
@@ -160,11 +161,23 @@ class TextRows(nn.Module):
 
         Those of the gain and of M are left at them. T is linear in the vectors, so nothing has to be computed again.
         """
+        return cast(Tensor, self.sums.back(self.gradient_to_sums(gradient_LD)))
+
+    @torch.no_grad()
+    def gradient_to_sums(self, gradient_LD: Tensor) -> Tensor:
         if self.map is not None:
             self.map.grad = self._product((self.gain[0] * self.plain).T, gradient_LD)
             gradient_LD = self._product(gradient_LD, self.map.T)
         self.gain.grad = (gradient_LD * self.plain).sum()[None]
-        return self.sums.back(self.gain[0] * gradient_LD)
+        return self.gain[0] * gradient_LD
+
+    def sums_of_vectors(self) -> Tensor:
+        """(L, D): Z E."""
+        return cast(Tensor, self.sums(self.table.weight.index_select(0, self.tokens)))
+
+    def teach(self, gradient_LD: Tensor, adam: RowAdam, rate: float) -> None:
+        """Token vectors learn from a gradient to the last `forward`; those of the others are left at them."""
+        adam.update_rows(self.tokens, self.gradient(gradient_LD), rate)
 
     def _product(self, left: Tensor, right: Tensor) -> Tensor:
         return (left.to(self.compute) @ right.to(self.compute)).float()
@@ -195,9 +208,6 @@ class ComposedRows:
             self._rows[:, : self.width] += self.text
         self._rows[:, self.width] = self.free.rows[:, self.width]
         return self._rows
-
-    def text_changed(self) -> None:
-        """Called when `text` was looked at anew."""
 
     def table(self) -> ReadTable:
         """The rows as a sweep reads them. Changed by the next call."""
@@ -366,7 +376,6 @@ class AllLabels:
     def _look_at_texts(self) -> None:
         if self.texts is not None and self.rows.text is not None:
             self.rows.text.copy_(self.texts())
-            self.rows.text_changed()
 
     def vectors(self, rows: I64) -> Tensor:
         batch = self.documents.rows(rows)
@@ -389,9 +398,8 @@ class AllLabels:
         summed = self.rows.text_gradient
         if self.texts is None or summed is None or int(self._count) % self.text_every:
             return
-        of_tokens = self.texts.gradient(summed)
         # Adam's steps do not grow with the gradient, so fewer of them must be longer.
-        self.adam.rows_of(self.texts.table).update_rows(self.texts.tokens, of_tokens, rate * self.text_every**0.5)
+        self.texts.teach(summed, self.adam.rows_of(self.texts.table), rate * self.text_every**0.5)
         summed.zero_()
 
     def state(self) -> dict[str, Tensor]:

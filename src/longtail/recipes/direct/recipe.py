@@ -7,7 +7,8 @@
                               the label's text in the same vectors, turned by a matrix M, and a free vector f_l that
                               counts the more, the more documents n_l the label has (few pairs of a document and a
                               label: no M, and v = ReLU(E x), which have less to learn)
-    loss                      binary cross-entropy over all labels: on a GPU cheaper than looking for hard negatives
+    loss                      binary cross-entropy over all labels: on a GPU cheaper than looking for hard negatives; on
+                              a CPU over samples of them that have the same expectation (`sampled`)
 
 While it trains, anchors of the data's graphs are labels as well; none of them is left at prediction. What the data
 lacks is left out: without label text rows are free vectors. Labels that are probably missing can be softer targets, by
@@ -19,7 +20,9 @@ made on validation slices: `benchmarks/results/direct_ablation.json`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -40,14 +43,24 @@ from longtail.recipes.direct.objective import (
     marked_targets,
     smoothed_targets,
 )
-from longtail.recipes.direct.sampled import SampledLabels
-from longtail.recipes.direct.settings import LABELS_PER_STEP, TEXT_EVERY, TEXT_EVERY_SAMPLED, TUNABLE, DirectConfig, default_epochs, default_rate, is_on
+from longtail.recipes.direct.sampled import SampledLabels, TextParts
+from longtail.recipes.direct.settings import (
+    TEXT_EVERY,
+    TUNABLE,
+    DirectConfig,
+    default_epochs,
+    default_rate,
+    is_on,
+    labels_per_step,
+)
 from longtail.search.index import build_index
 from longtail.training import adapted_batch
 from longtail.training.fit import OneCycle, fit_stage
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
-from longtail.types import I64, Csr
+from longtail.types import Csr
+
+Texts = TypeVar("Texts", TextRows, TextParts)
 
 
 class Direct(Recipe):
@@ -83,13 +96,12 @@ class Direct(Recipe):
             if c.encoder.residual
             else None
         )
-        few = self.labels_per_step(data, anchors, run)
-        texts = self.texts(data, anchors, encoder, turned=bool(few))
+        few = labels_per_step(c.train, targets.shape[1], run.device, extra=self.extra_loss is not None)
+        texts = self.texts(data, anchors, encoder, TextParts if few else TextRows)
         refined = encoder if block is None else Refined(encoder, block)
         extra = None if self.extra_loss is None else self.extra_loss(refined, data, run)
-        objective = (
-            AllLabels if not few else partial(SampledLabels, counts=label_counts(targets), labels_per_step=few, turned=self.mapped(data) and texts is not None)
-        )(
+        kind = partial(SampledLabels, labels_per_step=few) if few else AllLabels
+        objective: AllLabels = kind(
             refined,
             texts,
             self.trust(data, anchors).to(run.device),
@@ -98,7 +110,7 @@ class Direct(Recipe):
             marked_targets(targets, masked, run.device),
             weights=self.weights(data, anchors, run),
             start=None if texts is not None else random_rows(targets.shape[1], encoder.width, run).to(run.device),
-            text_every=c.train.text_every or (TEXT_EVERY_SAMPLED if few else TEXT_EVERY[run.device]),
+            text_every=c.train.text_every or TEXT_EVERY[run.device],
             token_dropout=c.encoder.token_dropout,
             extra=extra,
         )
@@ -143,24 +155,10 @@ class Direct(Recipe):
         signed = is_on(c.signed, data.targets.nnz)
         return BagSum(table, dropout=c.dropout) if signed else BagEncoder(table, dropout=c.dropout)
 
-    def labels_per_step(self, data: TrainingSet, anchors: AnchorColumns | None, run: Run) -> int:
-        """How many labels a document is scored against in a step, anchors included; 0: all, and nothing by chance."""
-        c, labels = self.config.train, data.n_labels + (0 if anchors is None else anchors.count)
-        pays = run.device == "cpu" and labels > LABELS_PER_STEP and self.extra_loss is None
-        if c.sampled == "off" or (c.sampled == "auto" and not pays):
-            return 0
-        return c.labels_per_step or max(LABELS_PER_STEP, labels // 4)
-
-    def mapped(self, data: TrainingSet) -> bool:
-        return is_on(self.config.labels.map, data.targets.nnz)
-
     def texts(
-        self, data: TrainingSet, anchors: AnchorColumns | None, encoder: Encoder, *, turned: bool
-    ) -> TextRows | None:
-        """The part of rows that words make; None where labels have no text, or documents no words.
-
-        turned: the matrix turns documents in place of texts.
-        """
+        self, data: TrainingSet, anchors: AnchorColumns | None, encoder: Encoder, kind: Callable[..., Texts]
+    ) -> Texts | None:
+        """The part of rows that words make; None where labels have no text, or documents no words."""
         from scipy.sparse import vstack
 
         c, texts = self.config.labels, None if data.label_texts is None else data.label_texts.sparse
@@ -169,7 +167,7 @@ class Direct(Recipe):
         if anchors is not None:
             texts = vstack([texts, anchors.texts], format="csr")
         compute = fastest_products(encoder.table.weight.device)
-        return TextRows(encoder.table, texts, mapped=self.mapped(data) and not turned, compute=compute)
+        return kind(encoder.table, texts, mapped=is_on(c.map, data.targets.nnz), compute=compute)
 
     def trust(self, data: TrainingSet, anchors: AnchorColumns | None = None) -> Tensor:
         """(L, 1): the share of its free vector that a label uses; anchors behind."""
@@ -202,8 +200,3 @@ def first_bias(targets: Csr) -> Tensor:
 def random_rows(labels: int, width: int, run: Run) -> Tensor:
     """Where rows are free vectors alone they must differ at first: at zero no gradient reaches the encoder."""
     return torch.from_numpy(run.rng("rows").standard_normal((labels, width), dtype=np.float32)) * (0.1 / width**0.5)
-
-
-def label_counts(targets: Csr) -> I64:
-    """(L,) documents of each label."""
-    return np.bincount(targets.indices, minlength=targets.shape[1]).astype(np.int64)

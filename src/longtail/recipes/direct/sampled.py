@@ -1,38 +1,51 @@
 """One training step of `direct` on a CPU: the same loss as `AllLabels` in expectation, by a fraction of the work.
 
-Three things save it. None of them moves the expectation of a gradient.
+- *Few labels.* A document is scored against a sample of the labels; one with many documents is in it more surely
+  (`inclusion`), and a label that was in it by the chance p counts 1 / p times. Each group of documents has a sample of
+  its own, so that no label is without its negatives for a whole step. What is known of a document (its labels, masked
+  pairs) is always in.
+- *Scores of bytes.* Rows and documents are multiplied as bytes with a scale each; that moves a score by some hundredths.
+- *Few slopes.* Nearly all slopes are tiny. One below `LEAST_SLOPE` is dropped or made that large, by chance, so that its
+  mean is right. What is left is a few dozen per document, and the two products of the way back, Adam, and the bytes of
+  rows are made for these alone. The noise that this adds is a fraction of that of the targets: a slope of p stands for a
+  target that is 1 with the chance p, whose variance is p (1 - p).
+- *Texts in parts.* A look at the texts is a look at one of `TEXT_PARTS` parts of the labels, in turn. Words are taught as
+  often as by looks at all texts, for a fraction of the work.
 
-- *Few labels.* A document is scored against a sample of the labels; one with many documents is in it more surely (`inclusion`),
-  and a label that was in it by the chance p counts 1 / p times. Each group of documents has a sample of its own, so that no
-  label is without its negatives for a whole step. What is known of a document (its labels, masked pairs) is always in.
-- *Scores of bytes.* Rows and documents are multiplied as bytes with a scale each; that moves a score by a few hundredths.
-- *Few slopes.* Nearly all slopes are tiny. A slope below `LEAST_SLOPE` is either dropped or made that large, by chance, so
-  that its mean is right. What is left is a few dozen per document, and the two products of the way back, Adam, and the
-  bytes of rows are made for these alone. The noise this adds is a fraction of the noise that targets have: a slope of p
-  stands for a target that is 1 with the chance p, whose variance is p.
-
-Differs from `AllLabels` in one more thing, which is no matter of chance: the matrix M turns documents in place of label
-texts, z M^T . w in place of z . w M, so that free vectors are turned as well. It then learns in every step, not once in a look
-at all texts, and such a look has no product with it; `final_rows` gives rows for documents that are not turned.
+None of the first three moves the expectation of a gradient (but for what bytes round).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from longtail.nn.batches import fastest_products
-from longtail.nn.encoders import Encoded, Encoder, Refined
+from longtail.nn.batches import DeviceCsr, fastest_products
+from longtail.nn.blocks import ByteDropout
+from longtail.nn.encoders import Encoded, Encoder
 from longtail.nn.full import Pairs
-from longtail.nn.row_tables import AdamFactors
-from longtail.recipes.direct.objective import BETAS, EPSILON, AllLabels, ComposedRows, array_or_none, thinned
-from longtail.types import F32, I64
+from longtail.nn.row_tables import AdamFactors, RowAdam, RowTable, bag_sums
+from longtail.recipes.direct.objective import (
+    BETAS,
+    EPSILON,
+    AllLabels,
+    ComposedRows,
+    TextRows,
+    array_or_none,
+    bits,
+    thinned,
+)
+from longtail.types import F32, I64, Csr
 
 # Slopes below this are dropped or made this large.
-LEAST_SLOPE = 0.05
+LEAST_SLOPE = 0.2
+# Into how many parts label texts are cut.
+TEXT_PARTS = 4
 # The chance of a label to be in a sample grows with this power of its documents.
 POWER = 0.5
 # Documents that share a sample of labels; products of so few rows are still fast.
@@ -43,7 +56,7 @@ TILE = 1 << 19
 THRESHOLDS = 1 << 16
 
 
-def inclusion(counts: I64, expected: float) -> F32:
+def inclusion(counts: NDArray[np.float64], expected: float) -> F32:
     """(L,): the chance of each label to be in a sample of `expected` labels in the mean.
 
     min(1, k sqrt(n + 1)) of labels with n documents; all 1 where there are not more labels than that.
@@ -58,15 +71,48 @@ def inclusion(counts: I64, expected: float) -> F32:
     return np.minimum(weights * high, 1).astype(np.float32)
 
 
-class Turn(nn.Module):
-    """x M^T, M being the identity at first."""
+class TextRowsOnCpu(TextRows):
+    """`TextRows` without the detour over a table of the tokens that occur: sums read the table of all, and the
+    gradient of a token goes into its Adam as soon as it is summed up.
+    """
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, table: RowTable, texts: Csr, **options: Any) -> None:
+        from longtail.nn.kernels import balanced_edges
+
+        super().__init__(table, texts, **options)
+        self.bags = DeviceCsr(texts).rows(np.arange(texts.shape[0]))
+        by_token = texts.T.tocsr()
+        self.starts = by_token.indptr[np.append(self.tokens.numpy(), texts.shape[1])].astype(np.int64)
+        self.edges = balanced_edges(self.starts)
+        self.owners, self.values = by_token.indices.astype(np.int32), by_token.data.astype(np.float32)
+
+    def sums_of_vectors(self) -> Tensor:
+        return bag_sums(self.table.weight.detach(), self.bags)
+
+    @torch.no_grad()
+    def teach(self, gradient_LD: Tensor, adam: RowAdam, rate: float) -> None:
+        from longtail.recipes.direct.kernels import learn_tokens
+
+        gradient, factors = self.gradient_to_sums(gradient_LD).bfloat16(), adam.factors(rate).array(np.float32)
+        groups = (self.tokens.numpy(), self.starts, self.edges, self.owners, self.values)
+        learn_tokens(*adam.arrays, *groups, bits(gradient), factors)
+
+
+class TextParts(nn.Module):
+    """Label texts in parts, label l in part l % parts: `TextRows` each, with one gain and one matrix for all."""
+
+    def __init__(self, table: RowTable, texts: Csr, **options: Any) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.eye(width))
+        self.table = table
+        self.count = min(TEXT_PARTS, texts.shape[0])
+        self.parts = nn.ModuleList(TextRowsOnCpu(table, texts[k :: self.count], **options) for k in range(self.count))
+        for part in self.parts:
+            part.gain, part.map = self.parts[0].gain, self.parts[0].map
 
-    def forward(self, x_BD: Tensor) -> Tensor:
-        return nn.functional.linear(x_BD, self.weight)
+    def part(self, number: int) -> TextRowsOnCpu:
+        found = self.parts[number]
+        assert isinstance(found, TextRowsOnCpu)
+        return found
 
 
 class CodedRows(ComposedRows):
@@ -76,28 +122,33 @@ class CodedRows(ComposedRows):
         super().__init__(free, trust, text=text)
         self.codes = torch.zeros(self.labels, self.width, dtype=torch.int8)
         self.scales = torch.zeros(self.labels)
-        self.text_changed()
+        self.code(np.arange(self.labels))
 
-    def text_changed(self) -> None:
+    def code(self, labels: I64) -> None:
+        """Make the bytes of these labels anew."""
         from longtail.recipes.direct.kernels import code_rows
 
         text = array_or_none(self.text, self.width)
-        code_rows(self.free.rows.numpy(), self.trust.numpy(), text, self.codes.numpy(), self.scales.numpy())
+        code_rows(labels, self.free.rows.numpy(), self.trust.numpy(), text, self.codes.numpy(), self.scales.numpy())
 
 
 class SampledLabels(AllLabels):
     """`AllLabels` against samples of the labels, on a CPU.
 
-    counts: (L,) documents of each label.  labels_per_step: how many labels a document meets in a step, in the mean.
-    turned: whether there is a matrix M; `texts` has none then.
+    labels_per_step: how many labels a document meets in a step, in the mean.
+    text_every: steps between two looks at a part of the texts.
     """
 
+    rows: CodedRows
+
     def __init__(
-        self, encoder: Encoder, *arguments: Any, counts: I64, labels_per_step: int, turned: bool, **options: Any
+        self, encoder: Encoder, texts: TextParts | None, *arguments: Any, labels_per_step: int, **options: Any
     ) -> None:
-        self.turn = Turn(encoder.width) if turned else None
-        encoder = encoder if self.turn is None else Refined(encoder, self.turn)
-        super().__init__(encoder, *arguments, **options)
+        with_fast_dropout(encoder)
+        super().__init__(encoder, cast(Any, texts), *arguments, **options)
+        self.parts = texts
+        positives = self.targets.weights.clamp(min=0).numpy()
+        counts = np.bincount(self.targets.ids.numpy(), positives, minlength=self.targets.columns)
         self.chances = inclusion(counts, labels_per_step)
         self.sampled = bool((self.chances < 1).any())
         self.log_weights = -np.log(self.chances)
@@ -108,13 +159,38 @@ class SampledLabels(AllLabels):
         return CodedRows(free, trust, text=text)
 
     def final_rows(self) -> Tensor:
-        rows = super().final_rows()
-        if self.turn is not None:
-            rows[:, : self.rows.width] = rows[:, : self.rows.width] @ self.turn.weight.detach()
-        return rows
+        self._look_at_parts(range(0 if self.parts is None else self.parts.count))
+        return self.rows.rows()
 
     def state(self) -> dict[str, Tensor]:
         return super().state() | {"codes": self.rows.codes, "scales": self.rows.scales}
+
+    def _part(self) -> int:
+        """Whose turn it is."""
+        return 0 if self.parts is None else int(self._count) // self.text_every % self.parts.count
+
+    def _look_at_texts(self) -> None:
+        """At one part; before the first step at all of them."""
+        if self.parts is not None:
+            self._look_at_parts([self._part()] if int(self._count) else range(self.parts.count))
+
+    def _look_at_parts(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            assert self.parts is not None
+            assert self.rows.text is not None
+            labels = np.arange(number, self.rows.labels, self.parts.count)
+            self.rows.text[number :: self.parts.count] = self.parts.part(number)()
+            self.rows.code(labels)
+
+    def _learn_texts(self, rate: float) -> None:
+        summed = self.rows.text_gradient
+        if self.parts is None or summed is None or int(self._count) % self.text_every:
+            return
+        number = self._part()
+        part = slice(number, None, self.parts.count)
+        adam = self.adam.rows_of(self.parts.table)
+        self.parts.part(number).teach(summed[part].contiguous(), adam, rate * self.text_every**0.5)
+        summed[part] = 0
 
     def vectors(self, rows: I64) -> Tensor:
         batch = self.documents.rows(rows)
@@ -194,7 +270,9 @@ class SampledLabels(AllLabels):
             part = slice(begin, end)
             for start in range(0, len(sample), tile):
                 labels = sample[start : start + tile]
-                products = byte_products(torch.from_numpy(codes_B[part]), table.codes[torch.from_numpy(labels)])
+                products = byte_products(
+                    torch.from_numpy(codes_B[part]), table.codes.index_select(0, torch.from_numpy(labels))
+                )
                 keep_negatives(
                     products.numpy(),
                     scales_B[part],
@@ -234,6 +312,15 @@ class Negatives:
         return Negatives(
             np.empty(shape, np.int32), np.empty(shape, np.float32), np.zeros(documents, np.int64), np.zeros(documents)
         )
+
+
+def with_fast_dropout(model: nn.Module) -> None:
+    """Every dropout inside becomes one that draws bytes."""
+    for name, part in model.named_children():
+        if type(part) is nn.Dropout:
+            setattr(model, name, ByteDropout(part.p))
+        else:
+            with_fast_dropout(part)
 
 
 def byte_products(left: Tensor, right: Tensor) -> Tensor:

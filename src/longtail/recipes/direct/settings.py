@@ -25,8 +25,6 @@ LEAST_WAY, HIGHEST_SHORT_RATE = 2.0, 0.004
 MANY_PAIRS = 32_768
 # Steps between two looks at all label texts: a look costs more than a step.
 TEXT_EVERY = {"cpu": 8, "cuda": 4}
-# The same where labels are sampled: a step is then so short that looks take most of the time.
-TEXT_EVERY_SAMPLED = 32
 # Labels that a document meets in a step where they are sampled, at least; with no more labels than that all are met.
 LABELS_PER_STEP = 4096
 
@@ -93,7 +91,7 @@ class TrainConfig:
     sampled: Literal["auto", "on", "off"] = setting(
         "auto",
         "a step scores documents against a sample of the labels, unbiased; off: against all of them; auto: on a CPU "
-        f"with more than {LABELS_PER_STEP:,} labels",
+        f"with more than {LABELS_PER_STEP:,} labels and anchors",
     )
     labels_per_step: int = setting(
         0,
@@ -135,6 +133,17 @@ def default_epochs(documents: int) -> int:
 def default_rate(documents: int, steps: int) -> float:
     by_documents = float(np.clip(RATE * np.sqrt(documents / RATE_DOCUMENTS), LOWEST_RATE, HIGHEST_RATE))
     return max(by_documents, min(LEAST_WAY / steps, HIGHEST_SHORT_RATE))
+
+
+def labels_per_step(config: TrainConfig, labels: int, device: str, *, extra: bool) -> int:
+    """How many labels a document is scored against in a step; 0: all of them, and nothing by chance.
+
+    labels: how many there are, anchors included.  extra: whether another recipe adds a loss (RAMEN).
+    """
+    pays = device == "cpu" and labels > LABELS_PER_STEP and not extra
+    if config.sampled == "off" or (config.sampled == "auto" and not pays):
+        return 0
+    return config.labels_per_step or max(LABELS_PER_STEP, labels // 4)
 
 
 def is_on(choice: WhereManyPairs, pairs: int) -> bool:
