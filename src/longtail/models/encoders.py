@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from longtail.models.analysis import Look, link_recall
 from longtail.persistence import DataPart, Part
 from longtail.search.packed import Packer, Rows, ours_for_many, product, stored, with_residual
 from longtail.types import F32, Batch
+
+if TYPE_CHECKING:
+    from longtail.features.base import Featurizer
 
 
 @runtime_checkable
@@ -40,6 +43,14 @@ class FrozenEncoder(Part, Protocol):
     def row_by_row(self) -> bool:
         """See `longtail.types.Ranker.row_by_row`."""
         return False
+
+    def rectified(self, wished: bool) -> FrozenEncoder:
+        """The same with a ReLU at its end or without; itself where that is no choice."""
+        return self
+
+    def for_features(self, theirs: Featurizer, ours: Featurizer) -> FrozenEncoder | None:
+        """The same for features of `ours` in place of `theirs`, which it was trained with; None where it cannot be."""
+        return None
 
     def diagnose(self, look: Look) -> dict[str, Any]:
         """See `longtail.types.Ranker.diagnose`."""
@@ -79,7 +90,25 @@ class WordTable(DataPart, FrozenEncoder):
         return replace(self, table=packer.words(self.table))
 
 
-class FrozenSum(WordTable):
+class Bag(WordTable):
+    """A weighted sum of the embeddings of a document's words. Words are known by their spelling."""
+
+    def row_by_row(self) -> bool:
+        return True
+
+    def rectified(self, wished: bool) -> FrozenEncoder:
+        return FrozenBag(self.table) if wished else FrozenSum(self.table)
+
+    def for_features(self, theirs: Featurizer, ours: Featurizer) -> FrozenEncoder | None:
+        """A word that they did not know has no vector (zeros)."""
+        from longtail.features.sparse import SparseText
+
+        if not isinstance(theirs, SparseText) or not isinstance(ours, SparseText):
+            return None
+        return replace(self, table=ours.rows_by_spelling(self.table, theirs))
+
+
+class FrozenSum(Bag):
     """a = E x: the weighted sum of the embeddings of a document's words, of either sign."""
 
     KIND = "frozen-sum"
@@ -89,11 +118,8 @@ class FrozenSum(WordTable):
         add_bags(batch, self.table, sums)
         return sums
 
-    def row_by_row(self) -> bool:
-        return True
 
-
-class FrozenBag(WordTable):
+class FrozenBag(Bag):
     """v = ReLU(E x): the weighted sum of the embeddings of a document's words."""
 
     KIND = "frozen-bag"
@@ -102,9 +128,6 @@ class FrozenBag(WordTable):
         sums = np.zeros((len(batch), self.table.shape[1]), dtype=np.float32)
         add_bags(batch, self.table, sums)
         return np.maximum(sums, 0, out=sums)
-
-    def row_by_row(self) -> bool:
-        return True
 
 
 @dataclass(frozen=True)
@@ -198,6 +221,9 @@ class FrozenDense(DataPart, FrozenEncoder):
             )
         vectors = batch.dense if self.weight is None or self.bias is None else batch.dense @ self.weight.T + self.bias
         return np.maximum(vectors, 0).astype(np.float32)
+
+    def for_features(self, theirs: Featurizer, ours: Featurizer) -> FrozenEncoder | None:
+        return self if theirs.KIND == ours.KIND and theirs.width == ours.width else None
 
 
 @dataclass(frozen=True)

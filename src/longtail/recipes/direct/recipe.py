@@ -38,6 +38,7 @@ from longtail.recipes.base import Recipe
 from longtail.recipes.direct.objective import (
     AllLabels,
     AnchorColumns,
+    OneCycle,
     TextRows,
     anchor_columns,
     marked_targets,
@@ -55,7 +56,7 @@ from longtail.recipes.direct.settings import (
 )
 from longtail.search.index import build_index
 from longtail.training import adapted_batch
-from longtail.training.fit import OneCycle, fit_stage
+from longtail.training.fit import fit_stage
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
 from longtail.types import Csr
