@@ -27,7 +27,7 @@ from longtail.recipes.direct.sampled import (
     inclusion,
     with_fast_dropout,
 )
-from longtail.training.fit import OneCycle, copy_into, fit
+from longtail.training.fit import WarmUp, copy_into, fit
 from longtail.types import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -241,7 +241,7 @@ def test_fit_gives_the_same_losses_twice_and_others_with_another_seed() -> None:
             objective(),
             epochs=2,
             batch_size=4,
-            schedule=OneCycle(0.01),
+            schedule=WarmUp(0.01),
             rng_for=lambda epoch: np.random.default_rng([seed, epoch]),
         )
 

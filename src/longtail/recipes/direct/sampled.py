@@ -4,15 +4,15 @@
   (`inclusion`), and a label that was in it by the chance p counts 1 / p times. Each group of documents has a sample of
   its own, so that no label is without its negatives for a whole step. What is known of a document (its labels, masked
   pairs) is always in.
-- *Scores of bytes.* Rows and documents are multiplied as bytes with a scale each; that moves a score by some hundredths.
-- *Few slopes.* Nearly all slopes are tiny. One below `LEAST_SLOPE` is dropped or made that large, by chance, so that its
-  mean is right. What is left is a few dozen per document, and the two products of the way back, Adam, and the bytes of
-  rows are made for these alone. The noise that this adds is a fraction of that of the targets: a slope of p stands for a
-  target that is 1 with the chance p, whose variance is p (1 - p).
-- *Texts in parts.* A look at the texts is a look at one of `TEXT_PARTS` parts of the labels, in turn. Words are taught as
-  often as by looks at all texts, for a fraction of the work.
+- *Scores of bytes.* Rows and documents are multiplied as bytes with a scale each; a score moves by some hundredths.
+- *Few slopes.* Nearly all slopes are tiny. One below `LEAST_SLOPE` is dropped or made that large, by chance, so that
+  its mean is right. What is left is a few dozen per document; the two products of the way back, Adam, and the bytes of
+  rows are made for these alone. The noise that this adds is a fraction of that of the targets: a slope of p stands for
+  a target that is 1 with the chance p, whose variance is p (1 - p).
+- *Texts in parts.* A look at the texts is a look at one of `TEXT_PARTS` parts of the labels, in turn. Words are taught
+  as often as by looks at all texts, for a fraction of the work.
 
-None of the first three moves the expectation of a gradient (but for what bytes round).
+None of the first three moves the expectation of a gradient, but for what bytes round.
 """
 
 from __future__ import annotations
