@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,16 +43,16 @@ def test_it_trains_on_two_cores_and_records_what_is_needed_to_do_it_again(
 
 
 def test_a_process_of_its_own_answers_in_its_last_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = {}
+    seen: dict[str, Any] = {}
 
     class Done:
         stdout = "something a library said\n" + json.dumps({"seconds": 1}) + "\n"
 
-    def run(command: list[str], **options: object) -> Done:
+    def run(command: list[str], **options: Any) -> Done:
         seen["command"], seen["env"] = command, options["env"]
         return Done()
 
-    monkeypatch.setattr(two_cores.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
     assert two_cores.alone({"data": "x"}) == {"seconds": 1}
     assert seen["command"][-2:] == ["--child", json.dumps({"data": "x"})]
     assert seen["env"]["OMP_NUM_THREADS"] == seen["env"]["NUMBA_NUM_THREADS"] == "2"

@@ -198,15 +198,27 @@ def test_final_rows_have_all_texts_as_they_are_now() -> None:
 
 def test_parts_take_turns_and_each_is_taught_what_was_summed_up_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampled, "TEXT_PARTS", 3)
-    model, looked, taught = objective(text_every=2), [], []
+    model = objective(text_every=2)
+    looked: list[int] = []
+    taught: list[tuple[int, bool, float]] = []
     assert model.parts is not None
-    for number in range(3):
-        part = model.parts.part(number)
+
+    def watch(number: int, part: TextRowsOnCpu) -> None:
         forward, teach = part.forward, part.teach
-        monkeypatch.setattr(part, "forward", lambda n=number, f=forward: looked.append(n) or f())
-        monkeypatch.setattr(
-            part, "teach", lambda g, a, r, n=number, f=teach: taught.append((n, bool(g.any()), r)) or f(g, a, r)
-        )
+
+        def looks() -> Tensor:
+            looked.append(number)
+            return forward()
+
+        def teaches(gradient: Tensor, adam: RowAdam, rate: float) -> None:
+            taught.append((number, bool(gradient.any()), rate))
+            teach(gradient, adam, rate)
+
+        monkeypatch.setattr(part, "forward", looks)
+        monkeypatch.setattr(part, "teach", teaches)
+
+    for number in range(3):
+        watch(number, model.parts.part(number))
     for step in range(7):
         model.step(ROWS, np.random.default_rng(step), 0.01)
     assert looked == [0, 1, 2, 1, 2, 0]

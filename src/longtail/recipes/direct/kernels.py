@@ -118,7 +118,7 @@ def code_rows(
     for chunk in prange((labels.size + _CHUNK - 1) // _CHUNK):
         start = np.int64(chunk) * _CHUNK
         row = np.empty(width, dtype=np.float32)
-        for place in range(start, min(start + _CHUNK, labels.size)):
+        for place in range(start, min(start + _CHUNK, labels.shape[0])):
             n = labels[place]
             for d in range(width):
                 row[d] = free[n, d] * trust[n, 0]
@@ -180,7 +180,7 @@ def keep_negatives(
         b = np.int64(index)
         scale, passed, count, loss = document_scales[b], thresholds[shifts[b] :], counts[b], 0.0
         for start in range(0, labels.size, _PIECE):
-            found = start >= whole
+            found: Any = start >= whole
             if not found:
                 # Slices, whose places count from 0: else numba asks of each place whether it counts from behind.
                 some, scales, lifts = products[b, start:], row_scales[start:], offsets[start:]

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import cast
 
 import numpy as np
 import torch
@@ -162,7 +161,7 @@ class TextRows(nn.Module):
 
         Those of the gain and of M are left at them. T is linear in the vectors, so nothing has to be computed again.
         """
-        return cast(Tensor, self.sums.back(self.gradient_to_sums(gradient_LD)))
+        return self.sums.back(self.gradient_to_sums(gradient_LD))
 
     @torch.no_grad()
     def gradient_to_sums(self, gradient_LD: Tensor) -> Tensor:
@@ -174,7 +173,7 @@ class TextRows(nn.Module):
 
     def sums_of_vectors(self) -> Tensor:
         """(L, D): Z E."""
-        return cast(Tensor, self.sums(self.table.weight.index_select(0, self.tokens)))
+        return self.sums(self.table.weight.index_select(0, self.tokens))
 
     def teach(self, gradient_LD: Tensor, adam: RowAdam, rate: float) -> None:
         """Token vectors learn from a gradient to the last `forward`; those of the others are left at them."""

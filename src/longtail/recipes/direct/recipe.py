@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -60,8 +59,6 @@ from longtail.training.fit import fit_stage
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
 from longtail.types import Csr
-
-Texts = TypeVar("Texts", TextRows, TextParts)
 
 
 class Direct(Recipe):
@@ -101,8 +98,8 @@ class Direct(Recipe):
         texts = self.texts(data, anchors, encoder, TextParts if few else TextRows)
         refined = encoder if block is None else Refined(encoder, block)
         extra = None if self.extra_loss is None else self.extra_loss(refined, data, run)
-        kind = partial(SampledLabels, labels_per_step=few) if few else AllLabels
-        objective: AllLabels = kind(
+        kind: Callable[..., AllLabels] = partial(SampledLabels, labels_per_step=few) if few else AllLabels
+        objective = kind(
             refined,
             texts,
             self.trust(data, anchors).to(run.device),
@@ -157,8 +154,8 @@ class Direct(Recipe):
         return BagSum(table, dropout=c.dropout) if signed else BagEncoder(table, dropout=c.dropout)
 
     def texts(
-        self, data: TrainingSet, anchors: AnchorColumns | None, encoder: Encoder, kind: Callable[..., Texts]
-    ) -> Texts | None:
+        self, data: TrainingSet, anchors: AnchorColumns | None, encoder: Encoder, kind: type[TextRows | TextParts]
+    ) -> TextRows | TextParts | None:
         """The part of rows that words make; None where labels have no text, or documents no words."""
         from scipy.sparse import vstack
 

@@ -18,6 +18,7 @@ None of the first three moves the expectation of a gradient, but for what bytes 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -94,8 +95,16 @@ class TextRowsOnCpu(TextRows):
         from longtail.recipes.direct.kernels import learn_tokens
 
         gradient, factors = self.gradient_to_sums(gradient_LD).bfloat16(), adam.factors(rate).array(np.float32)
-        groups = (self.tokens.numpy(), self.starts, self.edges, self.owners, self.values)
-        learn_tokens(*adam.arrays, *groups, bits(gradient), factors)
+        learn_tokens(
+            *adam.arrays,
+            self.tokens.numpy(),
+            self.starts,
+            self.edges,
+            self.owners,
+            self.values,
+            bits(gradient),
+            factors,
+        )
 
 
 class TextParts(nn.Module):
@@ -148,7 +157,7 @@ class SampledLabels(AllLabels):
         super().__init__(encoder, cast(Any, texts), *arguments, **options)
         self.parts = texts
         positives = self.targets.weights.clamp(min=0).numpy()
-        counts = np.bincount(self.targets.ids.numpy(), positives, minlength=self.targets.columns)
+        counts = np.bincount(self.targets.ids.numpy(), positives, minlength=self.targets.columns).astype(np.float64)
         self.chances = inclusion(counts, labels_per_step)
         self.sampled = bool((self.chances < 1).any())
         self.log_weights = -np.log(self.chances)
@@ -251,7 +260,7 @@ class SampledLabels(AllLabels):
         loss = (of_pairs.sum(dtype=torch.float64) + negatives.losses.sum()) / documents
         return loss.float(), torch.from_numpy(gradient)
 
-    def _negatives(self, x: F32, pair_starts: I64, pair_ids: I64, rng: np.random.Generator) -> Negatives:
+    def _negatives(self, x: F32, pair_starts: I64, pair_ids: I64, rng: np.random.Generator) -> KeptNegatives:
         from longtail.recipes.direct.kernels import code_documents, keep_negatives
 
         table, documents = self.rows, len(x)
@@ -264,7 +273,7 @@ class SampledLabels(AllLabels):
         chances = 1 - rng.random(THRESHOLDS + tile, dtype=np.float32)
         thresholds = np.log(chances * np.float32(LEAST_SLOPE))
         shifts = rng.integers(THRESHOLDS, size=documents)
-        found = Negatives.room_for(documents, max(map(len, samples)))
+        found = KeptNegatives.room_for(documents, max(map(len, samples)))
         offsets = table.free.rows[:, table.width].numpy() + self.log_weights
         for begin, end, sample in zip(edges[:-1].tolist(), edges[1:].tolist(), samples, strict=True):
             part = slice(begin, end)
@@ -299,17 +308,23 @@ class SampledLabels(AllLabels):
         return np.flatnonzero(rng.random(len(self.chances), dtype=np.float32) < self.chances)
 
 
-class Negatives:
-    """Lists of kept negatives, a row for each of n documents, of which the first `counts` are taken."""
+@dataclass(frozen=True)
+class KeptNegatives:
+    """Lists of kept negatives, a row for each of n documents, of which the first `counts` are taken.
 
-    def __init__(self, ids: Any, slopes: Any, counts: I64, losses: Any) -> None:
-        self.ids, self.slopes, self.counts, self.losses = ids, slopes, counts, losses
+    ids: (n, M) int32, labels.  slopes: (n, M).  losses: (n,), of all of a document's.
+    """
+
+    ids: NDArray[np.int32]
+    slopes: F32
+    counts: I64
+    losses: NDArray[np.float64]
 
     @staticmethod
-    def room_for(documents: int, most: int) -> Negatives:
+    def room_for(documents: int, most: int) -> KeptNegatives:
         """Memory that is not written is not taken: room for all costs nothing."""
         shape = (documents, most)
-        return Negatives(
+        return KeptNegatives(
             np.empty(shape, np.int32), np.empty(shape, np.float32), np.zeros(documents, np.int64), np.zeros(documents)
         )
 
