@@ -184,7 +184,8 @@ def code_rows(
             scales[n] = _code_row(row, codes[n])
 
 
-@compiled(parallel=True)
+# `fastmath` only here: it lets the sums run in vector lanes (their order is fixed for a machine).
+@compiled(parallel=True, fastmath=True)
 def pair_scores(
     x: NDArray[np.float32],
     codes: NDArray[np.int8],
