@@ -12,14 +12,15 @@ TEXTS = [f"cat dog noise{number % 50}" for number in range(700)] + ["an owl", "a
 
 
 def test_a_server_under_load(direct_run: Path) -> None:
-    engine = measures.engine(direct_run, TEXTS, rounds=1)
-    assert engine["texts_per_s"] > 0
+    engine = measures.Engine(direct_run, TEXTS)
+    assert engine.texts_per_s() > 0
     with serving(f"{measures.MODEL}={direct_run}", "--queue", "64") as running:
-        alone = measures.alone(running.port, TEXTS, rounds=1, count=20)
+        alone = measures.alone(running.port, engine, rounds=1, count=20)
         assert 0 < alone["empty_p50_ms"] < alone["predict_p50_ms"]
-        seen = measures.together(running.port, TEXTS, 0.5, 4, connections=4)
+        seen = measures.together(running.port, engine, 0.5, 4, connections=4)
         assert seen["statuses"].keys() == {"200"}
         assert seen["texts_per_s"] == round(4 * seen["answered_per_s"], 1)
+        assert seen["share_of_engine"] == round(seen["texts_per_s"] / seen["engine_texts_per_s"], 3)
         memory = measures.memory(running, TEXTS, 100, steps=2)
         assert memory["statuses"] == {"200": 100}
         assert len(memory["private_mb"]) == 3
