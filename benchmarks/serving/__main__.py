@@ -32,17 +32,14 @@ def load(arguments: argparse.Namespace, texts: Sequence[str]) -> dict[str, Any]:
         packed = Path(folder) / "packed"
         pack(arguments.run, packed)
         for name, run in (("as_trained", arguments.run), ("packed", packed)):
-            own = found[name] = {"engine": _said("engine", measures.engine(run, texts))}
+            own = found[name] = {}
+            engine = measures.Engine(run, texts)
             with serving(f"{measures.MODEL}={run}") as running:
                 port = running.port
-                own["alone"] = _said("alone", measures.alone(port, texts))
-                own["above_engine_and_empty_ms"] = round(
-                    own["alone"]["predict_p50_ms"] - own["alone"]["empty_p50_ms"] - own["engine"]["single_p50_ms"], 3
-                )
+                own["alone"] = _said("alone", measures.alone(port, engine))
                 for each in (1, 8, 32):
-                    seen = own[f"at_64_with_{each}"] = measures.together(port, texts, arguments.seconds, each)
-                    seen["share_of_engine"] = round(seen["texts_per_s"] / own["engine"]["texts_per_s"], 3)
-                    _said(f"at 64 with {each}", seen)
+                    seen = measures.together(port, engine, arguments.seconds, each)
+                    own[f"at_64_with_{each}"] = _said(f"at 64 with {each}", seen)
                 rate = own["at_64_with_32"]["answered_per_s"]
                 own["overload"] = _said("overload", measures.overload(port, texts, arguments.seconds, rate, 32))
                 own["memory"] = _said("memory", measures.memory(running, texts, arguments.requests))

@@ -31,38 +31,57 @@ def requests_of(texts: Sequence[str], each: int = 1) -> Iterator[bytes]:
     return itertools.cycle([predict_bytes(MODEL, texts[start : start + each], K) for start in starts])
 
 
-def engine(run: Path, texts: Sequence[str], rounds: int = 3) -> dict[str, Any]:
-    """`Predictor` itself, in this process: one text, and all together."""
-    model = Predictor.open(run)
-    model.predict(list(texts[:600]), k=K)
-    single, batch = [], []
-    for turn in range(rounds):
-        for text in texts[turn * 300 : turn * 300 + 300]:
+class Engine:
+    """`Predictor` itself, in this process. It takes turns with the server, so that a busy machine slows both."""
+
+    def __init__(self, run: Path, texts: Sequence[str]) -> None:
+        self.model, self.texts = Predictor.open(run), list(texts)
+        self.model.predict(self.texts[:600], k=K)
+
+    def singles(self, count: int) -> list[float]:
+        """Seconds of each of so many texts, one by one."""
+        found = []
+        for text in self.texts[:count]:
             started = time.perf_counter()
-            model.predict([text], k=K)
-            single.append(time.perf_counter() - started)
+            self.model.predict([text], k=K)
+            found.append(time.perf_counter() - started)
+        return found
+
+    def texts_per_s(self) -> float:
+        """All texts together."""
         started = time.perf_counter()
-        model.predict(list(texts), k=K)
-        batch.append(len(texts) / (time.perf_counter() - started))
-    return {"single_p50_ms": round(1000 * statistics.median(single), 3), "texts_per_s": round(max(batch), 1)}
+        self.model.predict(self.texts, k=K)
+        return len(self.texts) / (time.perf_counter() - started)
 
 
-def alone(port: int, texts: Sequence[str], rounds: int = 5, count: int = 400) -> dict[str, Any]:
-    """One client, one request after the other; empty ones and predictions in turns."""
-    asked = requests_of(texts)
-    times: dict[str, list[float]] = {"empty": [], "predict": []}
+def alone(port: int, engine: Engine, rounds: int = 10, count: int = 200) -> dict[str, Any]:
+    """One client, one request after the other: empty ones and predictions, and the engine's own time, in turns."""
+    asked = requests_of(engine.texts)
+    times: dict[str, list[float]] = {"engine": [], "empty": [], "predict": []}
     for _ in range(rounds):
+        times["engine"] += engine.singles(count)
         for name, source in (("empty", itertools.repeat(EMPTY)), ("predict", asked)):
             times[name] += asyncio.run(closed_loop(port, source, 1, count=count)).seconds
-    return {f"{name}_p50_ms": round(1000 * statistics.median(found), 3) for name, found in times.items()}
+    middle = {name: 1000 * statistics.median(found) for name, found in times.items()}
+    above = middle["predict"] - middle["empty"] - middle["engine"]
+    return {**{f"{name}_p50_ms": round(ms, 3) for name, ms in middle.items()}, "above_both_ms": round(above, 3)}
 
 
-def together(port: int, texts: Sequence[str], seconds: float, each: int, connections: int = 64) -> dict[str, Any]:
-    """So many clients at once, as fast as they can."""
-    asyncio.run(closed_loop(port, requests_of(texts, each), connections, seconds=1))
-    seen = asyncio.run(closed_loop(port, requests_of(texts, each), connections, seconds=seconds))
+def together(port: int, engine: Engine, seconds: float, each: int, connections: int = 64) -> dict[str, Any]:
+    """So many clients at once, as fast as they can, between two batches of the engine."""
+    asyncio.run(closed_loop(port, requests_of(engine.texts, each), connections, seconds=1))
+    before = engine.texts_per_s()
+    seen = asyncio.run(closed_loop(port, requests_of(engine.texts, each), connections, seconds=seconds))
+    own = (before + engine.texts_per_s()) / 2
     found = seen.summary()
-    return {**found, "texts_per_request": each, "texts_per_s": round(each * found["answered_per_s"], 1)}
+    per_s = each * found["answered_per_s"]
+    return {
+        **found,
+        "texts_per_request": each,
+        "texts_per_s": round(per_s, 1),
+        "engine_texts_per_s": round(own, 1),
+        "share_of_engine": round(per_s / own, 3),
+    }
 
 
 def overload(port: int, texts: Sequence[str], seconds: float, per_second: float, each: int) -> dict[str, Any]:
