@@ -154,7 +154,7 @@ class Direct(Recipe):
 
     def view(self, data: TrainingSet) -> View | None:
         """Vectors that are given beside those that are learnt; None without."""
-        if self.config.features.view == "none" or not isinstance(data.featurizer, SparseText):
+        if not isinstance(data.featurizer, SparseText) or not data.featurizer.view_range:
             return None
         return View(data.featurizer.view_range.start, StaticVectors.read(self.config.features.view_model).table)
 
