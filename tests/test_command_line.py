@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +17,7 @@ import pytest
 from longtail import cli
 from longtail.cli import main
 from longtail.cli.base import Group
+from longtail.data.read import read
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], click.Command]]:
@@ -25,6 +29,21 @@ def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[tuple
 
 
 ALL = commands(cli.longtail)
+
+
+def test_defaults_stand_in_the_code_once() -> None:
+    """Help texts read them from there. Those of a vocabulary belong to `read`, which help does not import."""
+    found: dict[str, str] = {}
+    for path in Path(cli.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "option":
+                written = re.search(r"\(default ([^:{)]+)\)", ast.unparse(node))
+                found |= {} if written is None else {ast.literal_eval(node.args[0]): written[1]}
+    known = inspect.signature(read).parameters
+    names = "language", "unknown", "vocabulary_ids"
+    assert found == {f"--{name.replace('_', '-')}": known[name].default for name in names}
+    options = {option.name: option for _, command in ALL for option in command.params}
+    assert getattr(options["resamples"], "help", "") == f"of the bootstrap (default {options['resamples'].default})"
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,15 @@ def test_files_of_results_exist(document: Path) -> None:
         assert list(RESULTS.glob(name.removeprefix("benchmarks/results/"))), name
 
 
+def test_every_result_is_cited() -> None:
+    """A result that no document speaks of helps nobody."""
+    named = {
+        name for document in DOCUMENTS for name in re.findall(r"[\w*/-]+\.(?:json|svg|md)\b", document.read_text())
+    }
+    cited = {path for name in named for path in RESULTS.glob(name.removeprefix("benchmarks/results/").lstrip("/"))}
+    assert sorted(path.name for path in RESULTS.iterdir() if path.is_file() and path not in cited) == []
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)
 def test_commands_parse(document: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     for block in re.findall(r"```(?:sh|bash|console)\n(.*?)```", document.read_text(), flags=re.S):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import longtail
+import longtail.metrics
 
 ROOT = Path(longtail.__file__).parent
 REPOSITORY = Path(__file__).parents[1]
@@ -111,6 +112,123 @@ def test_the_rule_finds_what_is_in_the_wrong_room(monkeypatch: pytest.MonkeyPatc
     assert users("longtail.search.index") == {"galaxc"}
 
 
+# ---- the same for what modules define ----
+
+Name = tuple[str, str]  # a module, and a class or function at its top
+ALL = "*"  # in the place of a name: a module that is handed on as a whole
+
+
+def home_of(module: str, name: str) -> Name:
+    """Where a name that is imported from a module is defined: rooms hand on what their files define."""
+    for node in ast.parse(MODULES[module].read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom) and node.module in MODULES and node.module != module:
+            for alias in node.names:
+                if name == (alias.asname or alias.name):
+                    return home_of(str(node.module), alias.name)
+    return module, name
+
+
+def named(module: str) -> dict[Name, set[Name]]:
+    """What each class, function and constant at the top of a module refers to, in its own module and in others."""
+    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
+    known: dict[str, Name] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module in MODULES:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                found = (inner, ALL) if inner in MODULES else home_of(str(node.module), alias.name)
+                known[alias.asname or alias.name] = found
+    tops = {name: node for node in tree.body for name in names_of(node)}
+    known |= {name: (module, name) for name in tops}
+    return {(module, name): set(referred(node, known)) - {(module, name)} for name, node in tops.items()}
+
+
+def names_of(node: ast.stmt) -> list[str]:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return [one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)]
+
+
+def referred(node: ast.AST, known: dict[str, Name]) -> Iterator[Name]:
+    """An attribute of a module is that name of it; a module by itself is all of it."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        module, name = known.get(node.value.id, ("", ""))
+        if name == ALL:
+            yield home_of(module, node.attr)
+            return
+    if isinstance(node, ast.Name) and node.id in known:
+        yield known[node.id]
+    for child in ast.iter_child_nodes(node):
+        yield from referred(child, known)
+
+
+# Offered to users, whether the house needs them or not: metrics, and a look into a label graph (docs/label-graph.md).
+OFFERED = {home_of("longtail.metrics", name) for name in longtail.metrics.__all__}
+OFFERED.add(("longtail.graph.label_graph", "walk_trace"))
+
+NAMED = {name: others for module in MODULES for name, others in named(module).items()}
+NAMED_BY: dict[Name, set[Name]] = {}
+for each, mentioned in NAMED.items():
+    for mention in mentioned:
+        NAMED_BY.setdefault(mention, set()).add(each)
+
+
+def users_of_name(name: Name) -> set[str]:
+    """Families and "programs" that reach a name; names that are offered are used."""
+    found: set[str] = set()
+    seen, ahead = {name}, [name]
+    while ahead:
+        at = ahead.pop()
+        found |= {"programs"} if at in OFFERED else set()
+        for user in NAMED_BY.get(at, set()) | NAMED_BY.get((at[0], ALL), set()):
+            if family(user[0]) is not None:
+                found.add(str(family(user[0])))
+            elif is_program(user[0]) or user[0].startswith("longtail.cli"):
+                found.add("programs")
+            elif user not in seen:
+                seen.add(user)
+                ahead.append(user)
+    return found
+
+
+def lone_names() -> dict[str, set[str]]:
+    """Public classes and functions of shared modules that one family alone uses, or nobody."""
+    found = {}
+    for module in SHARED:
+        for node in ast.parse(MODULES[module].read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+                users = users_of_name((module, node.name))
+                if len(users) < 2 and users != {"programs"}:
+                    found[f"{module}.{node.name}"] = users
+    return found
+
+
+def test_classes_and_functions_of_parts_are_what_two_families_share() -> None:
+    found = lone_names()
+    assert not found, f"used by one recipe family alone, which they belong to, or by nobody: {found}"
+
+
+def test_the_rule_finds_names_in_the_wrong_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert users_of_name(("longtail.search.index", "ExactIndex")) > {"galaxc", "programs"}
+    monkeypatch.setitem(NAMED_BY, ("longtail.search.cluster", "smooth"), {("longtail.recipes.galaxc.graph", "Paths")})
+    assert lone_names() == {"longtail.search.cluster.smooth": {"galaxc"}}
+
+
+def test_no_two_classes_have_one_name() -> None:
+    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in MODULES.values())
+    names = Counter(node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    assert not [name for name, count in names.items() if count > 1]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_no_constructor_is_called_with_ten_arguments_by_place(name: str) -> None:
+    for node in ast.walk(ast.parse(MODULES[name].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and len(node.args) >= 10:
+            called = ast.unparse(node.func).rpartition(".")[2]
+            assert not called[:1].isupper(), f"line {node.lineno}: name the arguments of {called}"
+
+
 @pytest.mark.parametrize("path", sorted(ROOT.glob("recipes/*/recipe.py")), ids=lambda path: path.parent.name)
 def test_a_paper_is_a_short_story(path: Path) -> None:
     lines = len(path.read_text(encoding="utf-8").splitlines())
@@ -119,17 +237,17 @@ def test_a_paper_is_a_short_story(path: Path) -> None:
 
 # Names that mean the same in every room that has them.
 SAME_MEANING = {
-    *("__init__", "recipe", "settings", "stages", "network", "ranker", "kernels", "objective"),
-    "base",  # what every featurizer, every recipe is
-    "encoders",  # the same thing in torch (nn) and for prediction (models, galaxc)
-    "analysis",  # looking inside a trained model
+    *("__init__", "recipe", "settings", "network", "ranker", "kernels", "objective"),
+    "base",  # what every featurizer, every recipe, every command is
+    "encoders",  # the same thing in torch (nn) and for prediction (models)
 }
 
 
 def test_no_file_name_has_two_meanings() -> None:
-    names = Counter(path.stem for path in MODULES.values() if path.parent.name != "kernels")
-    twice = sorted(name for name, count in names.items() if count > 1 and name not in SAME_MEANING)
-    assert not twice
+    """A file of search/kernels/ is the compiled half of the file of search/ that has its name."""
+    halves = {path for path in ROOT.glob("search/kernels/*.py") if (ROOT / "search" / path.name).exists()}
+    names = Counter(path.stem for path in MODULES.values() if path not in halves)
+    assert {name for name, count in names.items() if count > 1} == SAME_MEANING
 
 
 def tracked(*patterns: str) -> list[Path]:

@@ -192,3 +192,59 @@ def test_presets_of_no_recipe(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_document_without_a_known_field_is_refused(tmp_path: Path) -> None:
     with pytest.raises((ConfigError, DataError)):
         read(pd.DataFrame({"title": [], "tags": []}), text="title", labels="tags")
+
+
+def test_a_table_that_was_converted_can_be_trained_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No field of the folder is called title."""
+    table = shop(tmp_path / "shop.csv")
+    assert main(["data", "convert", str(table), str(tmp_path / "lf"), "--text", "product_name", "-q"]) == 0
+    assert main(["train", str(tmp_path / "lf"), *TRAIN, "--out", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    assert main(["predict", str(tmp_path / "run"), "oak chair", "-k", "1"]) == 0
+    assert "tag2" in capsys.readouterr().out
+
+
+def test_fields_that_are_not_read_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of folders the title alone is read; who has more is told so."""
+    texts = [{"title": f"owl {n}", "content": f"a bird {n}", "empty": ""} for n in range(4)]
+    longtail.data.read.write(longtail.Dataset.from_texts(texts, [["x"], ["y"]] * 2), tmp_path / "lf", "lf")
+    line = ["train", str(tmp_path / "lf"), "--recipe", "tiny", "--out"]
+    assert main([*line, str(tmp_path / "a")]) == 0
+    said = capsys.readouterr().err
+    assert "note: title is read, not content; --set features.fields=title,content reads all" in said
+    assert main([*line, str(tmp_path / "b"), "--set", "features.fields=title"]) == 0
+    assert "is read, not" not in capsys.readouterr().err
+
+
+def test_the_group_is_not_said_to_be_ignored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["train", str(shop(tmp_path / "shop.csv")), "--text", "product_name", "--recipe", "tiny", "--holdout", "0.3"]
+    assert main([*line, "--group", "Sku", "--out", str(tmp_path / "run")]) == 0
+    assert "; group: sku; ignored: price, brand, description\n" in capsys.readouterr().err
+
+
+def test_what_f1_belongs_to_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The threshold; and documents that no answer could be right for."""
+    table, test = shop(tmp_path / "shop.csv"), tmp_path / "test.csv"
+    test.write_text("product_name,keywords\nred lamp,tag0\nblue lamp,never seen\n")
+    assert main(["train", str(table), "--text", "product_name", *TRAIN, "--out", str(tmp_path / "run")]) == 0
+    measure = ["evaluate", str(tmp_path / "run"), str(table), "--test", str(test)]
+    capsys.readouterr()
+    assert main(measure) == 0
+    shown = capsys.readouterr()
+    assert "note: 1 of 2 test documents have no label that is known here; they count as misses" in shown.err
+    assert "MicroF1" not in shown.out
+    assert main([*measure, "--threshold", "0.25"]) == 0
+    assert "; MicroF1 and MacroF1 of labels that score at least 0.25\n" in capsys.readouterr().out
+
+
+def test_json_lines_show_what_a_field_counts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = shop(tmp_path / "shop.csv")
+    out = str(tmp_path / "run")
+    assert main(["train", str(table), "--text", "product_name:2,description", *TRAIN, "--out", out]) == 0
+    lines = b'{"product_name": "oak chair", "description": "good"}\n'
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines)))
+    capsys.readouterr()
+    assert main(["predict", out]) == 0
+    assert "text: product_name:2, description; id: none" in capsys.readouterr().err

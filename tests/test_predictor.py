@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import inspect
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_overloads, get_type_hints
+from typing import Any, assert_type, get_overloads, get_type_hints
 
 import pytest
 
@@ -121,3 +123,35 @@ def test_public_functions_have_real_types() -> None:
     assert get_type_hints(lists)["return"] == list[list[Prediction]]
     for name, annotation in get_type_hints(longtail.train).items():
         assert annotation is not Any, name
+
+
+def _as_a_program_sees_them() -> None:
+    """Read by mypy (`make lint`), never called. Were a name Any, `assert_type` would be wrong, and the calls that are
+    wrong would be right, so that what ignores them would be of no use: mypy says both.
+    """
+    model = longtail.train("shop.csv", text={"title": 2.0}, labels="tags", holdout=0.1)
+    assert_type(model, Predictor)
+    assert_type(longtail.read("shop.csv", text=["title"], test_file="test.csv"), Dataset)
+    assert_type(longtail.Predictor.open("run"), Predictor)
+    assert_type(longtail.evaluate(model, "shop.csv"), Metrics)
+    assert_type(model.predict(["a text"], k=3), list[list[Prediction]])
+    assert_type(model.predict(["a text"])[0][0].score, float)
+    assert_type(model.labels, Sequence[str])
+    assert_type(model.recipe, str)
+    assert_type(model.metrics, Metrics)
+    longtail.train("shop.csv", holdout="much")  # type: ignore[arg-type]
+    longtail.read("shop.csv", texts="title")  # type: ignore[call-arg]
+    longtail.Predictor.open(7)  # type: ignore[arg-type]
+
+
+def test_what_mypy_reads_is_all_that_is_public() -> None:
+    """Names are loaded when they are first used; mypy reads them where they are imported for it alone."""
+    tree = ast.parse(inspect.getsource(longtail))
+    seen = {
+        (alias.name, node.module)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname == alias.name  # which mypy takes for public
+    }
+    assert seen == set(longtail._HOME.items())

@@ -88,6 +88,12 @@ def test_metrics_are_a_dict_that_prints_as_a_table() -> None:
     ]
     assert "<th>P@1</th><td>50.12</td>" in found._repr_html_()
     assert json.loads(json.dumps(found)) == found == dict(found)
+    assert repr(found) == "Metrics(P@1 50.12, P@10 2.50, PSP@5 3.00)"
+    many = repr(Metrics({f"P@{k}": 12.345 for k in range(1, 60)}))
+    assert many.startswith("Metrics(P@1 12.35, ")
+    assert many.endswith(", ... 50 more)")
+    assert len(many) <= 200
+    assert repr(Metrics()) == "Metrics()"
     assert str(Metrics()) == "no metrics"
     assert "none" in Metrics()._repr_html_()
     both = Metrics(

@@ -57,10 +57,13 @@ def test_parquet_holds_ids_names_and_vectors(trained: Path, planted: Dataset, tm
     )
 
 
-def test_documents_of_a_file(trained: Path, tmp_path: Path) -> None:
+def test_documents_of_a_file(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "texts.txt").write_text("an owl\n\na cat\n")
     assert main(["vectors", str(trained), str(tmp_path / "v.npy"), "--input", str(tmp_path / "texts.txt")]) == 0
     assert np.load(tmp_path / "v.npy").shape == (3, 129)
+    (tmp_path / "table.csv").write_text("title,pages\nan owl,3\n")
+    assert main(["vectors", str(trained), str(tmp_path / "t.npy"), "--input", str(tmp_path / "table.csv")]) == 0
+    assert "text: title; id: none, rows are numbered; ignored: pages\n" in capsys.readouterr().err
 
 
 def test_a_model_without_vectors_says_so(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,7 @@
-"""The walks in docs/ are walked: their files written, their commands given, and what they print compared."""
+"""The walks in docs/ are walked: their files written, their commands given, and what they print compared.
+
+What a method learns differs a little from one kind of processor to another; pages show such numbers as ``...``.
+"""
 
 from __future__ import annotations
 

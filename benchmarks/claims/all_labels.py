@@ -10,8 +10,9 @@ from typing import Any
 from benchmarks.claims.measures import Columns, Trained, changed, columns_of
 from longtail.errors import ConfigError
 from longtail.evaluation import rank_test
-from longtail.models.rankers import ClusterModel, Ensemble, IndexedRows, Model, Reranked
+from longtail.models.rankers import ClusterModel, Ensemble, IndexedRows, Model
 from longtail.predictor import Predictor
+from longtail.recipes.astec.ranker import Reranked
 from longtail.recipes.galaxc.ranker import JointGraphModel
 from longtail.recipes.gnnxml.ranker import KeygraphModel
 from longtail.search.index import ExactIndex

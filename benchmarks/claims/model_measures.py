@@ -14,10 +14,10 @@ from longtail.errors import ConfigError
 from longtail.graph.ops import unit_rows
 from longtail.metrics import hits
 from longtail.models.rankers import Ensemble, Model, best
+from longtail.recipes.astec.ranker import MergedShortlist
 from longtail.search.cluster import label_centroids
 from longtail.search.index import CENTROIDS, ExactIndex, HnswIndex, HnswSettings
 from longtail.search.linear import LinearConfig, fit_linear
-from longtail.search.shortlist import MergedShortlist
 from longtail.types import F32, Batch, Csr, Shortlister, TopK
 
 RECALL_KS = (20, 30, 100, 300)

@@ -22,8 +22,9 @@ from benchmarks.speed.common import alone, seconds_of
 from longtail.graph.label_graph import LabelGraphConfig, label_graph
 from longtail.models.encoders import FrozenBag, ResidualMap
 from longtail.models.rankers import Classifier, Model
+from longtail.recipes.astec.ranker import InstanceVote, MergedShortlist
 from longtail.search.index import CENTROIDS, DOCUMENTS, ExactIndex, HnswIndex, HnswSettings
-from longtail.search.shortlist import InstanceVote, LabelIndex, MergedShortlist
+from longtail.search.shortlist import LabelIndex
 from longtail.types import F32, Batch, Csr
 
 LABELS = (1_000, 4_000, 16_000, 64_000, 256_000)

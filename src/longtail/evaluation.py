@@ -113,7 +113,8 @@ def evaluate(
     if not isinstance(data, Dataset | str | Path):
         raise ConfigError(
             f"a {type(data).__name__} to be measured on, expected a Dataset or a path",
-            "longtail.train(..., holdout=0.1) measures on a part of a frame; or read files with test documents",
+            "longtail.read(frame, test_file=test_frame, columns=model.columns) makes one of frames; "
+            "longtail.train(..., holdout=0.1) measures on a part of a frame",
         )
     data = data if isinstance(data, Dataset) else read(Path(data), columns=model.columns)
     if data.test is None and model.bundle.held_out() is not None:
@@ -126,6 +127,11 @@ def evaluate(
         display.say(
             f"warning: {learnt:,} of {len(data.need_test()):,} test documents have the text of a training document; "
             "what is measured on them is memory"
+        )
+    if unlabelled := int((np.diff(yardstick.truth.indptr) == 0).sum()):
+        display.say(
+            f"note: {unlabelled:,} of {len(data.need_test()):,} test documents have no label that is known here; they "
+            "count as misses in every metric"
         )
     start = context_of_test(model, yardstick, transductive=transductive)
     top = rank_test(model, yardstick, display, start)

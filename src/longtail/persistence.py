@@ -63,7 +63,6 @@ SHARED: Mapping[str, str] = {
     "full-map": "longtail.models.encoders:FullMap",
     "embedding-map": "longtail.models.encoders:EmbeddingMap",
     "model": "longtail.models.rankers:Model",
-    "reranked": "longtail.models.rankers:Reranked",
     "ensemble": "longtail.models.rankers:Ensemble",
     "indexed-rows": "longtail.models.rankers:IndexedRows",
     "cluster-model": "longtail.models.rankers:ClusterModel",
@@ -74,10 +73,7 @@ SHARED: Mapping[str, str] = {
     "packed-index": "longtail.search.packed:PackedIndex",
     "sketch-index": "longtail.search.sketch:SketchIndex",
     "label-index": "longtail.search.shortlist:LabelIndex",
-    "instance-vote": "longtail.search.shortlist:InstanceVote",
-    "merged-shortlist": "longtail.search.shortlist:MergedShortlist",
     "shortlist-negatives": "longtail.search.negatives:ShortlistNegatives",
-    "cluster-tree": "longtail.search.linear:ClusterTree",
     "cluster-beam": "longtail.search.shortlist:ClusterBeam",
 }
 

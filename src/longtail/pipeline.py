@@ -14,7 +14,7 @@ from typing import Any
 from longtail import __version__
 from longtail.bundle import MANIFEST, Bundle, LabelTable, digest_of, open_bundle, write_bundle
 from longtail.config import describe, to_tables
-from longtail.data.dataset import Dataset
+from longtail.data.dataset import Dataset, Items
 from longtail.data.identity import training_digest
 from longtail.data.read import read
 from longtail.errors import ConfigError
@@ -114,6 +114,8 @@ def train(
             dataset = dataset.with_test_rows(rows)
         training_set = prepared(made, dataset, run)
         _say_counts(training_set.dropped, display)
+        if dataset.columns is None and not made.config.features.fields:
+            _say_unread(dataset.train.documents, training_set.featurizer.fields, display)
         ranker = learners(made, training_set, run)
         labels = LabelTable.of(training_set.labels, training_set.label_counts())
         if held is not None:
@@ -196,6 +198,14 @@ def recipe_of(recipe: str | Recipe, settings: Mapping[str, Any] | None) -> Recip
             "give the settings to the recipe's config, or name the recipe",
         )
     return recipe
+
+
+def _say_unread(documents: Items, read: Sequence[str], display: Display) -> None:
+    """Of data that is no table the title alone is read, unless the settings name more."""
+    unread = [name for name, texts in documents.fields.items() if name not in read and any(texts)]
+    if read and unread:
+        both = ",".join([*read, *unread])
+        display.say(f"note: {', '.join(read)} is read, not {', '.join(unread)}; --set features.fields={both} reads all")
 
 
 def _say_counts(counts: Mapping[str, int], display: Display) -> None:

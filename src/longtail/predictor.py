@@ -269,7 +269,8 @@ class Predictor:
         text: the text columns of a frame; by default those of training, else they are found by their names.
         as_frame: give back a frame with a row per label: ``label``, ``name``, ``score`` and ``rank``, from 1. True:
             of the library that `texts` came from, pandas for a list; or name one: pandas, polars, arrow. A frame of
-            pandas has the index of `texts`, others have the number of the text, from 0, in ``row``.
+            pandas has the index of `texts`, others have the number of the text, from 0, in ``row``. Where the model
+            was trained with a column of ids that `texts` has, too, they are in ``id``.
         known_labels: for every text ids of labels that it is known to have (warm start); they help to find others,
             and are not given back. anchors: for every text ids of nodes of given graphs that it is linked to. Only
             models that look at a graph can use either (recipe galaxc); others refuse.
@@ -290,11 +291,13 @@ class Predictor:
             answers = self.named(self.rank(documents, k, context=context, threshold=threshold))
         if as_frame is False:
             return answers
-        from longtail.data.frames import long_frame
+        from longtail.data.frames import ids_of, long_frame
 
         each = [len(answer) for answer in answers]
         found = list(chain.from_iterable(answers))
-        columns: dict[str, list[Any]] = {name: [getattr(one, name) for one in found] for name in Prediction._fields}
+        ids = ids_of(texts, self.columns)
+        columns: dict[str, list[Any]] = {} if ids is None else {"id": list(chain.from_iterable(map(repeat, ids, each)))}
+        columns |= {name: [getattr(one, name) for one in found] for name in Prediction._fields}
         columns["rank"] = [place for count in each for place in range(1, count + 1)]
         return long_frame(as_frame, texts, np.repeat(np.arange(len(each)), each), columns)
 

@@ -10,6 +10,7 @@ from typing import Any
 AT_EVERY_K = ("P", "nDCG", "PSP", "F1")
 AT_LAST_K = ("MacroF1", "Coverage")
 OVER_A_THRESHOLD = ("MicroF1", "MacroF1")
+SHORT = 9  # metrics in one line
 
 
 def named(text: str) -> str:
@@ -56,6 +57,12 @@ class Metrics(dict[str, Any]):
 
     def _columns(self) -> dict[str, Mapping[str, Any]]:
         return {"percent": self.get("scores", self), **self.get("baselines", {})}
+
+    def __repr__(self) -> str:
+        scores = self._columns()["percent"]
+        first = [f"{name} {scores[name]:.2f}" for name in shown(scores)]
+        more = f", ... {len(first) - SHORT} more" if len(first) > SHORT else ""
+        return f"Metrics({', '.join(first[:SHORT])}{more})"
 
     def __str__(self) -> str:
         return table(self._columns()) if shown(self._columns()["percent"]) else "no metrics"

@@ -218,7 +218,7 @@ class LongtailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
-class _Targets:
+class _GivenLabels:
     """Labels of texts as numbers.  form: one, lists, dense or sparse.  numbers: all rows' one after another."""
 
     form: str
@@ -233,7 +233,7 @@ class _Targets:
         return [self.numbers[start:end] for start, end in itertools.pairwise(self.starts)]
 
 
-def _targets(y: Any) -> _Targets:
+def _targets(y: Any) -> _GivenLabels:
     from scipy.sparse import issparse
 
     if y is None:
@@ -256,13 +256,13 @@ def _targets(y: Any) -> _Targets:
         classes = sorted({label for labels in cells for label in labels})
         number = {label: position for position, label in enumerate(classes)}
         numbers = [number[label] for labels in cells for label in labels]
-        return _Targets("lists", _array(classes), numbers, [0, *itertools.accumulate(map(len, cells))])
+        return _GivenLabels("lists", _array(classes), numbers, [0, *itertools.accumulate(map(len, cells))])
     check_classification_targets(_array(cells))
     found, positions = np.unique(_array(cells), return_inverse=True)
-    return _Targets("one", found, positions.tolist(), range(len(cells) + 1))
+    return _GivenLabels("one", found, positions.tolist(), range(len(cells) + 1))
 
 
-def _of_matrix(matrix: Any, classes: NDArray[Any], form: str) -> _Targets:
+def _of_matrix(matrix: Any, classes: NDArray[Any], form: str) -> _GivenLabels:
     from scipy.sparse import csr_array
 
     found = csr_array(matrix)
@@ -271,7 +271,7 @@ def _of_matrix(matrix: Any, classes: NDArray[Any], form: str) -> _Targets:
     if np.any(found.data != 1):
         value = found.data[found.data != 1][0]
         raise DataError(f"y is a matrix that holds {value!r}, expected 0 and 1", "give 1 where a text has a label")
-    return _Targets(form, classes, found.indices.tolist(), found.indptr.tolist())
+    return _GivenLabels(form, classes, found.indices.tolist(), found.indptr.tolist())
 
 
 def _array(labels: Sequence[Any]) -> NDArray[Any]:

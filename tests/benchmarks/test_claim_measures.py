@@ -33,8 +33,9 @@ from longtail.metrics import drop_masked_targets
 from longtail.models.encoders import FrozenBag, ResidualMap
 from longtail.models.rankers import Classifier, Ensemble, Model
 from longtail.predictor import Predictor
+from longtail.recipes.astec.ranker import InstanceVote, MergedShortlist
 from longtail.search.index import ExactIndex
-from longtail.search.shortlist import InstanceVote, LabelIndex, MergedShortlist
+from longtail.search.shortlist import LabelIndex
 from longtail.types import F32, Batch, Csr, TopK
 
 WIDTH, LABELS, TRAINING, TEST = 16, 40, 300, 120

@@ -596,7 +596,8 @@ def test_predictions_are_kept(shop: Workshop) -> None:
 
 
 def test_only_what_a_model_has_can_be_changed_at_prediction(shop: Workshop) -> None:
-    from longtail.models.rankers import Classifier, Ensemble, Model, Reranked
+    from longtail.models.rankers import Classifier, Ensemble, Model
+    from longtail.recipes.astec.ranker import Reranked
 
     rows = Classifier(np.zeros((3, 2), dtype=np.float32))
     nothing: Any = None

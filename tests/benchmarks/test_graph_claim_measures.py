@@ -31,8 +31,8 @@ from longtail.models.encoders import FrozenBag
 from longtail.models.rankers import Classifier, ClusterModel
 from longtail.persistence import save_part
 from longtail.recipes.astec.ranker import EncodedTree, SpreadTree
+from longtail.recipes.astec.tree import ClusterTree, TreeConfig
 from longtail.recipes.eclare.stages import LabelComponents
-from longtail.search.linear import ClusterTree, TreeConfig
 from longtail.search.shortlist import ClusterBeam, GameSettings
 from longtail.types import I32, Batch, Csr, TopK
 

@@ -27,11 +27,11 @@ from longtail.data.from_texts import with_digest
 from longtail.errors import ConfigError
 from longtail.explanation import Explanation
 from longtail.features.base import is_sparse
-from longtail.models.rankers import ClusterModel, Ensemble, IndexedRows, Model, Reranked
+from longtail.models.rankers import ClusterModel, Ensemble, IndexedRows, Model
 from longtail.persistence import State, load_part, save_part
 from longtail.predictor import Predictor
 from longtail.recipes import RECIPES, recipe_class
-from longtail.recipes.astec.ranker import EncodedTree
+from longtail.recipes.astec.ranker import EncodedTree, Reranked
 from longtail.recipes.base import Recipe
 from longtail.recipes.galaxc.ranker import JointGraphModel
 from longtail.recipes.galaxc.settings import PAPER

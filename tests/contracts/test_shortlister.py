@@ -14,8 +14,9 @@ from scipy.sparse import csr_array
 
 from longtail.graph.label_graph import LabelGraphConfig, label_graph
 from longtail.persistence import load_part, save_part
+from longtail.recipes.astec.ranker import InstanceVote, MergedShortlist
 from longtail.search.index import HnswIndex
-from longtail.search.shortlist import ClusterBeam, InstanceVote, LabelIndex, Labels, MergedShortlist, cluster_graph
+from longtail.search.shortlist import ClusterBeam, LabelIndex, Labels, cluster_graph
 from longtail.types import F32, Csr, Shortlister, TopK
 
 

@@ -143,8 +143,14 @@ def test_several_text_columns_become_fields() -> None:
 @pytest.mark.parametrize(
     ("given", "options", "message", "hint"),
     [
-        (pd.DataFrame({"a": ["x"], "b": ["y"]}), {}, "no labels column among 'a' (e.g. 'x')", "labels=COLUMN"),
-        (pd.DataFrame({"a": ["x"], "tags": ["y"]}), {"text": "b"}, "no column 'b'", "text=COLUMN"),
+        (pd.DataFrame({"a": ["x"], "b": ["y"]}), {}, "no labels column among 'a' (e.g. 'x')", "labels='COLUMN'"),
+        (pd.DataFrame({"a": ["x"], "tags": ["y"]}), {"text": "b"}, "no column 'b'", "text='COLUMN'"),
+        (
+            pd.DataFrame({"A name": ["red shoe", "big cup"], "text": ["it is red", "it is big"], "tags": ["y", "z"]}),
+            {},
+            "two columns could be the text: 'A name'",
+            "text='A name', or text='A name,text' for all",
+        ),
         (pl.DataFrame({"a": ["x"], "tags": ["y,z"]}), {}, "holds commas, as in 'y,z'", "separator=','"),
         (pd.DataFrame({"a": ["x", "y"], "tags": [["y"], [0.5]]}), {}, "row 1: column 'tags' holds 0.5", "a list of"),
         (pd.DataFrame({"a": [], "tags": []}), {}, "no rows", ""),
@@ -216,6 +222,44 @@ def test_polars_and_arrow_come_back_with_row_numbers(model: Predictor) -> None:
     table = model.predict(pa.table({"title": ASKED}), k=2, as_frame=True)
     assert isinstance(table, pa.Table)
     assert table.to_pylist() == rows_of(model)
+
+
+def test_ids_of_the_user_come_back() -> None:
+    columns = {"sku": [7, 8], "headline": ["the cat", "a dog"], "tags": ["cat", "dog|pet"]}
+    model = longtail.train(columns, recipe="tiny", id="sku")
+    for make in FRAMES.values():
+        found = model.predict(make({"headline": ["dog", "cat"], "SKU": [1, 2]}), k=5, as_frame="polars")
+        assert found.columns == ["row", "id", "label", "name", "score", "rank"]
+        assert found["id"].to_list() == [1 if row == 0 else 2 for row in found["row"]]
+        assert set(found["row"]) == {0, 1}
+    assert "id" not in model.predict(["dog"], as_frame=True)
+    assert "id" not in model.predict(pd.Series(["dog"]), as_frame=True)
+
+
+def test_weights_of_a_file_may_be_a_dict(tmp_path: Path) -> None:
+    pd.DataFrame({"a": ["x y"], "b": ["z"], "tags": ["t"]}).to_csv(tmp_path / "d.csv", index=False)
+    columns = longtail.read(tmp_path / "d.csv", text={"a": 2, "b": 1}).columns
+    assert columns is not None
+    assert (columns.text, columns.weights) == (("a", "b"), (2.0, 1.0))
+
+
+def test_frames_have_test_documents_and_vocabularies(tmp_path: Path) -> None:
+    """So that a model can be measured on another frame, and no vocabulary is passed over in silence."""
+    train = pd.DataFrame({"title": ["the cat", "a dog"], "tags": ["cat", "dog"]})
+    test = pd.DataFrame({"title": ["one dog", "cats", "an owl"], "tags": ["dog", "cat", "owl"]})
+    model = longtail.train(train, recipe="tiny")
+    with pytest.raises(ConfigError, match="a DataFrame to be measured on") as caught:
+        longtail.evaluate(model, test)
+    assert "test_file=" in (caught.value.hint or "")
+    data = longtail.read(train, test_file=test, columns=model.columns)
+    assert longtail.evaluate(model, data)["n_test"] == 3
+    test.to_csv(tmp_path / "test.csv", index=False)
+    assert longtail.read(train, test_file=tmp_path / "test.csv").digest == data.digest
+    assert longtail.read(train, test_file=test, test=False).test is None
+    (tmp_path / "v.tsv").write_text("<cat>\tcats\n<dog>\tdogs\n<owl>\towls\n")
+    known = longtail.read(train, test_file=test, vocabulary=tmp_path / "v.tsv")
+    assert (list(known.labels.uids), known.vocabulary) == (["cat", "dog", "owl"], "v.tsv")
+    assert known.need_test().targets.nnz == 3
 
 
 def test_a_frame_of_another_library_can_be_asked_for(model: Predictor) -> None:

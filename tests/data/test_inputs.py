@@ -42,8 +42,8 @@ def test_json_lines_on_standard_input_are_recognised(monkeypatch: pytest.MonkeyP
 def test_plain_lines_stay_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ['"Emma" by Austen', "{x} is a set", "1984", "[update] a fix", "true"]
     for first in texts:
-        found = piped(monkeypatch, f'{first}\n{{"title": "cup"}}\n', columns=TRAINED, fields=FIELDS)
-        assert found.fields == {"product_name": [first, '{"title": "cup"}']}
+        found = piped(monkeypatch, f"{first}\n{{a, b}} is a set\n", columns=TRAINED, fields=FIELDS)
+        assert found.fields == {"product_name": [first, "{a, b} is a set"]}
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,7 @@ def test_plain_lines_stay_plain(monkeypatch: pytest.MonkeyPatch) -> None:
         ('{"name": "cup", "price": 3}\n', ["line 1", "the object has name, price; the model reads product_name, desc"]),
         ("{}\n", ["line 1", "the object has nothing"]),
         ('{"product_name": ["cup"]}\n', ["line 1", "'product_name' holds ['cup']"]),
+        ('a shoe\na cup\n{"product_name": "cup"}\n', ["line 3", "a JSON object, where lines of text came before"]),
     ],
 )
 def test_json_that_cannot_be_read_names_the_line(monkeypatch: pytest.MonkeyPatch, lines: str, words: list[str]) -> None:

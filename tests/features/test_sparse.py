@@ -518,6 +518,8 @@ def test_what_is_read_where_the_settings_do_not_say_it() -> None:
     auto = SparseTextConfig()
     assert auto.for_documents(items(title=["a"], content=["b"])).fields == ("title",)
     assert auto.for_documents(items(headline=["a"], story=["b"])).fields == ("headline", "story")
+    assert auto.for_documents(items(title=["", ""], text=["", "b"], empty=["", ""])).fields == ("text",)
+    assert auto.for_documents(items(title=[""], text=[""])).fields == ("title",)
     assert SparseText.fit(items(headline=["a"], story=["b"]), None, auto).fields == ("headline", "story")
     columns = Columns(("headline", "story"), (2.0, 1.0), "labels")
     chosen = auto.for_columns(columns)

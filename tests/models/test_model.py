@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from longtail.models.encoders import FrozenDense, FullMap, ResidualMap
-from longtail.models.rankers import Classifier, Ensemble, Model, Reranked, best, sigmoid
+from longtail.models.rankers import Classifier, Ensemble, Model, best, sigmoid
 from longtail.persistence import load_part, save_part
+from longtail.recipes.astec.ranker import Reranked
 from longtail.search.shortlist import LabelIndex
 from longtail.types import F32, Batch, Ranker, TopK
 

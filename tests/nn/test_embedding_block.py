@@ -8,7 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longtail.nn.blocks import DocumentBlock, EmbeddingBlock
+from longtail.nn.blocks import EmbeddingBlock
+from longtail.recipes.eclare.network import DocumentBlock
 from longtail.training.objectives import ModelAdam
 
 

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from tests.nn.dense_oracles import tensor_batch
 
-from longtail.nn.blocks import Block, DocumentBlock, FullyConnected, Residual, frozen_block
+from longtail.nn.blocks import Block, FullyConnected, Residual, frozen_block
 from longtail.nn.encoders import BagEncoder, BagSum, DenseEncoder, Encoder, MlpEncoder, TokenCnn
 from longtail.nn.row_tables import OneVsAll, RowTable
+from longtail.recipes.eclare.network import DocumentBlock
 from longtail.types import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")

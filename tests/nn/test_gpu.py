@@ -13,7 +13,8 @@ from longtail.nn.encoders import BagEncoder, Refined, encode_all
 from longtail.nn.full import full_loss
 from longtail.nn.restricted import RestrictedTrainer
 from longtail.nn.row_tables import OneVsAll, RowAdam, RowTable
-from longtail.training.fit import OneCycle, copy_into, fit, to_array
+from longtail.recipes.direct.objective import OneCycle
+from longtail.training.fit import copy_into, fit, to_array
 from longtail.training.objectives import AllTargets, OwnCandidates
 from longtail.types import I64, Batch, Candidates
 

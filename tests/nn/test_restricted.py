@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from tests.nn.dense_oracles import masked_bce
 from torch import nn
 
-from longtail.nn.restricted import CandidateLoss, RestrictedTrainer
+from longtail.nn.restricted import RestrictedTrainer
 from longtail.nn.row_tables import OneVsAll, RowAdam
+from longtail.recipes.eclare.network import CandidateLoss
 from longtail.types import Candidates
 
 ALL_THREADS = numba.get_num_threads()

@@ -15,8 +15,8 @@ from scipy.sparse import csr_array
 
 from longtail.errors import ConfigError, DataError
 from longtail.persistence import load_part, save_part
+from longtail.recipes.astec.ranker import InBatchNegatives, InstanceVote, MergedShortlist
 from longtail.search.negatives import (
-    InBatchNegatives,
     Negatives,
     RandomNegatives,
     ShortlistNegatives,
@@ -24,7 +24,7 @@ from longtail.search.negatives import (
     candidates,
     forbidden_pairs,
 )
-from longtail.search.shortlist import InstanceVote, LabelIndex, MergedShortlist
+from longtail.search.shortlist import LabelIndex
 from longtail.types import F32, I32, I64, Csr
 
 
@@ -110,7 +110,8 @@ def test_never_a_positive_or_masked_pair_always_valid_unique_and_within_the_cap(
 def test_same_generator_same_negatives_whatever_the_threads(
     data: Data, sampler: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("longtail.search.negatives._DOCUMENTS_PER_THREAD", 1)
+    for module in ("longtail.search.negatives", "longtail.recipes.astec.ranker"):
+        monkeypatch.setattr(f"{module}.DOCUMENTS_PER_THREAD", 1)
     negatives = sampler(data)
     before = numba.get_num_threads()
     try:

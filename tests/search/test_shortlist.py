@@ -13,8 +13,9 @@ from scipy.sparse import csr_array
 from longtail.errors import BundleError, ConfigError
 from longtail.graph.ops import unit_rows
 from longtail.persistence import load_part, save_part, write_json
+from longtail.recipes.astec.ranker import InstanceVote, MergedShortlist
 from longtail.search.index import ExactIndex
-from longtail.search.shortlist import InstanceVote, LabelIndex, MergedShortlist
+from longtail.search.shortlist import LabelIndex
 from longtail.types import F32, Csr, TopK
 
 

@@ -16,12 +16,13 @@ from torch import Tensor
 
 from longtail.errors import ConfigError
 from longtail.nn.batches import DeviceCsr, Documents
-from longtail.nn.blocks import DocumentBlock, Residual
+from longtail.nn.blocks import Residual
 from longtail.nn.encoders import BagEncoder, BagSum, Encoder, Refined
 from longtail.nn.restricted import RestrictedTrainer
 from longtail.nn.row_tables import OneVsAll, RowTable
-from longtail.recipes.eclare.network import ComposedCandidates, FrozenTexts, LabelTextGraph, TrainedTexts
-from longtail.training.fit import OneCycle, Schedule, StepDecay, copy_into, fit, to_array
+from longtail.recipes.direct.objective import OneCycle
+from longtail.recipes.eclare.network import ComposedCandidates, DocumentBlock, FrozenTexts, LabelTextGraph, TrainedTexts
+from longtail.training.fit import Schedule, StepDecay, copy_into, fit, to_array
 from longtail.training.objectives import AllTargets, OwnCandidates, TrainingObjective
 from longtail.training.run import StageCheckpoint
 from longtail.types import I64, Batch, Candidates, Csr

@@ -24,9 +24,8 @@ from torch import nn
 from benchmarks.speed.common import Measured, seconds_of
 from longtail.nn import blocks
 from longtail.nn.batches import Documents, fastest_products
-from longtail.nn.blocks import DocumentBlock
 from longtail.nn.encoders import GivenVectors, Refined
-from longtail.recipes.eclare.network import ComposedCandidates, FrozenTexts, LabelTextGraph
+from longtail.recipes.eclare.network import ComposedCandidates, DocumentBlock, FrozenTexts, LabelTextGraph
 from longtail.types import I64, Batch, Candidates, TopK
 
 DOCUMENTS = (255, 1024, 8192)

@@ -46,7 +46,7 @@ LONG = 1000  # documents whose progress is shown
 )
 @option("--text", default="", metavar="COLUMN", help="text column(s) of a table (default: those of training)")
 @option("--id", metavar="COLUMN", help="id column of a table (default: that of training)")
-@option("-k", type=int, default=5, help="labels per text, at most (default 5)")
+@option("-k", type=int, default=5, help="labels per text, at most (default {default})")
 @option("--threshold", type=float, metavar="T", help="leave out labels with a score below T")
 @option(
     "--format",

@@ -147,8 +147,10 @@ def command(name: str, *examples: str) -> Callable[[Callable[..., Any]], click.C
     return click.command(name, cls=Command, examples=examples, context_settings=HELP_NAMES)
 
 
-def option(*names: str, section: str = "Options", **more: Any) -> Callable[[Function], Function]:
-    return click.option(*names, cls=SectionOption, section=section, **more)
+def option(*names: str, help: str, section: str = "Options", **more: Any) -> Callable[[Function], Function]:
+    """help: ``{default}`` in it stands for the default, which is then written once."""
+    text = help.replace("{default}", str(more.get("default")))
+    return click.option(*names, cls=SectionOption, section=section, help=text, **more)
 
 
 def argument(name: str, help: str, **more: Any) -> Callable[[Function], Function]:
@@ -274,7 +276,9 @@ def header(result: Mapping[str, Any]) -> str:
     """What a table of metrics belongs to."""
     p = result["propensity"]
     linked = "; test documents linked to each other (transductive)" if result.get("transductive") else ""
+    threshold = result.get("threshold")
+    over = "" if threshold is None else f"; MicroF1 and MacroF1 of labels that score at least {threshold:.4g}"
     return (
         f"{result['data']}: {result['n_test']:,} test documents, {result['n_labels']:,} labels; in percent; "
-        f"PSP with A={p['A']} B={p['B']} ({p['family']}){linked}"
+        f"PSP with A={p['A']} B={p['B']} ({p['family']}){over}{linked}"
     )

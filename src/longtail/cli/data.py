@@ -71,7 +71,7 @@ def check(source: DataSource) -> None:
     "--format",
     default="lf",
     type=click.Choice(["lf", "sparse", "split", "npz", "jsonl", "csv", "tsv", "parquet"]),
-    help="what is written (default lf)",
+    help="what is written (default {default})",
 )
 @talk
 def convert(talk: Talk, source: DataSource, out: Path, format: str) -> None:
@@ -108,7 +108,7 @@ def warm_start(source: DataSource, out: Path, seed: int) -> None:
 @command("zero-shot")
 @data_source
 @argument("out", "the new folder", type=path(), metavar="OUT")
-@option("--share", type=float, default=0.15, help="of the labels to hold out (default 0.15)")
+@option("--share", type=float, default=0.15, help="of the labels to hold out (default {default})")
 @option(
     "--transductive-labels",
     is_flag=True,
@@ -141,7 +141,7 @@ def zero_shot(source: DataSource, out: Path, share: float, transductive_labels: 
     "--size",
     default="tiny",
     type=click.Choice(["tiny", "small", "medium", "shape-131k", "shape-1.3m"]),
-    help="how much (default tiny); shapes have the numbers of LF-AmazonTitles-131K and -1.3M",
+    help="how much (default {default}); shapes have the numbers of LF-AmazonTitles-131K and -1.3M",
 )
 @option("--set", "assignments", multiple=True, metavar="knob=value", help="one knob of the generator; may be repeated")
 @option("--seed", type=int, default=0, help="another seed is other data")

@@ -155,7 +155,7 @@ def _unlisted(folder: Path, model: Predictor, data: Dataset, shown: int) -> dict
     help="show the five best labels of both for N documents on which they differ",
 )
 @option("--missed", is_flag=True, help="show which labels one misses and the other finds (FN@k), by label frequency")
-@option("--resamples", type=int, default=1000, help="of the bootstrap (default 1000)")
+@option("--resamples", type=int, default=1000, help="of the bootstrap (default {default})")
 @option("--seed", type=int, default=0, help="of the bootstrap")
 @json_option
 @talk
@@ -198,10 +198,12 @@ def compare(
 )
 @model_argument
 @data_source
-@option("-k", type=int, default=5, help="labels per document that are looked at (default 5)")
-@option("--support", type=int, default=1, metavar="N", help="only labels with N or more test documents (default 1)")
-@option("--limit", type=int, default=20, metavar="N", help="show so many, the worst first; 0: all (default 20)")
-@option("--format", default="text", type=click.Choice(["text", "jsonl"]), help="of the answer (default text)")
+@option("-k", type=int, default=5, help="labels per document that are looked at (default {default})")
+@option(
+    "--support", type=int, default=1, metavar="N", help="only labels with N or more test documents (default {default})"
+)
+@option("--limit", type=int, default=20, metavar="N", help="show so many, the worst first; 0: all (default {default})")
+@option("--format", default="text", type=click.Choice(["text", "jsonl"]), help="of the answer (default {default})")
 @talk
 def weak(talk: Talk, model: Path, source: DataSource, k: int, support: int, limit: int, format: str) -> None:
     """List the labels that a model misses most often, and what it says instead."""

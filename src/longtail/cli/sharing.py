@@ -9,6 +9,7 @@ import click
 
 from longtail.cli.base import (
     DataSource,
+    Talk,
     argument,
     command,
     data_option,
@@ -16,6 +17,7 @@ from longtail.cli.base import (
     model_argument,
     option,
     path,
+    talk,
     write_json_file,
 )
 
@@ -27,8 +29,8 @@ from longtail.cli.base import (
     "--dtype",
     default="int8",
     type=click.Choice(["float16", "int8", "int4"]),
-    help="numbers of the tables (default int8, with a scale per row; int4: those of words in half as many bytes, those "
-    "of labels int8)",
+    help="numbers of the tables (default {default}). int8 has a scale per row; int4: those of words in half as many "
+    "bytes, those of labels int8",
 )
 @option(
     "--features",
@@ -117,7 +119,8 @@ def push(model: Path, address: str, public: bool) -> None:
 @model_argument
 @argument("out", "OUT.npy (ids beside it) or OUT.parquet", type=path(), metavar="OUT")
 @option("--input", metavar="FILE", help="the documents of FILE (default: the labels)")
-def vectors(model: Path, out: Path, input: str | None) -> None:
+@talk
+def vectors(talk: Talk, model: Path, out: Path, input: str | None) -> None:
     """Write the vectors of labels or documents, for vector stores.
 
     Labels by the largest inner product with a document's vector are the answer of the model.
@@ -126,7 +129,10 @@ def vectors(model: Path, out: Path, input: str | None) -> None:
     from longtail.vectors import export_vectors
 
     opened = Predictor.open(model)
-    count, width = export_vectors(opened, out, None if input is None else opened.documents(input))
+    documents = None
+    if input is not None:
+        documents = opened.documents(input, on_columns=lambda found: talk.note(found.line()))
+    count, width = export_vectors(opened, out, documents)
     print(f"wrote {out}: {count:,} vectors of {width} numbers")
 
 

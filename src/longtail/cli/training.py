@@ -107,13 +107,13 @@ def train(
     "longtail train DATA --config best.toml --out runs/tuned",
 )
 @data_source
-@option("--budget", default="10m", metavar="TIME", help="how long to search, e.g. 90s, 10m, 2h (default 10m)")
+@option("--budget", default="10m", metavar="TIME", help="how long to search, e.g. 90s, 10m, 2h (default {default})")
 @option(
     "--study",
     type=path(),
     default=Path("runs/tune"),
     metavar="DIR",
-    help="where trials are kept; the same command goes on (default runs/tune)",
+    help="where trials are kept; the same command goes on (default {default})",
 )
 @option("--out", type=path(), metavar="F.toml", help="also write the best settings, for train --config")
 @option(
@@ -125,8 +125,10 @@ def train(
 )
 @option("--config", type=path(), metavar="F.toml", help="settings to start from")
 @option("--set", "assignments", multiple=True, metavar="a.b=c", help="one setting to start from; may be repeated")
-@option("--metric", default="PSP@5", help="what is to be as large as possible (default PSP@5)")
-@option("--share", type=float, default=0.1, help="of the training documents that settings are judged on (default 0.1)")
+@option("--metric", default="PSP@5", help="what is to be as large as possible (default {default})")
+@option(
+    "--share", type=float, default=0.1, help="of the training documents that settings are judged on (default {default})"
+)
 @option("--group", metavar="COLUMN", help="documents with one value of COLUMN are held out together")
 @option("--trials", type=int, default=0, metavar="N", help="at most so many (default: as many as fit into the budget)")
 @option("--device", default="auto", type=click.Choice(["auto", "cpu", "cuda"]), help="where it is trained")
@@ -184,7 +186,7 @@ def tune(
 
 
 @command("demo", "longtail demo", "longtail demo --out runs/demo --restart")
-@option("--out", type=path(), default=Path("runs/demo"), metavar="RUN", help="run folder (default runs/demo)")
+@option("--out", type=path(), default=Path("runs/demo"), metavar="RUN", help="run folder (default {default})")
 @option("--restart", is_flag=True, help="throw away what lies in RUN and begin anew, e.g. after an update")
 @talk
 def demo(talk: Talk, out: Path, restart: bool) -> None:

@@ -31,7 +31,7 @@ def _uri(cell: str, path: Path, line: int) -> str:
 # ---- vocabularies ----
 
 
-class _Rows:
+class _Listed:
     """Concepts as they are met, each once."""
 
     def __init__(self, path: Path, hint: str) -> None:
@@ -61,7 +61,7 @@ class _Rows:
 
 def read_concept_tsv(path: Path, language: str, uid: Uid) -> Vocabulary:
     """``<uri>``, a tab and a name per line; a third column is the notation. No header, and no language is said."""
-    rows = _Rows(path, "give each concept one line; names in several languages are for CSV (uri,label_en,label_fi)")
+    rows = _Listed(path, "give each concept one line; names in several languages are for CSV (uri,label_en,label_fi)")
     for number, line in filled_lines(path):
         cells = line.split("\t")
         if len(cells) not in (2, 3) or not cells[1].strip():
@@ -96,7 +96,7 @@ def read_concept_csv(path: Path, language: str, uid: Uid) -> Vocabulary:
             line=1,
         )
     wanted = [columns["uri"], *languages.values(), *([columns["notation"]] if "notation" in columns else [])]
-    rows = _Rows(path, "give each concept one row")
+    rows = _Listed(path, "give each concept one row")
     for line, (uri, *cells) in table.rows(wanted):
         rows.add(line, uri, dict(zip(languages, cells, strict=False)), cells[-1] if "notation" in columns else "")
     return rows.vocabulary(language, uid)

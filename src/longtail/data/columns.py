@@ -20,7 +20,8 @@ class Columns:
     labels: the column of labels. id: the column of ids; None: rows are numbered.
     separator: between the labels of a cell; "" is one label per cell, `JSON` and `URIS` are notations, None means that
         no cell had to be split: cells are lists, or have one label each.
-    ignored, maybe_id: columns that are not read, and one of them that may be an id; only to be shown.
+    ignored, maybe_id: columns that are not read, and one of them that may be an id; group: the column that says which
+        documents belong together. Only to be shown.
     """
 
     text: tuple[str, ...]
@@ -30,6 +31,7 @@ class Columns:
     separator: str | None = None
     ignored: tuple[str, ...] = field(default=(), compare=False)
     maybe_id: str | None = field(default=None, compare=False)
+    group: str | None = field(default=None, compare=False)
 
     def line(self) -> str:
         """For people: what is read as what, and what is ignored."""
@@ -38,7 +40,9 @@ class Columns:
             parts.append(f"labels: {self.labels}{self._split()}")
         maybe = f" (unless --id {self.maybe_id})" if self.maybe_id else ""
         parts.append(f"id: {self.id or f'none, rows are numbered{maybe}'}")
-        parts.append(f"ignored: {', '.join(self.ignored) or 'nothing'}")
+        if self.group is not None:
+            parts.append(f"group: {self.group}")
+        parts.append(f"ignored: {', '.join(name for name in self.ignored if name != self.group) or 'nothing'}")
         return "; ".join(parts)
 
     def shown_text(self) -> str:

@@ -304,6 +304,6 @@ class Dataset:
         if self.test is None:
             raise DataError(
                 f"the data set '{self.name}' has no test documents",
-                "add tst.json.gz to a folder, or give --test FILE for a table",
+                "add tst.json.gz to a folder; of a table name both files: TRAIN.csv --test TEST.csv",
             )
         return self.test

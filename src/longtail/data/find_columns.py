@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
+from shlex import quote
 from typing import Any
 
 from longtail.data.columns import Columns
@@ -72,12 +73,13 @@ _NO_LETTERS = re.compile(r"[\W\d_]+")
 class Asked:
     """What the caller says of the columns; None is to be found.
 
-    text: columns, ``"title:2,content"`` or a list of them; a number after the name is the weight of an occurrence.
+    text: columns, ``"title:2,content"`` or a list of them; a number after the name is the weight of an occurrence. Or a
+        dict of names and weights.
     id: "" for none. separator: between the labels of a string, "" for one label per cell.
     remembered: what a run was trained on; what else is said must agree with it.
     """
 
-    text: str | Sequence[str] | None = None
+    text: str | Sequence[str] | Mapping[str, float] | None = None
     labels: str | None = None
     id: str | None = None
     separator: str | None = None
@@ -147,7 +149,9 @@ def _labels(table: _Looks, asked: str | None) -> str:
     return found
 
 
-def _asked_text(table: _Looks, text: str | Sequence[str] | None) -> list[tuple[str, float | None]]:
+def _asked_text(
+    table: _Looks, text: str | Sequence[str] | Mapping[str, float] | None
+) -> list[tuple[str, float | None]]:
     """Columns and what was said of their weights; none where nothing is asked for."""
     chosen = [_weighed(part, table.names) for part in _parts(text)]
     named = [(table.named(name, "--text"), weight) for name, weight in chosen]
@@ -217,7 +221,9 @@ def agreed_text(asked: Asked) -> Sequence[str]:
     return known.text
 
 
-def _parts(text: str | Sequence[str] | None) -> list[str]:
+def _parts(text: str | Sequence[str] | Mapping[str, float] | None) -> list[str]:
+    if isinstance(text, Mapping):
+        return [f"{name}:{weight:g}" for name, weight in text.items()]
     if not isinstance(text, str | list | tuple | None):
         raise ConfigError(
             f"a {type(text).__name__} as text, expected the name of a column or several",
@@ -244,7 +250,7 @@ def _one_of(table: _Looks, known: Sequence[str], option: str) -> str | None:
     if len(found) > 1:
         what = option.removeprefix("--")
         raise table.source.error(
-            None, f"{_count(found)} could be the {what}: {table.samples(found)}", f"name it: {option} {found[0]}"
+            None, f"{_count(found)} could be the {what}: {table.samples(found)}", f"name it: {option} {quote(found[0])}"
         )
     return found[0] if found else None
 
@@ -260,7 +266,7 @@ def _text(table: _Looks, rest: Sequence[str]) -> list[str]:
         raise table.source.error(
             None,
             f"{_count(both)} could be the text: {table.samples(both)}",
-            f"name what is to be read: --text {both[0]}, or --text {','.join(both)} for all of them",
+            f"name what is to be read: --text {quote(both[0])}, or --text {quote(','.join(both))} for all of them",
         )
     if named:
         return sorted(named, key=lambda name: TEXT_NAMES.index(name.strip().lower()))
@@ -279,7 +285,7 @@ def _text(table: _Looks, rest: Sequence[str]) -> list[str]:
 def _left_out(table: _Looks, ignored: Sequence[str], text: Sequence[str]) -> tuple[str, ...]:
     return tuple(
         f"the column {table.samples([name])} looks like text and is not read; "
-        f"--text {','.join([*text, name])} reads it too"
+        f"--text {quote(','.join([*text, name]))} reads it too"
         for name in ignored
         if table.looks[name].is_text or (name.strip().lower() in TEXT_NAMES and not table.looks[name].is_bare)
     )

@@ -13,6 +13,7 @@ import importlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,14 +21,20 @@ import numpy as np
 from longtail.config import nearest
 from longtail.data.columns import Columns
 from longtail.data.dataset import Dataset, Items
-from longtail.data.find_columns import Asked
+from longtail.data.find_columns import Asked, place_of
 from longtail.data.from_texts import shown
+from longtail.data.table_files import TableSource, open_table
 from longtail.data.tables import from_tables, texts_of
+from longtail.data.vocabularies import Unknown, Vocabulary
 from longtail.errors import ConfigError, DataError, MissingExtra
 from longtail.types import I64, Frame, FrameKind
 
 TEXT, LABELS = "title", "labels"  # columns that a series of texts, and labels given beside a table, become
 PART = 4096  # rows that become Python's values at a time: to see what columns hold takes no more than the first
+
+
+# An option of the command line and its value, as hints name them.
+_OPTION = re.compile(r"--(\w+) ('[^']*'|\S*[^\s,;)])")
 
 
 class Lists:
@@ -213,7 +220,11 @@ class Held:
     def error(self, line: int | None, message: str, hint: str) -> DataError:
         """What the command line calls --text is `text=` here."""
         where = "" if line is None else f"row {line}: "
-        return DataError(where + message, re.sub(r"--(\w+) ?", r"\1=", hint))
+        return DataError(where + message, _OPTION.sub(lambda said: f"{said[1]}={_in_quotes(said[2])}", hint))
+
+
+def _in_quotes(value: str) -> str:
+    return value if value.startswith("'") else f"'{value}'"
 
 
 def is_frame(data: Frame) -> bool:
@@ -242,8 +253,16 @@ def documents_of(
     if isinstance(data, Items):
         return data
     source = Held.of(data)
-    asked = Asked(_weighted(text), id="", remembered=columns) if is_frame(data) else Asked([TEXT], id="")
+    asked = Asked(text, id="", remembered=columns) if is_frame(data) else Asked([TEXT], id="")
     return texts_of(source, asked)[0]
+
+
+def ids_of(data: Frame, columns: Columns | None) -> list[Any] | None:
+    """The cells of the id column that a model was trained with; None where there is none, or the frame lacks it."""
+    if columns is None or columns.id is None or not is_frame(data):
+        return None
+    place = place_of(kind_of(data).names(data), columns.id)
+    return None if place is None else kind_of(data).column(data, place)
 
 
 def read_frame(
@@ -256,6 +275,9 @@ def read_frame(
     label_texts: Mapping[str, str] | Frame | None = None,
     columns: Columns | None = None,
     group: str | None = None,
+    test_file: Path | str | Frame | None = None,
+    vocabulary: Vocabulary | None = None,
+    unknown: Unknown = "error",
     name: str = "frame",
 ) -> Dataset:
     """A data set from a table in memory. What its columns mean is found out as for files (`find_columns`).
@@ -265,7 +287,8 @@ def read_frame(
     text: names of columns, or a dict of names and weights.
     labels: the column whose cells are lists, or strings with a separator; or these cells themselves: lists, a series.
     label_texts: a text per label id, or a frame with an id and a title per label.
-    columns: what a model was trained on.  group: as in `tables.read_table`.
+    columns: what a model was trained on.  group, vocabulary, unknown: as in `tables.read_table`.
+    test_file: test documents, a frame or a file with the same columns.
     """
     beside = labels is not None and not isinstance(labels, str)
     indices: list[Any] = [getattr(one, "index", None) for one in (data, labels)]
@@ -274,17 +297,27 @@ def read_frame(
             "the labels have another index than the documents", "give them in the same order, or as a column"
         )
     source = Held.of(data, **({LABELS: values_of(labels)} if beside else {}))
-    wanted = _weighted(text) if is_frame(data) else [TEXT]
+    wanted = text if is_frame(data) else [TEXT]
     asked = Asked(wanted, LABELS if beside else labels, id, separator, columns)
-    found = from_tables(source, None, _labels(label_texts), asked, name=name, group=group)
+    found = from_tables(
+        source,
+        _tested(test_file),
+        _labels(label_texts),
+        asked,
+        name=name,
+        group=group,
+        vocabulary=vocabulary,
+        unknown=unknown,
+    )
     if not is_frame(data):
         return replace(found, columns=None)  # the columns are our own
     return replace(found, columns=replace(found.columns, labels=None)) if beside and found.columns else found
 
 
-def _weighted(text: str | Sequence[str] | Mapping[str, float] | None) -> str | Sequence[str] | None:
-    """Columns as `Asked` has them."""
-    return [f"{name}:{weight:g}" for name, weight in text.items()] if isinstance(text, Mapping) else text
+def _tested(test: Path | str | Frame | None) -> TableSource | None:
+    if test is None or not isinstance(test, str | Path):
+        return None if test is None else Held.of(test)
+    return open_table(Path(test))
 
 
 def _labels(label_texts: Mapping[str, str] | Frame | None) -> Held | None:

@@ -147,6 +147,14 @@ def _stream(source: str, size: int) -> Iterator[Lines]:
             yield from _cut(first, lines, size)
 
 
+def _is_object(line: str) -> bool:
+    """Whether a line is a JSON object, from its first sign to its last."""
+    try:
+        return line.startswith("{") and isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
 def _without_labels(line: str) -> str:
     """A line of fastText without the labels before its text: they are what is asked for."""
     while line.startswith("__label__"):
@@ -231,9 +239,17 @@ class _LineReader:
             )
         name = self.first_field
         for number, lines in blocks:
-            texts = [_without_labels(line.removesuffix("\r")) for line in lines]
+            wrong = next((row for row, line in enumerate(lines) if _is_object(line)), len(lines))
+            texts = [_without_labels(line.removesuffix("\r")) for line in lines[:wrong]]
             uids = [str(row) for row in range(number - 1, number - 1 + len(texts))]
-            yield InputBlock(Items(uids, {name: texts}), number - 1, {TEXT: texts} if self.carry else {})
+            if texts or wrong == len(lines):
+                yield InputBlock(Items(uids, {name: texts}), number - 1, {TEXT: texts} if self.carry else {})
+            if wrong < len(lines):
+                raise self.error(
+                    number + wrong,
+                    f"a JSON object, where lines of text came before: {shown(lines[wrong])}",
+                    'give JSON on every line, where a text is a string: "a text"',
+                )
 
     def _of_json(self, blocks: Iterable[Lines]) -> Iterator[InputBlock]:
         done = 0
@@ -251,7 +267,10 @@ class _LineReader:
         """What the fields of the first object are read as."""
         uid = next((name for name in _id_names(self.asked) if name in first), None)
         ignored = tuple(name for name in first if name not in (*names, uid))
-        self.on_columns(Columns(tuple(names), (1.0,) * len(names), None, uid, ignored=ignored))
+        known = self.asked.remembered
+        weights = {} if known is None else dict(zip(known.text, known.weights, strict=True))
+        counted = tuple(weights.get(name, 1.0) for name in names)
+        self.on_columns(Columns(tuple(names), counted, None, uid, ignored=ignored))
 
     def _objects(self, lines: list[tuple[int, str]], done: int) -> InputBlock:
         """Objects or strings, one per line. A string is the first field that the model reads."""

@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -71,7 +71,14 @@ def read(
     language: str = "en",
     unknown: Unknown = "error",
     vocabulary_ids: Uid = "uri",
-    **text_options: Any,
+    test_file: Path | str | Frame | None = None,
+    text: str | Sequence[str] | Mapping[str, float] | None = None,
+    labels: str | Frame | None = None,
+    id: str | None = None,
+    uid: str | None = None,
+    separator: str | None = None,
+    group: str | None = None,
+    label_texts: Path | str | Mapping[str, str] | Frame | None = None,
 ) -> Dataset:
     """Read the data set at `path`; its format is recognised from what lies there. Or a frame, a series or a list that
     is in memory already (`frames.read_frame`).
@@ -81,17 +88,28 @@ def read(
     vocabulary: a file (`vocabularies.read_vocabulary`) whose concepts are the labels, also those without a document,
         with names in `language` and ids that are `vocabulary_ids`. unknown: what becomes of labels that it lacks,
         "error", "drop" or "keep" (`vocabularies.attach_vocabulary`).
-    text_options: test_file for formats with label ids (tables, fastText, Annif's folders); and for tables only text,
-        labels, id (or uid), separator (`find_columns.Asked`), group, label_texts (`tables.read_table`).
+    test_file: test documents, for formats with label ids (tables, fastText, Annif's folders); of a frame a frame.
+    text, labels, id (or uid), separator: columns of a table (`find_columns.Asked`). group, label_texts: as in
+        `tables.read_table`. Of a frame, labels and label_texts may be what Python holds (`frames.read_frame`).
     """
-    if not isinstance(path, str | Path):
+    said: dict[str, Any] = {
+        "test_file": test_file,
+        "text": text,
+        "labels": labels,
+        "id": uid if id is None else id,
+        "separator": separator,
+        "group": group,
+        "label_texts": label_texts,
+    }
+    text_options = {name: value for name, value in said.items() if value is not None}
+    kind = recognise(Path(path)) if isinstance(path, str | Path) else "frame"
+    known = None if vocabulary is None else read_vocabulary(vocabulary, language, vocabulary_ids)
+    if isinstance(path, str | Path):
+        made = _read_known(Path(path), kind, test, columns, known, unknown, text_options)
+    else:
         from longtail.data.frames import read_frame
 
-        return read_frame(path, columns=columns, **text_options)
-    path = Path(path)
-    kind = recognise(path)
-    known = None if vocabulary is None else read_vocabulary(vocabulary, language, vocabulary_ids)
-    made = _read_known(path, kind, test, columns, known, unknown, text_options)
+        made = _sides(read_frame(path, columns=columns, vocabulary=known, unknown=unknown, **text_options), test)
     return made if vocabulary is None else replace(made, vocabulary=Path(vocabulary).name)
 
 
@@ -180,8 +198,6 @@ def _read_table(
     from longtail.data.find_columns import Asked
     from longtail.data.tables import read_table
 
-    if "uid" in options:
-        options["id"] = options.pop("uid")
     others = {name: options.pop(name, None) for name in ("label_texts", "group")}
     test_file = options.pop("test_file", None)
     asked = Asked(**options, remembered=columns)

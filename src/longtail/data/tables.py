@@ -106,7 +106,8 @@ def from_tables(
             f"no document has a label in column '{documents.label_column}'",
             "name the right column with --labels",
         )
-    columns = replace(found.columns, separator=cells.separator)
+    grouped = None if group is None else place_of(train.columns(), group)
+    columns = replace(found.columns, separator=cells.separator, group=grouped)
     tested = None if test is None else _tested(test, columns)
     parts = numbered(labelled, tested, None if labels is None else _read_labels(labels))
     made = assembled(name, parts) if folder is None else _with_folder(name, folder, parts)

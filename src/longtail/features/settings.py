@@ -69,11 +69,12 @@ class SparseTextConfig:
 
     def for_documents(self, documents: Items) -> Self:
         """With what is read of documents that are no table, where the settings do not say it: the title, or every
-        field where there is none.
+        field that holds something where no document has a title.
         """
         if self.fields:
             return self
-        return replace(self, fields=("title",) if "title" in documents.fields else tuple(documents.fields))
+        filled = tuple(name for name, texts in documents.fields.items() if any(texts)) or tuple(documents.fields)
+        return replace(self, fields=("title",) if "title" in filled else filled)
 
 
 @dataclass(frozen=True)

@@ -185,6 +185,14 @@ class SparseText(DataPart):
         shares = self.document_shares
         return self.idf if shares is None else self.idf * shares**0.25
 
+    def rows_by_spelling(self, table: Any, theirs: SparseText) -> F32:
+        """(V, D): the rows of a table over `theirs` features in the order of ours, zeros where they lack one."""
+        place = np.minimum(np.searchsorted(theirs.keys, self.keys), len(theirs.keys) - 1)
+        found = theirs.keys[place] == self.keys
+        rows = np.zeros((self.width, table.shape[1]), dtype=np.float32)
+        rows[found] = table[place[found]]
+        return rows
+
     def transform(self, items: Items, side: Side = "documents") -> Csr:
         """(n, V) CSR float32, sorted indices, rows of unit length or empty."""
         return self._rows(*self._columns(items, side))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from longtail.models.analysis import Look, link_recall
 from longtail.persistence import DataPart, Part
 from longtail.search.packed import MANY, Packer, Rows, ours_for_many, product, stored, with_residual
 from longtail.types import F32, Batch
+
+if TYPE_CHECKING:
+    from longtail.features.base import Featurizer
 
 
 @runtime_checkable
@@ -48,6 +51,14 @@ class FrozenEncoder(Part, Protocol):
         At these documents: what ReLU lets through, and lengths that vectors are divided by, are taken as they are.
         None where that says nothing, or where no sparse rows are read.
         """
+        return None
+
+    def rectified(self, wished: bool) -> FrozenEncoder:
+        """The same with a ReLU at its end or without; itself where that is no choice."""
+        return self
+
+    def for_features(self, theirs: Featurizer, ours: Featurizer) -> FrozenEncoder | None:
+        """The same for features of `ours` in place of `theirs`, which it was trained with; None where it cannot be."""
         return None
 
     def diagnose(self, look: Look) -> dict[str, Any]:
@@ -97,7 +108,25 @@ class WordTable(DataPart, FrozenEncoder):
         return replace(self, table=packer.words(self.table))
 
 
-class FrozenSum(WordTable):
+class Bag(WordTable):
+    """A weighted sum of the embeddings of a document's words. Words are known by their spelling."""
+
+    def row_by_row(self) -> bool:
+        return True
+
+    def rectified(self, wished: bool) -> FrozenEncoder:
+        return FrozenBag(self.table) if wished else FrozenSum(self.table)
+
+    def for_features(self, theirs: Featurizer, ours: Featurizer) -> FrozenEncoder | None:
+        """A word that they did not know has no vector (zeros)."""
+        from longtail.features.sparse import SparseText
+
+        if not isinstance(theirs, SparseText) or not isinstance(ours, SparseText):
+            return None
+        return replace(self, table=ours.rows_by_spelling(self.table, theirs))
+
+
+class FrozenSum(Bag):
     """a = E x: the weighted sum of the embeddings of a document's words, of either sign."""
 
     KIND = "frozen-sum"
@@ -110,11 +139,8 @@ class FrozenSum(WordTable):
     def shares(self, batch: Batch, directions: F32) -> tuple[F32, F32]:
         return bag_shares(batch, self.table, directions), np.zeros(directions.shape[:2], np.float32)
 
-    def row_by_row(self) -> bool:
-        return True
 
-
-class FrozenBag(WordTable):
+class FrozenBag(Bag):
     """v = ReLU(E x): the weighted sum of the embeddings of a document's words."""
 
     KIND = "frozen-bag"
@@ -127,9 +153,6 @@ class FrozenBag(WordTable):
     def shares(self, batch: Batch, directions: F32) -> tuple[F32, F32]:
         passed = directions * (self.encode(batch) > 0)[:, None]
         return bag_shares(batch, self.table, passed), np.zeros(directions.shape[:2], np.float32)
-
-    def row_by_row(self) -> bool:
-        return True
 
 
 @dataclass(frozen=True)
@@ -244,6 +267,9 @@ class FrozenDense(DataPart, FrozenEncoder):
             )
         vectors = batch.dense if self.weight is None or self.bias is None else batch.dense @ self.weight.T + self.bias
         return np.maximum(vectors, 0).astype(np.float32)
+
+    def for_features(self, theirs: Featurizer, ours: Featurizer) -> FrozenEncoder | None:
+        return self if theirs.KIND == ours.KIND and theirs.width == ours.width else None
 
 
 @dataclass(frozen=True)

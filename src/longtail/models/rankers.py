@@ -1,8 +1,7 @@
 """Trained models at work: those that several recipes end in. Each is a `Ranker` and a part; none needs torch.
 
-`Model` goes the way of DeepXML, encode -> shortlist -> score -> fuse; `Reranked` scores the best labels of another
-model once more; `IndexedRows` compares a document with all labels; `ClusterModel` finds clusters first; `Ensemble` is
-several models that answer together.
+`Model` goes the way of DeepXML, encode -> shortlist -> score -> fuse; `IndexedRows` compares a document with all
+labels; `ClusterModel` finds clusters first; `Ensemble` is several models that answer together.
 """
 
 from __future__ import annotations
@@ -141,76 +140,6 @@ class Model(DataPart, Ranker):
 
     def onnx(self) -> bytes | None:
         return self.encoder.onnx()
-
-
-@dataclass(frozen=True)
-class Reranked(DataPart, Ranker):
-    """A second model with an encoder of its own re-scores the first one's best labels (Paper: Astec Sec. 4, re-ranker).
-
-    score = beta * sigmoid(second) + (1 - beta) * first, within the first `depth` labels of the base; labels after
-    these keep (1 - beta) * first, which leaves them behind.
-    """
-
-    KIND = "reranked"
-
-    base: Ranker
-    encoder: FrozenEncoder
-    refinement: Refinement | None
-    classifier: Classifier
-    depth: int
-    beta: float
-
-    def rank(self, batch: Batch, k: int) -> TopK:
-        first = self.base.rank(batch, max(self.depth, k))
-        vectors = refined(self.encoder.encode(batch), self.refinement)
-        # Labels beyond the depth, there only if more are asked for, get no second score: what is best must not depend
-        # on k.
-        seen = np.where(np.arange(first.k) < self.depth, first.ids, TopK.PAD).astype(np.int32)
-        second = np.where(seen >= 0, sigmoid(self.classifier.scores(vectors, seen)), np.float32(0))
-        return best(
-            first.ids,
-            self.beta * second + (1 - self.beta) * np.where(first.ids >= 0, first.scores, 0),
-            min(k, len(self.classifier.rows)),
-        )
-
-    def explain(self, batch: Batch, ids: I32, context: Context | None = None) -> Reasons | None:
-        """The log-odds of both models, weighed as their scores are."""
-        base: Reasons | None = self.base.explain(batch, ids)
-        vectors = self.encoder.encode(batch)
-        own = linear_reasons(batch, self.encoder, self.refinement, self.classifier, vectors, ids)
-        if base is None or own is None:
-            return None
-        _, listed = self.base.rank(batch, self.depth).looked_up(ids)
-        # What each of the two counts.
-        first: F32 = np.full(ids.shape, 1 - self.beta, dtype=np.float32)
-        second: F32 = np.where(listed, np.float32(self.beta), np.float32(0))
-        first_part, second_part = first * base.scores, second * own.scores
-        x: Csr = batch.sparse
-        owners = np.repeat(np.arange(len(batch)), np.diff(x.indptr))
-        return replace(
-            base,
-            scores=first_part + second_part,
-            totals=first * base.totals + second * own.totals,
-            shares=first[owners] * base.shares + second[owners] * own.shares,
-            bias=first * base.bias + second * own.bias,
-            formula=f"score = first model + second model; total = {1 - self.beta:g} x the first one's log-odds + "
-            f"{self.beta:g} x the second one's",
-            terms={"first model": first_part, "second model": second_part},
-        )
-
-    def document_encoder(self) -> FrozenEncoder:
-        return self.encoder
-
-    def packed(self, packer: Packer) -> Reranked:
-        return replace(
-            self,
-            base=self.base.packed(packer),
-            encoder=self.encoder.packed(packer),
-            classifier=self.classifier.packed(packer),
-        )
-
-    def diagnose(self, look: Look) -> dict[str, Any]:
-        return self.base.diagnose(look)
 
 
 def linear_reasons(

@@ -251,24 +251,6 @@ class EmbeddingBlock(BoundedMatrix, Block):
         return EmbeddingMap(to_numpy(self.effective_scale() * self.frozen_weight()), relu=False)
 
 
-class DocumentBlock(Block):
-    """x = dropout(ReLU(E(a))): the document side of an `EmbeddingBlock`. Paper: ECLARE Sec. 3.1."""
-
-    def __init__(
-        self, width: int, rng: np.random.Generator, *, dropout: float = 0.2, clamp_scale: bool = False
-    ) -> None:
-        super().__init__()
-        self.block = EmbeddingBlock(width, rng, dropout=dropout, clamp_scale=clamp_scale)
-        self.dropout = ByteDropout(dropout)
-
-    def forward(self, a_BD: Tensor) -> Tensor:
-        x_BD: Tensor = self.dropout(torch.relu(self.block(a_BD)))
-        return x_BD
-
-    def frozen(self) -> EmbeddingMap:
-        return EmbeddingMap(to_numpy(self.block.frozen_weight()), float(self.block.effective_scale().detach()))
-
-
 class BatchNorm(nn.BatchNorm1d):
     """Over all axes but the last. A batch of one has no spread of its own: there the running statistics are used."""
 

@@ -102,7 +102,7 @@ class BagEncoder(Encoder):
 
 
 class BagSum(Encoder):
-    """a = dropout(sum of weight * vector of each feature), with either sign: what a `DocumentBlock` turns into x.
+    """a = dropout(sum of weight * vector of each feature), with either sign: what a `Block` turns into x.
 
     Paper: ECLARE Sec. 3.1.
     """

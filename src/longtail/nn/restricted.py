@@ -1,8 +1,8 @@
 """Training of classifier rows on each document's own candidates: binary cross-entropy, mean over real entries.
 
 Rows that are parameters of their own are updated within the step (`RestrictedTrainer`); rows that are composed of
-other things get a loss to differentiate (`CandidateLoss`). Only rows that some document of the batch names are read
-or changed.
+other things get their gradients from the same pass (`CompiledPass`). Only rows that some document of the batch names
+are read or changed.
 
 On a CPU one compiled pass does all (`longtail.nn.kernels`). Elsewhere torch scores the *union* of the batch's labels
 as one matrix product: on a GPU that costs less than gathering rows per document.
@@ -10,7 +10,6 @@ as one matrix product: on a GPU that costs less than gathering rows per document
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from longtail.nn.batches import padded, to_device
-from longtail.nn.row_tables import OneVsAll, RowAdam, with_gradients
+from longtail.nn.row_tables import OneVsAll, RowAdam
 from longtail.types import F32, I32, Candidates, TopK
 
 if TYPE_CHECKING:
@@ -38,8 +37,8 @@ class RestrictedTrainer:
     ) -> None:
         self.classifier = classifier
         self.adam = adam or RowAdam(classifier.rows)
-        self.compute = compute or _products_type(classifier.rows)
-        self._pass = _CompiledPass()
+        self.compute = compute or products_type(classifier.rows)
+        self._pass = CompiledPass()
 
     def step(self, z_BD: Tensor, candidates: Candidates, rate: float) -> tuple[Tensor, Tensor]:
         """(loss, gradient of the loss to z): a scalar and (B, D). Updates the rows. Without a real entry both are 0."""
@@ -47,7 +46,7 @@ class RestrictedTrainer:
         if not candidates.mask.any():
             return z_BD.new_zeros(()), torch.zeros_like(z_BD)
         loss, gradient = (self._by_kernel if self.adam.by_kernel else self._by_torch)(
-            inputs, _real_ids(candidates), candidates.targets, rate
+            inputs, real_ids(candidates), candidates.targets, rate
         )
         return loss, gradient[:, : self.classifier.width]
 
@@ -57,7 +56,7 @@ class RestrictedTrainer:
         adam = self.adam
         factors = adam.factors(rate).array(adam.arrays[0].dtype)
         groups = grouped_by_row(ids_BC.ravel(), adam.slots)
-        return self._pass(z_BD, _Rows(*adam.arrays, factors, None, groups.rows), groups, targets_BC)
+        return self._pass(z_BD, CandidateRows(*adam.arrays, factors, None, groups.rows), groups, targets_BC)
 
     @torch.no_grad()
     def _by_torch(self, z_BD: Tensor, ids_BC: I32, targets_BC: F32, rate: float) -> tuple[Tensor, Tensor]:
@@ -65,78 +64,14 @@ class RestrictedTrainer:
         real = ids >= 0
         rows, place = self.adam.named_rows(torch.where(real, ids, ids.max()))
         share = 1 / int((ids_BC >= 0).sum())
-        loss, gradient, row_gradient = _loss_and_gradients(
+        loss, gradient, row_gradient = loss_and_gradients(
             z_BD, self.adam.table[rows], place, real, targets_BC, share, self.compute
         )
         self.adam.update_rows(rows, row_gradient, rate)
         return loss, gradient
 
 
-@dataclass(frozen=True)
-class NamedLabels:
-    """The candidates of a batch by the labels that they name.
-
-    groups: entries of the flat (B, C) candidates grouped by label; its `rows` are the labels, (U,) int32, ascending.
-    shape: (B, C).  targets: (B, C).
-    """
-
-    groups: RowGroups
-    shape: tuple[int, int]
-    targets: F32
-
-    @property
-    def labels(self) -> I32:
-        return self.groups.rows
-
-    def places(self) -> I32:
-        """(B, C): which of `labels` a candidate is, -1 at padding."""
-        places = np.full(self.shape, TopK.PAD, dtype=np.int32)
-        places.reshape(-1)[self.groups.entries] = np.repeat(
-            np.arange(len(self.labels), dtype=np.int32), np.diff(self.groups.starts)
-        )
-        return places
-
-
-class CandidateLoss:
-    """Binary cross-entropy over candidates for rows that are the result of a computation: gradients flow into them.
-
-        named = loss.named(candidates)
-        value = loss(z_BD, rows_of(named.labels), named)
-
-    compute: as for `RestrictedTrainer`. reference: torch's way on a CPU too (the oracle).
-    """
-
-    def __init__(self, labels: int, *, compute: torch.dtype | None = None, reference: bool = False) -> None:
-        self.compute, self.reference = compute, reference
-        self._slots: NDArray[np.int32] = np.zeros(labels, dtype=np.int32)
-        self._pass = _CompiledPass()
-
-    def named(self, candidates: Candidates) -> NamedLabels:
-        from longtail.nn.kernels import grouped_by_row
-
-        ids = _real_ids(candidates)
-        return NamedLabels(grouped_by_row(ids.ravel(), self._slots), (ids.shape[0], ids.shape[1]), candidates.targets)
-
-    def __call__(self, z_BD: Tensor, rows_UD: Tensor, named: NamedLabels) -> Tensor:
-        """The mean over real entries, of which there must be one. rows_UD: a row for each of `named.labels`."""
-        return with_gradients(lambda: self.loss_and_gradients(z_BD, rows_UD, named), z_BD, rows_UD)
-
-    def loss_and_gradients(self, z_BD: Tensor, rows_UD: Tensor, named: NamedLabels) -> tuple[Tensor, Tensor, Tensor]:
-        """The loss with its gradients to documents (B, D) and rows (U, D)."""
-        if z_BD.device.type == "cpu" and not self.reference:
-            gradients = torch.empty_like(rows_UD)
-            table, named_rows = rows_UD.detach().contiguous().numpy(), np.arange(len(rows_UD), dtype=np.int32)
-            rows = _Rows(table, None, None, None, gradients.numpy(), named_rows)
-            return (*self._pass(z_BD.detach(), rows, named.groups, named.targets), gradients)
-        places = to_device(named.places(), z_BD.device).long()
-        share = 1 / max(len(named.groups.entries), 1)
-        compute = self.compute or _products_type(z_BD)
-        return _loss_and_gradients(
-            z_BD.detach(), rows_UD.detach(), places.clamp(min=0), places >= 0, named.targets, share, compute
-        )
-
-
-def _loss_and_gradients(
+def loss_and_gradients(
     z_BD: Tensor,
     rows_UD: Tensor,
     place_BC: Tensor,
@@ -164,7 +99,7 @@ def _loss_and_gradients(
     return loss, to_documents, (slope_BU.T @ z)[: len(rows_UD), :width].to(z_BD.dtype)
 
 
-class _Rows(NamedTuple):
+class CandidateRows(NamedTuple):
     """Rows as the kernel wants them: with moments and Adam's factors to be updated, or with room for their gradients.
 
     table: (R, D).  named: (U,) int32, those of its rows that are touched.  gradients: (U, D).
@@ -178,13 +113,13 @@ class _Rows(NamedTuple):
     named: I32
 
 
-class _CompiledPass:
+class CompiledPass:
     """The kernel with its scratch memory, which is kept from step to step."""
 
     def __init__(self) -> None:
         self._partial: NDArray[np.floating] = np.empty((0, 0, 0), dtype=np.float32)
 
-    def __call__(self, z_BD: Tensor, rows: _Rows, groups: RowGroups, targets_BC: F32) -> tuple[Tensor, Tensor]:
+    def __call__(self, z_BD: Tensor, rows: CandidateRows, groups: RowGroups, targets_BC: F32) -> tuple[Tensor, Tensor]:
         """Loss and gradient to the documents; `rows` are updated, or get their gradients."""
         from longtail.nn.kernels import CHUNKS, restricted_step, summed_parts
 
@@ -208,10 +143,10 @@ class _CompiledPass:
         return torch.tensor(losses.sum() * float(share), dtype=z_BD.dtype), gradient
 
 
-def _real_ids(candidates: Candidates) -> I32:
+def real_ids(candidates: Candidates) -> I32:
     """(B, C): label numbers, -1 wherever the mask says padding."""
     return np.where(candidates.mask, candidates.ids, np.int32(TopK.PAD))
 
 
-def _products_type(like: Tensor) -> torch.dtype:
+def products_type(like: Tensor) -> torch.dtype:
     return torch.bfloat16 if like.is_cuda else like.dtype

@@ -1,4 +1,4 @@
-"""Which wrong labels a document is trained against: drawn at random, taken from a shortlist, from the batch, or all.
+"""Which wrong labels a document is trained against: drawn at random, or taken from a shortlist.
 
 Every sampler gives ``draw(rows, rng) -> (B, S) int32`` for training documents `rows`: labels in range, different from
 each other, never a positive and never a masked pair of the document; -1 where there is none. Paper: Astec Sec. 3
@@ -24,7 +24,7 @@ from longtail.types import F32, I32, I64, Candidates, Csr, TopK
 _SPARSE = 4
 _BLOCK = 4096
 # A step of a few hundred documents is drawn on one thread, beside the threads that train.
-_DOCUMENTS_PER_THREAD = 512
+DOCUMENTS_PER_THREAD = 512
 
 
 @runtime_checkable
@@ -52,7 +52,7 @@ class RandomNegatives:
     """
 
     def __init__(self, forbidden: Csr, count: int, weights: F32 | None = None) -> None:
-        _check_count(count)
+        check_count(count)
         self.count, self.n_labels = count, int(forbidden.shape[1])
         self._forbidden = pieces(forbidden)
         self._weights = frozen(np.zeros(0, np.float32) if weights is None else np.asarray(weights, np.float32))
@@ -91,7 +91,7 @@ class RandomNegatives:
         avoid = np.empty((len(rows), 0), np.int32) if avoid is None else avoid
         indptr, labels, _ = self._forbidden
         ruled_out = int((indptr[rows + 1] - indptr[rows]).max(initial=0)) + avoid.shape[1]
-        with threads_for(len(rows), _DOCUMENTS_PER_THREAD):
+        with threads_for(len(rows), DOCUMENTS_PER_THREAD):
             if self.n_labels > _SPARSE * (self.count + ruled_out):
                 sample_all(self.n_labels, self._keep, self._other, rows, seed, indptr, labels, avoid, out)
             else:
@@ -123,7 +123,7 @@ class ShortlistNegatives(DataPart):
         """rank: gives the best k labels of the training documents at some rows; what is forbidden is struck out."""
         from longtail.search.kernels.negatives import strike_out
 
-        _check_count(size)
+        check_count(size)
         indptr, labels, _ = pieces(forbidden)
         n_documents = int(forbidden.shape[0])
         ids = np.empty((n_documents, size), np.int32)
@@ -155,50 +155,23 @@ class WithRandom:
         return np.concatenate([hard, self.extras.draw(rows, rng, avoid=hard)], axis=1)
 
 
-class InBatchNegatives:
-    """Labels of the other documents of the batch, at most `count` (a random choice where there are more)."""
-
-    def __init__(self, y: Csr, forbidden: Csr, count: int) -> None:
-        _check_count(count)
-        self.count, self._y, self._forbidden = count, y, pieces(forbidden)
-
-    def draw(self, rows: I64, rng: np.random.Generator) -> I32:
-        return _from_pool(
-            np.unique(self._y[rows].indices).astype(np.int32),
-            self.count,
-            rows,
-            self._forbidden.indptr,
-            self._forbidden.indices,
-            rng,
-        )
-
-
 def candidates(
     rows: I64, y: Csr, negatives: Negatives, rng: np.random.Generator, *, max_positives: int = 20
 ) -> Candidates:
     """The labels of one training step: up to `max_positives` random positives of each document, then its negatives."""
     from longtail.search.kernels.negatives import join
 
-    _check_count(max_positives)
+    check_count(max_positives)
     drawn = negatives.draw(rows, rng)
     chosen = pieces(y[rows])
     width = min(int(np.diff(chosen.indptr).max(initial=0)), max_positives) + drawn.shape[1]
     ids, targets = np.full((len(rows), width), -1, np.int32), np.zeros((len(rows), width), np.float32)
     mask = np.zeros((len(rows), width), np.bool_)
-    with threads_for(len(rows), _DOCUMENTS_PER_THREAD):
+    with threads_for(len(rows), DOCUMENTS_PER_THREAD):
         join(chosen.indptr, chosen.indices, drawn, max_positives, new_seed(rng), ids, targets, mask)
     return Candidates(ids, targets, mask)
 
 
-def _from_pool(pool: I32, count: int, rows: I64, indptr: I64, labels: I32, rng: np.random.Generator) -> I32:
-    from longtail.search.kernels.negatives import sample_pool
-
-    out, nothing = np.empty((len(rows), count), np.int32), np.empty((len(rows), 0), np.int32)
-    with threads_for(len(rows), _DOCUMENTS_PER_THREAD):
-        sample_pool(pool, frozen(np.zeros(0, np.float32)), rows, new_seed(rng), indptr, labels, nothing, out)
-    return out
-
-
-def _check_count(count: int) -> None:
+def check_count(count: int) -> None:
     if count < 1:
         raise ConfigError(f"{count} labels per document asked for", "use at least 1")

@@ -1,5 +1,5 @@
-"""Promising labels for a document vector: by the labels' centroids, by the labels of similar documents, by both, or by
-clusters of labels, whose scores may be spread along the label graph (GAME).
+"""Promising labels for a document vector: by the labels' centroids, or by clusters of labels, whose scores may be
+spread along the label graph (GAME).
 
 All have ``query(vectors, k, exclude=None) -> TopK``. `exclude` (B,) int64 holds, for queries that are training
 documents, their row number (-1 for others): a document must not vote for its own labels.
@@ -23,9 +23,9 @@ from longtail.errors import ConfigError
 from longtail.graph.ops import scale_both_sides
 from longtail.kernels.arrays import Pieces, csr, freeze, frozen, pieces
 from longtail.kernels.threads import threads_for
-from longtail.persistence import DataPart, State, csr_from_pieces
+from longtail.persistence import DataPart
 from longtail.search.cluster import label_centroids, spherical_kmeans
-from longtail.search.index import DOCUMENTS, ExactIndex, Heaps, Index, IndexBuilder, build_index
+from longtail.search.index import ExactIndex, Heaps, Index, IndexBuilder, build_index
 from longtail.search.packed import PackedIndex, Packer
 from longtail.types import F32, I32, I64, Csr, Shortlister, TopK
 
@@ -175,8 +175,6 @@ def rank_labels(labels: I32, scores: F32, top: TopK) -> None:
 
 # ---- labels by vectors ----
 
-document_index: IndexBuilder = partial(build_index, hnsw=DOCUMENTS)
-
 
 class Labels(Protocol):
     """What every shortlister here offers (a `longtail.types.Shortlister` that can leave a training document out)."""
@@ -265,135 +263,6 @@ class LabelIndex(DataPart, Shortlister):
 
     def packed(self, packer: Packer, width: int) -> LabelIndex:
         return LabelIndex(self.index.packed(packer), self.owners)
-
-
-@dataclass(frozen=True)
-class InstanceVote(Shortlister):
-    """Labels of the most similar training documents: each neighbour gives its cosine to its labels; the largest sum
-    counts 1.
-
-    Paper: Astec Sec. 4, Module II (ANNS^x). Differs: a neighbour with a negative cosine has no vote (Astec's vectors
-    have none), and a training document does not vote for itself (`exclude`), which the released code allows.
-
-    index: of the N training documents.  targets: (N, L) CSR, their labels; its values are not read, nor saved.
-    """
-
-    KIND = "instance-vote"
-
-    index: Index
-    targets: Csr
-    neighbours: int
-
-    def __post_init__(self) -> None:
-        if len(self.index) != self.targets.shape[0]:
-            raise ValueError(f"{len(self.index)} documents in the index, {self.targets.shape[0]} with labels")
-        if self.neighbours < 1:
-            raise ConfigError(f"{self.neighbours} neighbours shall vote", "use at least 1")
-
-    @cached_property
-    def _labels(self) -> Pieces:
-        return pieces(self.targets)
-
-    @classmethod
-    def build(
-        cls, vectors: F32, y: Csr, *, neighbours: int = 100, make_index: IndexBuilder = document_index
-    ) -> InstanceVote:
-        """vectors: (N, D) of the training documents; y: (N, L) their labels."""
-        return cls(make_index(vectors), y, neighbours)
-
-    def query(self, vectors: F32, k: int, exclude: I64 | None = None) -> TopK:
-        from longtail.search.kernels.shortlist import vote
-
-        nearest, answer = self.index.query(vectors, self.neighbours + (exclude is not None)), Heaps(len(vectors), k)
-        if exclude is None:
-            exclude = np.full(len(vectors), -1, dtype=np.int64)
-        indptr, labels, _ = self._labels
-        with threads_for(len(vectors)):
-            vote(
-                nearest.ids,
-                nearest.scores,
-                exclude,
-                self.neighbours,
-                indptr,
-                labels,
-                *answer.arrays,
-            )
-        return answer.ranked()
-
-    def packed(self, packer: Packer, width: int) -> InstanceVote:
-        return InstanceVote(self.index.packed(packer), self.targets, self.neighbours)
-
-    def voting_documents(self) -> tuple[F32, Csr] | None:
-        vectors = self.index.plain_vectors()
-        return None if vectors is None else (vectors, self.targets)
-
-    def state(self) -> State:
-        values = {"neighbours": self.neighbours, "n_labels": int(self.targets.shape[1])}
-        return State(values, {"label_ptr": self._labels.indptr, "labels": self._labels.indices}, {"index": self.index})
-
-    @classmethod
-    def from_state(cls, state: State) -> InstanceVote:
-        labels, indptr = state.arrays["labels"], state.arrays["label_ptr"]
-        y = csr_from_pieces(
-            np.ones(len(labels), np.float32), labels, indptr, (len(indptr) - 1, int(state.values["n_labels"]))
-        )
-        index = state.parts["index"]
-        if not isinstance(index, Index):
-            raise ValueError("a shortlister needs an index")
-        return cls(index, y, int(state.values["neighbours"]))
-
-
-@dataclass(frozen=True)
-class MergedShortlist(DataPart, Shortlister):
-    """Both: s = (1 - gamma) cos + gamma vote. A label that only one of them finds takes 0 from the other. Paper:
-    Astec Sec. 4, Module II.
-
-    Differs: as gamma is small, labels found by votes alone stand at the end and would all be cut where centroids
-    alone give k labels. So up to `reserved` of the k places are kept for the best of them (the released code gets the
-    same effect by asking the centroids for 300 of 500 labels).
-    """
-
-    KIND = "merged-shortlist"
-
-    labels: LabelIndex
-    instances: InstanceVote
-    gamma: float = 0.075
-    reserved: float = 0.2
-
-    def __post_init__(self) -> None:
-        for name, value in (("gamma", self.gamma), ("reserved", self.reserved)):
-            if not 0 <= value <= 1:
-                raise ConfigError(
-                    f"{name} is {value}, expected 0 to 1",
-                    "gamma weighs the votes, reserved is the share of places for labels found by votes only",
-                )
-
-    def query(self, vectors: F32, k: int, exclude: I64 | None = None) -> TopK:
-        from longtail.search.kernels.shortlist import merge
-
-        near, voted, answer = (
-            self.labels.query(vectors, k),
-            self.instances.query(vectors, k, exclude),
-            Heaps(len(vectors), k),
-        )
-        with threads_for(len(vectors)):
-            merge(
-                near.ids,
-                near.scores,
-                voted.ids,
-                voted.scores,
-                self.gamma,
-                int(self.reserved * k),
-                *answer.arrays,
-            )
-        return answer.ranked()
-
-    def packed(self, packer: Packer, width: int) -> MergedShortlist:
-        labels, instances = self.labels.packed(packer, width), self.instances.packed(packer, width)
-        return MergedShortlist(labels, instances, self.gamma, self.reserved)
-
-    def voting_documents(self) -> tuple[F32, Csr] | None:
-        return self.instances.voting_documents()
 
 
 # ---- labels by their clusters ----

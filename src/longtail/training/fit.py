@@ -48,22 +48,6 @@ class StepDecay:
 
 
 @dataclass(frozen=True)
-class OneCycle:
-    """Up from `peak / start_divisor` during the first `warm_up` share, then down to nothing, along cosines."""
-
-    peak: float
-    warm_up: float = 0.25
-    start_divisor: float = 25.0
-
-    def rate(self, epoch: float, epochs: int) -> float:
-        progress = epoch / epochs
-        start = self.peak / self.start_divisor
-        if progress < self.warm_up:
-            return self.peak + (start - self.peak) * _half_cosine(progress / self.warm_up)
-        return self.peak * _half_cosine((progress - self.warm_up) / (1 - self.warm_up))
-
-
-@dataclass(frozen=True)
 class WarmUp:
     """Up to `peak` in a straight line during the first `share` of the training, then down to `end` x `peak` in another.
 
@@ -79,11 +63,6 @@ class WarmUp:
         if progress < self.share:
             return self.peak * progress / self.share
         return self.peak * (1 - (1 - self.end) * (progress - self.share) / max(1 - self.share, 1e-12))
-
-
-def _half_cosine(progress: float) -> float:
-    """From 1 at 0 to 0 at 1."""
-    return (1 + math.cos(math.pi * progress)) / 2
 
 
 # Asking a GPU for the loss waits for it; asking rarely keeps it busy.

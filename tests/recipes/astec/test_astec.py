@@ -22,16 +22,23 @@ from longtail.errors import ConfigError
 from longtail.evaluation import evaluate
 from longtail.graph.label_graph import label_graph
 from longtail.models.encoders import FrozenBag, FrozenCnn, FrozenDense, FrozenMlp, FullMap, ResidualMap
-from longtail.models.rankers import ClusterModel, Model, Reranked
+from longtail.models.rankers import ClusterModel, Model
 from longtail.persistence import load_part
 from longtail.recipes.astec import recipe as astec
-from longtail.recipes.astec.ranker import EncodedTree, SpreadTree, nearest_labels
+from longtail.recipes.astec.ranker import (
+    EncodedTree,
+    InstanceVote,
+    MergedShortlist,
+    Reranked,
+    SpreadTree,
+    nearest_labels,
+)
 from longtail.recipes.astec.recipe import Astec
 from longtail.recipes.astec.settings import AstecConfig
+from longtail.recipes.astec.tree import ClusterTree
 from longtail.search.index import ExactIndex, HnswIndex
-from longtail.search.linear import ClusterTree
 from longtail.search.negatives import ShortlistNegatives, candidates, forbidden_pairs
-from longtail.search.shortlist import InstanceVote, LabelIndex, MergedShortlist, cluster_graph
+from longtail.search.shortlist import LabelIndex, cluster_graph
 from longtail.training.prepare import TrainingSet, prepare
 from longtail.training.progress import SilentDisplay
 from longtail.training.run import Run

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array, random_array
 from longtail.models.encoders import FrozenBag
 from longtail.persistence import load_part, save_part
 from longtail.recipes.astec.ranker import EncodedTree
-from longtail.search.linear import ClusterTree, TreeConfig
+from longtail.recipes.astec.tree import ClusterTree, TreeConfig
 from longtail.types import Batch, Csr, Ranker
 
 

@@ -15,7 +15,7 @@ from longtail.errors import BundleError
 from longtail.graph.label_graph import LabelGraphConfig, label_graph
 from longtail.persistence import PART_FORMAT, load_part, save_part, write_json
 from longtail.recipes.astec.ranker import FindsClusters, SpreadTree
-from longtail.search.linear import ClusterTree, TreeConfig
+from longtail.recipes.astec.tree import ClusterTree, TreeConfig
 from longtail.search.shortlist import GameSettings, cluster_graph
 from longtail.types import Batch, Csr, Ranker
 

@@ -8,12 +8,19 @@ import torch
 from scipy.sparse import csr_array
 
 from longtail.nn.batches import DeviceCsr, Documents
-from longtail.nn.blocks import DocumentBlock
 from longtail.nn.encoders import BagSum, Refined, encode_all
-from longtail.nn.restricted import CandidateLoss
 from longtail.nn.row_tables import RowTable
-from longtail.recipes.eclare.network import ComposedCandidates, FrozenTexts, LabelTextGraph, LabelTexts, TrainedTexts
-from longtail.training.fit import OneCycle, fit
+from longtail.recipes.direct.objective import OneCycle
+from longtail.recipes.eclare.network import (
+    CandidateLoss,
+    ComposedCandidates,
+    DocumentBlock,
+    FrozenTexts,
+    LabelTextGraph,
+    LabelTexts,
+    TrainedTexts,
+)
+from longtail.training.fit import fit
 from longtail.training.objectives import AllTargets
 from longtail.types import I64, Batch, Candidates
 

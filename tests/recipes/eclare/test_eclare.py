@@ -26,11 +26,10 @@ from longtail.errors import ConfigError
 from longtail.evaluation import Yardstick, baselines, evaluate
 from longtail.graph.label_graph import LabelGraphConfig, label_graph
 from longtail.models.rankers import ClusterModel
-from longtail.nn.blocks import DocumentBlock
 from longtail.persistence import load_part
 from longtail.recipes import make_recipe
 from longtail.recipes.eclare import recipe as eclare
-from longtail.recipes.eclare.network import ComposedCandidates, FrozenTexts, LabelTextGraph
+from longtail.recipes.eclare.network import ComposedCandidates, DocumentBlock, FrozenTexts, LabelTextGraph
 from longtail.recipes.eclare.recipe import Eclare
 from longtail.recipes.eclare.settings import EclareConfig
 from longtail.recipes.eclare.stages import (

@@ -198,17 +198,17 @@ def test_all_links_count_scaled_to_the_fan_out() -> None:
     np.testing.assert_allclose(unpadded[1, 1:3], [[1, 0, 0, 0, 0, 0]] * 2)
 
 
-# ---- trees ----
+# ---- samples ----
 
 
-def test_trees_hold_the_same_samples_as_paths() -> None:
+def test_samples_are_those_of_paths() -> None:
     rng = np.random.default_rng(2)
     graph, vectors = random_graph(12, rng), rng.standard_normal((12, 3)).astype(np.float32)
     paths, nodes = Paths(graph, vectors, Fanout((4, 3, 2))), np.arange(12, dtype=np.int32)
-    tree = paths.tree(nodes, 3, 9)
-    assert tree.shape == (12, 3, 4, 5)
-    np.testing.assert_array_equal(tree[:, 0, 0, 0], nodes)
-    values = np.where(tree[..., None] >= 0, vectors[tree], 0)[..., None, :]
+    samples = paths.samples(nodes, 3, 9)
+    assert samples.shape == (12, 3, 4, 5)
+    np.testing.assert_array_equal(samples[:, 0, 0, 0], nodes)
+    values = np.where(samples[..., None] >= 0, vectors[samples], 0)[..., None, :]
     for _ in range(3):
         values = np.concatenate([values[..., 0, :, :], values[..., 1:, :, :].sum(axis=-3)], axis=-2)
     np.testing.assert_allclose(values, paths.of_nodes(nodes, 9), rtol=1e-5, atol=1e-5)
@@ -220,6 +220,6 @@ def test_what_has_no_shape_or_no_meaning_is_refused() -> None:
         Paths(graph, vectors[:4], Fanout((1,)))
     full = Paths(graph, vectors, Fanout((1,), full=True))
     with pytest.raises(ValueError, match="no shape"):
-        full.tree(np.zeros(1, np.int32), 1, 0)
+        full.samples(np.zeros(1, np.int32), 1, 0)
     with pytest.raises(ValueError, match="excluded"):
         full.of_linked(vectors[:1], np.zeros((1, 1), np.int32), 0, exclude=np.zeros(1, np.int64))

@@ -55,15 +55,15 @@ def test_both_ways_sum_the_same_paths(fanout: Fanout, seed: int) -> None:
 
 
 @pytest.mark.parametrize("fanout", FANOUTS.values(), ids=FANOUTS)
-def test_both_ways_grow_the_same_trees(fanout: Fanout) -> None:
+def test_both_ways_draw_the_same_samples(fanout: Fanout) -> None:
     graph, vectors = world(5)
     kernels, gathers = both(graph, vectors, fanout)
     roots = Roots(np.arange(40, dtype=np.int32), 1234)
-    for here, there in zip(kernels.tree(roots, fanout.hops), gathers.tree(roots, fanout.hops), strict=True):
+    for here, there in zip(kernels.samples(roots, fanout.hops), gathers.samples(roots, fanout.hops), strict=True):
         assert torch.equal(here, there)
     linked = Roots(roots.nodes, 77, np.random.default_rng(0).integers(-1, 40, (40, 3)).astype(np.int32))
-    (values, real), owners, weights = kernels.link_trees(linked)
-    (values2, real2), owners2, weights2 = gathers.link_trees(linked)
+    (values, real), owners, weights = kernels.link_samples(linked)
+    (values2, real2), owners2, weights2 = gathers.link_samples(linked)
     assert torch.equal(values, values2)
     assert torch.equal(real, real2)
     assert torch.equal(owners, owners2)

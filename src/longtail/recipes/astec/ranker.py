@@ -1,39 +1,51 @@
-"""Where Astec looks labels up, and where its negatives come from (Paper: Astec Sec. 4, Module II); and the trees that
-can take the place of its classifiers. Predicts without torch.
+"""Where Astec looks labels up, and where its negatives come from (Paper: Astec Sec. 4, Module II); the trees that can
+take the place of its classifiers; and the re-ranker. Predicts without torch.
 
-nearest_labels  label centroids, documents that vote, or both
+nearest_labels  label centroids, documents that vote (`InstanceVote`), or both (`MergedShortlist`)
 best_clusters   the clusters of stage I, found by its own heads
 EncodedTree     a cluster tree on top of a frozen encoder (Paper: Astec Sec. 5, Parabel on the features of stage I)
 SpreadTree      GAME put on a tree that was trained without it (Paper: ECLARE Sec. 4, GAME on Parabel and AttentionXML)
+Reranked        a second model on the first one's best labels
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from longtail.errors import ConfigError
+from longtail.explanation import Reasons
 from longtail.graph.label_graph import label_graph
-from longtail.models.encoders import FrozenEncoder
-from longtail.persistence import DataPart, Part
-from longtail.search.index import CENTROIDS, DOCUMENTS
-from longtail.search.linear import ClusterTree
-from longtail.search.negatives import InBatchNegatives, Negatives, RandomNegatives, ShortlistNegatives
+from longtail.kernels.arrays import Pieces, frozen, new_seed, pieces
+from longtail.kernels.threads import threads_for
+from longtail.models.analysis import Look
+from longtail.models.encoders import FrozenEncoder, Refinement, refined
+from longtail.models.rankers import Classifier, best, linear_reasons, sigmoid
+from longtail.persistence import DataPart, Part, State, csr_from_pieces
+from longtail.recipes.astec.tree import ClusterTree
+from longtail.search.index import CENTROIDS, DOCUMENTS, Heaps, Index, IndexBuilder, build_index
+from longtail.search.negatives import (
+    DOCUMENTS_PER_THREAD,
+    Negatives,
+    RandomNegatives,
+    ShortlistNegatives,
+    check_count,
+)
 from longtail.search.packed import Packer
 from longtail.search.shortlist import (
     ClusterBeam,
     Game,
     GameSettings,
-    InstanceVote,
     LabelIndex,
-    MergedShortlist,
     cluster_graph,
     per_label,
     rank_labels,
 )
-from longtail.types import F32, I32, Batch, Csr, Ranker, TopK
+from longtail.types import F32, I32, I64, Batch, Context, Csr, Ranker, Shortlister, TopK
 
 if TYPE_CHECKING:
     from longtail.recipes.astec.settings import AstecClassifyConfig, AstecConfig
@@ -104,6 +116,158 @@ def sampled_negatives(targets: Csr, forbidden: Csr, config: AstecClassifyConfig)
         return RandomNegatives.unigram(targets, forbidden, count)
     return RandomNegatives(forbidden, count)
 
+
+_document_index: IndexBuilder = partial(build_index, hnsw=DOCUMENTS)
+
+
+@dataclass(frozen=True)
+class InstanceVote(Shortlister):
+    """Labels of the most similar training documents: each neighbour gives its cosine to its labels; the largest sum
+    counts 1.
+
+    Paper: Astec Sec. 4, Module II (ANNS^x). Differs: a neighbour with a negative cosine has no vote (Astec's vectors
+    have none), and a training document does not vote for itself (`exclude`), which the released code allows.
+
+    index: of the N training documents.  targets: (N, L) CSR, their labels; its values are not read, nor saved.
+    """
+
+    KIND = "instance-vote"
+
+    index: Index
+    targets: Csr
+    neighbours: int
+
+    def __post_init__(self) -> None:
+        if len(self.index) != self.targets.shape[0]:
+            raise ValueError(f"{len(self.index)} documents in the index, {self.targets.shape[0]} with labels")
+        if self.neighbours < 1:
+            raise ConfigError(f"{self.neighbours} neighbours shall vote", "use at least 1")
+
+    @cached_property
+    def _labels(self) -> Pieces:
+        return pieces(self.targets)
+
+    @classmethod
+    def build(
+        cls, vectors: F32, y: Csr, *, neighbours: int = 100, make_index: IndexBuilder = _document_index
+    ) -> InstanceVote:
+        """vectors: (N, D) of the training documents; y: (N, L) their labels."""
+        return cls(make_index(vectors), y, neighbours)
+
+    def query(self, vectors: F32, k: int, exclude: I64 | None = None) -> TopK:
+        from longtail.recipes.astec.kernels import vote
+
+        nearest, answer = self.index.query(vectors, self.neighbours + (exclude is not None)), Heaps(len(vectors), k)
+        if exclude is None:
+            exclude = np.full(len(vectors), -1, dtype=np.int64)
+        indptr, labels, _ = self._labels
+        with threads_for(len(vectors)):
+            vote(
+                nearest.ids,
+                nearest.scores,
+                exclude,
+                self.neighbours,
+                indptr,
+                labels,
+                *answer.arrays,
+            )
+        return answer.ranked()
+
+    def packed(self, packer: Packer, width: int) -> InstanceVote:
+        return InstanceVote(self.index.packed(packer), self.targets, self.neighbours)
+
+    def voting_documents(self) -> tuple[F32, Csr] | None:
+        vectors = self.index.plain_vectors()
+        return None if vectors is None else (vectors, self.targets)
+
+    def state(self) -> State:
+        values = {"neighbours": self.neighbours, "n_labels": int(self.targets.shape[1])}
+        return State(values, {"label_ptr": self._labels.indptr, "labels": self._labels.indices}, {"index": self.index})
+
+    @classmethod
+    def from_state(cls, state: State) -> InstanceVote:
+        labels, indptr = state.arrays["labels"], state.arrays["label_ptr"]
+        y = csr_from_pieces(
+            np.ones(len(labels), np.float32), labels, indptr, (len(indptr) - 1, int(state.values["n_labels"]))
+        )
+        index = state.parts["index"]
+        if not isinstance(index, Index):
+            raise ValueError("a shortlister needs an index")
+        return cls(index, y, int(state.values["neighbours"]))
+
+
+@dataclass(frozen=True)
+class MergedShortlist(DataPart, Shortlister):
+    """Both: s = (1 - gamma) cos + gamma vote. A label that only one of them finds takes 0 from the other. Paper:
+    Astec Sec. 4, Module II.
+
+    Differs: as gamma is small, labels found by votes alone stand at the end and would all be cut where centroids
+    alone give k labels. So up to `reserved` of the k places are kept for the best of them (the released code gets the
+    same effect by asking the centroids for 300 of 500 labels).
+    """
+
+    KIND = "merged-shortlist"
+
+    labels: LabelIndex
+    instances: InstanceVote
+    gamma: float = 0.075
+    reserved: float = 0.2
+
+    def __post_init__(self) -> None:
+        for name, value in (("gamma", self.gamma), ("reserved", self.reserved)):
+            if not 0 <= value <= 1:
+                raise ConfigError(
+                    f"{name} is {value}, expected 0 to 1",
+                    "gamma weighs the votes, reserved is the share of places for labels found by votes only",
+                )
+
+    def query(self, vectors: F32, k: int, exclude: I64 | None = None) -> TopK:
+        from longtail.recipes.astec.kernels import merge
+
+        near, voted, answer = (
+            self.labels.query(vectors, k),
+            self.instances.query(vectors, k, exclude),
+            Heaps(len(vectors), k),
+        )
+        with threads_for(len(vectors)):
+            merge(
+                near.ids,
+                near.scores,
+                voted.ids,
+                voted.scores,
+                self.gamma,
+                int(self.reserved * k),
+                *answer.arrays,
+            )
+        return answer.ranked()
+
+    def packed(self, packer: Packer, width: int) -> MergedShortlist:
+        labels, instances = self.labels.packed(packer, width), self.instances.packed(packer, width)
+        return MergedShortlist(labels, instances, self.gamma, self.reserved)
+
+    def voting_documents(self) -> tuple[F32, Csr] | None:
+        return self.instances.voting_documents()
+
+
+class InBatchNegatives:
+    """Labels of the other documents of the batch, at most `count` (a random choice where there are more)."""
+
+    def __init__(self, y: Csr, forbidden: Csr, count: int) -> None:
+        check_count(count)
+        self.count, self._y, self._forbidden = count, y, pieces(forbidden)
+
+    def draw(self, rows: I64, rng: np.random.Generator) -> I32:
+        from longtail.search.kernels.negatives import sample_pool
+
+        pool = np.unique(self._y[rows].indices).astype(np.int32)
+        out, nothing = np.empty((len(rows), self.count), np.int32), np.empty((len(rows), 0), np.int32)
+        indptr, labels, _ = self._forbidden
+        with threads_for(len(rows), DOCUMENTS_PER_THREAD):
+            sample_pool(pool, frozen(np.zeros(0, np.float32)), rows, new_seed(rng), indptr, labels, nothing, out)
+        return out
+
+
+# ---- trees in the place of classifiers ----
 
 # Documents ranked at once: bounds the table of label scores.
 _BLOCK = 1024
@@ -217,3 +381,76 @@ class EncodedTree(DataPart, Ranker):
 
     def packed(self, packer: Packer) -> EncodedTree:
         return replace(self, encoder=self.encoder.packed(packer))
+
+
+# ---- the re-ranker ----
+
+
+@dataclass(frozen=True)
+class Reranked(DataPart, Ranker):
+    """A second model with an encoder of its own re-scores the first one's best labels (Paper: Astec Sec. 4, re-ranker).
+
+    score = beta * sigmoid(second) + (1 - beta) * first, within the first `depth` labels of the base; labels after
+    these keep (1 - beta) * first, which leaves them behind.
+    """
+
+    KIND = "reranked"
+
+    base: Ranker
+    encoder: FrozenEncoder
+    refinement: Refinement | None
+    classifier: Classifier
+    depth: int
+    beta: float
+
+    def rank(self, batch: Batch, k: int) -> TopK:
+        first = self.base.rank(batch, max(self.depth, k))
+        vectors = refined(self.encoder.encode(batch), self.refinement)
+        # Labels beyond the depth, there only if more are asked for, get no second score: what is best must not depend
+        # on k.
+        seen = np.where(np.arange(first.k) < self.depth, first.ids, TopK.PAD).astype(np.int32)
+        second = np.where(seen >= 0, sigmoid(self.classifier.scores(vectors, seen)), np.float32(0))
+        return best(
+            first.ids,
+            self.beta * second + (1 - self.beta) * np.where(first.ids >= 0, first.scores, 0),
+            min(k, len(self.classifier.rows)),
+        )
+
+    def explain(self, batch: Batch, ids: I32, context: Context | None = None) -> Reasons | None:
+        """The log-odds of both models, weighed as their scores are."""
+        base: Reasons | None = self.base.explain(batch, ids)
+        vectors = self.encoder.encode(batch)
+        own = linear_reasons(batch, self.encoder, self.refinement, self.classifier, vectors, ids)
+        if base is None or own is None:
+            return None
+        _, listed = self.base.rank(batch, self.depth).looked_up(ids)
+        # What each of the two counts.
+        first: F32 = np.full(ids.shape, 1 - self.beta, dtype=np.float32)
+        second: F32 = np.where(listed, np.float32(self.beta), np.float32(0))
+        first_part, second_part = first * base.scores, second * own.scores
+        x: Csr = batch.sparse
+        owners = np.repeat(np.arange(len(batch)), np.diff(x.indptr))
+        return replace(
+            base,
+            scores=first_part + second_part,
+            totals=first * base.totals + second * own.totals,
+            shares=first[owners] * base.shares + second[owners] * own.shares,
+            bias=first * base.bias + second * own.bias,
+            formula=f"score = first model + second model; total = {1 - self.beta:g} x the first one's log-odds + "
+            f"{self.beta:g} x the second one's",
+            terms={"first model": first_part, "second model": second_part},
+        )
+
+    def document_encoder(self) -> FrozenEncoder:
+        return self.encoder
+
+    def packed(self, packer: Packer) -> Reranked:
+        return replace(
+            self,
+            base=self.base.packed(packer),
+            encoder=self.encoder.packed(packer),
+            classifier=self.classifier.packed(packer),
+        )
+
+    def diagnose(self, look: Look) -> dict[str, Any]:
+        return self.base.diagnose(look)

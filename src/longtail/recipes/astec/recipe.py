@@ -25,7 +25,7 @@ from dataclasses import replace
 import numpy as np
 
 from longtail.models.encoders import Refinement
-from longtail.models.rankers import Classifier, ClusterModel, Model, Reranked
+from longtail.models.rankers import Classifier, ClusterModel, Model
 from longtail.nn.batches import DeviceCsr, Documents
 from longtail.nn.blocks import frozen_block
 from longtail.nn.encoders import DenseEncoder, Encoder, Refined
@@ -34,6 +34,7 @@ from longtail.nn.row_tables import OneVsAll
 from longtail.recipes.astec.ranker import (
     AstecShortlists,
     EncodedTree,
+    Reranked,
     SpreadTree,
     best_clusters,
     game_graph,
@@ -41,10 +42,10 @@ from longtail.recipes.astec.ranker import (
     sampled_negatives,
 )
 from longtail.recipes.astec.settings import TUNABLE, AstecConfig
+from longtail.recipes.astec.tree import ClusterTree
 from longtail.recipes.base import Recipe
-from longtail.search.linear import ClusterTree
 from longtail.search.negatives import ShortlistNegatives, candidates, forbidden_pairs
-from longtail.search.shortlist import ClusterBeam, Labels
+from longtail.search.shortlist import Labels
 from longtail.training.fit import StepDecay, fit_stage
 from longtail.training.objectives import AllTargets, OwnCandidates, TrainingObjective
 from longtail.training.prepare import TrainingSet
@@ -106,7 +107,7 @@ class Astec(Recipe):
             refinement, classifier = self.train_classifier(data, surrogate, shortlister, run)
             alpha = c.classify.alpha
         base: Model | ClusterModel
-        if isinstance(shortlister.shortlister, ClusterBeam):
+        if c.shortlist.structures == "clusters":
             base = ClusterModel(
                 encoder=surrogate.encoder,
                 shortlist_map=surrogate.refinement,

@@ -11,8 +11,8 @@ from longtail.errors import ConfigError
 from longtail.features.settings import FeaturesConfig
 from longtail.graph.label_graph import LabelGraphConfig
 from longtail.nn.blocks import BoundMode
+from longtail.recipes.astec.tree import TreeConfig
 from longtail.recipes.base import TUNABLE_FEATURES, EnsembleConfig
-from longtail.search.linear import TreeConfig
 from longtail.search.shortlist import GameSettings
 from longtail.training import ADAPTS
 from longtail.training.surrogate import BlockKind, SurrogateConfig

@@ -13,6 +13,7 @@ products are so fast that passes over the rows take most of a step.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -400,3 +401,27 @@ def thinned(batch: TensorBatch, share: float) -> TensorBatch:
         return batch
     weights = nn.functional.dropout(batch.sparse.weights, share)
     return replace(batch, sparse=replace(batch.sparse, weights=weights))
+
+
+# ---- the learning rate ----
+
+
+@dataclass(frozen=True)
+class OneCycle:
+    """Up from `peak / start_divisor` during the first `warm_up` share, then down to nothing, along cosines."""
+
+    peak: float
+    warm_up: float = 0.25
+    start_divisor: float = 25.0
+
+    def rate(self, epoch: float, epochs: int) -> float:
+        progress = epoch / epochs
+        start = self.peak / self.start_divisor
+        if progress < self.warm_up:
+            return self.peak + (start - self.peak) * _half_cosine(progress / self.warm_up)
+        return self.peak * _half_cosine((progress - self.warm_up) / (1 - self.warm_up))
+
+
+def _half_cosine(progress: float) -> float:
+    """From 1 at 0 to 0 at 1."""
+    return (1 + math.cos(math.pi * progress)) / 2

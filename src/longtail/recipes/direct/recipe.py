@@ -33,6 +33,7 @@ from longtail.recipes.base import Recipe
 from longtail.recipes.direct.objective import (
     AllLabels,
     AnchorColumns,
+    OneCycle,
     TextRows,
     anchor_columns,
     marked_targets,
@@ -41,7 +42,7 @@ from longtail.recipes.direct.objective import (
 from longtail.recipes.direct.settings import TEXT_EVERY, TUNABLE, DirectConfig, default_epochs, default_rate, is_on
 from longtail.search.index import build_index
 from longtail.training import adapted_batch
-from longtail.training.fit import OneCycle, fit_stage
+from longtail.training.fit import fit_stage
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
 from longtail.types import Csr

@@ -1,8 +1,10 @@
 """Classifiers that are composed of a label's text, its neighbours' texts and a free vector. Paper: ECLARE Sec. 3.3.
 
+DocumentBlock       documents through the block that label texts go through
 AttentionMix        several vectors per label become one
 LabelTexts          texts of labels as vectors, as they are and summed over neighbours: G^k E Z for k = 0, 1, ...
 LabelTextGraph      the classifiers
+CandidateLoss       the loss of composed rows over each document's own candidates
 ComposedCandidates  how they are trained on positives and shortlisted negatives
 Composer            makes them as settings and data ask: of clusters in I and II, of labels in IV
 """
@@ -13,19 +15,22 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from longtail.errors import ConfigError
 from longtail.graph.ops import unit_rows
 from longtail.kernels.arrays import csr
-from longtail.nn.batches import Bags, DeviceCsr, Documents, fastest_products, to_device, to_tensor
-from longtail.nn.blocks import BoundedMatrix, ByteDropout, DocumentBlock, EmbeddingBlock, uniform, xavier_matrix
+from longtail.models.encoders import EmbeddingMap
+from longtail.nn.batches import Bags, DeviceCsr, Documents, fastest_products, to_device, to_numpy, to_tensor
+from longtail.nn.blocks import Block, BoundedMatrix, ByteDropout, EmbeddingBlock, uniform, xavier_matrix
 from longtail.nn.encoders import Encoder
-from longtail.nn.restricted import CandidateLoss
-from longtail.nn.row_tables import Convolution, LabelRows, RowTable, bag_sums
+from longtail.nn.restricted import CandidateRows, CompiledPass, loss_and_gradients, products_type, real_ids
+from longtail.nn.row_tables import Convolution, LabelRows, RowTable, bag_sums, with_gradients
 from longtail.recipes.eclare.settings import CPU_BATCH, CompositionConfig, EclareStages, GraphPart, MixMode
 from longtail.recipes.eclare.stages import has_edges
 from longtail.search.cluster import meta_labels
@@ -34,7 +39,28 @@ from longtail.search.shortlist import cluster_graph
 from longtail.training.objectives import ModelAdam, prefixed, trained_state, training_vectors
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
-from longtail.types import F32, I32, I64, Candidates, Csr
+from longtail.types import F32, I32, I64, Candidates, Csr, TopK
+
+if TYPE_CHECKING:
+    from longtail.nn.kernels import RowGroups
+
+
+class DocumentBlock(Block):
+    """x = dropout(ReLU(E(a))): the document side of an `EmbeddingBlock`. Paper: ECLARE Sec. 3.1."""
+
+    def __init__(
+        self, width: int, rng: np.random.Generator, *, dropout: float = 0.2, clamp_scale: bool = False
+    ) -> None:
+        super().__init__()
+        self.block = EmbeddingBlock(width, rng, dropout=dropout, clamp_scale=clamp_scale)
+        self.dropout = ByteDropout(dropout)
+
+    def forward(self, a_BD: Tensor) -> Tensor:
+        x_BD: Tensor = self.dropout(torch.relu(self.block(a_BD)))
+        return x_BD
+
+    def frozen(self) -> EmbeddingMap:
+        return EmbeddingMap(to_numpy(self.block.frozen_weight()), float(self.block.effective_scale().detach()))
 
 
 class AttentionMix(nn.Module):
@@ -317,6 +343,70 @@ def _place(texts: LabelTexts | None, free: Tensor | None) -> tuple[int, int, tor
         return texts.labels, texts.width, texts.device
     assert free is not None
     return int(free.shape[0]), int(free.shape[1]), free.device
+
+
+@dataclass(frozen=True)
+class NamedLabels:
+    """The candidates of a batch by the labels that they name.
+
+    groups: entries of the flat (B, C) candidates grouped by label; its `rows` are the labels, (U,) int32, ascending.
+    shape: (B, C).  targets: (B, C).
+    """
+
+    groups: RowGroups
+    shape: tuple[int, int]
+    targets: F32
+
+    @property
+    def labels(self) -> I32:
+        return self.groups.rows
+
+    def places(self) -> I32:
+        """(B, C): which of `labels` a candidate is, -1 at padding."""
+        places = np.full(self.shape, TopK.PAD, dtype=np.int32)
+        places.reshape(-1)[self.groups.entries] = np.repeat(
+            np.arange(len(self.labels), dtype=np.int32), np.diff(self.groups.starts)
+        )
+        return places
+
+
+class CandidateLoss:
+    """Binary cross-entropy over candidates for rows that are the result of a computation: gradients flow into them.
+
+        named = loss.named(candidates)
+        value = loss(z_BD, rows_of(named.labels), named)
+
+    compute: as for `RestrictedTrainer`. reference: torch's way on a CPU too (the oracle).
+    """
+
+    def __init__(self, labels: int, *, compute: torch.dtype | None = None, reference: bool = False) -> None:
+        self.compute, self.reference = compute, reference
+        self._slots: NDArray[np.int32] = np.zeros(labels, dtype=np.int32)
+        self._pass = CompiledPass()
+
+    def named(self, candidates: Candidates) -> NamedLabels:
+        from longtail.nn.kernels import grouped_by_row
+
+        ids = real_ids(candidates)
+        return NamedLabels(grouped_by_row(ids.ravel(), self._slots), (ids.shape[0], ids.shape[1]), candidates.targets)
+
+    def __call__(self, z_BD: Tensor, rows_UD: Tensor, named: NamedLabels) -> Tensor:
+        """The mean over real entries, of which there must be one. rows_UD: a row for each of `named.labels`."""
+        return with_gradients(lambda: self.loss_and_gradients(z_BD, rows_UD, named), z_BD, rows_UD)
+
+    def loss_and_gradients(self, z_BD: Tensor, rows_UD: Tensor, named: NamedLabels) -> tuple[Tensor, Tensor, Tensor]:
+        """The loss with its gradients to documents (B, D) and rows (U, D)."""
+        if z_BD.device.type == "cpu" and not self.reference:
+            gradients = torch.empty_like(rows_UD)
+            table, named_rows = rows_UD.detach().contiguous().numpy(), np.arange(len(rows_UD), dtype=np.int32)
+            rows = CandidateRows(table, None, None, None, gradients.numpy(), named_rows)
+            return (*self._pass(z_BD.detach(), rows, named.groups, named.targets), gradients)
+        places = to_device(named.places(), z_BD.device).long()
+        share = 1 / max(len(named.groups.entries), 1)
+        compute = self.compute or products_type(z_BD)
+        return loss_and_gradients(
+            z_BD.detach(), rows_UD.detach(), places.clamp(min=0), places >= 0, named.targets, share, compute
+        )
 
 
 class ComposedCandidates:

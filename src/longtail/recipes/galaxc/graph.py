@@ -283,18 +283,18 @@ class Paths:
             np.multiply(beyond[:, : 1 << hop], weights[:, hop, None, None], out=sums[:, 1 << hop : 2 << hop])
         return sums
 
-    def tree(self, nodes: I32, hops: int, seed: int, exclude: I64 | None = None) -> I32:
-        """(B, 1 + F_hops, ..., 1 + F_1): nodes of computation trees, -1 where there is none; index 0 of each axis is
-        the parent itself.
+    def samples(self, nodes: I32, hops: int, seed: int, exclude: I64 | None = None) -> I32:
+        """(B, 1 + F_hops, ..., 1 + F_1): sampled neighbours, theirs, and so on, -1 where there is none; index 0 of
+        each axis is the node itself.
         """
-        from longtail.recipes.galaxc.kernels import fill_trees
+        from longtail.recipes.galaxc.kernels import fill_samples
 
         if self.fanout.full:
-            raise ValueError("trees of all neighbours have no shape")
+            raise ValueError("samples of all neighbours have no shape")
         shape = tuple(1 + size for size in reversed(self.fanout.sizes[:hops]))
-        trees = np.empty((len(nodes), int(np.prod(shape, dtype=np.int64))), dtype=np.int32)
+        samples = np.empty((len(nodes), int(np.prod(shape, dtype=np.int64))), dtype=np.int32)
         with threads_for(len(nodes)):
-            fill_trees(
+            fill_samples(
                 self.graph.starts,
                 self.graph.neighbours,
                 frozen(nodes),
@@ -303,9 +303,9 @@ class Paths:
                 np.uint64(seed),
                 _or_none(exclude, nodes),
                 self.fanout.pad,
-                trees,
+                samples,
             )
-        return trees.reshape(len(nodes), *shape)
+        return samples.reshape(len(nodes), *shape)
 
     @cached_property
     def _sizes(self) -> I64:

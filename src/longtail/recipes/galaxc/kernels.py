@@ -116,7 +116,7 @@ def add_paths(
 
 
 @compiled(parallel=True)
-def fill_trees(
+def fill_samples(
     starts: I64,
     neighbours: I32,
     roots: I32,
@@ -125,25 +125,25 @@ def fill_trees(
     seed: np.uint64,
     exclude: I64,
     pad: bool,
-    trees: I32,
+    samples: I32,
 ) -> None:
-    """trees: (B, (1 + F_hops) ... (1 + F_1)), the nodes of a computation tree, -1 where there is none; a node's first
-    child is itself.
+    """samples: (B, (1 + F_hops) ... (1 + F_1)), sampled neighbours, theirs, and so on, -1 where there is none; a node's
+    first neighbour is itself.
     """
     widest = fanouts.max() if len(fanouts) > 0 else 0
     for unsigned in prange(len(roots)):
         b = np.int64(unsigned)
-        tree, found = trees[b], np.empty(widest, np.int32)
-        stride = np.int64(len(tree))
-        tree[0] = roots[b]
+        nodes, found = samples[b], np.empty(widest, np.int32)
+        stride = np.int64(len(nodes))
+        nodes[0] = roots[b]
         for hop in range(hops, 0, -1):
             fan = fanouts[hop - 1]
             step = stride // (1 + fan)
-            for parent in range(0, len(tree), stride):
-                node = tree[parent]
+            for parent in range(0, len(nodes), stride):
+                node = nodes[parent]
                 count = sample(starts, neighbours, node, hop, seed, exclude[b], pad, found[:fan]) if node >= 0 else 0
                 for place in range(fan):
-                    tree[parent + (1 + place) * step] = found[place] if place < count else -1
+                    nodes[parent + (1 + place) * step] = found[place] if place < count else -1
             stride = step
 
 

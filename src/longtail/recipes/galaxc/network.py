@@ -129,9 +129,9 @@ class Neighbourhoods:
     def _sums_by_torch(self, roots: Roots) -> Tensor:
         hops = self.fanout.hops
         if roots.links is None:
-            values, real = self.tree(roots, hops)
+            values, real = self.samples(roots, hops)
             return self._reduced(values, real, hops)
-        (values, real), owners, weights = self.link_trees(roots)
+        (values, real), owners, weights = self.link_samples(roots)
         beyond = self._reduced(values, real, hops - 1)
         total = beyond.new_zeros(len(roots), *beyond.shape[1:]).index_add_(0, owners, beyond)
         pieces = [self.own(roots)[:, None]] + [
@@ -140,7 +140,7 @@ class Neighbourhoods:
         return torch.cat(pieces, dim=1)
 
     def _reduced(self, values: Tensor, real: Tensor, hops: int) -> Tensor:
-        """Trees (B, 1 + F_hops, ..., 1 + F_1, D) summed hop by hop to (B, 2^hops, D)."""
+        """Samples (B, 1 + F_hops, ..., 1 + F_1, D) summed hop by hop to (B, 2^hops, D)."""
         sums, there = values[..., None, :] * real[..., None, None], real
         for _ in range(hops):
             # The axes left are (B, ..., neighbours of this hop, kinds, D).
@@ -150,14 +150,14 @@ class Neighbourhoods:
             sums, there = torch.cat([sums[..., 0, :, :], others], dim=-2), there[..., 0]
         return sums
 
-    # ---- trees ----
+    # ---- samples ----
 
-    def tree(self, roots: Roots, hops: int) -> tuple[Tensor, Tensor]:
-        """(B, 1 + F_hops, ..., 1 + F_1, D) vectors of computation trees by own edges, and where there is a node."""
-        return self._tree(roots.nodes, hops, roots.seed, None)
+    def samples(self, roots: Roots, hops: int) -> tuple[Tensor, Tensor]:
+        """(B, 1 + F_hops, ..., 1 + F_1, D) vectors of sampled nodes by own edges, and where there is a node."""
+        return self._samples(roots.nodes, hops, roots.seed, None)
 
-    def link_trees(self, roots: Roots, mean: bool | None = None) -> tuple[tuple[Tensor, Tensor], Tensor, Tensor]:
-        """Trees of K - 1 hops of all links of all roots, (M,) the root of each, and (B, K) what a link of each root
+    def link_samples(self, roots: Roots, mean: bool | None = None) -> tuple[tuple[Tensor, Tensor], Tensor, Tensor]:
+        """Samples of K - 1 hops of all links of all roots, (M,) the root of each, and (B, K) what a link of each root
         counts at each hop.
 
         mean: see `Fanout.link_weights`.
@@ -165,9 +165,11 @@ class Neighbourhoods:
         assert roots.links is not None
         real = roots.links >= 0
         owners = np.repeat(np.arange(len(roots)), real.sum(axis=1))
-        trees = self._tree(roots.links[real], self.fanout.hops - 1, roots.seed, roots.nodes[owners].astype(np.int64))
+        samples = self._samples(
+            roots.links[real], self.fanout.hops - 1, roots.seed, roots.nodes[owners].astype(np.int64)
+        )
         return (
-            trees,
+            samples,
             to_device(owners, self.device),
             to_device(self.fanout.link_weights(real.sum(axis=1), mean), self.device),
         )
@@ -178,16 +180,16 @@ class Neighbourhoods:
             return torch.from_numpy(self.paths.vectors[roots.nodes])
         return self._vectors[to_device(roots.nodes.astype(np.int64), self.device)]
 
-    def _tree(self, nodes: I32, hops: int, seed: int, exclude: I64 | None) -> tuple[Tensor, Tensor]:
+    def _samples(self, nodes: I32, hops: int, seed: int, exclude: I64 | None) -> tuple[Tensor, Tensor]:
         if self.by_kernel:
-            ids = self.paths.tree(nodes, hops, seed, exclude)
+            ids = self.paths.samples(nodes, hops, seed, exclude)
             return torch.from_numpy(
                 np.where(ids[..., None] >= 0, self.paths.vectors[ids], np.float32(0))
             ), torch.from_numpy(ids >= 0)
-        at = self._tree_by_torch(nodes, hops, seed, exclude)
+        at = self._samples_by_torch(nodes, hops, seed, exclude)
         return self._vectors[at.clamp(min=0)] * (at >= 0)[..., None], at >= 0
 
-    def _tree_by_torch(self, nodes: I32, hops: int, seed: int, exclude: I64 | None) -> Tensor:
+    def _samples_by_torch(self, nodes: I32, hops: int, seed: int, exclude: I64 | None) -> Tensor:
         at = to_device(nodes.astype(np.int64), self.device)
         without = None if exclude is None else to_device(exclude, self.device)
         for hop in range(hops, 0, -1):
@@ -397,8 +399,8 @@ class MessageEncoder(GraphEncoder):
 
     def _of_one_kind(self, around: Neighbourhoods, roots: Roots) -> Tensor:
         if roots.links is None:
-            return self.levels(*around.tree(roots, len(self.layers)), len(self.layers))[-1][:, None]
-        (values, real), owners, weights = around.link_trees(roots, self.mean)
+            return self.levels(*around.samples(roots, len(self.layers)), len(self.layers))[-1][:, None]
+        (values, real), owners, weights = around.link_samples(roots, self.mean)
         h_BD, theirs = around.own(roots), self.levels(values, real, len(self.layers) - 1)
         for hop, layer in enumerate(self.layers):
             message = (
@@ -408,7 +410,7 @@ class MessageEncoder(GraphEncoder):
         return h_BD[:, None]
 
     def levels(self, values: Tensor, real: Tensor, hops: int) -> list[Tensor]:
-        """h^0, ..., h^hops of the roots of computation trees: each (B, D)."""
+        """h^0, ..., h^hops of the nodes that samples are around: each (B, D)."""
         found = [root_of(values)]
         for hop in range(hops):
             others, there = values[..., 1:, :], real[..., 1:, None]

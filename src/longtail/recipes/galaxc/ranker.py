@@ -172,27 +172,27 @@ class FrozenMessages(DataPart):
         return 1
 
     def of_nodes(self, paths: Paths, nodes: I32, seed: int) -> Views:
-        last = self._levels(paths, paths.tree(nodes, len(self.layers), seed))[-1]
+        last = self._levels(paths, paths.samples(nodes, len(self.layers), seed))[-1]
         return Views(last, last[:, None])
 
     def of_linked(self, paths: Paths, vectors: F32, links: I32, seed: int, exclude: I64 | None = None) -> Views:
         real = links >= 0
         owners = np.repeat(np.arange(len(links)), real.sum(axis=1))
-        trees = paths.tree(links[real], len(self.layers) - 1, seed, None if exclude is None else exclude[owners])
+        samples = paths.samples(links[real], len(self.layers) - 1, seed, None if exclude is None else exclude[owners])
         weights = paths.fanout.link_weights(real.sum(axis=1), mean=self.mean)
         h: F32 = vectors
-        for hop, (layer, theirs) in enumerate(zip(self.layers, self._levels(paths, trees), strict=True)):
+        for hop, (layer, theirs) in enumerate(zip(self.layers, self._levels(paths, samples), strict=True)):
             received: F32 = np.zeros(h.shape, dtype=np.float32)
             np.add.at(received, owners, theirs)
             h = layer.apply(h, received * weights[:, hop, None])
         return Views(h, h[:, None])
 
-    def _levels(self, paths: Paths, tree: I32) -> list[F32]:
-        """h^0, h^1, ... of the roots of computation trees."""
-        real = tree >= 0
-        values: F32 = np.where(real[..., None], paths.vectors[tree], np.float32(0))
+    def _levels(self, paths: Paths, samples: I32) -> list[F32]:
+        """h^0, h^1, ... of the nodes that samples are around."""
+        real = samples >= 0
+        values: F32 = np.where(real[..., None], paths.vectors[samples], np.float32(0))
         found = [root_of(values)]
-        for layer in self.layers[: tree.ndim - 1]:
+        for layer in self.layers[: samples.ndim - 1]:
             there = real[..., 1:, None]
             message: F32 = (values[..., 1:, :] * there).sum(axis=-2)
             if self.mean:
@@ -204,7 +204,7 @@ class FrozenMessages(DataPart):
 
 
 def root_of(values: Any) -> Any:
-    """(B, D) of (B, ..., D), an array or a tensor: a tree's first entry is its root."""
+    """(B, D) of (B, ..., D), an array or a tensor: the first of samples is the node itself."""
     while values.ndim > 2:
         values = values[:, 0]
     return values

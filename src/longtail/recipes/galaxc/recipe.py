@@ -37,7 +37,7 @@ from typing import Any
 
 import numpy as np
 
-from longtail.models.encoders import FrozenBag, FrozenEncoder, FrozenSum
+from longtail.models.encoders import FrozenEncoder, FrozenSum
 from longtail.recipes.base import Recipe
 from longtail.recipes.galaxc import start as initial
 from longtail.recipes.galaxc.graph import Paths
@@ -94,9 +94,7 @@ class Galaxc(Recipe):
             encoder = initial.encoder_of_bundle(Path(c.path), data.featurizer)
         else:
             encoder = FrozenSum(initial.word_table(Path(c.path), data.featurizer.width))
-        if isinstance(encoder, FrozenBag) and not c.rectified:
-            return FrozenSum(encoder.table)
-        return FrozenBag(encoder.table) if isinstance(encoder, FrozenSum) and c.rectified else encoder
+        return encoder.rectified(c.rectified)
 
     def start(self, data: TrainingSet, run: Run) -> Start:
         """The graph and its vectors; made once and kept as a stage of its own."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -13,8 +12,7 @@ from longtail.data.dataset import Graph
 from longtail.data.matrices import read_vectors
 from longtail.errors import ConfigError
 from longtail.features.base import Featurizer
-from longtail.features.sparse import SparseText
-from longtail.models.encoders import FrozenBag, FrozenDense, FrozenEncoder, FrozenSum
+from longtail.models.encoders import FrozenEncoder
 from longtail.persistence import DataPart, StringTable
 from longtail.recipes.galaxc.graph import (
     Anchors,
@@ -105,29 +103,14 @@ def encoder_of_bundle(path: Path, featurizer: Featurizer) -> FrozenEncoder:
         raise ConfigError(
             f"{folder}: the model has no encoder that gives vectors", "use a run of astec, eclare or galaxc"
         )
-    if (
-        isinstance(encoder, FrozenBag | FrozenSum)
-        and isinstance(theirs, SparseText)
-        and isinstance(featurizer, SparseText)
-    ):
-        return type(encoder)(_by_spelling(encoder.table, theirs, featurizer))
-    if isinstance(encoder, FrozenDense) and theirs.KIND == featurizer.KIND and theirs.width == featurizer.width:
-        return encoder
-    raise ConfigError(
-        f"{folder}: a '{encoder.KIND}' encoder over '{theirs.KIND}' features cannot read the '{featurizer.KIND}' "
-        "features of this data",
-        "use a run of astec or eclare that was trained on text",
-    )
-
-
-def _by_spelling(table: Any, theirs: SparseText, ours: SparseText) -> Any:
-    """(V, D): the rows of `table` in the order of our features, zeros where they have none."""
-    known, wanted = theirs.keys, ours.keys
-    place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-    found = known[place] == wanted
-    rows = np.zeros((len(wanted), table.shape[1]), dtype=np.float32)
-    rows[found] = table[place[found]]
-    return rows
+    ours = encoder.for_features(theirs, featurizer)
+    if ours is None:
+        raise ConfigError(
+            f"{folder}: a '{encoder.KIND}' encoder over '{theirs.KIND}' features cannot read the '{featurizer.KIND}' "
+            "features of this data",
+            "use a run of astec or eclare that was trained on text",
+        )
+    return ours
 
 
 # ---- vectors of nodes ----

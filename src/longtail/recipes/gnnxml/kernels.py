@@ -19,7 +19,7 @@ from longtail.kernels.basics import offer, settle
 from longtail.kernels.compiled import compiled, prange
 from longtail.kernels.products import dot
 from longtail.recipes.gnnxml.keygraph import SENTENCES, WINDOWS, Blocks, Phrases, Rules
-from longtail.search.kernels.tree import child_scores
+from longtail.search.kernels.classifiers import child_scores
 from longtail.types import F32, I32, I64
 
 F64 = NDArray[np.float64]
@@ -471,16 +471,16 @@ def keygraphs(text: U32, edges: I64, fields: int, reader: Reader, phrases: Phras
         span_end += len(units)
         n_vertices[document], n_units[document], n_words[document] = total, len(units), n
     return Blocks(
-        n_vertices,
-        n_units,
-        n_words,
-        degrees[:vertex_end].copy(),
-        neighbours[:edge_end].copy(),
-        weights[:edge_end].copy(),
-        attachments[:vertex_end].copy(),
-        attached[:attached_end].copy(),
-        names[:vertex_end].copy(),
-        spans[:span_end].copy(),
+        vertices=n_vertices,
+        sentences=n_units,
+        words=n_words,
+        edges=degrees[:vertex_end].copy(),
+        neighbours=neighbours[:edge_end].copy(),
+        weights=weights[:edge_end].copy(),
+        attachments=attachments[:vertex_end].copy(),
+        attached=attached[:attached_end].copy(),
+        names=names[:vertex_end].copy(),
+        spans=spans[:span_end].copy(),
     )
 
 

@@ -418,7 +418,12 @@ def graphs_of_arrays(arrays: Mapping[str, NDArray[Any]]) -> KeyGraphs:
 def empty_arrays(width: int) -> dict[str, NDArray[Any]]:
     """What is kept of no document at all: types and shapes."""
     number, weight, span = np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros((0, 2), np.int64)
-    nothing = Blocks(number, number, number, number, number, weight, number, number, span, span)
+    nothing = Blocks(
+        **dict.fromkeys(("vertices", "sentences", "words", "edges", "neighbours", "attachments", "attached"), number),
+        weights=weight,
+        names=span,
+        spans=span,
+    )
     return split_pieces(nothing, np.zeros((0, width), np.float32))
 
 

@@ -82,29 +82,29 @@ class DeviceGraphs:
         attach_starts, attached = taken_runs(g.attach_starts, vertices)
         sizes = np.diff(vertex_starts)
         first_vertex, first_sentence = np.repeat(vertex_starts[:-1], sizes), np.repeat(sentence_starts[:-1], sizes)
-        edges_at, attached_at = self._sent(edges), self._sent(attached)
-        neighbours = self.neighbours[edges_at] + self._sent(
+        edges_at, attached_at = self._to_device(edges), self._to_device(attached)
+        neighbours = self.neighbours[edges_at] + self._to_device(
             np.repeat(first_vertex, np.diff(edge_starts)).astype(np.int32)
         )
-        of_vertices = self.attached[attached_at] + self._sent(
+        of_vertices = self.attached[attached_at] + self._to_device(
             np.repeat(first_sentence, np.diff(attach_starts)).astype(np.int32)
         )
         ones = torch.ones(len(of_vertices), device=self.device)
         features = bag_sums(
-            self.sentences[self._sent(sentences)].float(), Bags(self._sent(attach_starts), of_vertices, ones)
+            self.sentences[self._to_device(sentences)].float(), Bags(self._to_device(attach_starts), of_vertices, ones)
         )
         members = Bags(
-            self._sent(vertex_starts),
+            self._to_device(vertex_starts),
             torch.arange(len(vertices), dtype=torch.int32, device=self.device),
             torch.ones(len(vertices), device=self.device),
         )
-        return GraphBatch(features, Bags(self._sent(edge_starts), neighbours, self.weights[edges_at]), members)
+        return GraphBatch(features, Bags(self._to_device(edge_starts), neighbours, self.weights[edges_at]), members)
 
-    def _sent(self, array: Any) -> Tensor:
+    def _to_device(self, array: Any) -> Tensor:
         return to_device(array, self.device)
 
 
-class _BagSum(torch.autograd.Function):
+class _NeighbourSum(torch.autograd.Function):
     """Sums of bags; `back` gives the gradient of the rows from that of the sums."""
 
     @staticmethod
@@ -117,7 +117,7 @@ class _BagSum(torch.autograd.Function):
         return ctx.back(gradients[0]), None, None
 
 
-_bag_sum = cast(Callable[..., Tensor], _BagSum.apply)
+_bag_sum = cast(Callable[..., Tensor], _NeighbourSum.apply)
 
 
 def neighbour_sums(h_VD: Tensor, edges: Bags) -> Tensor:

@@ -17,15 +17,8 @@ from sklearn.svm import LinearSVC
 
 from longtail.errors import BundleError, ConfigError
 from longtail.persistence import load_part, map_arrays, save_part, write_arrays
-from longtail.search.linear import (
-    ClusterTree,
-    DenseWeights,
-    LinearConfig,
-    LinearRows,
-    SparseWeights,
-    TreeConfig,
-    leaf_count,
-)
+from longtail.recipes.astec.tree import ClusterTree, DenseWeights, TreeConfig, leaf_count
+from longtail.search.linear import LinearConfig, LinearRows, SparseWeights
 from longtail.types import Batch, Csr, Ranker, TopK
 
 WIDTH = 12
@@ -262,7 +255,7 @@ def test_result_does_not_depend_on_threads_batch_or_block(dense: bool, monkeypat
         )
     finally:
         numba.set_num_threads(threads)
-    monkeypatch.setattr("longtail.search.linear._BLOCK", 7)
+    monkeypatch.setattr("longtail.recipes.astec.tree._BLOCK", 7)
     for other in (alone, whole_tree.rank(batch(slice(None)), 5)):
         np.testing.assert_array_equal(other.ids, whole.ids)
         np.testing.assert_array_equal(other.scores, whole.scores)
