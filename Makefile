@@ -1,4 +1,4 @@
-# The two commands of the README: `make demo` and `make test`. Each makes .venv and installs what it needs.
+# The commands of the README: `make demo`, `make serve` and `make test`. Each makes .venv and installs what it needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,15 +6,23 @@ PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint const
 # Kernels are compiled once and kept; pytest-xdist uses the cores there are.
 JOBS ?= auto
 
-.PHONY: demo test race wheel lint format clean help
+.PHONY: demo serve test race wheel lint format clean help
 help:
 	@echo "make demo   train on the embedded sample and ask it questions"
+	@echo "make serve  a page and an API for the model of make demo, at http://127.0.0.1:8000/"
 	@echo "make test   lint, types and all tests"
 	@echo "make race   longtail and its peers on one data set, DATA=path/to/data (default: the embedded sample)"
 	@echo "make wheel  build the wheel, install it without extras into an empty environment and predict there"
 
 demo: $(VENV)/.train
 	$(BIN)/longtail demo --out runs/demo
+
+# OPTIONS: see longtail serve --help
+serve: runs/demo/bundle $(VENV)/.serve
+	$(BIN)/longtail serve runs/demo $(OPTIONS)
+
+runs/demo/bundle:
+	@echo "error: there is no model in runs/demo yet; run make demo first"; exit 2
 
 test: $(VENV)/.dev lint
 	$(BIN)/pytest -n $(JOBS)
@@ -48,7 +56,12 @@ $(VENV)/.train: $(VENV)/.python pyproject.toml constraints.txt
 $(VENV)/.dev: $(VENV)/.python pyproject.toml constraints.txt
 	@echo "installing longtail for development (once; a minute or two)"
 	@$(PIP) --editable '.[dev]'
-	@touch $@ $(VENV)/.train
+	@touch $@ $(VENV)/.train $(VENV)/.serve
+
+$(VENV)/.serve: $(VENV)/.python pyproject.toml constraints.txt
+	@echo "installing what the server needs (once)"
+	@$(PIP) --editable '.[serve]'
+	@touch $@
 
 $(VENV)-peers/.done: benchmarks/race/peers.txt
 	@echo "installing the peers (once; some minutes)"

@@ -58,7 +58,11 @@ def family(name: str) -> str | None:
 
 
 def is_program(name: str) -> bool:
-    """Modules that users start from. The rooms below and the nouns at the top are not."""
+    """Modules that users start from, and those that are started as processes. The rooms below and the nouns at the top
+    are not.
+    """
+    if '__name__ == "__main__"' in MODULES[name].read_text(encoding="utf-8"):
+        return True
     return name.count(".") < 2 and name not in NOUNS and MODULES[name].name != "__init__.py"
 
 
@@ -84,7 +88,11 @@ def users(name: str) -> set[str]:
 SHARED = [
     name
     for name, path in MODULES.items()
-    if family(name) is None and name.count(".") >= 2 and path.name != "__init__.py" and name != "longtail.recipes.base"
+    if family(name) is None
+    and name.count(".") >= 2
+    and path.name != "__init__.py"
+    and name != "longtail.recipes.base"
+    and not is_program(name)
 ]
 
 

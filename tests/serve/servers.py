@@ -112,7 +112,7 @@ class Asking:
             session.headers.update(server.session.headers)
             while not self._stop.is_set():
                 try:
-                    body = {"texts": texts, "k": 3}
+                    body: Any = {"texts": texts, "k": 3}
                     url = f"{server.url}/api/v1/models/{model}/predict"
                     self.answers.append(session.post(url, json=body, timeout=30))
                 except requests.RequestException as problem:

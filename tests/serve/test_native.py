@@ -67,9 +67,11 @@ def test_excluded_and_allowed_labels_are_exact(server: Server, direct: Predictor
 
 def test_why(server: Server, direct: Predictor) -> None:
     (found,) = server.predict("direct", ["owl pig noise3"], k=2, explain=True).json()["results"]
-    expected = direct.explain(["owl pig noise3"], k=2)[0]
+    expected = direct.explain(["owl pig noise3"], k=2, examples=True)[0]
     assert [one["label"] for one in found] == [one.label for one in expected]
-    assert [one["why"]["words"] for one in found] == [one.as_json()["words"] for one in expected]
+    for name in ("words", "examples", "formula", "bias"):
+        assert [one["why"][name] for one in found] == [one.as_json()[name] for one in expected]
+    assert found[0]["why"]["examples"]
     (beside,) = server.predict("direct", ["owl pig noise3", "zzz"], k=2, explain=True).json()["results"][1:]
     assert beside == direct.predict(["zzz"])[0]
 

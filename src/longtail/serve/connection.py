@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -18,6 +19,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._note()
         self._wait()
 
     def _wait(self) -> None:
@@ -49,6 +51,12 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._enough()
         super().connection_lost(exc)
+        self._note()
+
+    def _note(self) -> None:
+        """Workers look at each other's connections when they take new ones."""
+        application: Any = self.app
+        application.service.counters.worker.connections = len(self.connections)
 
     def _count(self, size: int) -> None:
         self._sent += size

@@ -18,13 +18,15 @@ TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _OF_ROUTE = (*(f"status_{status}" for status in STATUSES), "status_other", *(f"up_to_{s}" for s in SECONDS), "seconds")
 _OF_MODEL = ("texts", "abstained", "shed", "swaps", "batches", "busy_seconds", *(f"of_{n}" for n in TEXTS))
 _GAUGES = ("waiting", "version")
-_OF_WORKER = ("begun", "started")
+_OF_WORKER = ("begun", "connections", "started")
 
 
 class _Numbers:
     """Named numbers of a row; an attribute reads and writes one."""
 
     __slots__ = ("_places", "_row")
+    _places: dict[str, int]
+    _row: Any  # a memoryview of float64
 
     def __init__(self, row: Any, places: dict[str, int]) -> None:
         object.__setattr__(self, "_row", row)
@@ -85,7 +87,7 @@ class Counters:
 
     def clear_gauges(self) -> None:
         """A worker that begins has nothing waiting."""
-        self.worker.begun = 0
+        self.worker.begun = self.worker.connections = 0
         for one in self._models.values():
             one.waiting = 0
 
@@ -94,6 +96,11 @@ class Counters:
 
     def model(self, name: str) -> _OfModel:
         return self._models[name]
+
+    def fewest_connections(self) -> float:
+        """Of any worker."""
+        place = self._layout["worker", ""]["connections"]
+        return min(row[place] for row in self._rows)
 
     def total(self, kind: str, name: str, field: str) -> float:
         place = self._layout[kind, name][field]
@@ -124,6 +131,8 @@ class Counters:
             yield f'longtail_request_seconds_count{{route="{route}"}} {count:.0f}'
         yield from _head("longtail_requests_begun", "gauge", "requests that are being answered")
         yield f"longtail_requests_begun {self.total('worker', '', 'begun'):.0f}"
+        yield from _head("longtail_connections", "gauge", "connections that are open")
+        yield f"longtail_connections {self.total('worker', '', 'connections'):.0f}"
         for field, kind, about in (
             ("texts", "counter", "texts ranked"),
             ("abstained", "counter", "texts that were given no label"),

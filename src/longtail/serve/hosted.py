@@ -228,7 +228,7 @@ class Hosted:
             row[: len(one.labels)] = one.labels
         field = self.predictor.bundle.featurizer.fields[0]
         documents = Items([str(number) for number in range(len(found))], {field: list(asked.texts)})
-        why = self.predictor.explain_labels(documents, ids, context=context)
+        why = self.predictor.explain_labels(documents, ids, context=context, examples=self.abilities["examples"])
         return [
             replace(one, why=[_reason(reason) for reason in reasons]) for one, reasons in zip(found, why, strict=True)
         ]

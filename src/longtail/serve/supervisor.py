@@ -65,9 +65,12 @@ class Worker:
         ours, theirs = socket.socketpair()
         self.line = ours
         environment = dict(os.environ)
+        # Threads of BLAS wait for work in a loop, on the cores that the requests need: batches of requests are answered
+        # two to three times as fast with one.
+        environment.setdefault("OPENBLAS_NUM_THREADS", "1")
         if plan.workers > 1:
             threads = str(max(1, (os.cpu_count() or 1) // plan.workers))
-            for name in ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+            for name in ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS"):
                 environment.setdefault(name, threads)
         command = [sys.executable, "-m", "longtail.serve.worker", str(theirs.fileno()), str(listener.fileno())]
         self.process = subprocess.Popen(command, pass_fds=(theirs.fileno(), listener.fileno()), env=environment)

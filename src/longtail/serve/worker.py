@@ -25,7 +25,8 @@ from longtail.serve.limits import Limits, Model, Plan
 from longtail.serve.problems import Problem
 from longtail.serve.service import Service, log
 
-_BACKLOG = 1024
+# How long a worker waits for others to take a connection before it does.
+_POLITE_S = 0.003
 # Threads give way to each other after so long: by default they do after 5 ms, longer than a request takes.
 _SWITCH_S = 0.0005
 _KEEP_ALIVE_S = 75  # longer than proxies keep their connections, so that it is not us who close them first
@@ -116,16 +117,39 @@ class Server(uvicorn.Server):
         self._tasks: list[asyncio.Task[None]] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        # One connection is taken at a time (`backlog` of the configuration), so that no worker takes all that wait;
-        # so many may wait.
-        for one in sockets or ():
-            one.listen(_BACKLOG)
+        await super().startup([])  # connections are taken by ourselves
         reader, writer = await asyncio.open_unix_connection(sock=self.line)
         self._tasks = [
             asyncio.create_task(self.control.listen(self, reader, writer)),
             asyncio.create_task(self._look_after()),
+            *(asyncio.create_task(self._accept(listener)) for listener in sockets or ()),
         ]
+
+    async def _accept(self, listener: socket.socket) -> None:
+        """Take connections. All workers are woken by a new one, and the same would often be the first: who has more
+        connections than another waits a moment.
+        """
+        loop = asyncio.get_running_loop()
+        listener.setblocking(False)
+        assert self.control.service is not None
+        counters, alone = self.control.service.counters, self.control.plan.workers == 1
+        while True:
+            if not alone:
+                await _readable(loop, listener)
+                if len(self.server_state.connections) > counters.fewest_connections():
+                    await asyncio.sleep(_POLITE_S)
+            try:
+                accepted, _ = await loop.sock_accept(listener) if alone else listener.accept()
+                accepted.setblocking(False)
+                await loop.connect_accepted_socket(self._connection, accepted)
+            except BlockingIOError:  # another worker was faster
+                continue
+            except OSError as problem:  # the client has gone already, or there are too many open files
+                log("connection not accepted", error=str(problem))
+                await asyncio.sleep(0.1)
+
+    def _connection(self) -> asyncio.Protocol:
+        return Connection(self.config, self.server_state, self.lifespan.state, asyncio.get_running_loop())
 
     async def _look_after(self) -> None:
         service = self.control.service
@@ -137,6 +161,8 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self.control.service is not None:
             self.control.service.stopping = True
+        for task in self._tasks[2:]:
+            task.cancel()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
@@ -146,6 +172,16 @@ class Server(uvicorn.Server):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, self.handle_exit)
         yield
+
+
+async def _readable(loop: asyncio.AbstractEventLoop, listener: socket.socket) -> None:
+    """Until a connection waits."""
+    waiting = loop.create_future()
+    loop.add_reader(listener, lambda: waiting.done() or waiting.set_result(None))
+    try:
+        await waiting
+    finally:
+        loop.remove_reader(listener)
 
 
 async def answer(control: Control, line: socket.socket, listener: socket.socket, models: list[Hosted]) -> None:
@@ -158,10 +194,8 @@ async def answer(control: Control, line: socket.socket, listener: socket.socket,
         log_config=None,
         access_log=False,
         lifespan="off",
-        http=Connection,
         ws="none",
         server_header=False,
-        backlog=1,
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=_SHUTDOWN_S,
         proxy_headers=False,

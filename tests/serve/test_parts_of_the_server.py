@@ -1,0 +1,364 @@
+"""Parts of the server by themselves: batches, search, counters, files of the page, languages, containers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shlex
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from longtail import cli
+from longtail.bundle import LabelTable
+from longtail.cli.base import Command
+from longtail.data.dataset import Items
+from longtail.errors import ConfigError
+from longtail.predictor import Predictor
+from longtail.serve import batching, languages
+from longtail.serve.batching import Line
+from longtail.serve.counters import Counters
+from longtail.serve.hosted import Asked, Found, Hosted, answer_together
+from longtail.serve.label_search import LabelSearch
+from longtail.serve.limits import Limits, Plan
+from longtail.serve.page_files import Page, read_files
+from longtail.serve.problems import Problem
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def counters(tmp_path: Path) -> Counters:
+    path = tmp_path / "counters"
+    path.touch()
+    return Counters(path, 2, 0, ["predict"], ["m"])
+
+
+# ---- batches ----
+
+
+class Slow:
+    """Stands for what answers; holds each batch until it is let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.go = threading.Semaphore(0)
+        self.batches: list[list[list[str]]] = []
+        monkeypatch.setattr(batching, "answer_together", self._answer)
+        monkeypatch.setattr(batching, "must_take_turns", lambda: False)
+
+    def _answer(self, hosted: Any, requests: Sequence[Asked], limits: Limits) -> list[Any]:
+        self.batches.append([list(asked.texts) for asked in requests])
+        assert self.go.acquire(timeout=10)
+        return [
+            ConfigError("broken", "") if "broken" in asked.texts else [Found([1], [0.5]) for _ in asked.texts]
+            for asked in requests
+        ]
+
+
+def hosted() -> Any:
+    return object()
+
+
+async def _until(what: Any) -> None:
+    until = time.monotonic() + 10
+    while not what():
+        assert time.monotonic() < until
+        await asyncio.sleep(0.001)
+
+
+def test_what_arrives_together_is_answered_together(monkeypatch: pytest.MonkeyPatch, counters: Counters) -> None:
+    slow, old, new = Slow(monkeypatch), hosted(), hosted()
+
+    async def run() -> None:
+        line = Line("m", Limits(batch_texts=4), counters)
+
+        def ask(version: Any, *texts: str) -> asyncio.Task[Any]:
+            return asyncio.create_task(line.ask(version, Asked(texts, 5)))
+
+        first = ask(old, "a")
+        await _until(lambda: slow.batches)
+        others = [
+            ask(old, "b"),
+            ask(old, "c", "d"),
+            ask(old, "e", "f"),
+            ask(new, "g"),
+            ask(new, "broken"),
+            ask(new, "h"),
+        ]
+        await asyncio.sleep(0.01)
+        assert counters.model("m").waiting == 8
+        for _ in range(10):
+            slow.go.release()
+        assert len(await first) == 1
+        found = await asyncio.gather(*others, return_exceptions=True)
+        assert [len(one) if isinstance(one, list) else type(one) for one in found] == [1, 2, 2, 1, ConfigError, 1]
+        # A batch has one version of the model, and not more texts than it may.
+        assert slow.batches == [[["a"]], [["b"], ["c", "d"]], [["e", "f"]], [["g"], ["broken"], ["h"]]]
+        assert counters.model("m").waiting == 0
+        line.stop()
+
+    asyncio.run(run())
+
+
+def test_requests_of_one_moment_share_the_first_batch(monkeypatch: pytest.MonkeyPatch, counters: Counters) -> None:
+    slow, version = Slow(monkeypatch), hosted()
+    slow.go.release(5)
+
+    async def run() -> None:
+        line = Line("m", Limits(), counters)
+        await asyncio.gather(*(line.ask(version, Asked([text], 5)) for text in "abc"))
+        assert slow.batches == [[["a"], ["b"], ["c"]]]
+
+    asyncio.run(run())
+
+
+def test_too_many_are_refused_and_old_ones_told(monkeypatch: pytest.MonkeyPatch, counters: Counters) -> None:
+    slow, version = Slow(monkeypatch), hosted()
+
+    async def run() -> None:
+        line = Line("m", Limits(queue_texts=3, timeout_s=0.05), counters)
+        first = asyncio.create_task(line.ask(version, Asked(["a"], 5)))
+        await _until(lambda: slow.batches)
+        waiting = asyncio.create_task(line.ask(version, Asked(["b", "c", "d"], 5)))
+        await asyncio.sleep(0)
+        with pytest.raises(Problem) as refused:
+            await line.ask(version, Asked(["e"], 5))
+        assert refused.value.status == 503
+        assert int(refused.value.headers["Retry-After"]) >= 1
+        assert counters.model("m").shed == 1
+        await asyncio.sleep(0.1)
+        line.refuse_old()
+        with pytest.raises(Problem, match="waited"):
+            await waiting
+        slow.go.release(5)
+        assert await first
+        # Its texts are not ranked any more, and do not count as waiting.
+        assert counters.model("m").waiting == 0
+        assert await line.ask(version, Asked(["f"], 5))
+        assert slow.batches == [[["a"]], [["f"]]]
+
+    asyncio.run(run())
+
+
+def test_requests_that_want_different_things(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is answered as if it were alone; those that want the same are ranked once."""
+    model = Hosted.open("m", tiny_run, Plan(()))
+    calls = []
+    rank = model.predictor.rank_texts
+    monkeypatch.setattr(model.predictor, "rank_texts", lambda *a, **m: calls.append(len(a[0])) or rank(*a, **m))
+    owl = frozenset({model.numbers["id-owl"]})
+    requests = [
+        Asked(["an owl"], 3),
+        Asked(["a pig", "a cat"], 3, threshold=0.3),
+        Asked(["an owl"], 2),
+        Asked(["an owl"], 3, exclude=owl),
+        Asked(["a pig and an owl"], 3, exclude=owl),
+        Asked(["a bee"], 3, known=[["id-bee"]]),
+    ]
+    found = answer_together(model, requests, Limits())
+    assert calls == [3, 1, 2]
+    for asked, answer in zip(requests[:-1], found[:-1], strict=True):
+        assert answer == model.answer(asked, Limits())
+    assert isinstance(found[-1], ConfigError)  # this model cannot use known labels; others were not disturbed
+
+
+def test_one_broken_request_breaks_no_other(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Hosted.open("m", tiny_run, Plan(()))
+    rank = model.predictor.rank_texts
+
+    def fragile(texts: Sequence[str], *a: Any, **m: Any) -> Any:
+        if "broken" in texts:
+            raise ValueError("broken")
+        return rank(texts, *a, **m)
+
+    monkeypatch.setattr(model.predictor, "rank_texts", fragile)
+    good, bad, other = answer_together(model, [Asked([text], 3) for text in ("an owl", "broken", "a pig")], Limits())
+    assert isinstance(bad, ValueError)
+    assert isinstance(good, list)
+    assert isinstance(other, list)
+    assert good[0].labels[0] == model.numbers["id-owl"]
+
+
+def test_allowed_labels_are_looked_for_deeper_and_deeper(tmp_path: Path) -> None:
+    """An exact model of many labels: the last of all is found, and no more is ranked than needed."""
+    from longtail.warming import write_model
+
+    write_model(tmp_path / "model")
+    model = Hosted.open("m", tmp_path / "model", Plan(()))
+    text = "one two three"
+    everything = model.predictor.rank_texts([text], len(model)).ids[0].tolist()
+    depths: list[int] = []
+    rank = model.predictor.rank_texts
+    model.predictor.rank_texts = lambda texts, k, **m: depths.append(k) or rank(texts, k, **m)  # type: ignore
+    found = model.answer(Asked([text], 2, allow=frozenset(everything[:3])), Limits())
+    assert found[0].labels == everything[:2]
+    assert len(depths) == 1
+    found = model.answer(Asked([text], 2, allow=frozenset(everything[-3:])), Limits())
+    assert found[0].labels == everything[-3:-1]
+    assert depths[-1] == len(model)
+    # A bound: what lies deeper is not found.
+    found = model.answer(Asked([text], 2, allow=frozenset(everything[-1:])), Limits(deepest=10))
+    assert found[0].labels == []
+
+
+# ---- labels ----
+
+
+def test_label_search_at_size() -> None:
+    count = 100_000
+    names = [f"label number {number}" for number in range(count)]
+    names[70_000] = "Straße über den Fluss"
+    names[5] = "line\nbreak"
+    labels = LabelTable.of(Items([f"id:{n}" for n in range(count)], {"title": names}), np.arange(count)[::-1].copy())
+    search = LabelSearch(labels)
+    assert search.find("STRASSE", 5) == [70_000]
+    assert search.find("den fluss", 5) == [70_000]
+    assert search.find("line break", 5) == [5]
+    assert search.find("99999", 5) == [99_999]
+    assert search.find("id:77", 3) == [77, 770, 771]
+    assert len(search.find("label", 50)) == 50
+    assert search.find("", 2) == [0, 1]
+    assert search.find("\n", 2) == [0, 1]
+    started = time.perf_counter()
+    for text in ("fluss", "label", "zzz", "number 5"):
+        search.find(text, 20)
+    assert time.perf_counter() - started < 2  # some milliseconds each on an idle machine
+
+
+# ---- counters ----
+
+
+def test_counters_of_workers_add_up_and_survive(tmp_path: Path) -> None:
+    path = tmp_path / "counters"
+    path.touch()
+    first, second = (Counters(path, 2, slot, ["predict"], ["m"]) for slot in range(2))
+    for counters, seconds in ((first, 0.003), (second, 0.003), (second, 99.0)):
+        counters.route("predict").answered(200, seconds)
+        counters.model("m").batch(3, 0.5)
+    second.route("predict").answered(418, 0.1)
+    first.model("m").waiting = 7
+    first.model("m").version = int("ffffffffffff", 16)
+    page = second.render().splitlines()
+    assert 'longtail_requests_total{route="predict",status="200"} 3' in page
+    assert 'longtail_requests_total{route="predict",status="other"} 1' in page
+    assert 'longtail_request_seconds_bucket{route="predict",le="0.005"} 2' in page
+    assert 'longtail_request_seconds_bucket{route="predict",le="10"} 3' in page
+    assert 'longtail_request_seconds_bucket{route="predict",le="+Inf"} 4' in page
+    assert 'longtail_batch_texts_bucket{model="m",le="4"} 3' in page
+    assert 'longtail_batch_texts_bucket{model="m",le="2"} 0' in page
+    assert 'longtail_waiting{model="m"} 7' in page
+    assert 'longtail_model_info{model="m",worker="0",version="ffffffffffff"} 1' in page
+    again = Counters(path, 2, 0, ["predict"], ["m"])  # the worker was replaced
+    assert 'longtail_requests_total{route="predict",status="200"} 3' in again.render().splitlines()
+    assert 'longtail_waiting{model="m"} 0' in again.render().splitlines()
+
+
+# ---- the page ----
+
+
+def test_files_of_the_page(tmp_path: Path) -> None:
+    (tmp_path / "icons").mkdir()
+    for name in ("index.html", "app.js", "icons/a.svg", ".hidden"):
+        (tmp_path / name).write_text("x" * 1000)
+    files = read_files(tmp_path)
+    assert {name: file.type for name, file in files.items()} == {
+        "app.js": "text/javascript; charset=utf-8",
+        "icons/a.svg": "image/svg+xml",
+        "index.html": "text/html; charset=utf-8",
+    }
+
+    class Request:
+        def __init__(self, **headers: str) -> None:
+            self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+    page = Page(tmp_path)
+    plain = page._sent("app.js", Request())  # type: ignore[arg-type]
+    assert plain.body == b"x" * 1000
+    assert "script-src 'self'" in plain.headers["content-security-policy"]
+    packed = page._sent("app.js", Request(accept_encoding="gzip"))  # type: ignore[arg-type]
+    assert packed.headers["content-encoding"] == "gzip"
+    assert len(packed.body) < 100
+    same = page._sent("app.js", Request(if_none_match=plain.headers["etag"]))  # type: ignore[arg-type]
+    assert same.status_code == 304
+    with pytest.raises(Problem):
+        page._sent("../app.js", Request())  # type: ignore[arg-type]
+
+
+# ---- languages ----
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("The owl is a bird that hunts at night", "en"),
+        ("Die Eule ist ein Vogel, der in der Nacht jagt", "de"),
+        ("Le hibou est un oiseau qui chasse dans la nuit", "fr"),
+        ("Pöllö on lintu, joka metsästää yöllä ja se on hiljainen", "fi"),
+        ("Ugglan är en fågel som jagar på natten", "sv"),
+        ("El búho es un ave que caza por la noche", "es"),
+    ],
+)
+def test_languages(text: str, language: str) -> None:
+    others = [code for code in languages.WORDS if code != language]
+    for start in range(0, len(others), 4):
+        assert languages.detected(text, [*others[start : start + 4], language])[0][0] == language
+    assert languages.detected("", ["en"]) == [(None, 1.0), ("en", 0.0)]
+
+
+# ---- models for Annif ----
+
+
+def test_labels_for_annif(tmp_path: Path, tiny_run: Path) -> None:
+    file = tmp_path / "vocabulary.tsv"
+    file.write_text("<http://x/id-owl>\tthe owl\n<http://x/id-unicorn>\tnot there\n\n")
+    plan = Plan((), uri_prefix="http://x/", annif_labels=str(file))
+    model = Hosted.open("m", tiny_run, plan)
+    assert model.annif_allow == {model.numbers["id-owl"]}
+    assert Hosted("m", Predictor.open(tiny_run)).annif_allow is None
+
+
+# ---- names and containers ----
+
+
+def test_names_of_models(tmp_path: Path) -> None:
+    from longtail.cli.serving import models_of
+
+    def names(*runs: str) -> dict[str, str]:
+        return {one.name: one.path for one in models_of(runs)}
+
+    assert names("runs/demo", "b=runs/demo") == {"demo": "runs/demo", "b": "runs/demo"}
+    assert names("runs/demo/bundle/") == {"demo": "runs/demo/bundle/"}
+    assert list(names("runs/a b (c)")) == ["a-b-c"]
+    assert names("x/y=z") == {"y-z": "x/y=z"}
+    with pytest.raises(ConfigError, match="two models"):
+        names("a/demo", "b/demo")
+    with pytest.raises(ConfigError, match="no name"):
+        names("---")
+
+
+def test_the_container_starts_what_exists(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    for line in re.findall(r"^COPY (?!--from)(.+)$", text, flags=re.M):
+        *sources, _ = line.split()
+        assert all((ROOT / source).exists() for source in sources), line
+        allowed = (ROOT / ".dockerignore").read_text().splitlines()
+        assert all(f"!{source}" in allowed for source in sources), line
+    entry, command = (
+        json.loads(re.findall(rf"^{word} (\[.+\])$", text, flags=re.M)[0]) for word in ("ENTRYPOINT", "CMD")
+    )
+    compose = (ROOT / "compose.yaml").read_text()
+    composed = json.loads(re.findall(r"command: (\[.+\])", compose)[0])
+    monkeypatch.setattr(Command, "invoke", lambda *_: None)
+    for words in (command, composed):
+        assert [*entry, *words][:2] == ["longtail", "serve"]
+        assert cli.main([*entry[1:], *words]) == 0, capsys.readouterr().err
+    assert "USER longtail" in text
+    port = re.findall(r"EXPOSE (\d+)", text)[0]
+    assert f"127.0.0.1:{port}/v2/health/ready" in text
+    assert shlex.split(f"127.0.0.1:8000:{port}")[0] in compose
