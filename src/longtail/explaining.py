@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice, repeat
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from longtail.data.dataset import Items
 from longtail.explanation import Cause, Example, Explanation, FeatureShare, OtherShare, Reasons, WordShare
 from longtail.features.places import Places
 from longtail.graph.company import Company
-from longtail.kernels.arrays import F64, pieces
+from longtail.kernels.arrays import F64, Pieces, pieces
 from longtail.types import F32, I32, I64, Batch, Context
 
 # Words of a document that are left out in turn, at most: each is a prediction.
@@ -151,7 +151,7 @@ class _Exact(_Answer):
         """The features of words, those that count most first."""
         if not self.asked.features:
             return repeat(())
-        starts, entries, parts = pieces(self.places.belongs)
+        starts, entries, parts = self._belongs
         columns, spelled = pieces(self.asked.batch.sparse).indices, self.places.feature
         assert spelled is not None, "features in words have a spelling"
         behind: list[tuple[FeatureShare, ...]] = []
@@ -164,6 +164,11 @@ class _Exact(_Answer):
             ]
             behind.append(tuple(sorted(found, key=lambda one: (-abs(one.share), one.text))))
         return behind
+
+    @cached_property
+    def _belongs(self) -> Pieces:
+        """A feature that is in a word several times once."""
+        return pieces(self.places.belongs)
 
     def _terms(self, document: int, place: int) -> tuple[OtherShare, ...]:
         terms = self.reasons.terms
