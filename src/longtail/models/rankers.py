@@ -350,20 +350,16 @@ class ClusterModel(DataPart, Ranker):
             return None
         labels, r, gates = self._looked_at(batch, vectors)
         gate, found = TopK(labels, gates).looked_up(ids)
-        own = np.where(found, reasons.scores, 0)
+        own, received = np.where(found, reasons.scores, 0), np.zeros(ids.shape, dtype=np.float32)
         links: dict[tuple[int, int], list[Cause]] = {}
-        if self._game is not None:
-            for document, place in np.argwhere(found).tolist():
-                label = int(ids[document, place])
-                givers, amounts = self._game.given_to(label, labels[document], r[document])
-                own[document, place] = amounts[givers == label].sum()
-                links[document, place] = neighbour_causes(givers[givers != label], amounts[givers != label])
-        received = np.array(
-            [
-                [sum(cause.share for cause in links.get((d, c), ())) for c in range(ids.shape[1])]
-                for d in range(len(ids))
-            ]
-        ).reshape(ids.shape)
+        for document in np.flatnonzero(found.any(axis=1)).tolist() if self._game is not None else ():
+            assert self._game is not None, "asked above"
+            places = np.flatnonzero(found[document])
+            given = self._game.given_to(ids[document, places], labels[document], r[document])
+            for place, (givers, amounts) in zip(places.tolist(), given, strict=True):
+                others = givers != ids[document, place]
+                own[document, place], received[document, place] = amounts[~others].sum(), amounts[others].sum()
+                links[document, place] = neighbour_causes(givers[others], amounts[others])
         return replace(
             reasons,
             scores=(gate * (own + received)).astype(np.float32),

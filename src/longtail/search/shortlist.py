@@ -11,7 +11,7 @@ scores came about, so it serves any ranker that finds clusters first and scores 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Literal, Protocol, TypeAlias
@@ -129,17 +129,24 @@ class Game:
             )
         return answer.ranked()
 
-    def given_to(self, node: int, ids: I32, scores: F32) -> tuple[I32, F32]:
-        """From which of the listed nodes (m,) `node`, one of them, gets its score in `within`, and how much from each.
-
-        What it keeps of its own is given by itself.
+    def given_to(self, nodes: I32, ids: I32, scores: F32) -> Iterator[tuple[I32, F32]]:
+        """For each of some nodes: from which of the listed nodes (m,) it gets its score in `within`, and how much from
+        each. It is one of them, and what it keeps of its own is given by itself.
         """
         starts, givers, weights = self._gets
-        row = slice(int(starts[node]), int(starts[node + 1]))
-        nodes, edges, places = np.intersect1d(givers[row], ids, return_indices=True)
-        amounts = np.float32(self.mix) * weights[row][edges] * scores[places]
-        kept = np.float32(1 - self.mix) * scores[ids == node]
-        return np.append(nodes, np.int32(node)), np.append(amounts, kept)
+        order = np.argsort(ids, kind="stable")
+        listed, values = ids[order], scores[order]
+        for node in nodes.tolist():
+            row = slice(int(starts[node]), int(starts[node + 1]))
+            at = np.minimum(np.searchsorted(listed, givers[row]), len(listed) - 1)
+            there = listed[at] == givers[row]
+            own = values[np.searchsorted(listed, node)]
+            yield (
+                np.append(givers[row][there], np.int32(node)),
+                np.append(
+                    np.float32(self.mix) * weights[row][there] * values[at[there]], np.float32(1 - self.mix) * own
+                ),
+            )
 
     def within(self, ids: I32, scores: F32) -> F32:
         """(B, m): scores after spreading among the listed nodes alone; nothing reaches others. 0 at padding. ids of a
