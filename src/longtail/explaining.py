@@ -89,6 +89,14 @@ class _Written(NamedTuple):
     ends: list[int]
 
 
+def _word_shares(
+    written: _Written, shares: Iterable[float], behind: Iterable[tuple[FeatureShare, ...]]
+) -> tuple[WordShare, ...]:
+    # Made by `tuple` itself, in a tenth of the time.
+    found: Iterable[WordShare] = map(tuple.__new__, repeat(WordShare), zip(*written, shares, behind, strict=False))
+    return tuple(found)
+
+
 class _Answer:
     """What both methods have in common: words as they are written, and names of labels."""
 
@@ -134,7 +142,7 @@ class _Exact(_Answer):
                         name=name,
                         score=scores[document][place],
                         method="exact",
-                        words=tuple(map(WordShare, *written, shares[place], self._behind(own, place))),
+                        words=_word_shares(written, shares[place], self._behind(own, place)),
                         bias=bias[document][place],
                         total=totals[document][place],
                         formula=r.formula,
@@ -220,7 +228,7 @@ class _Occlusion(_Answer):
                 name=name,
                 score=float(whole[place]),
                 method="occlusion",
-                words=tuple(map(WordShare, *written, fallen[:, place].tolist())),
+                words=_word_shares(written, fallen[:, place].tolist(), repeat(())),
                 bias=0.0,
                 total=float(whole[place]),
                 formula="share = score - score without the word",

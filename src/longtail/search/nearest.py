@@ -49,6 +49,10 @@ class Inverted:
         np.maximum.at(heaviest, documents.indices, documents.data)
         return cls(postings, heaviest, documents.nnz == 0 or bool(documents.data.min() >= 0))
 
+    def prunes(self, queries: Csr) -> bool:
+        """Whether lists of frequent words may be left unread: no value is below 0."""
+        return self.non_negative and (queries.nnz == 0 or bool(queries.data.min() >= 0))
+
 
 @dataclass(frozen=True)
 class NearestDocuments(DataPart, Ranker):
@@ -91,12 +95,15 @@ class NearestDocuments(DataPart, Ranker):
         """
         if self.inverse is None or batch.sparse is None:
             return None
-        similar = pieces((batch.sparse @ self.inverse.postings).tocsr())
+        near = self._neighbours(batch.sparse, self.inverse)
         scores, links = np.zeros(ids.shape, dtype=np.float32), {}
         voters: list[tuple[I64, F32]] = []  # of every document and label, and what each is worth per similarity
         for document, labels in enumerate(ids):
-            found = slice(int(similar.indptr[document]), int(similar.indptr[document + 1]))
-            rows, votes, worth = self._votes(similar.indices[found], similar.data[found])
+            rows = near.ids[document][near.ids[document] >= 0].astype(np.int64)
+            similarity = near.scores[document, : len(rows)]
+            votes = similarity ** np.float32(self.config.power)
+            votes /= votes.sum() or np.float32(1)
+            worth = votes / similarity  # a word has as much of a vote as of the similarity
             carried = self._carried(rows, labels)
             for place, has in enumerate(carried):
                 voters.append((rows[has], worth[has]))
@@ -115,15 +122,26 @@ class NearestDocuments(DataPart, Ranker):
             links=links,
         )
 
-    def _votes(self, rows: I32, similarity: F32) -> tuple[I64, F32, F32]:
-        """The documents that vote, best first, of those that are similar; their parts of all votes, and these per
-        similarity: a word has as much of a vote as of the similarity.
-        """
-        order = np.lexsort((rows, -similarity))[: self.config.neighbours]
-        order = order[similarity[order] > 0]
-        votes = similarity[order] ** np.float32(self.config.power)
-        votes /= votes.sum() or np.float32(1)
-        return rows[order].astype(np.int64), votes, votes / similarity[order]
+    def _neighbours(self, queries: Csr, inverse: Inverted) -> TopK:
+        """The documents that vote for each, best first."""
+        from numba import get_num_threads
+
+        from longtail.search.kernels.nearest import neighbours_of
+
+        size = (queries.shape[0], min(self.config.neighbours, self.targets.shape[0]))
+        found = TopK(np.full(size, TopK.PAD, dtype=np.int32), np.zeros(size, dtype=np.float32))
+        with threads_for(len(found), each=4):
+            neighbours_of(
+                lists(queries),
+                lists(inverse.postings),
+                lists(self.documents),
+                inverse.heaviest,
+                inverse.prunes(queries),
+                found.ids,
+                found.scores,
+                get_num_threads(),
+            )
+        return found
 
     def _carried(self, rows: I64, labels: I32) -> BoolArray:
         """(C, n): which of n documents carry each label; none carries padding."""
@@ -167,14 +185,13 @@ class NearestDocuments(DataPart, Ranker):
             raise ConfigError(
                 "this model reads sparse features of its own vocabulary", "let the bundle's featurizer make the batch"
             )
-        prune = inverse.non_negative and (queries.nnz == 0 or bool(queries.data.min() >= 0))
         with threads_for(len(batch), each=4):
             rank_sparse(
                 lists(queries),
                 lists(inverse.postings),
                 lists(self.documents),
                 inverse.heaviest,
-                prune,
+                inverse.prunes(queries),
                 lists(self.targets)[:2],
                 self.targets.shape[1],
                 min(self.config.neighbours, self.targets.shape[0]),
