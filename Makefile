@@ -6,13 +6,14 @@ PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint const
 # Kernels are compiled once and kept; pytest-xdist uses the cores there are.
 JOBS ?= auto
 
-.PHONY: demo serve test race wheel lint format clean help
+.PHONY: demo serve test race wheel browser lint format clean help
 help:
 	@echo "make demo   train on the embedded sample and ask it questions"
 	@echo "make serve  a page and an API for the model of make demo, at http://127.0.0.1:8000/"
 	@echo "make test   lint, types and all tests"
 	@echo "make race   longtail and its peers on one data set, DATA=path/to/data (default: the embedded sample)"
 	@echo "make wheel  build the wheel, install it without extras into an empty environment and predict there"
+	@echo "make browser  install Debian's Chromium, in which the tests of the page run; without one they are skipped"
 
 demo: $(VENV)/.train
 	$(BIN)/longtail demo --out runs/demo
@@ -33,6 +34,11 @@ race: $(VENV)/.train $(VENV)-peers/.done
 
 wheel: $(VENV)/.train
 	scripts/check_wheel.sh $(BIN)/python
+
+# Needs to be root. Tests install nothing on the system by themselves.
+browser:
+	apt-get update
+	apt-get install --yes --no-install-recommends chromium fonts-dejavu-core
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

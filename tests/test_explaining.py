@@ -38,6 +38,7 @@ def chars_run(tmp_path_factory: pytest.TempPathFactory, planted_folder: Path) ->
         "train": {"epochs": 3},
         "encoder": {"width": 32},
         "features": {"subwords": "chars", "min_count_rest": 1},
+        "memory": {"weight": 0.0},  # the score is that of the words alone
     }
     longtail.train(planted_folder, run, "direct", settings=settings, device="cpu")
     return run
@@ -273,16 +274,18 @@ def test_an_explanation_is_plain_json() -> None:
 def test_the_command_line_shows_words_under_each_label(direct_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", str(direct_run), "an owl and a cat", "-k", "2", "--explain"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 7
+    assert len(lines) == 9
     (whys,) = Predictor.open(direct_run).explain(["an owl and a cat"], k=2)
-    for line, why in zip(lines[2::3], whys, strict=True):
+    for line, why in zip(lines[2::4], whys, strict=True):
         shown = dict(re.findall(r"(\w+) ([+-]\d+\.\d+)", line))
         for word in why.words[1:2]:
             assert float(shown[word.text]) == pytest.approx(word.share, abs=5e-4)
         assert float(shown["bias"]) == pytest.approx(why.bias, abs=5e-4)
         assert line.endswith(f"(exact, total {why.total:+.3f})")
+    for line, why in zip(lines[3::4], whys, strict=True):
+        assert line.strip() == f"{why.formula}: {why.terms[0].name} {why.terms[0].share:+.3f}"
     for line, why in zip(
-        lines[3::3], Predictor.open(direct_run).explain("an owl and a cat", 2, examples=True)[0], strict=True
+        lines[4::4], Predictor.open(direct_run).explain("an owl and a cat", 2, examples=True)[0], strict=True
     ):
         assert line.strip() == f"seen in: {why.examples[0].text}; {why.examples[1].text}"
     assert main(["predict", str(direct_run), "an owl and a cat", "-k", "1", "--explain-features"]) == 0

@@ -152,7 +152,7 @@ def named(module: str) -> dict[Name, set[Name]]:
 
 
 def names_of(node: ast.stmt) -> list[str]:
-    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return [node.name]
     targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
     return [one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)]
@@ -205,7 +205,9 @@ def lone_names() -> dict[str, set[str]]:
     found = {}
     for module in SHARED:
         for node in ast.parse(MODULES[module].read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not node.name.startswith(
+                "_"
+            ):
                 users = users_of_name((module, node.name))
                 if len(users) < 2 and users != {"programs"}:
                     found[f"{module}.{node.name}"] = users

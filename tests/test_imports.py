@@ -42,7 +42,7 @@ ROOMS = [
 EXTRAS = {
     *("torch", "faiss", "tokenizers", "rich", "onnxruntime", "transformers", "huggingface_hub", "optuna"),
     *("pyarrow", "rdflib", "sklearn", "pandas", "polars"),
-    *("starlette", "uvicorn", "httptools"),
+    *("starlette", "uvicorn", "httptools", "uvloop"),
 }
 
 TORCH_ROOMS = {"nn", "training", "recipes"}

@@ -10,7 +10,7 @@ import pytest
 from scipy.sparse import csr_array
 
 import longtail
-from longtail.bundle import COMPANY
+from longtail.bundle import COMPANY, LabelTable
 from longtail.data.dataset import Dataset, Items
 from longtail.errors import BundleError
 from longtail.graph import company as module
@@ -128,6 +128,6 @@ def test_no_examples_and_no_company(tmp_path: Path, planted: Dataset) -> None:
     bundle = model.bundle
     assert replace(bundle, own_labels=False).company() is None
     assert replace(bundle, folder=tmp_path).company() is None
-    fewer = replace(bundle, labels=replace(bundle.labels, uids=["a"], names=["a"], counts=np.ones(1, np.int64)))
+    fewer = replace(bundle, labels=LabelTable.of(Items(["a"]), np.ones(1, np.int64)))
     with pytest.raises(BundleError, match="company"):
         fewer.company()

@@ -91,20 +91,24 @@ def test_loss_and_gradients_equal_the_dense_ones(
         torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-12)
 
 
-def test_marked_pairs_are_targets_or_masked() -> None:
+@pytest.mark.parametrize("share", [1.0, 0.7])
+def test_marked_pairs_are_targets_or_hidden(share: float) -> None:
+    """Hidden as a whole, or in part: the rest counts as a negative."""
     case = Case(0)
     x, rows = case.x.requires_grad_(), case.rows.requires_grad_()
     targets, hidden = torch.from_numpy(case.positive), torch.from_numpy(case.hidden)
     losses = torch.nn.functional.binary_cross_entropy_with_logits(x @ rows.T, targets, reduction="none")
-    wanted = torch.autograd.grad(losses.masked_fill(hidden, 0.0).sum() / len(x), (x, rows))
+    whole = torch.where(hidden, (1 - share) * losses, losses).sum() / len(x)
+    wanted = torch.autograd.grad(whole, (x, rows))
     found = torch.empty_like(rows)
 
     def receive(start: int, count: int, gradient: Tensor, scale: float) -> None:
         found[start : start + count] = gradient[:count] * scale
 
-    both = bags(np.where(case.hidden, -1, case.positive))
+    both = bags(np.where(case.hidden, -share, case.positive))
     sweeper = Sweep(x.device, mean_over="documents", compute=torch.float64)
-    _, of_x = sweeper(x.detach(), FixedTable(rows), Pairs.marked(both, None), receive)
+    loss, of_x = sweeper(x.detach(), FixedTable(rows), Pairs.marked(both, None), receive)
+    assert float(loss) == pytest.approx(float(whole.detach()), rel=1e-5)
     torch.testing.assert_close((of_x, found), wanted, check_dtype=False, rtol=1e-5, atol=1e-9)
 
 

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -223,11 +224,15 @@ def test_garbage_is_refused(server: Server, garbage: bytes) -> None:
 # ---- logs and numbers ----
 
 
+def _has_route(server: Server, route: str) -> bool:
+    return any(line.get("route") == route for line in server.log())
+
+
 def test_texts_are_logged_only_if_asked(server: Server, strict: Server) -> None:
     for one in (server, strict):
         one.predict("tiny", ["a secret owl"])
         one.get("/api/v1/models/tiny/labels", params={"q": "secret"})
-        one.wait_for(lambda one=one: any(line.get("route") == "labels" for line in one.log()), 10)
+        one.wait_for(partial(_has_route, one, "labels"), 10)
     assert "secret" not in server.log_file.read_text()
     lines = [line for line in strict.log() if line.get("texts") == ["a secret owl"]]
     assert lines[0]["route"] == "predict"
@@ -265,6 +270,14 @@ def test_numbers_for_prometheus(guarded: Server) -> None:
 # ---- another version ----
 
 
+def _exchanges(server: Server) -> int:
+    return len([line for line in server.log() if line["event"] == "model exchanged"])
+
+
+def _exchanged_since(server: Server, before: int) -> bool:
+    return _exchanges(server) > before
+
+
 def answers_of(run: Path, texts: list[str]) -> list[list[str]]:
     return [[one.label for one in found] for found in Predictor.open(run).predict(texts, k=3)]
 
@@ -285,11 +298,9 @@ def test_models_are_exchanged_while_they_are_asked(guarded: Server, tiny_run: Pa
                 assert answer.json()["version"] == (old if number % 2 else new)
                 assert answer.json()["workers"] == 2
             else:
-                seen = len([line for line in guarded.log() if line["event"] == "model exchanged"])
+                seen = _exchanges(guarded)
                 guarded.process.send_signal(signal.SIGHUP)
-                guarded.wait_for(
-                    lambda seen=seen: len([1 for line in guarded.log() if line["event"] == "model exchanged"]) > seen
-                )
+                guarded.wait_for(partial(_exchanged_since, guarded, seen))
     finally:
         asking.stop()
     assert not asking.problems

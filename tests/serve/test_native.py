@@ -76,6 +76,21 @@ def test_why(server: Server, direct: Predictor) -> None:
     assert beside == direct.predict(["zzz"])[0]
 
 
+def test_answers_have_a_size(server: Server) -> None:
+    """Also where each number by itself is allowed: what is formatted would hold up everybody else."""
+    for much in (
+        {"texts": ["owl"] * 900, "k": 1000},
+        {"texts": ["owl"] * 300, "k": 5, "explain": True},
+        {"texts": ["owl " * 20_000], "k": 100, "explain": True},
+    ):
+        answer = server.post("/api/v1/models/tiny/predict", much)
+        assert answer.status_code == 413, answer.text[:200]
+    assert server.predict("tiny", ["owl " * 2_500], k=5, explain=True).status_code == 200
+    long = server.predict("tiny", ["owl pig"] * 800, k=12).json()["results"]
+    assert len(long) == 800
+    assert all(one == long[0] for one in long)
+
+
 def test_known_labels_where_the_model_can_use_them(tmp_path: Path, context_run: Path, server: Server) -> None:
     model = Predictor.open(context_run)
     running = start(tmp_path, context_run)

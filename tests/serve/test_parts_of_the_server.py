@@ -24,7 +24,7 @@ from longtail.predictor import Predictor
 from longtail.serve import batching, languages
 from longtail.serve.batching import Line
 from longtail.serve.counters import Counters
-from longtail.serve.hosted import Asked, Found, Hosted, answer_together
+from longtail.serve.hosted import Given, Hosted, Wanted, answer_together
 from longtail.serve.label_search import LabelSearch
 from longtail.serve.limits import Limits, Plan
 from longtail.serve.page_files import Page, read_files
@@ -52,11 +52,11 @@ class Slow:
         monkeypatch.setattr(batching, "answer_together", self._answer)
         monkeypatch.setattr(batching, "must_take_turns", lambda: False)
 
-    def _answer(self, hosted: Any, requests: Sequence[Asked], limits: Limits) -> list[Any]:
+    def _answer(self, hosted: Any, requests: Sequence[Wanted], limits: Limits) -> list[Any]:
         self.batches.append([list(asked.texts) for asked in requests])
         assert self.go.acquire(timeout=10)
         return [
-            ConfigError("broken", "") if "broken" in asked.texts else [Found([1], [0.5]) for _ in asked.texts]
+            ConfigError("broken", "") if "broken" in asked.texts else [Given([1], [0.5]) for _ in asked.texts]
             for asked in requests
         ]
 
@@ -79,7 +79,7 @@ def test_what_arrives_together_is_answered_together(monkeypatch: pytest.MonkeyPa
         line = Line("m", Limits(batch_texts=4), counters)
 
         def ask(version: Any, *texts: str) -> asyncio.Task[Any]:
-            return asyncio.create_task(line.ask(version, Asked(texts, 5)))
+            return asyncio.create_task(line.ask(version, Wanted(texts, 5)))
 
         first = ask(old, "a")
         await _until(lambda: slow.batches)
@@ -112,7 +112,7 @@ def test_requests_of_one_moment_share_the_first_batch(monkeypatch: pytest.Monkey
 
     async def run() -> None:
         line = Line("m", Limits(), counters)
-        await asyncio.gather(*(line.ask(version, Asked([text], 5)) for text in "abc"))
+        await asyncio.gather(*(line.ask(version, Wanted([text], 5)) for text in "abc"))
         assert slow.batches == [[["a"], ["b"], ["c"]]]
 
     asyncio.run(run())
@@ -123,12 +123,12 @@ def test_too_many_are_refused_and_old_ones_told(monkeypatch: pytest.MonkeyPatch,
 
     async def run() -> None:
         line = Line("m", Limits(queue_texts=3, timeout_s=0.05), counters)
-        first = asyncio.create_task(line.ask(version, Asked(["a"], 5)))
+        first = asyncio.create_task(line.ask(version, Wanted(["a"], 5)))
         await _until(lambda: slow.batches)
-        waiting = asyncio.create_task(line.ask(version, Asked(["b", "c", "d"], 5)))
+        waiting = asyncio.create_task(line.ask(version, Wanted(["b", "c", "d"], 5)))
         await asyncio.sleep(0)
         with pytest.raises(Problem) as refused:
-            await line.ask(version, Asked(["e"], 5))
+            await line.ask(version, Wanted(["e"], 5))
         assert refused.value.status == 503
         assert int(refused.value.headers["Retry-After"]) >= 1
         assert counters.model("m").shed == 1
@@ -140,7 +140,7 @@ def test_too_many_are_refused_and_old_ones_told(monkeypatch: pytest.MonkeyPatch,
         assert await first
         # Its texts are not ranked any more, and do not count as waiting.
         assert counters.model("m").waiting == 0
-        assert await line.ask(version, Asked(["f"], 5))
+        assert await line.ask(version, Wanted(["f"], 5))
         assert slow.batches == [[["a"]], [["f"]]]
 
     asyncio.run(run())
@@ -151,15 +151,20 @@ def test_requests_that_want_different_things(tiny_run: Path, monkeypatch: pytest
     model = Hosted.open("m", tiny_run, Plan(()))
     calls = []
     rank = model.predictor.rank_texts
-    monkeypatch.setattr(model.predictor, "rank_texts", lambda *a, **m: calls.append(len(a[0])) or rank(*a, **m))
+
+    def counted(texts: Sequence[str], *a: Any, **m: Any) -> Any:
+        calls.append(len(texts))
+        return rank(texts, *a, **m)
+
+    monkeypatch.setattr(model.predictor, "rank_texts", counted)
     owl = frozenset({model.numbers["id-owl"]})
     requests = [
-        Asked(["an owl"], 3),
-        Asked(["a pig", "a cat"], 3, threshold=0.3),
-        Asked(["an owl"], 2),
-        Asked(["an owl"], 3, exclude=owl),
-        Asked(["a pig and an owl"], 3, exclude=owl),
-        Asked(["a bee"], 3, known=[["id-bee"]]),
+        Wanted(["an owl"], 3),
+        Wanted(["a pig", "a cat"], 3, threshold=0.3),
+        Wanted(["an owl"], 2),
+        Wanted(["an owl"], 3, exclude=owl),
+        Wanted(["a pig and an owl"], 3, exclude=owl),
+        Wanted(["a bee"], 3, known=[["id-bee"]]),
     ]
     found = answer_together(model, requests, Limits())
     assert calls == [3, 1, 2]
@@ -178,14 +183,14 @@ def test_one_broken_request_breaks_no_other(tiny_run: Path, monkeypatch: pytest.
         return rank(texts, *a, **m)
 
     monkeypatch.setattr(model.predictor, "rank_texts", fragile)
-    good, bad, other = answer_together(model, [Asked([text], 3) for text in ("an owl", "broken", "a pig")], Limits())
+    good, bad, other = answer_together(model, [Wanted([text], 3) for text in ("an owl", "broken", "a pig")], Limits())
     assert isinstance(bad, ValueError)
     assert isinstance(good, list)
     assert isinstance(other, list)
     assert good[0].labels[0] == model.numbers["id-owl"]
 
 
-def test_allowed_labels_are_looked_for_deeper_and_deeper(tmp_path: Path) -> None:
+def test_allowed_labels_are_looked_for_deeper_and_deeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An exact model of many labels: the last of all is found, and no more is ranked than needed."""
     from longtail.warming import write_model
 
@@ -195,15 +200,20 @@ def test_allowed_labels_are_looked_for_deeper_and_deeper(tmp_path: Path) -> None
     everything = model.predictor.rank_texts([text], len(model)).ids[0].tolist()
     depths: list[int] = []
     rank = model.predictor.rank_texts
-    model.predictor.rank_texts = lambda texts, k, **m: depths.append(k) or rank(texts, k, **m)  # type: ignore
-    found = model.answer(Asked([text], 2, allow=frozenset(everything[:3])), Limits())
+
+    def noted(texts: Sequence[str], k: int, **m: Any) -> Any:
+        depths.append(k)
+        return rank(texts, k, **m)
+
+    monkeypatch.setattr(model.predictor, "rank_texts", noted)
+    found = model.answer(Wanted([text], 2, allow=frozenset(everything[:3])), Limits())
     assert found[0].labels == everything[:2]
     assert len(depths) == 1
-    found = model.answer(Asked([text], 2, allow=frozenset(everything[-3:])), Limits())
+    found = model.answer(Wanted([text], 2, allow=frozenset(everything[-3:])), Limits())
     assert found[0].labels == everything[-3:-1]
     assert depths[-1] == len(model)
     # A bound: what lies deeper is not found.
-    found = model.answer(Asked([text], 2, allow=frozenset(everything[-1:])), Limits(deepest=10))
+    found = model.answer(Wanted([text], 2, allow=frozenset(everything[-1:])), Limits(deepest=10))
     assert found[0].labels == []
 
 
@@ -319,7 +329,7 @@ def test_labels_for_annif(tmp_path: Path, tiny_run: Path) -> None:
     file.write_text("<http://x/id-owl>\tthe owl\n<http://x/id-unicorn>\tnot there\n\n")
     plan = Plan((), uri_prefix="http://x/", annif_labels=str(file))
     model = Hosted.open("m", tiny_run, plan)
-    assert model.annif_allow == {model.numbers["id-owl"]}
+    assert model.annif_allow == frozenset({model.numbers["id-owl"]})
     assert Hosted("m", Predictor.open(tiny_run)).annif_allow is None
 
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import hashlib
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from longtail.cli.base import Talk, argument, command, option, path, talk
 from longtail.errors import ConfigError, MissingExtra
+from longtail.serve.limits import NAME, Limits, NamedRun, Plan
 
-if TYPE_CHECKING:
-    from longtail.serve.limits import Model
-
+PLAN = Plan(())  # its defaults are those of the command
 LIMITS = "Limits"
 ACCESS = "Who may ask"
 ANNIF = "Annif's API"
@@ -30,25 +28,62 @@ ANNIF = "Annif's API"
     "runs", "runs or bundles; NAME=RUN gives one a name (default: that of its folder)", nargs=-1, metavar="RUN..."
 )
 @option(
-    "--host", default="127.0.0.1", metavar="ADDRESS", help="where to listen (default 127.0.0.1: this machine alone)"
+    "--host", default="127.0.0.1", metavar="ADDRESS", help="where to listen (default {default}, for this machine alone)"
 )
 @option(
-    "--port", default=8000, type=click.IntRange(0, 65535), help="where to listen (default 8000; 0: any that is free)"
+    "--port",
+    default=8000,
+    type=click.IntRange(0, 65535),
+    help="where to listen; 0: any that is free (default {default})",
 )
-@option("--workers", default=1, type=click.IntRange(1, 64), help="processes that answer (default 1)")
+@option("--workers", default=PLAN.workers, type=click.IntRange(1, 64), help="processes that answer (default {default})")
 @option("--watch", is_flag=True, help="take up a new version of a model when its folder changes")
 @option("--token-file", type=path(), metavar="FILE", section=ACCESS, help="a bearer token per line; requests need one")
 @option("--allow-origin", default="", metavar="URL", section=ACCESS, help="pages of this origin may use the native API")
 @option("--log-texts", is_flag=True, help="write the texts of requests into the log (default: only how many)")
-@option("--max-body", default=20_000_000, type=click.IntRange(1), section=LIMITS, help="bytes of a request")
-@option("--max-texts", default=1000, type=click.IntRange(1), section=LIMITS, help="texts of a request")
-@option("--max-characters", default=100_000, type=click.IntRange(1), section=LIMITS, help="characters of a text")
-@option("--queue", default=4096, type=click.IntRange(1), section=LIMITS, help="texts that may wait for a model")
-@option("--max-requests", default=256, type=click.IntRange(1), section=LIMITS, help="requests of a worker at once")
 @option(
-    "--timeout", default=30.0, type=click.FloatRange(0.1), section=LIMITS, help="seconds to wait for a body or a turn"
+    "--max-body",
+    default=PLAN.limits.body_bytes,
+    type=click.IntRange(1),
+    section=LIMITS,
+    help="bytes of a request (default {default})",
 )
-@option("--language", default="en", metavar="CODE", section=ANNIF, help="of the projects (default en)")
+@option(
+    "--max-texts",
+    default=PLAN.limits.texts,
+    type=click.IntRange(1),
+    section=LIMITS,
+    help="texts of a request (default {default})",
+)
+@option(
+    "--max-characters",
+    default=PLAN.limits.characters,
+    type=click.IntRange(1),
+    section=LIMITS,
+    help="characters of a text (default {default})",
+)
+@option(
+    "--queue",
+    default=PLAN.limits.queue_texts,
+    type=click.IntRange(1),
+    section=LIMITS,
+    help="texts that may wait for a model (default {default})",
+)
+@option(
+    "--max-requests",
+    default=PLAN.limits.requests,
+    type=click.IntRange(1),
+    section=LIMITS,
+    help="requests of a worker at once (default {default})",
+)
+@option(
+    "--timeout",
+    default=PLAN.limits.timeout_s,
+    type=click.FloatRange(0.1),
+    section=LIMITS,
+    help="seconds to wait for a body or a turn (default {default})",
+)
+@option("--language", default=PLAN.language, metavar="CODE", section=ANNIF, help="of the projects (default {default})")
 @option("--uri-prefix", default="", metavar="URI", section=ANNIF, help="put before label ids, which then are URIs")
 @option(
     "--annif-labels",
@@ -86,7 +121,6 @@ def serve(
             __import__(package)
         except ImportError:
             raise MissingExtra(package, "serve", "serving") from None
-    from longtail.serve.limits import Limits, Plan
     from longtail.serve.supervisor import serve as run
 
     limits = Limits(
@@ -114,10 +148,8 @@ def serve(
     run(plan, host, port, watch=watch)
 
 
-def models_of(runs: tuple[str, ...]) -> tuple[Model, ...]:
+def models_of(runs: tuple[str, ...]) -> tuple[NamedRun, ...]:
     """Names and folders. A model of the hub is fetched."""
-    from longtail.serve.limits import NAME, Model
-
     found: dict[str, str] = {}
     for run in runs:
         name, is_named, place = run.partition("=")
@@ -135,7 +167,7 @@ def models_of(runs: tuple[str, ...]) -> tuple[Model, ...]:
         if name in found:
             raise ConfigError(f"two models are called '{name}': {found[name]} and {place}", "name one: NAME=RUN")
         found[name] = place
-    return tuple(Model(name, place) for name, place in found.items())
+    return tuple(NamedRun(name, place) for name, place in found.items())
 
 
 def token_digests(file: Path | None) -> tuple[str, ...]:

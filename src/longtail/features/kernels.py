@@ -269,11 +269,13 @@ def bags(text: U32, edges: I64, weights: F32, reader: Reader) -> tuple[U64, F32,
 
 
 @compiled()
-def weigh(keys: U64, counts: F32, rows: I64, features: KeyTable, idf: F32, sublinear: bool) -> tuple[F32, I32, I64]:
+def weigh(
+    keys: U64, counts: F32, rows: I64, features: KeyTable, idf: F32, sublinear: bool, apart: int
+) -> tuple[F32, I32, I64]:
     """TF-IDF rows of unit length, as CSR pieces (data, indices, indptr); unknown features are dropped.
 
     Where fields are weighted, a count may be below one: it then stays as it is also with `sublinear` (1 + ln would
-    turn negative).
+    turn negative).  apart: features from this one on have a length of their own, which is 1 as well.
     """
     documents = len(rows) - 1
     data, columns = np.empty(len(keys), np.float32), np.empty(len(keys), np.int32)
@@ -281,18 +283,21 @@ def weigh(keys: U64, counts: F32, rows: I64, features: KeyTable, idf: F32, subli
     known_rows = np.zeros(documents + 1, np.int64)
     used = 0
     for document in range(documents):
-        first, squares = used, 0.0
+        first, squares, squares_apart = used, 0.0, 0.0
         for j in range(rows[document], rows[document + 1]):
             column = find(features, keys[j])
             if column >= 0:
                 count = np.float64(counts[j])
                 value = (1.0 + math.log(count) if sublinear and count > 1.0 else count) * np.float64(idf[column])
                 columns[used], values[used] = column, value
-                squares += value * value
+                if column < apart:
+                    squares += value * value
+                else:
+                    squares_apart += value * value
                 used += 1
-        length = math.sqrt(squares)
+        length, length_apart = math.sqrt(squares), math.sqrt(squares_apart)
         for j in range(first, used):
-            data[j] = values[j] / length
+            data[j] = values[j] / (length if columns[j] < apart else length_apart)
         known_rows[document + 1] = used
     return data[:used].copy(), columns[:used].copy(), known_rows
 

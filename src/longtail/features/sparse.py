@@ -59,7 +59,9 @@ class SparseText(DataPart):
     bit.
 
     keys: (V,) increasing: what a feature is, the same in every vocabulary.  idf: (V,), damped.  tokens: V spellings.
-    class_starts, classes: see `class_runs`.  pieces: empty without WordPiece.
+    class_starts, classes: see `class_runs`.
+    pieces: of WordPiece; or those of a view (`features.view`): all of them are features, behind the others, and their
+        part of a row has a length of its own.
     shares: (V,) of the training documents that a feature is in; None where the idf says it (`document_shares`).
     """
 
@@ -110,19 +112,22 @@ class SparseText(DataPart):
 
     @classmethod
     def fit_transform(
-        cls, documents: Items, labels: Items | None, config: SparseTextConfig
+        cls, documents: Items, labels: Items | None, config: SparseTextConfig, view: Sequence[str] = ()
     ) -> tuple[SparseText, Csr, Csr | None]:
         """`fit` and `transform` of the same documents and labels (None without label texts), reading them once."""
-        part, bags = cls._learn(documents, labels, config, keep_bags=True)
+        part, bags = cls._learn(documents, labels, config, keep_bags=True, view=view)
         rows = [part._assembled(part._weigh, _emptied(source)) for source in bags]
         return part, rows[0], rows[1] if len(rows) > 1 else None
 
     @classmethod
     def fit_batches(
-        cls, documents: Items, labels: Items | None, config: SparseTextConfig
+        cls, documents: Items, labels: Items | None, config: SparseTextConfig, view: Sequence[str] = ()
     ) -> tuple[SparseText, Batch, Batch | None]:
-        """`fit_transform` with every view that the settings ask for."""
-        part, document_rows, label_rows = cls.fit_transform(documents, labels, config)
+        """`fit_transform` with every form of the documents that the settings ask for.
+
+        view: pieces of words that are features whether they occur or not (`longtail.features.static`).
+        """
+        part, document_rows, label_rows = cls.fit_transform(documents, labels, config, view)
         document_batch = Batch(sparse=document_rows, tokens=part._tokens_view(part.document_columns(documents)))
         if labels is None or label_rows is None:
             return part, document_batch, None
@@ -130,7 +135,12 @@ class SparseText(DataPart):
 
     @classmethod
     def _learn(
-        cls, documents: Items, labels: Items | None, config: SparseTextConfig, keep_bags: bool
+        cls,
+        documents: Items,
+        labels: Items | None,
+        config: SparseTextConfig,
+        keep_bags: bool,
+        view: Sequence[str] = (),
     ) -> tuple[SparseText, list[deque[KeyBags]]]:
         from longtail.features.vocabulary import DOCUMENTS, LABELS, Source, count_features
 
@@ -142,21 +152,25 @@ class SparseText(DataPart):
         class_starts, classes = class_runs()
         class_of = class_table(class_starts, classes)
         pieces = StringTable.of(
-            _learn_pieces(sources, class_of, config.piece_count) if config.subwords == "wordpiece" else []
+            _learn_pieces(sources, class_of, config.piece_count) if config.subwords == "wordpiece" else list(view)
         )
         reader = _reader(config, class_of, pieces)
         least = [config.min_count if kind == WORDS else config.min_count_rest for kind in KIND_NAMES]
         counted, bags = count_features(sources, reader, least, keep_bags)
         if config.max_features:
             counted = counted.most_frequent(config.max_features)
-        if not len(counted.keys):
+        if view:
+            counted = counted.with_all_pieces(list(view))
+        if not counted.total.any():
             raise DataError(
                 f"no feature is left of {len(documents)} documents: the fields {', '.join(config.fields)} are "
                 "empty, or nothing occurs often enough",
                 "read other fields (features.fields), or lower features.min_count and features.min_count_rest",
             )
         idf = np.log((1 + len(documents)) / (1.0 + counted.documents)) + 1 if config.idf else np.ones(len(counted.keys))
-        idf = idf * (counted.total / (counted.total + config.damping))
+        # A piece of a view that is rare here was met often enough elsewhere.
+        trained = counted.keys >> KIND_SHIFT != PIECES if view else np.ones(len(idf), np.bool_)
+        idf = idf * np.where(trained, counted.total / np.maximum(counted.total + config.damping, 1e-9), 1)
         weights, shares = idf.astype(np.float32), None
         if not _gives_shares(config):
             shares = ((1.0 + counted.documents) / (1 + len(documents))).astype(np.float32)
@@ -261,6 +275,12 @@ class SparseText(DataPart):
         return self._features_of(self._token_kind)
 
     @property
+    def view_range(self) -> range:
+        """The features of a view: pieces of words whose vectors are given. Empty without one."""
+        viewed = len(self.pieces) and self.config.subwords != "wordpiece"
+        return self._features_of(PIECES) if viewed else range(self.width, self.width)
+
+    @property
     def word_range(self) -> range:
         """The features that are whole words."""
         return self._features_of(WORDS)
@@ -288,6 +308,10 @@ class SparseText(DataPart):
         return PIECES if self.config.subwords == "wordpiece" else WORDS
 
     @cached_property
+    def _apart(self) -> int:
+        return self.view_range.start
+
+    @cached_property
     def _first_weight(self) -> F32:
         return _weights(self.config.weights or (1.0,))[:1]
 
@@ -312,7 +336,7 @@ class SparseText(DataPart):
     def _weigh(self, bags: KeyBags) -> CsrPieces:
         from longtail.features import kernels as kernels
 
-        return kernels.weigh(*bags, self._features, self.idf, self.config.sublinear)
+        return kernels.weigh(*bags, self._features, self.idf, self.config.sublinear, self._apart)
 
     def _assembled(self, work: Callable[[Job], CsrPieces], jobs: Iterable[Job]) -> Csr:
         """The blocks of rows that `work` makes of `jobs`, as one CSR array."""
@@ -452,7 +476,7 @@ def _reader(config: SparseTextConfig, classes: U8, pieces: StringTable) -> Reade
         WORDS: config.words,
         PAIRS: config.pairs,
         CHARS: config.subwords == "chars",
-        PIECES: config.subwords == "wordpiece",
+        PIECES: len(pieces) > 0,
     }
     sizes = frozen(np.unique(np.array(config.char_sizes, dtype=np.int64)))
     kinds = sum(1 << kind for kind, want in wanted.items() if want)

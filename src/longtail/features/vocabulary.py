@@ -96,6 +96,21 @@ class Counted:
         rows = np.sort(np.concatenate([sure, np.array(ties[: most - len(sure)], dtype=np.int64)]))
         return Counted(self.keys[rows], self.documents[rows], self.labels[rows], _reordered(self.spellings, rows))
 
+    def with_all_pieces(self, pieces: Sequence[str]) -> Counted:
+        """With every one of `pieces`, those that never occurred as well."""
+        keys = piece_keys(pieces)
+        absent = np.flatnonzero(~np.isin(keys, self.keys))
+        every = np.concatenate([self.keys, keys[absent]])
+        order = np.argsort(every)
+        none = np.zeros(len(absent), np.int32)
+        spellings = StringTable.of([*self.spellings, *(pieces[i] for i in absent.tolist())])
+        return Counted(
+            every[order],
+            np.concatenate([self.documents, none])[order],
+            np.concatenate([self.labels, none])[order],
+            _reordered(spellings, order),
+        )
+
 
 def count_features(
     sources: Sequence[Source], reader: Reader, least: Sequence[int], keep_bags: bool = False

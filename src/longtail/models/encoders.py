@@ -44,6 +44,14 @@ class FrozenEncoder(Part, Protocol):
         """See `longtail.types.Ranker.row_by_row`."""
         return False
 
+    def rectified(self, wished: bool) -> FrozenEncoder:
+        """The same with a ReLU at its end or without; itself where that is no choice."""
+        return self
+
+    def for_features(self, theirs: Featurizer, ours: Featurizer) -> FrozenEncoder | None:
+        """The same for features of `ours` in place of `theirs`, which it was trained with; None where it cannot be."""
+        return None
+
     def shares(self, batch: Batch, directions: F32) -> tuple[F32, F32] | None:
         """What each feature of documents adds to the products of their vectors with directions (B, C, D): (E, C) for
         the E entries of the sparse rows, and (B, C) what is there without any. Both add up to the products.
@@ -51,14 +59,6 @@ class FrozenEncoder(Part, Protocol):
         At these documents: what ReLU lets through, and lengths that vectors are divided by, are taken as they are.
         None where that says nothing, or where no sparse rows are read.
         """
-        return None
-
-    def rectified(self, wished: bool) -> FrozenEncoder:
-        """The same with a ReLU at its end or without; itself where that is no choice."""
-        return self
-
-    def for_features(self, theirs: Featurizer, ours: Featurizer) -> FrozenEncoder | None:
-        """The same for features of `ours` in place of `theirs`, which it was trained with; None where it cannot be."""
         return None
 
     def diagnose(self, look: Look) -> dict[str, Any]:

@@ -81,44 +81,79 @@ def encode_all(encoder: Encoder, documents: Documents, view: Literal["search", "
         encoder.train(was_training)
 
 
+class GivenView(nn.Module):
+    """Vectors that training does not change, through one matrix that it learns: u P.
+
+    vectors: W, (T, H), of the features behind those of a table.  A batch brings its weighted sums of them, u, as its
+    dense vectors.
+    """
+
+    def __init__(self, vectors: Tensor, width: int, rng: np.random.Generator) -> None:
+        super().__init__()
+        self.vectors = vectors
+        start = rng.standard_normal((vectors.shape[1], width), dtype=np.float32) / np.float32(width) ** 0.5
+        # Short at first: what is learnt of words begins with more to say.
+        self.map = nn.Parameter(torch.from_numpy(start).to(vectors.device) * 0.1)
+
+    def forward(self, sums_BH: Tensor) -> Tensor:
+        return sums_BH @ self.map
+
+    @torch.no_grad()
+    def rows(self) -> Tensor:
+        """(T, D): what the features of the view add to a document."""
+        return self.vectors @ self.map
+
+
 class BagEncoder(Encoder):
     """v = dropout(ReLU(sum of weight * vector of each feature)). Paper: Astec Sec. 4.
 
-    A document without features becomes the zero vector.
+    A document without features becomes the zero vector.  view: features behind those of the table.
     """
 
-    def __init__(self, table: RowTable, *, dropout: float = 0.5) -> None:
+    def __init__(self, table: RowTable, *, dropout: float = 0.5, view: GivenView | None = None) -> None:
         super().__init__()
-        self.table = table
+        self.table, self.view = table, view
         self.dropout = nn.Dropout(dropout)
         self.width = int(table.weight.shape[1])
 
     def forward(self, batch: TensorBatch) -> Encoded:
-        v_BD: Tensor = self.dropout(torch.relu(self.table(batch.need_sparse())))
+        v_BD: Tensor = self.dropout(torch.relu(bag_of(batch, self.table, self.view)))
         return Encoded(v_BD, v_BD)
 
     def frozen(self) -> FrozenBag:
-        return FrozenBag(to_numpy(self.table.weight))
+        return FrozenBag(all_vectors(self.table, self.view))
+
+
+def bag_of(batch: TensorBatch, table: RowTable, view: GivenView | None) -> Tensor:
+    """(B, D): the weighted sum of the vectors of all features."""
+    sums: Tensor = table(batch.need_sparse())
+    return sums if view is None else sums + view(batch.need_dense())
+
+
+def all_vectors(table: RowTable, view: GivenView | None) -> F32:
+    """(V, D): of trained features, and of those of a view behind them."""
+    trained = to_numpy(table.weight)
+    return trained if view is None else np.concatenate([trained, to_numpy(view.rows())])
 
 
 class BagSum(Encoder):
     """a = dropout(sum of weight * vector of each feature), with either sign: what a `Block` turns into x.
 
-    Paper: ECLARE Sec. 3.1.
+    Paper: ECLARE Sec. 3.1.  view: as in `BagEncoder`.
     """
 
-    def __init__(self, table: RowTable, *, dropout: float = 0.0) -> None:
+    def __init__(self, table: RowTable, *, dropout: float = 0.0, view: GivenView | None = None) -> None:
         super().__init__()
-        self.table = table
+        self.table, self.view = table, view
         self.dropout = nn.Dropout(dropout)
         self.width = int(table.weight.shape[1])
 
     def forward(self, batch: TensorBatch) -> Encoded:
-        a_BD: Tensor = self.dropout(self.table(batch.need_sparse()))
+        a_BD: Tensor = self.dropout(bag_of(batch, self.table, self.view))
         return Encoded(a_BD, a_BD)
 
     def frozen(self) -> FrozenSum:
-        return FrozenSum(to_numpy(self.table.weight))
+        return FrozenSum(all_vectors(self.table, self.view))
 
 
 class MlpEncoder(Encoder):

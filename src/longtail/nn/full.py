@@ -74,14 +74,14 @@ class Pairs:
     owners: (P,) int64, the document.
     ids: (P,) int64, the row of the label in this shard, -1 where another shard holds it.
     values: (P,) target, 1 or softer.  weights: (P,) how much the positive part of the loss counts.
-    masked: (P,) bool, neither positive nor negative.
+    hidden: (P,) how much less than a negative it counts: 0 a plain pair, 1 neither positive nor negative.
     """
 
     owners: Tensor
     ids: Tensor
     values: Tensor
     weights: Tensor
-    masked: Tensor
+    hidden: Tensor
 
     @staticmethod
     def of(
@@ -89,11 +89,11 @@ class Pairs:
     ) -> Pairs:
         """No pair may occur twice.  label_weights: (L,) of all labels, or None for 1."""
         owners, ids, values = targets.owners, targets.ids.long(), targets.weights.to(dtype)
-        hidden = torch.zeros_like(ids, dtype=torch.bool)
+        hidden = torch.zeros_like(values)
         if masked is not None and len(masked.ids):
             owners, ids = torch.cat([owners, masked.owners]), torch.cat([ids, masked.ids.long()])
             values = nn.functional.pad(values, (0, len(masked.ids)))
-            hidden = nn.functional.pad(hidden, (0, len(masked.ids)), value=True)
+            hidden = nn.functional.pad(hidden, (0, len(masked.ids)), value=1.0)
         weights = torch.ones_like(values) if label_weights is None else label_weights.to(dtype)[ids]
         if shard is not None:
             ids = torch.where((ids >= shard.first) & (ids < shard.first + shard.count), ids - shard.first, -1)
@@ -101,21 +101,24 @@ class Pairs:
 
     @staticmethod
     def marked(bags: Bags, label_weights: Tensor | None) -> Pairs:
-        """Targets and masked pairs of each document in one bag, a negative weight marking those that are masked."""
+        """Targets and masked pairs of each document in one bag: a negative weight, -1 at most, says how much of the
+        pair is hidden.
+        """
         ids = bags.ids.long()
         weights = torch.ones_like(bags.weights) if label_weights is None else label_weights[ids]
-        return Pairs(bags.owners, ids, bags.weights.clamp(min=0), weights, bags.weights < 0)
+        return Pairs(bags.owners, ids, bags.weights.clamp(min=0), weights, (-bags.weights).clamp(min=0))
 
     def bce(self, scores_P: Tensor) -> tuple[Tensor, Tensor]:
         """(loss beyond that of a negative, slope) per pair for w t softplus(-s) + (1 - t) softplus(s).
 
-        A masked pair's loss beyond that of a negative takes back the loss of the negative; its slope is 0.
+        A hidden pair's loss beyond that of a negative takes back what is hidden of the negative's.
         """
         as_negative, chance = nn.functional.softplus(scores_P), scores_P.sigmoid()
         extra = self.values * ((self.weights - 1) * as_negative - self.weights * scores_P)
         slope = chance + self.values * ((self.weights - 1) * chance - self.weights)
-        here = self.ids >= 0
-        return torch.where(here, torch.where(self.masked, -as_negative, extra), 0), torch.where(self.masked, 0, slope)
+        hides = self.hidden > 0
+        loss = torch.where(hides, -self.hidden * as_negative, extra)
+        return torch.where(self.ids >= 0, loss, 0), torch.where(hides, (1 - self.hidden) * chance, slope)
 
     def softmax(self, scores_P: Tensor, negatives_B: Tensor) -> tuple[Tensor, Tensor]:
         """(loss, slope) per pair of w t softplus(n - s), n being the log-sum-exp over the document's negatives.
@@ -123,7 +126,7 @@ class Pairs:
         A positive competes with all negatives and with no other positive. Paper: DEXML, decoupled softmax.
         """
         distance = negatives_B[self.owners] - scores_P
-        share = torch.where((self.ids >= 0) & ~self.masked, self.values * self.weights, 0)
+        share = torch.where((self.ids >= 0) & (self.hidden == 0), self.values * self.weights, 0)
         return share * nn.functional.softplus(distance), -share * distance.sigmoid()
 
     def summed(self, values_P: Tensor, documents: int) -> Tensor:

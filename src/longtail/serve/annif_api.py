@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from longtail.serve import languages
-from longtail.serve.hosted import Asked, Found, Hosted
+from longtail.serve.hosted import Given, Hosted, Wanted
 from longtail.serve.native import answered
 from longtail.serve.problems import Problem, bad, shown
 from longtail.serve.service import Service
@@ -115,7 +115,7 @@ async def suggest_batch(service: Service, request: Request) -> Response:
     )
 
 
-def _asked(service: Service, hosted: Hosted, texts: list[str], given: dict[str, str]) -> Asked:
+def _asked(service: Service, hosted: Hosted, texts: list[str], given: dict[str, str]) -> Wanted:
     """limit, threshold and language, which come as strings. Unknown fields are passed over, as by Annif."""
     limit, threshold = given.get("limit", "10"), given.get("threshold", "0")
     if not (limit.isascii() and limit.isdigit()) or len(limit) > 9:
@@ -129,15 +129,15 @@ def _asked(service: Service, hosted: Hosted, texts: list[str], given: dict[str, 
     language = given.get("language", "")
     if language and language != service.plan.language:
         raise bad(f'language "{shown(language)[1:-1]}" not supported by vocabulary')
-    return Asked(texts, min(int(limit), service.limits.k), lowest or None, hosted.annif_allow)
+    return Wanted(texts, min(int(limit), service.limits.k), lowest or None, hosted.annif_allow)
 
 
-async def _found(service: Service, hosted: Hosted, asked: Asked) -> list[Found]:
+async def _found(service: Service, hosted: Hosted, asked: Wanted) -> list[Given]:
     """A limit of 0 asks for empty lists."""
-    return await service.answers(hosted, asked) if asked.k else [Found([], []) for _ in asked.texts]
+    return await service.answers(hosted, asked) if asked.k else [Given([], []) for _ in asked.texts]
 
 
-def _results(service: Service, hosted: Hosted, found: Found) -> list[dict[str, Any]]:
+def _results(service: Service, hosted: Hosted, found: Given) -> list[dict[str, Any]]:
     """Annif's scores are in (0, 1]: clients drop others. Scores of a list whose best is above 1 are divided by it; what
     is not above 0 is nothing.
     """

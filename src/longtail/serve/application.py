@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeAlias
 
 from starlette.exceptions import HTTPException
@@ -19,7 +19,7 @@ from longtail.serve.problems import Problem
 from longtail.serve.service import Service, log
 
 Handler: TypeAlias = Callable[[Service, Request], Awaitable[Response]]
-Message: TypeAlias = dict[str, Any]
+Message: TypeAlias = MutableMapping[str, Any]
 
 ANNIF = "/v1"
 OPEN = frozenset({"page", "live", "ready", "openapi", "annif openapi"})  # need no token

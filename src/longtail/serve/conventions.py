@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from longtail import __version__
-from longtail.serve.hosted import Asked, Found, Hosted
+from longtail.serve.hosted import Given, Hosted, Wanted
 from longtail.serve.native import answered, whole_number
 from longtail.serve.problems import Problem, bad, shown
 from longtail.serve.service import Service
@@ -40,11 +40,11 @@ async def classify(service: Service, request: Request) -> Response:
     k = whole_number(5 if top_k is None else top_k, "top_k", 1, service.limits.k)
     texts = [service.check_text(inputs, "inputs")] if isinstance(inputs, str) else service.check_texts(inputs, "inputs")
     request.state.texts = texts
-    found = await service.answers(hosted, Asked(texts, k))
+    found = await service.answers(hosted, Wanted(texts, k))
     return answered([_classified(hosted, one) for one in found])
 
 
-def _classified(hosted: Hosted, found: Found) -> list[dict[str, Any]]:
+def _classified(hosted: Hosted, found: Given) -> list[dict[str, Any]]:
     pairs = zip(found.labels, found.scores, strict=True)
     return [{"label": hosted.uid(label), "score": score, "name": hosted.label_name(label)} for label, score in pairs]
 

@@ -20,7 +20,7 @@ from longtail.explanation import Explanation
 from longtail.predictor import Predictor
 from longtail.serve.label_search import LabelSearch
 from longtail.serve.limits import Limits, Plan
-from longtail.serve.problems import Problem, bad, shown
+from longtail.serve.problems import Problem, as_json, bad, shown
 from longtail.types import Context, ContextRanker, TopK
 
 # Labels of so few training documents are marked as rare.
@@ -30,7 +30,7 @@ _KEPT = 1 << 17
 
 
 @dataclass(frozen=True)
-class Asked:
+class Wanted:
     """What is wanted of some texts. known, anchors: ids for each text. allow, exclude: label numbers."""
 
     texts: Sequence[str]
@@ -47,7 +47,7 @@ class Asked:
         """Requests of equal keys can be answered together; None: only alone."""
         return None if self.known or self.anchors or self.explain else (self.k, self.allow, self.exclude)
 
-    def part(self, start: int, end: int) -> Asked:
+    def part(self, start: int, end: int) -> Wanted:
         """The same of some of the texts."""
         known = None if self.known is None else self.known[start:end]
         anchors = None if self.anchors is None else self.anchors[start:end]
@@ -55,19 +55,19 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Found:
-    """Labels of one text, best first. why: for each label, where it was asked for and can be said."""
+class Given:
+    """Labels of one text, best first. why: for each label, as JSON, where it was asked for."""
 
     labels: list[int]
     scores: list[float]
-    why: list[Any] | None = None
+    why: list[str] | None = None
 
-    def above(self, threshold: float | None) -> Found:
+    def above(self, threshold: float | None) -> Given:
         """Without labels that score less."""
         if threshold is None:
             return self
         kept = sum(score >= float(np.float32(threshold)) for score in self.scores)
-        return Found(self.labels[:kept], self.scores[:kept])
+        return Given(self.labels[:kept], self.scores[:kept])
 
 
 def annif_uids(plan: Plan) -> list[str] | None:
@@ -94,7 +94,9 @@ class Hosted:
         self.counts = predictor.bundle.labels.counts
         self.changed = datetime.fromtimestamp((predictor.bundle.folder / MANIFEST).stat().st_mtime, UTC)
         self._heads: dict[int, str] = {}
+        # Read now: another version may lie in the folder when it is asked for.
         self.company = predictor.bundle.company()
+        self._settings = tomllib.loads((predictor.bundle.folder / "config.toml").read_text(encoding="utf-8"))
         self.annif_allow: frozenset[int] | None = None
         if annif_uids is not None:
             self.annif_allow = frozenset(self.numbers[uid] for uid in annif_uids if uid in self.numbers)
@@ -134,9 +136,8 @@ class Hosted:
 
     @cached_property
     def details(self) -> dict[str, Any]:
-        settings = tomllib.loads((self.predictor.bundle.folder / "config.toml").read_text(encoding="utf-8"))
         metrics = json.loads(json.dumps(self.predictor.metrics, default=str))
-        return {**self.summary, "settings": settings, "metrics": metrics, "frequencies": self.frequencies()}
+        return {**self.summary, "settings": self._settings, "metrics": metrics, "frequencies": self.frequencies()}
 
     def frequencies(self) -> list[dict[str, int]]:
         """How many labels have how many training documents: none, 1, 2, 3 to 4, 5 to 8, ..."""
@@ -184,9 +185,7 @@ class Hosted:
         """A label in an answer, as JSON up to its score; kept, as making it takes longer than sending it."""
         found = self._heads.get(number)
         if found is None:
-            fields = json.dumps(
-                {**self.label(number), "rare": bool(self.counts[number] <= RARE)}, separators=(",", ":")
-            )
+            fields = as_json({**self.label(number), "rare": bool(self.counts[number] <= RARE)}).decode()
             found = fields[:-1] + ',"score":'
             if len(self._heads) < _KEPT:
                 self._heads[number] = found
@@ -211,7 +210,7 @@ class Hosted:
 
     # ---- answers ----
 
-    def answer(self, asked: Asked, limits: Limits) -> list[Found]:
+    def answer(self, asked: Wanted, limits: Limits) -> list[Given]:
         """Of one request. Runs on the model's thread."""
         context = self.predictor.context(len(asked.texts), asked.known, asked.anchors)
         if asked.allow is not None:
@@ -221,7 +220,7 @@ class Hosted:
             found = _listed(self.predictor.rank_texts(asked.texts, depth, context=context), asked)
         return self._explained(asked, found, context) if asked.explain else found
 
-    def _explained(self, asked: Asked, found: list[Found], context: Context | None) -> list[Found]:
+    def _explained(self, asked: Wanted, found: list[Given], context: Context | None) -> list[Given]:
         """The same with what spoke for each label."""
         ids = np.full((len(found), max(1, *(len(one.labels) for one in found))), TopK.PAD, dtype=np.int32)
         for row, one in zip(ids, found, strict=True):
@@ -233,7 +232,7 @@ class Hosted:
             replace(one, why=[_reason(reason) for reason in reasons]) for one, reasons in zip(found, why, strict=True)
         ]
 
-    def _allowed(self, asked: Asked, context: Context | None, limits: Limits) -> list[Found]:
+    def _allowed(self, asked: Wanted, context: Context | None, limits: Limits) -> list[Given]:
         """Ranks deeper until every text has enough of the allowed labels, or all that can be had were seen."""
         assert asked.allow is not None
         enough, bound = min(asked.k, len(asked.allow - asked.exclude)), min(len(self), limits.deepest)
@@ -250,16 +249,17 @@ class Hosted:
             depth = min(bound, depth * 4)
 
 
-def _reason(why: Explanation) -> dict[str, Any]:
-    """An explanation beside the label that it is of."""
-    return {name: value for name, value in why.as_json().items() if name not in ("label", "name", "score")}
+def _reason(why: Explanation) -> str:
+    """An explanation beside the label that it is of, as JSON: long ones are not to be written on the event loop."""
+    said = {name: value for name, value in why.as_json().items() if name not in ("label", "name", "score")}
+    return as_json(said).decode()
 
 
-def _listed(top: TopK, asked: Asked) -> list[Found]:
+def _listed(top: TopK, asked: Wanted) -> list[Given]:
     """The first `k` labels of each text that the request wants and that score enough."""
     every = asked.allow is None and not asked.exclude
     lowest = -np.inf if asked.threshold is None else float(np.float32(asked.threshold))
-    answers: list[Found] = []
+    answers: list[Given] = []
     for row, row_scores in zip(top.ids.tolist(), top.scores.tolist(), strict=True):
         labels: list[int] = []
         scores: list[float] = []
@@ -269,15 +269,15 @@ def _listed(top: TopK, asked: Asked) -> list[Found]:
             if every or ((asked.allow is None or label in asked.allow) and label not in asked.exclude):
                 labels.append(label)
                 scores.append(score)
-        answers.append(Found(labels, scores))
+        answers.append(Given(labels, scores))
     return answers
 
 
-def answer_together(hosted: Hosted, requests: Sequence[Asked], limits: Limits) -> list[list[Found] | Exception]:
+def answer_together(hosted: Hosted, requests: Sequence[Wanted], limits: Limits) -> list[list[Given] | Exception]:
     """Answers of several requests. Those that want the same of their texts are ranked as one batch; what is wrong with
     one concerns no other.
     """
-    answers: list[list[Found] | Exception] = [[] for _ in requests]
+    answers: list[list[Given] | Exception] = [[] for _ in requests]
     together: dict[object, list[int]] = {}
     for number, asked in enumerate(requests):
         key = asked.key
@@ -300,7 +300,7 @@ def answer_together(hosted: Hosted, requests: Sequence[Asked], limits: Limits) -
     return answers
 
 
-def _tried(hosted: Hosted, asked: Asked, limits: Limits) -> list[Found] | Exception:
+def _tried(hosted: Hosted, asked: Wanted, limits: Limits) -> list[Given] | Exception:
     try:
         return hosted.answer(asked, limits)
     except Exception as problem:

@@ -23,13 +23,16 @@ class Limits:
     requests: int = 256  # that a worker has begun to answer
     timeout_s: float = 30.0  # for a body to arrive, and for a text to wait
     batch_texts: int = 256  # answered at once
-    explained: int = 1_000  # labels of a request that can be explained: texts times k
+    labels: int = 200_000  # of an answer: texts times k; a stream may have more
+    labels_at_once: int = 20_000  # made ready at once, between which others are answered
+    explained: int = 1_000  # labels that one request may have explained
+    explained_characters: int = 1_000_000  # the same times the characters of their texts
     deepest: int = 200_000  # labels ranked to find enough allowed ones
 
 
 @dataclass(frozen=True)
-class Model:
-    """What a user asked to be served."""
+class NamedRun:
+    """A model that a user asked to be served. path: a run or a bundle."""
 
     name: str
     path: str
@@ -39,7 +42,7 @@ class Model:
 class Plan:
     """What a worker is told when it starts; survives JSON."""
 
-    models: tuple[Model, ...]
+    models: tuple[NamedRun, ...]
     limits: Limits = field(default_factory=Limits)
     token_digests: tuple[str, ...] = ()  # SHA-256 of the tokens, in hex
     allow_origin: str = ""

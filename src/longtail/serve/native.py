@@ -10,7 +10,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from longtail.serve.hosted import Asked, Found, Hosted
+from longtail.serve.hosted import Given, Hosted, Wanted
 from longtail.serve.problems import Problem, as_json, bad, shown, too_large
 from longtail.serve.service import Service
 
@@ -70,15 +70,15 @@ async def predict(service: Service, request: Request) -> Response:
     if lines:
         parts = service.in_parts(hosted, asked)
         # The first part decides whether there is an answer at all: a stream that has begun cannot say 503.
-        first = await anext(parts, [])
+        first: list[Given] = await anext(parts, [])
         return StreamingResponse(_lines(hosted, first, parts), media_type=LINES)
-    found = await service.answers(hosted, asked)
-    results = ",".join(as_list(hosted, one) for one in found)
+    parts = service.in_parts(hosted, asked)
+    results = ",".join([as_list(hosted, one) async for part in parts for one in part])
     body = f'{{"model":"{hosted.name}","version":"{hosted.version}","results":[{results}]}}'
     return Response(body.encode(), media_type="application/json")
 
 
-async def _lines(hosted: Hosted, first: list[Found], parts: AsyncIterator[list[Found]]) -> AsyncIterator[bytes]:
+async def _lines(hosted: Hosted, first: list[Given], parts: AsyncIterator[list[Given]]) -> AsyncIterator[bytes]:
     yield b"".join(b'{"results":%b}\n' % as_list(hosted, one).encode() for one in first)
     try:
         async for part in parts:
@@ -87,20 +87,16 @@ async def _lines(hosted: Hosted, first: list[Found], parts: AsyncIterator[list[F
         yield problem.body() + b"\n"
 
 
-def as_list(hosted: Hosted, found: Found) -> str:
+def as_list(hosted: Hosted, found: Given) -> str:
     """Labels of one text as JSON, put together from pieces that are kept ready."""
     if found.why is None:
         pairs = zip(found.labels, found.scores, strict=True)
         return "[" + ",".join(f"{hosted.head(label)}{score!r}}}" for label, score in pairs) + "]"
     triples = zip(found.labels, found.scores, found.why, strict=True)
-    return (
-        "["
-        + ",".join(f'{hosted.head(label)}{score!r},"why":{as_json(why).decode()}}}' for label, score, why in triples)
-        + "]"
-    )
+    return "[" + ",".join(f'{hosted.head(label)}{score!r},"why":{why}}}' for label, score, why in triples) + "]"
 
 
-def what_is_asked(service: Service, hosted: Hosted, body: Any, lines: bool) -> Asked:
+def what_is_asked(service: Service, hosted: Hosted, body: Any, lines: bool) -> Wanted:
     limits = service.limits
     if not isinstance(body, dict):
         raise bad(f"the body is {shown(body)}, expected an object with the field texts")
@@ -121,8 +117,12 @@ def what_is_asked(service: Service, hosted: Hosted, body: Any, lines: bool) -> A
     if explain and not hosted.abilities["explain"]:
         raise bad(f"the model '{hosted.name}' cannot say why (recipe '{hosted.predictor.recipe}')")
     k = whole_number(body.get("k", 5), "k", 1, limits.k)
+    if not lines and len(texts) * k > limits.labels:
+        raise too_large(f"{len(texts)} texts with {k} labels each, at most {limits.labels} labels are given at once")
     if explain and len(texts) * k > limits.explained:
         raise too_large(f"{len(texts)} texts with {k} labels each, at most {limits.explained} labels are explained")
+    if explain and sum(map(len, texts)) * k > limits.explained_characters:
+        raise too_large(f"explaining {k} labels, {limits.explained_characters // k} characters are read at most")
     allow, exclude = (_ids(body, name, limits.ids) for name in ("allow", "exclude"))
     known, anchors = (_lists(body, name, len(texts), limits.ids) for name in ("known", "anchors"))
     for name, lists in (("known", known), ("anchors", anchors)):
@@ -130,7 +130,7 @@ def what_is_asked(service: Service, hosted: Hosted, body: Any, lines: bool) -> A
             raise bad(f"{name}: a model of the recipe '{hosted.predictor.recipe}' reads text alone")
     for ids in known or ():
         hosted.chosen(ids, "known")
-    return Asked(
+    return Wanted(
         texts,
         k,
         None if threshold is None else float(threshold),

@@ -44,11 +44,11 @@ def _maybe(schema: Json) -> Json:
     return {**schema, "type": [schema["type"], "null"]}
 
 
-def _object(required: Sequence[str] = (), *, closed: bool = False, **properties: Json) -> Json:
+def _object(required: Sequence[str] = (), /, **properties: Json) -> Json:
     found: Json = {"type": "object", "properties": properties}
     if required:
         found["required"] = list(required)
-    return {**found, "additionalProperties": False} if closed else found
+    return found
 
 
 def _one(name: str) -> Json:
@@ -125,9 +125,8 @@ def native(limits: Limits, token: bool, models: Sequence[str], example: str) -> 
             frequencies=_list(bins),
         ),
         "Prediction": _object(["label", "name", "documents", "rare", "score"], **found),
-        "Asked": _object(
+        "Wanted": _object(
             ["texts"],
-            closed=True,
             texts=_list(text, limits.texts),
             k={"type": "integer", "minimum": 1, "maximum": limits.k, "default": 5},
             threshold={**_maybe(_SCORE), "description": "leave out labels with a score below"},
@@ -136,7 +135,8 @@ def native(limits: Limits, token: bool, models: Sequence[str], example: str) -> 
             known={**lists, "description": "labels that each text is known to have; where the model can use them"},
             anchors={**lists, "description": "nodes of given graphs that each text is linked to"},
             explain={**truth, "default": False},
-        ),
+        )
+        | {"additionalProperties": False},
         "Answer": _object(
             ["model", "version", "results"],
             model=_STRING,
@@ -167,7 +167,7 @@ def native(limits: Limits, token: bool, models: Sequence[str], example: str) -> 
         _one("Answer"),
         [400, 404, 408, 413, 415],
         [name],
-        _one("Asked"),
+        _one("Wanted"),
     )
     predict["responses"]["200"]["content"]["application/x-ndjson"] = {"schema": _STRING}
     query = {"type": "string", "maxLength": limits.query}

@@ -16,9 +16,12 @@ from starlette.requests import Request
 from longtail.errors import ConfigError
 from longtail.serve.batching import Line
 from longtail.serve.counters import Counters
-from longtail.serve.hosted import Asked, Found, Hosted
+from longtail.serve.hosted import Given, Hosted, Wanted
 from longtail.serve.limits import Plan
 from longtail.serve.problems import Problem, bad, busy, shown, too_large
+
+# Bytes of a body that is not to be read on the event loop.
+_LONG = 200_000
 
 Reload = Callable[[str], Awaitable[dict[str, Any]]]
 
@@ -99,7 +102,7 @@ class Service:
             raise Problem(415, f"the content type is {shown(kind or 'missing')}, expected application/json")
         body = await self.body(request)
         try:
-            return json.loads(body.decode("utf-8"), parse_constant=_no_number)
+            return await asyncio.to_thread(_parsed, body) if len(body) > _LONG else _parsed(body)
         except UnicodeDecodeError as problem:
             raise bad(f"the body is not UTF-8: {problem.reason} at byte {problem.start}") from None
         except RecursionError:
@@ -131,25 +134,19 @@ class Service:
 
     # ---- what goes out ----
 
-    async def answers(self, hosted: Hosted, asked: Asked) -> list[Found]:
+    async def answers(self, hosted: Hosted, asked: Wanted) -> list[Given]:
         """All answers of a request, from one version of the model."""
-        if len(asked.texts) <= self.limits.batch_texts:
-            return await self._ask(hosted, asked)
         return [one async for part in self.in_parts(hosted, asked) for one in part]
 
-    async def in_parts(self, hosted: Hosted, asked: Asked) -> AsyncIterator[list[Found]]:
+    async def in_parts(self, hosted: Hosted, asked: Wanted) -> AsyncIterator[list[Given]]:
         """The same part by part; other requests take their turns between them."""
-        step = self.limits.batch_texts
+        step = max(1, min(self.limits.batch_texts, self.limits.labels_at_once // max(asked.k, 1)))
         for start in range(0, len(asked.texts), step):
-            yield await self._ask(hosted, asked.part(start, start + step))
-
-    async def _ask(self, hosted: Hosted, asked: Asked) -> list[Found]:
-        if not asked.texts:
-            return []
-        try:
-            return await self.lines[hosted.name].ask(hosted, asked)
-        except ConfigError as problem:
-            raise bad(f"{problem.message}; {problem.hint}") from problem
+            part = asked if len(asked.texts) <= step else asked.part(start, start + step)
+            try:
+                yield await self.lines[hosted.name].ask(hosted, part)
+            except ConfigError as problem:
+                raise bad(f"{problem.message}; {problem.hint}") from problem
 
     # ---- what is said ----
 
@@ -167,6 +164,10 @@ def log(event: str, **facts: Any) -> None:
     line = json.dumps({"time": round(time.time(), 3), "event": event, **facts}, ensure_ascii=False, default=str)
     sys.stderr.write(line.encode("utf-8", "replace").decode() + "\n")
     sys.stderr.flush()
+
+
+def _parsed(body: bytes) -> Any:
+    return json.loads(body.decode("utf-8"), parse_constant=_no_number)
 
 
 def _no_number(name: str) -> float:

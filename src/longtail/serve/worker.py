@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import uvicorn
@@ -20,8 +20,8 @@ import uvicorn
 from longtail.errors import LongtailError
 from longtail.serve.application import Application, counters_of
 from longtail.serve.connection import Connection
-from longtail.serve.hosted import Asked, Hosted
-from longtail.serve.limits import Limits, Model, Plan
+from longtail.serve.hosted import Hosted, Wanted
+from longtail.serve.limits import Limits, NamedRun, Plan
 from longtail.serve.problems import Problem
 from longtail.serve.service import Service, log
 
@@ -36,15 +36,17 @@ _SHUTDOWN_S = 30
 def plan_of(line: str) -> Plan:
     """What `dataclasses.asdict` made of a plan, as JSON."""
     fields = json.loads(line)
-    models = tuple(Model(**one) for one in fields.pop("models"))
+    models = tuple(NamedRun(**one) for one in fields.pop("models"))
     return Plan(models, Limits(**fields.pop("limits")), tuple(fields.pop("token_digests")), **fields)
 
 
 def opened(name: str, path: str, plan: Plan) -> Hosted:
     """A model, asked once: what is compiled or read late is then in place."""
     hosted = Hosted.open(name, path, plan)
-    for count in (1, plan.limits.batch_texts):
-        hosted.answer(Asked(["a b c"] * count, 5), plan.limits)
+    for asked in (Wanted(["a b c"], 5), Wanted(["a b c"] * plan.limits.batch_texts, 5)):
+        hosted.answer(asked, plan.limits)
+    if hosted.abilities["explain"]:
+        hosted.answer(Wanted(["a b c"], 5, explain=True), plan.limits)
     return hosted
 
 
@@ -104,7 +106,7 @@ class Control:
         self.say(reload=model, asked=number)
         told = await future
         if told.get("error"):
-            raise Problem(409, f"the model stays as it was: {told['error']}", "Model not exchanged")
+            raise Problem(409, f"the model stays as it was: {told['error']}", "NamedRun not exchanged")
         return {"model": model, "version": told["version"], "previous": told["previous"], "workers": told["workers"]}
 
 
@@ -176,10 +178,10 @@ class Server(uvicorn.Server):
 
 async def _readable(loop: asyncio.AbstractEventLoop, listener: socket.socket) -> None:
     """Until a connection waits."""
-    waiting = loop.create_future()
-    loop.add_reader(listener, lambda: waiting.done() or waiting.set_result(None))
+    waits = asyncio.Event()
+    loop.add_reader(listener, waits.set)
     try:
-        await waiting
+        await waits.wait()
     finally:
         loop.remove_reader(listener)
 
@@ -219,10 +221,21 @@ def main() -> None:
         line.sendall(json.dumps({"failed": repr(problem), "hint": ""}).encode() + b"\n")
         raise
     control = Control(plan)
-    asyncio.run(answer(control, line, listener, models))
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(answer(control, line, listener, models))
     # Threads that still rank for requests that are gone need not be waited for.
     sys.stderr.flush()
     os._exit(0)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's, where it is installed: it sends the head and the body of an answer together, and is faster in all."""
+    try:
+        import uvloop
+    except ImportError:  # it exists for Linux and macOS
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
 
 
 def _first_line(line: socket.socket) -> str:

@@ -1,4 +1,5 @@
-"""Rows that are the sum of text and a trusted free vector, on a CPU: made, and taught, in one pass over memory each.
+"""Rows that are the sum of text and a trusted free vector, on a CPU: made, and taught, in one pass over memory each;
+and votes of training documents at prediction.
 
 bf16 numbers are handed over as their 16 bits; a float32 with the same upper half is the same number.
 """
@@ -12,6 +13,8 @@ from numpy.typing import NDArray
 
 from longtail.kernels.compiled import compiled, prange
 from longtail.nn.kernels import adam_row
+from longtail.search.kernels.nearest import Lists, Pointers, nearest_rows
+from longtail.types import F32, I32
 
 # Rows that a thread takes at a time, with one scratch row.
 _CHUNK = 64
@@ -73,3 +76,58 @@ def learn_composed(
                 own[d] = value * trust[n, 0]
             own[width] = _number(gradient[n, width]) * scale
             adam_row(free[n], first[n], second[n], own, factors)
+
+
+@compiled(parallel=True)
+def votes_for(
+    queries: Lists,
+    postings: Lists,
+    rows: Lists,
+    heaviest: F32,
+    targets: Pointers,
+    rarity: F32,
+    neighbours: int,
+    ids: I32,
+    found: F32,
+    n_workers: int,
+) -> None:
+    """Nearest documents vote for labels with the square of their similarity; `found` (B, k) gets the share that each
+    of the labels `ids` has of the whole vote, by its rarity.
+
+    queries: (B, V or more) as (starts, columns, values), columns ascending; those beyond the V words of `postings` are
+    not looked at. Others as in `search.kernels.nearest.rank_sparse`.
+    """
+    query_start, query_columns, query_values = queries
+    target_start, target_labels = targets
+    n_rows, n_words = len(target_start) - 1, len(heaviest)
+    for worker in prange(n_workers):
+        similarity = np.zeros(n_rows, dtype=np.float32)
+        touched = np.empty(n_rows, dtype=np.int32)
+        weight_of = np.zeros(n_words, dtype=np.float32)
+        votes = np.zeros(len(rarity), dtype=np.float32)
+        keys = np.empty(neighbours, dtype=np.float32)
+        documents = np.empty(neighbours, dtype=np.int32)
+        room = (similarity, touched, weight_of, keys, documents)
+        for query in range(np.int64(worker), len(ids), n_workers):
+            first, last = query_start[query], query_start[query + 1]
+            while last > first and query_columns[last - 1] >= n_words:
+                last -= 1
+            near = nearest_rows(
+                query_columns[first:last], query_values[first:last], postings, rows, heaviest, True, room, neighbours
+            )
+            total = np.float32(0.0)
+            for position in range(near):
+                weight = keys[position] * keys[position]
+                total += weight
+                row = documents[position]
+                for at in range(target_start[row], target_start[row + 1]):
+                    votes[target_labels[at]] += weight
+            if total > 0.0:
+                for place in range(ids.shape[1]):
+                    label = ids[query, place]
+                    if label >= 0:
+                        found[query, place] = rarity[label] * votes[label] / total
+            for position in range(near):
+                row = documents[position]
+                for at in range(target_start[row], target_start[row + 1]):
+                    votes[target_labels[at]] = 0.0

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from longtail.graph.anchor_graph import Side, anchor_graphs
 from longtail.graph.ops import scale_rows_to_sum_one
 from longtail.nn.batches import COLUMN_MULTIPLE, DeviceCsr, Documents, TensorBatch, fastest_products, to_device
-from longtail.nn.encoders import Encoded, Encoder
+from longtail.nn.encoders import Encoded, Encoder, GivenView
 from longtail.nn.full import FixedTable, Float32Table, Pairs, ReadTable, Receiver, Sweep
 from longtail.nn.row_tables import AdamFactors, Convolution, RowTable
 from longtail.recipes.direct.settings import AnchorsConfig
@@ -108,35 +108,52 @@ def _features(matrix: Csr, row: int) -> bytes:
 
 
 def marked_targets(targets: Csr, masked: Csr | None, device: torch.device | str) -> DeviceCsr:
-    """(N, L): the target of every pair that is not a plain negative, -1 (see `Pairs.marked`) if it is neither right nor
-    wrong.
+    """(N, L): the target of every pair that is not a plain negative; where one is hidden, minus how much of it is (see
+    `Pairs.marked`): -1 if it is neither right nor wrong.
 
-    targets, masked: (N, L) CSR; a pair that is in both is masked.
+    targets, masked: (N, L) CSR, the latter from 0 to 1; a pair that is in both is masked.
     """
     if masked is not None:
-        hidden = (masked != 0).astype(np.float32)
-        targets = targets - targets.multiply(hidden) - hidden
+        targets = targets - targets.multiply(masked != 0) - masked
         targets.eliminate_zeros()
     return DeviceCsr(targets.tocsr(), device)
+
+
+def pairs_as_matrix(pairs: I64, shape: tuple[int, int]) -> Csr:
+    """(N, L) CSR of ones at `pairs`, (P, 2); one that is named twice counts once."""
+    from scipy.sparse import csr_array
+
+    matrix = csr_array((np.ones(len(pairs), np.float32), (pairs[:, 0], pairs[:, 1])), shape=shape)
+    matrix.sum_duplicates()
+    matrix.data[:] = 1
+    return matrix
 
 
 # ---- the rows of labels ----
 
 
 class TextRows(nn.Module):
-    """T = g Z E M for all labels, with a trained gain g and a trained matrix M.
+    """T = g (Z E + U P) M for all labels, with a trained gain g and a trained matrix M.
 
     table: token vectors E, (V, D), shared with the encoder of documents.  texts: Z, (L, V) CSR.
+    view: P, shared as well, with the texts' own sums of given vectors, U (L, H); None without one.
     mapped: whether there is an M, which is at first the identity.
     compute: type of the products with M; they are as large as those of a step.
     Only tokens that occur in texts are read, and only their gradients exist: `tokens`, ascending.
     """
 
     def __init__(
-        self, table: RowTable, texts: Csr, *, mapped: bool = False, compute: torch.dtype = torch.float32
+        self,
+        table: RowTable,
+        texts: Csr,
+        *,
+        mapped: bool = False,
+        compute: torch.dtype = torch.float32,
+        view: tuple[GivenView, Tensor] | None = None,
     ) -> None:
         super().__init__()
         self.table, self.compute = table, compute
+        self.view, self.given = (None, None) if view is None else view
         device = table.weight.device
         used, places = np.unique(texts.indices, return_inverse=True)
         self.tokens = to_device(used.astype(np.int64), device)
@@ -152,6 +169,8 @@ class TextRows(nn.Module):
     def forward(self) -> Tensor:
         """(L, D), without gradients: `gradient` gives them."""
         self.plain.copy_(self.sums(self.table.weight.index_select(0, self.tokens)))
+        if self.view is not None:
+            self.plain += self._product(self.given, self.view.map)
         scaled = self.gain[0] * self.plain
         return scaled if self.map is None else self._product(scaled, self.map)
 
@@ -165,7 +184,11 @@ class TextRows(nn.Module):
             self.map.grad = self._product((self.gain[0] * self.plain).T, gradient_LD)
             gradient_LD = self._product(gradient_LD, self.map.T)
         self.gain.grad = (gradient_LD * self.plain).sum()[None]
-        return self.sums.back(self.gain[0] * gradient_LD)
+        gradient_LD = self.gain[0] * gradient_LD
+        if self.view is not None:
+            of_map = self._product(self.given.T, gradient_LD)
+            self.view.map.grad = of_map if self.view.map.grad is None else self.view.map.grad + of_map
+        return self.sums.back(gradient_LD)
 
     def _product(self, left: Tensor, right: Tensor) -> Tensor:
         return (left.to(self.compute) @ right.to(self.compute)).float()

@@ -23,13 +23,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from longtail.features.sparse import SparseText
 from longtail.graph.label_graph import label_graph
 from longtail.models.rankers import IndexedRows
-from longtail.nn.batches import Documents, fastest_products, to_numpy
+from longtail.nn.batches import Documents, fastest_products, to_numpy, to_tensor
 from longtail.nn.blocks import Residual, frozen_block
-from longtail.nn.encoders import BagEncoder, BagSum, DenseEncoder, Encoder, Refined
+from longtail.nn.encoders import BagEncoder, BagSum, DenseEncoder, Encoder, GivenView, Refined
 from longtail.nn.row_tables import RowTable
 from longtail.recipes.base import Recipe
+from longtail.recipes.direct.memory import RememberingRows, remembered
 from longtail.recipes.direct.objective import (
     AllLabels,
     AnchorColumns,
@@ -37,9 +39,11 @@ from longtail.recipes.direct.objective import (
     TextRows,
     anchor_columns,
     marked_targets,
+    pairs_as_matrix,
     smoothed_targets,
 )
 from longtail.recipes.direct.settings import TEXT_EVERY, TUNABLE, DirectConfig, default_epochs, default_rate, is_on
+from longtail.recipes.direct.view import StaticVectors, View
 from longtail.search.index import build_index
 from longtail.training import adapted_batch
 from longtail.training.fit import fit_stage
@@ -73,15 +77,15 @@ class Direct(Recipe):
 
     def classify(self, data: TrainingSet, surrogate: None, shortlister: None, model: None, run: Run) -> IndexedRows:
         """Module IV: encoder and classifiers together, against all labels."""
-        c, anchors = self.config, anchor_columns(data, self.config.anchors)
+        c, anchors, view = self.config, anchor_columns(data, self.config.anchors), self.view(data)
         targets, masked = self.targets(data, self.label_graph(data, run), anchors)
-        encoder = self.new_encoder(data, run).to(run.device)
+        encoder = self.new_encoder(data, run, view).to(run.device)
         block = (
             Residual(encoder.width, run.rng("residual"), dropout=c.encoder.dropout, mode="off").to(run.device)
             if c.encoder.residual
             else None
         )
-        texts = self.texts(data, anchors, encoder)
+        texts = self.texts(data, anchors, encoder, view)
         refined = encoder if block is None else Refined(encoder, block)
         extra = None if self.extra_loss is None else self.extra_loss(refined, data, run)
         objective = AllLabels(
@@ -89,7 +93,7 @@ class Direct(Recipe):
             texts,
             self.trust(data, anchors).to(run.device),
             first_bias(targets).to(run.device),
-            Documents(data.documents, run.device),
+            Documents(data.documents if view is None else view.split(data.documents.sparse), run.device),
             marked_targets(targets, masked, run.device),
             weights=self.weights(data, anchors, run),
             start=None if texts is not None else random_rows(targets.shape[1], encoder.width, run).to(run.device),
@@ -102,8 +106,10 @@ class Direct(Recipe):
         rate = c.train.rate or default_rate(data.n_documents, steps)
         schedule = OneCycle(rate, c.train.warm_up)
         fit_stage(objective, run, "training", epochs=epochs, batch=c.train.batch, schedule=schedule, watch=extra)
-        rows = to_numpy(objective.final_rows()[: data.n_labels])
-        return IndexedRows(encoder.frozen(), frozen_block(block), build_index(rows, c.predict.index, similarity="dot"))
+        index = build_index(to_numpy(objective.final_rows()[: data.n_labels]), c.predict.index, similarity="dot")
+        model = IndexedRows(encoder.frozen(), frozen_block(block), index)
+        memory = remembered(data, c.memory)
+        return model if memory is None else RememberingRows(model.encoder, model.refinement, model.index, memory)
 
     def label_graph(self, data: TrainingSet, run: Run) -> Csr | None:
         """Which labels belong together; None where nothing asks (walks take time), or no label has a neighbour."""
@@ -121,6 +127,9 @@ class Direct(Recipe):
         targets, masked = data.targets, data.masked_matrix()
         if masked is None:
             masked = csr_array(targets.shape, dtype=np.float32)
+        elif self.config.train.self_pairs:
+            masked = masked - self.config.train.self_pairs * pairs_as_matrix(data.same, targets.shape)
+            masked.eliminate_zeros()
         if graph is not None:
             targets = smoothed_targets(targets, graph, self.config.train.smoothing)
         if anchors is not None:
@@ -128,17 +137,29 @@ class Direct(Recipe):
             masked = hstack([masked, anchors.own_documents], format="csr")
         return targets, masked
 
-    def new_encoder(self, data: TrainingSet, run: Run) -> Encoder:
+    def view(self, data: TrainingSet) -> View | None:
+        """Vectors that are given beside those that are learnt; None without."""
+        if self.config.features.view == "none" or not isinstance(data.featurizer, SparseText):
+            return None
+        return View(data.featurizer.view_range.start, StaticVectors.read(self.config.features.view_model).table)
+
+    def new_encoder(self, data: TrainingSet, run: Run, view: View | None = None) -> Encoder:
         c = self.config.encoder
         if data.documents.dense is not None:
             return DenseEncoder(
                 data.documents.dense.shape[1], run.rng("encoder"), project_to=c.width, dropout=c.dropout
             )
-        table = RowTable.random(data.featurizer.width, c.width, run.rng("encoder"), run.device)
+        words = data.featurizer.width if view is None else view.first
+        table = RowTable.random(words, c.width, run.rng("encoder"), run.device)
+        given = None
+        if view is not None:
+            given = GivenView(torch.from_numpy(view.vectors).to(run.device), c.width, run.rng("view"))
         signed = is_on(c.signed, data.targets.nnz)
-        return BagSum(table, dropout=c.dropout) if signed else BagEncoder(table, dropout=c.dropout)
+        return (BagSum if signed else BagEncoder)(table, dropout=c.dropout, view=given)
 
-    def texts(self, data: TrainingSet, anchors: AnchorColumns | None, encoder: Encoder) -> TextRows | None:
+    def texts(
+        self, data: TrainingSet, anchors: AnchorColumns | None, encoder: Encoder, view: View | None = None
+    ) -> TextRows | None:
         """The part of rows that words make; None where labels have no text, or documents no words."""
         from scipy.sparse import vstack
 
@@ -147,8 +168,12 @@ class Direct(Recipe):
             return None
         if anchors is not None:
             texts = vstack([texts, anchors.texts], format="csr")
-        compute = fastest_products(encoder.table.weight.device)
-        return TextRows(encoder.table, texts, mapped=is_on(c.map, data.targets.nnz), compute=compute)
+        device, given = encoder.table.weight.device, None
+        if view is not None and encoder.view is not None:
+            of_texts = view.split(texts)
+            texts, given = of_texts.sparse, (encoder.view, to_tensor(of_texts.dense, device))
+        mapped = is_on(c.map, data.targets.nnz)
+        return TextRows(encoder.table, texts, mapped=mapped, compute=fastest_products(device), view=given)
 
     def trust(self, data: TrainingSet, anchors: AnchorColumns | None = None) -> Tensor:
         """(L, 1): the share of its free vector that a label uses; anchors behind."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -14,6 +14,10 @@ from longtail.graph.label_graph import LabelGraphConfig
 from longtail.recipes.base import TUNABLE_FEATURES, EnsembleConfig
 from longtail.search.index import IndexKind
 from longtail.training import ADAPTS
+
+if TYPE_CHECKING:
+    from longtail.data.dataset import Items
+    from longtail.features.base import Fitted
 
 # Epochs by the number of documents: more of them need fewer looks at each.
 EPOCHS_SCALE, FEWEST_EPOCHS, MOST_EPOCHS = 7000, 8, 60
@@ -26,7 +30,31 @@ MANY_PAIRS = 32_768
 # Steps between two looks at all label texts: a look costs more than a step.
 TEXT_EVERY = {"cpu": 8, "cuda": 4}
 
+# A word of so few documents tells them from others, however few there are in all.
+FEWEST_COMMON = 50
+
 WhereManyPairs = Literal["auto", "on", "off"]
+
+
+@dataclass(frozen=True)
+class DirectFeaturesConfig(FeaturesConfig):
+    """Texts as words, pairs and characters, and as pieces of words whose vectors are given."""
+
+    view: Literal["none", "static"] = setting(
+        "none",
+        "vectors that are given beside those that are learnt: static, of pieces of words (features.view_model)",
+    )
+    view_model: str = setting("", "folder of a WordLlama model; empty: that of its package")
+
+    def fit(self, documents: Items, labels: Items | None) -> Fitted:
+        from longtail.features.sparse import SparseText
+
+        if self.view == "none":
+            return super().fit(documents, labels)
+        from longtail.recipes.direct.view import StaticVectors
+
+        pieces = StaticVectors.read(self.view_model).pieces
+        return SparseText.fit_batches(documents, labels, self.sparse_text(), pieces)
 
 
 @dataclass(frozen=True)
@@ -60,7 +88,7 @@ class LabelsConfig:
 @dataclass(frozen=True)
 class AnchorsConfig:
     weight: float = setting(
-        1.0, "how much a link to an anchor counts beside a label of a document; 0: graphs are not used", low=0
+        0.3, "how much a link to an anchor counts beside a label of a document; 0: graphs are not used", low=0
     )
     fewest: int = setting(2, "links that an anchor must have to be used", low=1)
 
@@ -86,8 +114,32 @@ class TrainConfig:
         f"steps between two looks at the label texts; 0: {TEXT_EVERY['cuda']} on a GPU, {TEXT_EVERY['cpu']} on a CPU",
         low=0,
     )
+    self_pairs: float = setting(
+        0.1,
+        "what a masked pair counts as a negative where the document is the label; 0: nothing, 1: as any other",
+        low=0,
+        high=1,
+    )
     smoothing: float = setting(
-        0.0, "target of labels that are neighbours (labels.graph) of a document's labels; 0: none", low=0, high=1
+        0.3, "target of labels that are neighbours (labels.graph) of a document's labels; 0: none", low=0, high=1
+    )
+
+
+@dataclass(frozen=True)
+class MemoryConfig:
+    weight: float = setting(
+        0.6, "what a vote of the nearest training documents counts beside a label's own score; 0: none are asked", low=0
+    )
+    neighbours: int = setting(20, "training documents that vote", low=1, high=1000)
+    depth: int = setting(30, "labels of a document, the best by their own score, that are voted on", low=1, high=1000)
+    rarity: float = setting(
+        0.25, "votes for a label of n documents count (n + 1) to the power of minus this", low=0, high=1
+    )
+    most: float = setting(
+        0.03,
+        f"words that more than this share of the documents have do not count ({FEWEST_COMMON} documents may always)",
+        low=0,
+        high=1,
     )
 
 
@@ -98,8 +150,8 @@ class PredictConfig:
 
 @dataclass(frozen=True)
 class DirectConfig:
-    features: FeaturesConfig = section(
-        FeaturesConfig,
+    features: DirectFeaturesConfig = section(
+        DirectFeaturesConfig,
         "which texts are read, and how they become numbers",
         subwords="chars",
         damping=3.0,
@@ -109,6 +161,7 @@ class DirectConfig:
     labels: LabelsConfig = section(LabelsConfig, "what a label's classifier is made of")
     anchors: AnchorsConfig = section(AnchorsConfig, "graphs of documents and labels with anchors, in training only")
     train: TrainConfig = section(TrainConfig, "how it is trained")
+    memory: MemoryConfig = section(MemoryConfig, "training documents that a prediction remembers")
     predict: PredictConfig = section(PredictConfig, "how it predicts")
     ensemble: EnsembleConfig = section(EnsembleConfig, "several models as one")
 
@@ -137,4 +190,6 @@ TUNABLE: Mapping[str, tuple[Any, ...]] = {
     "train.epochs": (0, 10, 20, 40),
     "train.rate": (0.0, 0.0005, 0.001, 0.002, 0.004),
     "train.smoothing": (0.0, 0.1, 0.3),
+    "train.self_pairs": (0.0, 0.1, 1.0),
+    "memory.weight": (0.0, 0.3, 0.6),
 }

@@ -36,8 +36,9 @@ from longtail.features.pieces import checkpoint_folder, tokenizers_for
 from longtail.features.places import Places
 from longtail.features.settings import FeaturesConfig, SparseTextConfig
 from longtail.features.sparse import Columns, SparseText
+from longtail.features.static import static_files, static_folder
 from longtail.kernels.arrays import right_singular_vectors
-from longtail.persistence import DataPart, Part, StringTable, map_arrays, read_json, write_json, written_aside
+from longtail.persistence import DataPart, Part, StringTable, read_json, write_json, written_aside
 from longtail.recipes.gnnxml.keygraph import (
     Blocks,
     GraphBuilder,
@@ -134,25 +135,8 @@ class StaticSentences(DataPart):
     @classmethod
     def wordllama(cls, folder: str) -> StaticSentences:
         """The table of the package `wordllama`, or of a folder laid out like it. Nothing is downloaded."""
-        root = _package_folder("wordllama", "wordllama") if not folder else Path(folder)
-        weights, tokenizers = (
-            sorted((root / "weights").glob("*.safetensors")),
-            sorted((root / "tokenizers").glob("*.json")),
-        )
-        if not weights or not tokenizers:
-            raise DataError(
-                "no weights/*.safetensors and tokenizers/*.json in the folder",
-                "give the folder of WordLlama's package",
-                file=root,
-            )
-        tables = list(map_arrays(weights[0]).values())
-        if len(tables) != 1 or tables[0].ndim != 2:
-            raise DataError(
-                f"expected one table of vectors, found {len(tables)} arrays",
-                "give the weights of a WordLlama model",
-                file=weights[0],
-            )
-        return cls(tables[0].astype(np.float16), StringTable.of([tokenizers[0].read_text(encoding="utf-8")]))
+        table, tokenizer = static_files(static_folder(folder))
+        return cls(table.astype(np.float16), StringTable.of([tokenizer.read_text(encoding="utf-8")]))
 
     @property
     def width(self) -> int:

@@ -1,0 +1,132 @@
+"""What `direct` remembers: training documents with words in common vote for their labels.
+
+Rows are learnt for documents like many others; a document that is nearly one of training is better answered by that
+one. So the best labels by their own score p are ranked once more, with the share u of the vote that the nearest
+training documents give each:
+
+    score = ((sqrt(p) + w u (n + 1)^-r) / (1 + w))^2,    n the documents of the label
+
+Votes alone prefer frequent labels; r gives rare ones their share back. The score rises with p, and it is p as before
+where w is 0. Documents are compared by their words alone, without the most frequent ones: a small index that is read
+in microseconds (`search.kernels.nearest`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from longtail.explanation import Reasons
+from longtail.features.sparse import SparseText
+from longtail.graph.ops import unit_rows
+from longtail.kernels.threads import threads_for
+from longtail.models.rankers import IndexedRows, best
+from longtail.recipes.direct.settings import FEWEST_COMMON, MemoryConfig
+from longtail.search.nearest import Inverted, lists
+from longtail.training.prepare import TrainingSet
+from longtail.types import F32, I32, Batch, Context, Csr, TopK
+
+
+@dataclass(frozen=True)
+class Memory:
+    """N training documents by their words, and their labels.
+
+    documents: (N, W) CSR, rows of unit length; the W words are the first features.  targets: (N, L) CSR.
+    inverse: `documents` by word.  rarity: (L,) what a vote for each label counts.
+    """
+
+    documents: Csr
+    targets: Csr
+    inverse: Inverted
+    rarity: F32
+    config: MemoryConfig
+
+    def __post_init__(self) -> None:
+        (documents, words), labels = self.documents.shape, len(self.rarity)
+        if self.targets.shape != (documents, labels) or self.inverse.postings.shape != (words, documents):
+            raise ValueError(f"{documents} documents of {words} words, with labels or lists of others")
+
+    def votes(self, batch: Batch, ids: I32) -> F32:
+        """(B, k): the share of the vote that each document's labels `ids` have, by their rarity; 0 at padding."""
+        from numba import get_num_threads
+
+        from longtail.recipes.direct.kernels import votes_for
+
+        found = np.zeros(ids.shape, dtype=np.float32)
+        with threads_for(len(batch), each=4):
+            votes_for(
+                lists(batch.sparse),
+                lists(self.inverse.postings),
+                lists(self.documents),
+                self.inverse.heaviest,
+                lists(self.targets)[:2],
+                self.rarity,
+                min(self.config.neighbours, self.targets.shape[0]),
+                np.ascontiguousarray(ids),
+                found,
+                get_num_threads(),
+            )
+        return found
+
+
+@dataclass(frozen=True)
+class RememberingRows(IndexedRows):
+    """`IndexedRows` whose best labels are ranked once more by a `Memory`; the others follow as they were."""
+
+    KIND = "remembering-rows"
+
+    memory: Memory
+
+    def rank(self, batch: Batch, k: int) -> TopK:
+        # As many labels whatever is asked for: what is best must not depend on k.
+        depth = self.memory.config.depth
+        first = super().rank(batch, max(k, depth))
+        votes = np.zeros(first.ids.shape, np.float32)
+        votes[:, :depth] = self.memory.votes(batch, first.ids[:, :depth])
+        return best(first.ids, self.fused(np.maximum(first.scores, 0), votes), min(k, len(self.index)))
+
+    def fused(self, scores: F32, votes: F32) -> F32:
+        """What is made of scores of rows and votes."""
+        weight = np.float32(self.memory.config.weight)
+        fused: F32 = ((np.sqrt(scores) + weight * votes) / (1 + weight)) ** 2
+        return fused
+
+    def votes_of(self, batch: Batch, ids: I32) -> F32:
+        """(B, C): votes for the labels `ids`; 0 for those that are not voted on."""
+        _, listed = super().rank(batch, self.memory.config.depth).looked_up(ids)
+        return np.where(listed, self.memory.votes(batch, ids), np.float32(0))
+
+    def explain(self, batch: Batch, ids: I32, context: Context | None = None) -> Reasons | None:
+        """As of rows; votes are a term beside the total."""
+        reasons = super().explain(batch, ids, context)
+        if reasons is None:
+            return None
+        votes, weight = self.votes_of(batch, ids), self.memory.config.weight
+        return replace(
+            reasons,
+            scores=np.where(reasons.found, self.fused(reasons.scores, votes), 0),
+            formula=f"score = ((sqrt(sigmoid(total)) + votes of similar documents) / {1 + weight:g})^2",
+            terms={"votes of similar documents": np.float32(weight) * votes},
+        )
+
+    def scores_of(self, batch: Batch, ids: I32, n_labels: int, context: Context | None = None) -> F32:
+        scores = super().scores_of(batch, ids, n_labels, context)
+        found = (ids >= 0) & ~batch.is_empty()[:, None]
+        return np.where(found, self.fused(scores, self.votes_of(batch, ids)), np.float32(0))
+
+
+def remembered(data: TrainingSet, config: MemoryConfig) -> Memory | None:
+    """None where the settings ask for none, or documents have no words."""
+    from scipy.sparse import csr_array
+
+    if not config.weight or not isinstance(data.featurizer, SparseText) or not data.featurizer.word_range:
+        return None
+    words = csr_array(data.documents.sparse[:, : data.featurizer.word_range.stop], copy=True)
+    most = max(config.most * data.n_documents, FEWEST_COMMON)
+    common = np.bincount(words.indices, minlength=words.shape[1]) > most
+    words.data[common[words.indices]] = 0
+    words.eliminate_zeros()
+    words = unit_rows(words)
+    rarity = (data.label_counts() + 1.0) ** -config.rarity
+    return Memory(words, data.targets, Inverted.of(words), rarity.astype(np.float32), config)
