@@ -112,14 +112,20 @@ def test_a_label_gets_what_its_neighbours_give() -> None:
     from scipy.sparse import csr_array
 
     graph = csr_array(RNG.random((6, 6)) * (RNG.random((6, 6)) < 0.6)).astype(np.float32)
-    ids, scores = np.array([[4, 0, -1, 2]], np.int32), np.array([[0.5, 0.2, 0.0, 0.9]], np.float32)
+    ids = np.array([[4, 0, -1, 2], [1, -1, 5, 3]], np.int32)
+    scores = np.array([[0.5, 0.2, 0.0, 0.9], [0.3, 0.0, 0.8, 0.1]], np.float32)
+    rows, places = np.nonzero(ids >= 0)
     for game in (Game(graph), Game(graph, 0.3), Game(graph, 0.5, transpose=True)):
-        within = game.within(ids, scores)[0]
-        for place, node in enumerate(ids[0]):
-            if node >= 0:
-                givers, amounts = game.given_to(int(node), ids[0], scores[0])
-                assert amounts.sum() == pytest.approx(within[place], abs=1e-6)
-                assert set(givers.tolist()) <= {0, 2, 4}
+        pairs, givers, amounts = game.given_to(rows, ids[rows, places], ids, scores)
+        np.testing.assert_allclose(
+            np.bincount(pairs, amounts, minlength=len(rows)), game.within(ids, scores)[rows, places], atol=1e-6
+        )
+        matrix = graph.toarray().T if game.transpose else graph.toarray()
+        for pair, giver, amount in zip(pairs, givers, amounts, strict=True):
+            row, node = rows[pair], ids[rows[pair], places[pair]]
+            own = scores[row][ids[row] == giver].sum()
+            kept = (1 - game.mix) * own if giver == node else 0
+            assert giver == node or amount == pytest.approx(game.mix * matrix[node, giver] * own + kept, abs=1e-6)
 
 
 # ---- texts ----
