@@ -38,6 +38,7 @@ def chars_run(tmp_path_factory: pytest.TempPathFactory, planted_folder: Path) ->
         "train": {"epochs": 3},
         "encoder": {"width": 32},
         "features": {"subwords": "chars", "min_count_rest": 1},
+        "memory": {"weight": 0.0},  # the score is that of the words alone
     }
     longtail.train(planted_folder, run, "direct", settings=settings, device="cpu")
     return run
@@ -111,14 +112,20 @@ def test_a_label_gets_what_its_neighbours_give() -> None:
     from scipy.sparse import csr_array
 
     graph = csr_array(RNG.random((6, 6)) * (RNG.random((6, 6)) < 0.6)).astype(np.float32)
-    ids, scores = np.array([[4, 0, -1, 2]], np.int32), np.array([[0.5, 0.2, 0.0, 0.9]], np.float32)
+    ids = np.array([[4, 0, -1, 2], [1, -1, 5, 3]], np.int32)
+    scores = np.array([[0.5, 0.2, 0.0, 0.9], [0.3, 0.0, 0.8, 0.1]], np.float32)
+    rows, places = np.nonzero(ids >= 0)
     for game in (Game(graph), Game(graph, 0.3), Game(graph, 0.5, transpose=True)):
-        within = game.within(ids, scores)[0]
-        for place, node in enumerate(ids[0]):
-            if node >= 0:
-                givers, amounts = game.given_to(int(node), ids[0], scores[0])
-                assert amounts.sum() == pytest.approx(within[place], abs=1e-6)
-                assert set(givers.tolist()) <= {0, 2, 4}
+        pairs, givers, amounts = game.given_to(rows, ids[rows, places], ids, scores)
+        np.testing.assert_allclose(
+            np.bincount(pairs, amounts, minlength=len(rows)), game.within(ids, scores)[rows, places], atol=1e-6
+        )
+        matrix = graph.toarray().T if game.transpose else graph.toarray()
+        for pair, giver, amount in zip(pairs, givers, amounts, strict=True):
+            row, node = rows[pair], ids[rows[pair], places[pair]]
+            own = scores[row][ids[row] == giver].sum()
+            kept = (1 - game.mix) * own if giver == node else 0
+            assert giver == node or amount == pytest.approx(game.mix * matrix[node, giver] * own + kept, abs=1e-6)
 
 
 # ---- texts ----
@@ -267,16 +274,18 @@ def test_an_explanation_is_plain_json() -> None:
 def test_the_command_line_shows_words_under_each_label(direct_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", str(direct_run), "an owl and a cat", "-k", "2", "--explain"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 7
+    assert len(lines) == 9
     (whys,) = Predictor.open(direct_run).explain(["an owl and a cat"], k=2)
-    for line, why in zip(lines[2::3], whys, strict=True):
+    for line, why in zip(lines[2::4], whys, strict=True):
         shown = dict(re.findall(r"(\w+) ([+-]\d+\.\d+)", line))
         for word in why.words[1:2]:
             assert float(shown[word.text]) == pytest.approx(word.share, abs=5e-4)
         assert float(shown["bias"]) == pytest.approx(why.bias, abs=5e-4)
         assert line.endswith(f"(exact, total {why.total:+.3f})")
+    for line, why in zip(lines[3::4], whys, strict=True):
+        assert line.strip() == f"{why.formula}: {why.terms[0].name} {why.terms[0].share:+.3f}"
     for line, why in zip(
-        lines[3::3], Predictor.open(direct_run).explain("an owl and a cat", 2, examples=True)[0], strict=True
+        lines[4::4], Predictor.open(direct_run).explain("an owl and a cat", 2, examples=True)[0], strict=True
     ):
         assert line.strip() == f"seen in: {why.examples[0].text}; {why.examples[1].text}"
     assert main(["predict", str(direct_run), "an owl and a cat", "-k", "1", "--explain-features"]) == 0

@@ -73,6 +73,10 @@ SMALL: dict[str, list[str]] = {
         "base=ngame",
     ],
 }
+# Further ways to train a recipe: which, and the settings beside those above.
+WAYS: dict[str, tuple[str, list[str]]] = {
+    "direct, sampled": ("direct", ["train.sampled=on", "train.labels_per_step=20"]),
+}
 # Recipes that are trained on data with graphs.
 WITH_GRAPHS = {"ramen"}
 
@@ -80,7 +84,8 @@ WITH_GRAPHS = {"ramen"}
 def command(recipe: str, data: Path, run: Path) -> list[str]:
     if recipe == "slow":
         return [sys.executable, str(SLOW), str(data), str(run), "0.05"]
-    settings = [part for assignment in SMALL[recipe] for part in ("--set", assignment)]
+    recipe, more = WAYS.get(recipe, (recipe, []))
+    settings = [part for assignment in [*SMALL[recipe], *more] for part in ("--set", assignment)]
     return [
         sys.executable,
         "-m",
@@ -105,7 +110,7 @@ def test_every_recipe_joins_this_test() -> None:
     assert SMALL.keys() == RECIPES.keys()
 
 
-@pytest.mark.parametrize("recipe", ["slow", *RECIPES])
+@pytest.mark.parametrize("recipe", ["slow", *RECIPES, *WAYS])
 def test_killed_at_random_moments_and_resumed(
     recipe: str, planted_folder: Path, planted_graphs_folder: Path, tmp_path: Path
 ) -> None:

@@ -34,9 +34,9 @@ class FeatureShare:
     share: float
 
 
-@dataclass(frozen=True, slots=True)
-class WordShare:
-    """A word where it stands in the document.
+class WordShare(NamedTuple):
+    """A word where it stands in the document. (A named tuple: there are dozens of each text, and making them is what
+    explaining a batch spends its time on.)
 
     text: as it is written there: ``texts[field][start:end]``. start and end count characters as Python does (code
     points; JavaScript counts UTF-16 units).  field: the text field of the document.

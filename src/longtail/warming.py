@@ -107,9 +107,13 @@ def _train(recipe: str, out: Path) -> None:
     from longtail import pipeline
 
     data = synthesise(SyntheticConfig.preset("tiny"), seed=0).dataset
-    settings = one_epoch(to_tables(recipe_class(recipe).CONFIG()))
+    tables = to_tables(recipe_class(recipe).CONFIG())
+    settings = one_epoch(tables)
     pipeline.train(data, out, recipe, device="cpu", settings=settings)
     ask(out)
+    if "sampled" in tables.get("train", {}):  # so few labels would all be met
+        settings["train"] |= {"sampled": "on", "labels_per_step": len(data.labels) // 2}
+        pipeline.train(data, out.with_name(f"{out.name}-sampled"), recipe, device="cpu", settings=settings)
 
 
 def one_epoch(tables: Mapping[str, Any]) -> dict[str, Any]:

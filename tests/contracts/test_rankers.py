@@ -33,6 +33,7 @@ from longtail.predictor import Predictor
 from longtail.recipes import RECIPES, recipe_class
 from longtail.recipes.astec.ranker import EncodedTree, Reranked
 from longtail.recipes.base import Recipe
+from longtail.recipes.direct.memory import RememberingRows
 from longtail.recipes.galaxc.ranker import JointGraphModel
 from longtail.recipes.galaxc.settings import PAPER
 from longtail.recipes.gnnxml.ranker import KeygraphModel
@@ -620,6 +621,9 @@ def score_by_formula(ranker: Any, why: Explanation) -> float:
     """The score, made of the total and the terms as `why.formula` says."""
     terms = {term.name: term.share for term in why.terms if term.kind == "term"}
     links = sum(term.share for term in why.terms if term.kind in ("label", "labels"))
+    if isinstance(ranker, RememberingRows):
+        voted = sigmoid(why.total) ** 0.5 + terms["votes of similar documents"]
+        return (voted / (1 + ranker.memory.config.weight)) ** 2
     if isinstance(ranker, IndexedRows):
         return sigmoid(why.total)
     if isinstance(ranker, Model):

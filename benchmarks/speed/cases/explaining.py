@@ -3,8 +3,9 @@
     python -m benchmarks.speed explaining --model RUN [--model RUN ...] --out FILE.json
     python -m benchmarks.speed explaining --synthetic 28881 --out FILE.json
 
-Both give the same labels; the ratio is of medians, in turns. Models and texts as in the case `prediction`. Models that
-are explained by occlusion are measured too, and the number of extra predictions per text is given.
+Both give the same labels; the ratio is of medians over texts, of each text the best of three turns. Models and texts as
+in the case `prediction`. Models that are explained by occlusion are measured too, and the number of extra predictions
+per text is given.
 """
 
 from __future__ import annotations
@@ -91,11 +92,15 @@ def measured(bundle: str, source: str, documents: int, batches: int) -> dict[str
 
 
 def beside_plain(model: Predictor, jobs: list[list[str]]) -> dict[str, float]:
-    """Milliseconds per document of both, which take turns."""
+    """Milliseconds per document of both, which take turns; of each job the best of three, as others use the machine."""
     plain: list[float] = []
     explained: list[float] = []
     for texts in jobs:
-        plain.append(1000 * seconds_of(partial(model.predict, texts, K)) / len(texts))
-        explained.append(1000 * seconds_of(partial(model.explain, texts, K)) / len(texts))
+        turns = [
+            (seconds_of(partial(model.predict, texts, K)), seconds_of(partial(model.explain, texts, K)))
+            for _ in range(3)
+        ]
+        plain.append(1000 * min(one for one, _ in turns) / len(texts))
+        explained.append(1000 * min(other for _, other in turns) / len(texts))
     predict, explain = float(np.median(plain)), float(np.median(explained))
     return {"predict_p50_ms": predict, "explain_p50_ms": explain, "times_a_prediction": explain / predict}

@@ -23,8 +23,9 @@ class Places:
     starts: (B + 1,) the words of document b are starts[b] : starts[b + 1].
     fields: (W,) the field that a word is in.  begins, ends: (W,) where it stands in the text of this field.
     belongs: (W, E) CSR, what part of each of the E entries of the documents' sparse rows belongs to each word: of a
-        feature that occurs several times each place has its part, of a pair of words each word has half. Columns sum
-        to one. None where documents are not read as features.
+        feature that occurs several times each place has its part (also within a word: an entry may stand there
+        twice), of a pair of words each word has half. Columns sum to one. None where documents are not read as
+        features.
     feature: the spelling and the kind of a feature, by its column.
     """
 

@@ -42,7 +42,7 @@ from longtail.features.reading import (
     key_table,
 )
 from longtail.features.settings import SparseTextConfig
-from longtail.kernels.arrays import freeze, frozen, pieces
+from longtail.kernels.arrays import csr, freeze, frozen, pieces, run_starts
 from longtail.persistence import DataPart, StringTable
 from longtail.types import F32, I32, I64, Batch, Csr
 
@@ -239,8 +239,6 @@ class SparseText(DataPart):
 
     def places(self, items: Items, batch: Batch) -> Places:
         """Where the words of documents stand, and the features of their rows in `batch`, which `batch` made of them."""
-        from scipy.sparse import coo_array
-
         from longtail.features.kernels import occurrences
 
         columns, weights = self._columns(items, "documents")
@@ -254,8 +252,13 @@ class SparseText(DataPart):
         pairs = np.flatnonzero(first != last)
         parts[pairs] /= 2
         owner, entry = np.concatenate([first, last[pairs]]), np.concatenate([entries, entries[pairs]])
-        shape = (len(words.starts), len(rows.indices))
-        belongs = coo_array((np.concatenate([parts, parts[pairs]]), (owner, entry)), shape=shape).tocsr()
+        order = np.argsort(owner, kind="stable")
+        belongs = csr(
+            np.concatenate([parts, parts[pairs]])[order],
+            entry[order],
+            run_starts(np.bincount(owner, minlength=len(words.starts))),
+            (len(words.starts), len(rows.indices)),
+        )
         return replace(words.places, belongs=belongs, feature=lambda number: (self.token(number), self.kind(number)))
 
     def token(self, feature: int) -> str:

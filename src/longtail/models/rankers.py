@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from longtail.persistence import DataPart
 from longtail.search.index import Index, IndexKind, build_index
 from longtail.search.packed import PackedIndex, Packer, Rows, stored
 from longtail.search.shortlist import ClusterBeam, Game, per_label, rank_labels
-from longtail.types import F32, I32, Batch, Context, Csr, Ranker, Shortlister, TopK
+from longtail.types import F32, I32, I64, Batch, Context, Csr, Ranker, Shortlister, TopK
 
 
 @dataclass(frozen=True)
@@ -350,20 +351,16 @@ class ClusterModel(DataPart, Ranker):
             return None
         labels, r, gates = self._looked_at(batch, vectors)
         gate, found = TopK(labels, gates).looked_up(ids)
-        own = np.where(found, reasons.scores, 0)
+        own, received = np.where(found, reasons.scores, 0), np.zeros(ids.shape, dtype=np.float32)
         links: dict[tuple[int, int], list[Cause]] = {}
         if self._game is not None:
-            for document, place in np.argwhere(found).tolist():
-                label = int(ids[document, place])
-                givers, amounts = self._game.given_to(label, labels[document], r[document])
-                own[document, place] = amounts[givers == label].sum()
-                links[document, place] = neighbour_causes(givers[givers != label], amounts[givers != label])
-        received = np.array(
-            [
-                [sum(cause.share for cause in links.get((d, c), ())) for c in range(ids.shape[1])]
-                for d in range(len(ids))
-            ]
-        ).reshape(ids.shape)
+            rows, places = np.nonzero(found)
+            pairs, givers, amounts = self._game.given_to(rows, ids[found], labels, r)
+            others = givers != ids[found][pairs]
+            own[found] = np.bincount(pairs[~others], amounts[~others], minlength=len(rows))
+            received[found] = np.bincount(pairs[others], amounts[others], minlength=len(rows))
+            causes = neighbour_causes(pairs[others], givers[others], amounts[others], len(rows))
+            links = dict(zip(zip(rows.tolist(), places.tolist(), strict=True), causes, strict=True))
         return replace(
             reasons,
             scores=(gate * (own + received)).astype(np.float32),
@@ -404,12 +401,19 @@ class ClusterModel(DataPart, Ranker):
 _NAMED = 5
 
 
-def neighbour_causes(labels: I32, amounts: F32) -> list[Cause]:
-    order = np.lexsort((labels, -amounts))
-    causes = [Cause("label", int(labels[at]), "", float(amounts[at])) for at in order[:_NAMED]]
-    if len(order) > _NAMED:
-        causes.append(Cause("labels", -1, "other labels", float(amounts[order[_NAMED:]].sum())))
-    return causes
+def neighbour_causes(pairs: I64, labels: I32, amounts: F32, count: int) -> list[list[Cause]]:
+    """For each of `count` pairs of a document and a label what other labels give. pairs: increasing."""
+    order = np.lexsort((labels, -amounts, pairs))
+    numbers, shares = labels[order].tolist(), amounts[order].tolist()
+    ends = np.searchsorted(pairs, np.arange(count + 1)).tolist()
+    found: list[list[Cause]] = []
+    for start, end in pairwise(ends):
+        named = min(end, start + _NAMED)
+        causes = [Cause("label", numbers[at], "", shares[at]) for at in range(start, named)]
+        if end > named:
+            causes.append(Cause("labels", -1, "other labels", sum(shares[named:end])))
+        found.append(causes)
+    return found
 
 
 @dataclass(frozen=True)

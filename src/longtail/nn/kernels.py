@@ -42,9 +42,13 @@ def grouped_by_row(ids: I32, slots: I32) -> RowGroups:
     """
     rows = np.sort(_different_rows(ids, slots))
     starts, entries = _entries_by_row(ids, slots, rows)
+    return RowGroups(rows, starts, entries, balanced_edges(starts))
+
+
+def balanced_edges(starts: I64) -> I64:
+    """`RowGroups.edges`: pieces of about the same work."""
     work = starts + _ROW_COST * np.arange(len(starts))
-    edges = np.searchsorted(work, np.linspace(0, work[-1], CHUNKS + 1)).astype(np.int64)
-    return RowGroups(rows, starts, entries, edges)
+    return np.searchsorted(work, np.linspace(0, work[-1], CHUNKS + 1)).astype(np.int64)
 
 
 @compiled()

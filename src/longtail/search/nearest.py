@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +11,10 @@ import numpy as np
 from longtail.config import setting
 from longtail.errors import ConfigError
 from longtail.explanation import Cause, Reasons
-from longtail.kernels.arrays import pieces
+from longtail.kernels.arrays import csr, pieces, run_starts, taken_runs
 from longtail.kernels.threads import threads_for
 from longtail.persistence import DataPart
-from longtail.types import F32, I32, I64, Batch, Context, Csr, Ranker, TopK
+from longtail.types import F32, I32, I64, Batch, BoolArray, Context, Csr, Ranker, TopK
 
 # Neighbours that are named for each label when it is explained.
 _NAMED = 5
@@ -47,6 +48,10 @@ class Inverted:
         heaviest = np.zeros(documents.shape[1], dtype=np.float32)
         np.maximum.at(heaviest, documents.indices, documents.data)
         return cls(postings, heaviest, documents.nnz == 0 or bool(documents.data.min() >= 0))
+
+    def prunes(self, queries: Csr) -> bool:
+        """Whether lists of frequent words may be left unread: no value is below 0."""
+        return self.non_negative and (queries.nnz == 0 or bool(queries.data.min() >= 0))
 
 
 @dataclass(frozen=True)
@@ -90,46 +95,85 @@ class NearestDocuments(DataPart, Ranker):
         """
         if self.inverse is None or batch.sparse is None:
             return None
-        starts, columns, values = pieces(batch.sparse)
-        shares = np.zeros((len(columns), ids.shape[1]), dtype=np.float32)
-        scores = np.zeros(ids.shape, dtype=np.float32)
-        others: dict[tuple[int, int], list[Cause]] = {}
-        for document in range(len(batch)):
-            rows, similarity = self._nearest(batch.sparse[[document]])
-            entries = slice(int(starts[document]), int(starts[document + 1]))
-            voters: Csr = self.documents[rows]
-            near = voters[:, columns[entries]].multiply(values[entries]).toarray()
-            votes = similarity**self.config.power
-            # The vote of a word: its part of the similarity, as much as the whole similarity is worth.
-            worth = np.divide(votes, similarity * votes.sum(), where=votes > 0, out=np.zeros_like(votes))
-            carries = self.targets[rows]
-            for place, label in enumerate(ids[document].tolist()):
-                if label < 0 or not len(rows):
-                    continue
-                has = np.asarray(carries[:, [label]].toarray()).ravel() > 0
-                shares[entries, place] = (worth * has) @ near
-                scores[document, place] = (votes * has).sum() / votes.sum()
-                others[document, place] = [
-                    Cause("document", int(row), f"training document {row}", float(vote / votes.sum()))
+        near = self._neighbours(batch.sparse, self.inverse)
+        scores, links = np.zeros(ids.shape, dtype=np.float32), {}
+        voters: list[tuple[I64, F32]] = []  # of every document and label, and what each is worth per similarity
+        for document, labels in enumerate(ids):
+            rows = near.ids[document][near.ids[document] >= 0].astype(np.int64)
+            similarity = near.scores[document, : len(rows)]
+            votes = similarity ** np.float32(self.config.power)
+            votes /= votes.sum() or np.float32(1)
+            worth = votes / similarity  # a word has as much of a vote as of the similarity
+            carried = self._carried(rows, labels)
+            for place, has in enumerate(carried):
+                voters.append((rows[has], worth[has]))
+                scores[document, place] = votes[has].sum()
+                links[document, place] = [
+                    Cause("document", row, f"training document {row}", vote)
                     for row, vote in zip(rows[has][:_NAMED].tolist(), votes[has][:_NAMED].tolist(), strict=True)
                 ]
         return Reasons(
             scores=scores,
             totals=scores,
-            shares=shares,
+            shares=self._shares(batch.sparse, voters, ids.shape[1]),
             bias=np.zeros(ids.shape, dtype=np.float32),
             formula="score = total; the documents named have this part of all votes",
             found=scores > 0,
-            links=others,
+            links=links,
         )
 
-    def _nearest(self, query: Csr) -> tuple[I64, F32]:
-        """The documents that vote for one sparse document, best first, and their similarities."""
-        similar = (self.documents @ query.T).tocoo()
-        rows, similarity = similar.coords[0].astype(np.int64), similar.data.astype(np.float32)
-        rows, similarity = rows[similarity > 0], similarity[similarity > 0]
-        order = np.lexsort((rows, -similarity))[: self.config.neighbours]
-        return rows[order], similarity[order]
+    def _neighbours(self, queries: Csr, inverse: Inverted) -> TopK:
+        """The documents that vote for each, best first."""
+        from numba import get_num_threads
+
+        from longtail.search.kernels.nearest import neighbours_of
+
+        size = (queries.shape[0], min(self.config.neighbours, self.targets.shape[0]))
+        found = TopK(np.full(size, TopK.PAD, dtype=np.int32), np.zeros(size, dtype=np.float32))
+        with threads_for(len(found), each=4):
+            neighbours_of(
+                lists(queries),
+                lists(inverse.postings),
+                lists(self.documents),
+                inverse.heaviest,
+                inverse.prunes(queries),
+                found.ids,
+                found.scores,
+                get_num_threads(),
+            )
+        return found
+
+    def _carried(self, rows: I64, labels: I32) -> BoolArray:
+        """(C, n): which of n documents carry each label; none carries padding."""
+        starts, numbers, _ = lists(self.targets)
+        pointers, places = taken_runs(starts, rows)
+        owners, theirs = np.repeat(np.arange(len(rows)), np.diff(pointers)), numbers[places]
+        carried = np.zeros((len(labels), len(rows)), dtype=np.bool_)
+        for place, label in enumerate(labels.tolist()):
+            carried[place, owners[theirs == label]] = label >= 0
+        return carried
+
+    def _shares(self, queries: Csr, voters: Sequence[tuple[I64, F32]], each: int) -> F32:
+        """(E, C): what each entry of documents adds to the votes for `each` labels of a document."""
+        starts, columns, values = pieces(queries)
+        weights = csr(
+            np.concatenate([np.zeros(0, np.float32), *(worth for _, worth in voters)]),
+            np.concatenate([np.zeros(0, np.int64), *(rows for rows, _ in voters)]),
+            run_starts([len(rows) for rows, _ in voters]),
+            (len(voters), self.documents.shape[0]),
+        )
+        summed = pieces((weights @ self.documents).tocsr())  # (documents x labels, V)
+        shares = np.zeros((len(columns), each), dtype=np.float32)
+        for number in range(len(voters)):
+            document, place = divmod(number, each)
+            own = slice(int(starts[document]), int(starts[document + 1]))
+            theirs = slice(int(summed.indptr[number]), int(summed.indptr[number + 1]))
+            words = summed.indices[theirs]
+            at = np.searchsorted(words, columns[own])
+            at[at == len(words)] = 0
+            if len(words):
+                shares[own, place] = np.where(words[at] == columns[own], summed.data[theirs][at], 0) * values[own]
+        return shares
 
     def _rank_sparse(self, batch: Batch, inverse: Inverted, ids: Any, scores: Any) -> None:
         from numba import get_num_threads
@@ -141,14 +185,13 @@ class NearestDocuments(DataPart, Ranker):
             raise ConfigError(
                 "this model reads sparse features of its own vocabulary", "let the bundle's featurizer make the batch"
             )
-        prune = inverse.non_negative and (queries.nnz == 0 or bool(queries.data.min() >= 0))
         with threads_for(len(batch), each=4):
             rank_sparse(
                 lists(queries),
                 lists(inverse.postings),
                 lists(self.documents),
                 inverse.heaviest,
-                prune,
+                inverse.prunes(queries),
                 lists(self.targets)[:2],
                 self.targets.shape[1],
                 min(self.config.neighbours, self.targets.shape[0]),

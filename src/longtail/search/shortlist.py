@@ -21,7 +21,7 @@ import numpy as np
 from longtail.config import setting
 from longtail.errors import ConfigError
 from longtail.graph.ops import scale_both_sides
-from longtail.kernels.arrays import Pieces, csr, freeze, frozen, pieces
+from longtail.kernels.arrays import Pieces, csr, freeze, frozen, pieces, taken_runs
 from longtail.kernels.threads import threads_for
 from longtail.persistence import DataPart
 from longtail.search.cluster import label_centroids, spherical_kmeans
@@ -129,17 +129,26 @@ class Game:
             )
         return answer.ranked()
 
-    def given_to(self, node: int, ids: I32, scores: F32) -> tuple[I32, F32]:
-        """From which of the listed nodes (m,) `node`, one of them, gets its score in `within`, and how much from each.
-
-        What it keeps of its own is given by itself.
+    def given_to(self, rows: I64, nodes: I32, ids: I32, scores: F32) -> tuple[I64, I32, F32]:
+        """Where scores in `within` (ids, scores: (B, m)) come from, for P pairs of a row and a node that is listed in
+        it: pairs (their number, increasing), givers and amounts. What a node keeps of its own is given by itself.
         """
         starts, givers, weights = self._gets
-        row = slice(int(starts[node]), int(starts[node + 1]))
-        nodes, edges, places = np.intersect1d(givers[row], ids, return_indices=True)
-        amounts = np.float32(self.mix) * weights[row][edges] * scores[places]
-        kept = np.float32(1 - self.mix) * scores[ids == node]
-        return np.append(nodes, np.int32(node)), np.append(amounts, kept)
+        pointers, edges = taken_runs(starts, nodes.astype(np.int64))
+        pairs = np.concatenate([np.repeat(np.arange(len(rows)), np.diff(pointers)), np.arange(len(rows))])
+        given_by = np.concatenate([givers[edges], nodes])
+        factors = np.concatenate(
+            [np.float32(self.mix) * weights[edges], np.full(len(nodes), 1 - self.mix, dtype=np.float32)]
+        )
+        # Every listed node by row and number, to be found by bisection; padding comes before all nodes of its row.
+        width = np.int64(self.graph.shape[0] + 1)
+        codes = (np.arange(len(ids), dtype=np.int64)[:, None] * width + ids + 1).ravel()
+        order = np.argsort(codes, kind="stable")
+        wanted = rows[pairs] * width + given_by + 1
+        at = order[np.minimum(np.searchsorted(codes, wanted, sorter=order), len(order) - 1)]
+        there = np.flatnonzero((codes[at] == wanted) & (factors != 0))
+        there = there[np.argsort(pairs[there], kind="stable")]
+        return pairs[there], given_by[there], factors[there] * scores.ravel()[at[there]]
 
     def within(self, ids: I32, scores: F32) -> F32:
         """(B, m): scores after spreading among the listed nodes alone; nothing reaches others. 0 at padding. ids of a

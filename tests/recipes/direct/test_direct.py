@@ -16,8 +16,8 @@ from longtail.data.synthetic import SyntheticConfig, synthesise
 from longtail.evaluation import evaluate
 from longtail.nn.encoders import BagSum
 from longtail.recipes.direct import settings as direct
-from longtail.recipes.direct.objective import anchor_columns
-from longtail.recipes.direct.recipe import Direct, first_bias
+from longtail.recipes.direct.objective import TextRows, anchor_columns, first_bias
+from longtail.recipes.direct.recipe import Direct
 from longtail.recipes.direct.settings import AnchorsConfig, DirectConfig, default_epochs, default_rate
 from longtail.training.prepare import prepare
 from longtail.training.run import Run
@@ -85,8 +85,8 @@ def test_what_needs_many_pairs_is_learnt_from_many(
         with Run.open(tmp_path / f"run{len(list(tmp_path.iterdir()))}", {}, device="cpu") as run:
             chosen = recipe(*settings)
             encoder = chosen.new_encoder(ready, run)
-            texts = chosen.texts(ready, None, encoder)
-        assert texts is not None
+            texts = chosen.texts(ready, None, encoder, kind=TextRows)
+        assert isinstance(texts, TextRows)
         return isinstance(encoder, BagSum), texts.map is not None
 
     assert ready.targets.nnz < direct.MANY_PAIRS

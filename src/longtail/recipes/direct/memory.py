@@ -120,9 +120,10 @@ def remembered(data: TrainingSet, config: MemoryConfig) -> Memory | None:
     """None where the settings ask for none, or documents have no words."""
     from scipy.sparse import csr_array
 
-    if not config.weight or not isinstance(data.featurizer, SparseText) or not data.featurizer.word_range:
+    x, reads = data.documents.sparse, data.featurizer
+    if not config.weight or x is None or not isinstance(reads, SparseText) or not reads.word_range:
         return None
-    words = csr_array(data.documents.sparse[:, : data.featurizer.word_range.stop], copy=True)
+    words = csr_array(x[:, : reads.word_range.stop], copy=True)
     most = max(config.most * data.n_documents, FEWEST_COMMON)
     common = np.bincount(words.indices, minlength=words.shape[1]) > most
     words.data[common[words.indices]] = 0
@@ -130,3 +131,9 @@ def remembered(data: TrainingSet, config: MemoryConfig) -> Memory | None:
     words = unit_rows(words)
     rarity = (data.label_counts() + 1.0) ** -config.rarity
     return Memory(words, data.targets, Inverted.of(words), rarity.astype(np.float32), config)
+
+
+def remembering(model: IndexedRows, data: TrainingSet, config: MemoryConfig) -> IndexedRows:
+    """The model with what it remembers of its training documents; itself where that is nothing."""
+    memory = remembered(data, config)
+    return model if memory is None else RememberingRows(model.encoder, model.refinement, model.index, memory)

@@ -25,10 +25,11 @@ from longtail.graph.ops import scale_rows_to_sum_one
 from longtail.nn.batches import COLUMN_MULTIPLE, DeviceCsr, Documents, TensorBatch, fastest_products, to_device
 from longtail.nn.encoders import Encoded, Encoder, GivenView
 from longtail.nn.full import FixedTable, Float32Table, Pairs, ReadTable, Receiver, Sweep
-from longtail.nn.row_tables import AdamFactors, Convolution, RowTable
+from longtail.nn.row_tables import AdamFactors, Convolution, RowAdam, RowTable
 from longtail.recipes.direct.settings import AnchorsConfig
 from longtail.training.objectives import ExtraLoss, ModelAdam, extra_total, prefixed, trained_state
 from longtail.training.prepare import TrainingSet
+from longtail.training.run import Run
 from longtail.types import I64, Csr
 
 # ---- what documents are trained towards ----
@@ -153,7 +154,8 @@ class TextRows(nn.Module):
     ) -> None:
         super().__init__()
         self.table, self.compute = table, compute
-        self.view, self.given = (None, None) if view is None else view
+        self.view: GivenView | None = None if view is None else view[0]
+        self.given = torch.empty(0, 0) if view is None else view[1]
         device = table.weight.device
         used, places = np.unique(texts.indices, return_inverse=True)
         self.tokens = to_device(used.astype(np.int64), device)
@@ -168,7 +170,7 @@ class TextRows(nn.Module):
     @torch.no_grad()
     def forward(self) -> Tensor:
         """(L, D), without gradients: `gradient` gives them."""
-        self.plain.copy_(self.sums(self.table.weight.index_select(0, self.tokens)))
+        self.plain.copy_(self.sums_of_vectors())
         if self.view is not None:
             self.plain += self._product(self.given, self.view.map)
         scaled = self.gain[0] * self.plain
@@ -180,6 +182,10 @@ class TextRows(nn.Module):
 
         Those of the gain and of M are left at them. T is linear in the vectors, so nothing has to be computed again.
         """
+        return self.sums.back(self.gradient_to_sums(gradient_LD))
+
+    @torch.no_grad()
+    def gradient_to_sums(self, gradient_LD: Tensor) -> Tensor:
         if self.map is not None:
             self.map.grad = self._product((self.gain[0] * self.plain).T, gradient_LD)
             gradient_LD = self._product(gradient_LD, self.map.T)
@@ -188,7 +194,15 @@ class TextRows(nn.Module):
         if self.view is not None:
             of_map = self._product(self.given.T, gradient_LD)
             self.view.map.grad = of_map if self.view.map.grad is None else self.view.map.grad + of_map
-        return self.sums.back(gradient_LD)
+        return gradient_LD
+
+    def sums_of_vectors(self) -> Tensor:
+        """(L, D): Z E."""
+        return self.sums(self.table.weight.index_select(0, self.tokens))
+
+    def teach(self, gradient_LD: Tensor, adam: RowAdam, rate: float) -> None:
+        """Token vectors learn from a gradient to the last `forward`; those of the others are left at them."""
+        adam.update_rows(self.tokens, self.gradient(gradient_LD), rate)
 
     def _product(self, left: Tensor, right: Tensor) -> Tensor:
         return (left.to(self.compute) @ right.to(self.compute)).float()
@@ -299,6 +313,21 @@ def array_or_none(tensor: Tensor | None, width: int) -> np.ndarray:
     return np.empty((0, width), np.float32) if tensor is None else tensor.numpy()
 
 
+# ---- where training begins ----
+
+
+def first_bias(targets: Csr) -> Tensor:
+    """The logit of the average label, so that training does not begin with pushing all scores down."""
+    documents, labels = targets.shape
+    share = min(max(targets.sum() / (documents * labels), 1e-9), 0.5)
+    return torch.tensor(np.log(share / (1 - share)), dtype=torch.float32)
+
+
+def random_rows(labels: int, width: int, run: Run) -> Tensor:
+    """Where rows are free vectors alone they must differ at first: at zero no gradient reaches the encoder."""
+    return torch.from_numpy(run.rng("rows").standard_normal((labels, width), dtype=np.float32)) * (0.1 / width**0.5)
+
+
 # ---- the step ----
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
@@ -345,7 +374,7 @@ class AllLabels:
         if start is not None:
             free[:, :width] = start
         free[:, width] = bias
-        self.rows = composed_rows(free, trust, text=texts is not None, compute=self.sweep.compute)
+        self.rows = self.new_rows(free, trust, text=texts is not None)
         self._count = torch.zeros((), dtype=torch.int64)
 
     @property
@@ -353,14 +382,12 @@ class AllLabels:
         return len(self.documents)
 
     def step(self, rows: I64, rng: np.random.Generator, rate: float) -> Tensor:
-        z_BD = self._vectors(rows)
+        z_BD = self.vectors(rows)
         if int(self._count) % self.text_every == 0:
             self._look_at_texts()
         self._count += 1
-        x = torch.cat([z_BD.detach(), z_BD.new_ones(len(z_BD), 1)], dim=1)
-        pairs = Pairs.marked(self.targets.rows(rows), self.weights)
-        loss, gradient_BD = self.sweep(x, self.rows.table(), pairs, self._learner(rate))
-        gradients = [(z_BD, gradient_BD[:, : z_BD.shape[1]])]
+        loss, gradient_BD = self.scored(z_BD, rows, rng, rate)
+        gradients = [(z_BD, gradient_BD)]
         if self.extra is not None:
             total = extra_total(self.extra, self.encoder, rows, z_BD, loss)
             gradients += [(total, torch.ones_like(total))] if total.requires_grad else []
@@ -371,6 +398,16 @@ class AllLabels:
             self.extra.after_step()
         return loss
 
+    def new_rows(self, free: Tensor, trust: Tensor, *, text: bool) -> ComposedRows:
+        return composed_rows(free, trust, text=text, compute=self.sweep.compute)
+
+    def scored(self, z_BD: Tensor, rows: I64, rng: np.random.Generator, rate: float) -> tuple[Tensor, Tensor]:
+        """(loss, its gradient to z) of the documents at `rows` against their labels. Rows of labels learn."""
+        x = torch.cat([z_BD.detach(), z_BD.new_ones(len(z_BD), 1)], dim=1)
+        pairs = Pairs.marked(self.targets.rows(rows), self.weights)
+        loss, gradient_BD = self.sweep(x, self.rows.table(), pairs, self._learner(rate))
+        return loss, gradient_BD[:, : z_BD.shape[1]]
+
     def final_rows(self) -> Tensor:
         """(L, D + 1): what documents are compared with, with the texts as they are now; the last column is the bias."""
         self._look_at_texts()
@@ -380,7 +417,7 @@ class AllLabels:
         if self.texts is not None and self.rows.text is not None:
             self.rows.text.copy_(self.texts())
 
-    def _vectors(self, rows: I64) -> Tensor:
+    def vectors(self, rows: I64) -> Tensor:
         batch = self.documents.rows(rows)
         with torch.autocast(
             self.documents.device.type, dtype=torch.bfloat16, enabled=self.documents.device.type == "cuda"
@@ -401,9 +438,8 @@ class AllLabels:
         summed = self.rows.text_gradient
         if self.texts is None or summed is None or int(self._count) % self.text_every:
             return
-        of_tokens = self.texts.gradient(summed)
         # Adam's steps do not grow with the gradient, so fewer of them must be longer.
-        self.adam.rows_of(self.texts.table).update_rows(self.texts.tokens, of_tokens, rate * self.text_every**0.5)
+        self.texts.teach(summed, self.adam.rows_of(self.texts.table), rate * self.text_every**0.5)
         summed.zero_()
 
     def state(self) -> dict[str, Tensor]:

@@ -7,7 +7,8 @@
                               the label's text in the same vectors, turned by a matrix M, and a free vector f_l that
                               counts the more, the more documents n_l the label has (few pairs of a document and a
                               label: no M, and v = ReLU(E x), which have less to learn)
-    loss                      binary cross-entropy over all labels: on a GPU cheaper than looking for hard negatives
+    loss                      binary cross-entropy over all labels: on a GPU cheaper than looking for hard negatives; on
+                              a CPU over samples of them that have the same expectation (`sampled`)
 
 While it trains, anchors of the data's graphs are labels as well; none of them is left at prediction. What the data
 lacks is left out: without label text rows are free vectors. Labels that are probably missing can be softer targets, by
@@ -18,6 +19,9 @@ made on validation slices: `benchmarks/results/direct_ablation.json`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -31,18 +35,29 @@ from longtail.nn.blocks import Residual, frozen_block
 from longtail.nn.encoders import BagEncoder, BagSum, DenseEncoder, Encoder, GivenView, Refined
 from longtail.nn.row_tables import RowTable
 from longtail.recipes.base import Recipe
-from longtail.recipes.direct.memory import RememberingRows, remembered
+from longtail.recipes.direct.memory import remembering
 from longtail.recipes.direct.objective import (
     AllLabels,
     AnchorColumns,
     OneCycle,
     TextRows,
     anchor_columns,
+    first_bias,
     marked_targets,
     pairs_as_matrix,
+    random_rows,
     smoothed_targets,
 )
-from longtail.recipes.direct.settings import TEXT_EVERY, TUNABLE, DirectConfig, default_epochs, default_rate, is_on
+from longtail.recipes.direct.sampled import SampledLabels, TextParts
+from longtail.recipes.direct.settings import (
+    TEXT_EVERY,
+    TUNABLE,
+    DirectConfig,
+    default_epochs,
+    default_rate,
+    is_on,
+    labels_per_step,
+)
 from longtail.recipes.direct.view import StaticVectors, View
 from longtail.search.index import build_index
 from longtail.training import adapted_batch
@@ -85,15 +100,17 @@ class Direct(Recipe):
             if c.encoder.residual
             else None
         )
-        texts = self.texts(data, anchors, encoder, view)
+        few = labels_per_step(c.train, targets.shape[1], run.device, extra=self.extra_loss is not None)
+        texts = self.texts(data, anchors, encoder, view, kind=TextParts if few else TextRows)
         refined = encoder if block is None else Refined(encoder, block)
         extra = None if self.extra_loss is None else self.extra_loss(refined, data, run)
-        objective = AllLabels(
+        kind: Callable[..., AllLabels] = partial(SampledLabels, labels_per_step=few) if few else AllLabels
+        objective = kind(
             refined,
             texts,
             self.trust(data, anchors).to(run.device),
             first_bias(targets).to(run.device),
-            Documents(data.documents if view is None else view.split(data.documents.sparse), run.device),
+            Documents(data.documents if view is None else view.batch(data.documents.sparse), run.device),
             marked_targets(targets, masked, run.device),
             weights=self.weights(data, anchors, run),
             start=None if texts is not None else random_rows(targets.shape[1], encoder.width, run).to(run.device),
@@ -107,9 +124,7 @@ class Direct(Recipe):
         schedule = OneCycle(rate, c.train.warm_up)
         fit_stage(objective, run, "training", epochs=epochs, batch=c.train.batch, schedule=schedule, watch=extra)
         index = build_index(to_numpy(objective.final_rows()[: data.n_labels]), c.predict.index, similarity="dot")
-        model = IndexedRows(encoder.frozen(), frozen_block(block), index)
-        memory = remembered(data, c.memory)
-        return model if memory is None else RememberingRows(model.encoder, model.refinement, model.index, memory)
+        return remembering(IndexedRows(encoder.frozen(), frozen_block(block), index), data, c.memory)
 
     def label_graph(self, data: TrainingSet, run: Run) -> Csr | None:
         """Which labels belong together; None where nothing asks (walks take time), or no label has a neighbour."""
@@ -139,7 +154,7 @@ class Direct(Recipe):
 
     def view(self, data: TrainingSet) -> View | None:
         """Vectors that are given beside those that are learnt; None without."""
-        if self.config.features.view == "none" or not isinstance(data.featurizer, SparseText):
+        if not isinstance(data.featurizer, SparseText) or not data.featurizer.view_range:
             return None
         return View(data.featurizer.view_range.start, StaticVectors.read(self.config.features.view_model).table)
 
@@ -158,8 +173,13 @@ class Direct(Recipe):
         return (BagSum if signed else BagEncoder)(table, dropout=c.dropout, view=given)
 
     def texts(
-        self, data: TrainingSet, anchors: AnchorColumns | None, encoder: Encoder, view: View | None = None
-    ) -> TextRows | None:
+        self,
+        data: TrainingSet,
+        anchors: AnchorColumns | None,
+        encoder: Encoder,
+        view: View | None = None,
+        kind: type[TextRows | TextParts] = TextRows,
+    ) -> TextRows | TextParts | None:
         """The part of rows that words make; None where labels have no text, or documents no words."""
         from scipy.sparse import vstack
 
@@ -170,10 +190,10 @@ class Direct(Recipe):
             texts = vstack([texts, anchors.texts], format="csr")
         device, given = encoder.table.weight.device, None
         if view is not None and encoder.view is not None:
-            of_texts = view.split(texts)
-            texts, given = of_texts.sparse, (encoder.view, to_tensor(of_texts.dense, device))
+            texts, sums = view.split(texts)
+            given = encoder.view, to_tensor(sums, device)
         mapped = is_on(c.map, data.targets.nnz)
-        return TextRows(encoder.table, texts, mapped=mapped, compute=fastest_products(device), view=given)
+        return kind(encoder.table, texts, mapped=mapped, compute=fastest_products(device), view=given)
 
     def trust(self, data: TrainingSet, anchors: AnchorColumns | None = None) -> Tensor:
         """(L, 1): the share of its free vector that a label uses; anchors behind."""
@@ -194,15 +214,3 @@ class Direct(Recipe):
         weights = np.ones(data.n_labels + anchors.count, np.float32)
         weights[data.n_labels :] = self.config.anchors.weight
         return torch.from_numpy(weights).to(run.device)
-
-
-def first_bias(targets: Csr) -> Tensor:
-    """The logit of the average label, so that training does not begin with pushing all scores down."""
-    documents, labels = targets.shape
-    share = min(max(targets.sum() / (documents * labels), 1e-9), 0.5)
-    return torch.tensor(np.log(share / (1 - share)), dtype=torch.float32)
-
-
-def random_rows(labels: int, width: int, run: Run) -> Tensor:
-    """Where rows are free vectors alone they must differ at first: at zero no gradient reaches the encoder."""
-    return torch.from_numpy(run.rng("rows").standard_normal((labels, width), dtype=np.float32)) * (0.1 / width**0.5)

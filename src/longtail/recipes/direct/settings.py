@@ -29,6 +29,8 @@ LEAST_WAY, HIGHEST_SHORT_RATE = 2.0, 0.004
 MANY_PAIRS = 32_768
 # Steps between two looks at all label texts: a look costs more than a step.
 TEXT_EVERY = {"cpu": 8, "cuda": 4}
+# Labels that a document meets in a step where they are sampled, at least; with no more labels than that all are met.
+LABELS_PER_STEP = 4096
 
 # A word of so few documents tells them from others, however few there are in all.
 FEWEST_COMMON = 50
@@ -120,6 +122,17 @@ class TrainConfig:
         low=0,
         high=1,
     )
+    sampled: Literal["auto", "on", "off"] = setting(
+        "auto",
+        "a step scores documents against a sample of the labels, unbiased; off: against all of them; auto: on a CPU "
+        f"with more than {LABELS_PER_STEP:,} labels and anchors",
+    )
+    labels_per_step: int = setting(
+        0,
+        "labels that a document is scored against in a step where they are sampled, in the mean; 0: a quarter of "
+        f"them, at least {LABELS_PER_STEP:,}",
+        low=0,
+    )
     smoothing: float = setting(
         0.3, "target of labels that are neighbours (labels.graph) of a document's labels; 0: none", low=0, high=1
     )
@@ -173,6 +186,17 @@ def default_epochs(documents: int) -> int:
 def default_rate(documents: int, steps: int) -> float:
     by_documents = float(np.clip(RATE * np.sqrt(documents / RATE_DOCUMENTS), LOWEST_RATE, HIGHEST_RATE))
     return max(by_documents, min(LEAST_WAY / steps, HIGHEST_SHORT_RATE))
+
+
+def labels_per_step(config: TrainConfig, labels: int, device: str, *, extra: bool) -> int:
+    """How many labels a document is scored against in a step; 0: all of them, and nothing by chance.
+
+    labels: how many there are, anchors included.  extra: whether another recipe adds a loss (RAMEN).
+    """
+    pays = device == "cpu" and labels > LABELS_PER_STEP and not extra
+    if config.sampled == "off" or (config.sampled == "auto" and not pays):
+        return 0
+    return config.labels_per_step or max(LABELS_PER_STEP, labels // 4)
 
 
 def is_on(choice: WhereManyPairs, pairs: int) -> bool:

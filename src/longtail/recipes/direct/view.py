@@ -31,10 +31,15 @@ class View:
     first: int
     vectors: F32
 
-    def split(self, texts: Csr) -> Batch:
+    def split(self, texts: Csr) -> tuple[Csr, F32]:
         """Trained features as they are; of the others the weighted sums of their vectors, (n, H)."""
         sums = np.asarray(texts[:, self.first :] @ self.vectors, dtype=np.float32)
-        return Batch(sparse=texts[:, : self.first], dense=sums)
+        return texts[:, : self.first], sums
+
+    def batch(self, texts: Csr) -> Batch:
+        """Both as encoders read them."""
+        sparse, dense = self.split(texts)
+        return Batch(sparse=sparse, dense=dense)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import numpy as np
 from longtail.errors import ConfigError
 from longtail.explanation import Cause, Reasons
 from longtail.graph.ops import unit_rows
-from longtail.kernels.arrays import csr, freeze, frozen, pieces
+from longtail.kernels.arrays import csr, freeze, frozen, pieces, taken_runs
 from longtail.kernels.threads import threads_for
 from longtail.models.encoders import FrozenGinLayer
 from longtail.models.rankers import Classifier, best, sigmoid
@@ -188,9 +188,9 @@ class ClusterRankers(DataPart):
         low, high = int(weights.word_starts[cluster]), int(weights.word_starts[cluster + 1])
         own, found = np.int32(at - self.starts[cluster]), np.zeros(len(columns), dtype=np.float32)
         _, here, there = np.intersect1d(columns, weights.words[low:high], assume_unique=True, return_indices=True)
-        for column, word in zip(here.tolist(), there.tolist(), strict=True):
-            entries = slice(int(weights.entry_starts[low + word]), int(weights.entry_starts[low + word + 1]))
-            found[column] = weights.values[entries][weights.children[entries] == own].sum()
+        pointers, entries = taken_runs(weights.entry_starts, low + there)
+        mine = weights.children[entries] == own
+        np.add.at(found, np.repeat(here, np.diff(pointers))[mine], weights.values[entries][mine])
         return found
 
     def rank(self, x: RankerInput, clusters: I32, gates: F32, top: TopK) -> None:

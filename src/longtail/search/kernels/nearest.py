@@ -174,6 +174,36 @@ def rank_sparse(
 
 
 @compiled(parallel=True)
+def neighbours_of(
+    queries: Lists,
+    postings: Lists,
+    rows: Lists,
+    heaviest: F32,
+    prune: bool,
+    ids: I32,
+    similarities: F32,
+    n_workers: int,
+) -> None:
+    """The rows that vote for every query in `rank_sparse`, best first, and their similarities: (B, neighbours), which
+    are -1 and 0 on entry.
+    """
+    query_start, query_columns, query_values = queries
+    n_queries, n_rows = len(query_start) - 1, len(rows[0]) - 1
+    for worker in prange(n_workers):
+        similarity = np.zeros(n_rows, dtype=np.float32)
+        touched = np.empty(n_rows, dtype=np.int32)
+        weight_of = np.zeros(len(heaviest), dtype=np.float32)
+        for query in range(np.int64(worker), n_queries, n_workers):
+            words = slice(query_start[query], query_start[query + 1])
+            keys, found = np.empty(ids.shape[1], dtype=np.float32), np.empty(ids.shape[1], dtype=np.int32)
+            room = (similarity, touched, weight_of, keys, found)
+            size = nearest_rows(
+                query_columns[words], query_values[words], postings, rows, heaviest, prune, room, ids.shape[1]
+            )
+            ids[query, :size], similarities[query, :size] = found[:size], keys[:size]
+
+
+@compiled(parallel=True)
 def vote_all(
     neighbour_ids: I32,
     neighbour_scores: F32,
