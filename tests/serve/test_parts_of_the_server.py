@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ from longtail.cli.base import Command
 from longtail.data.dataset import Items
 from longtail.errors import ConfigError
 from longtail.predictor import Predictor
-from longtail.serve import batching, languages
+from longtail.serve import batching, languages, worker
 from longtail.serve.batching import Line
 from longtail.serve.counters import Counters
 from longtail.serve.hosted import Given, Hosted, Wanted, answer_together
@@ -217,6 +217,24 @@ def test_allowed_labels_are_looked_for_deeper_and_deeper(tmp_path: Path, monkeyp
     assert found[0].labels == []
 
 
+def test_a_new_version_is_asked_only_when_no_other_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads in kernels at once would end the process, under one of numba's threading layers."""
+    met: list[bool] = []
+
+    class Stub:
+        abilities: ClassVar = {"explain": True}
+
+        def answer(self, asked: Wanted, limits: Limits) -> list[Given]:
+            met.append(batching._ONE_AT_A_TIME.locked())
+            return []
+
+    monkeypatch.setattr(batching, "must_take_turns", lambda: True)
+    monkeypatch.setattr(Hosted, "open", lambda *_: Stub())
+    worker.opened("m", "somewhere", Plan(()))
+    assert met == [True] * 3
+    assert not batching._ONE_AT_A_TIME.locked()
+
+
 # ---- labels ----
 
 
@@ -369,6 +387,7 @@ def test_the_container_starts_what_exists(monkeypatch: pytest.MonkeyPatch, capsy
         assert [*entry, *words][:2] == ["longtail", "serve"]
         assert cli.main([*entry[1:], *words]) == 0, capsys.readouterr().err
     assert "USER longtail" in text
+    assert "libgomp1" in text  # or two threads of the server must take turns
     port = re.findall(r"EXPOSE (\d+)", text)[0]
     assert f"127.0.0.1:{port}/v2/health/ready" in text
     assert shlex.split(f"127.0.0.1:8000:{port}")[0] in compose

@@ -19,6 +19,7 @@ import uvicorn
 
 from longtail.errors import LongtailError
 from longtail.serve.application import Application, counters_of
+from longtail.serve.batching import turn
 from longtail.serve.connection import Connection
 from longtail.serve.hosted import Hosted, Wanted
 from longtail.serve.limits import Limits, NamedRun, Plan
@@ -43,10 +44,12 @@ def plan_of(line: str) -> Plan:
 def opened(name: str, path: str, plan: Plan) -> Hosted:
     """A model, asked once: what is compiled or read late is then in place."""
     hosted = Hosted.open(name, path, plan)
-    for asked in (Wanted(["a b c"], 5), Wanted(["a b c"] * plan.limits.batch_texts, 5)):
-        hosted.answer(asked, plan.limits)
+    questions = [Wanted(["a b c"], 5), Wanted(["a b c"] * plan.limits.batch_texts, 5)]
     if hosted.abilities["explain"]:
-        hosted.answer(Wanted(["a b c"], 5, explain=True), plan.limits)
+        questions.append(Wanted(["a b c"], 5, explain=True))
+    for asked in questions:
+        with turn():  # the version before may be answering
+            hosted.answer(asked, plan.limits)
     return hosted
 
 
