@@ -32,6 +32,7 @@ from longtail.serve.service import log
 _PATIENCE_S = 600  # for a worker to open a model
 _SOON_S = 5.0  # a worker that dies sooner is started again only after a while
 _STOP_S = 35
+_ENDED = "the worker ended while opening"
 
 
 def checked(path: str) -> str:
@@ -157,7 +158,7 @@ class Supervisor:
         code = await asyncio.to_thread(worker.process.wait)
         for number, future in list(self._waiting.items()):
             if number % self.plan.workers == worker.slot and not future.done():
-                future.set_result(None)  # its successor opens what is current then
+                future.set_result(_ENDED)
         if self.stopping.is_set():
             return
         log("worker ended", worker=worker.slot, pid=worker.process.pid, code=code)
@@ -232,7 +233,7 @@ class Supervisor:
                 log("model not exchanged", model=name, error=errors[0])
                 return {"error": errors[0]}
             self.current[name] = sha
-            await self._each(ready, do="use", model=name)
+            await self._each(ready, do="use", model=name)  # who ends instead has a successor that opens it
             for worker in ready:
                 worker.models[name] = sha
             log("model exchanged", model=name, version=sha[:12], previous=previous[:12])
@@ -248,7 +249,7 @@ class Supervisor:
             waits.append(self._waiting[number])
             worker.say(**order, number=number)
             if worker.process.poll() is not None:
-                self._waiting[number].set_result(None)
+                self._waiting.pop(number).set_result(_ENDED)
         try:
             found = await asyncio.wait_for(asyncio.gather(*waits), _PATIENCE_S)
         except TimeoutError:
