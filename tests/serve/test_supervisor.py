@@ -81,3 +81,11 @@ def test_a_worker_that_ends_while_opening_stops_the_exchange(monkeypatch: pytest
     told = exchanged(monkeypatch, [good, bad])
     assert told == {"error": "the worker ended while opening", "current": OLD}
     assert good.told == ["open", "drop"]
+
+
+def test_a_worker_that_becomes_ready_meanwhile_takes_the_new_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, late = Stub(0), Stub(1)
+    told = exchanged(monkeypatch, [first], late=late)
+    assert told["current"] == NEW
+    assert first.told == late.told == ["open", "use"]
+    assert late.models == {"m": NEW}

@@ -236,8 +236,22 @@ class Supervisor:
             await self._each(ready, do="use", model=name)  # who ends instead has a successor that opens it
             for worker in ready:
                 worker.models[name] = sha
+            await self._catch_up(name, sha)
             log("model exchanged", model=name, version=sha[:12], previous=previous[:12])
             return {"version": sha[:12], "previous": previous[:12], "workers": len(ready)}
+
+    async def _catch_up(self, name: str, sha: str) -> None:
+        """Workers that became ready during an exchange may have opened the version before."""
+        while late := [one for one in self.workers.values() if one.is_ready and one.models[name] != sha]:
+            errors = await self._each(late, do="open", model=name, path=self.paths[name], sha=sha)
+            if errors:
+                for worker in late:
+                    worker.say(do="drop", model=name)
+                log("a worker stays with another version", model=name, error=errors[0])
+                return
+            await self._each(late, do="use", model=name)
+            for worker in late:
+                worker.models[name] = sha
 
     async def _each(self, workers: list[Worker], **order: Any) -> list[str]:
         """Every worker does as it is told; gives what went wrong."""
