@@ -135,6 +135,11 @@ def test_hugging_face_client(server: Server, direct: Predictor) -> None:
         assert server.post("/hf/models/direct", wrong).status_code == 400
     softmax = {"inputs": "owl", "parameters": {"function_to_apply": "softmax"}}
     assert server.post("/hf/models/direct", softmax).status_code == 400
+    many = {"inputs": ["owl"] * 600, "parameters": {"top_k": 400}}
+    assert server.post("/hf/models/direct", many).status_code == 413
+    many["parameters"] = {"top_k": 1}
+    assert server.post("/hf/models/direct", many).json() == listed[:1] * 600
+    assert server.post("/hf/models/direct", {"inputs": []}).json() == []
 
 
 def test_open_inference_protocol(server: Server) -> None:

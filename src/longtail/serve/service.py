@@ -132,6 +132,13 @@ class Service:
                 raise bad(f"{what} is not Unicode text: half a surrogate pair at {problem.start}") from None
         return text
 
+    def check_labels(self, texts: int, k: int) -> None:
+        """Of an answer that is not a stream."""
+        if texts * k > self.limits.labels:
+            raise too_large(
+                f"{texts} texts with {k} labels each, at most {self.limits.labels} labels are given at once"
+            )
+
     # ---- what goes out ----
 
     async def answers(self, hosted: Hosted, asked: Wanted) -> list[Given]:
