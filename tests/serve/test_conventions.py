@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import requests
@@ -11,6 +13,9 @@ from huggingface_hub import InferenceClient
 from tests.serve.servers import Server, start
 
 from longtail import Predictor
+from longtail.serve import annif_api
+from longtail.serve.hosted import Given
+from longtail.serve.limits import Plan
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +105,24 @@ def test_scores_above_one_are_scaled_for_annif(server: Server, tiny_run: Path) -
     found = AnnifClient(api_base=f"{server.url}/v1/").suggest("tiny", text, limit=5)
     largest = max(1.0, plain[0].score)
     assert [one["score"] for one in found] == pytest.approx([one.score / largest for one in plain])
+
+
+def test_thresholds_of_annif_are_of_scaled_scores() -> None:
+    service: Any = SimpleNamespace(plan=Plan(()))
+    hosted: Any = SimpleNamespace(uid=str, label_name=str)
+    found = annif_api._results(service, hosted, Given([1, 2, 3, 4], [4.0, 2.0, 1.0, -1.0]), 0.5)
+    assert [(one["uri"], one["score"]) for one in found] == [("1", 1.0), ("2", 0.5)]
+    assert len(annif_api._results(service, hosted, Given([1, 2, 3, 4], [4.0, 2.0, 1.0, -1.0]), 0.0)) == 3
+
+
+def test_thresholds_of_annif(server: Server) -> None:
+    annif = AnnifClient(api_base=f"{server.url}/v1/")
+    text = "owl owl pig cat"
+    every = annif.suggest("direct", text, limit=5)
+    middle = every[2]["score"]
+    assert every[0]["score"] > middle
+    expected = [one for one in every if one["score"] >= middle - 1e-6]
+    assert annif.suggest("direct", text, limit=5, threshold=middle - 1e-6) == expected
 
 
 def test_labels_are_uris_again_and_only_allowed_ones_are_given(tmp_path: Path, tiny_run: Path) -> None:
