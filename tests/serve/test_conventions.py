@@ -107,6 +107,20 @@ def test_scores_above_one_are_scaled_for_annif(server: Server, tiny_run: Path) -
     assert [one["score"] for one in found] == pytest.approx([one.score / largest for one in plain])
 
 
+def test_long_forms(server: Server) -> None:
+    def suggest(form: str) -> requests.Response:
+        kind = {"Content-Type": "application/x-www-form-urlencoded"}
+        return server.session.post(f"{server.url}/v1/projects/tiny/suggest", data=form, headers=kind, timeout=30)
+
+    # As long as a form can be by its text alone: 100,000 characters, each of four bytes.
+    long = suggest("text=owl+" + "%F0%9F%A6%89" * 99_996)
+    assert long.status_code == 200
+    assert long.json()["results"] == suggest("text=owl").json()["results"]
+    refused = suggest("x=" + "a" * 1_220_000)
+    assert refused.status_code == 413
+    assert "the form has 1220002 bytes" in refused.json()["detail"]
+
+
 def test_thresholds_of_annif_are_of_scaled_scores() -> None:
     service: Any = SimpleNamespace(plan=Plan(()))
     hosted: Any = SimpleNamespace(uid=str, label_name=str)

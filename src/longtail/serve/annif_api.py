@@ -6,6 +6,7 @@ no change.
 
 from __future__ import annotations
 
+import asyncio
 import math
 from typing import Any
 from urllib.parse import parse_qsl
@@ -16,10 +17,11 @@ from starlette.responses import Response
 from longtail.serve import languages
 from longtail.serve.hosted import Given, Hosted, Wanted
 from longtail.serve.native import answered
-from longtail.serve.problems import Problem, bad, shown
-from longtail.serve.service import Service
+from longtail.serve.problems import Problem, bad, shown, too_large
+from longtail.serve.service import LONG, Service
 
 DOCUMENTS = 32  # of a batch, as in Annif
+_OTHER_FIELDS = 10_000  # bytes of a form beside the text
 VERSION = "1.4.3"  # of the API that this is
 
 
@@ -72,8 +74,12 @@ async def suggest(service: Service, request: Request) -> Response:
             415, f"the content type is {shown(kind or 'missing')}, expected application/x-www-form-urlencoded"
         )
     body = await service.body(request)
+    # A character is at most four bytes, and each of them three in a form.
+    longest = 12 * service.limits.characters + _OTHER_FIELDS
+    if len(body) > longest:
+        raise too_large(f"the form has {len(body)} bytes, at most {longest} are read")
     try:
-        form = dict(parse_qsl(body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=1000))
+        form = await asyncio.to_thread(_form, body) if len(body) > LONG else _form(body)
     except ValueError:
         raise bad("the body is not form-encoded UTF-8") from None
     if "text" not in form:
@@ -83,6 +89,10 @@ async def suggest(service: Service, request: Request) -> Response:
     request.state.texts = asked.texts
     found = await _found(service, hosted, asked)
     return answered({"results": _results(service, hosted, found[0], lowest)})
+
+
+def _form(body: bytes) -> dict[str, str]:
+    return dict(parse_qsl(body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=1000))
 
 
 async def suggest_batch(service: Service, request: Request) -> Response:
