@@ -221,6 +221,23 @@ def test_garbage_is_refused(server: Server, garbage: bytes) -> None:
     assert not [line for line in server.log() if line["event"] == "error"]
 
 
+def test_a_header_without_an_end_is_refused(server: Server) -> None:
+    """Also on a connection that has had an answer; a body counts for itself."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as raw:
+        body = json.dumps({"texts": ["owl" * 30_000]}).encode()
+        raw.sendall(b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
+        raw.sendall(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        assert raw.recv(65536).startswith(b"HTTP/1.1 200")
+        raw.sendall(b"GET /api/v1/models HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 60_000)
+        time.sleep(0.2)
+        raw.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            raw.recv(65536)
+        raw.settimeout(5)
+        raw.sendall(b"y" * 6_000)
+        assert raw.recv(65536).startswith(b"HTTP/1.1 400")
+
+
 # ---- logs and numbers ----
 
 

@@ -16,11 +16,21 @@ class Connection(HttpToolsProtocol):
 
     _patience: asyncio.TimerHandle | None = None
     _sent = 0
+    # The parser tells of a header when all of it is there; what it keeps until then is counted here.
+    _in_head = True
+    _received = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._note()
         self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        if self._in_head:
+            self._received += len(data)
+        super().data_received(data)
+        if self._in_head and self._received > HEADER_BYTES and not self.transport.is_closing():
+            self.send_400_response(f"a head of more than {HEADER_BYTES} bytes")
 
     def _wait(self) -> None:
         self._enough()
@@ -46,7 +56,12 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._enough()
+        self._in_head, self._received = False, 0
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._in_head = True
+        super().on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._enough()
