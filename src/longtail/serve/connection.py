@@ -1,4 +1,4 @@
-"""How long and how much a connection may send before its request has begun."""
+"""How long and how much a connection may send before its request has begun, and how slowly it may read."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEADER_BYTES = 65_536
 HEADER_S = 20.0
+READ_BYTES = 65_536  # that who is behind must take within --timeout seconds
 
 
 class Connection(HttpToolsProtocol):
     """uvicorn's, which would wait for ever for the end of a head, and keep all of it."""
 
     _patience: asyncio.TimerHandle | None = None
+    _slow: asyncio.TimerHandle | None = None
     _sent = 0
     # The parser tells of a header when all of it is there; what it keeps until then is counted here.
     _in_head = True
@@ -63,8 +65,34 @@ class Connection(HttpToolsProtocol):
         self._in_head = True
         super().on_message_complete()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_reader()
+
+    def _watch_reader(self) -> None:
+        """Who does not read holds an answer in memory, and the place of another request."""
+        application: Any = self.app
+        left = self.transport.get_write_buffer_size()
+        self._slow = self.loop.call_later(application.service.limits.timeout_s, self._look_at_reader, left)
+
+    def _look_at_reader(self, before: int) -> None:
+        if before - self.transport.get_write_buffer_size() < READ_BYTES:
+            self.transport.abort()
+        else:
+            self._watch_reader()
+
+    def _reads(self) -> None:
+        if self._slow is not None:
+            self._slow.cancel()
+            self._slow = None
+
+    def resume_writing(self) -> None:
+        self._reads()
+        super().resume_writing()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._enough()
+        self._reads()
         super().connection_lost(exc)
         self._note()
 
