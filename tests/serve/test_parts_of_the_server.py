@@ -224,6 +224,9 @@ def test_a_new_version_is_asked_only_when_no_other_answers(monkeypatch: pytest.M
     class Stub:
         abilities: ClassVar = {"explain": True}
 
+        def prepare(self) -> None:
+            met.append(True)
+
         def answer(self, asked: Wanted, limits: Limits) -> list[Given]:
             met.append(batching._ONE_AT_A_TIME.locked())
             return []
@@ -231,7 +234,7 @@ def test_a_new_version_is_asked_only_when_no_other_answers(monkeypatch: pytest.M
     monkeypatch.setattr(batching, "must_take_turns", lambda: True)
     monkeypatch.setattr(Hosted, "open", lambda *_: Stub())
     worker.opened("m", "somewhere", Plan(()))
-    assert met == [True] * 3
+    assert met == [True] * 4
     assert not batching._ONE_AT_A_TIME.locked()
 
 
@@ -257,6 +260,13 @@ def test_label_search_at_size() -> None:
     for text in ("fluss", "label", "zzz", "number 5"):
         search.find(text, 20)
     assert time.perf_counter() - started < 2  # some milliseconds each on an idle machine
+
+
+def test_labels_can_be_looked_up_at_once(tiny_run: Path) -> None:
+    model = Hosted.open("m", tiny_run, Plan(()))
+    assert not {"numbers", "search"} & vars(model).keys()
+    model.prepare()
+    assert {"numbers", "search"} <= vars(model).keys()
 
 
 # ---- counters ----

@@ -6,13 +6,16 @@ import asyncio
 import json
 import socket
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from longtail.serve import supervisor as module
 from longtail.serve.limits import NamedRun, Plan
+from longtail.serve.service import Service
 from longtail.serve.supervisor import Supervisor, Worker
+from longtail.serve.worker import Control, Server
 
 OLD, NEW = "a" * 64, "b" * 64
 
@@ -89,3 +92,68 @@ def test_a_worker_that_becomes_ready_meanwhile_takes_the_new_version(monkeypatch
     assert told["current"] == NEW
     assert first.told == late.told == ["open", "use"]
     assert late.models == {"m": NEW}
+
+
+def test_what_nobody_thought_of_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also before the models were opened for the first time."""
+
+    def broken(_: str) -> str:
+        raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+
+    monkeypatch.setattr(module, "checked", broken)
+
+    async def run() -> None:
+        supervisor = Supervisor(Plan((NamedRun("m", "somewhere"),)), cast(socket.socket, None))
+        await supervisor.exchange_all()  # SIGHUP may come at any time
+        assert "first time" in (await supervisor.exchange("m"))["error"]
+        supervisor.current = {"m": OLD}
+        assert "invalid start byte" in (await supervisor.exchange("m"))["error"]
+        assert supervisor.current == {"m": OLD}
+
+    asyncio.run(run())
+    assert "invalid start byte" in capsys.readouterr().err
+
+
+def test_watching_survives_what_nobody_thought_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = iter([ValueError("first"), ValueError("second"), NEW, NEW])
+
+    def checked(_: str) -> str:
+        found = next(versions)
+        if isinstance(found, Exception):
+            raise found
+        return str(found)
+
+    stamps = iter(range(100))
+    sleep = asyncio.sleep
+    monkeypatch.setattr(module, "checked", checked)
+    monkeypatch.setattr(Supervisor, "_stamp", lambda *_: next(stamps))
+    monkeypatch.setattr(asyncio, "sleep", lambda _: sleep(0.001))
+
+    async def run() -> None:
+        supervisor = Supervisor(Plan((NamedRun("m", "somewhere"),)), cast(socket.socket, None))
+        supervisor.current = {"m": OLD}
+        watching = asyncio.create_task(supervisor._watch())
+        async with asyncio.timeout(10):
+            while supervisor.current["m"] != NEW and not watching.done():
+                await sleep(0.001)
+        watching.cancel()
+        assert supervisor.current == {"m": NEW}
+
+    asyncio.run(run())
+
+
+def test_a_worker_ends_when_its_line_is_cut() -> None:
+    class Cut:
+        async def readline(self) -> bytes:
+            raise ConnectionResetError
+
+    class Paper:
+        def write(self, _: bytes) -> None:
+            pass
+
+    control = Control(Plan(()))
+    control.service = cast(Service, SimpleNamespace(models={}, stopping=False))
+    server = SimpleNamespace(should_exit=False)
+    asyncio.run(control.listen(cast(Server, server), cast(Any, Cut()), cast(Any, Paper())))
+    assert server.should_exit
+    assert control.service.stopping
