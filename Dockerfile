@@ -1,6 +1,6 @@
 # Serves a model over HTTP: the base install (no torch) and the extra serve, as a user without rights.
 #   docker build -t longtail .
-#   docker run --rm -p 127.0.0.1:8000:8000 -v "$PWD/runs/demo/bundle:/model:ro" longtail
+#   docker run --rm -p 127.0.0.1:8000:8000 -v "$PWD/runs/demo:/model:ro" longtail
 FROM python:3.11-slim AS wheel
 WORKDIR /source
 COPY pyproject.toml README.md LICENSE ./

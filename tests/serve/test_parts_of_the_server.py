@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import shlex
+import subprocess
 import threading
 import time
 from collections.abc import Sequence
@@ -401,3 +402,15 @@ def test_the_container_starts_what_exists(monkeypatch: pytest.MonkeyPatch, capsy
     port = re.findall(r"EXPOSE (\d+)", text)[0]
     assert f"127.0.0.1:{port}/v2/health/ready" in text
     assert shlex.split(f"127.0.0.1:8000:{port}")[0] in compose
+    # A folder that is not there would be made, by root. A run is mounted: its bundle may be exchanged.
+    assert "create_host_path: false" in compose
+    for page in (text, (ROOT / "docs" / "serving.md").read_text()):
+        assert '-v "$PWD/runs/demo:/model:ro"' in page
+
+
+def test_make_serve_takes_options() -> None:
+    line = ["make", "--dry-run", "--silent", "serve", "OPTIONS=--port 8080"]
+    said = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert said[-2:] == ['echo "opening models ..."', ".venv/bin/longtail serve runs/demo --port 8080"]
+    for page in ("Makefile", "README.md", "docs/serving.md"):
+        assert "OPTIONS='--port 8080'" in (ROOT / page).read_text()
