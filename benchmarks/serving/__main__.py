@@ -37,6 +37,7 @@ def load(arguments: argparse.Namespace, texts: Sequence[str]) -> dict[str, Any]:
             with serving(f"{measures.MODEL}={run}") as running:
                 port = running.port
                 own["alone"] = _said("alone", measures.alone(port, engine))
+                own["ceiling"] = _said("ceiling", measures.ceiling(running, arguments.seconds))
                 for each in (1, 8, 32):
                     seen = measures.together(port, engine, arguments.seconds, each)
                     own[f"at_64_with_{each}"] = _said(f"at 64 with {each}", seen)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.serving.load import Seen, closed_loop, open_loop, predict_bytes, request_bytes
-from benchmarks.serving.processes import Running, serving
+from benchmarks.serving.processes import Running, processor_seconds, serving
 from longtail.packing import pack
 from longtail.predictor import Predictor
 
@@ -81,6 +81,22 @@ def together(port: int, engine: Engine, seconds: float, each: int, connections: 
         "texts_per_s": round(per_s, 1),
         "engine_texts_per_s": round(own, 1),
         "share_of_engine": round(per_s / own, 3),
+    }
+
+
+def ceiling(running: Running, seconds: float, connections: int = 64) -> dict[str, Any]:
+    """Requests that ask no model, by so many clients at once: what HTTP alone leaves. With the processor time of the
+    workers and of the client, which share the cores.
+    """
+    pids = running.workers()
+    before, own = sum(map(processor_seconds, pids)), time.process_time()
+    seen = asyncio.run(closed_loop(running.port, itertools.repeat(EMPTY), connections, seconds=seconds))
+    found = seen.summary()
+    each = 1e6 / max(found["requests"], 1)
+    return {
+        **found,
+        "worker_us_per_request": round((sum(map(processor_seconds, pids)) - before) * each, 1),
+        "client_us_per_request": round((time.process_time() - own) * each, 1),
     }
 
 

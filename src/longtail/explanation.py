@@ -147,7 +147,9 @@ def _other_as_json(other: OtherShare) -> dict[str, Any]:
 
 
 class Cause(NamedTuple):
-    """What counted for a label that is no word.  number: of the label, where the kind is ``label``; else -1."""
+    """What counted for a label that is no word.  number: of the label or the document, where the kind is
+    ``label`` or ``document``; else -1.
+    """
 
     kind: str
     number: int

@@ -67,7 +67,7 @@ def train(
         and measured on them: `Predictor.metrics`. group: all documents of one group are on one side; a column of a
         table, or a text field.
     examples: keep up to three training documents per label in the model, cut to 200 characters, for people who look at
-        it; False leaves all texts of documents out.
+        it; False leaves all texts of documents out (words that `direct` remembers: setting `memory.weight`).
     progress: whether it is shown; by default where standard error is a terminal, or in a notebook. display: how.
     """
     if device not in ("auto", "cpu", "cuda"):

@@ -254,8 +254,8 @@ class Ranker(Protocol):
         return None
 
     def label_vectors(self, part: slice = slice(None)) -> F32 | None:
-        """(l, D): vectors of the labels of `part`, whose product with `document_vectors` ranks as the model does; None
-        where no such vectors are.
+        """(l, D): vectors of the labels of `part`, whose product with `document_vectors` ranks as the model does, but
+        for votes of training documents that it may remember; None where no such vectors are.
         """
         return None
 

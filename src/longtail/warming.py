@@ -17,16 +17,17 @@ from longtail.bundle import LabelTable, write_bundle
 from longtail.config import describe, to_tables
 from longtail.data.synthetic import SyntheticConfig, synthesise
 from longtail.errors import MissingExtra
-from longtail.features.base import make_featurizer
 from longtail.kernels.compiled import compiling
 from longtail.models.encoders import FrozenBag, ResidualMap
 from longtail.models.rankers import IndexedRows
 from longtail.packing import SearchKind, pack
 from longtail.predictor import Predictor
 from longtail.recipes import DEFAULT, recipe_class
+from longtail.recipes.direct.memory import remembering
 from longtail.recipes.direct.settings import DirectConfig
 from longtail.search.index import ExactIndex
 from longtail.search.packed import PackedType
+from longtail.training.prepare import prepare
 from longtail.training.progress import Display
 from longtail.types import F32
 
@@ -72,22 +73,26 @@ def write_model(folder: Path) -> None:
     """A model like those of the default recipe, with numbers drawn by chance."""
     data = synthesise(SyntheticConfig.preset("tiny"), seed=0).dataset
     config = DirectConfig()  # of the default recipe, whose class needs torch
-    reader, documents, _ = make_featurizer(data.train.documents, data.labels, config.features)
-    words = 0 if documents.sparse is None else documents.sparse.shape[1]
+    ready = prepare(data, config.features)
+    words = ready.featurizer.width
     random = np.random.default_rng(0)
 
     def drawn(*shape: int) -> F32:
         return random.standard_normal(shape, dtype=np.float32)
 
     labels = len(data.labels)
-    ranker = IndexedRows(
-        FrozenBag(drawn(words, WIDTH)),
-        ResidualMap(drawn(WIDTH, WIDTH)),
-        ExactIndex.build(drawn(labels, WIDTH + 1), "dot"),
+    ranker = remembering(
+        IndexedRows(
+            FrozenBag(drawn(words, WIDTH)),
+            ResidualMap(drawn(WIDTH, WIDTH)),
+            ExactIndex.build(drawn(labels, WIDTH + 1), "dot"),
+        ),
+        ready,
+        config.memory,
     )
     about = {"recipe": DEFAULT, "seed": 0, "data": {"name": data.name, "digest": data.digest}}
     table = LabelTable.of(data.labels, np.ones(labels, dtype=np.int64))
-    write_bundle(folder, about=about, config=describe(config), labels=table, featurizer=reader, ranker=ranker)
+    write_bundle(folder, about=about, config=describe(config), labels=table, featurizer=ready.featurizer, ranker=ranker)
 
 
 def ask(folder: Path) -> None:

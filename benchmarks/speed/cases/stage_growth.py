@@ -66,7 +66,7 @@ def measured(documents: int, labels: int) -> dict[str, Any]:
         watch.peak["classify"] - before,
     )
     return {
-        **{f"{stage} seconds per epoch": round(watch.seconds[stage] / epochs, 3) for stage, epochs in EPOCHS.items()},
+        **{f"{stage} seconds per epoch": round(watch.seconds[stage] / epochs, 6) for stage, epochs in EPOCHS.items()},
         "words": vocabulary,
         "E + W + moments (MB)": round(needed / 2**20, 1),
         "documents' vectors and negatives (MB)": round(of_documents / 2**20, 1),

@@ -52,7 +52,8 @@ def recipe_names(context: click.Context, parameter: click.Parameter, incomplete:
 @option(
     "--no-examples",
     is_flag=True,
-    help="keep no texts of training documents in the model (else up to three per label, cut to 200 characters)",
+    help="keep no texts of training documents in the model (else up to three per label, cut to 200 characters); "
+    "words that direct remembers of them: --set memory.weight=0",
 )
 @talk
 def train(

@@ -125,7 +125,7 @@ class SparseText(DataPart):
     ) -> tuple[SparseText, Batch, Batch | None]:
         """`fit_transform` with every form of the documents that the settings ask for.
 
-        view: pieces of words that are features whether they occur or not (`longtail.features.static`).
+        view: pieces of words that are features whether they occur or not; their vectors are given.
         """
         part, document_rows, label_rows = cls.fit_transform(documents, labels, config, view)
         document_batch = Batch(sparse=document_rows, tokens=part._tokens_view(part.document_columns(documents)))

@@ -39,6 +39,11 @@ class Inverted:
     heaviest: F32
     non_negative: bool
 
+    def fits(self, documents: Csr) -> bool:
+        """Whether it can be of these documents; kernels trust its sizes."""
+        count, width = documents.shape
+        return self.postings.shape == (width, count) and self.heaviest.shape == (width,)
+
     @classmethod
     def of(cls, documents: Csr) -> Inverted:
         from scipy.sparse import csr_array
@@ -73,6 +78,8 @@ class NearestDocuments(DataPart, Ranker):
     def __post_init__(self) -> None:
         if self.inverse is None and hasattr(self.documents, "indptr"):
             object.__setattr__(self, "inverse", Inverted.of(self.documents))
+        if self.inverse is not None and not self.inverse.fits(self.documents):
+            raise ValueError("lists of other documents")
 
     @classmethod
     def of(cls, documents: Batch, targets: Csr, config: VoteConfig) -> NearestDocuments:

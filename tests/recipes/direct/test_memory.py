@@ -20,7 +20,7 @@ from longtail.predictor import Predictor
 from longtail.recipes.direct.memory import Memory, RememberingRows, remembered
 from longtail.recipes.direct.recipe import Direct
 from longtail.recipes.direct.settings import FEWEST_COMMON, DirectConfig, MemoryConfig
-from longtail.search.nearest import Inverted
+from longtail.search.nearest import Inverted, lists
 from longtail.training.prepare import prepare
 from longtail.types import F32, Batch, Csr
 
@@ -159,3 +159,24 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
     kept = memory(MemoryConfig())
     with pytest.raises(ValueError, match="of others"):
         replace(kept, targets=kept.targets[:-1])
+    for broken in (
+        replace(kept.inverse, heaviest=kept.inverse.heaviest[:5]),
+        replace(kept.inverse, postings=kept.inverse.postings[:-1]),
+        replace(kept.inverse, non_negative=False),
+    ):
+        with pytest.raises(ValueError, match="of others"):
+            replace(kept, inverse=broken)
+
+
+def test_votes_for_other_labels_than_those_of_the_rows_are_refused(model: Predictor) -> None:
+    ranker: Any = model.bundle.ranker
+    fewer = replace(ranker.memory, targets=ranker.memory.targets[:, :-1], rarity=ranker.memory.rarity[:-1])
+    with pytest.raises(ValueError, match="rows of 12 labels, and votes for 11"):
+        replace(ranker, memory=fewer)
+
+
+def test_a_prediction_copies_nothing_of_the_memory(model: Predictor) -> None:
+    opened: Any = Predictor.open(model.bundle.folder).bundle.ranker
+    for matrix in (opened.memory.documents, opened.memory.targets, opened.memory.inverse.postings):
+        for ours, theirs in zip(lists(matrix), (matrix.indptr, matrix.indices, matrix.data), strict=True):
+            assert np.shares_memory(ours, theirs)

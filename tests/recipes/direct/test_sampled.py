@@ -12,6 +12,7 @@ from scipy.sparse import csr_array, random_array
 from torch import Tensor, nn
 
 from longtail.data.synthetic import synthesise
+from longtail.errors import ConfigError
 from longtail.nn.batches import Documents
 from longtail.nn.blocks import ByteDropout
 from longtail.nn.encoders import BagEncoder
@@ -27,6 +28,7 @@ from longtail.recipes.direct.sampled import (
     inclusion,
     with_fast_dropout,
 )
+from longtail.recipes.direct.settings import TrainConfig
 from longtail.training.fit import WarmUp, copy_into, fit
 from longtail.types import Batch
 
@@ -337,4 +339,11 @@ def test_when_labels_are_sampled(
     model = pipeline.train(data, tmp_path / "run", "direct", settings=tables, device="cpu")
     wanted = len(data.labels) // 4 if wanted == "a quarter" else wanted
     assert met == ([] if wanted is None else [wanted])
-    assert len(model.predict("anything", k=3)) <= 3
+    (found,) = model.predict([data.train.documents.fields["title"][0]], k=3)
+    assert len(found) == 3
+    assert all(0 < one.score <= 1 for one in found)
+
+
+def test_a_gpu_is_not_asked_to_sample() -> None:
+    with pytest.raises(ConfigError, match=r"train\.sampled=on, but training runs on a GPU"):
+        settings_of_direct.labels_per_step(TrainConfig(sampled="on"), 100, "cuda", extra=False)

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 import longtail
 from longtail.config import from_text
 from longtail.data.dataset import Dataset, Items
-from longtail.errors import DataError, MissingExtra
+from longtail.errors import ConfigError, DataError, MissingExtra
 from longtail.features.settings import FeaturesConfig
 from longtail.features.sparse import SparseText
 from longtail.predictor import Predictor
@@ -115,6 +115,14 @@ def test_a_model_knows_words_by_their_given_vectors(folder: Path, tmp_path: Path
     assert Predictor.open(tmp_path / "run").predict(["lion"], k=1)[0][0].label == "CAT"
     without = longtail.train(data, tmp_path / "without", Direct(from_text(DirectConfig(), settings[2:])), device="cpu")
     assert without.predict(["lion"], k=1) == [[]]
+
+
+def test_a_view_beside_pieces_of_its_own_kind_is_refused(folder: Path, tmp_path: Path) -> None:
+    settings = ("features.view=static", f"features.view_model={folder}", "features.subwords=wordpiece")
+    with pytest.raises(ConfigError, match="pieces of words of its own"):
+        longtail.train(
+            Dataset.from_texts(["a cat"], [["CAT"]]), tmp_path / "run", Direct(from_text(DirectConfig(), settings))
+        )
 
 
 def test_what_is_missing_is_said(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

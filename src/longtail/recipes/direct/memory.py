@@ -20,6 +20,7 @@ import numpy as np
 from longtail.explanation import Reasons
 from longtail.features.sparse import SparseText
 from longtail.graph.ops import unit_rows
+from longtail.kernels.arrays import pieces
 from longtail.kernels.threads import threads_for
 from longtail.models.rankers import IndexedRows, best
 from longtail.recipes.direct.settings import FEWEST_COMMON, MemoryConfig
@@ -44,7 +45,9 @@ class Memory:
 
     def __post_init__(self) -> None:
         (documents, words), labels = self.documents.shape, len(self.rarity)
-        if self.targets.shape != (documents, labels) or self.inverse.postings.shape != (words, documents):
+        # Kernels trust all of this.
+        fits = self.targets.shape == (documents, labels) and self.rarity.shape == (labels,)
+        if not fits or not self.inverse.fits(self.documents) or not self.inverse.non_negative:
             raise ValueError(f"{documents} documents of {words} words, with labels or lists of others")
 
     def votes(self, batch: Batch, ids: I32) -> F32:
@@ -56,7 +59,7 @@ class Memory:
         found = np.zeros(ids.shape, dtype=np.float32)
         with threads_for(len(batch), each=4):
             votes_for(
-                lists(batch.sparse),
+                pieces(batch.sparse),
                 lists(self.inverse.postings),
                 lists(self.documents),
                 self.inverse.heaviest,
@@ -77,6 +80,10 @@ class RememberingRows(IndexedRows):
     KIND = "remembering-rows"
 
     memory: Memory
+
+    def __post_init__(self) -> None:
+        if len(self.index) != len(self.memory.rarity):
+            raise ValueError(f"rows of {len(self.index)} labels, and votes for {len(self.memory.rarity)}")
 
     def rank(self, batch: Batch, k: int) -> TopK:
         # As many labels whatever is asked for: what is best must not depend on k.
@@ -128,9 +135,22 @@ def remembered(data: TrainingSet, config: MemoryConfig) -> Memory | None:
     common = np.bincount(words.indices, minlength=words.shape[1]) > most
     words.data[common[words.indices]] = 0
     words.eliminate_zeros()
-    words = unit_rows(words)
+    words = small_numbers(unit_rows(words))
+    inverse = Inverted.of(words)
     rarity = (data.label_counts() + 1.0) ** -config.rarity
-    return Memory(words, data.targets, Inverted.of(words), rarity.astype(np.float32), config)
+    return Memory(
+        words,
+        small_numbers(csr_array(data.targets)),
+        replace(inverse, postings=small_numbers(inverse.postings)),
+        rarity.astype(np.float32),
+        config,
+    )
+
+
+def small_numbers(matrix: Csr) -> Csr:
+    """The same with numbers as kernels read them: a prediction must not copy the whole index first."""
+    matrix.indptr, matrix.indices, matrix.data = lists(matrix)
+    return matrix
 
 
 def remembering(model: IndexedRows, data: TrainingSet, config: MemoryConfig) -> IndexedRows:

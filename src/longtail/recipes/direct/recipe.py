@@ -9,13 +9,14 @@
                               label: no M, and v = ReLU(E x), which have less to learn)
     loss                      binary cross-entropy over all labels: on a GPU cheaper than looking for hard negatives; on
                               a CPU over samples of them that have the same expectation (`sampled`)
+    p_l = sigmoid(w_l z + b_l), and training documents with words in common vote on the best of them (`memory`)
 
 While it trains, anchors of the data's graphs are labels as well; none of them is left at prediction. What the data
-lacks is left out: without label text rows are free vectors. Labels that are probably missing can be softer targets, by
-a label graph (`train.smoothing`).
+lacks is left out: without label text rows are free vectors. Labels that are probably missing are softer targets, by a
+label graph (`train.smoothing`).
 
 The idea of composed rows is ECLARE's; that all negatives are affordable is a matter of the hardware. The choices were
-made on validation slices: `benchmarks/results/direct_ablation.json`.
+made on validation slices: `direct_ablation.json` and `direct_memory_slices.json` in `benchmarks/results`.
 """
 
 from __future__ import annotations

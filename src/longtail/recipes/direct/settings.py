@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from longtail.config import section, setting
+from longtail.errors import ConfigError
 from longtail.features.settings import FeaturesConfig
 from longtail.graph.label_graph import LabelGraphConfig
 from longtail.recipes.base import TUNABLE_FEATURES, EnsembleConfig
@@ -53,6 +54,11 @@ class DirectFeaturesConfig(FeaturesConfig):
 
         if self.view == "none":
             return super().fit(documents, labels)
+        if self.subwords == "wordpiece":
+            raise ConfigError(
+                "features.view=static brings pieces of words of its own, and features.subwords is 'wordpiece'",
+                "use features.subwords=chars or none beside a view",
+            )
         from longtail.recipes.direct.view import StaticVectors
 
         pieces = StaticVectors.read(self.view_model).pieces
@@ -193,6 +199,11 @@ def labels_per_step(config: TrainConfig, labels: int, device: str, *, extra: boo
 
     labels: how many there are, anchors included.  extra: whether another recipe adds a loss (RAMEN).
     """
+    if config.sampled == "on" and device != "cpu":
+        raise ConfigError(
+            "train.sampled=on, but training runs on a GPU, where all labels are cheaper than a choice of them",
+            "leave it at auto, or train with --device cpu",
+        )
     pays = device == "cpu" and labels > LABELS_PER_STEP and not extra
     if config.sampled == "off" or (config.sampled == "auto" and not pays):
         return 0
