@@ -9,7 +9,8 @@ JOBS ?= auto
 .PHONY: demo serve test race wheel browser lint format clean help
 help:
 	@echo "make demo   train on the embedded sample and ask it questions"
-	@echo "make serve  a page and an API for the model of make demo, at http://127.0.0.1:8000/"
+	@echo "make serve  a page and an API for the model of make demo, at http://127.0.0.1:8000/;"
+	@echo "            elsewhere: make serve OPTIONS='--port 8080'"
 	@echo "make test   lint, types and all tests"
 	@echo "make race   longtail and its peers on one data set, DATA=path/to/data (default: the embedded sample)"
 	@echo "make wheel  build the wheel, install it without extras into an empty environment and predict there"
@@ -20,6 +21,7 @@ demo: $(VENV)/.train
 
 # OPTIONS: see longtail serve --help
 serve: runs/demo/bundle $(VENV)/.serve
+	@echo "opening models ..."
 	$(BIN)/longtail serve runs/demo $(OPTIONS)
 
 runs/demo/bundle:

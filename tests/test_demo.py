@@ -26,7 +26,10 @@ def test_it_says_how_to_begin_anew_where_an_older_version_left_its_run(
     monkeypatch.setattr(demo, "SETTINGS", ["encoder.width=8", "train.epochs=1"])
     command = ["demo", "--out", str(tmp_path / "run")]
     assert main(command) == 0
-    assert "On the 20 test definitions" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "On the 20 test definitions" in said
+    assert "longtail predict" in said.splitlines()[-2]
+    assert "make serve" in said.splitlines()[-1]
     monkeypatch.setattr(demo, "SETTINGS", ["encoder.width=16", "train.epochs=1"])
     assert main(command) == 2
     assert "--restart" in capsys.readouterr().err

@@ -52,3 +52,4 @@ def run_demo(out: Path, display: Display, *, restart: bool = False) -> None:
             print(f"  {answer.score:6.3f}  {answer.name}")
     print(f"\n{time.monotonic() - started:.0f} seconds. The model is {out / 'bundle'}. Ask it more:")
     print(f'  .venv/bin/longtail predict {out} "a building where books are kept"')
+    print("  make serve    # a page for the model in runs/demo, at http://127.0.0.1:8000/")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import requests
@@ -11,6 +13,9 @@ from huggingface_hub import InferenceClient
 from tests.serve.servers import Server, start
 
 from longtail import Predictor
+from longtail.serve import annif_api
+from longtail.serve.hosted import Given
+from longtail.serve.limits import Plan
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +107,38 @@ def test_scores_above_one_are_scaled_for_annif(server: Server, tiny_run: Path) -
     assert [one["score"] for one in found] == pytest.approx([one.score / largest for one in plain])
 
 
+def test_long_forms(server: Server) -> None:
+    def suggest(form: str) -> requests.Response:
+        kind = {"Content-Type": "application/x-www-form-urlencoded"}
+        return server.session.post(f"{server.url}/v1/projects/tiny/suggest", data=form, headers=kind, timeout=30)
+
+    # As long as a form can be by its text alone: 100,000 characters, each of four bytes.
+    long = suggest("text=owl+" + "%F0%9F%A6%89" * 99_996)
+    assert long.status_code == 200
+    assert long.json()["results"] == suggest("text=owl").json()["results"]
+    refused = suggest("x=" + "a" * 1_220_000)
+    assert refused.status_code == 413
+    assert "the form has 1220002 bytes" in refused.json()["detail"]
+
+
+def test_thresholds_of_annif_are_of_scaled_scores() -> None:
+    service: Any = SimpleNamespace(plan=Plan(()))
+    hosted: Any = SimpleNamespace(uid=str, label_name=str)
+    found = annif_api._results(service, hosted, Given([1, 2, 3, 4], [4.0, 2.0, 1.0, -1.0]), 0.5)
+    assert [(one["uri"], one["score"]) for one in found] == [("1", 1.0), ("2", 0.5)]
+    assert len(annif_api._results(service, hosted, Given([1, 2, 3, 4], [4.0, 2.0, 1.0, -1.0]), 0.0)) == 3
+
+
+def test_thresholds_of_annif(server: Server) -> None:
+    annif = AnnifClient(api_base=f"{server.url}/v1/")
+    text = "owl owl pig cat"
+    every = annif.suggest("direct", text, limit=5)
+    middle = every[2]["score"]
+    assert every[0]["score"] > middle
+    expected = [one for one in every if one["score"] >= middle - 1e-6]
+    assert annif.suggest("direct", text, limit=5, threshold=middle - 1e-6) == expected
+
+
 def test_labels_are_uris_again_and_only_allowed_ones_are_given(tmp_path: Path, tiny_run: Path) -> None:
     allowed = tmp_path / "allowed.txt"
     allowed.write_text("id-owl\nid-pig\n")
@@ -135,6 +172,11 @@ def test_hugging_face_client(server: Server, direct: Predictor) -> None:
         assert server.post("/hf/models/direct", wrong).status_code == 400
     softmax = {"inputs": "owl", "parameters": {"function_to_apply": "softmax"}}
     assert server.post("/hf/models/direct", softmax).status_code == 400
+    many = {"inputs": ["owl"] * 600, "parameters": {"top_k": 400}}
+    assert server.post("/hf/models/direct", many).status_code == 413
+    many["parameters"] = {"top_k": 1}
+    assert server.post("/hf/models/direct", many).json() == listed[:1] * 600
+    assert server.post("/hf/models/direct", {"inputs": []}).json() == []
 
 
 def test_open_inference_protocol(server: Server) -> None:

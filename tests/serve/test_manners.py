@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import http.client
 import itertools
@@ -219,6 +220,43 @@ def test_garbage_is_refused(server: Server, garbage: bytes) -> None:
     assert b"Traceback" not in answer
     assert server.get("/v2/health/live").status_code == 200
     assert not [line for line in server.log() if line["event"] == "error"]
+
+
+def test_a_header_without_an_end_is_refused(server: Server) -> None:
+    """Also on a connection that has had an answer; a body counts for itself."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as raw:
+        body = json.dumps({"texts": ["owl" * 30_000]}).encode()
+        raw.sendall(b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
+        raw.sendall(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        assert raw.recv(65536).startswith(b"HTTP/1.1 200")
+        raw.sendall(b"GET /api/v1/models HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 60_000)
+        time.sleep(0.2)
+        raw.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            raw.recv(65536)
+        raw.settimeout(5)
+        raw.sendall(b"y" * 6_000)
+        assert raw.recv(65536).startswith(b"HTTP/1.1 400")
+
+
+def test_who_does_not_read_keeps_a_place_only_for_a_while(tmp_path: Path, tiny_run: Path) -> None:
+    running = start(tmp_path, f"tiny={tiny_run}", "--timeout", "2", "--max-requests", "1")
+    try:
+        body = json.dumps({"texts": ["cat dog"] * 100_000, "k": 10}).encode()
+        with socket.create_connection(("127.0.0.1", running.port), timeout=20) as raw:
+            raw.sendall(b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
+            raw.sendall(b"Accept: application/x-ndjson\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            assert raw.recv(1000).startswith(b"HTTP/1.1 200")
+            # The stream has begun and is not over: it counts.
+            assert running.predict("tiny", ["owl"]).status_code == 503
+            running.wait_for(lambda: running.predict("tiny", ["owl"]).status_code == 200, 15)
+            last = b""
+            with contextlib.suppress(ConnectionResetError):
+                while piece := raw.recv(1 << 20):
+                    last = piece
+            assert not last.endswith(b"0\r\n\r\n")  # the end of a whole stream
+    finally:
+        running.stop()
 
 
 # ---- logs and numbers ----

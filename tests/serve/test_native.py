@@ -168,7 +168,8 @@ def test_a_label_in_full(server: Server, planted_folder: Path, tiny: Predictor) 
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ([], "expected an object"),
+        ([], "the body is a list of length 0, expected an object"),
+        ({"texts": {"a": 1, "b": 2}}, "texts is an object of length 2"),
         ({}, "texts is missing"),
         ({"texts": "owl"}, "expected a list"),
         ({"texts": [1]}, "texts[0] is 1"),
@@ -202,6 +203,9 @@ def test_what_is_wrong_is_said(server: Server, body: Any, reason: str) -> None:
         (b"\xff\xfe\x00", "application/json", 400),
         (b'{"texts": ["owl"], "threshold": NaN}', "application/json", 400),
         (b"[" * 100_000, "application/json", 400),
+        # A thread has more room than the event loop: what was read there cannot be walked through here.
+        (b" " * 210_000 + b"[" * 980 + b"]" * 980, "application/json", 400),
+        (b" " * 210_000 + b'{"texts":' + b"[" * 970 + b"]" * 970 + b"}", "application/json", 400),
         (b'{"texts": [' + b"9" * 5000 + b"]}", "application/json", 400),
         (b"text=owl", "application/x-www-form-urlencoded", 415),
         (b"", "application/json", 400),

@@ -6,11 +6,12 @@ import asyncio
 import json
 import re
 import shlex
+import subprocess
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from longtail.cli.base import Command
 from longtail.data.dataset import Items
 from longtail.errors import ConfigError
 from longtail.predictor import Predictor
-from longtail.serve import batching, languages
+from longtail.serve import batching, languages, worker
 from longtail.serve.batching import Line
 from longtail.serve.counters import Counters
 from longtail.serve.hosted import Given, Hosted, Wanted, answer_together
@@ -217,6 +218,27 @@ def test_allowed_labels_are_looked_for_deeper_and_deeper(tmp_path: Path, monkeyp
     assert found[0].labels == []
 
 
+def test_a_new_version_is_asked_only_when_no_other_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads in kernels at once would end the process, under one of numba's threading layers."""
+    met: list[bool] = []
+
+    class Stub:
+        abilities: ClassVar = {"explain": True}
+
+        def prepare(self) -> None:
+            met.append(True)
+
+        def answer(self, asked: Wanted, limits: Limits) -> list[Given]:
+            met.append(batching._ONE_AT_A_TIME.locked())
+            return []
+
+    monkeypatch.setattr(batching, "must_take_turns", lambda: True)
+    monkeypatch.setattr(Hosted, "open", lambda *_: Stub())
+    worker.opened("m", "somewhere", Plan(()))
+    assert met == [True] * 4
+    assert not batching._ONE_AT_A_TIME.locked()
+
+
 # ---- labels ----
 
 
@@ -239,6 +261,13 @@ def test_label_search_at_size() -> None:
     for text in ("fluss", "label", "zzz", "number 5"):
         search.find(text, 20)
     assert time.perf_counter() - started < 2  # some milliseconds each on an idle machine
+
+
+def test_labels_can_be_looked_up_at_once(tiny_run: Path) -> None:
+    model = Hosted.open("m", tiny_run, Plan(()))
+    assert not {"numbers", "search"} & vars(model).keys()
+    model.prepare()
+    assert {"numbers", "search"} <= vars(model).keys()
 
 
 # ---- counters ----
@@ -369,6 +398,19 @@ def test_the_container_starts_what_exists(monkeypatch: pytest.MonkeyPatch, capsy
         assert [*entry, *words][:2] == ["longtail", "serve"]
         assert cli.main([*entry[1:], *words]) == 0, capsys.readouterr().err
     assert "USER longtail" in text
+    assert "libgomp1" in text  # or two threads of the server must take turns
     port = re.findall(r"EXPOSE (\d+)", text)[0]
     assert f"127.0.0.1:{port}/v2/health/ready" in text
     assert shlex.split(f"127.0.0.1:8000:{port}")[0] in compose
+    # A folder that is not there would be made, by root. A run is mounted: its bundle may be exchanged.
+    assert "create_host_path: false" in compose
+    for page in (text, (ROOT / "docs" / "serving.md").read_text()):
+        assert '-v "$PWD/runs/demo:/model:ro"' in page
+
+
+def test_make_serve_takes_options() -> None:
+    line = ["make", "--dry-run", "--silent", "serve", "OPTIONS=--port 8080"]
+    said = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert said[-2:] == ['echo "opening models ..."', ".venv/bin/longtail serve runs/demo --port 8080"]
+    for page in ("Makefile", "README.md", "docs/serving.md"):
+        assert "OPTIONS='--port 8080'" in (ROOT / page).read_text()

@@ -6,6 +6,7 @@ no change.
 
 from __future__ import annotations
 
+import asyncio
 import math
 from typing import Any
 from urllib.parse import parse_qsl
@@ -16,10 +17,11 @@ from starlette.responses import Response
 from longtail.serve import languages
 from longtail.serve.hosted import Given, Hosted, Wanted
 from longtail.serve.native import answered
-from longtail.serve.problems import Problem, bad, shown
-from longtail.serve.service import Service
+from longtail.serve.problems import Problem, bad, shown, too_large
+from longtail.serve.service import LONG, Service
 
 DOCUMENTS = 32  # of a batch, as in Annif
+_OTHER_FIELDS = 10_000  # bytes of a form beside the text
 VERSION = "1.4.3"  # of the API that this is
 
 
@@ -72,17 +74,25 @@ async def suggest(service: Service, request: Request) -> Response:
             415, f"the content type is {shown(kind or 'missing')}, expected application/x-www-form-urlencoded"
         )
     body = await service.body(request)
+    # A character is at most four bytes, and each of them three in a form.
+    longest = 12 * service.limits.characters + _OTHER_FIELDS
+    if len(body) > longest:
+        raise too_large(f"the form has {len(body)} bytes, at most {longest} are read")
     try:
-        form = dict(parse_qsl(body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=1000))
+        form = await asyncio.to_thread(_form, body) if len(body) > LONG else _form(body)
     except ValueError:
         raise bad("the body is not form-encoded UTF-8") from None
     if "text" not in form:
         raise bad("the field text is missing")
     text = service.check_text(form["text"], "text")
-    asked = _asked(service, hosted, [text], form)
+    asked, lowest = _asked(service, hosted, [text], form)
     request.state.texts = asked.texts
     found = await _found(service, hosted, asked)
-    return answered({"results": _results(service, hosted, found[0])})
+    return answered({"results": _results(service, hosted, found[0], lowest)})
+
+
+def _form(body: bytes) -> dict[str, str]:
+    return dict(parse_qsl(body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=1000))
 
 
 async def suggest_batch(service: Service, request: Request) -> Response:
@@ -107,16 +117,21 @@ async def suggest_batch(service: Service, request: Request) -> Response:
         ):
             raise bad(f"documents[{number}].metadata is {shown(metadata)}, expected an object of strings")
         ids.append(uid)
-    asked = _asked(service, hosted, texts, dict(request.query_params))
+    asked, lowest = _asked(service, hosted, texts, dict(request.query_params))
     request.state.texts = asked.texts
     found = await _found(service, hosted, asked)
     return answered(
-        [{"results": _results(service, hosted, one), "document_id": uid} for one, uid in zip(found, ids, strict=True)]
+        [
+            {"results": _results(service, hosted, one, lowest), "document_id": uid}
+            for one, uid in zip(found, ids, strict=True)
+        ]
     )
 
 
-def _asked(service: Service, hosted: Hosted, texts: list[str], given: dict[str, str]) -> Wanted:
-    """limit, threshold and language, which come as strings. Unknown fields are passed over, as by Annif."""
+def _asked(service: Service, hosted: Hosted, texts: list[str], given: dict[str, str]) -> tuple[Wanted, float]:
+    """limit, threshold and language, which come as strings. Unknown fields are passed over, as by Annif. The threshold
+    goes beside: it is compared with scores as Annif's clients see them.
+    """
     limit, threshold = given.get("limit", "10"), given.get("threshold", "0")
     if not (limit.isascii() and limit.isdigit()) or len(limit) > 9:
         raise bad(f"limit is {shown(limit)}, expected a whole number >= 0")
@@ -129,7 +144,7 @@ def _asked(service: Service, hosted: Hosted, texts: list[str], given: dict[str, 
     language = given.get("language", "")
     if language and language != service.plan.language:
         raise bad(f'language "{shown(language)[1:-1]}" not supported by vocabulary')
-    return Wanted(texts, min(int(limit), service.limits.k), lowest or None, hosted.annif_allow)
+    return Wanted(texts, min(int(limit), service.limits.k), allow=hosted.annif_allow), lowest
 
 
 async def _found(service: Service, hosted: Hosted, asked: Wanted) -> list[Given]:
@@ -137,19 +152,20 @@ async def _found(service: Service, hosted: Hosted, asked: Wanted) -> list[Given]
     return await service.answers(hosted, asked) if asked.k else [Given([], []) for _ in asked.texts]
 
 
-def _results(service: Service, hosted: Hosted, found: Given) -> list[dict[str, Any]]:
+def _results(service: Service, hosted: Hosted, found: Given, lowest: float) -> list[dict[str, Any]]:
     """Annif's scores are in (0, 1]: clients drop others. Scores of a list whose best is above 1 are divided by it; what
     is not above 0 is nothing.
     """
     largest = max(1.0, found.scores[0]) if found.scores else 1.0
+    scaled = Given(found.labels, [score / largest for score in found.scores]).above(lowest)
     return [
         {
             "uri": service.plan.uri_prefix + hosted.uid(label),
             "label": hosted.label_name(label),
-            "score": score / largest,
+            "score": score,
             "notation": None,
         }
-        for label, score in zip(found.labels, found.scores, strict=True)
+        for label, score in zip(scaled.labels, scaled.scores, strict=True)
         if score > 0
     ]
 

@@ -102,11 +102,10 @@ class Application:
                 self.service.check_token(request)
             if name not in ("live", "ready", "metrics"):  # these answer also when all is full
                 self.service.begin()
+            # Until all of the answer is sent: a stream goes on after the handler.
+            request.scope["longtail.begun"] = True
             self.service.begun += 1
-            try:
-                return await handler(self.service, request)
-            finally:
-                self.service.begun -= 1
+            return await handler(self.service, request)
 
         return Route(path, endpoint, methods=[method])
 
@@ -141,6 +140,7 @@ class Application:
                 raise
             await _told(problem)(scope, receive, answer)
         finally:
+            self.service.begun -= scope.get("longtail.begun", False)
             self._note(scope, status or 499, time.perf_counter() - started)
 
     def _origin(self, scope: Any) -> list[tuple[bytes, bytes]]:

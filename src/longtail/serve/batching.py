@@ -13,7 +13,7 @@ import queue
 import threading
 import time
 from collections import deque
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from longtail.serve.counters import Counters
@@ -86,7 +86,7 @@ class Line:
         while self._calls.get():
             while tickets := self._next():
                 started = time.perf_counter()
-                with _ONE_AT_A_TIME if must_take_turns() else nullcontext():
+                with turn():
                     answers = answer_together(tickets[0].hosted, [ticket.asked for ticket in tickets], self.limits)
                 seconds = time.perf_counter() - started
                 try:
@@ -131,6 +131,11 @@ class Line:
 
     def stop(self) -> None:
         self._calls.put(False)
+
+
+def turn() -> AbstractContextManager[Any]:
+    """Around whatever calls kernels, on any thread of a worker."""
+    return _ONE_AT_A_TIME if must_take_turns() else nullcontext()
 
 
 def must_take_turns() -> bool:

@@ -1,4 +1,4 @@
-"""How long and how much a connection may send before its request has begun."""
+"""How long and how much a connection may send before its request has begun, and how slowly it may read."""
 
 from __future__ import annotations
 
@@ -9,18 +9,30 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEADER_BYTES = 65_536
 HEADER_S = 20.0
+READ_BYTES = 65_536  # that who is behind must take within --timeout seconds
 
 
 class Connection(HttpToolsProtocol):
     """uvicorn's, which would wait for ever for the end of a head, and keep all of it."""
 
     _patience: asyncio.TimerHandle | None = None
+    _slow: asyncio.TimerHandle | None = None
     _sent = 0
+    # The parser tells of a header when all of it is there; what it keeps until then is counted here.
+    _in_head = True
+    _received = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._note()
         self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        if self._in_head:
+            self._received += len(data)
+        super().data_received(data)
+        if self._in_head and self._received > HEADER_BYTES and not self.transport.is_closing():
+            self.send_400_response(f"a head of more than {HEADER_BYTES} bytes")
 
     def _wait(self) -> None:
         self._enough()
@@ -46,10 +58,41 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._enough()
+        self._in_head, self._received = False, 0
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._in_head = True
+        super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_reader()
+
+    def _watch_reader(self) -> None:
+        """Who does not read holds an answer in memory, and the place of another request."""
+        application: Any = self.app
+        left = self.transport.get_write_buffer_size()
+        self._slow = self.loop.call_later(application.service.limits.timeout_s, self._look_at_reader, left)
+
+    def _look_at_reader(self, before: int) -> None:
+        if before - self.transport.get_write_buffer_size() < READ_BYTES:
+            self.transport.abort()
+        else:
+            self._watch_reader()
+
+    def _reads(self) -> None:
+        if self._slow is not None:
+            self._slow.cancel()
+            self._slow = None
+
+    def resume_writing(self) -> None:
+        self._reads()
+        super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._enough()
+        self._reads()
         super().connection_lost(exc)
         self._note()
 

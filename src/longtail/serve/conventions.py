@@ -12,7 +12,7 @@ from starlette.responses import Response
 from longtail import __version__
 from longtail.serve.hosted import Given, Hosted, Wanted
 from longtail.serve.native import answered, whole_number
-from longtail.serve.problems import Problem, bad, shown
+from longtail.serve.problems import Problem, as_json, bad, shown
 from longtail.serve.service import Service
 
 _FUNCTIONS = (None, "sigmoid", "none")
@@ -39,9 +39,12 @@ async def classify(service: Service, request: Request) -> Response:
     top_k = parameters.get("top_k")
     k = whole_number(5 if top_k is None else top_k, "top_k", 1, service.limits.k)
     texts = [service.check_text(inputs, "inputs")] if isinstance(inputs, str) else service.check_texts(inputs, "inputs")
+    service.check_labels(len(texts), k)
     request.state.texts = texts
-    found = await service.answers(hosted, Wanted(texts, k))
-    return answered([_classified(hosted, one) for one in found])
+    # Written part by part: others are answered between them.
+    parts = service.in_parts(hosted, Wanted(texts, k))
+    lists = [as_json(_classified(hosted, one)) async for part in parts for one in part]
+    return Response(b"[" + b",".join(lists) + b"]", media_type="application/json")
 
 
 def _classified(hosted: Hosted, found: Given) -> list[dict[str, Any]]:

@@ -150,6 +150,11 @@ class Hosted:
 
     # ---- labels ----
 
+    def prepare(self) -> None:
+        """Build what labels are looked up in before a request has to wait for it."""
+        for name in ("numbers", "search"):
+            getattr(self, name)
+
     @cached_property
     def search(self) -> LabelSearch:
         return LabelSearch(self.predictor.bundle.labels)

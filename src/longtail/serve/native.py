@@ -117,8 +117,8 @@ def what_is_asked(service: Service, hosted: Hosted, body: Any, lines: bool) -> W
     if explain and not hosted.abilities["explain"]:
         raise bad(f"the model '{hosted.name}' cannot say why (recipe '{hosted.predictor.recipe}')")
     k = whole_number(body.get("k", 5), "k", 1, limits.k)
-    if not lines and len(texts) * k > limits.labels:
-        raise too_large(f"{len(texts)} texts with {k} labels each, at most {limits.labels} labels are given at once")
+    if not lines:
+        service.check_labels(len(texts), k)
     if explain and len(texts) * k > limits.explained:
         raise too_large(f"{len(texts)} texts with {k} labels each, at most {limits.explained} labels are explained")
     if explain and sum(map(len, texts)) * k > limits.explained_characters:

@@ -44,6 +44,10 @@ def as_json(value: Any) -> bytes:
 
 
 def shown(value: Any, length: int = 60) -> str:
-    """A value of a request inside a sentence: short."""
+    """A value of a request inside a sentence: short. Of lists and objects only the length is told: deep ones cannot
+    be walked through.
+    """
+    if isinstance(value, list | dict):
+        return f"{'a list' if isinstance(value, list) else 'an object'} of length {len(value)}"
     text = repr(value) if not isinstance(value, str) else json.dumps(value, ensure_ascii=True)
     return text if len(text) <= length else f"{text[:length]}..."

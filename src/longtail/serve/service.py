@@ -21,7 +21,7 @@ from longtail.serve.limits import Plan
 from longtail.serve.problems import Problem, bad, busy, shown, too_large
 
 # Bytes of a body that is not to be read on the event loop.
-_LONG = 200_000
+LONG = 200_000
 
 Reload = Callable[[str], Awaitable[dict[str, Any]]]
 
@@ -102,7 +102,7 @@ class Service:
             raise Problem(415, f"the content type is {shown(kind or 'missing')}, expected application/json")
         body = await self.body(request)
         try:
-            return await asyncio.to_thread(_parsed, body) if len(body) > _LONG else _parsed(body)
+            return await asyncio.to_thread(_parsed, body) if len(body) > LONG else _parsed(body)
         except UnicodeDecodeError as problem:
             raise bad(f"the body is not UTF-8: {problem.reason} at byte {problem.start}") from None
         except RecursionError:
@@ -131,6 +131,13 @@ class Service:
             except UnicodeEncodeError as problem:
                 raise bad(f"{what} is not Unicode text: half a surrogate pair at {problem.start}") from None
         return text
+
+    def check_labels(self, texts: int, k: int) -> None:
+        """Of an answer that is not a stream."""
+        if texts * k > self.limits.labels:
+            raise too_large(
+                f"{texts} texts with {k} labels each, at most {self.limits.labels} labels are given at once"
+            )
 
     # ---- what goes out ----
 

@@ -32,6 +32,7 @@ from longtail.serve.service import log
 _PATIENCE_S = 600  # for a worker to open a model
 _SOON_S = 5.0  # a worker that dies sooner is started again only after a while
 _STOP_S = 35
+_ENDED = "the worker ended while opening"
 
 
 def checked(path: str) -> str:
@@ -157,7 +158,7 @@ class Supervisor:
         code = await asyncio.to_thread(worker.process.wait)
         for number, future in list(self._waiting.items()):
             if number % self.plan.workers == worker.slot and not future.done():
-                future.set_result(None)  # its successor opens what is current then
+                future.set_result(_ENDED)
         if self.stopping.is_set():
             return
         log("worker ended", worker=worker.slot, pid=worker.process.pid, code=code)
@@ -217,26 +218,44 @@ class Supervisor:
     async def exchange(self, name: str) -> dict[str, Any]:
         """All workers use what lies in the model's folder now, or none does."""
         async with self._exchange:
-            previous = self.current[name]
+            if name not in self.current:
+                return {"error": "the model is being opened for the first time"}
             try:
-                sha = await asyncio.to_thread(checked, self.paths[name])
-            except (LongtailError, OSError) as problem:
-                error = getattr(problem, "message", str(problem))
-                log("model not exchanged", model=name, error=error)
-                return {"error": error}
-            ready = [worker for worker in self.workers.values() if worker.is_ready]
-            errors = await self._each(ready, do="open", model=name, path=self.paths[name], sha=sha)
-            if errors:
-                for worker in ready:
-                    worker.say(do="drop", model=name)
-                log("model not exchanged", model=name, error=errors[0])
-                return {"error": errors[0]}
-            self.current[name] = sha
-            await self._each(ready, do="use", model=name)
+                told = await self._exchanged(name, self.current[name])
+            except Exception as problem:  # whatever is in those files: who waits is told, and watching goes on
+                told = {"error": getattr(problem, "message", repr(problem))}
+            if "error" in told:
+                log("model not exchanged", model=name, error=told["error"])
+            return told
+
+    async def _exchanged(self, name: str, previous: str) -> dict[str, Any]:
+        sha = await asyncio.to_thread(checked, self.paths[name])
+        ready = [worker for worker in self.workers.values() if worker.is_ready]
+        errors = await self._each(ready, do="open", model=name, path=self.paths[name], sha=sha)
+        if errors:
             for worker in ready:
+                worker.say(do="drop", model=name)
+            return {"error": errors[0]}
+        self.current[name] = sha
+        await self._each(ready, do="use", model=name)  # who ends instead has a successor that opens it
+        for worker in ready:
+            worker.models[name] = sha
+        await self._catch_up(name, sha)
+        log("model exchanged", model=name, version=sha[:12], previous=previous[:12])
+        return {"version": sha[:12], "previous": previous[:12], "workers": len(ready)}
+
+    async def _catch_up(self, name: str, sha: str) -> None:
+        """Workers that became ready during an exchange may have opened the version before."""
+        while late := [one for one in self.workers.values() if one.is_ready and one.models[name] != sha]:
+            errors = await self._each(late, do="open", model=name, path=self.paths[name], sha=sha)
+            if errors:
+                for worker in late:
+                    worker.say(do="drop", model=name)
+                log("a worker stays with another version", model=name, error=errors[0])
+                return
+            await self._each(late, do="use", model=name)
+            for worker in late:
                 worker.models[name] = sha
-            log("model exchanged", model=name, version=sha[:12], previous=previous[:12])
-            return {"version": sha[:12], "previous": previous[:12], "workers": len(ready)}
 
     async def _each(self, workers: list[Worker], **order: Any) -> list[str]:
         """Every worker does as it is told; gives what went wrong."""
@@ -248,7 +267,7 @@ class Supervisor:
             waits.append(self._waiting[number])
             worker.say(**order, number=number)
             if worker.process.poll() is not None:
-                self._waiting[number].set_result(None)
+                self._waiting.pop(number).set_result(_ENDED)
         try:
             found = await asyncio.wait_for(asyncio.gather(*waits), _PATIENCE_S)
         except TimeoutError:
@@ -272,7 +291,7 @@ class Supervisor:
                 else:
                     # Files may still be on their way: look again, but do not repeat the complaint.
                     complained[name] = stamp
-                    with contextlib.suppress(LongtailError, OSError):
+                    with contextlib.suppress(Exception):
                         await asyncio.to_thread(checked, self.paths[name])
                         complained.pop(name, None)
 

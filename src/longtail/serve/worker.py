@@ -19,6 +19,7 @@ import uvicorn
 
 from longtail.errors import LongtailError
 from longtail.serve.application import Application, counters_of
+from longtail.serve.batching import turn
 from longtail.serve.connection import Connection
 from longtail.serve.hosted import Hosted, Wanted
 from longtail.serve.limits import Limits, NamedRun, Plan
@@ -43,10 +44,13 @@ def plan_of(line: str) -> Plan:
 def opened(name: str, path: str, plan: Plan) -> Hosted:
     """A model, asked once: what is compiled or read late is then in place."""
     hosted = Hosted.open(name, path, plan)
-    for asked in (Wanted(["a b c"], 5), Wanted(["a b c"] * plan.limits.batch_texts, 5)):
-        hosted.answer(asked, plan.limits)
+    hosted.prepare()
+    questions = [Wanted(["a b c"], 5), Wanted(["a b c"] * plan.limits.batch_texts, 5)]
     if hosted.abilities["explain"]:
-        hosted.answer(Wanted(["a b c"], 5, explain=True), plan.limits)
+        questions.append(Wanted(["a b c"], 5, explain=True))
+    for asked in questions:
+        with turn():  # the version before may be answering
+            hosted.answer(asked, plan.limits)
     return hosted
 
 
@@ -69,6 +73,13 @@ class Control:
         self._writer = writer
         assert self.service is not None
         self.say(ready={name: hosted.sha for name, hosted in self.service.models.items()})
+        with contextlib.suppress(ConnectionError):  # the supervisor was killed
+            await self._obey(reader, self.service)
+        # Also where the supervisor has gone.
+        self.service.stopping = True
+        server.should_exit = True
+
+    async def _obey(self, reader: asyncio.StreamReader, service: Service) -> None:
         while line := await reader.readline():
             order = json.loads(line)
             match order["do"]:
@@ -76,7 +87,7 @@ class Control:
                     asyncio.get_running_loop().create_task(self._open(**order))
                 case "use":
                     if (hosted := self.aside.pop(order["model"], None)) is not None:
-                        self.service.use(hosted)
+                        service.use(hosted)
                     self.say(number=order["number"], done=True)
                 case "drop":
                     self.aside.pop(order["model"], None)
@@ -84,10 +95,7 @@ class Control:
                     if (future := self._asked.pop(order["asked"], None)) is not None and not future.done():
                         future.set_result(order)
                 case "stop":
-                    break
-        # Also where the supervisor has gone.
-        self.service.stopping = True
-        server.should_exit = True
+                    return
 
     async def _open(self, model: str, path: str, sha: str, number: int, **_: Any) -> None:
         try:
