@@ -1,6 +1,7 @@
 """The server under load, beside a real Annif, and against descriptions of its APIs.
 
     python -m benchmarks.serving load RUN --out benchmarks/results/serving.json
+    python -m benchmarks.serving ceiling RUN --out benchmarks/results/serving_ceiling.json
     python -m benchmarks.serving annif RUN --annif .venv-annif --out benchmarks/results/serving_annif.json
     python -m benchmarks.serving schemas RUN --schemathesis .venv-schemathesis
 
@@ -37,7 +38,6 @@ def load(arguments: argparse.Namespace, texts: Sequence[str]) -> dict[str, Any]:
             with serving(f"{measures.MODEL}={run}") as running:
                 port = running.port
                 own["alone"] = _said("alone", measures.alone(port, engine))
-                own["ceiling"] = _said("ceiling", measures.ceiling(running, arguments.seconds))
                 for each in (1, 8, 32):
                     seen = measures.together(port, engine, arguments.seconds, each)
                     own[f"at_64_with_{each}"] = _said(f"at 64 with {each}", seen)
@@ -47,6 +47,14 @@ def load(arguments: argparse.Namespace, texts: Sequence[str]) -> dict[str, Any]:
     found["exchanges"] = _said("exchanges", measures.swaps(arguments.run, texts, arguments.swaps))
     found["kills"] = _said("kills", measures.kills(arguments.run, texts))
     return found
+
+
+def ceiling(arguments: argparse.Namespace, texts: Sequence[str]) -> dict[str, Any]:
+    from benchmarks.serving import measures
+    from benchmarks.serving.processes import serving
+
+    with serving(f"{measures.MODEL}={arguments.run}") as running:
+        return _said("ceiling", measures.ceiling(running, measures.Engine(arguments.run, texts), arguments.seconds))
 
 
 def annif(arguments: argparse.Namespace, texts: Sequence[str]) -> dict[str, Any]:
@@ -69,7 +77,7 @@ def _said(name: str, numbers: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description=__doc__)
     commands = parser.add_subparsers(required=True)
-    for name, work in (("load", load), ("annif", annif), ("schemas", schemas)):
+    for name, work in (("load", load), ("ceiling", ceiling), ("annif", annif), ("schemas", schemas)):
         command = commands.add_parser(name)
         command.set_defaults(work=work, name=name)
         command.add_argument("run", type=Path)

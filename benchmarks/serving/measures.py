@@ -84,19 +84,33 @@ def together(port: int, engine: Engine, seconds: float, each: int, connections: 
     }
 
 
-def ceiling(running: Running, seconds: float, connections: int = 64) -> dict[str, Any]:
-    """Requests that ask no model, by so many clients at once: what HTTP alone leaves. With the processor time of the
-    workers and of the client, which share the cores.
+def costs(running: Running, requests: Iterator[bytes], seconds: float, connections: int = 64) -> dict[str, Any]:
+    """What a request costs the processor, in the workers and in the client, which share the cores, when so many clients
+    ask as fast as they can.
     """
     pids = running.workers()
     before, own = sum(map(processor_seconds, pids)), time.process_time()
-    seen = asyncio.run(closed_loop(running.port, itertools.repeat(EMPTY), connections, seconds=seconds))
-    found = seen.summary()
+    found = asyncio.run(closed_loop(running.port, requests, connections, seconds=seconds)).summary()
     each = 1e6 / max(found["requests"], 1)
     return {
         **found,
         "worker_us_per_request": round((sum(map(processor_seconds, pids)) - before) * each, 1),
         "client_us_per_request": round((time.process_time() - own) * each, 1),
+    }
+
+
+def ceiling(running: Running, engine: Engine, seconds: float) -> dict[str, Any]:
+    """Why requests of one text are far below the engine: the costs of requests that ask no model, of such that ask for
+    one text, and of a text in a large batch.
+    """
+    asyncio.run(closed_loop(running.port, requests_of(engine.texts), 64, seconds=1))
+    own = time.process_time()
+    engine.texts_per_s()
+    in_batch = 1e6 * (time.process_time() - own) / len(engine.texts)
+    return {
+        "empty": costs(running, itertools.repeat(EMPTY), seconds),
+        "one text": costs(running, requests_of(engine.texts), seconds),
+        "engine_us_per_text_in_a_batch": round(in_batch, 1),
     }
 
 

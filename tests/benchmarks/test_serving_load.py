@@ -21,6 +21,8 @@ def test_a_server_under_load(direct_run: Path) -> None:
         assert seen["statuses"].keys() == {"200"}
         assert seen["texts_per_s"] == round(4 * seen["answered_per_s"], 1)
         assert seen["share_of_engine"] == round(seen["texts_per_s"] / seen["engine_texts_per_s"], 3)
+        found = measures.ceiling(running, engine, 0.3)
+        assert 0 < found["empty"]["worker_us_per_request"] < found["one text"]["worker_us_per_request"]
         memory = measures.memory(running, TEXTS, 100, steps=2)
         assert memory["statuses"] == {"200": 100}
         assert len(memory["private_mb"]) == 3
