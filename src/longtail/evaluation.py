@@ -79,6 +79,12 @@ class Yardstick:
         passed = {} if threshold is None else metrics.f1_at_threshold(cut, self.truth, threshold)
         return {**self.measure(top).values(), **metrics.macro_score(cut, self.truth, KS), **passed}
 
+    def calibration(self, top: TopK) -> dict[str, Any]:
+        """How far uncut predictions can be read as probabilities: ECE@k, and the bins behind that of the largest k."""
+        cut = self.cut(top)
+        bins = metrics.reliability(cut, self.truth, KS[-1]).as_json()
+        return {**metrics.calibration_errors(cut, self.truth, KS), "reliability": {f"@{KS[-1]}": bins}}
+
     def about(self) -> dict[str, Any]:
         """What every result names: the data, the number of documents, and the constants of PSP."""
         return {
@@ -141,6 +147,7 @@ def evaluate(
     result: dict[str, Any] = {
         **yardstick.score(top, threshold),
         "threshold": threshold,
+        **yardstick.calibration(top),
         **yardstick.about(),
         "model": about,
         "test_texts_in_training": learnt,

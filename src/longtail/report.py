@@ -8,7 +8,7 @@ from typing import Any
 
 # Of all metrics those that a table shows, in its order.
 AT_EVERY_K = ("P", "nDCG", "PSP", "F1")
-AT_LAST_K = ("MacroF1", "Coverage")
+AT_LAST_K = ("MacroF1", "Coverage", "ECE")
 OVER_A_THRESHOLD = ("MicroF1", "MacroF1")
 SHORT = 9  # metrics in one line
 

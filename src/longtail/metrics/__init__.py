@@ -2,7 +2,7 @@
 
 Reading order: `ranking` (scores -> `TopK`, masked pairs, hits), `scores` (propensities, the table), `label_groups`
 (which labels it comes from, and how good clusters are), `label_means` (means over labels, not over documents),
-`bootstrap` (whether a difference is real).
+`reliability` (whether scores are probabilities), `bootstrap` (whether a difference is real).
 
 Every metric is reported in percent (0-100).
 """
@@ -26,6 +26,7 @@ from longtail.metrics.label_groups import (
 )
 from longtail.metrics.label_means import LabelCounts, best_threshold, f1_at_threshold, macro_score
 from longtail.metrics.ranking import cut, drop_masked, drop_masked_targets, hits, to_csr, top_k
+from longtail.metrics.reliability import Reliability, binned, calibration_errors, reliability
 from longtail.metrics.scores import (
     PerDocument,
     PropensityConstants,
@@ -44,10 +45,13 @@ __all__ = [
     "LabelCounts",
     "PerDocument",
     "PropensityConstants",
+    "Reliability",
     "best_threshold",
+    "binned",
     "bins_for",
     "bootstrap_interval",
     "by_frequency",
+    "calibration_errors",
     "cluster_listing",
     "constants_for",
     "contributions",
@@ -65,6 +69,7 @@ __all__ = [
     "measure",
     "measure_bins",
     "paired_bootstrap",
+    "reliability",
     "score",
     "to_csr",
     "top_k",

@@ -1,0 +1,1 @@
+"""Measurements of what lets people trust a model; see `benchmarks.trust.__main__`."""

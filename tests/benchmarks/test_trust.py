@@ -1,0 +1,35 @@
+"""`benchmarks.trust` on a small planted set: what is recorded, and what is said of a case that is not there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from benchmarks.trust.__main__ import CASES, main
+
+SMALL = ("--recipe", "tiny", "--holdout", "0.3")
+
+
+def test_calibration_is_recorded_with_what_is_needed_to_do_it_again(planted_folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "result.json"
+    assert main(["calibration", str(planted_folder), *SMALL, "--runs", str(tmp_path / "runs"), "--out", str(out)]) == 0
+    result = json.loads(out.read_text(encoding="utf-8"))
+    assert result["name"] == "trust_calibration"
+    assert result["command"].startswith("python -m benchmarks.trust calibration DATA/")
+    (found,) = result["numbers"].values()
+    assert found["data_hash"] in result["data_hash"]
+    assert set(found["before"]) == {"ECE@1", "ECE@3", "ECE@5"}
+    assert str(tmp_path) not in out.read_text(encoding="utf-8")
+
+
+def test_cases_are_listed_with_what_they_measure(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(CASES)
+    assert all(len(line.split()) > 3 for line in lines)
+
+
+def test_an_unknown_case_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["nothing"]) == 2
+    assert "no case 'nothing'" in capsys.readouterr().err
