@@ -211,7 +211,7 @@ def test_what_the_formats_document_shows_works(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for language in ("csv", "tsv", "txt", "ttl"):
+    for language in ("csv", "tsv", "txt", "ttl", "jsonl"):
         for name, content in blocks(FORMATS, language):
             (tmp_path / name).write_text(content)
     shell = commands(FORMATS)

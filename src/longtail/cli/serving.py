@@ -40,6 +40,12 @@ ANNIF = "Annif's API"
 @option("--watch", is_flag=True, help="take up a new version of a model when its folder changes")
 @option("--token-file", type=path(), metavar="FILE", section=ACCESS, help="a bearer token per line; requests need one")
 @option("--allow-origin", default="", metavar="URL", section=ACCESS, help="pages of this origin may use the native API")
+@option(
+    "--corrections",
+    type=path(),
+    metavar="FILE",
+    help="append what people say is right, wrong or missing to this .jsonl, for training (default: not asked for)",
+)
 @option("--log-texts", is_flag=True, help="write the texts of requests into the log (default: only how many)")
 @option(
     "--max-body",
@@ -102,6 +108,7 @@ def serve(
     watch: bool,
     token_file: Path | None,
     allow_origin: str,
+    corrections: Path | None,
     log_texts: bool,
     max_body: int,
     max_texts: int,
@@ -121,8 +128,11 @@ def serve(
             __import__(package)
         except ImportError:
             raise MissingExtra(package, "serve", "serving") from None
+    from longtail.serve.corrections import check_file
     from longtail.serve.supervisor import serve as run
 
+    if corrections is not None:
+        check_file(corrections)
     limits = Limits(
         body_bytes=max_body,
         texts=max_texts,
@@ -139,6 +149,7 @@ def serve(
         language=language,
         uri_prefix=uri_prefix,
         annif_labels="" if annif_labels is None else str(annif_labels),
+        corrections="" if corrections is None else str(corrections.absolute()),
         log_requests=not talk.quiet,
         log_texts=log_texts,
         workers=workers,

@@ -50,6 +50,7 @@ ROUTES: tuple[tuple[str, str, str, Handler], ...] = (
     ("labels", "/api/v1/models/{name}/labels", "GET", native.labels),
     ("label", "/api/v1/models/{name}/label", "GET", native.label),
     ("reload", "/api/v1/models/{name}/reload", "POST", native.reload),
+    ("corrections", "/api/v1/models/{name}/corrections", "POST", native.correct),
     ("openapi", "/api/v1/openapi.json", "GET", native_description),
     ("annif about", "/v1", "GET", annif_api.about),
     ("annif about", "/v1/", "GET", annif_api.about),

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-STATUSES = (200, 204, 304, 400, 401, 403, 404, 405, 408, 409, 413, 415, 500, 503)
+STATUSES = (200, 204, 304, 400, 401, 403, 404, 405, 408, 409, 413, 415, 500, 503, 507)
 SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _OF_ROUTE = (*(f"status_{status}" for status in STATUSES), "status_other", *(f"up_to_{s}" for s in SECONDS), "seconds")

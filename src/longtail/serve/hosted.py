@@ -85,9 +85,13 @@ def annif_uids(plan: Plan) -> list[str] | None:
 class Hosted:
     """One version of one model. Nothing of it changes: another version is another object."""
 
-    def __init__(self, name: str, predictor: Predictor, annif_uids: Sequence[str] | None = None) -> None:
-        """annif_uids: labels that Annif's API may give; others are not in the vocabulary of its clients."""
-        self.name, self.predictor = name, predictor
+    def __init__(
+        self, name: str, predictor: Predictor, annif_uids: Sequence[str] | None = None, *, corrections: bool = False
+    ) -> None:
+        """annif_uids: labels that Annif's API may give; others are not in the vocabulary of its clients. corrections:
+        whether the server keeps them.
+        """
+        self.name, self.predictor, self.keeps_corrections = name, predictor, corrections
         manifest = predictor.bundle.manifest
         self.sha = str(manifest["manifest_sha256"])
         self.version = self.sha[:12]
@@ -104,7 +108,8 @@ class Hosted:
     @classmethod
     def open(cls, name: str, path: str | Path, plan: Plan) -> Hosted:
         """The supervisor has compared checksums already; sizes are compared once more."""
-        return cls(name, Predictor.open(path, verify=False), annif_uids(plan))
+        predictor = Predictor.open(path, verify=False)
+        return cls(name, predictor, annif_uids(plan), corrections=bool(plan.corrections))
 
     def __len__(self) -> int:
         return len(self.counts)
@@ -120,6 +125,7 @@ class Hosted:
             "neighbours": company is not None,
             "examples": company is not None and company.examples is not None,
             "calibrated": False,
+            "corrections": self.keeps_corrections and bool(self.predictor.bundle.featurizer.fields),
         }
 
     @cached_property

@@ -28,6 +28,9 @@ class Limits:
     explained: int = 1_000  # labels that one request may have explained
     explained_characters: int = 1_000_000  # the same times the characters of their texts
     deepest: int = 200_000  # labels ranked to find enough allowed ones
+    corrected: int = 1_000  # labels that one correction may name
+    corrections_bytes: int = 100_000_000  # of the file of corrections
+    corrections_per_minute: int = 600  # that a worker takes
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class Plan:
     language: str = "en"
     uri_prefix: str = ""
     annif_labels: str = ""  # a file of the labels that Annif's API may give; empty: all
+    corrections: str = ""  # the file that corrections are appended to; empty: none are taken
     log_requests: bool = True
     log_texts: bool = False
     workers: int = 1

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from longtail.serve.corrections import as_row
 from longtail.serve.hosted import Given, Hosted, Wanted
 from longtail.serve.problems import Problem, as_json, bad, shown, too_large
 from longtail.serve.service import Service
 
 LINES = "application/x-ndjson"
+_CORRECTED = {"text", "right", "wrong", "missing", "version"}
+_VERSION = re.compile(r"[0-9a-f]{12}")
 _FIELDS = {"texts", "k", "threshold", "allow", "exclude", "known", "anchors", "explain"}
 
 
@@ -60,6 +64,52 @@ async def reload(service: Service, request: Request) -> Response:
             403, "models are exchanged by request only where the server has a token; start it with --token-file"
         )
     return answered(await service.reload(name))
+
+
+async def correct(service: Service, request: Request) -> Response:
+    """What a person says of the labels of a text is appended to a file, and changes nothing else."""
+    hosted = service.model(request.path_params["name"])
+    kept = service.corrections
+    if kept is None or not hosted.abilities["corrections"]:
+        raise Problem(403, "this server keeps no corrections; start it with --corrections FILE")
+    kept.check_rate()
+    body = await service.json_body(request)
+    row = _correction(service, hosted, body)
+    request.state.texts = [body["text"]]
+    await asyncio.to_thread(kept.append, row)
+    return answered({"kept": True})
+
+
+def _correction(service: Service, hosted: Hosted, body: Any) -> dict[str, Any]:
+    """A row of the file, from a request."""
+    if not isinstance(body, dict) or "text" not in body:
+        raise bad(f"the body is {shown(body)}, expected an object with a text")
+    unknown = sorted(body.keys() - _CORRECTED)
+    if unknown:
+        raise bad(f"unknown field {shown(unknown[0])}; there are: {', '.join(sorted(_CORRECTED))}")
+    text = service.check_text(body["text"], "text")
+    if not text.strip():
+        raise bad("the text is empty, so there is nothing to correct")
+    right, wrong, missing = (_ids(body, name, service.limits.corrected) or [] for name in ("right", "wrong", "missing"))
+    said = [*right, *wrong, *missing]
+    if not said:
+        raise bad("no label is said to be right, wrong or missing")
+    hosted.chosen(said, "the correction")
+    if len(set(said)) < len(said):
+        twice = next(uid for number, uid in enumerate(said) if uid in said[:number])
+        raise bad(f"the label {shown(twice)} is named twice; a label is right, wrong or missing")
+    version = body.get("version")
+    if version is not None and not (isinstance(version, str) and _VERSION.fullmatch(version)):
+        raise bad(f"version is {shown(version)}, expected that of an answer, twelve hexadecimal digits")
+    return as_row(
+        text,
+        [*right, *missing],
+        wrong,
+        fields=hosted.predictor.bundle.featurizer.fields,
+        columns=hosted.predictor.columns,
+        model=hosted.name,
+        version=version or hosted.version,
+    )
 
 
 async def predict(service: Service, request: Request) -> Response:

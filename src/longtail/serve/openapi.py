@@ -18,6 +18,7 @@ _PROBLEMS = {
     409: "the model stays as it was",
     413: "too large",
     415: "another content type is expected",
+    507: "the file of corrections takes no more",
     503: "too many requests; the header Retry-After says when to come again",
 }
 PROBLEM: Json = {
@@ -104,7 +105,7 @@ def native(limits: Limits, token: bool, models: Sequence[str], example: str) -> 
     lists = _maybe(_list(ids, limits.texts))
     truth: Json = {"type": "boolean"}
     label = {"label": {**_STRING, "description": "its id"}, "name": _STRING, "documents": _WHOLE}
-    abilities = dict.fromkeys(("explain", "known", "neighbours", "examples", "calibrated"), truth)
+    abilities = dict.fromkeys(("explain", "known", "neighbours", "examples", "calibrated", "corrections"), truth)
     summary = {
         "name": _STRING,
         "recipe": _STRING,
@@ -160,6 +161,19 @@ def native(limits: Limits, token: bool, models: Sequence[str], example: str) -> 
             workers=_WHOLE,
         ),
     }
+    some = {**_maybe(_list(_STRING, limits.corrected)), "uniqueItems": True}
+    schemas["Correction"] = _object(
+        ["text"],
+        text={**text, "minLength": 1},
+        right={**some, "description": "labels of the answer that fit"},
+        wrong={**some, "description": "labels of the answer that do not"},
+        missing={**some, "description": "labels that fit and were not in the answer"},
+        version={
+            **_maybe(_STRING),
+            "pattern": "^[0-9a-f]{12}$",
+            "description": "of the model, as the answer named it; by default that of now",
+        },
+    ) | {"additionalProperties": False}
     models_listed = _object(["models"], models=_list(_one("Model")))
     predict = _operation(
         "The best labels of texts. With 'Accept: application/x-ndjson' a line per text, as they are found, for up to "
@@ -208,6 +222,16 @@ def native(limits: Limits, token: bool, models: Sequence[str], example: str) -> 
                 [name],
             )
         },
+    }
+    paths["/api/v1/models/{name}/corrections"] = {
+        "post": _operation(
+            "Say which labels of a text are right, wrong or missing: a line is appended to the server's file of "
+            "corrections, if it keeps one, and the model stays as it is",
+            _object(["kept"], kept=truth),
+            [400, 403, 404, 408, 413, 415, 507],
+            [name],
+            _one("Correction"),
+        )
     }
     return _described(paths, schemas, {"title": "longtail", "version": __version__}, token, "3.1.0")
 

@@ -15,6 +15,7 @@ from starlette.requests import Request
 
 from longtail.errors import ConfigError
 from longtail.serve.batching import Line
+from longtail.serve.corrections import Corrections
 from longtail.serve.counters import Counters
 from longtail.serve.hosted import Given, Hosted, Wanted
 from longtail.serve.limits import Plan
@@ -35,6 +36,7 @@ class Service:
         self.lines = {name: Line(name, plan.limits, counters) for name in self.models}
         self.begun = 0
         self.stopping = False
+        self.corrections = Corrections(plan.corrections, plan.limits) if plan.corrections else None
         self._tokens = [bytes.fromhex(digest) for digest in plan.token_digests]
         for hosted in models:
             self.use(hosted)
