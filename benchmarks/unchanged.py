@@ -7,9 +7,9 @@
 `record` trains the cases below on planted data through the command line of the package in SRC, and writes to the
 folder OUT what they rank for the test documents (ids and scores, NAME.plain.npz and NAME.packed.npz) and times.json.
 Every command runs twice: the first run may compile kernels, and its time does not count; with --once it runs once, and
-times say nothing. OUT can be recorded into again, case by case. `turns` runs commands of two versions in turns, so that
-other work on the machine slows both, and keeps the medians (turns.json). `compare` says which rankings differ, and how
-times moved; it ends with status 1 if any differs.
+times say nothing. OUT can be recorded into again, case by case. `turns` runs commands of two versions in turns and
+keeps the medians (turns.json), of seconds of the processor, which other work on the machine hardly changes. `compare`
+says which rankings differ, and how times moved; it ends with status 1 if any differs.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -141,7 +142,11 @@ class Program:
 
     def seconds(self, *words: str) -> float:
         """Of one command."""
-        started = time.perf_counter()
+        return self.times(*words)[0]
+
+    def times(self, *words: str) -> tuple[float, float]:
+        """Seconds of one command: of the clock, and of the processor."""
+        started, used = time.perf_counter(), _processor_seconds()
         done = subprocess.run(
             [self.python, "-m", "longtail", *words],
             env={**os.environ, "PYTHONPATH": str(self.source.resolve())},
@@ -151,7 +156,13 @@ class Program:
         )
         if done.returncode:
             raise Failed(f"longtail {' '.join(words)}\n{done.stderr}")
-        return time.perf_counter() - started
+        return time.perf_counter() - started, _processor_seconds() - used
+
+
+def _processor_seconds() -> float:
+    """Of all commands that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def record(out: Path, program: Program, names: Sequence[str], runs: int = 2) -> int:
@@ -198,8 +209,8 @@ def set_words(settings: Sequence[str]) -> list[str]:
 
 
 def turns(out: Path, versions: Mapping[str, Program], names: Sequence[str], rounds: int) -> int:
-    """Median seconds after / before of starting, training and predicting; the first round of each compiles, and does
-    not count.
+    """Median seconds of the processor, after / before, of starting, training and predicting; the first round of each
+    compiles, and does not count.
     """
     out = out.resolve()
     out.mkdir(parents=True, exist_ok=True)
@@ -217,12 +228,12 @@ def turns(out: Path, versions: Mapping[str, Program], names: Sequence[str], roun
         seconds: dict[str, list[float]] = {side: [] for side in versions}
         for turn in range(rounds + 1):
             for side, version in versions.items():
-                spent = version.seconds(*words_of(side))
+                spent = version.times(*words_of(side))[1]
                 if turn:
                     seconds[side].append(spent)
         found[what] = round(median(seconds["after"]) / median(seconds["before"]), 3)
         print(f"{what:<30} {found[what]}", flush=True)
-    write_json(out / "turns.json", found)
+        write_json(out / "turns.json", found)
     return 0
 
 

@@ -22,7 +22,8 @@ from longtail.data.read import read
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], click.Command]]:
     found: list[tuple[tuple[str, ...], click.Command]] = [(path, group)]
-    for name, command in group.commands.items():
+    for name in group.list_commands(click.Context(group)):
+        command = group.commands[name]
         below = commands(command, (*path, name)) if isinstance(command, click.Group) else [((*path, name), command)]
         found += below
     return found
@@ -84,6 +85,15 @@ def test_help_groups_commands_and_shows_examples(capsys: pytest.CaptureFixture[s
     assert 'longtail predict runs/first "a text"' in shown
     assert main(["train", "-h"]) == 0
     assert "\nTables (CSV, TSV, JSON lines, Parquet):\n" in capsys.readouterr().out
+
+
+def test_a_command_imports_no_module_of_others() -> None:
+    """What nobody asked for is not waited for."""
+    program = "import sys; from longtail.cli import main; main(['predict', '--help']); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "longtail.cli.asking" in loaded
+    assert not {f"longtail.cli.{name}" for name in ("training", "serving", "measuring", "sharing", "data")} & loaded
 
 
 def test_a_wrong_option_is_named_with_the_nearest_one(capsys: pytest.CaptureFixture[str]) -> None:

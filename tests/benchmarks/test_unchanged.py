@@ -66,11 +66,11 @@ def test_turns_keep_the_medians_and_leave_out_the_first_round(tmp_path: Path, mo
     spent = {"before": iter([90.0, 2.0, 4.0, 90.0] * 5), "after": iter([90.0, 6.0, 8.0, 1.0] * 5)}
     asked: list[tuple[str, ...]] = []
 
-    def seconds(program: unchanged.Program, *words: str) -> float:
+    def times(program: unchanged.Program, *words: str) -> tuple[float, float]:
         asked.append(words)
-        return 0.0 if words[0] == "data" else next(spent[program.source.name])
+        return 7.0, 0.0 if words[0] == "data" else next(spent[program.source.name])
 
-    monkeypatch.setattr(unchanged.Program, "seconds", seconds)
+    monkeypatch.setattr(unchanged.Program, "times", times)
     words = ["--before", str(tmp_path / "before"), "--after", str(tmp_path / "after"), "--only", "tiny"]
     assert unchanged.main(["turns", str(tmp_path / "out"), "--rounds", "3", *words]) == 0
     found = json.loads((tmp_path / "out" / "turns.json").read_text())

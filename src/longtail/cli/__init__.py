@@ -5,7 +5,8 @@ Exit codes: 0 success; 2 a user's error (``error:`` and ``hint:`` on standard er
 ``--quiet``, ``--verbose`` and ``--debug`` may stand anywhere on the line.
 
 The commands stand in `training`, `asking`, `serving`, `measuring`, `sharing` and `data`; `base` is what they share.
-Their modules import nothing heavy, so that ``longtail --help`` answers at once.
+A module of commands is imported when one of them is asked for, and imports nothing heavy, so that every command begins
+at once.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ import click
 from click.shell_completion import shell_complete
 
 from longtail import __version__
-from longtail.cli import asking, data, measuring, serving, sharing, training
-from longtail.cli.base import COMPLETE, Group, Talk
+from longtail.cli.base import COMPLETE, Program, Talk
 from longtail.errors import ConfigError, LongtailError
 
-longtail = Group(
+longtail = Program(
     name="longtail",
     help="Tags a short text with the most relevant of thousands to millions of labels.",
     examples=("longtail demo", "longtail train DATA --out runs/first", 'longtail predict runs/first "a text"'),
-    sections={
-        "Make a model": training.COMMANDS,
-        "Ask it": [*asking.COMMANDS, *serving.COMMANDS],
-        "Measure it": measuring.COMMANDS,
-        "Hand it on": sharing.COMMANDS,
-        "Data": [data.data],
+    modules={
+        "Make a model": ("training",),
+        "Ask it": ("asking", "serving"),
+        "Measure it": ("measuring",),
+        "Hand it on": ("sharing",),
+        "Data": ("data",),
     },
+    asked_most="asking",
 )
 click.version_option(__version__, prog_name="longtail", message="%(prog)s %(version)s")(longtail)
 

@@ -6,6 +6,7 @@ import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -140,6 +141,40 @@ class Group(_Helpful, click.Group):
                 rows = [(c.name or "", c.get_short_help_str(200).removesuffix(".")) for c in commands]
                 formatter.write_dl(rows)
         super().format_options(context, formatter)
+
+
+class Program(Group):
+    """All commands, under headings; the modules that hold them are imported one by one until one has what was asked
+    for, and all of them for help.
+    """
+
+    def __init__(self, *arguments: Any, modules: Mapping[str, Sequence[str]], asked_most: str, **more: Any) -> None:
+        """modules: below `longtail.cli`, by heading; each has a list `COMMANDS`. asked_most: looked into first."""
+        super().__init__(*arguments, sections={title: [] for title in modules}, **more)
+        self.modules = modules
+        self._in_turn = sorted((name for names in modules.values() for name in names), key=asked_most.__ne__)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        while name not in self.commands and self._in_turn:
+            for command in commands_of(self._in_turn.pop(0)):
+                self.add_command(command)
+        return super().get_command(context, name)
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        self.get_command(context, "")
+        return super().list_commands(context)
+
+    def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        self.sections = {
+            title: [command for name in names for command in commands_of(name)] for title, names in self.modules.items()
+        }
+        super().format_options(context, formatter)
+
+
+def commands_of(module: str) -> Sequence[click.Command]:
+    """Of a module below `longtail.cli`."""
+    found: Sequence[click.Command] = import_module(f"longtail.cli.{module}").COMMANDS
+    return found
 
 
 def command(name: str, *examples: str) -> Callable[[Callable[..., Any]], click.Command]:

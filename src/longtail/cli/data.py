@@ -160,3 +160,5 @@ data = Group(
     help="Look at, check and convert data.",
     sections={"Commands": [sample, stats, check, convert, synthetic], "Protocols": [warm_start, zero_shot]},
 )
+
+COMMANDS = [data]
