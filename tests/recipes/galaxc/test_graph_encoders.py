@@ -211,7 +211,7 @@ def test_what_is_searched() -> None:
         hops.of_nodes(around.paths, nodes, 0).search, convolved.mean(axis=1), rtol=1e-5, atol=1e-6
     )
     np.testing.assert_array_equal(hops.of_nodes(around.paths, nodes, 0).score, views.score)
-    np.testing.assert_allclose(hops.untransformed().of_nodes(around.paths, nodes, 0).score, convolved, rtol=1e-6)
+    np.testing.assert_allclose(hops.showing("convolved").of_nodes(around.paths, nodes, 0).score, convolved, rtol=1e-6)
     balanced = encoder.frozen(balanced=True).of_nodes(around.paths, nodes, 0).search
     unit = views.score / np.maximum(np.linalg.norm(views.score, axis=2, keepdims=True), 1e-12)
     np.testing.assert_allclose(balanced, unit.mean(axis=1), rtol=1e-4, atol=1e-6)

@@ -59,6 +59,19 @@ class FrozenGraphEncoder(Part, Protocol):
         """
         ...
 
+    def pulled(self, sums: F32, directions: F32) -> tuple[F32, F32] | None:
+        """Directions handed back through the encoder (`FrozenHops.pulled`); None where views are no sums of paths."""
+        ...
+
+    @property
+    def spaces(self) -> tuple[Averaged, ...]:
+        """Which vectors of a node it can show."""
+        ...
+
+    def showing(self, space: Averaged) -> FrozenGraphEncoder:
+        """An encoder whose views are these vectors."""
+        ...
+
 
 @dataclass(frozen=True)
 class FrozenHops(DataPart):
@@ -118,8 +131,14 @@ class FrozenHops(DataPart):
             back += counts[hop][:, None] * direction[:, :, None]
         return back, constant
 
-    def untransformed(self) -> FrozenHops:
-        """An encoder whose views are the convolved vectors themselves: its transformations add nothing."""
+    @property
+    def spaces(self) -> tuple[Averaged, ...]:
+        return "convolved", "transformed"
+
+    def showing(self, space: Averaged) -> FrozenHops:
+        if space == "transformed":
+            return replace(self, balanced=False, space="transformed")
+        # Transformations that add nothing leave the convolved vectors.
         return FrozenHops(self.epsilons, np.zeros_like(self.weight), np.zeros_like(self.bias), pre_relu=False)
 
     def convolved(self, sums: F32) -> F32:
@@ -170,6 +189,20 @@ class FrozenMessages(DataPart):
     @property
     def views(self) -> int:
         return 1
+
+    @property
+    def spaces(self) -> tuple[Averaged, ...]:
+        return ("transformed",)
+
+    def showing(self, space: Averaged) -> FrozenMessages:
+        if space not in self.spaces:
+            raise ConfigError(
+                "only the encoder 'galaxc' has convolved embeddings", "use hops.encoder=galaxc, or space=transformed"
+            )
+        return self
+
+    def pulled(self, sums: F32, directions: F32) -> None:
+        """Its layers are no sums of paths."""
 
     def of_nodes(self, paths: Paths, nodes: I32, seed: int) -> Views:
         last = self._levels(paths, paths.samples(nodes, len(self.layers), seed))[-1]
@@ -309,8 +342,6 @@ class JointGraphModel(DataPart, ContextRanker):
 
     def explain(self, batch: Batch, ids: I32, context: Context | None = None) -> Reasons | None:
         """What the document's own words and each of its neighbours add, and what each hop does."""
-        if not isinstance(self.hops, FrozenHops):
-            return None
         known = context or Context()
         vectors = self.space.initial(batch)
         links = self.space.linked(vectors, known)
@@ -318,7 +349,10 @@ class JointGraphModel(DataPart, ContextRanker):
         rows, bias = self.classifier.of(ids)
         counts = attention_to(self, np.maximum(ids, 0))
         directions = counts[..., None] * rows[:, :, None]
-        back, constant = self.hops.pulled(sums, directions)
+        pulled = self.hops.pulled(sums, directions)
+        if pulled is None:
+            return None
+        back, constant = pulled
         found = self.space.shares(batch, back[:, :, 0])
         if found is None:
             return None
@@ -415,20 +449,7 @@ class JointGraphModel(DataPart, ContextRanker):
         """(B, D) of documents, (L, D) of labels for None. hop: 1..K, or 0 for the mean of all."""
         if space == "raw":
             return self.space.vectors[: self.n_labels] if batch is None else self.space.initial(batch)
-        if not isinstance(self.hops, FrozenHops):
-            if space == "convolved":
-                raise ConfigError(
-                    "only the encoder 'galaxc' has convolved embeddings",
-                    "use hops.encoder=galaxc, or space=transformed",
-                )
-            return (self.label_views() if batch is None else self.views(batch)).search
-        # Without its transformations the encoder gives what was convolved.
-        hops = (
-            replace(self.hops, balanced=False, space="transformed")
-            if space == "transformed"
-            else self.hops.untransformed()
-        )
-        plain = replace(self, hops=hops)
+        plain = replace(self, hops=self.hops.showing(space))
         views = plain.label_views() if batch is None else plain.views(batch)
         return views.search if hop == 0 else views.score[:, hop - 1]
 
@@ -544,12 +565,10 @@ def embedding_recall(model: JointGraphModel, batch: Batch, truth: Csr, k: int = 
 
 def _rankings(model: JointGraphModel, batch: Batch, k: int) -> Iterator[tuple[str, TopK]]:
     kinds: list[tuple[str, Any, int]] = [("initial", "raw", 0), ("transformed, mean of hops", "transformed", 0)]
-    if isinstance(model.hops, FrozenHops):
+    if "convolved" in model.hops.spaces:
         kinds.append(("convolved, mean of hops", "convolved", 0))
         kinds += [
-            (f"{space}, hop {hop}", space, hop)
-            for space in ("convolved", "transformed")
-            for hop in range(1, model.hops.views + 1)
+            (f"{space}, hop {hop}", space, hop) for space in model.hops.spaces for hop in range(1, model.hops.views + 1)
         ]
     for name, space, hop in kinds:
         labels = ExactIndex.build(model.embeddings(None, space, hop))
