@@ -66,7 +66,9 @@ def is_program(name: str) -> bool:
     return name.count(".") < 2 and name not in NOUNS and MODULES[name].name != "__init__.py"
 
 
-NOUNS = {f"longtail.{name}" for name in ("errors", "config", "types", "explanation", "persistence", "bundle")}
+NOUNS = {
+    f"longtail.{name}" for name in ("errors", "config", "declared", "types", "explanation", "persistence", "bundle")
+}
 
 
 def users(name: str) -> set[str]:

@@ -22,6 +22,7 @@ ROOMS = [
         "errors",
         "config",
         "report",
+        "declared",
         "types",
         "explanation",
         "kernels",

@@ -21,12 +21,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from longtail import __version__
 from longtail.data.dataset import Items
+from longtail.declared import Shaped, Sized
 from longtail.errors import BundleError, UnknownKind
 from longtail.features.base import Featurizer
 from longtail.persistence import (
@@ -162,13 +163,9 @@ class LabelTable(DataPart):
 
     KIND = "label-table"
 
-    uids: StringTable
-    names: StringTable
-    counts: I64
-
-    def __post_init__(self) -> None:
-        if not len(self.uids) == len(self.names) == len(self.counts):
-            raise ValueError("ids, names and counts of the labels do not fit together")
+    uids: Annotated[StringTable, Sized(len="labels")]
+    names: Annotated[StringTable, Sized(len="labels")]
+    counts: Annotated[I64, Shaped("labels", plain=True)]
 
     @classmethod
     def of(cls, labels: Items, counts: I64) -> LabelTable:

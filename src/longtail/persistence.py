@@ -30,12 +30,13 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, Protocol, Self, Union, get_args, get_origin, get_type_hints, overload
+from typing import Annotated, Any, Literal, Protocol, Self, Union, get_args, get_origin, get_type_hints, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longtail.config import resolve, to_tables
+from longtail.declared import Shaped, bare, check_fields, is_csr, meant
 from longtail.errors import BundleError, ConfigError, LongtailError, RunError, UnknownKind
 from longtail.report import named
 from longtail.types import Csr
@@ -155,7 +156,8 @@ class DataPart:
 
     A field is an array (dense or CSR), a part, a plain value, settings, None, another dataclass or named tuple, or a
     tuple or a mapping of one of these. Loading follows the declared types of the fields, and refuses what does not
-    fit them; what else must hold (shapes that belong together) is checked in `__post_init__`.
+    fit them, or what they are annotated with (`longtail.declared`): shapes that belong together, numbers that something
+    is looked up by. What else must hold is checked in `__post_init__`.
     """
 
     KIND: str
@@ -225,28 +227,38 @@ def _place(number: int, key: str) -> str:
 _DECLARED: dict[type[Any], dict[str, Any]] = {}
 
 
-def _declared(cls: type[Any]) -> dict[str, Any]:
+def declared_types(cls: type[Any]) -> dict[str, Any]:
     """The types of a class's fields. Asked once per class: resolving them takes longer than opening a small part."""
     if cls not in _DECLARED:
-        _DECLARED[cls] = {name: _meant(kind) for name, kind in get_type_hints(cls, include_extras=True).items()}
+        _DECLARED[cls] = {name: meant(kind) for name, kind in get_type_hints(cls, include_extras=True).items()}
     return _DECLARED[cls]
 
 
 def _read_fields(cls: type[Any], prefix: str, state: State) -> dict[str, Any]:
-    """Values for the constructor; a field that was None is left to its declared type."""
-    declared = _declared(cls)
-    return {name: _read(declared[name], f"{prefix}{name}", state) for name in _field_names(cls)}
+    """Values for the constructor, checked; a field that was None is left to its declared type."""
+    declared = declared_types(cls)
+    values = {name: _read(declared[name], f"{prefix}{name}", state) for name in _field_names(cls)}
+    check_fields(declared, values)
+    return values
+
+
+def read_arrays(cls: type[Any], state: State) -> dict[str, Any]:
+    """The annotated arrays of a class that reads its state by itself, checked."""
+    declared = {name: kind for name, kind in declared_types(cls).items() if get_origin(bare(kind)) is np.ndarray}
+    values = {name: _read(kind, name, state) for name, kind in declared.items()}
+    check_fields(declared, values)
+    return values
 
 
 def _read(kind: Any, name: str, state: State) -> Any:
     """The value of the field `name`, which was declared as `kind`."""
-    kind = _meant(kind)
+    sparse, kind = is_csr(kind), bare(kind)
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         return _read_one_of(inner, name, state)
     if origin is np.ndarray:
         return _fitting_array(state.arrays[name], inner, name)
-    if kind == Csr:
+    if sparse:
         if not hasattr(state.arrays[name], "indptr"):
             raise ValueError(f"'{name}' is a dense array, expected a sparse one")
         return state.arrays[name]
@@ -271,14 +283,6 @@ def _read(kind: Any, name: str, state: State) -> Any:
     return part
 
 
-def _meant(kind: Any) -> Any:
-    """The type that an alias stands for: newer numpy declares `NDArray` as one (``type NDArray[T] = ...``)."""
-    origin = get_origin(kind)
-    if hasattr(origin, "__value__"):
-        return _meant(origin.__value__[get_args(kind)])
-    return _meant(kind.__value__) if origin is None and hasattr(kind, "__value__") else kind
-
-
 def _read_one_of(kinds: tuple[Any, ...], name: str, state: State) -> Any:
     """The first of several declared types that what was saved fits."""
     stores: tuple[Mapping[str, Any], ...] = (state.arrays, state.parts, state.values)
@@ -294,9 +298,15 @@ def _read_one_of(kinds: tuple[Any, ...], name: str, state: State) -> Any:
     raise ValueError(f"'{name}' is none of what it may be ({'; '.join(problems)})")
 
 
+# Entries of a tuple that are saved as plain values, at most.
+_PLAIN_ENTRIES = 1 << 16
+
+
 def _read_tuple(kinds: tuple[Any, ...], name: str, state: State) -> tuple[Any, ...]:
     saved = state.values[name]
     count = saved if isinstance(saved, int) else len(saved)
+    if not 0 <= count <= max(len(store) for store in (state.arrays, state.parts, state.values)) + _PLAIN_ENTRIES:
+        raise ValueError(f"'{name}' says that it has {count} entries")
     each = (kinds[0],) * count if kinds[-1] is Ellipsis else kinds
     if len(each) != count:
         raise ValueError(f"'{name}' has {count} entries, expected {len(each)}")
@@ -316,6 +326,7 @@ def _fitting_array(array: Any, inner: tuple[Any, ...], name: str) -> Any:
 
 
 def _fitting_value(value: Any, kind: Any, name: str) -> Any:
+    kind = bare(kind)
     if get_origin(kind) is Literal:
         fits = value in get_args(kind)
     elif kind is float:
@@ -348,6 +359,9 @@ class StringTable(Sequence[str]):
     """Many strings as one block of UTF-8: opens in no time however long it is, and decodes only what is asked for."""
 
     KIND = "strings"
+
+    blob: Annotated[NDArray[np.uint8], Shaped("bytes", plain=True)]
+    offsets: Annotated[NDArray[np.int64], Shaped("strings", points_into="bytes")]
 
     def __init__(self, blob: NDArray[np.uint8], offsets: NDArray[np.int64]) -> None:
         self.blob, self.offsets = blob, offsets
@@ -398,7 +412,7 @@ class StringTable(Sequence[str]):
 
     @classmethod
     def from_state(cls, state: State) -> StringTable:
-        return cls(state.arrays["blob"], state.arrays["offsets"])
+        return cls(**read_arrays(cls, state))
 
 
 def save_part(part: Part | None, folder: Path) -> None:
@@ -487,11 +501,15 @@ def load_part(folder: Path, home_of: Callable[[str], str | None] = home_of) -> A
                 )
         parts = {name: load_part(folder / name, home_of) for name in head["parts"]}
         return cls.from_state(State(head["values"], arrays, parts))
-    except (KeyError, TypeError, ValueError, AttributeError) as problem:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as problem:
         raise BundleError(
             f"{folder}: the part does not hold what a '{kind}' needs ({problem!r})",
             "the folder was altered or is incomplete",
         ) from problem
+
+
+# Kernels number columns by int32.
+_MOST_COLUMNS = (1 << 31) - 1
 
 
 def csr_from_pieces(data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], shape: tuple[int, int]) -> Csr:
@@ -499,8 +517,14 @@ def csr_from_pieces(data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[A
     from scipy.sparse import csr_array
 
     rows, columns = shape
+    whole = (np.dtype(np.int32), np.dtype(np.int64))
+    if not data.ndim == indices.ndim == indptr.ndim == 1 or indices.dtype not in whole or indptr.dtype not in whole:
+        raise ValueError("a sparse array is made of three lists, two of them of whole numbers")
+    if not 0 <= columns <= _MOST_COLUMNS:
+        raise ValueError(f"a sparse array of {columns} columns, expected at most {_MOST_COLUMNS}")
     if (
-        len(indptr) != rows + 1
+        rows < 0
+        or len(indptr) != rows + 1
         or indptr[0] != 0
         or len(data) != len(indices)
         or indptr[-1] != len(indices)

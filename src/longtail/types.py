@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Protocol, TypeAlias, runtime_checkab
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.declared import Shaped
 from longtail.errors import ConfigError
 
 # scipy has no type stubs that stay out of the way, so a CSR array is `Any` to mypy; the name says what it is.
@@ -50,9 +51,9 @@ class Batch:
     graphs: B keyword graphs.
     """
 
-    sparse: Csr | None = None
-    dense: F32 | None = None
-    tokens: I32 | None = None
+    sparse: Annotated[Csr, Shaped("documents", "_")] | None = None
+    dense: Annotated[F32, Shaped("documents", "_")] | None = None
+    tokens: Annotated[I32, Shaped("documents", "_", plain=True)] | None = None
     graphs: DocumentGraphs | None = None
 
     def __post_init__(self) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from longtail.data.columns import Columns
+from longtail.declared import Shaped
 from longtail.errors import ConfigError, DataError
 from longtail.report import facts_as_html, named
 from longtail.types import F32, I64, Csr
@@ -33,7 +34,7 @@ class Items:
 
     uids: Sequence[str]
     fields: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    vectors: Csr | F32 | None = None
+    vectors: Annotated[Csr, Shaped("_", "_")] | Annotated[F32, Shaped("_", "_")] | None = None
 
     def __post_init__(self) -> None:
         for name, texts in self.fields.items():
@@ -139,9 +140,9 @@ class Graph:
 
     name: str
     anchors: Items | None = None
-    documents: Csr | None = None
-    labels: Csr | None = None
-    label_label: Csr | None = None
+    documents: Annotated[Csr, Shaped("_", "anchors")] | None = None
+    labels: Annotated[Csr, Shaped("labels", "anchors")] | None = None
+    label_label: Annotated[Csr, Shaped("labels", "labels")] | None = None
 
     def __repr__(self) -> str:
         sides = {"documents": self.documents, "labels": self.labels, "label_label": self.label_label}

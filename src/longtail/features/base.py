@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self, TypeAlias, runtime_checkable
+from typing import Annotated, Any, ClassVar, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 
 from longtail.data.dataset import Items
+from longtail.declared import Between
 from longtail.errors import ConfigError, DataError
 from longtail.features.places import Places
 from longtail.features.settings import FeaturesConfig
@@ -117,7 +118,7 @@ class _Given(DataPart):
     FORM: ClassVar[str]
     fields: ClassVar[tuple[str, ...]] = ()
 
-    width: int
+    width: Annotated[int, Between(1)]
     unit: bool
 
     def __post_init__(self) -> None:

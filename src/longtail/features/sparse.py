@@ -16,11 +16,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
 from longtail.data.dataset import Items
+from longtail.declared import Shaped, Sized
 from longtail.errors import ConfigError, DataError
 from longtail.features.places import Places, spans
 from longtail.features.reading import (
@@ -68,13 +69,13 @@ class SparseText(DataPart):
     KIND = "sparse-text"
 
     config: SparseTextConfig
-    keys: U64
-    idf: F32
-    tokens: StringTable
-    class_starts: I32
-    classes: U8
+    keys: Annotated[U64, Shaped("features", plain=True)]
+    idf: Annotated[F32, Shaped("features")]
+    tokens: Annotated[StringTable, Sized(len="features")]
+    class_starts: Annotated[I32, Shaped("runs", plain=True)]
+    classes: Annotated[U8, Shaped("runs", plain=True)]
     pieces: StringTable
-    shares: F32 | None = None
+    shares: Annotated[F32, Shaped("features")] | None = None
 
     def __post_init__(self) -> None:
         if not len(self.keys) == len(self.idf) == len(self.tokens) or (

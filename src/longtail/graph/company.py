@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from longtail.data.dataset import Items
+from longtail.declared import Shaped, Sized
 from longtail.kernels.arrays import csr
 from longtail.persistence import DataPart, StringTable
 from longtail.types import I64, Csr
@@ -34,11 +36,11 @@ class Company(DataPart):
 
     KIND = "company"
 
-    neighbours: Csr
-    texts: StringTable | None = None
-    carried: Csr | None = None
-    example_ids: StringTable | None = None
-    examples: StringTable | None = None
+    neighbours: Annotated[Csr, Shaped("labels", "labels")]
+    texts: Annotated[StringTable, Sized(len="labels")] | None = None
+    carried: Annotated[Csr, Shaped("labels", "examples")] | None = None
+    example_ids: Annotated[StringTable, Sized(len="examples")] | None = None
+    examples: Annotated[StringTable, Sized(len="examples")] | None = None
 
     def __post_init__(self) -> None:
         labels = self.neighbours.shape[0]

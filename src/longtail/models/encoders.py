@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
+from longtail.declared import Between, Shaped, Sized
 from longtail.errors import ConfigError
 from longtail.graph.ops import unit_rows
 from longtail.kernels.arrays import F64, frozen, pieces, steady_product
@@ -35,6 +36,11 @@ class FrozenEncoder(Part, Protocol):
     UNIT: ClassVar[bool] = False
 
     def encode(self, batch: Batch) -> F32: ...
+
+    @property
+    def width(self) -> int | None:
+        """Numbers per vector; None where that follows from the documents."""
+        return None
 
     def packed(self, packer: Packer) -> FrozenEncoder:
         """The same with its table in fewer bytes; itself where it has none."""
@@ -74,6 +80,11 @@ class FrozenEncoder(Part, Protocol):
 class Refinement(Part, Protocol):
     """From v to the vector that the classifier reads."""
 
+    @property
+    def width(self) -> int:
+        """Numbers per vector, of both."""
+        ...
+
     def apply(self, vectors: F32) -> F32: ...
 
     def pulled(self, vectors: F32, directions: F32) -> F32:
@@ -102,7 +113,11 @@ def refined(vectors: F32, refinement: Refinement | None) -> F32:
 class WordTable(DataPart, FrozenEncoder):
     """What encoders with a table of words have in common.  table: (V, D)."""
 
-    table: Rows
+    table: Annotated[Rows, Shaped("features", "_")]
+
+    @property
+    def width(self) -> int | None:
+        return int(self.table.shape[1])
 
     def packed(self, packer: Packer) -> FrozenEncoder:
         return replace(self, table=packer.words(self.table))
@@ -161,9 +176,14 @@ class FrozenMlp(WordTable):
 
     KIND = "frozen-mlp"
 
-    hidden_bias: F32
-    weight: F32
-    bias: F32
+    table: Annotated[Rows, Shaped("features", "hidden")]
+    hidden_bias: Annotated[F32, Shaped("hidden")]
+    weight: Annotated[F32, Shaped("width", "hidden")]
+    bias: Annotated[F32, Shaped("width")]
+
+    @property
+    def width(self) -> int:
+        return len(self.bias)
 
     def encode(self, batch: Batch) -> F32:
         return np.maximum(self._hidden(batch) @ self.weight.T + self.bias, 0)
@@ -190,16 +210,26 @@ class FrozenCnn(WordTable):
 
     KIND = "frozen-cnn"
 
-    filters: tuple[F32, ...]
-    filter_biases: tuple[F32, ...]
-    weight: F32
-    bias: F32
-    length: int
-    chunks: int
+    table: Annotated[Rows, Shaped("features", "read")]
+    filters: tuple[Annotated[F32, Shaped("maps", "read", "_")], ...]
+    filter_biases: tuple[Annotated[F32, Shaped("maps")], ...]
+    weight: Annotated[F32, Shaped("width", "_")]
+    bias: Annotated[F32, Shaped("width")]
+    length: Annotated[int, Between(1, 1 << 16)]
+    chunks: Annotated[int, Between(1, 1 << 16)]
+
+    @property
+    def width(self) -> int:
+        return len(self.bias)
 
     def encode(self, batch: Batch, block: int = 512) -> F32:
         if batch.tokens is None:
             raise ConfigError("this model reads token sequences", "let the bundle's featurizer make the batch")
+        if batch.tokens.max(initial=-1) >= len(self.table):
+            raise ConfigError(
+                f"this model reads token numbers of its own vocabulary of {len(self.table)}",
+                "let the bundle's featurizer make the batch",
+            )
         out = np.empty((len(batch), len(self.bias)), dtype=np.float32)
         for start in range(0, len(batch), block):
             tokens = batch.tokens[start : start + block, : self.length]
@@ -257,8 +287,12 @@ class FrozenDense(DataPart, FrozenEncoder):
 
     KIND = "frozen-dense"
 
-    weight: F32 | None = None
-    bias: F32 | None = None
+    weight: Annotated[F32, Shaped("width", "_")] | None = None
+    bias: Annotated[F32, Shaped("width")] | None = None
+
+    @property
+    def width(self) -> int | None:
+        return None if self.bias is None else len(self.bias)
 
     def encode(self, batch: Batch) -> F32:
         if batch.dense is None or (self.weight is not None and batch.dense.shape[1] != self.weight.shape[1]):
@@ -279,8 +313,12 @@ class FrozenUnit(DataPart, FrozenEncoder):
     KIND = "frozen-unit"
     UNIT = True
 
-    encoder: FrozenEncoder
-    refinement: Refinement | None = None
+    encoder: Annotated[FrozenEncoder, Sized(width="width")]
+    refinement: Annotated[Refinement, Sized(width="width")] | None = None
+
+    @property
+    def width(self) -> int | None:
+        return self.encoder.width
 
     def encode(self, batch: Batch) -> F32:
         unit: F32 = unit_rows(refined(self.encoder.encode(batch), self.refinement))
@@ -323,7 +361,11 @@ def each_by(directions: F32, matrix: F32) -> F32:
 class SquareMap(DataPart, Refinement):
     """What maps by one matrix have in common.  weight: (D, D)."""
 
-    weight: F32
+    weight: Annotated[F32, Shaped("width", "width")]
+
+    @property
+    def width(self) -> int:
+        return len(self.weight)
 
     def row_by_row(self) -> bool:
         return ours_for_many(self.weight)
@@ -397,10 +439,14 @@ class FrozenGinLayer:
     """
 
     epsilon: float
-    first: F32
-    first_bias: F32
-    second: F32
-    second_bias: F32
+    first: Annotated[F32, Shaped("width", "_")]
+    first_bias: Annotated[F32, Shaped("width")]
+    second: Annotated[F32, Shaped("width", "width")]
+    second_bias: Annotated[F32, Shaped("width")]
+
+    @property
+    def width(self) -> int:
+        return len(self.second_bias)
 
     def apply(self, own: F32, message: F32) -> F32:
         """own: (..., D_in) vectors of nodes.  message: the sum of their neighbours'.  Gives (..., D)."""

@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from longtail.declared import Between, Shaped, Sized
 from longtail.explanation import Cause, Reasons
 from longtail.kernels.threads import threads_for
 from longtail.models.analysis import Look, list_overlap, shortlist_recall
 from longtail.models.encoders import FrozenEncoder, Refinement, pulled, refined
 from longtail.persistence import DataPart
-from longtail.search.index import Index, IndexKind, build_index
-from longtail.search.packed import PackedIndex, Packer, Rows, stored
+from longtail.search.index import Index, IndexKind, build_index, check_width
+from longtail.search.packed import PackedIndex, PackedRows, Packer, Rows, stored
 from longtail.search.shortlist import ClusterBeam, Game, per_label, rank_labels
 from longtail.types import F32, I32, I64, Batch, Context, Csr, Ranker, Shortlister, TopK
 
@@ -31,13 +32,26 @@ class Classifier:
     rows: (L, D), all stored; bias: (L,) or None.
     """
 
-    rows: Rows
-    bias: F32 | None = None
+    rows: Annotated[Rows, Shaped("labels", "width")]
+    bias: Annotated[F32, Shaped("labels")] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.rows, PackedRows) and (self.rows.places is not None or self.rows.values.dtype == np.uint8):
+            raise ValueError("rows of classifiers must all be stored, and not in 4 bits: both are for words alone")
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def width(self) -> int:
+        """Numbers of a vector that is scored."""
+        return int(self.rows.shape[1])
 
     def scores(self, vectors: F32, ids: I32) -> F32:
         """(B, C): each document against its own labels; 0 at padding."""
         from longtail.search.kernels.packed import score_candidates
 
+        check_width(vectors, self.width)
         found = np.empty(ids.shape, dtype=np.float32)
         with threads_for(len(ids), each=4):
             values, scales, _ = stored(self.rows)
@@ -66,13 +80,17 @@ class Model(DataPart, Ranker):
 
     KIND = "model"
 
-    encoder: FrozenEncoder
-    refinement: Refinement | None
-    shortlister: Shortlister
-    classifier: Classifier
-    shortlist_size: int
+    encoder: Annotated[FrozenEncoder, Sized(width="width")]
+    refinement: Annotated[Refinement, Sized(width="width")] | None
+    shortlister: Annotated[Shortlister, Sized(n_labels="<=labels")]
+    classifier: Annotated[Classifier, Sized(len="labels", width="width")]
+    shortlist_size: Annotated[int, Between(0)]
     alpha: float
     temperature: float = 1.0
+
+    @property
+    def n_labels(self) -> int:
+        return len(self.classifier)
 
     def rank(self, batch: Batch, k: int) -> TopK:
         search = self.encoder.encode(batch)
@@ -196,9 +214,9 @@ class IndexedRows(DataPart, Ranker):
 
     KIND = "indexed-rows"
 
-    encoder: FrozenEncoder
-    refinement: Refinement | None
-    index: Index
+    encoder: Annotated[FrozenEncoder, Sized(width="width")]
+    refinement: Annotated[Refinement, Sized(width="width")] | None
+    index: Annotated[Index, Sized(len="labels", width="width+1")]
 
     @classmethod
     def by_cosine(cls, encoder: FrozenEncoder, labels: F32, temperature: float, kind: IndexKind) -> IndexedRows:
@@ -207,6 +225,10 @@ class IndexedRows(DataPart, Ranker):
         nameless = ~np.any(labels != 0, axis=1, keepdims=True)
         rows = np.concatenate([labels * scale, np.where(nameless, -scale - 1, 0)], axis=1).astype(np.float32)
         return cls(encoder, None, build_index(rows, kind, similarity="dot"))
+
+    @property
+    def n_labels(self) -> int:
+        return len(self.index)
 
     def rank(self, batch: Batch, k: int) -> TopK:
         found = self.index.query(self.queries(batch), min(k, len(self.index)))
@@ -300,12 +322,12 @@ class ClusterModel(DataPart, Ranker):
 
     KIND = "cluster-model"
 
-    encoder: FrozenEncoder
-    shortlist_map: Refinement | None
-    rank_map: Refinement | None
-    beam: ClusterBeam
-    classifier: Classifier
-    label_graph: Csr | None = None
+    encoder: Annotated[FrozenEncoder, Sized(width="width")]
+    shortlist_map: Annotated[Refinement, Sized(width="width")] | None
+    rank_map: Annotated[Refinement, Sized(width="width")] | None
+    beam: Annotated[ClusterBeam, Sized(n_labels="labels")]
+    classifier: Annotated[Classifier, Sized(len="labels", width="width")]
+    label_graph: Annotated[Csr, Shaped("labels", "labels")] | None = None
     game_mix: float = 1.0
     game_transpose: bool = False
     cluster_power: float = 1.0
@@ -314,6 +336,10 @@ class ClusterModel(DataPart, Ranker):
     def __post_init__(self) -> None:
         game = None if self.label_graph is None else Game(self.label_graph, self.game_mix, self.game_transpose)
         object.__setattr__(self, "_game", game)
+
+    @property
+    def n_labels(self) -> int:
+        return len(self.classifier)
 
     @property
     def shortlist_size(self) -> int:
@@ -422,8 +448,12 @@ class Ensemble(DataPart, Ranker):
 
     KIND = "ensemble"
 
-    members: tuple[Ranker, ...]
-    depth: int = 100
+    members: tuple[Annotated[Ranker, Sized(n_labels="labels")], ...]
+    depth: Annotated[int, Between(1)] = 100
+
+    @property
+    def n_labels(self) -> Any:
+        return getattr(self.members[0], "n_labels", None)
 
     def rank(self, batch: Batch, k: int) -> TopK:
         found = [member.rank(batch, max(self.depth, k)) for member in self.members]

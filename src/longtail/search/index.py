@@ -9,17 +9,30 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    Protocol,
+    Self,
+    TypeAlias,
+    get_args,
+    runtime_checkable,
+)
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longtail.config import setting
+from longtail.declared import Between, Shaped
 from longtail.errors import ConfigError, DataError, MissingExtra
 from longtail.graph.ops import unit_rows
 from longtail.kernels.arrays import freeze, frozen
 from longtail.kernels.threads import threads_for
-from longtail.persistence import DataPart, State
+from longtail.persistence import DataPart, State, read_arrays
+from longtail.search.hnsw_file import check_hnsw
 from longtail.types import F32, I32, I64, TopK
 
 if TYPE_CHECKING:
@@ -184,7 +197,7 @@ class ExactIndex(DataPart, Index):
 
     KIND = "exact-index"
 
-    vectors: F32
+    vectors: Annotated[F32, Shaped("items", "width")]
     similarity: Similarity
 
     @classmethod
@@ -200,7 +213,7 @@ class ExactIndex(DataPart, Index):
         return int(self.vectors.shape[1])
 
     def query(self, vectors: F32, k: int) -> TopK:
-        queries, answer = ready(vectors, self.similarity), Heaps(len(vectors), k)
+        queries, answer = ready(vectors, self.similarity, self.width), Heaps(len(vectors), k)
         if k and 0 < len(queries) <= FEW_QUERIES:
             none = np.zeros(0, np.float32)
             scan_few(
@@ -238,9 +251,9 @@ class HnswIndex(Index):
     KIND = "hnsw-index"
 
     graph: Any  # of faiss; saved as its bytes
-    group_ptr: I64
-    group_items: I32
-    query_effort: int
+    group_ptr: Annotated[I64, Shaped("groups", points_into="items")]
+    group_items: Annotated[I32, Shaped("items", numbers_of="items")]
+    query_effort: Annotated[int, Between(1)]
     similarity: Similarity
 
     def __post_init__(self) -> None:
@@ -264,6 +277,10 @@ class HnswIndex(Index):
     def __len__(self) -> int:
         return len(self.group_items)
 
+    @property
+    def width(self) -> int:
+        return int(self.graph.d)
+
     def read(self, part: slice | I64 = slice(None)) -> F32:
         if not isinstance(part, slice):  # a few of very many
             group = np.empty(len(self), dtype=np.int64)
@@ -278,7 +295,7 @@ class HnswIndex(Index):
     def query(self, vectors: F32, k: int) -> TopK:
         from longtail.search.kernels.shortlist import unfold
 
-        queries, answer = ready(vectors, self.similarity), Heaps(len(vectors), k)
+        queries, answer = ready(vectors, self.similarity, self.width), Heaps(len(vectors), k)
         groups = min(k, self.graph.ntotal)
         if groups and len(queries):
             effort = _faiss().SearchParametersHNSW(efSearch=max(self.query_effort, 2 * groups))
@@ -294,14 +311,16 @@ class HnswIndex(Index):
 
     @classmethod
     def from_state(cls, state: State) -> HnswIndex:
-        arrays, values = state.arrays, state.values
+        groups, values = read_arrays(cls, state), state.values
+        saved = np.array(state.arrays["graph"])  # faiss reads no memory map
+        check_hnsw(saved, items=len(groups["group_ptr"]) - 1)
         try:
-            graph = _faiss().deserialize_index(np.array(arrays["graph"]))
+            graph = _faiss().deserialize_index(saved)
         except RuntimeError as problem:
             raise ValueError(f"faiss cannot read the index: {problem}") from problem
-        if not hasattr(graph, "hnsw") or graph.ntotal != len(arrays["group_ptr"]) - 1:
-            raise ValueError("the index does not fit its items")
-        return cls(graph, arrays["group_ptr"], arrays["group_items"], int(values["query_effort"]), values["similarity"])
+        if values["similarity"] not in get_args(Similarity):
+            raise ValueError(f"the similarity '{values['similarity']}'")
+        return cls(graph, **groups, query_effort=int(values["query_effort"]), similarity=values["similarity"])
 
 
 def choose_index(n: int, dim: int) -> Literal["exact", "hnsw"]:
@@ -328,10 +347,21 @@ def build_index(
     return HnswIndex.build(vectors, hnsw, similarity) if kind == "hnsw" else ExactIndex.build(vectors, similarity)
 
 
-def ready(vectors: NDArray[Any], similarity: Similarity) -> F32:
+def check_width(vectors: NDArray[Any], width: int) -> None:
+    """Kernels read as many numbers of a vector as a row has."""
+    if vectors.shape[1] != width:
+        raise ConfigError(
+            f"vectors of {vectors.shape[1]} numbers, expected {width}",
+            "use the encoder that the model was trained with; the bundle was altered if you did",
+        )
+
+
+def ready(vectors: NDArray[Any], similarity: Similarity, width: int | None = None) -> F32:
     """Contiguous float32, of unit length for the cosine. Refuses what is not a number: it would poison the order
-    silently.
+    silently.  width: of the items that they are compared with.
     """
+    if width is not None:
+        check_width(vectors, width)
     if not np.isfinite([vectors.min(initial=0), vectors.max(initial=0)]).all():
         row = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
         raise DataError(

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longtail.config import setting
+from longtail.declared import Between, Shaped
 from longtail.kernels.arrays import csr, frozen, new_seed, pieces
 from longtail.types import F32, I32, I64, Csr
 
@@ -209,14 +210,14 @@ class SparseWeights(NamedTuple):
     one per classifier.
     """
 
-    width: int
-    starts: I64
-    bias: F32
-    words: I32
-    word_starts: I64
-    entry_starts: I64
-    children: I32
-    values: F32
+    width: Annotated[int, Between(0)]
+    starts: Annotated[I64, Shaped("parents", points_into="classifiers")]
+    bias: Annotated[F32, Shaped("classifiers")]
+    words: Annotated[I32, Shaped("words", numbers_of="width")]
+    word_starts: Annotated[I64, Shaped("parents", points_into="words")]
+    entry_starts: Annotated[I64, Shaped("words", points_into="entries")]
+    children: Annotated[I32, Shaped("entries", numbers_of="classifiers")]
+    values: Annotated[F32, Shaped("entries")]
 
     @classmethod
     def of(cls, rows: LinearRows, starts: I64) -> SparseWeights:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from longtail.config import setting
+from longtail.declared import Shaped
 from longtail.errors import ConfigError
 from longtail.explanation import Cause, Reasons
 from longtail.kernels.arrays import csr, pieces, run_starts, taken_runs
@@ -35,8 +36,8 @@ class Inverted:
     postings: (V, N) CSR. heaviest: (V,) the largest value of each feature. non_negative: no value is below 0.
     """
 
-    postings: Csr
-    heaviest: F32
+    postings: Annotated[Csr, Shaped("features", "documents")]
+    heaviest: Annotated[F32, Shaped("features")]
     non_negative: bool
 
     def fits(self, documents: Csr) -> bool:
@@ -70,8 +71,8 @@ class NearestDocuments(DataPart, Ranker):
 
     KIND = "nearest-documents"
 
-    documents: Csr | F32
-    targets: Csr
+    documents: Annotated[Csr, Shaped("documents", "_")] | Annotated[F32, Shaped("documents", "_")]
+    targets: Annotated[Csr, Shaped("documents", "labels")]
     config: VoteConfig
     inverse: Inverted | None = None
 
@@ -85,6 +86,10 @@ class NearestDocuments(DataPart, Ranker):
     def of(cls, documents: Batch, targets: Csr, config: VoteConfig) -> NearestDocuments:
         """By the sparse view of the documents, where they have one."""
         return cls(documents.dense if documents.sparse is None else documents.sparse, targets, config)
+
+    @property
+    def n_labels(self) -> int:
+        return int(self.targets.shape[1])
 
     def rank(self, batch: Batch, k: int) -> TopK:
         """The `k` labels with the largest share of the vote; fewer (padded) where the neighbours have fewer labels."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Annotated, Protocol, runtime_checkable
 
 import numpy as np
 
+from longtail.declared import Shaped
 from longtail.errors import ConfigError, DataError
 from longtail.kernels.arrays import canonical, csr, frozen, new_seed, pieces
 from longtail.kernels.threads import threads_for
@@ -111,7 +112,7 @@ class ShortlistNegatives(DataPart):
 
     KIND = "shortlist-negatives"
 
-    ids: I32
+    ids: Annotated[I32, Shaped("documents", "_", plain=True)]
 
     @classmethod
     def mine(cls, shortlister: Labels, vectors: F32, forbidden: Csr, size: int) -> ShortlistNegatives:

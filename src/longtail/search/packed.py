@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.declared import Shaped, Sized
 from longtail.errors import ConfigError
 from longtail.kernels.arrays import freeze, frozen
 from longtail.kernels.threads import threads_for
@@ -66,9 +67,9 @@ class PackedRows(DataPart):
 
     KIND = "packed-rows"
 
-    values: NDArray[Any]
-    scales: F32 | None = None
-    places: I32 | None = None
+    values: Annotated[NDArray[Any], Shaped("stored", "_", plain=True)]
+    scales: Annotated[F32, Shaped("stored")] | None = None
+    places: Annotated[I32, Shaped("_", numbers_of="stored", least=-1)] | None = None
 
     def __post_init__(self) -> None:
         stored, whole = len(self.values), self.values.dtype in (np.int8, np.uint8)
@@ -192,8 +193,8 @@ class PackedIndex(DataPart, Index):
 
     KIND = "packed-index"
 
-    rows: PackedRows
-    offsets: F32 | None
+    rows: Annotated[PackedRows, Sized(len="items")]
+    offsets: Annotated[F32, Shaped("items")] | None
     similarity: Similarity
 
     def __post_init__(self) -> None:
@@ -220,7 +221,7 @@ class PackedIndex(DataPart, Index):
         return self.rows.shape[1] + (self.offsets is not None)
 
     def query(self, vectors: F32, k: int) -> TopK:
-        queries, answer = ready(vectors, self.similarity), Heaps(len(vectors), k)
+        queries, answer = ready(vectors, self.similarity, self.width), Heaps(len(vectors), k)
         if len(queries) and k and len(self):
             if self.multiplies_bytes():
                 self._through_candidates(queries, answer)

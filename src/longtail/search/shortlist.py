@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Literal, Protocol, TypeAlias
+from typing import Annotated, Literal, Protocol, TypeAlias
 
 import numpy as np
 
 from longtail.config import setting
+from longtail.declared import Between, Shaped, Sized
 from longtail.errors import ConfigError
 from longtail.graph.ops import scale_both_sides
 from longtail.kernels.arrays import Pieces, csr, freeze, frozen, pieces, taken_runs
@@ -203,13 +204,18 @@ class LabelIndex(DataPart, Shortlister):
 
     KIND = "label-index"
 
-    index: Index
-    owners: I32
+    index: Annotated[Index, Sized(len="centroids")]
+    owners: Annotated[I32, Shaped("centroids", numbers_of="_")]
 
     def __post_init__(self) -> None:
         if len(self.index) != len(self.owners):
             raise ValueError(f"{len(self.index)} centroids for {len(self.owners)} owners")
         freeze(self, "owners")
+
+    @cached_property
+    def n_labels(self) -> int:
+        """One more than the largest number of a label that it may find."""
+        return int(self.owners.max(initial=-1)) + 1
 
     @cached_property
     def _repeats(self) -> int:
@@ -293,10 +299,10 @@ class ClusterBeam(DataPart, Shortlister):
 
     KIND = "cluster-beam"
 
-    index: HeadIndex
-    clusters: I32
-    graph: Csr | None = None
-    beam: int = field(kw_only=True)
+    index: Annotated[HeadIndex, Sized(len="heads")]
+    clusters: Annotated[I32, Shaped("labels", numbers_of="heads", least=-1)]
+    graph: Annotated[Csr, Shaped("heads", "heads")] | None = None
+    beam: Annotated[int, Between(1)] = field(kw_only=True)
     game_mix: float = field(default=1.0, kw_only=True)
     game_transpose: bool = field(default=False, kw_only=True)
 
@@ -349,6 +355,10 @@ class ClusterBeam(DataPart, Shortlister):
         place = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         members[self.clusters[order], place] = order
         return members
+
+    @property
+    def n_labels(self) -> int:
+        return len(self.clusters)
 
     @property
     def n_clusters(self) -> int:

@@ -11,10 +11,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.declared import Between, Shaped, Sized
 from longtail.errors import ConfigError
 from longtail.kernels.arrays import freeze, frozen
 from longtail.kernels.threads import threads_for
@@ -44,11 +46,11 @@ class Heads:
     never found.
     """
 
-    n: int
-    interleaved: NDArray[np.int8]
-    scales: F32
-    offsets: F32
-    totals: F32
+    n: Annotated[int, Between(0)]
+    interleaved: Annotated[NDArray[np.int8], Shaped("_", "_", plain=True)]
+    scales: Annotated[F32, Shaped("filled")]
+    offsets: Annotated[F32, Shaped("filled")]
+    totals: Annotated[F32, Shaped("filled")]
 
     def __post_init__(self) -> None:
         filled = -(-self.n // GROUP) * GROUP
@@ -115,14 +117,14 @@ class SketchIndex(DataPart, Index):
 
     KIND = "sketch-index"
 
-    whole: PackedIndex
-    basis: F32
-    heads: Heads
-    centres: Heads | None = None
-    leaf_ptr: I64 = field(default_factory=lambda: _NO_LEAVES)
-    numbers: I32 = field(default_factory=lambda: _NO_PLACES)
-    more: int = field(default=200, kw_only=True)
-    effort: int = field(default=0, kw_only=True)
+    whole: Annotated[PackedIndex, Sized(len="rows")]
+    basis: Annotated[F32, Shaped("sketch", "_")]
+    heads: Annotated[Heads, Sized(len="rows", width="sketch")]
+    centres: Annotated[Heads, Sized(len="leaves", width="sketch")] | None = None
+    leaf_ptr: Annotated[I64, Shaped("leaves", points_into="in_leaves")] = field(default_factory=lambda: _NO_LEAVES)
+    numbers: Annotated[I32, Shaped("_", numbers_of="rows")] = field(default_factory=lambda: _NO_PLACES)
+    more: Annotated[int, Between(0)] = field(default=200, kw_only=True)
+    effort: Annotated[int, Between(0)] = field(default=0, kw_only=True)
 
     def __post_init__(self) -> None:
         n, shape, centres = len(self.whole), self.basis.shape, self.centres
@@ -184,6 +186,11 @@ class SketchIndex(DataPart, Index):
         return self.whole.similarity
 
     @property
+    def width(self) -> int:
+        """Numbers of a query."""
+        return self.whole.width
+
+    @property
     def leaves(self) -> int:
         return len(self.leaf_ptr) - 1
 
@@ -198,7 +205,7 @@ class SketchIndex(DataPart, Index):
         return len(self.whole)
 
     def query(self, vectors: F32, k: int) -> TopK:
-        queries, answer = ready(vectors, self.similarity), Heaps(len(vectors), k)
+        queries, answer = ready(vectors, self.similarity, self.width), Heaps(len(vectors), k)
         if not len(queries) or not k or not len(self):
             return answer.ranked()
         keep = min(2 * k + self.more, len(self))

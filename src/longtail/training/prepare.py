@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from longtail.data.dataset import Dataset, Graph, Items, no_pairs
 from longtail.data.identity import same_titles
+from longtail.declared import Between, Shaped, Sized
 from longtail.errors import DataError
 from longtail.features.base import Featurizer, make_featurizer
 from longtail.metrics import drop_masked_targets
@@ -34,15 +35,15 @@ class TrainingSet(DataPart):
     KIND = "training-set"
 
     featurizer: Featurizer
-    documents: Batch
-    targets: Csr
-    masked: I64
-    labels: Items
-    label_texts: Batch | None
+    documents: Annotated[Batch, Sized(len="documents")]
+    targets: Annotated[Csr, Shaped("documents", "labels")]
+    masked: Annotated[I64, Shaped("_", "_", plain=True)]
+    labels: Annotated[Items, Sized(len="labels")]
+    label_texts: Annotated[Batch, Sized(len="labels")] | None
     graphs: Mapping[str, Graph]
-    rows: I64
-    dropped: Mapping[str, int] = field(default_factory=dict)
-    same: I64 = field(default_factory=no_pairs)
+    rows: Annotated[I64, Shaped("documents", plain=True)]
+    dropped: Mapping[str, Annotated[int, Between(0)]] = field(default_factory=dict)
+    same: Annotated[I64, Shaped("_", "_", plain=True)] = field(default_factory=no_pairs)
 
     def __repr__(self) -> str:
         counts = f"{self.n_documents:,} documents, {self.n_labels:,} labels, {self.targets.nnz:,} targets"

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 import numpy as np
 import torch
 
 from longtail.config import setting
 from longtail.data.matrices import read_vectors
+from longtail.declared import Shaped
 from longtail.errors import ConfigError
 from longtail.graph.ops import ensure_diagonal, random_walk_graph, scale_rows_to_sum_one
 from longtail.kernels.arrays import right_singular_vectors
@@ -85,9 +86,9 @@ class Surrogate(DataPart):
 
     encoder: FrozenEncoder
     refinement: Refinement | None
-    vectors: F32
-    clusters: I32
-    heads: F32
+    vectors: Annotated[F32, Shaped("documents", "width")]
+    clusters: Annotated[I32, Shaped("labels", numbers_of="clusters", least=-1)]
+    heads: Annotated[F32, Shaped("clusters", "_")]
 
     def head_vectors(self) -> F32:
         """(N, D): what the heads read of the training documents."""

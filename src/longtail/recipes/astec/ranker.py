@@ -13,10 +13,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from longtail.declared import Between, Shaped, Sized
 from longtail.errors import ConfigError
 from longtail.explanation import Reasons
 from longtail.graph.label_graph import label_graph
@@ -133,15 +134,19 @@ class InstanceVote(Shortlister):
 
     KIND = "instance-vote"
 
-    index: Index
-    targets: Csr
-    neighbours: int
+    index: Annotated[Index, Sized(len="documents")]
+    targets: Annotated[Csr, Shaped("documents", "labels")]
+    neighbours: Annotated[int, Between(1)]
 
     def __post_init__(self) -> None:
         if len(self.index) != self.targets.shape[0]:
             raise ValueError(f"{len(self.index)} documents in the index, {self.targets.shape[0]} with labels")
         if self.neighbours < 1:
             raise ConfigError(f"{self.neighbours} neighbours shall vote", "use at least 1")
+
+    @property
+    def n_labels(self) -> int:
+        return int(self.targets.shape[1])
 
     @cached_property
     def _labels(self) -> Pieces:
@@ -220,6 +225,10 @@ class MergedShortlist(DataPart, Shortlister):
                     f"{name} is {value}, expected 0 to 1",
                     "gamma weighs the votes, reserved is the share of places for labels found by votes only",
                 )
+
+    @property
+    def n_labels(self) -> int:
+        return max(self.labels.n_labels, self.instances.n_labels)
 
     def query(self, vectors: F32, k: int, exclude: I64 | None = None) -> TopK:
         from longtail.recipes.astec.kernels import merge
@@ -311,9 +320,9 @@ class SpreadTree(DataPart, Ranker):
 
     KIND = "spread-tree"
 
-    base: FindsClusters
-    leaf_graph: Csr
-    label_graph: Csr
+    base: Annotated[FindsClusters, Sized(n_labels="labels", n_leaves="leaves")]
+    leaf_graph: Annotated[Csr, Shaped("leaves", "leaves")]
+    label_graph: Annotated[Csr, Shaped("labels", "labels")]
     mix: float = 1.0
     transpose: bool = False
     _leaves: Game = field(init=False, repr=False, compare=False)
@@ -369,6 +378,10 @@ class EncodedTree(DataPart, Ranker):
     encoder: FrozenEncoder
     tree: ClusterTree | SpreadTree
 
+    @property
+    def n_labels(self) -> int:
+        return self.tree.n_labels
+
     def rank(self, batch: Batch, k: int) -> TopK:
         return self.tree.rank(Batch(dense=self.encode(batch)), k)
 
@@ -396,12 +409,16 @@ class Reranked(DataPart, Ranker):
 
     KIND = "reranked"
 
-    base: Ranker
-    encoder: FrozenEncoder
-    refinement: Refinement | None
-    classifier: Classifier
-    depth: int
+    base: Annotated[Ranker, Sized(n_labels="<=labels")]
+    encoder: Annotated[FrozenEncoder, Sized(width="width")]
+    refinement: Annotated[Refinement, Sized(width="width")] | None
+    classifier: Annotated[Classifier, Sized(len="labels", width="width")]
+    depth: Annotated[int, Between(1)]
     beta: float
+
+    @property
+    def n_labels(self) -> int:
+        return len(self.classifier)
 
     def rank(self, batch: Batch, k: int) -> TopK:
         first = self.base.rank(batch, max(self.depth, k))

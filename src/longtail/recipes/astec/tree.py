@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from longtail.config import section, setting
+from longtail.declared import Between, Shaped
 from longtail.errors import ConfigError
 from longtail.kernels.arrays import freeze, frozen, pieces
 from longtail.persistence import DataPart
@@ -41,10 +42,10 @@ class TreeConfig:
 class DenseWeights(NamedTuple):
     """Classifiers of dense documents. rows: (J, D); starts, bias: as in `SparseWeights`."""
 
-    width: int
-    starts: I64
-    bias: F32
-    rows: F32
+    width: Annotated[int, Between(0)]
+    starts: Annotated[I64, Shaped("parents", points_into="classifiers")]
+    bias: Annotated[F32, Shaped("classifiers")]
+    rows: Annotated[F32, Shaped("classifiers", "width")]
 
     def check(self) -> None:
         if self.rows.shape != (len(self.bias), self.width):
@@ -63,8 +64,8 @@ class ClusterTree(DataPart, Ranker):
     KIND = "cluster-tree"
 
     config: TreeConfig
-    n_labels: int
-    labels: I32
+    n_labels: Annotated[int, Between(0)]
+    labels: Annotated[I32, Shaped("listed", numbers_of="n_labels")]
     weights: SparseWeights | DenseWeights
 
     def __post_init__(self) -> None:

@@ -14,9 +14,11 @@ in microseconds (`search.kernels.nearest`).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 
+from longtail.declared import Shaped, Sized
 from longtail.explanation import Reasons
 from longtail.features.sparse import SparseText
 from longtail.graph.ops import unit_rows
@@ -37,10 +39,10 @@ class Memory:
     inverse: `documents` by word.  rarity: (L,) what a vote for each label counts.
     """
 
-    documents: Csr
-    targets: Csr
+    documents: Annotated[Csr, Shaped("documents", "words")]
+    targets: Annotated[Csr, Shaped("documents", "labels")]
     inverse: Inverted
-    rarity: F32
+    rarity: Annotated[F32, Shaped("labels")]
     config: MemoryConfig
 
     def __post_init__(self) -> None:
@@ -49,6 +51,10 @@ class Memory:
         fits = self.targets.shape == (documents, labels) and self.rarity.shape == (labels,)
         if not fits or not self.inverse.fits(self.documents) or not self.inverse.non_negative:
             raise ValueError(f"{documents} documents of {words} words, with labels or lists of others")
+
+    @property
+    def n_labels(self) -> int:
+        return len(self.rarity)
 
     def votes(self, batch: Batch, ids: I32) -> F32:
         """(B, k): the share of the vote that each document's labels `ids` have, by their rarity; 0 at padding."""
@@ -79,7 +85,7 @@ class RememberingRows(IndexedRows):
 
     KIND = "remembering-rows"
 
-    memory: Memory
+    memory: Annotated[Memory, Sized(n_labels="labels")]
 
     def __post_init__(self) -> None:
         if len(self.index) != len(self.memory.rarity):

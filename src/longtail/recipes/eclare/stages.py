@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.declared import Shaped, Sized
 from longtail.errors import ConfigError
 from longtail.graph.label_graph import head_labels, label_graph
 from longtail.graph.ops import prune_rows, scale_rows_to_sum_one
@@ -41,11 +42,11 @@ class EclareSurrogate(DataPart):
 
     KIND = "eclare-surrogate"
 
-    encoder: FrozenSum
-    vectors: F32
-    clusters: I32
-    graph: Csr
-    network: Mapping[str, NDArray[Any]]
+    encoder: Annotated[FrozenSum, Sized(width="width")]
+    vectors: Annotated[F32, Shaped("documents", "width")]
+    clusters: Annotated[I32, Shaped("labels", plain=True)]
+    graph: Annotated[Csr, Shaped("labels", "labels")]
+    network: Mapping[str, Annotated[NDArray[Any], Shaped(plain=True)]]
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class ConvolvedTexts(DataPart):
 
     KIND = "eclare-texts"
 
-    orders: tuple[F32, ...]
+    orders: tuple[Annotated[F32, Shaped("labels", "width")], ...]
 
 
 @dataclass(frozen=True)
@@ -79,9 +80,9 @@ class LabelComponents(DataPart):
     KIND = "label-components"
 
     names: tuple[str, ...]
-    weights: F32
-    lengths: F32
-    counts: I64
+    weights: Annotated[F32, Shaped("labels", "components")]
+    lengths: Annotated[F32, Shaped("labels", "components")]
+    counts: Annotated[I64, Shaped("labels", plain=True)]
 
     def __post_init__(self) -> None:
         shape = len(self.counts), len(self.names)

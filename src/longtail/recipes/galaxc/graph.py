@@ -17,11 +17,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.declared import Between, Shaped, Sized
 from longtail.errors import ConfigError
 from longtail.graph.ops import prune_rows, unit_rows
 from longtail.kernels.arrays import canonical, csr, freeze, frozen, new_seed, pieces, run_starts
@@ -44,10 +45,10 @@ class JointGraph(DataPart):
 
     KIND = "joint-graph"
 
-    starts: I64
-    neighbours: I32
-    nodes: I32
-    n_labels: int
+    starts: Annotated[I64, Shaped("nodes_in_all", points_into="edges")]
+    neighbours: Annotated[I32, Shaped("edges", numbers_of="nodes_in_all")]
+    nodes: Annotated[I32, Shaped("documents", numbers_of="nodes_in_all")]
+    n_labels: Annotated[int, Between(0)]
 
     def __post_init__(self) -> None:
         freeze(self, "starts", "neighbours", "nodes")
@@ -171,8 +172,12 @@ class Anchors(DataPart):
 
     KIND = "graph-anchors"
 
-    uids: StringTable
-    members: Csr
+    uids: Annotated[StringTable, Sized(len="anchors")]
+    members: Annotated[Csr, Shaped("anchors", "nodes")]
+
+    @property
+    def n_nodes(self) -> int:
+        return int(self.members.shape[1])
 
     def edges(self, most: int, rng: np.random.Generator) -> Csr:
         """(n, n) CSR: up to `most` neighbours of every node, from anywhere in the list of an anchor with more."""
@@ -223,7 +228,7 @@ class Fanout:
     full: all neighbours, once each, whatever `sizes` says; an introduced document's too.
     """
 
-    sizes: tuple[int, ...]
+    sizes: tuple[Annotated[int, Between(0, 1 << 20)], ...]
     pad: bool = True
     mean: bool = False
     full: bool = False
@@ -385,7 +390,11 @@ class Shape:
     """
 
     unit: bool = True
-    centre: F32 | None = None
+    centre: Annotated[F32, Shaped("width")] | None = None
+
+    @property
+    def width(self) -> int | None:
+        return None if self.centre is None else len(self.centre)
 
     def apply(self, vectors: F32) -> F32:
         shaped = unit_rows(vectors) if self.unit else vectors
@@ -426,15 +435,15 @@ class GraphSpace(DataPart):
 
     KIND = "graph-space"
 
-    encoder: FrozenEncoder
-    graph: JointGraph
-    vectors: F32
-    linker: Index | None
+    encoder: Annotated[FrozenEncoder, Sized(width="width")]
+    graph: Annotated[JointGraph, Sized(len="nodes")]
+    vectors: Annotated[F32, Shaped("nodes", "width")]
+    linker: Annotated[Index, Sized(len="nodes", width="width")] | None
     fanout: Fanout
-    links: int = 4
-    shape: Shape = Shape()
+    links: Annotated[int, Between(1, 1 << 20)] = 4
+    shape: Annotated[Shape, Sized(width="width")] = Shape()
     test_identity: bool = False
-    anchors: Anchors | None = None
+    anchors: Annotated[Anchors, Sized(n_nodes="nodes")] | None = None
     beside: bool = True
     paths: Paths = field(init=False, repr=False, compare=False)
 
@@ -444,6 +453,18 @@ class GraphSpace(DataPart):
         if self.linker is None and not self.shape.unit:
             raise ValueError("vectors of any length need a linker")
         object.__setattr__(self, "paths", Paths(self.graph, self.vectors, self.fanout))
+
+    @property
+    def n_labels(self) -> int:
+        return self.graph.n_labels
+
+    @property
+    def width(self) -> int:
+        return int(self.vectors.shape[1])
+
+    @property
+    def hops(self) -> int:
+        return self.fanout.hops
 
     def initial(self, batch: Batch) -> F32:
         """(B, D): x^0."""

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from longtail.declared import Shaped
 from longtail.graph.ops import unit_rows
 from longtail.models.rankers import Classifier
 from longtail.nn.batches import Bags, to_device, to_numpy, to_tensor
@@ -629,7 +630,7 @@ class Network(DataPart):
 
     KIND = "galaxc-network"
 
-    tensors: Mapping[str, NDArray[Any]]
+    tensors: Mapping[str, Annotated[NDArray[Any], Shaped(plain=True)]]
 
     @classmethod
     def of(cls, modules: Modules) -> Network:

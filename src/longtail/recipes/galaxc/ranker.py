@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
 from longtail import metrics
+from longtail.declared import Between, Shaped, Sized
 from longtail.errors import ConfigError
 from longtail.explanation import Cause, Reasons
 from longtail.graph.ops import unit_rows
@@ -26,7 +27,7 @@ from longtail.models.encoders import FrozenEncoder, FrozenGinLayer
 from longtail.models.rankers import Classifier, best, sigmoid
 from longtail.persistence import DataPart, Part
 from longtail.recipes.galaxc.graph import GraphSpace, Paths, convolutions
-from longtail.search.index import ExactIndex, Index
+from longtail.search.index import ExactIndex, Index, check_width
 from longtail.search.negatives import ShortlistNegatives
 from longtail.search.packed import Packer, stored
 from longtail.types import F32, I32, I64, Batch, BoolArray, Context, ContextRanker, Csr, TopK
@@ -85,9 +86,9 @@ class FrozenHops(DataPart):
 
     KIND = "frozen-hops"
 
-    epsilons: F32
-    weight: F32
-    bias: F32
+    epsilons: Annotated[F32, Shaped("hops")]
+    weight: Annotated[F32, Shaped("hops", "width", "width")]
+    bias: Annotated[F32, Shaped("hops", "width")]
     pre_relu: bool = True
     space: Averaged = "transformed"
     balanced: bool = False
@@ -95,6 +96,14 @@ class FrozenHops(DataPart):
     @property
     def views(self) -> int:
         return len(self.epsilons)
+
+    @property
+    def hops(self) -> int:
+        return len(self.epsilons)
+
+    @property
+    def width(self) -> int:
+        return int(self.bias.shape[1])
 
     def of_nodes(self, paths: Paths, nodes: I32, seed: int) -> Views:
         return self._views(paths.of_nodes(nodes, seed))
@@ -161,9 +170,13 @@ class FrozenHops(DataPart):
 class FrozenSageLayer:
     """h = ReLU(W [own; message] + b).  weight: (D, 2 D).  bias: (D,).  signed: without the ReLU."""
 
-    weight: F32
-    bias: F32
+    weight: Annotated[F32, Shaped("width", "_")]
+    bias: Annotated[F32, Shaped("width")]
     signed: bool = False
+
+    @property
+    def width(self) -> int:
+        return len(self.bias)
 
     def apply(self, own: F32, message: F32) -> F32:
         mixed: F32 = steady_product(np.concatenate([own, message], axis=-1), self._weight) + self.bias
@@ -189,6 +202,14 @@ class FrozenMessages(DataPart):
     @property
     def views(self) -> int:
         return 1
+
+    @property
+    def hops(self) -> int:
+        return len(self.layers)
+
+    @property
+    def width(self) -> int:
+        return self.layers[-1].width
 
     @property
     def spaces(self) -> tuple[Averaged, ...]:
@@ -262,12 +283,12 @@ class JointGraphModel(DataPart, ContextRanker):
 
     KIND = "joint-graph-model"
 
-    space: GraphSpace
-    hops: FrozenGraphEncoder
-    index: Index
-    classifier: Classifier
-    alphas: F32 | None
-    shortlist_size: int
+    space: Annotated[GraphSpace, Sized(n_labels="labels", width="width", hops="hops")]
+    hops: Annotated[FrozenGraphEncoder, Sized(width="width", views="views", hops="hops")]
+    index: Annotated[Index, Sized(len="labels", width="width")]
+    classifier: Annotated[Classifier, Sized(len="labels", width="width")]
+    alphas: Annotated[F32, Shaped("labels", "views")] | None
+    shortlist_size: Annotated[int, Between(0)]
     beta: float = 1.0
     temperature: float = 1.0
 
@@ -419,6 +440,7 @@ class JointGraphModel(DataPart, ContextRanker):
             return self.classifier.scores(views.mean(axis=1), ids)
         from longtail.recipes.galaxc.kernels import score_views
 
+        check_width(views[:, 0], self.classifier.width)
         found = np.empty(ids.shape, dtype=np.float32)
         with threads_for(len(ids), each=4):
             values, scales, _ = stored(self.classifier.rows)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
 from longtail.bundle import open_parts
 from longtail.data.dataset import Graph
 from longtail.data.matrices import read_vectors
+from longtail.declared import Shaped
 from longtail.errors import ConfigError
 from longtail.features.base import Featurizer
 from longtail.models.encoders import FrozenEncoder
@@ -44,7 +46,7 @@ class Start(DataPart):
     KIND = "galaxc-start"
 
     space: GraphSpace
-    links: I32 | None
+    links: Annotated[I32, Shaped("_", "_", plain=True)] | None
 
 
 def make_start(c: GalaxcConfig, data: TrainingSet, encoder: FrozenEncoder, run: Run) -> Start:

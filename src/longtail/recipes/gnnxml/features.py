@@ -23,13 +23,14 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
+from typing import Annotated, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longtail.config import section, to_tables
 from longtail.data.dataset import Items
+from longtail.declared import Between, Shaped, Sized
 from longtail.errors import ConfigError, DataError, MissingExtra
 from longtail.features.base import Fitted
 from longtail.features.pieces import checkpoint_folder, tokenizers_for
@@ -83,12 +84,13 @@ class SpectralSentences(DataPart):
 
     KIND = "spectral-sentences"
 
-    columns: I32
-    table: F32
+    columns: Annotated[I32, Shaped("known", numbers_of="_")]
+    table: Annotated[F32, Shaped("known", "width")]
 
-    def __post_init__(self) -> None:
-        if len(self.columns) != len(self.table):
-            raise ValueError(f"{len(self.table)} vectors for {len(self.columns)} features")
+    @property
+    def reads(self) -> int:
+        """One more than the largest number of a feature that it reads."""
+        return int(self.columns.max(initial=-1)) + 1
 
     @classmethod
     def fit(cls, documents: Csr, words: SparseText, width: int) -> SpectralSentences:
@@ -125,7 +127,7 @@ class StaticSentences(DataPart):
 
     KIND = "static-sentences"
 
-    table: NDArray[np.float16]
+    table: Annotated[NDArray[np.float16], Shaped("_", "width")]
     tokenizer: StringTable
 
     def __post_init__(self) -> None:
@@ -177,7 +179,7 @@ class NamedSentences(DataPart):
 
     name: str
     model: str
-    width: int
+    width: Annotated[int, Between(1, 1 << 20)]
 
     @classmethod
     def of(cls, name: str, model: str) -> NamedSentences:
@@ -302,8 +304,8 @@ class GraphText(DataPart):
     KIND = "graph-text"
 
     config: KeyGraphConfig
-    text: SparseText
-    encoder: SentenceEncoder
+    text: Annotated[SparseText, Sized(width="features")]
+    encoder: Annotated[SentenceEncoder, Sized(reads="<=features")]
     common: StringTable
 
     @classmethod

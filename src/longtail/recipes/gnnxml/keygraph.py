@@ -13,12 +13,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longtail.config import setting
+from longtail.declared import Shaped
 from longtail.errors import ConfigError
 from longtail.features.reading import (
     U64,
@@ -248,15 +249,15 @@ class KeyGraphs(DataPart):
 
     KIND = "keygraphs"
 
-    vertex_starts: I64
-    sentence_starts: I64
-    words: I32
-    edge_starts: I64
-    neighbours: I32
-    weights: F32
-    attach_starts: I64
-    attached: I32
-    sentences: NDArray[Any]
+    vertex_starts: Annotated[I64, Shaped("documents", points_into="vertices")]
+    sentence_starts: Annotated[I64, Shaped("documents", points_into="sentences_in_all")]
+    words: Annotated[I32, Shaped("documents", plain=True)]
+    edge_starts: Annotated[I64, Shaped("vertices", points_into="edges")]
+    neighbours: Annotated[I32, Shaped("edges", numbers_of="vertices")]
+    weights: Annotated[F32, Shaped("edges")]
+    attach_starts: Annotated[I64, Shaped("vertices", points_into="attachments")]
+    attached: Annotated[I32, Shaped("attachments", numbers_of="sentences_in_all")]
+    sentences: Annotated[NDArray[Any], Shaped("sentences_in_all", "_", plain=True)]
 
     def __post_init__(self) -> None:
         """Kernels trust these numbers."""

@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.declared import Shaped
 from longtail.errors import ConfigError
 from longtail.graph.ops import scale_both_sides, unit_rows
 from longtail.kernels.arrays import canonical, csr
@@ -233,10 +234,10 @@ class FrequencyCurves(DataPart):
 
     KIND = "frequency-curves"
 
-    labels: I64
-    clusters: I64
-    sizes: I64
-    words: I32
+    labels: Annotated[I64, Shaped("labels", plain=True)]
+    clusters: Annotated[I64, Shaped("clusters", plain=True)]
+    sizes: Annotated[I64, Shaped("clusters", plain=True)]
+    words: Annotated[I32, Shaped("documents", plain=True)]
 
     @classmethod
     def of(cls, targets: Csr, clusters: I32, words: I32) -> FrequencyCurves:

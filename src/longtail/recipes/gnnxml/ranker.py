@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 
+from longtail.declared import Between, Shaped, Sized
 from longtail.errors import ConfigError
 from longtail.explanation import Cause, Reasons
 from longtail.graph.ops import unit_rows
@@ -25,7 +26,7 @@ from longtail.models.rankers import Classifier, best, sigmoid
 from longtail.persistence import DataPart
 from longtail.recipes.gnnxml.keygraph import KeyGraphs
 from longtail.search.cluster import meta_labels
-from longtail.search.index import ExactIndex
+from longtail.search.index import ExactIndex, check_width
 from longtail.search.linear import LinearConfig, LinearRows, SparseWeights, fit_linear, read_only
 from longtail.types import F32, I32, I64, Batch, Context, Csr, Ranker, TopK
 
@@ -43,7 +44,7 @@ class Clusters(DataPart):
 
     KIND = "gnnxml-clusters"
 
-    clusters: I32
+    clusters: Annotated[I32, Shaped("labels", plain=True)]
 
     @property
     def count(self) -> int:
@@ -73,12 +74,12 @@ class ClusterRankers(DataPart):
 
     KIND = "cluster-rankers"
 
-    n_labels: int
-    labels: I32
-    starts: I64
-    bias: F32
+    n_labels: Annotated[int, Between(0)]
+    labels: Annotated[I32, Shaped("classifiers", numbers_of="n_labels")]
+    starts: Annotated[I64, Shaped("clusters", points_into="classifiers")]
+    bias: Annotated[F32, Shaped("classifiers")]
     words: SparseWeights | None
-    rows: F32 | None
+    rows: Annotated[F32, Shaped("classifiers", "_")] | None
 
     def __post_init__(self) -> None:
         """Kernels trust these numbers."""
@@ -201,6 +202,13 @@ class ClusterRankers(DataPart):
 
         if (self.words is None) != (x.words is None) or (self.rows is None) != (x.vectors is None):
             raise ValueError("documents do not come as those of training did")
+        if x.words is not None and self.words is not None and x.words.shape[1] != self.words.width:
+            raise ConfigError(
+                f"this model reads sparse features of its own vocabulary of {self.words.width}",
+                "let the bundle's featurizer make the batch",
+            )
+        if x.vectors is not None and self.rows is not None:
+            check_width(x.vectors, self.rows.shape[1])
         words: tuple[Any, Any, Any] = (
             (None, None, None) if x.words is None else pieces(x.words.astype(np.float32, copy=False))
         )
@@ -235,8 +243,8 @@ class FrozenBranch:
     """A branch's own layers, and the scale and shift that normalise its h_G."""
 
     layers: tuple[FrozenGinLayer, ...]
-    scale: F32
-    shift: F32
+    scale: Annotated[F32, Shaped("width")]
+    shift: Annotated[F32, Shaped("width")]
 
 
 @dataclass(frozen=True)
@@ -314,9 +322,9 @@ class Matcher(DataPart):
     KIND = "gnnxml-matcher"
 
     encoder: FrozenGin
-    heads: F32
-    vectors: F32
-    found: I32
+    heads: Annotated[F32, Shaped("clusters", "_")]
+    vectors: Annotated[F32, Shaped("documents", "_")]
+    found: Annotated[I32, Shaped("documents", "_", numbers_of="clusters", least=-1)]
 
     def found_clusters(self) -> Csr:
         """(N, K) CSR of ones."""
@@ -343,9 +351,9 @@ class KeygraphModel(DataPart, Ranker):
     KIND = "keygraph-model"
 
     encoder: FrozenGin
-    heads: ExactIndex
-    rankers: ClusterRankers
-    beam: int
+    heads: Annotated[ExactIndex, Sized(len="clusters")]
+    rankers: Annotated[ClusterRankers, Sized(n_clusters="clusters")]
+    beam: Annotated[int, Between(1)]
     reads: RankerReads = "both"
     graph_weight: float = 1.0
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import gelu, scaled_dot_product_attention
 
+from longtail.declared import Shaped, Sized
 from longtail.errors import ConfigError, DataError
 from longtail.features.pieces import checkpoint_folder
 from longtail.graph.anchor_graph import drawn, linked
@@ -465,6 +466,6 @@ class Towers(DataPart):
 
     KIND = "two-towers"
 
-    encoder: FrozenEncoder
-    documents: F32
-    labels: F32
+    encoder: Annotated[FrozenEncoder, Sized(width="width")]
+    documents: Annotated[F32, Shaped("documents", "width")]
+    labels: Annotated[F32, Shaped("labels", "width")]

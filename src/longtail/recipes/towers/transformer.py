@@ -24,11 +24,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.declared import Between, Shaped
 from longtail.errors import BundleError, ConfigError, DataError
 from longtail.features.pieces import read_object
 from longtail.models.encoders import FrozenEncoder
@@ -49,8 +50,8 @@ class FrozenTransformer(DataPart, FrozenEncoder):
 
     KIND = "frozen-transformer"
 
-    weights: Mapping[str, NDArray[Any]]
-    heads: int
+    weights: Mapping[str, Annotated[NDArray[Any], Shaped(plain=True)]]
+    heads: Annotated[int, Between(1, 1 << 16)]
     epsilon: float
 
     def __post_init__(self) -> None:
