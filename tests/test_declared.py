@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, is_dataclass
-from typing import Annotated, Any, ClassVar, get_args
+from typing import Annotated, Any, get_args
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ class Inner:
 
 @dataclass(frozen=True)
 class Graph(DataPart):
-    KIND: ClassVar[str] = "graph of this test"
+    KIND = "graph of this test"
 
     starts: Annotated[I64, Shaped("nodes", points_into="edges")]
     neighbours: Annotated[I32, Shaped("edges", numbers_of="nodes")]
