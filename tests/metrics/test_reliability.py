@@ -62,7 +62,8 @@ def test_nothing_shown_has_no_error() -> None:
 
 def slow(confidence: list[float], right: list[int], n_bins: int) -> float:
     """One label after the other: a bin is full when so many have gone by, and takes the equals of its last one."""
-    pairs, total, bins = sorted(zip(confidence, right, strict=True)), len(confidence), [[]]
+    bins: list[list[tuple[float, int]]] = [[]]
+    pairs, total = sorted(zip(confidence, right, strict=True)), len(confidence)
     for place, (said, found) in enumerate(pairs):
         bins[-1].append((said, found))
         full = any(place + 1 >= n * total // n_bins > place + 1 - len(bins[-1]) for n in range(1, n_bins + 1))

@@ -26,6 +26,7 @@ import numba.core.caching
 import numba.core.event
 
 from longtail import __version__
+from longtail.kernels.forked import survive_forks
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 # numba has no types for these.
@@ -159,6 +160,7 @@ class _Compiling(numba.core.event.Listener):
 
 
 KEPT = _settle()
+survive_forks()
 compiling = _Compiling()
 EVENTS.register("numba:compile", compiling)
 

@@ -298,6 +298,10 @@ class HnswIndex(Index):
         queries, answer = ready(vectors, self.similarity, self.width), Heaps(len(vectors), k)
         groups = min(k, self.graph.ntotal)
         if groups and len(queries):
+            from longtail.kernels.forked import is_forked
+
+            if is_forked():  # the threads of OpenMP, which faiss would wait for, are not here
+                _faiss().omp_set_num_threads(1)
             effort = _faiss().SearchParametersHNSW(efSearch=max(self.query_effort, 2 * groups))
             similarities, found = self.graph.search(queries, groups, params=effort)
             with threads_for(len(queries)):
