@@ -26,7 +26,8 @@ from longtail.predictor import Predictor, TemporaryFolder
 from longtail.recipes import DEFAULT, make_recipe
 from longtail.recipes.base import Recipe
 from longtail.training.prepare import TrainingSet, prepare
-from longtail.training.progress import Display, display_of_library
+from longtail.training.processes import Processes, launched
+from longtail.training.progress import Display, SilentDisplay, display_of_library
 from longtail.training.run import Run
 from longtail.types import Frame, Ranker
 
@@ -69,11 +70,14 @@ def train(
     examples: keep up to three training documents per label in the model, cut to 200 characters, for people who look at
         it; False leaves all texts of documents out (words that `direct` remembers: setting `memory.weight`).
     progress: whether it is shown; by default where standard error is a terminal, or in a notebook. display: how.
+
+    Where a launcher (torchrun) started several processes, they train one model together (docs/scale.md).
     """
     if device not in ("auto", "cpu", "cuda"):
         raise ConfigError(f"device '{device}', expected auto, cpu or cuda", "use --device auto")
     made, display = recipe_of(recipe, settings), display or display_of_library(progress)
     made.check_kinds()
+    check_processes(made, launched()[1])
     if group is not None and not holdout:
         raise ConfigError(f"group '{group}' without holdout", "say how much to hold out: --holdout 0.1")
     asked = {"text": text, "labels": labels, "id": id, "separator": separator, "label_texts": label_texts}
@@ -99,13 +103,18 @@ def train(
         rows = dataset.held_out_rows(holdout, seed, group)
         held = StringTable.of([dataset.train.documents.uids[row] for row in rows.tolist()])
         identity["holdout"] = {"share": holdout, "group": group, "documents": digest_of(list(held))}
-    with Run.open(out, identity, seed=seed, device=device, restart=restart, display=display) as run:
+    processes = Processes.joined(device)
+    display = display if processes.first else SilentDisplay()
+    with Run.open(
+        out, identity, seed=seed, device=device, restart=restart, display=display, processes=processes
+    ) as run:
         bundle = run.folder / "bundle"
-        if (bundle / MANIFEST).exists():
+        if processes.agreed((bundle / MANIFEST).exists()):
             display.say(f"{run.folder}: this run is finished; --restart begins anew")
             return Predictor.open(bundle)
-        with written_aside(run.folder / "config.toml") as aside:
-            aside.write_text(describe(made.config), encoding="utf-8")
+        if processes.first:
+            with written_aside(run.folder / "config.toml") as aside:
+                aside.write_text(describe(made.config), encoding="utf-8")
         _say_counts(dataset.repairs, display)
         if held is not None:
             display.say(
@@ -118,25 +127,27 @@ def train(
             _say_unread(dataset.train.documents, training_set.featurizer.fields, display)
         ranker = learners(made, training_set, run)
         labels = LabelTable.of(training_set.labels, training_set.label_counts())
-        if held is not None:
+        if held is not None and processes.first:
             model = Predictor(Bundle(run.folder, about, labels, training_set.featurizer, ranker))
             about["metrics"] = held_out_metrics(model, dataset, HeldOut(holdout, seed, group), display)
-        write_bundle(
-            bundle,
-            about=about,
-            config=describe(made.config),
-            labels=labels,
-            featurizer=training_set.featurizer,
-            ranker=run.folder_of(ranker),
-            held_out=held,
-            company=Company.of(
-                training_set.targets,
-                training_set.labels,
-                dataset.train.documents if examples else None,
-                training_set.rows,
-            ),
-        )
+        if processes.first:
+            write_bundle(
+                bundle,
+                about=about,
+                config=describe(made.config),
+                labels=labels,
+                featurizer=training_set.featurizer,
+                ranker=run.folder_of(ranker),
+                held_out=held,
+                company=Company.of(
+                    training_set.targets,
+                    training_set.labels,
+                    dataset.train.documents if examples else None,
+                    training_set.rows,
+                ),
+            )
         run.log("finished")
+        processes.wait()
     # Checksums of files that were written a moment ago.
     return Predictor(open_bundle(bundle, verify=False), home)
 
@@ -169,13 +180,24 @@ def stages(recipe: Recipe, data: TrainingSet, run: Run) -> Ranker:
         shortlister = run.stage("2_shortlist", lambda: recipe.shortlist(data, surrogate, run))
     if "transfer" in has:
         model = run.stage("3_transfer", lambda: recipe.transfer(data, surrogate, shortlister, run))
-    ranker: Any = run.stage("4_classify", lambda: recipe.classify(data, surrogate, shortlister, model, run))
+    ranker: Any = run.stage(
+        "4_classify", lambda: recipe.classify(data, surrogate, shortlister, model, run), together=True
+    )
     if not isinstance(ranker, Ranker):
         raise ConfigError(
             f"the last stage of the recipe '{recipe.NAME}' gave a {type(ranker).__name__}, which is no ranker",
             "derive its class from longtail.types.Ranker",
         )
     return ranker
+
+
+def check_processes(recipe: Recipe, count: int) -> None:
+    """Refuse several processes for a recipe that trains in one."""
+    if count > 1 and not recipe.SPLITS_LABELS:
+        raise ConfigError(
+            f"the recipe '{recipe.NAME}' trains in one process, and {count} were asked for",
+            "start one, or use the recipe direct, which splits labels over several",
+        )
 
 
 def _dataset(data: Dataset | str | Path | Frame, columns: Mapping[str, Any], group: str | None) -> Dataset:

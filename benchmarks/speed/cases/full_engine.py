@@ -152,7 +152,7 @@ def whole_step(
     found: dict[str, Any] = {}
     ms = watch.try_ms(lambda: full.step(x, bags, RATE))
     found["with update"] = ms if isinstance(ms, str) else step_numbers(ms, *shape, limits, update=True)
-    pairs = Pairs.of(bags, None, None, None, torch.float32)
+    pairs = Pairs.of(bags, None, None, torch.float32)
     ms = watch.try_ms(lambda: full.sweep(x, full.table, pairs, lambda *_: None))
     found["without update"] = ms if isinstance(ms, str) else step_numbers(ms, *shape, limits, update=False)
     found["peak_gb"] = round(torch.cuda.max_memory_allocated() / 1e9, 2)

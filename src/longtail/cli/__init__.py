@@ -47,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return shell_complete(longtail, {}, "longtail", COMPLETE, os.environ[COMPLETE])
         # Not click's own main: it would end the process where the reader of a pipe has gone.
         words = list(sys.argv[1:] if arguments is None else arguments)
+        talk.words = tuple(words)
         with longtail.make_context("longtail", words, obj=talk) as context:
             longtail.invoke(context)
         sys.stdout.flush()

@@ -28,12 +28,16 @@ HELP_NAMES = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 @dataclass
 class Talk:
-    """How much is said on standard error. resumes: whether an interrupted command, given again, goes on."""
+    """How much is said on standard error. resumes: whether an interrupted command, given again, goes on.
+
+    words: the whole command, without the name of the program.
+    """
 
     quiet: bool = False
     verbose: bool = False
     debug: bool = False
     resumes: bool = False
+    words: Sequence[str] = ()
 
     def display(self) -> Display:
         from longtail.training.progress import WarningDisplay, display_for

@@ -39,6 +39,14 @@ def recipe_names(context: click.Context, parameter: click.Parameter, incomplete:
 @option("--config", type=path(), metavar="F.toml", help="settings that differ from the defaults")
 @option("--set", "assignments", multiple=True, metavar="a.b=c", help="one setting; may be repeated")
 @option("--device", default="auto", type=click.Choice(["auto", "cpu", "cuda"]), help="where it is trained")
+@option(
+    "--devices",
+    type=click.IntRange(min=1),
+    default=1,
+    metavar="G",
+    help="processes that train together, each on a GPU or some cores of its own, with a part of the labels (recipe "
+    "direct); over several machines: torchrun -m longtail train ...",
+)
 @option("--seed", type=int, default=0, help="another seed is another model")
 @option("--restart", is_flag=True, help="throw away what lies in RUN and begin anew")
 @option(
@@ -65,6 +73,7 @@ def train(
     config: Path | None,
     assignments: tuple[str, ...],
     device: str,
+    devices: int,
     seed: int,
     restart: bool,
     holdout: float,
@@ -75,9 +84,15 @@ def train(
     from longtail import pipeline
     from longtail.evaluation import render_held_out
     from longtail.recipes import DEFAULT, make_recipe
+    from longtail.training.launch import launch
+    from longtail.training.processes import launched
 
     talk.resumes = True
     made = make_recipe(recipe or DEFAULT, preset_name=preset, config=config, assignments=assignments)
+    rank, processes = launched()
+    if devices > 1 and processes == 1:
+        pipeline.check_processes(made, devices)
+        raise click.exceptions.Exit(launch(talk.words, devices))
     data = source.read(test=False, group=group)
     model = pipeline.train(
         data,
@@ -91,6 +106,8 @@ def train(
         display=talk.display(),
         examples=not no_examples,
     )
+    if rank:
+        return
     if model.metrics:
         print(render_held_out(model.metrics, made.NAME))
     print(f"bundle: {out / 'bundle'}")

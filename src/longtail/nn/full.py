@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from longtail.nn.batches import Bags, has_triton, padded
 from longtail.nn.row_tables import AdamFactors, adam_by_torch, with_gradients
+from longtail.nn.shards import Shard
 
 LossKind = Literal["bce", "softmax"]
 MeanOver = Literal["entries", "documents"]
@@ -36,43 +37,11 @@ Receiver = Callable[[int, int, Tensor, float], None]
 
 
 @dataclass(frozen=True)
-class Shard:
-    """Labels `first`..`first + count` of `labels`, where labels are split over processes.
-
-    Every process gets the same documents, and targets with label numbers of the whole; sums over all labels are added
-    up between processes.  group: the processes that hold the other labels; None for the default group.
-    """
-
-    first: int
-    count: int
-    labels: int
-    group: Any = None
-
-    @staticmethod
-    def even(labels: int, rank: int, processes: int, group: Any = None) -> Shard:
-        """The part of process `rank` when labels are split evenly."""
-        first, end = (labels * r // processes for r in (rank, rank + 1))
-        return Shard(first, end - first, labels, group)
-
-    def summed(self, tensor: Tensor) -> Tensor:
-        """The sum of `tensor` over all processes, in place."""
-        torch.distributed.all_reduce(tensor, group=self.group)
-        return tensor
-
-    def log_sum_exp(self, tensor: Tensor) -> Tensor:
-        """log of the sum of exp(tensor) over all processes."""
-        largest = tensor.clone()
-        torch.distributed.all_reduce(largest, op=torch.distributed.ReduceOp.MAX, group=self.group)
-        largest.clamp_(min=torch.finfo(tensor.dtype).min)  # where nobody has anything, -inf - -inf would be no number
-        return self.summed((tensor - largest).exp()).log() + largest
-
-
-@dataclass(frozen=True)
 class Pairs:
     """Positives and masked pairs of B documents.
 
     owners: (P,) int64, the document.
-    ids: (P,) int64, the row of the label in this shard, -1 where another shard holds it.
+    ids: (P,) int64, the row of the label.
     values: (P,) target, 1 or softer.  weights: (P,) how much the positive part of the loss counts.
     hidden: (P,) how much less than a negative it counts: 0 a plain pair, 1 neither positive nor negative.
     """
@@ -84,10 +53,8 @@ class Pairs:
     hidden: Tensor
 
     @staticmethod
-    def of(
-        targets: Bags, masked: Bags | None, label_weights: Tensor | None, shard: Shard | None, dtype: torch.dtype
-    ) -> Pairs:
-        """No pair may occur twice.  label_weights: (L,) of all labels, or None for 1."""
+    def of(targets: Bags, masked: Bags | None, label_weights: Tensor | None, dtype: torch.dtype) -> Pairs:
+        """No pair may occur twice.  label_weights: (L,), or None for 1."""
         owners, ids, values = targets.owners, targets.ids.long(), targets.weights.to(dtype)
         hidden = torch.zeros_like(values)
         if masked is not None and len(masked.ids):
@@ -95,8 +62,6 @@ class Pairs:
             values = nn.functional.pad(values, (0, len(masked.ids)))
             hidden = nn.functional.pad(hidden, (0, len(masked.ids)), value=1.0)
         weights = torch.ones_like(values) if label_weights is None else label_weights.to(dtype)[ids]
-        if shard is not None:
-            ids = torch.where((ids >= shard.first) & (ids < shard.first + shard.count), ids - shard.first, -1)
         return Pairs(owners, ids, values, weights, hidden)
 
     @staticmethod
@@ -118,7 +83,7 @@ class Pairs:
         slope = chance + self.values * ((self.weights - 1) * chance - self.weights)
         hides = self.hidden > 0
         loss = torch.where(hides, -self.hidden * as_negative, extra)
-        return torch.where(self.ids >= 0, loss, 0), torch.where(hides, (1 - self.hidden) * chance, slope)
+        return loss, torch.where(hides, (1 - self.hidden) * chance, slope)
 
     def softmax(self, scores_P: Tensor, negatives_B: Tensor) -> tuple[Tensor, Tensor]:
         """(loss, slope) per pair of w t softplus(n - s), n being the log-sum-exp over the document's negatives.
@@ -126,7 +91,7 @@ class Pairs:
         A positive competes with all negatives and with no other positive. Paper: DEXML, decoupled softmax.
         """
         distance = negatives_B[self.owners] - scores_P
-        share = torch.where((self.ids >= 0) & (self.hidden == 0), self.values * self.weights, 0)
+        share = torch.where(self.hidden == 0, self.values * self.weights, 0)
         return share * nn.functional.softplus(distance), -share * distance.sigmoid()
 
     def summed(self, values_P: Tensor, documents: int) -> Tensor:
@@ -199,6 +164,7 @@ class Sweep:
 
     compute: type of the products; None for bf16 on a GPU and float32 on a CPU.  variant: None for what is fastest here.
     mean_over: the loss is the sum over all entries divided by their number, or by that of documents.
+    shard: which labels the rows are, where labels are split over processes.
     """
 
     def __init__(
@@ -220,9 +186,17 @@ class Sweep:
         self._scratch = torch.empty(0, dtype=self.compute, device=device)
 
     @torch.no_grad()
-    def __call__(self, x_BD: Tensor, table: ReadTable, targets: Pairs, receive: Receiver) -> tuple[Tensor, Tensor]:
-        """(mean loss, its gradient to x); `receive` is called with the gradient of each block of rows."""
-        documents, width = x_BD.shape
+    def __call__(
+        self, x_BD: Tensor, table: ReadTable, targets: Pairs, receive: Receiver, *, batch: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """(mean loss, its gradient to x); `receive` is called with the gradient of each block of rows.
+
+        batch: documents of the whole batch, where x are those of this process.  targets: of all of them, of the
+        labels of this process; the loss is that of these labels, to be summed.
+        """
+        width = x_BD.shape[1]
+        x_BD = x_BD if self.shard is None else self.shard.gathered(x_BD, batch or len(x_BD), "documents")
+        documents = len(x_BD)
         x = padded(x_BD, self.compute, ROW_MULTIPLE)
         scores_P = self.slopes.pair_scores(x, table, targets)
         if self.loss == "bce":
@@ -232,7 +206,8 @@ class Sweep:
         else:
             negatives = self._negatives(x, documents, table, targets, scores_P)
             losses_P, slopes_P = targets.softmax(scores_P, negatives)
-            forces = self._summed(targets.summed(-slopes_P, documents))
+            forces = targets.summed(-slopes_P, documents)
+            forces = forces if self.shard is None else self.shard.summed(forces, "negatives")
         loss = losses_P.sum()
         scale = self._scale(documents, table.labels)
         gradient = torch.zeros(x.shape, dtype=scores_P.dtype, device=x.device)
@@ -247,7 +222,7 @@ class Sweep:
             add_product(gradient, slopes, rows)
             receive(start, count, slopes.T @ x, scale)
         gradient_BD = gradient[:documents, :width].mul_(scale)
-        return self._summed(loss) * scale, self._summed(gradient_BD)
+        return loss * scale, gradient_BD if self.shard is None else self.shard.scattered(gradient_BD, "gradients")
 
     def _negatives(self, x: Tensor, documents: int, table: ReadTable, targets: Pairs, scores_P: Tensor) -> Tensor:
         """(B,): log-sum-exp of the scores of each document's negatives."""
@@ -261,20 +236,17 @@ class Sweep:
         total = total if self.shard is None else self.shard.log_sum_exp(total)
         return total.clamp_(min=torch.finfo(total.dtype).min / 2)
 
-    def _summed(self, tensor: Tensor) -> Tensor:
-        return tensor if self.shard is None else self.shard.summed(tensor.contiguous())
-
     def _scale(self, documents: int, labels: int) -> float:
         labels = labels if self.shard is None else self.shard.labels
         return 1 / max(documents * (labels if self.mean_over == "entries" else 1), 1)
 
     def _blocks(self, documents: int, labels: int) -> list[tuple[int, int]]:
-        """(first label, number) of blocks of about the same size."""
+        """(first label, number) of blocks of about the same size; none where there are no labels."""
         most = max(1, BLOCK_SCORES[self._scratch.device.type] // max(documents, 1))
         number = max(1, -(-labels // most))
         width = -(-labels // number)
         width += -width % ROW_MULTIPLE
-        return [(start, min(width, labels - start)) for start in range(0, labels, width)]
+        return [(start, min(width, labels - start)) for start in range(0, labels, max(width, 1))]
 
     def _slopes_of(self, documents: int, labels: int) -> Tensor:
         """(documents, labels) scratch, followed in memory by at least one more number (see `Slopes.put`)."""
@@ -308,8 +280,8 @@ class Slopes:
         self.compute, self.wide = compute, torch.promote_types(compute, torch.float32)
 
     def pair_scores(self, x: Tensor, table: ReadTable, pairs: Pairs) -> Tensor:
-        """(P,) scores of the pairs; anything for pairs of another shard."""
-        rows = table.picked(pairs.ids.clamp(min=0), self.compute)
+        """(P,) scores of the pairs."""
+        rows = table.picked(pairs.ids, self.compute)
         return (x[pairs.owners].to(self.wide) * rows.to(self.wide)).sum(1)
 
     def bce(self, x: Tensor, rows: Tensor, slopes: Tensor, documents: int, labels: int) -> Tensor:
@@ -358,7 +330,7 @@ class TritonSlopes(Slopes):
         self.kernels = triton_kernels
 
     def pair_scores(self, x: Tensor, table: ReadTable, pairs: Pairs) -> Tensor:
-        picked = table.picked(pairs.ids.clamp(min=0), torch.bfloat16)
+        picked = table.picked(pairs.ids, torch.bfloat16)
         return self.kernels.pair_scores(x, picked, pairs.owners, torch.arange(len(picked), device=x.device))
 
     def bce(self, x: Tensor, rows: Tensor, slopes: Tensor, documents: int, labels: int) -> Tensor:
@@ -375,7 +347,7 @@ class TritonSlopes(Slopes):
 
     def without_pairs(self, total_B: Tensor, pairs: Pairs, scores_P: Tensor) -> Tensor:
         """By subtraction: where positives have all but a millionth of the sum, negatives keep a millionth."""
-        share = torch.where(pairs.ids >= 0, (scores_P - total_B[pairs.owners]).exp(), 0)
+        share = (scores_P - total_B[pairs.owners]).exp()
         return total_B + (1 - pairs.summed(share, len(total_B))).clamp_(min=_SMALLEST_SHARE).log()
 
     def put(self, slopes: Tensor, pairs: Pairs, values_P: Tensor, start: int, labels: int) -> None:
@@ -388,7 +360,8 @@ class FullRows:
     compute: type of the products; by default bf16 on a GPU and float32 on a CPU.
     mean_over: "entries": mean over all B x L entries; "documents": mean over documents of the sum over labels.
         Adam cares through `epsilon` alone.
-    shard: which labels `rows` are when labels are split over processes; targets are then of all labels.
+    shard: which labels `rows` are when labels are split over processes. A step is then given the documents of this
+        process (`Shard.part`), and targets of the whole batch, of the labels of this process.
     """
 
     def __init__(
@@ -428,7 +401,9 @@ class FullRows:
             self.table.update(start, count, gradient, scale, factors)
 
         x = x_BD.detach()
-        return self.sweep(x, self.table, Pairs.of(targets, masked, None, self.shard, _wide(x)), receive)
+        pairs = Pairs.of(targets, masked, None, _wide(x))
+        loss, gradient_BD = self.sweep(x, self.table, pairs, receive, batch=len(targets))
+        return loss if self.shard is None else self.shard.summed(loss, "loss"), gradient_BD
 
     def state(self) -> dict[str, Tensor]:
         """Live tensors: everything that steps change."""
@@ -446,19 +421,18 @@ def full_gradients(
     mean_over: MeanOver = "entries",
     compute: torch.dtype | None = None,
     variant: Variant | None = None,
-    shard: Shard | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(loss, gradient to x, gradient to the rows): for rows that are computed, whose gradient goes on through autograd.
 
     All as in `FullRows`, but that rows are not updated: a scalar, (B, D) and (L, D).
     """
-    sweep = Sweep(x_BD.device, loss=loss, mean_over=mean_over, compute=compute, variant=variant, shard=shard)
+    sweep = Sweep(x_BD.device, loss=loss, mean_over=mean_over, compute=compute, variant=variant)
     x, gradient_LD = x_BD.detach(), torch.empty_like(rows_LD)
 
     def receive(start: int, count: int, gradient: Tensor, scale: float) -> None:
         torch.mul(gradient[:count, : rows_LD.shape[1]].to(rows_LD.dtype), scale, out=gradient_LD[start : start + count])
 
-    mean, gradient_BD = sweep(x, FixedTable(rows_LD), Pairs.of(targets, masked, weights, shard, _wide(x)), receive)
+    mean, gradient_BD = sweep(x, FixedTable(rows_LD), Pairs.of(targets, masked, weights, _wide(x)), receive)
     return mean, gradient_BD, gradient_LD
 
 

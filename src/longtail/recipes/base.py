@@ -65,6 +65,8 @@ class Recipe(Protocol):
     CONFIG: ClassVar[type[Any]]  # a frozen dataclass of sections, one of them `features`
     # What `longtail tune` tries: a setting, and values that are worth it. Few: each one more takes trials.
     TUNABLE: ClassVar[Mapping[str, tuple[Any, ...]]] = TUNABLE_FEATURES
+    # Several processes can train it together, each with a part of the labels: `classify` runs on all of them.
+    SPLITS_LABELS: ClassVar[bool] = False
     # For bases: the loss can be weighed, and asked for on documents that are kept apart from training.
     KEEPS_DOCUMENTS_APART: ClassVar[bool] = False
     # For bases: the encoder can be a pretrained transformer (`features.checkpoint`).
@@ -95,8 +97,11 @@ class Recipe(Protocol):
         """Module III: the representation that the classifiers start from."""
         return None
 
-    def classify(self, data: TrainingSet, surrogate: Any, shortlister: Any, model: Any, run: Run) -> Part:
-        """Module IV: one classifier per label, trained against hard negatives; gives the finished ranker."""
+    def classify(self, data: TrainingSet, surrogate: Any, shortlister: Any, model: Any, run: Run) -> Part | None:
+        """Module IV: one classifier per label, trained against hard negatives; gives the finished ranker.
+
+        Of several processes the first gives it, the others None.
+        """
         ...
 
     def check_kinds(self) -> None:

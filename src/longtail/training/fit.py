@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from longtail.errors import ConfigError
+from longtail.errors import ConfigError, RunError
+from longtail.nn.shards import Shard
 from longtail.training import adapted_batch
 from longtail.training.objectives import TrainingObjective, Watch, trained_state
 from longtail.training.run import Run, StageCheckpoint
@@ -78,6 +79,17 @@ class OwnOrder(Protocol):
         ...
 
 
+@runtime_checkable
+class SplitObjective(Protocol):
+    """An objective whose labels may be split over processes. What is saved is whole, however many there are."""
+
+    shard: Shard
+
+    def split_state(self) -> frozenset[str]:
+        """Names of the tensors in its state that have a row for each label of this process alone."""
+        ...
+
+
 def fit(
     objective: TrainingObjective,
     *,
@@ -96,7 +108,9 @@ def fit(
         then on a GPU.
 
     A loss that is not a number ends the training with a `ConfigError`; the checkpoint of the last good epoch stays.
+    Of several processes (`SplitObjective`) the first saves; all must be given the same checkpoint.
     """
+    shard = _shard_of(objective)
     history = _resumed(objective, checkpoint)
     batches = math.ceil(objective.size / batch_size)
     for epoch in range(len(history), epochs):
@@ -119,20 +133,44 @@ def fit(
         if watch is not None:
             watch.ended(epoch, epochs)
         state = objective.state()
-        if checkpoint is not None and checkpoint.due(sum(value.nbytes for value in state.values())):
-            arrays = {name: as_array(value) for name, value in state.items()}
-            checkpoint.save(epoch + 1, arrays | {"fit.history": np.array(history)})
+        if checkpoint is not None and shard.agreed(checkpoint.due(sum(value.nbytes for value in state.values()))):
+            _save(checkpoint, objective, history)
     return history
+
+
+def _save(checkpoint: StageCheckpoint, objective: TrainingObjective, history: list[float]) -> None:
+    shard, split = _shard_of(objective), _split(objective)
+    whole = {name: shard.whole(value) if name in split else value for name, value in objective.state().items()}
+    if shard.first:
+        arrays = {name: as_array(value) for name, value in whole.items() if value is not None}
+        checkpoint.save(len(history), arrays | {"fit.history": np.array(history)})
+
+
+def _shard_of(objective: TrainingObjective) -> Shard:
+    return objective.shard if isinstance(objective, SplitObjective) else Shard(0)
+
+
+def _split(objective: TrainingObjective) -> frozenset[str]:
+    return objective.split_state() if isinstance(objective, SplitObjective) else frozenset()
 
 
 def _resumed(objective: TrainingObjective, checkpoint: StageCheckpoint | None) -> list[float]:
     """Put the state of the last finished epoch back; the losses of the epochs done."""
     saved = None if checkpoint is None else checkpoint.load()
+    shard = _shard_of(objective)
+    said = shard.said_by_all(0 if saved is None else saved[0])
+    other = next((rank for rank, epoch in enumerate(said) if epoch != said[0]), None)
+    if other is not None:
+        raise RunError(
+            f"process 0 has a checkpoint of epoch {said[0]}, process {other} one of epoch {said[other]}",
+            "all processes must see the same run folder: give --out on a disk that they share",
+        )
     if saved is None:
         return []
     epochs_done, arrays = saved
+    split = _split(objective)
     for name, value in objective.state().items():
-        copy_into(value, arrays[name])
+        copy_into(value, shard.own(arrays[name]) if name in split else arrays[name])
     history: list[float] = arrays["fit.history"].tolist()
     assert len(history) == epochs_done, "a checkpoint holds one loss per finished epoch"
     return history
@@ -214,4 +252,5 @@ def fit_stage(
             on_batch=on_batch,
             watch=watch,
         )
-    run.log("fit", name=name, losses=losses)
+    sent = dict(_shard_of(objective).sent)
+    run.log("fit", name=name, losses=losses, **({"sent": sent} if sent else {}))

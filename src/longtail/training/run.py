@@ -8,6 +8,7 @@
     RUN/members/<n>/    stages of the models of an ensemble
     RUN/analysis/<name>/ what training leaves for analyses; no stage and no bundle reads it
     RUN/bundle/         the trained model
+    RUN/.processes/     a file for each of several processes at work (see `processes`)
 
 A stage's result is always loaded back from disk, finished just now or yesterday: an interrupted run and an
 uninterrupted one take the same path from there on. Randomness comes from generators named by (seed, name, keys...),
@@ -28,7 +29,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +47,12 @@ from longtail.persistence import (
     write_json,
     written_aside,
 )
+from longtail.training.processes import FOLDER as PROCESSES_FOLDER
+from longtail.training.processes import Processes
 from longtail.training.progress import Display, SilentDisplay, Task
+
+if TYPE_CHECKING:
+    from longtail.nn.shards import Shard
 
 Result = TypeVar("Result", bound=Part | None)
 
@@ -58,8 +64,11 @@ _DIGEST = re.compile(r"\b([0-9a-f]{8})[0-9a-f]{56}\b")  # SHA-256, of which the 
 class Run:
     """A locked run folder. Use as a context manager: ``with Run.open(folder, identity, seed=0) as run: ...``"""
 
-    def __init__(self, folder: Path, *, seed: int, device: str, display: Display) -> None:
+    def __init__(
+        self, folder: Path, *, seed: int, device: str, display: Display, processes: Processes | None = None
+    ) -> None:
         self.folder, self.seed, self.requested_device, self.display = folder, seed, device, display
+        self.processes = processes or Processes()
         self._lock: int | None = None
         self._stage = ""
         self._title = ""
@@ -76,14 +85,16 @@ class Run:
         device: str = "auto",
         restart: bool = False,
         display: Display | None = None,
+        processes: Processes | None = None,
     ) -> Run:
         """Create the folder, or take up the run that lies there if it was begun by the same command.
 
         identity: everything that determines the result (recipe, settings, seed, data digest), as plain values.
+        processes: those that train together, which all open the run; the first of them alone writes to it.
         """
         if folder.exists() and not folder.is_dir():
             raise RunError(f"{folder}: is a file, not a folder", "choose another --out")
-        is_run = (folder / "run.json").exists() or (folder / ".lock").exists()
+        is_run = any((folder / name).exists() for name in ("run.json", ".lock", PROCESSES_FOLDER))
         if folder.is_dir() and any(folder.iterdir()) and not is_run:
             raise RunError(
                 f"{folder}: the folder exists and is not a run of longtail",
@@ -91,21 +102,27 @@ class Run:
             )
         with no_room_is_an_error(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        run = cls(folder, seed=seed, device=device, display=display or SilentDisplay())
-        run._take_lock()
+        run = cls(folder, seed=seed, device=device, display=display or SilentDisplay(), processes=processes)
+        run.processes.enter(folder)
         try:
-            run._begin_or_resume(dict(identity), restart)
-        except BaseException:
-            run.close()
+            run.processes.check_same("data", json.dumps(identity.get("data"), sort_keys=True))
+            run.processes.check_same("settings", json.dumps(identity, sort_keys=True))
+            if run.processes.first:
+                run._take_lock()
+                run._begin_or_resume(dict(identity), restart)
+            run.processes.wait()
+        except BaseException as problem:
+            run.__exit__(type(problem), problem)
             raise
         return run
 
     def _begin_or_resume(self, identity: dict[str, Any], restart: bool) -> None:
         if restart:
             for child in self.folder.iterdir():
-                if child.name != ".lock":
+                if child.name not in (".lock", PROCESSES_FOLDER):
                     shutil.rmtree(child) if child.is_dir() else child.unlink()
         _remove_leftovers(self.folder)
+        self.processes.forget_others(self.folder)
         if not (self.folder / "run.json").exists():
             write_json(self.folder / "run.json", identity)
             return
@@ -125,17 +142,25 @@ class Run:
 
     # ---- stages ----
 
-    def stage(self, name: str, make: Callable[[], Result]) -> Result:
-        """The result of stage `name`: loaded if it was finished before, else made, saved and loaded back."""
+    def stage(self, name: str, make: Callable[[], Result], *, together: bool = False) -> Result:
+        """The result of stage `name`: loaded if it was finished before, else made, saved and loaded back.
+
+        together: where several processes train, all of them make it; else the first does, and the others wait. The
+        first one saves it.
+        """
         folder = self.folder / "stages" / name
-        if not folder.exists():
+        if self.processes.agreed(not folder.exists()):
             self._say_begin(name)
             # A stage may have stages inside it: the outer one goes on when an inner one is done.
             outer, self._stage = self._stage, name
             started = time.monotonic()
-            with written_aside(folder) as aside:
-                save_part(make(), aside)
-            shutil.rmtree(self.folder / "work" / name, ignore_errors=True)
+            if self.processes.first:
+                with written_aside(folder) as aside:
+                    save_part(make(), aside)
+                shutil.rmtree(self.folder / "work" / name, ignore_errors=True)
+            elif together:
+                make()
+            self.processes.wait()
             self._stage = outer
             self._done_before.clear()
             self.log("stage", name=name, seconds=round(time.monotonic() - started, 3), peak_memory=peak_memory_so_far())
@@ -159,6 +184,10 @@ class Run:
         assert part is result, "the result of the last stage alone is kept"
         return folder
 
+    def shard(self, labels: int) -> Shard:
+        """Which of so many labels this process trains: all, unless several processes share them."""
+        return self.processes.shard(labels)
+
     def leave(self, name: str, part: Part) -> None:
         """Save something for analyses under RUN/analysis; what an interrupted stage left there before is replaced."""
         folder = self.folder / "analysis" / name
@@ -179,6 +208,7 @@ class Run:
             seed=self.seed_for("member", number),
             device=self.requested_device,
             display=self.display,
+            processes=self.processes,
         )
         inner.folder.mkdir(parents=True, exist_ok=True)
         inner._title, inner._done_before = f" of model {number + 1}", self._done_before
@@ -241,6 +271,8 @@ class Run:
 
     def log(self, event: str, **values: Any) -> None:
         """Append one line to metrics.jsonl."""
+        if not self.processes.first:
+            return
         line = json.dumps(
             {"event": event, "time": round(time.time(), 3), "stage": self._stage, **values}, ensure_ascii=False
         )
@@ -269,12 +301,18 @@ class Run:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+        self.processes.leave()
 
     def __enter__(self) -> Run:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, problem: BaseException | None = None, trace: object = None) -> None:
+        explained = self.processes.explained(problem)
+        if problem is not None:
+            self.processes.leave(explained)
         self.close()
+        if explained is not None and explained is not problem:
+            raise explained from None
 
 
 class StageCheckpoint:

@@ -126,7 +126,9 @@ def test_without_trust_free_vectors_stay_and_count_nothing() -> None:
     assert torch.equal(model.rows.free.rows[:, :WIDTH], before[:, :WIDTH])
     assert not torch.equal(model.rows.free.rows[:, WIDTH], before[:, WIDTH])  # biases learn all the same
     assert model.texts is not None
-    torch.testing.assert_close(model.final_rows()[:, :WIDTH], model.texts())
+    final = model.final_rows()
+    assert final is not None
+    torch.testing.assert_close(final[:, :WIDTH], model.texts())
 
 
 def test_state_holds_all_that_steps_change() -> None:
@@ -141,7 +143,10 @@ def test_state_holds_all_that_steps_change() -> None:
         assert torch.equal(
             first.step(rows, np.random.default_rng(0), 0.01), second.step(rows, np.random.default_rng(0), 0.01)
         )
-    assert torch.equal(first.final_rows(), second.final_rows())
+    mine, wanted = second.final_rows(), first.final_rows()
+    assert mine is not None
+    assert wanted is not None
+    assert torch.equal(mine, wanted)
 
 
 def test_rows_of_free_vectors_alone() -> None:

@@ -16,7 +16,7 @@ from longtail.data.synthetic import SyntheticConfig, synthesise
 from longtail.evaluation import evaluate
 from longtail.nn.encoders import BagSum
 from longtail.recipes.direct import settings as direct
-from longtail.recipes.direct.objective import TextRows, anchor_columns, first_bias
+from longtail.recipes.direct.objective import TextRows, anchor_columns, anchor_weights, first_bias
 from longtail.recipes.direct.recipe import Direct
 from longtail.recipes.direct.settings import AnchorsConfig, DirectConfig, default_epochs, default_rate
 from longtail.training.prepare import prepare
@@ -173,9 +173,8 @@ def test_anchors_are_labels_in_training_and_gone_at_prediction(data: Dataset, tm
     trust = recipe("labels.trust=2").trust(ready, anchors)[labels:, 0].numpy()
     degree = np.asarray(anchors.documents.sum(axis=0)).ravel()
     np.testing.assert_allclose(trust, degree / (degree + 2), rtol=1e-6)
-    with Run.open(tmp_path / "weights", {}, seed=0, device="cpu") as run:
-        weights = recipe("anchors.weight=0.5").weights(ready, anchors, run)
-        assert recipe().weights(ready, None, run) is None
+    weights = anchor_weights(labels, anchors, 0.5, "cpu")
+    assert anchor_weights(labels, None, 0.5, "cpu") is None
     assert weights is not None
     np.testing.assert_array_equal(weights.numpy(), [1.0] * labels + [0.5] * anchors.count)
     ranker: Any = longtail.train(data, tmp_path / "run", recipe("anchors.weight=0.5"), device="cpu").bundle.ranker

@@ -17,6 +17,7 @@ from longtail.nn.batches import Documents
 from longtail.nn.blocks import ByteDropout
 from longtail.nn.encoders import BagEncoder
 from longtail.nn.row_tables import RowAdam, RowTable
+from longtail.nn.shards import Shard
 from longtail.recipes.direct import sampled
 from longtail.recipes.direct import settings as settings_of_direct
 from longtail.recipes.direct.objective import AllLabels, TextRows, marked_targets
@@ -346,4 +347,7 @@ def test_when_labels_are_sampled(
 
 def test_a_gpu_is_not_asked_to_sample() -> None:
     with pytest.raises(ConfigError, match=r"train\.sampled=on, but training runs on a GPU"):
-        settings_of_direct.labels_per_step(TrainConfig(sampled="on"), 100, "cuda", extra=False)
+        settings_of_direct.labels_per_step(TrainConfig(sampled="on"), "cuda", Shard(100), extra=False)
+    with pytest.raises(ConfigError, match="2 processes train together"):
+        settings_of_direct.labels_per_step(TrainConfig(sampled="on"), "cpu", Shard(100, 0, 2), extra=False)
+    assert settings_of_direct.labels_per_step(TrainConfig(), "cpu", Shard(10**6, 0, 2), extra=False) == 0

@@ -23,11 +23,13 @@ from torch import Tensor, nn
 from longtail.graph.anchor_graph import Side, anchor_graphs
 from longtail.graph.ops import scale_rows_to_sum_one
 from longtail.nn.batches import COLUMN_MULTIPLE, DeviceCsr, Documents, TensorBatch, fastest_products, to_device
-from longtail.nn.encoders import Encoded, Encoder, GivenView
+from longtail.nn.encoders import Encoder, GivenView
 from longtail.nn.full import FixedTable, Float32Table, Pairs, ReadTable, Receiver, Sweep
 from longtail.nn.row_tables import AdamFactors, Convolution, RowAdam, RowTable
+from longtail.nn.shards import Shard
 from longtail.recipes.direct.settings import AnchorsConfig
-from longtail.training.objectives import ExtraLoss, ModelAdam, extra_total, prefixed, trained_state
+from longtail.recipes.direct.split import share_gradients, with_dropout_of_part
+from longtail.training.objectives import ExtraLoss, ModelAdam, batch_vectors, extra_total, prefixed, trained_state
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
 from longtail.types import I64, Csr
@@ -91,6 +93,13 @@ def anchor_columns(data: TrainingSet, config: AnchorsConfig) -> AnchorColumns | 
     return AnchorColumns(of_anchors, hstack(documents, format="csr"), same_texts(data.documents.sparse, of_anchors))
 
 
+def anchor_weights(labels: int, anchors: AnchorColumns | None, weight: float, device: str) -> Tensor | None:
+    """(L + M,): what a positive of each label counts, anchors behind; None: all the same."""
+    if anchors is None:
+        return None
+    return torch.cat([torch.ones(labels), torch.full((anchors.count,), weight)]).to(device)
+
+
 def same_texts(left: Csr, right: Csr) -> Csr:
     """(rows of left, rows of right) CSR of ones where both have the same features, and any; how often is not asked."""
     from scipy.sparse import csr_array
@@ -108,15 +117,20 @@ def _features(matrix: Csr, row: int) -> bytes:
     return bytes(matrix.indices[matrix.indptr[row] : matrix.indptr[row + 1]].astype(np.int64).tobytes())
 
 
-def marked_targets(targets: Csr, masked: Csr | None, device: torch.device | str) -> DeviceCsr:
+def marked_targets(
+    targets: Csr, masked: Csr | None, device: torch.device | str, shard: Shard | None = None
+) -> DeviceCsr:
     """(N, L): the target of every pair that is not a plain negative; where one is hidden, minus how much of it is (see
     `Pairs.marked`): -1 if it is neither right nor wrong.
 
     targets, masked: (N, L) CSR, the latter from 0 to 1; a pair that is in both is masked.
+    shard: which labels are wanted; None: all.
     """
     if masked is not None:
         targets = targets - targets.multiply(masked != 0) - masked
         targets.eliminate_zeros()
+    if shard is not None and shard.processes > 1:
+        targets = targets.tocsc()[:, shard.rank :: shard.processes]
     return DeviceCsr(targets.tocsr(), device)
 
 
@@ -140,6 +154,7 @@ class TextRows(nn.Module):
     view: P, shared as well, with the texts' own sums of given vectors, U (L, H); None without one.
     mapped: whether there is an M, which is at first the identity.
     compute: type of the products with M; they are as large as those of a step.
+    shard: which labels the rows are for; texts and U are of all. None: of all.
     Only tokens that occur in texts are read, and only their gradients exist: `tokens`, ascending.
     """
 
@@ -151,21 +166,23 @@ class TextRows(nn.Module):
         mapped: bool = False,
         compute: torch.dtype = torch.float32,
         view: tuple[GivenView, Tensor] | None = None,
+        shard: Shard | None = None,
     ) -> None:
         super().__init__()
         self.table, self.compute = table, compute
+        self.shard = shard or Shard(texts.shape[0])
         self.view: GivenView | None = None if view is None else view[0]
-        self.given = torch.empty(0, 0) if view is None else view[1]
+        self.given = torch.empty(0, 0) if view is None else self.shard.own(view[1])
         device = table.weight.device
         used, places = np.unique(texts.indices, return_inverse=True)
         self.tokens = to_device(used.astype(np.int64), device)
         compact = type(texts)((texts.data, places.astype(np.int32), texts.indptr), shape=(texts.shape[0], len(used)))
-        self.sums = Convolution(compact, device)
+        self.sums = Convolution(self.shard.own(compact), device)
         self.gain = nn.Parameter(torch.ones(1, device=device))
         self.map = nn.Parameter(torch.eye(table.weight.shape[1], device=device)) if mapped else None
         # What the gain multiplies, of the last `forward`; a buffer, so that a resumed training has it.
         self.plain: Tensor
-        self.register_buffer("plain", torch.zeros(texts.shape[0], table.weight.shape[1], device=device))
+        self.register_buffer("plain", torch.zeros(self.shard.count, table.weight.shape[1], device=device))
 
     @torch.no_grad()
     def forward(self) -> Tensor:
@@ -202,7 +219,7 @@ class TextRows(nn.Module):
 
     def teach(self, gradient_LD: Tensor, adam: RowAdam, rate: float) -> None:
         """Token vectors learn from a gradient to the last `forward`; those of the others are left at them."""
-        adam.update_rows(self.tokens, self.gradient(gradient_LD), rate)
+        adam.update_rows(self.tokens, self.shard.summed(self.gradient(gradient_LD), "label texts"), rate)
 
     def _product(self, left: Tensor, right: Tensor) -> Tensor:
         return (left.to(self.compute) @ right.to(self.compute)).float()
@@ -343,6 +360,8 @@ class AllLabels:
     text_every: steps between two looks at the texts. In between, rows use what the last look gave, and the gradient
         to texts is summed up; on a CPU a look costs more than a step.
     compute: type of the products with all labels; by default what is fastest here.  extra: a loss to be added.
+    shard: which labels this process has the rows of; None: all.  trust, weights, start: of all labels;  targets,
+        texts: of those of this process.
     """
 
     def __init__(
@@ -360,19 +379,24 @@ class AllLabels:
         token_dropout: float = 0.0,
         compute: torch.dtype | None = None,
         extra: ExtraLoss | None = None,
+        shard: Shard | None = None,
     ) -> None:
-        self.weights, self.extra = weights, extra
+        self.shard, self.extra = shard or Shard(len(trust)), extra
+        assert extra is None or self.shard.processes == 1, "an extra loss sees whole batches"
+        self.weights, trust = None if weights is None else self.shard.own(weights), self.shard.own(trust)
+        self.dropouts = with_dropout_of_part(encoder, self.shard) if self.shard.processes > 1 else []
         labels, width, device = len(trust), encoder.width, documents.device
         self.encoder, self.texts, self.documents, self.targets = encoder, texts, documents, targets
         self.text_every, self.token_dropout = text_every, token_dropout
-        self.sweep = Sweep(device, loss="bce", mean_over="documents", compute=compute or fastest_products(device))
+        fast = compute or fastest_products(device)
+        self.sweep = Sweep(device, loss="bce", mean_over="documents", compute=fast, shard=self.shard)
         self.model = nn.ModuleDict(
             {"encoder": encoder} if texts is None else {"encoder": encoder, "texts": texts}
         ).train()
         self.adam = ModelAdam(self.model)
         free = torch.zeros(labels, width + 1, device=device)
         if start is not None:
-            free[:, :width] = start
+            free[:, :width] = self.shard.own(start)
         free[:, width] = bias
         self.rows = self.new_rows(free, trust, text=texts is not None)
         self._count = torch.zeros((), dtype=torch.int64)
@@ -382,7 +406,8 @@ class AllLabels:
         return len(self.documents)
 
     def step(self, rows: I64, rng: np.random.Generator, rate: float) -> Tensor:
-        z_BD = self.vectors(rows)
+        batch = thinned(self.documents.rows(rows), self.token_dropout)
+        z_BD = self.vectors(batch, len(rows))
         if int(self._count) % self.text_every == 0:
             self._look_at_texts()
         self._count += 1
@@ -393,6 +418,7 @@ class AllLabels:
             gradients += [(total, torch.ones_like(total))] if total.requires_grad else []
         torch.autograd.backward([tensor for tensor, _ in gradients], [gradient for _, gradient in gradients])
         self._learn_texts(rate)
+        share_gradients(self.adam, self.shard, batch.sparse, len(rows), loss)
         self.adam.step(rate)
         if self.extra is not None:
             self.extra.after_step()
@@ -402,28 +428,32 @@ class AllLabels:
         return composed_rows(free, trust, text=text, compute=self.sweep.compute)
 
     def scored(self, z_BD: Tensor, rows: I64, rng: np.random.Generator, rate: float) -> tuple[Tensor, Tensor]:
-        """(loss, its gradient to z) of the documents at `rows` against their labels. Rows of labels learn."""
+        """(loss, its gradient to z) of the documents at `rows` against their labels. Rows of labels learn.
+
+        z, and its gradient: of the documents of this process.  The loss is that of its labels.
+        """
         x = torch.cat([z_BD.detach(), z_BD.new_ones(len(z_BD), 1)], dim=1)
         pairs = Pairs.marked(self.targets.rows(rows), self.weights)
-        loss, gradient_BD = self.sweep(x, self.rows.table(), pairs, self._learner(rate))
+        loss, gradient_BD = self.sweep(x, self.rows.table(), pairs, self._learner(rate), batch=len(rows))
         return loss, gradient_BD[:, : z_BD.shape[1]]
 
-    def final_rows(self) -> Tensor:
-        """(L, D + 1): what documents are compared with, with the texts as they are now; the last column is the bias."""
+    def final_rows(self) -> Tensor | None:
+        """(L, D + 1): what documents are compared with, with the texts as they are now; the last column is the bias.
+
+        Of several processes the first has them all, the others None.
+        """
         self._look_at_texts()
-        return self.rows.rows()
+        return self.shard.whole(self.rows.rows())
 
     def _look_at_texts(self) -> None:
         if self.texts is not None and self.rows.text is not None:
             self.rows.text.copy_(self.texts())
 
-    def vectors(self, rows: I64) -> Tensor:
-        batch = self.documents.rows(rows)
-        with torch.autocast(
-            self.documents.device.type, dtype=torch.bfloat16, enabled=self.documents.device.type == "cuda"
-        ):
-            encoded: Encoded = self.encoder(thinned(batch, self.token_dropout))
-        return encoded.score.float()
+    def vectors(self, batch: TensorBatch, documents: int) -> Tensor:
+        """(b, D), of the documents of this process, of a batch of so many."""
+        for dropout in self.dropouts:
+            dropout.documents = documents
+        return batch_vectors(self.encoder, self.shard.part_of(batch, documents), self.documents.device)
 
     def _learner(self, rate: float) -> Receiver:
         """Takes the gradient of a block of rows while it is still near the processor."""
@@ -452,6 +482,10 @@ class AllLabels:
         if self.rows.text is not None and self.rows.text_gradient is not None:
             state |= {"text": self.rows.text, "text_gradient": self.rows.text_gradient}
         return state if self.extra is None else state | prefixed("extra", self.extra.state())
+
+    def split_state(self) -> frozenset[str]:
+        of_labels = {"text", "text_gradient", "texts.plain"} | set(prefixed("free", self.rows.free.state()))
+        return frozenset(of_labels)
 
 
 def thinned(batch: TensorBatch, share: float) -> TensorBatch:

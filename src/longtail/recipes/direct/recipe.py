@@ -43,6 +43,7 @@ from longtail.recipes.direct.objective import (
     OneCycle,
     TextRows,
     anchor_columns,
+    anchor_weights,
     first_bias,
     marked_targets,
     pairs_as_matrix,
@@ -74,6 +75,7 @@ class Direct(Recipe):
     NAME = "direct"
     CONFIG = DirectConfig
     TUNABLE = TUNABLE
+    SPLITS_LABELS = True
     config: DirectConfig
 
     def encoder_width(self) -> int:
@@ -91,8 +93,10 @@ class Direct(Recipe):
         anchors = sum(len(graph.anchors) for graph in graphs if graph.anchors is not None)
         return 4 * width * (4 * words + 8 * (data.n_labels + anchors)) + 3 * 8 * entries + 2**29
 
-    def classify(self, data: TrainingSet, surrogate: None, shortlister: None, model: None, run: Run) -> IndexedRows:
-        """Module IV: encoder and classifiers together, against all labels."""
+    def classify(
+        self, data: TrainingSet, surrogate: None, shortlister: None, model: None, run: Run
+    ) -> IndexedRows | None:
+        """Module IV: encoder and classifiers together, against all labels; of several processes the first has them."""
         c, anchors, view = self.config, anchor_columns(data, self.config.anchors), self.view(data)
         targets, masked = self.targets(data, self.label_graph(data, run), anchors)
         encoder = self.new_encoder(data, run, view).to(run.device)
@@ -101,8 +105,9 @@ class Direct(Recipe):
             if c.encoder.residual
             else None
         )
-        few = labels_per_step(c.train, targets.shape[1], run.device, extra=self.extra_loss is not None)
-        texts = self.texts(data, anchors, encoder, view, kind=TextParts if few else TextRows)
+        shard = run.shard(targets.shape[1])
+        few = labels_per_step(c.train, run.device, shard, extra=self.extra_loss is not None)
+        texts = self.texts(data, anchors, encoder, view, kind=TextParts if few else partial(TextRows, shard=shard))
         refined = encoder if block is None else Refined(encoder, block)
         extra = None if self.extra_loss is None else self.extra_loss(refined, data, run)
         kind: Callable[..., AllLabels] = partial(SampledLabels, labels_per_step=few) if few else AllLabels
@@ -112,19 +117,23 @@ class Direct(Recipe):
             self.trust(data, anchors).to(run.device),
             first_bias(targets).to(run.device),
             Documents(data.documents if view is None else view.batch(data.documents.sparse), run.device),
-            marked_targets(targets, masked, run.device),
-            weights=self.weights(data, anchors, run),
+            marked_targets(targets, masked, run.device, shard),
+            weights=anchor_weights(data.n_labels, anchors, c.anchors.weight, run.device),
             start=None if texts is not None else random_rows(targets.shape[1], encoder.width, run).to(run.device),
             text_every=c.train.text_every or TEXT_EVERY[run.device],
             token_dropout=c.encoder.token_dropout,
             extra=extra,
+            shard=shard,
         )
         epochs = c.train.epochs or default_epochs(data.n_documents)
         steps = epochs * -(-data.n_documents // adapted_batch(data.n_documents, c.train.batch))
         rate = c.train.rate or default_rate(data.n_documents, steps)
         schedule = OneCycle(rate, c.train.warm_up)
         fit_stage(objective, run, "training", epochs=epochs, batch=c.train.batch, schedule=schedule, watch=extra)
-        index = build_index(to_numpy(objective.final_rows()[: data.n_labels]), c.predict.index, similarity="dot")
+        rows = objective.final_rows()
+        if rows is None:
+            return None
+        index = build_index(to_numpy(rows[: data.n_labels]), c.predict.index, similarity="dot")
         return remembering(IndexedRows(encoder.frozen(), frozen_block(block), index), data, c.memory)
 
     def label_graph(self, data: TrainingSet, run: Run) -> Csr | None:
@@ -179,7 +188,7 @@ class Direct(Recipe):
         anchors: AnchorColumns | None,
         encoder: Encoder,
         view: View | None = None,
-        kind: type[TextRows | TextParts] = TextRows,
+        kind: Callable[..., TextRows | TextParts] = TextRows,
     ) -> TextRows | TextParts | None:
         """The part of rows that words make; None where labels have no text, or documents no words."""
         from scipy.sparse import vstack
@@ -207,11 +216,3 @@ class Direct(Recipe):
         whole = alone or not c.trust
         share = np.ones(len(counts), np.float32) if whole else (counts / (counts + c.trust)).astype(np.float32)
         return torch.from_numpy(share * np.float32(c.free or alone))[:, None]
-
-    def weights(self, data: TrainingSet, anchors: AnchorColumns | None, run: Run) -> Tensor | None:
-        """(L,): what a positive of each label counts, anchors behind; None: all the same."""
-        if anchors is None:
-            return None
-        weights = np.ones(data.n_labels + anchors.count, np.float32)
-        weights[data.n_labels :] = self.config.anchors.weight
-        return torch.from_numpy(weights).to(run.device)

@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from longtail.nn.batches import DeviceCsr, fastest_products
+from longtail.nn.batches import DeviceCsr, TensorBatch, fastest_products
 from longtail.nn.blocks import ByteDropout
 from longtail.nn.encoders import Encoded, Encoder, GivenView
 from longtail.nn.full import Pairs
@@ -39,7 +39,6 @@ from longtail.recipes.direct.objective import (
     TextRows,
     array_or_none,
     bits,
-    thinned,
 )
 from longtail.types import F32, I64, Csr
 
@@ -211,10 +210,9 @@ class SampledLabels(AllLabels):
         self.parts.part(number).teach(summed[part].contiguous(), adam, rate * self.text_every**0.5)
         summed[part] = 0
 
-    def vectors(self, rows: I64) -> Tensor:
-        batch = self.documents.rows(rows)
+    def vectors(self, batch: TensorBatch, documents: int) -> Tensor:
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.fast == torch.bfloat16):
-            encoded: Encoded = self.encoder(thinned(batch, self.token_dropout))
+            encoded: Encoded = self.encoder(batch)
         return encoded.score.float()
 
     def scored(self, z_BD: Tensor, rows: I64, rng: np.random.Generator, rate: float) -> tuple[Tensor, Tensor]:

@@ -19,6 +19,7 @@ from longtail.training import ADAPTS
 if TYPE_CHECKING:
     from longtail.data.dataset import Items
     from longtail.features.base import Fitted
+    from longtail.nn.shards import Shard
 
 # Epochs by the number of documents: more of them need fewer looks at each.
 EPOCHS_SCALE, FEWEST_EPOCHS, MOST_EPOCHS = 7000, 8, 60
@@ -194,20 +195,26 @@ def default_rate(documents: int, steps: int) -> float:
     return max(by_documents, min(LEAST_WAY / steps, HIGHEST_SHORT_RATE))
 
 
-def labels_per_step(config: TrainConfig, labels: int, device: str, *, extra: bool) -> int:
+def labels_per_step(config: TrainConfig, device: str, shard: Shard, *, extra: bool) -> int:
     """How many labels a document is scored against in a step; 0: all of them, and nothing by chance.
 
-    labels: how many there are, anchors included.  extra: whether another recipe adds a loss (RAMEN).
+    shard: of how many labels, anchors included; several processes score all of them.  extra: whether another recipe
+    adds a loss (RAMEN).
     """
+    if config.sampled == "on" and shard.processes > 1:
+        raise ConfigError(
+            f"train.sampled=on, but {shard.processes} processes train together, and each scores all of its labels",
+            "leave it at auto, or train with one process",
+        )
     if config.sampled == "on" and device != "cpu":
         raise ConfigError(
             "train.sampled=on, but training runs on a GPU, where all labels are cheaper than a choice of them",
             "leave it at auto, or train with --device cpu",
         )
-    pays = device == "cpu" and labels > LABELS_PER_STEP and not extra
+    pays = device == "cpu" and shard.labels > LABELS_PER_STEP and not extra and shard.processes == 1
     if config.sampled == "off" or (config.sampled == "auto" and not pays):
         return 0
-    return config.labels_per_step or max(LABELS_PER_STEP, labels // 4)
+    return config.labels_per_step or max(LABELS_PER_STEP, shard.labels // 4)
 
 
 def is_on(choice: WhereManyPairs, pairs: int) -> bool:
