@@ -1,7 +1,7 @@
 """Every recipe trained with fixed seeds, its rankings and times kept: what a change of the code must not change.
 
     python -m benchmarks.unchanged record OUT [--source SRC] [--python PYTHON] [--once] [--only NAME ...]
-    python -m benchmarks.unchanged turns OUT --before SRC --after SRC [--rounds 3] [--only NAME ...]
+    python -m benchmarks.unchanged turns OUT --before SRC --after SRC [--rounds 3] [--only NAME ...] [--json FILE.json]
     python -m benchmarks.unchanged compare BEFORE AFTER [--turns OUT] [--about TEXT] [--out FILE.json]
 
 `record` trains the cases below on planted data through the command line of the package in SRC, and writes to the
@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.record import write_result
+from benchmarks.record import typed_command, write_result
 from longtail.persistence import read_json, write_json
 
 PLANTED = ["documents=900", "test_documents=300", "labels=160", "topics=8"]
@@ -85,6 +85,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "ramen eclare": ("ramen", ["base=eclare", "eclare.surrogate.width=32", "eclare.surrogate.epochs=6"]),
     "ramen direct": ("ramen", ["base=direct", "direct.encoder.width=64", "direct.train.epochs=6"]),
 }
+TIMES = "seconds of the processor, after / before"
 # Bundles that are packed, too.
 PACKED = ("direct", "astec", "eclare", "galaxc", "astec parabel", "direct twice", "ngame", "ramen direct")
 
@@ -107,6 +108,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     turner.add_argument("--after", type=Path, required=True, metavar="SRC")
     turner.add_argument("--rounds", type=int, default=3)
     turner.add_argument("--only", nargs="*", default=[], metavar="NAME", help="cases (default: all)")
+    turner.add_argument("--json", type=Path, metavar="FILE.json", help="keep the times as a result")
+    turner.add_argument("--about", default="", help="which versions these are, for the result")
     comparer = commands.add_parser("compare", help="hold two records against each other")
     comparer.add_argument("before", type=Path)
     comparer.add_argument("after", type=Path)
@@ -122,7 +125,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = options.only or list(CASES)
     if options.command == "turns":
         versions = {side: Program(options.python, getattr(options, side)) for side in ("before", "after")}
-        return turns(options.out, versions, names, options.rounds)
+        found = turns(options.out, versions, names, options.rounds)
+        if options.json:
+            command = typed_command("unchanged", sys.argv[1:] if arguments is None else arguments)
+            write_result(options.json, "unchanged_times", {"about": options.about, TIMES: found}, command, seed=0)
+        return 0
     return record(options.out, Program(options.python, options.source), names, runs=1 if options.once else 2)
 
 
@@ -208,7 +215,7 @@ def set_words(settings: Sequence[str]) -> list[str]:
     return [word for setting in settings for word in ("--set", setting)]
 
 
-def turns(out: Path, versions: Mapping[str, Program], names: Sequence[str], rounds: int) -> int:
+def turns(out: Path, versions: Mapping[str, Program], names: Sequence[str], rounds: int) -> dict[str, float]:
     """Median seconds of the processor, after / before, of starting, training and predicting; the first round of each
     compiles, and does not count.
     """
@@ -234,7 +241,7 @@ def turns(out: Path, versions: Mapping[str, Program], names: Sequence[str], roun
         found[what] = round(median(seconds["after"]) / median(seconds["before"]), 3)
         print(f"{what:<30} {found[what]}", flush=True)
         write_json(out / "turns.json", found)
-    return 0
+    return found
 
 
 def _train_words(run: str, data: str, words: list[str], side: str) -> list[str]:

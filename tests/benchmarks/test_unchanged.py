@@ -72,7 +72,9 @@ def test_turns_keep_the_medians_and_leave_out_the_first_round(tmp_path: Path, mo
 
     monkeypatch.setattr(unchanged.Program, "times", times)
     words = ["--before", str(tmp_path / "before"), "--after", str(tmp_path / "after"), "--only", "tiny"]
-    assert unchanged.main(["turns", str(tmp_path / "out"), "--rounds", "3", *words]) == 0
+    result = tmp_path / "result.json"
+    assert unchanged.main(["turns", str(tmp_path / "out"), "--rounds", "3", "--json", str(result), *words]) == 0
     found = json.loads((tmp_path / "out" / "turns.json").read_text())
     assert found == {"start": 1.5, "train tiny": 1.5, "predict tiny": 1.5}
+    assert json.loads(result.read_text())["numbers"][unchanged.TIMES] == found
     assert [words[0] for words in asked[1:5]] == ["recipes"] * 4

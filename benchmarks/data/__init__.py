@@ -1,0 +1,1 @@
+"""Data sets that anyone can build from public Debian packages: ``python -m benchmarks.data NAME OUT``."""
