@@ -45,7 +45,7 @@ HOSTILE = (
     "plain",
 )
 BINS = [(0, 0), (1, 1), (2, 2), (3, 4), (5, 8), (9, 16), (17, 32), (33, 64), (65, 128), (129, 256)]
-ALL = {"explain": True, "known": True, "neighbours": True, "examples": True, "calibrated": False}
+ALL = {"explain": True, "known": True, "neighbours": True, "examples": True, "calibrated": False, "corrections": False}
 
 
 @dataclass
@@ -154,6 +154,8 @@ class StandIn:
         self.refused = ""  # a text with this inside is answered with 422
         self.version = ""  # that answers tell, if not that of the model
         self.asked: list[dict[str, Any]] = []  # bodies that came
+        self.corrected: list[dict[str, Any]] = []  # the same of corrections
+        self.full = ""  # why corrections are not kept
         self.got: list[str] = []  # addresses that were asked for
 
     @property
@@ -207,6 +209,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         told = self.told
+        if self.path.endswith("/corrections"):
+            self.correct(body)
+            return
         told.asked.append(body)
         if told.busy > 0:
             told.busy -= 1
@@ -218,6 +223,13 @@ class Handler(BaseHTTPRequestHandler):
             return
         name = unquote(urlsplit(self.path).path).split("/")[4]
         self.api(["models", name, "predict"], body)
+
+    def correct(self, body: dict[str, Any]) -> None:
+        if self.told.full:
+            self.problem(507, self.told.full)
+        else:
+            self.told.corrected.append(body)
+            self.json({"kept": True})
 
     def api(self, path: list[str], said: dict[str, Any]) -> None:
         told = self.told

@@ -254,6 +254,124 @@ def first_answer(browser: Any, address: str, text: str, said: list[str]) -> floa
     return float(min(times))
 
 
+# ---- right, wrong, missing
+
+
+@pytest.fixture
+def corrected(page: Any, server: StandIn) -> Any:
+    """A page that may say what is wrong."""
+    server.models["dictionary"].abilities["corrections"] = True
+    page.reload()
+    ready(page)
+    write(page, WHEELS, "bicycle")
+    return page
+
+
+def test_no_thumbs_unless_the_server_keeps_corrections(page: Any) -> None:
+    write(page, WHEELS, "bicycle")
+    expect(page.locator("#correct")).to_be_hidden()
+    expect(page.locator(".thumb:visible")).to_have_count(0)
+
+
+def test_right_wrong_and_missing_are_saved_together(corrected: Any, server: StandIn) -> None:
+    page = corrected
+    save, says = page.locator("#correct-save"), page.locator("#correct-says")
+    second = names(page)[1]
+    expect(save).to_be_disabled()
+    page.get_by_label("bicycle is right").click()
+    expect(page.get_by_label("bicycle is right")).to_have_attribute("aria-pressed", "true")
+    page.get_by_label(f"{second} is right").click()
+    page.get_by_label(f"{second} is wrong").click()  # another mind
+    expect(page.get_by_label(f"{second} is right")).to_have_attribute("aria-pressed", "false")
+    page.locator("#missing-find").press_sequentially("fiddle")
+    expect(page.locator("#missing-found [role=option]")).to_have_count(1)
+    page.keyboard.press("Enter")
+    expect(page.locator("#missing")).to_contain_text("violin")
+    expect(page.locator("#missing-find")).to_be_focused()
+    expect(says).to_have_text("1 right, 1 wrong, 1 missing: not saved yet")
+    assert server.corrected == []  # nothing goes out before it is saved
+    save.click()
+    expect(says).to_contain_text("Saved")
+    expect(save).to_be_disabled()
+    wrong = next(f"L{n}" for n, name in enumerate(server.models["dictionary"].names) if name.startswith(second))
+    sent = {"text": WHEELS, "version": "0123456789ab", "right": ["L0"], "wrong": [wrong], "missing": ["L8"]}
+    assert server.corrected == [sent]
+    # Said again, all of it is sent again.
+    page.get_by_label("violin is not missing").click()
+    expect(page.locator("#missing")).to_be_hidden()
+    save.click()
+    expect(says).to_contain_text("Saved")
+    assert server.corrected[1] == {**sent, "missing": []}
+
+
+def test_thumbs_belong_to_a_text(corrected: Any, server: StandIn) -> None:
+    page = corrected
+    page.get_by_label("bicycle is wrong").click()
+    write(page, "heavy rain and thunder", "storm")
+    expect(page.locator(".thumb[aria-pressed=true]")).to_have_count(0)
+    expect(page.locator("#correct-save")).to_be_disabled()
+    write(page, WHEELS, "bicycle")
+    expect(page.get_by_label("bicycle is wrong")).to_have_attribute("aria-pressed", "true")
+    page.get_by_label("bicycle is wrong").click()
+    expect(page.locator("#correct-save")).to_be_disabled()  # nothing is said any more
+    assert server.corrected == []
+
+
+def test_a_label_that_is_there_is_right_not_missing(corrected: Any, server: StandIn) -> None:
+    page = corrected
+    page.locator("#missing-find").press_sequentially("foot pedals")
+    expect(page.locator("#missing-found [role=option]")).to_have_count(1)
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("bicycle is right")).to_have_attribute("aria-pressed", "true")
+    expect(page.locator("#missing")).to_be_hidden()
+    # And one that was added is right when it appears.
+    expect(page.get_by_label("library is right")).to_have_count(0)
+    page.locator("#missing-find").press_sequentially("library")
+    expect(page.locator("#missing-found [role=option]").first).to_contain_text("library")
+    page.keyboard.press("Enter")
+    expect(page.locator("#missing")).to_contain_text("library")
+    page.fill("#k", "10")
+    expect(page.get_by_label("library is right")).to_have_attribute("aria-pressed", "true")
+    page.get_by_label("library is right").click()
+    expect(page.locator("#missing")).to_be_hidden()
+
+
+def test_a_correction_that_is_not_kept(corrected: Any, server: StandIn, said: list[str]) -> None:
+    page = corrected
+    server.full = "the file is full"
+    page.get_by_label("bicycle is wrong").click()
+    page.click("#correct-save")
+    expect(page.locator("#correct-says")).to_have_text("the file is full Nothing was saved.")
+    expect(page.locator("#correct-save")).to_be_enabled()
+    forgive(said)
+    server.full = ""
+    page.click("#correct-save")
+    expect(page.locator("#correct-says")).to_contain_text("Saved")
+    assert [one["wrong"] for one in server.corrected] == [["L0"]]
+
+
+def test_corrections_by_keyboard_alone(corrected: Any, server: StandIn) -> None:
+    page = corrected
+    page.locator(".result:first-child .name").focus()
+    page.keyboard.press("Tab")
+    expect(page.get_by_label("bicycle is right")).to_be_focused()
+    page.keyboard.press("Space")
+    page.get_by_label("Add a missing label").focus()
+    page.keyboard.type("owl")
+    expect(page.locator("#missing-found [role=option]").first).to_be_visible()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    if page.evaluate("document.activeElement.id") != "correct-save":  # chips stand before it
+        page.keyboard.press("Tab")
+    expect(page.locator("#correct-save")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#correct-says")).to_contain_text("Saved")
+    expect(page.locator("#missing-find")).to_be_focused()
+    assert [(one["right"], one["missing"]) for one in server.corrected] == [(["L0"], ["L5"])]
+
+
 # ---- a label and its neighbours
 
 
@@ -733,12 +851,19 @@ def sideways(page: Any) -> bool:
 
 
 def test_a_phone(browser: Any, server: StandIn, said: list[str]) -> None:
+    server.models["dictionary"].abilities["corrections"] = True
     with opened(browser, said, viewport={"width": 360, "height": 740}, is_mobile=True, has_touch=True) as page:
         page.goto(server.address)
         ready(page)
         assert not sideways(page)
         write(page, WHEELS, "bicycle")
         assert not sideways(page)
+        page.get_by_label("bicycle is right").tap()
+        page.fill("#missing-find", "librar")
+        page.tap("#missing-found [role=option]")
+        assert not sideways(page)
+        page.tap("#correct-save")
+        expect(page.locator("#correct-says")).to_contain_text("Saved")
         page.tap(".result:first-child .name")
         expect(page.locator("#label h2")).to_have_text("bicycle")
         assert page.locator("#label").bounding_box() == {"x": 0, "y": 0, "width": 360, "height": 740}
@@ -787,7 +912,7 @@ def test_keyboard_alone(page: Any, server: StandIn) -> None:
     press("Tab", "Tab", "Enter")  # leave it out
     expect(page.locator("#chosen .exclude")).to_contain_text("bicycle")
     expect(page.locator(".result .word", has_text="bicycle")).to_have_count(0)
-    expect(page.locator(".result:first-child .actions button").nth(1)).to_be_focused()
+    expect(page.locator(".result:first-child .actions button:visible").nth(1)).to_be_focused()
     page.locator("#tab-ask").focus()
     press("ArrowRight")
     expect(page.locator("#view-many")).to_be_visible()
@@ -804,6 +929,7 @@ def test_nothing_serious_for_people_who_see_or_hear_differently(
 ) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     # Axe itself needs to do what our policy forbids.
+    server.models["dictionary"].abilities["corrections"] = True
     with opened(browser, said, color_scheme=scheme, bypass_csp=True) as page:
         page.goto(server.address)
         ready(page)
@@ -824,6 +950,13 @@ def test_nothing_serious_for_people_who_see_or_hear_differently(
         page.locator(".graph [role=button]").first.click()
         expect(page.locator(".graph .back").first).to_be_visible()
         check("answers and a label")
+        page.get_by_label(re.compile("is right")).first.click()
+        page.get_by_label(re.compile("is wrong")).nth(1).click()
+        page.locator("#missing-find").press_sequentially("librar")
+        expect(page.locator("#missing-found [role=option]").first).to_contain_text("library")
+        page.keyboard.press("Enter")
+        expect(page.locator("#missing")).to_be_visible()
+        check("corrections")
         page.locator("#find").press_sequentially("bird")
         expect(page.locator("#found [role=option]").first).to_be_visible()
         page.keyboard.press("ArrowDown")
@@ -872,8 +1005,13 @@ def test_the_page_is_light_and_needs_nothing_from_elsewhere(page: Any, server: S
 
 
 @pytest.fixture(scope="module")
-def real(tiny_run: Path, context_run: Path) -> Iterator[str]:
-    with serving(f"tiny={tiny_run}", f"context={context_run}") as address:
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("kept") / "corrections.jsonl"
+
+
+@pytest.fixture(scope="module")
+def real(tiny_run: Path, context_run: Path, kept: Path) -> Iterator[str]:
+    with serving(f"tiny={tiny_run}", f"context={context_run}", "--corrections", str(kept)) as address:
         yield address
 
 
@@ -921,6 +1059,21 @@ def test_known_labels_on_the_server_itself(browser: Any, real: str, said: list[s
         expect(page.locator(".result")).to_have_count(5)
         page.get_by_label(f"Remove {first}").click()
         expect(page.locator(".result .word").first).to_have_text(first)
+    assert said == []
+
+
+def test_corrections_on_the_server_itself(browser: Any, real: str, kept: Path, said: list[str]) -> None:
+    with opened(browser, said) as page:
+        page.goto(f"{real}#model=tiny&text=an+owl+and+a+frog")
+        page.get_by_label("the owl is right").click()
+        page.get_by_label(re.compile("is wrong")).nth(2).click()
+        page.locator("#missing-find").press_sequentially("hors")
+        expect(page.locator("#missing-found [role=option]").first).to_contain_text("horse")
+        page.keyboard.press("Enter")
+        page.click("#correct-save")
+        expect(page.locator("#correct-says")).to_contain_text("Saved")
+    (line,) = (json.loads(one) for one in kept.read_text().splitlines())
+    assert (line["title"], line["labels"], len(line["not_labels"])) == ("an owl and a frog", ["id-owl", "id-horse"], 1)
     assert said == []
 
 

@@ -2,6 +2,7 @@
 
 import { ask, modelPath } from "./api.js";
 import * as code from "./code.js";
+import * as correct from "./correct.js";
 import { announce, byId, copy, count, counted, el, icon, scored, show, shortened, split } from "./dom.js";
 import { open } from "./label.js";
 import { fine, say, trouble } from "./notice.js";
@@ -85,6 +86,7 @@ export function start() {
   }
   byId("copy").addEventListener("click", copyCode);
   byId("code").addEventListener("toggle", showCode);
+  correct.start();
   onChange(changed);
   changed(new Set(["text", "k", "threshold", "why", "known", "exclude"]));
 }
@@ -234,6 +236,7 @@ function render() {
       ? "No label reaches this score. Move “Score from” to the left."
       : "The model has no label for this text. Try other words.";
   byId("timing").textContent = `${counted(found.length, "label")} in ${Math.max(1, Math.round(answer.took))} ms`;
+  correct.answered(answer, rows);
   showOpen();
   if (byId("code").open) showCode();
   const first = found[0];
@@ -258,13 +261,14 @@ function makeRow(id) {
     { type: "button", class: "round quiet", onclick: () => leave(id, "exclude") },
     icon("ban"),
   );
+  const thumbs = correct.thumbsOf(id);
   const bar = el("div", { class: "bar", "aria-hidden": "true" }, el("i"));
   const definition = el("p", { class: "definition", dir: "auto" });
   const because = el("p", { class: "because", hidden: true });
   const item = el(
     "li",
     { class: "result" },
-    el("div", { class: "head" }, name, rare, score, el("div", { class: "actions" }, known, exclude)),
+    el("div", { class: "head" }, name, rare, score, el("div", { class: "actions" }, thumbs.right, thumbs.wrong, known, exclude)),
     bar,
     definition,
     because,

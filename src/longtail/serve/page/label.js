@@ -1,8 +1,9 @@
-// One label: what it says, how often it occurs, what lies near it. And the box that looks labels up.
+// One label: what it says, how often it occurs, what lies near it.
 
 import { ask, modelPath } from "./api.js";
-import { announce, byId, count, counted, el, icon, shortened, show, split } from "./dom.js";
+import { announce, byId, counted, el, icon, shortened, show, split } from "./dom.js";
 import { draw, MOST } from "./graph.js";
+import { lookUp } from "./lookup.js";
 import { histogram } from "./numbers.js";
 import { change, onChange, server, state, toggled } from "./state.js";
 
@@ -40,7 +41,7 @@ export function start() {
     if (what.has("label") || (what.has("about") && state.label && !shown)) follow();
     else if (shown && (what.has("known") || what.has("exclude"))) marked();
   });
-  lookUp();
+  lookUp(byId("find"), byId("found"), open);
 }
 
 function back() {
@@ -206,83 +207,4 @@ function documents() {
     el("h3", {}, "From its training documents"),
     el("ul", { class: "documents" }, ...found.map(item)),
   ];
-}
-
-// ---- looking labels up
-
-function lookUp() {
-  const input = byId("find");
-  const list = byId("found");
-  let options = [];
-  let at = -1;
-  let timer;
-  let asking = null;
-
-  const select = (n) => {
-    at = n;
-    options.forEach((one, m) => one.setAttribute("aria-selected", String(m === n)));
-    if (n >= 0) {
-      input.setAttribute("aria-activedescendant", options[n].id);
-      options[n].scrollIntoView({ block: "nearest" });
-    } else input.removeAttribute("aria-activedescendant");
-  };
-  const fold = () => {
-    show(list, false);
-    input.setAttribute("aria-expanded", "false");
-    select(-1);
-  };
-  const take = (id) => {
-    fold();
-    input.value = "";
-    open(id);
-  };
-  const search = async () => {
-    asking?.abort();
-    const wanted = input.value.trim();
-    if (!wanted || !state.model) return fold();
-    const mine = (asking = new AbortController());
-    try {
-      const path = modelPath(state.model, `/labels?q=${encodeURIComponent(wanted)}&limit=12`);
-      const { labels } = await ask(path, { signal: mine.signal });
-      if (mine !== asking) return;
-      options = labels.map((one, n) => {
-        const { word, definition } = split(one.name);
-        return el(
-          "li",
-          {
-            id: `found-${n}`,
-            role: "option",
-            "aria-selected": "false",
-            // Before the input loses the keyboard.
-            onpointerdown: (event) => event.preventDefault(),
-            onclick: () => take(one.label),
-          },
-          el("span", { dir: "auto" }, shortened(word, 60)),
-          el("small", { dir: "auto" }, shortened(definition || one.label, 90)),
-        );
-      });
-      list.replaceChildren(...options);
-      if (!options.length) list.append(el("li", { role: "option", "aria-disabled": "true" }, "No label is called so"));
-      show(list, true);
-      input.setAttribute("aria-expanded", "true");
-      select(-1);
-      announce(options.length ? `${count(options.length)} labels found` : "No label is called so");
-    } catch {
-      if (mine === asking) fold();
-    }
-  };
-  input.addEventListener("input", () => {
-    clearTimeout(timer);
-    timer = setTimeout(search, 120);
-  });
-  input.addEventListener("blur", fold);
-  input.addEventListener("keydown", (event) => {
-    if (event.key === "ArrowDown" && list.hidden) search();
-    else if (event.key === "ArrowDown" && options.length) select((at + 1) % options.length);
-    else if (event.key === "ArrowUp" && options.length) select((at - 1 + options.length) % options.length);
-    else if (event.key === "Enter" && !list.hidden && options.length) options[Math.max(at, 0)].click();
-    else if (event.key === "Escape" && !list.hidden) fold();
-    else return;
-    event.preventDefault();
-  });
 }

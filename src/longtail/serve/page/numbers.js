@@ -9,6 +9,7 @@ const ABILITIES = {
   neighbours: "knows labels near a label",
   examples: "shows training documents",
   calibrated: "scores are probabilities",
+  corrections: "keeps corrections",
 };
 
 // Metrics that people ask for first, in this order; the others are one click away.
