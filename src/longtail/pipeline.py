@@ -29,7 +29,7 @@ from longtail.training.prepare import TrainingSet, prepare
 from longtail.training.processes import Processes, launched
 from longtail.training.progress import Display, SilentDisplay, display_of_library
 from longtail.training.run import Run
-from longtail.types import Frame, Ranker
+from longtail.types import Batch, Frame, Ranker
 
 
 def train(
@@ -144,12 +144,20 @@ def train(
                     training_set.labels,
                     dataset.train.documents if examples else None,
                     training_set.rows,
+                    (training_set.documents, label_words(training_set)),
                 ),
             )
         run.log("finished")
         processes.wait()
     # Checksums of files that were written a moment ago.
     return Predictor(open_bundle(bundle, verify=False), home)
+
+
+def label_words(data: TrainingSet) -> Batch | None:
+    """Texts of labels as features; where they came without, their ids are what people read."""
+    if data.label_texts is not None or not data.featurizer.fields:
+        return data.label_texts
+    return data.featurizer.batch_of_texts(list(data.labels.uids))
 
 
 def prepared(recipe: Recipe, data: Dataset, run: Run) -> TrainingSet:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.serve.servers import Server, start
 
@@ -134,7 +135,53 @@ def test_models(server: Server, tiny: Predictor) -> None:
         "neighbours": True,
         "examples": True,
         "calibrated": False,
+        "corrections": False,
     }
+
+
+LINES = {"Accept": "application/x-ndjson"}
+
+
+def streamed(server: Server, path: str) -> list[Any]:
+    answer = server.get(path, headers=LINES, stream=True)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"].startswith("application/x-ndjson")
+    return [json.loads(line) for line in answer.iter_lines()]
+
+
+def test_models_and_labels_are_streamed(server: Server, tiny: Predictor) -> None:
+    listed = server.get("/api/v1/models").json()["models"]
+    assert streamed(server, "/api/v1/models") == listed
+    whole = [server.get(f"/api/v1/models/{one['name']}").json() for one in listed]
+    assert streamed(server, "/api/v1/models?details=true") == whole
+    assert server.get("/api/v1/models?details=true").json()["models"] == whole
+    assert streamed(server, "/api/v1/models/tiny") == whole[:1]
+
+    under = "/api/v1/models/tiny/labels"
+    every = streamed(server, under)
+    assert sorted(one["label"] for one in every) == sorted(tiny.labels)
+    assert every == server.get(f"{under}?limit=1000").json()["labels"]
+    assert streamed(server, f"{under}?limit=2") == every[:2]
+    assert [one["label"] for one in streamed(server, f"{under}?q=owl")] == ["id-owl"]
+    pages = streamed(server, f"{under}?details=true")
+    assert pages == [server.get(f"/api/v1/models/tiny/label?id={one['label']}").json() for one in every]
+    assert server.get(f"{under}?details=true&limit=3").json()["labels"] == pages[:3]
+    for wrong in ("details=1", "details=", "limit=0", "limit=x"):
+        assert server.get(f"{under}?{wrong}", headers=LINES).status_code == 400, wrong
+    assert server.get("/api/v1/models?details=yes").status_code == 400
+
+
+def test_a_stream_of_more_labels_than_are_looked_at_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    from longtail.bundle import LabelTable
+    from longtail.data.dataset import Items
+    from longtail.serve import label_search
+
+    monkeypatch.setattr(label_search, "_MOST", 10)
+    labels = Items([f"id {n}" for n in range(100)], {"title": [f"a word {n}" for n in range(100)]})
+    search = label_search.LabelSearch(LabelTable.of(labels, np.zeros(100, dtype=np.int64)))
+    assert sorted(search.find("word", 100)) == list(range(100))
+    assert len(search.find("ord", 60)) == 60
+    assert len(search.find("word", 5)) == 5
 
 
 def test_labels_are_found_by_name_and_id(server: Server) -> None:

@@ -140,7 +140,7 @@ def test_too_many_are_refused_and_old_ones_told(monkeypatch: pytest.MonkeyPatch,
         slow.go.release(5)
         assert await first
         # Its texts are not ranked any more, and do not count as waiting.
-        assert counters.model("m").waiting == 0
+        await _until(lambda: counters.model("m").waiting == 0)
         assert await line.ask(version, Wanted(["f"], 5))
         assert slow.batches == [[["a"]], [["f"]]]
 

@@ -112,6 +112,8 @@ class Line:
                     taken.append(ticket)
                     size += len(ticket.asked.texts)
             self._idle = not taken
+            # Also where all that waited had given up: nothing is done then.
+            self.counters.model(self.name).waiting = self._texts
         return taken
 
     def _done(self, tickets: list[_Ticket], answers: list[Any], seconds: float) -> None:

@@ -33,7 +33,8 @@ class LabelSearch:
             return np.lexsort((np.arange(len(self.counts)), -self.counts))[:limit].tolist()
         found: dict[int, None] = {}
         for before in (_BETWEEN, " ", ""):
-            numbers = np.unique(list(chain.from_iterable(text.find(before + wanted) for text in self.texts)))
+            every = chain.from_iterable(text.find(before + wanted, max(limit, _MOST)) for text in self.texts)
+            numbers = np.unique(list(every))
             numbers = numbers.astype(np.int64)
             ordered = numbers[np.lexsort((numbers, -self.counts[numbers]))]
             found.update(dict.fromkeys(ordered.tolist()))
@@ -54,11 +55,11 @@ class _Joined:
         np.cumsum([len(one) + 1 for one in folded], out=ends[1:])
         self.starts = ends[:-1]  # of the break before each
 
-    def find(self, wanted: str) -> list[int]:
+    def find(self, wanted: str, most: int) -> list[int]:
         """Numbers of the first strings that hold it."""
         found: list[int] = []
         place = self.text.find(wanted)
-        while place >= 0 and len(found) < _MOST:
+        while place >= 0 and len(found) < most:
             number = int(np.searchsorted(self.starts, place, side="right")) - 1
             found.append(number)
             # On to the next string: one is found once.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -17,6 +17,7 @@ from longtail.serve.problems import Problem, as_json, bad, shown, too_large
 from longtail.serve.service import Service
 
 LINES = "application/x-ndjson"
+_LABELS_AT_ONCE = 500  # of a stream
 _CORRECTED = {"text", "right", "wrong", "missing", "version"}
 _VERSION = re.compile(r"[0-9a-f]{12}")
 _FIELDS = {"texts", "k", "threshold", "allow", "exclude", "known", "anchors", "explain"}
@@ -26,21 +27,61 @@ def answered(value: Any) -> Response:
     return Response(as_json(value), media_type="application/json")
 
 
+def wants_lines(request: Request) -> bool:
+    """Whether the answer is to be a stream of lines of JSON."""
+    return LINES in request.headers.get("accept", "")
+
+
 async def models(service: Service, request: Request) -> Response:
-    return answered({"models": [hosted.summary for hosted in service.models.values()]})
+    details = _truth(request.query_params.get("details", "false"), "details")
+    found = [hosted.details if details else hosted.summary for hosted in service.models.values()]
+    if wants_lines(request):
+        return StreamingResponse(_each_line(found), media_type=LINES)
+    return answered({"models": found})
 
 
 async def model(service: Service, request: Request) -> Response:
-    return answered(service.model(request.path_params["name"]).details)
+    found = service.model(request.path_params["name"]).details
+    if wants_lines(request):
+        return StreamingResponse(_each_line([found]), media_type=LINES)
+    return answered(found)
 
 
 async def labels(service: Service, request: Request) -> Response:
     hosted = service.model(request.path_params["name"])
     query = request.query_params
     text = _short(service, query.get("q", ""), "q")
+    details = _truth(query.get("details", "false"), "details")
+    as_object = hosted.label_page if details else hosted.label
+    if wants_lines(request):
+        most = len(hosted)
+        limit = min(most, whole_number(query.get("limit", str(most)), "limit", 1, 999_999_999))
+        numbers = await asyncio.to_thread(hosted.search.find, text, limit)
+        return StreamingResponse(_label_lines(as_object, numbers), media_type=LINES)
     limit = whole_number(query.get("limit", "20"), "limit", 1, 1000)
-    found = await asyncio.to_thread(lambda: [hosted.label(number) for number in hosted.search.find(text, limit)])
+    found = await asyncio.to_thread(lambda: [as_object(number) for number in hosted.search.find(text, limit)])
     return answered({"labels": found})
+
+
+async def _each_line(found: Iterable[Any]) -> AsyncIterator[bytes]:
+    for one in found:
+        yield as_json(one) + b"\n"
+
+
+async def _label_lines(as_object: Callable[[int], Any], numbers: list[int]) -> AsyncIterator[bytes]:
+    """Block by block: others are answered between them, and nothing waits that nobody reads."""
+
+    def lines(some: list[int]) -> bytes:
+        return b"".join(as_json(as_object(number)) + b"\n" for number in some)
+
+    for first in range(0, len(numbers), _LABELS_AT_ONCE):
+        yield await asyncio.to_thread(lines, numbers[first : first + _LABELS_AT_ONCE])
+
+
+def _truth(said: str, name: str) -> bool:
+    if said not in ("true", "false"):
+        raise bad(f"{name} is {shown(said)}, expected true or false")
+    return said == "true"
 
 
 async def label(service: Service, request: Request) -> Response:
@@ -114,7 +155,7 @@ def _correction(service: Service, hosted: Hosted, body: Any) -> dict[str, Any]:
 
 async def predict(service: Service, request: Request) -> Response:
     hosted = service.model(request.path_params["name"])
-    lines = LINES in request.headers.get("accept", "")
+    lines = wants_lines(request)
     asked = what_is_asked(service, hosted, await service.json_body(request), lines)
     request.state.texts = asked.texts
     if lines:

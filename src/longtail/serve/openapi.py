@@ -31,6 +31,8 @@ PROBLEM: Json = {
         "detail": {"type": "string"},
     },
 }
+_LINES = "application/x-ndjson"
+_ASK_FOR_LINES = f"With 'Accept: {_LINES}' a line per"
 _STRING: Json = {"type": "string"}
 _WHOLE: Json = {"type": "integer", "minimum": 0}
 _SCORE: Json = {"type": "number"}
@@ -78,6 +80,12 @@ def _operation(
     if body is not None:
         found["requestBody"] = {"required": True, "content": {takes: {"schema": body}}}
     return found
+
+
+def _streamed(operation: Json) -> Json:
+    """The same, also as lines of JSON."""
+    operation["responses"]["200"]["content"][_LINES] = {"schema": _STRING}
+    return operation
 
 
 def _in(place: str, name: str, schema: Json, about: str, *, required: bool = False) -> Json:
@@ -174,7 +182,9 @@ def native(limits: Limits, token: bool, models: Sequence[str], example: str) -> 
             "description": "of the model, as the answer named it; by default that of now",
         },
     ) | {"additionalProperties": False}
-    models_listed = _object(["models"], models=_list(_one("Model")))
+    models_listed = _object(
+        ["models"], models={"type": "array", "items": {"anyOf": [_one("ModelDetails"), _one("Model")]}}
+    )
     predict = _operation(
         "The best labels of texts. With 'Accept: application/x-ndjson' a line per text, as they are found, for up to "
         f"{limits.stream_texts} texts.",
@@ -183,27 +193,39 @@ def native(limits: Limits, token: bool, models: Sequence[str], example: str) -> 
         [name],
         _one("Wanted"),
     )
-    predict["responses"]["200"]["content"]["application/x-ndjson"] = {"schema": _STRING}
+    predict["responses"]["200"]["content"][_LINES] = {"schema": _STRING}
     query = {"type": "string", "maxLength": limits.query}
     searched = [
         name,
         _in("query", "q", query, "a piece of a name or an id; empty: the most frequent"),
-        _in("query", "limit", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 20}, "at most so many"),
+        _in(
+            "query",
+            "limit",
+            {"type": "integer", "minimum": 1, "maximum": 1000},
+            "at most so many; 20 by default. A stream has no limit unless one is given",
+        ),
+        _in("query", "details", {**truth, "default": False}, "all that is known of each label, as a LabelPage"),
     ]
+    found_labels = {"type": "array", "items": {"anyOf": [_one("LabelPage"), _one("Label")]}}
+    listed = _in("query", "details", {**truth, "default": False}, "with settings and metrics, as ModelDetails")
     paths = {
-        "/api/v1/models": {"get": _operation("The models", models_listed, [])},
+        "/api/v1/models": {
+            "get": _streamed(_operation(f"The models. {_ASK_FOR_LINES} model.", models_listed, [400], [listed]))
+        },
         "/api/v1/models/{name}": {
-            "get": _operation(
-                "A model: settings, metrics, how frequent labels are", _one("ModelDetails"), [404], [name]
+            "get": _streamed(
+                _operation("A model: settings, metrics, how frequent labels are", _one("ModelDetails"), [404], [name])
             )
         },
         "/api/v1/models/{name}/predict": {"post": predict},
         "/api/v1/models/{name}/labels": {
-            "get": _operation(
-                "Labels by a piece of their name or id",
-                _object(["labels"], labels=_list(_one("Label"))),
-                [400, 404],
-                searched,
+            "get": _streamed(
+                _operation(
+                    f"Labels by a piece of their name or id. {_ASK_FOR_LINES} label, for as many as there are.",
+                    _object(["labels"], labels=found_labels),
+                    [400, 404],
+                    searched,
+                )
             )
         },
         "/api/v1/models/{name}/label": {

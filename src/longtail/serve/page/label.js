@@ -204,7 +204,7 @@ function documents() {
       ),
     );
   return [
-    el("h3", {}, "From its training documents"),
+    el("h3", {}, "Nearest of its training documents"),
     el("ul", { class: "documents" }, ...found.map(item)),
   ];
 }
