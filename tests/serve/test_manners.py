@@ -369,6 +369,56 @@ def test_a_broken_bundle_is_not_taken_up(guarded: Server, tiny_run: Path, direct
     assert guarded.post("/api/v1/models/model/reload").status_code == 200
 
 
+# For every process of a server: who opens a model beside which a file "deadly" lies is killed, as by a system that is
+# short of memory. The main process only compares checksums.
+DEADLY = """
+import os, signal, sys
+from pathlib import Path
+
+def hook(event, arguments):
+    if event == "open" and isinstance(arguments[0], (str, Path)) and str(arguments[0]).endswith("part.json"):
+        deadly = any((folder / "deadly").exists() for folder in Path(arguments[0]).parents[:4])
+        if deadly and "longtail.serve.supervisor" not in sys.modules:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(hook)
+"""
+
+
+def test_a_bundle_that_kills_its_opener_kills_no_worker(
+    tmp_path: Path, tiny_run: Path, direct_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hooks").mkdir()
+    (tmp_path / "hooks" / "sitecustomize.py").write_text(DEADLY)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "hooks"), os.environ.get("PYTHONPATH", "")]))
+    run = copied(tiny_run, tmp_path / "model")
+    running = start(tmp_path, run)
+    try:
+        old, new = versions(tiny_run, direct_run)
+        workers = running.workers()
+        replaced(run, direct_run)
+        (run / "deadly").touch()
+        asking = Asking(running, "model", ["owl"], threads=2)
+        try:
+            running.process.send_signal(signal.SIGHUP)
+            running.wait_for(lambda: any(line["event"] == "model not exchanged" for line in running.log()), 60)
+        finally:
+            asking.stop()
+        assert "ended with code -9" in next(
+            line["error"] for line in running.log() if line["event"] == "model not exchanged"
+        )
+        assert not asking.problems
+        assert {answer.status_code for answer in asking.answers} == {200}
+        assert running.predict("model", ["owl"]).json()["version"] == old
+        assert running.workers() == workers
+        (run / "deadly").unlink()
+        running.process.send_signal(signal.SIGHUP)
+        running.wait_for(lambda: running.predict("model", ["owl"]).json()["version"] == new, 60)
+        assert running.workers() == workers
+    finally:
+        running.stop()
+
+
 def test_watching(tmp_path: Path, tiny_run: Path, direct_run: Path) -> None:
     run = copied(tiny_run, tmp_path / "model")
     running = start(tmp_path, run, "--watch")

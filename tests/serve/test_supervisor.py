@@ -48,9 +48,12 @@ class Stub:
             self.other_end.sendall(json.dumps({"number": order["number"], "done": True}).encode() + b"\n")
 
 
-def exchanged(monkeypatch: pytest.MonkeyPatch, stubs: list[Stub], *, late: Stub | None = None) -> dict[str, Any]:
-    """What an exchange tells. late: a worker that becomes ready while others open."""
+def exchanged(
+    monkeypatch: pytest.MonkeyPatch, stubs: list[Stub], *, late: Stub | None = None, tried: str = ""
+) -> dict[str, Any]:
+    """What an exchange tells. late: a worker that becomes ready while others open. tried: what the trial says."""
     monkeypatch.setattr(module, "checked", lambda _: NEW)
+    monkeypatch.setattr(Supervisor, "_tried", lambda *_: tried)
 
     async def run() -> dict[str, Any]:
         plan = Plan((NamedRun("m", "somewhere"),), workers=len(stubs) + (late is not None))
@@ -84,6 +87,12 @@ def test_a_worker_that_ends_while_opening_stops_the_exchange(monkeypatch: pytest
     told = exchanged(monkeypatch, [good, bad])
     assert told == {"error": "the worker ended while opening", "current": OLD}
     assert good.told == ["open", "drop"]
+
+
+def test_no_worker_opens_what_could_not_be_opened_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = Stub(0)
+    assert exchanged(monkeypatch, [worker], tried="it ended") == {"error": "it ended", "current": OLD}
+    assert worker.told == []
 
 
 def test_a_worker_that_becomes_ready_meanwhile_takes_the_new_version(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,6 +136,7 @@ def test_watching_survives_what_nobody_thought_of(monkeypatch: pytest.MonkeyPatc
     sleep = asyncio.sleep
     monkeypatch.setattr(module, "checked", checked)
     monkeypatch.setattr(Supervisor, "_stamp", lambda *_: next(stamps))
+    monkeypatch.setattr(Supervisor, "_tried", lambda *_: "")
     monkeypatch.setattr(asyncio, "sleep", lambda _: sleep(0.001))
 
     async def run() -> None:

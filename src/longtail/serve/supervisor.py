@@ -3,8 +3,9 @@
 Workers are new processes, not forks: threads of numba do not survive a fork. All accept from one socket and map the
 same files, so a model is in memory once. A worker that dies is replaced; connections that wait are not lost.
 
-A model is exchanged in two steps: every worker opens the new version beside the old one; when all have, all are told to
-use it. Where one cannot, the old version stays with all.
+A model is exchanged in three steps: a process of its own tries whether the new version can be opened (`serve.trial`);
+every worker opens it beside the old one; when all have, all are told to use it. Where one cannot, the old version stays
+with all.
 """
 
 from __future__ import annotations
@@ -65,14 +66,7 @@ class Worker:
         self.models: dict[str, str] = {}  # name -> SHA-256 of the manifest
         ours, theirs = socket.socketpair()
         self.line = ours
-        environment = dict(os.environ)
-        # Threads of BLAS wait for work in a loop, on the cores that the requests need: batches of requests are answered
-        # two to three times as fast with one.
-        environment.setdefault("OPENBLAS_NUM_THREADS", "1")
-        if plan.workers > 1:
-            threads = str(max(1, (os.cpu_count() or 1) // plan.workers))
-            for name in ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS"):
-                environment.setdefault(name, threads)
+        environment = _environment(plan)
         command = [sys.executable, "-m", "longtail.serve.worker", str(theirs.fileno()), str(listener.fileno())]
         self.process = subprocess.Popen(command, pass_fds=(theirs.fileno(), listener.fileno()), env=environment)
         theirs.close()
@@ -82,6 +76,19 @@ class Worker:
     def say(self, **order: Any) -> None:
         if self.writer is not None and not self.writer.is_closing():
             self.writer.write(json.dumps(order).encode() + b"\n")
+
+
+def _environment(plan: Plan) -> dict[str, str]:
+    """Of a worker, and of a trial."""
+    environment = dict(os.environ)
+    # Threads of BLAS wait for work in a loop, on the cores that the requests need: batches of requests are answered
+    # two to three times as fast with one.
+    environment.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if plan.workers > 1:
+        threads = str(max(1, (os.cpu_count() or 1) // plan.workers))
+        for name in ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS"):
+            environment.setdefault(name, threads)
+    return environment
 
 
 class Supervisor:
@@ -97,6 +104,7 @@ class Supervisor:
         self._exchange = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._first_ready = asyncio.Event()
+        self._trial: subprocess.Popen[str] | None = None
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -192,6 +200,9 @@ class Supervisor:
     async def _stop(self) -> None:
         """What was accepted is finished, for a while."""
         self.listener.close()
+        if self._trial is not None and self._trial.poll() is None:
+            os.killpg(self._trial.pid, signal.SIGKILL)
+            self._trial.wait()
         for worker in self.workers.values():
             worker.say(do="stop")
             if worker.process.poll() is None and not worker.is_ready:
@@ -230,6 +241,8 @@ class Supervisor:
 
     async def _exchanged(self, name: str, previous: str) -> dict[str, Any]:
         sha = await asyncio.to_thread(checked, self.paths[name])
+        if wrong := await asyncio.to_thread(self._tried, name, sha):
+            return {"error": wrong}
         ready = [worker for worker in self.workers.values() if worker.is_ready]
         errors = await self._each(ready, do="open", model=name, path=self.paths[name], sha=sha)
         if errors:
@@ -243,6 +256,32 @@ class Supervisor:
         await self._catch_up(name, sha)
         log("model exchanged", model=name, version=sha[:12], previous=previous[:12])
         return {"version": sha[:12], "previous": previous[:12], "workers": len(ready)}
+
+    def _tried(self, name: str, sha: str) -> str:
+        """What goes wrong when a version is opened; "" where nothing does."""
+        order = {"name": name, "path": self.paths[name], "sha": sha, "plan": json.dumps(asdict(self.plan))}
+        for _ in range(2):  # the process may have ended a moment ago, as nobody had asked for long
+            trial = self._trials()
+            assert trial.stdin is not None
+            assert trial.stdout is not None
+            with contextlib.suppress(OSError):
+                trial.stdin.write(json.dumps(order) + "\n")
+                trial.stdin.flush()
+                if said := trial.stdout.readline():
+                    return str(json.loads(said)["error"])
+            trial.wait()
+            if self.stopping.is_set():
+                break
+        return "it could not be tried: the process that does so ended"
+
+    def _trials(self) -> subprocess.Popen[str]:
+        """The process that makes trials (`serve.trial`)."""
+        if self._trial is None or self._trial.poll() is not None:
+            command = [sys.executable, "-m", "longtail.serve.trial"]
+            pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            # A group of its own: all of it is ended with the server.
+            self._trial = subprocess.Popen(command, env=_environment(self.plan), start_new_session=True, **pipes)
+        return self._trial
 
     async def _catch_up(self, name: str, sha: str) -> None:
         """Workers that became ready during an exchange may have opened the version before."""

@@ -54,6 +54,14 @@ def opened(name: str, path: str, plan: Plan) -> Hosted:
     return hosted
 
 
+def opened_version(name: str, path: str, sha: str, plan: Plan) -> Hosted:
+    """The same, of the version that is meant."""
+    hosted = opened(name, path, plan)
+    if hosted.sha != sha:
+        raise LongtailError(f"{path} changed again while it was opened")
+    return hosted
+
+
 class Control:
     """The line to the supervisor."""
 
@@ -99,10 +107,7 @@ class Control:
 
     async def _open(self, model: str, path: str, sha: str, number: int, **_: Any) -> None:
         try:
-            hosted = await asyncio.to_thread(opened, model, path, self.plan)
-            if hosted.sha != sha:
-                raise LongtailError(f"{path} changed again while it was opened")
-            self.aside[model] = hosted
+            self.aside[model] = await asyncio.to_thread(opened_version, model, path, sha, self.plan)
             self.say(number=number, done=True)
         except Exception as problem:
             self.say(number=number, error=getattr(problem, "message", repr(problem)))
