@@ -26,6 +26,7 @@ ROOMS = [
         "types",
         "explanation",
         "kernels",
+        "writing",
         "persistence",
         "metrics",
         "data",

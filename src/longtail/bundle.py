@@ -35,18 +35,19 @@ from longtail.persistence import (
     Part,
     StringTable,
     load_part,
+    put_json,
     read_json,
     save_part,
     saved_again,
-    write_json,
     written_aside,
 )
 from longtail.report import named
 from longtail.types import I64, Ranker
+from longtail.writing import SEAL, is_litter
 
 HOLDOUT, COMPANY = "holdout", "company"
 BUNDLE_FORMAT = 2
-MANIFEST = "manifest.json"
+MANIFEST = SEAL
 
 
 def find_bundle(path: Path) -> Path:
@@ -111,12 +112,14 @@ def check_manifest(folder: Path, manifest: Any) -> None:
 
 
 def check_files(folder: Path, files: Mapping[str, Any], *, verify: bool) -> None:
-    """Nothing missing, truncated, altered or foreign; no file outside the folder, no links."""
+    """Nothing missing, truncated, altered or foreign; no file outside the folder, no links. What systems leave in any
+    folder (`is_litter`) is passed over.
+    """
     present: set[str] = set()
     for path in folder.rglob("*"):
         if path.is_symlink():
             raise BundleError(f"{path}: a link inside a bundle", "bundles hold plain files only; copy the bundle anew")
-        if path.is_file():
+        if path.is_file() and not is_litter(path.name):
             present.add(path.relative_to(folder).as_posix())
     for name, entry in files.items():
         pure = PurePosixPath(name)
@@ -244,7 +247,7 @@ def write_bundle(
             path.relative_to(aside).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in paths
         }
         head = {"format": BUNDLE_FORMAT, "longtail": __version__, "n_labels": len(labels), **about, "files": files}
-        write_json(aside / MANIFEST, {**head, "manifest_sha256": digest_of(head)})
+        put_json(aside / MANIFEST, {**head, "manifest_sha256": digest_of(head)})
 
 
 def open_bundle(path: Path, *, verify: bool = True) -> Bundle:

@@ -30,6 +30,7 @@ from longtail.search.index import HnswIndex, HnswSettings, Index
 from longtail.search.packed import PackedIndex, PackedType, Packer
 from longtail.search.sketch import WIDTH, SketchIndex
 from longtail.types import F32, TopK
+from longtail.writing import refuse_sealed
 
 SearchKind: TypeAlias = Literal["auto", "exact", "sketch", "leaves", "hnsw"]
 METRICS = ("P@1", "PSP@5")
@@ -80,6 +81,7 @@ def pack(
     data = data if data is None or isinstance(data, Dataset) else read(Path(data))
     if out.exists():
         raise ConfigError(f"{out}: exists already", "name a folder that does not exist")
+    refuse_sealed(out)
     if features < 0:
         raise ConfigError(f"features is {features}, expected a whole number >= 0", "0 keeps the vectors of all words")
     bundle = open_bundle(model)

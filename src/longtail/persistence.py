@@ -10,13 +10,12 @@ is saved follows from their fields. On disk:
 A kind is a short name of a class. Only kinds that the house, its recipes or an installed package declare are loaded
 (`home_of`), and a class is imported only when its kind is met, so that a model which needs no torch imports none.
 
-Files are written aside and renamed, and equal parts give equal bytes: nothing here writes times or machine names.
+Files are written aside and renamed (`longtail.writing`), and equal parts give equal bytes: nothing here writes times or
+machine names.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import importlib
 import itertools
 import json
@@ -37,9 +36,13 @@ from numpy.typing import NDArray
 
 from longtail.config import resolve, to_tables
 from longtail.declared import Shaped, bare, check_fields, is_csr, meant
-from longtail.errors import BundleError, ConfigError, LongtailError, RunError, UnknownKind
+from longtail.errors import BundleError, ConfigError, LongtailError, UnknownKind
 from longtail.report import named
 from longtail.types import Csr
+
+# Also to be had from here, as whoever saves parts needs them.
+from longtail.writing import no_room_is_an_error as no_room_is_an_error
+from longtail.writing import written_aside as written_aside
 
 PART_FORMAT = 2
 
@@ -419,7 +422,7 @@ def save_part(part: Part | None, folder: Path) -> None:
     """Write a part to `folder`, which must not exist. Not atomic by itself: use `written_aside`."""
     folder.mkdir(parents=True)
     if part is None:
-        write_json(folder / "part.json", {"format": PART_FORMAT, "kind": "none"})
+        put_json(folder / "part.json", {"format": PART_FORMAT, "kind": "none"})
         return
     state = part.state()
     dense: dict[str, NDArray[Any]] = {}
@@ -435,7 +438,7 @@ def save_part(part: Part | None, folder: Path) -> None:
         write_arrays(folder / "arrays.safetensors", dense)
     for name, nested in state.parts.items():
         save_part(nested, folder / name)
-    write_json(
+    put_json(
         folder / "part.json",
         {
             "format": PART_FORMAT,
@@ -605,65 +608,19 @@ def map_arrays(path: Path) -> dict[str, NDArray[Any]]:
         raise BundleError(f"{path}: not a safetensors file ({problem})", foreign) from problem
 
 
-# ---- files that are never half-written ----
-
-
-_REFUSED = {
-    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR),
-    *(errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY, errno.ENAMETOOLONG),
-}
-
-
-@contextlib.contextmanager
-def no_room_is_an_error(path: Path) -> Iterator[None]:
-    """A full disk, a missing right or a read-only folder becomes one sentence."""
-    try:
-        yield
-    except OSError as problem:
-        if problem.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise RunError(
-                f"{path}: no space left on the disk", "free some space and run the same command again"
-            ) from problem
-        if problem.errno in _REFUSED:
-            raise RunError(
-                f"{path}: cannot be written ({os.strerror(problem.errno)})",
-                "choose another place, or change the rights of this one",
-            ) from problem
-        raise
-    except Exception as problem:
-        # safetensors wraps OSErrors in an exception of its own
-        if "No space left" in str(problem):
-            raise RunError(
-                f"{path}: no space left on the disk", "free some space and run the same command again"
-            ) from problem
-        raise
-
-
-@contextlib.contextmanager
-def written_aside(path: Path) -> Iterator[Path]:
-    """Yields a temporary path beside `path` for a file or a folder; on success it takes the place of `path` in one
-    step.
-
-    On failure it vanishes. A file replaces an old one; a folder needs its place free.
-    """
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with no_room_is_an_error(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            yield aside
-            os.replace(aside, path)
-    finally:
-        if aside.is_dir():
-            shutil.rmtree(aside, ignore_errors=True)
-        else:
-            aside.unlink(missing_ok=True)
+# ---- JSON ----
 
 
 def write_json(path: Path, value: Any) -> None:
     with written_aside(path) as aside:
-        aside.write_text(
-            json.dumps(value, indent=1, ensure_ascii=False, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8"
-        )
+        put_json(aside, value)
+
+
+def put_json(path: Path, value: Any) -> None:
+    """The same, not atomic by itself: for files of a folder that is written aside as a whole."""
+    path.write_text(
+        json.dumps(value, indent=1, ensure_ascii=False, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8"
+    )
 
 
 def read_json(path: Path, error: type[LongtailError] = BundleError) -> Any:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import io
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,8 +33,8 @@ from longtail.data.table_files import arrow_modules, format_of, plain_values, ta
 from longtail.errors import ConfigError, DataError
 from longtail.explanation import Explanation
 from longtail.metrics import to_csr
-from longtail.persistence import written_aside
 from longtail.types import Csr, TopK
+from longtail.writing import no_room_is_an_error, open_through, written_aside
 
 ROWS = 1 << 15  # that Parquet holds together
 PREFIX = "predicted_"  # of our columns, where the documents have columns of the same names
@@ -101,10 +102,16 @@ def answers_to(output: Path | None, format: str, asked: Answering) -> Iterator[A
             raise ConfigError(
                 f"{format} needs --output FILE", f"{format} is a binary format; it cannot go to the terminal"
             )
-        yield _Flushed(kind(asked, sys.stdout))
+        yield _Flushed(kind(asked, sys.stdout), sys.stdout)
+        return
+    packed = output.suffix.lower() == ".gz" and not kind.BINARY
+    through = None if kind.BINARY or packed else open_through(output)
+    if through is not None:
+        with no_room_is_an_error(output), io.TextIOWrapper(through, encoding="utf-8", newline="\n") as file:
+            yield _Flushed(kind(asked, file), file)
         return
     with written_aside(output) as aside:
-        opened: Any = aside.open("wb") if kind.BINARY else text_file(aside, compressed=output.suffix.lower() == ".gz")
+        opened: Any = aside.open("wb") if kind.BINARY else text_file(aside, compressed=packed)
         with opened as file:
             answers = kind(asked, file)
             try:
@@ -115,14 +122,14 @@ def answers_to(output: Path | None, format: str, asked: Answering) -> Iterator[A
 
 
 class _Flushed:
-    """Standard output: whoever reads it has each answer at once."""
+    """Standard output, or a pipe: whoever reads it has each answer at once."""
 
-    def __init__(self, answers: Answers) -> None:
-        self.answers = answers
+    def __init__(self, answers: Answers, file: IO[str]) -> None:
+        self.answers, self.file = answers, file
 
     def write(self, block: InputBlock, top: TopK, why: Why | None = None) -> None:
         self.answers.write(block, top, why)
-        sys.stdout.flush()
+        self.file.flush()
 
     def end(self) -> None: ...
 

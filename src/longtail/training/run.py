@@ -50,6 +50,7 @@ from longtail.persistence import (
 from longtail.training.processes import FOLDER as PROCESSES_FOLDER
 from longtail.training.processes import Processes
 from longtail.training.progress import Display, SilentDisplay, Task
+from longtail.writing import refuse_sealed
 
 if TYPE_CHECKING:
     from longtail.nn.shards import Shard
@@ -100,6 +101,7 @@ class Run:
                 f"{folder}: the folder exists and is not a run of longtail",
                 "choose another --out, or empty it yourself",
             )
+        refuse_sealed(folder)
         with no_room_is_an_error(folder):
             folder.mkdir(parents=True, exist_ok=True)
         run = cls(folder, seed=seed, device=device, display=display or SilentDisplay(), processes=processes)

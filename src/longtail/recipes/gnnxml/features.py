@@ -39,7 +39,7 @@ from longtail.features.settings import FeaturesConfig, SparseTextConfig
 from longtail.features.sparse import Columns, SparseText
 from longtail.features.static import static_files, static_folder
 from longtail.kernels.arrays import right_singular_vectors
-from longtail.persistence import DataPart, Part, StringTable, read_json, write_json, written_aside
+from longtail.persistence import DataPart, Part, StringTable, put_json, read_json, written_aside
 from longtail.recipes.gnnxml.keygraph import (
     Blocks,
     GraphBuilder,
@@ -431,7 +431,7 @@ def write_graphs(folder: Path, made: Iterable[tuple[Blocks, F32]], width: int) -
         about = {
             name: {"dtype": str(array.dtype), "shape": [rows[name], *array.shape[1:]]} for name, array in empty.items()
         }
-        write_json(aside / _ABOUT, about)
+        put_json(aside / _ABOUT, about)
 
 
 def read_graphs(folder: Path) -> KeyGraphs:

@@ -1,0 +1,285 @@
+"""Files and folders that appear complete or not at all, also when the power fails.
+
+What is written stands aside first: in a folder ``.NAME.xxxxxxxx.tmp`` beside its place, with a lock that the kernel
+drops when the process dies, however it dies. It is then put on the disk (fsync) and takes its place by one rename.
+What a killed process left aside is removed when its place is next written to: its lock is free, and nothing of another
+program looks like it.
+
+Only plain files are replaced. A link is followed, and a file keeps its mode and its owner. Whatever else may have the
+name (a device, a pipe, a file that no rename can replace without changing its owner) is written through, once all
+there is to write is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import secrets
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from longtail.errors import RunError
+
+LOCK = ".longtail.lock"
+_ASIDE = re.compile(r"\..+\.[0-9a-f]{8}\.tmp", re.DOTALL)
+_LONGEST = 60  # characters of a name that the folder aside repeats: a name may have 255 bytes
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_REFUSED = {
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ELOOP, errno.EBUSY, errno.ETXTBSY, errno.ENXIO),
+    *(errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY, errno.ENAMETOOLONG, errno.EFBIG, errno.EIO, errno.ENODEV),
+}
+# Libraries written in Rust wrap errors of the system in exceptions of their own.
+_WRAPPED = re.compile(r"\(os error (\d+)\)")
+
+
+@contextlib.contextmanager
+def no_room_is_an_error(path: Path) -> Iterator[None]:
+    """A full disk, a missing right or a read-only folder becomes one sentence."""
+    try:
+        yield
+    except RunError:
+        raise
+    except Exception as problem:
+        wrapped = _WRAPPED.search(str(problem))
+        code = problem.errno if isinstance(problem, OSError) else int(wrapped[1]) if wrapped else None
+        if code in _FULL:
+            raise RunError(
+                f"{path}: no space left on the disk", "free some space and run the same command again"
+            ) from problem
+        if code == errno.ENOMEM:
+            raise MemoryError(f"{path}: {os.strerror(errno.ENOMEM)}") from problem
+        if code in _REFUSED:
+            raise RunError(
+                f"{path}: cannot be written ({os.strerror(code)})",
+                "choose another place, or change the rights and limits of this one",
+            ) from problem
+        raise
+
+
+@contextlib.contextmanager
+def written_aside(path: Path) -> Iterator[Path]:
+    """Yields a path that is not there yet, for a file or a folder; on success that takes the place of `path`.
+
+    On failure it vanishes. A file replaces an old one; a folder needs its place free.
+    """
+    with no_room_is_an_error(path):
+        place = _Place(path)
+        with place.aside() as aside:
+            yield aside
+            place.take(aside)
+
+
+def open_through(path: Path) -> BinaryIO | None:
+    """Where `path` is no file that can be replaced (a device, a pipe), it is opened to be written to; else None."""
+    with no_room_is_an_error(path):
+        place = _Place(path)
+        return place.open() if place.through else None
+
+
+class _Place:
+    """Where something is to be written. through: what is there cannot be replaced, and is written through."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.own_stream = _followed(path)
+        refuse_sealed(self.path)
+        self.before = _status(self.path)
+        kind = None if self.before is None else self.before.st_mode
+        self.is_file = kind is not None and stat.S_ISREG(kind)
+        self.through = self.own_stream is not None or not (kind is None or self.is_file or stat.S_ISDIR(kind))
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[Path]:
+        if self.is_file and not os.access(self.path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        if self.through:
+            home = _elsewhere()
+        else:
+            _make_folder(self.path.parent)
+            remove_dead(self.path.parent, self.path.name)
+            try:
+                home = self.path.with_name(f".{self.path.name[:_LONGEST]}.{secrets.token_hex(4)}.tmp")
+                home.mkdir(mode=0o700)
+            except PermissionError:
+                # The file may be written to, though the folder that holds it may not.
+                if not self.is_file:
+                    raise
+                self.through, home = True, _elsewhere()
+        lock = _locked(home)
+        try:
+            yield home / self.path.name
+        finally:
+            shutil.rmtree(home, ignore_errors=True)
+            os.close(lock)
+
+    def take(self, aside: Path) -> None:
+        """Put in place what was written."""
+        if self.through:
+            self._pour(aside)
+            return
+        to_disk(aside)
+        try:
+            if self.before is not None and self.is_file and aside.is_file():
+                _make_alike(aside, self.before)
+            os.replace(aside, self.path)
+        except OSError as problem:
+            # Another's file, which we may write to but not own; or a file that is mounted by itself.
+            if not self.is_file or problem.errno not in (errno.EPERM, errno.EBUSY, errno.EXDEV):
+                raise
+            self._pour(aside)
+            return
+        to_disk(self.path.parent, inside=False)
+
+    def _pour(self, aside: Path) -> None:
+        if aside.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        with aside.open("rb") as source, self.open() as target:
+            shutil.copyfileobj(source, target)
+
+    def open(self) -> BinaryIO:
+        if self.own_stream is None:
+            return self.path.open("wb")
+        # Not opened a second time: what this process wrote to it before would be overwritten.
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        return os.fdopen(os.dup(self.own_stream), "wb")
+
+
+def _followed(path: Path) -> tuple[Path, int | None]:
+    """What a link leads to; and its number, where it is an open file of this process (``/dev/stdout``)."""
+    for _ in range(40):
+        if path.parent.name == "fd" and path.name.isdigit():
+            owner = os.path.realpath(path.parent)
+            if owner == f"/proc/{os.getpid()}/fd":
+                return path, int(path.name)
+        if not path.is_symlink():
+            resolved = path.parent.resolve() / path.name if path.name not in ("", "..") else path.resolve()
+            return resolved, None
+        path = path.parent / path.readlink()
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
+
+
+def _elsewhere() -> Path:
+    return Path(tempfile.mkdtemp(prefix="longtail-"))
+
+
+def _locked(folder: Path) -> int:
+    """A new file in `folder`, locked: as long as this process lives, nobody takes the folder for a leftover."""
+    for _ in range(100):
+        try:
+            lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+            break
+        except FileNotFoundError:  # somebody found it empty in between, and took it for a leftover
+            folder.mkdir(mode=0o700, exist_ok=True)
+    with contextlib.suppress(OSError):  # file systems without locks: then leftovers stay
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return lock
+
+
+def is_aside(path: Path) -> bool:
+    """Whether this is a folder in which something is written, or was when its process died."""
+    return (
+        _ASIDE.fullmatch(path.name) is not None
+        and path.is_dir()
+        and not path.is_symlink()
+        and ((path / LOCK).is_file() or not any(path.iterdir()))
+    )
+
+
+def remove_dead(folder: Path, name: str = "") -> None:
+    """Remove what killed processes left aside in `folder`. name: only of what was to be called so."""
+    prefix = f".{name[:_LONGEST]}." if name else "."
+    with contextlib.suppress(FileNotFoundError):
+        for path in [Path(entry.path) for entry in os.scandir(folder) if entry.name.startswith(prefix)]:
+            with contextlib.suppress(OSError):
+                if is_aside(path):
+                    _remove_if_dead(path)
+
+
+def _remove_if_dead(home: Path) -> None:
+    if not (home / LOCK).exists():
+        home.rmdir()
+        return
+    lock = os.open(home / LOCK, os.O_RDWR)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # refused where its process lives
+        shutil.rmtree(home, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+def _make_alike(path: Path, before: os.stat_result) -> None:
+    """Mode and owner of the file that is replaced."""
+    now = path.stat()
+    if (now.st_uid, now.st_gid) != (before.st_uid, before.st_gid):
+        os.chown(path, before.st_uid, before.st_gid)
+    path.chmod(stat.S_IMODE(before.st_mode))
+
+
+# ---- folders that are checked file by file ----
+
+SEAL = "manifest.json"  # of a bundle: it lists all files of its folder, with their checksums
+
+
+def refuse_sealed(path: Path) -> None:
+    """Nothing is put into a bundle: it would no longer be what its manifest says."""
+    for folder in path.resolve().parents:
+        if (folder / SEAL).is_file() and (folder / "ranker").is_dir():
+            raise RunError(
+                f"{path}: lies inside the bundle {folder}, which would no longer match its checksums",
+                "choose a place outside of the bundle",
+            )
+
+
+def is_litter(name: str) -> bool:
+    """Whether a file of this name is what the Finder, or a file system of the network, leaves wherever it has been."""
+    return name == ".DS_Store" or name.startswith(".nfs")
+
+
+# ---- what survives a loss of power ----
+
+
+def to_disk(path: Path, *, inside: bool = True) -> None:
+    """Return when a file, or a folder (and all that is inside it), is on the disk and not only in memory."""
+    if inside and path.is_dir():
+        for folder, _, files in os.walk(path, topdown=False):
+            for name in files:
+                _sync(Path(folder) / name)
+            _sync(Path(folder))
+    else:
+        _sync(path)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as problem:
+        if problem.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that cannot
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _make_folder(folder: Path) -> None:
+    """With its parents, on the disk."""
+    if not folder.is_dir():
+        _make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        to_disk(folder.parent, inside=False)

@@ -1,0 +1,340 @@
+"""What is written replaces plain files alone, appears complete or not at all, and leaves nothing behind for ever."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import resource
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import load_npz
+
+from longtail import writing
+from longtail.cli import main
+from longtail.errors import RunError
+from longtail.persistence import write_arrays, write_json
+from longtail.predictor import Predictor
+from longtail.writing import LOCK, open_through, written_aside
+
+OUTSIDERS = 65534
+
+
+def write(path: Path, text: str = "new") -> None:
+    with written_aside(path) as aside:
+        aside.write_text(text)
+
+
+def answer(run: Path, *options: str) -> int:
+    return main(["predict", str(run), "an owl", "a cat", "-k", "1", *options])
+
+
+# ---- what is not a plain file ----
+
+
+def device(path: Path, name: str) -> Path:
+    """A device of the test's own, as a regression would destroy that of the machine: the null or the full one."""
+    if os.getuid() == 0:
+        os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, {"null": 3, "full": 7}[name]))
+    else:
+        path.symlink_to(f"/dev/{name}")
+    return path
+
+
+@pytest.mark.parametrize("options", [["--format", "jsonl"], ["--format", "text"], ["--format", "npz"]])
+def test_a_device_is_written_to_and_stays_a_device(options: list[str], tiny_run: Path, tmp_path: Path) -> None:
+    null = device(tmp_path / "null", "null")
+    assert answer(tiny_run, "--output", str(null), *options) == 0
+    write_json(null, {"numbers": 1})
+    assert stat.S_ISCHR(null.stat().st_mode)
+    assert [path.name for path in tmp_path.iterdir()] == ["null"]
+
+
+@pytest.mark.parametrize("format", ["jsonl", "npz"])
+def test_a_full_device_is_an_error(
+    format: str, tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full = device(tmp_path / "full", "full")
+    assert answer(tiny_run, "--output", str(full), "--format", format) == 2
+    assert f"error: {full}: no space left" in capsys.readouterr().err
+    assert stat.S_ISCHR(full.stat().st_mode)
+
+
+@pytest.mark.parametrize("options", [["--format", "jsonl"], ["--format", "npz"]])
+def test_a_pipe_with_a_name_is_written_through(options: list[str], tiny_run: Path, tmp_path: Path) -> None:
+    pipe, came = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: came.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    assert answer(tiny_run, "--output", str(pipe), *options) == 0
+    reader.join(timeout=10)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    if "jsonl" in options:
+        assert [json.loads(line)["labels"] for line in came[0].splitlines()] == [["id-owl"], ["id-cat"]]
+    else:
+        (tmp_path / "copy.npz").write_bytes(came[0])
+        assert load_npz(tmp_path / "copy.npz").nnz == 2
+
+
+def test_a_pipe_has_each_answer_at_once(tmp_path: Path) -> None:
+    """What is written through is not held back until all is there."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    file = open_through(pipe)
+    assert file is not None
+    with file:
+        file.write(b"first\n")
+        file.flush()
+        assert os.read(reader, 100) == b"first\n"
+    os.close(reader)
+    assert open_through(tmp_path / "new") is None
+
+
+def test_a_link_is_followed_and_stays_a_link(tiny_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    for name, target in (("one.jsonl", "real/one.jsonl"), ("two.jsonl", str(tmp_path / "real" / "two.jsonl"))):
+        (tmp_path / name).symlink_to(target)
+    (tmp_path / "real" / "one.jsonl").write_text("old")
+    assert answer(tiny_run, "--output", str(tmp_path / "one.jsonl")) == 0
+    assert answer(tiny_run, "--output", str(tmp_path / "two.jsonl")) == 0, "a link to a file that is not there yet"
+    assert all((tmp_path / name).is_symlink() for name in ("one.jsonl", "two.jsonl"))
+    assert len((tmp_path / "real" / "one.jsonl").read_text().splitlines()) == 2
+    assert len((tmp_path / "real" / "two.jsonl").read_text().splitlines()) == 2
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(RunError, match="cannot be written"):
+        write(tmp_path / "loop")
+
+
+def test_standard_output_by_its_path_goes_where_the_rest_goes(tmp_path: Path) -> None:
+    """Also into a file, where a second opening would write over what is there."""
+    (tmp_path / "stdout").symlink_to("/proc/self/fd/1")
+    script = (
+        "from longtail.persistence import write_json; from pathlib import Path\n"
+        f"print('before'); write_json(Path({str(tmp_path / 'stdout')!r}), [1]); print('after')"
+    )
+    with (tmp_path / "all.txt").open("w") as file:
+        subprocess.run([sys.executable, "-c", script], stdout=file, check=True)
+    assert (tmp_path / "all.txt").read_text() == "before\n[\n 1\n]\nafter\n"
+    piped = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True)
+    assert piped.stdout == "before\n[\n 1\n]\nafter\n"
+
+
+# ---- rights ----
+
+
+def test_a_file_keeps_its_mode(tmp_path: Path, tiny_run: Path) -> None:
+    secret = tmp_path / "secret.json"
+    secret.write_text("old")
+    secret.chmod(0o600)
+    write_json(secret, {"new": 1})
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+    assert answer(tiny_run, "--output", str(secret), "--format", "jsonl") == 0
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+
+
+def test_nobody_can_look_at_what_stands_aside(tmp_path: Path) -> None:
+    with written_aside(tmp_path / "secret.json") as aside:
+        aside.write_text("new")
+        assert stat.S_IMODE(aside.parent.stat().st_mode) == 0o700
+        assert aside.name == "secret.json", "programs that look at the suffix see the right one"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
+def test_a_file_keeps_its_owner(tmp_path: Path) -> None:
+    (tmp_path / "theirs").write_text("old")
+    os.chown(tmp_path / "theirs", OUTSIDERS, OUTSIDERS)
+    write(tmp_path / "theirs")
+    found = (tmp_path / "theirs").stat()
+    assert (found.st_uid, found.st_gid) == (OUTSIDERS, OUTSIDERS)
+
+
+@pytest.mark.parametrize("problem", [PermissionError(errno.EPERM, "not yours"), OSError(errno.EBUSY, "a mount")])
+def test_a_file_that_no_rename_can_replace_is_written_through(
+    problem: OSError, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise problem
+
+    (tmp_path / "theirs").write_text("old and longer")
+    before = (tmp_path / "theirs").stat().st_ino
+    monkeypatch.setattr(writing, "_make_alike" if problem.errno == errno.EPERM else "os", _Os(refuse))
+    write(tmp_path / "theirs")
+    assert (tmp_path / "theirs").read_text() == "new"
+    assert (tmp_path / "theirs").stat().st_ino == before
+    assert [path.name for path in tmp_path.iterdir()] == ["theirs"]
+
+
+class _Os:
+    """`os`, whose `replace` is refused; or a function that is."""
+
+    def __init__(self, refuse: Any) -> None:
+        self.replace = self.refuse = refuse
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.refuse(*arguments)
+
+
+def test_a_file_that_is_not_to_be_written_to_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "theirs").write_text("old")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(RunError, match="Permission denied"):
+        write(tmp_path / "theirs")
+    assert (tmp_path / "theirs").read_text() == "old"
+
+
+# ---- what the disk refuses ----
+
+
+def test_a_file_of_npz_is_replaced_when_it_is_complete(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "plain"
+    assert answer(tiny_run, "--output", str(out), "--format", "npz") == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["plain"], "no .npz was put after the name"
+    whole = out.read_bytes()
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(np, "savez_compressed", full)
+    assert answer(tiny_run, "--output", str(out), "--format", "npz") == 2
+    assert out.read_bytes() == whole
+    assert [path.name for path in tmp_path.iterdir()] == ["plain"]
+
+
+def test_a_file_larger_than_allowed_is_an_error(tmp_path: Path) -> None:
+    """Also where a library wraps what the system says."""
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1][1]))
+    try:
+        with pytest.raises(RunError, match=r"cannot be written \(File too large\)"):
+            write_arrays(tmp_path / "a", {"numbers": np.zeros(10_000)})
+        with pytest.raises(RunError, match=r"cannot be written \(File too large\)"):
+            write(tmp_path / "b", "x" * 10_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before[1])
+        signal.signal(signal.SIGXFSZ, before[0])
+
+
+def test_what_counts_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def synced(descriptor: int) -> None:
+        events.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        fsync(descriptor)
+
+    def replaced(source: Path, target: Path) -> None:
+        events.append("rename")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", replaced)
+    with written_aside(tmp_path / "deep" / "new") as aside:
+        (aside / "inner").mkdir(parents=True)
+        (aside / "inner" / "file").write_text("")
+    assert events == [tmp_path.name, "file", "inner", "new", "rename", "deep"]
+
+
+# ---- what a killed process leaves ----
+
+
+def left_by_a_killed_process(target: Path) -> Path:
+    script = (
+        "import os, signal, sys; from pathlib import Path; from longtail.writing import written_aside\n"
+        "with written_aside(Path(sys.argv[1])) as aside:\n"
+        "    aside.mkdir(); (aside / 'half').write_text('half'); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", script, str(target)], check=False)
+    (left,) = (path for path in target.parent.iterdir() if path.name.startswith(f".{target.name}."))
+    return left
+
+
+def test_what_a_killed_process_left_is_removed_when_its_place_is_written_to(tmp_path: Path) -> None:
+    left = left_by_a_killed_process(tmp_path / "out")
+    other = left_by_a_killed_process(tmp_path / "other")
+    foreign = [tmp_path / ".out.1234.tmp", tmp_path / ".out.0123abcd.tmp"]
+    foreign[0].write_text("not ours")
+    foreign[1].mkdir()
+    (foreign[1] / "precious").write_text("no lock of longtail here")
+    write(tmp_path / "out")
+    assert not left.exists()
+    assert other.exists(), "of another place: whoever writes there removes it"
+    assert all(path.exists() for path in foreign)
+
+
+def test_what_a_living_process_writes_is_left_alone(tmp_path: Path) -> None:
+    with written_aside(tmp_path / "out") as aside:
+        aside.write_text("first")
+        write(tmp_path / "out", "second")
+        assert (tmp_path / "out").read_text() == "second"
+    assert (tmp_path / "out").read_text() == "first"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_folder_that_was_begun_and_never_locked_is_removed(tmp_path: Path) -> None:
+    (tmp_path / ".out.0123abcd.tmp").mkdir()
+    locked = tmp_path / ".out.0123abce.tmp"
+    locked.mkdir()
+    with (locked / LOCK).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        write(tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [locked.name, "out"]
+
+
+def test_a_killed_conversion_leaves_nothing_for_ever(planted_folder: Path, tmp_path: Path) -> None:
+    left = left_by_a_killed_process(tmp_path / "table")
+    assert main(["data", "convert", str(planted_folder), str(tmp_path / "table"), "--format", "csv"]) == 0
+    assert not left.exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["table"]
+
+
+# ---- bundles ----
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["pack", "RUN", "RUN/bundle/x"],
+        ["predict", "RUN", "owl", "--output", "RUN/bundle/x"],
+        ["data", "stats", "DATA", "--json", "RUN/bundle/ranker/x.json"],
+        ["data", "sample", "RUN/bundle/x"],
+        ["data", "convert", "DATA", "RUN/bundle/x"],
+        ["train", "DATA", "--recipe", "tiny", "--out", "RUN/bundle/x"],
+        ["card", "RUN", "--out", "RUN/bundle/x"],
+        ["predict", "RUN", "owl", "--output", "RUN/bundle/config.toml"],
+    ],
+)
+def test_nothing_is_written_into_a_bundle(
+    command: list[str], tiny_run: Path, planted_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(tiny_run, run)
+    before = sorted((run / "bundle").rglob("*"))
+    words = [word.replace("RUN", str(run)).replace("DATA", str(planted_folder)) for word in command]
+    assert main(words) == 2
+    assert "inside the bundle" in capsys.readouterr().err
+    assert sorted((run / "bundle").rglob("*")) == before
+    Predictor.open(run)
+
+
+def test_what_systems_leave_in_a_folder_does_not_spoil_a_bundle(tiny_run: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "bundle"
+    shutil.copytree(tiny_run / "bundle", bundle)
+    for name in (".DS_Store", "ranker/.DS_Store", ".nfs00000000071a2b3c00000001"):
+        (bundle / name).write_bytes(b"litter")
+    assert Predictor.open(bundle).predict("an owl", 1)[0][0].label == "id-owl"
