@@ -628,5 +628,5 @@ def read_json(path: Path, error: type[LongtailError] = BundleError) -> Any:
         return json.loads(path.read_bytes())
     except FileNotFoundError:
         raise error(f"{path}: the file is missing", "the folder is incomplete; make it anew or copy it again") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as problem:
+    except (ValueError, RecursionError) as problem:
         raise error(f"{path}: not valid JSON ({problem})", "the file was truncated or altered") from problem

@@ -132,7 +132,7 @@ def train(
             about["metrics"] = held_out_metrics(model, dataset, HeldOut(holdout, seed, group), display)
         if processes.first:
             write_bundle(
-                bundle,
+                run.writes("bundle", holds="bundle"),
                 about=about,
                 config=describe(made.config),
                 labels=labels,

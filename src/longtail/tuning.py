@@ -19,7 +19,6 @@ from __future__ import annotations
 import importlib.util
 import math
 import re
-import shutil
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -41,6 +40,7 @@ from longtail.persistence import read_json, write_json
 from longtail.pipeline import recipe_of, train
 from longtail.recipes import DEFAULT
 from longtail.recipes.base import Recipe
+from longtail.training.file_list import remove_run
 from longtail.training.progress import Display, SilentDisplay
 from longtail.training.run import Run
 from longtail.types import TopK
@@ -321,15 +321,15 @@ class _Search:
         """The metric after training on a slice, and the seconds that it took; from the file where it is known."""
         key = digest_of([dict(changed), slice_name])[:16]
         if key not in self.results:
-            began, folder = time.monotonic(), self.run.folder / "trials" / key
+            began, folder = time.monotonic(), self.run.writes(f"trials/{key}", holds="run")
             recipe, data = type(self.recipe)(self._config(changed)), self.slices[slice_name]
             model = train(data, folder, recipe, seed=self.run.seed, device=self.device)
             yardstick = self.yardsticks[slice_name]
             value = yardstick.score(rank_test(model, yardstick, SilentDisplay()))[self.metric]
             took = round(time.monotonic() - began, 3)
             self.results[key] = {"slice": slice_name, "value": value, "seconds": took}
-            write_json(self.run.folder / "results.json", self.results)
-            shutil.rmtree(folder)
+            write_json(self.run.writes("results.json"), self.results)
+            remove_run(folder)
         return self.results[key]["value"], self.results[key]["seconds"]
 
     def _config(self, changed: Settings) -> Any:
@@ -338,7 +338,7 @@ class _Search:
     def _add(self, trial: Trial) -> None:
         self.trials.append(trial)
         written = [{**vars(trial), "changed": dict(trial.changed)} for trial in self.trials]
-        write_json(self.run.folder / "trials.json", written)
+        write_json(self.run.writes("trials.json"), written)
         shown = ", ".join(f"{path}={value}" for path, value in trial.changed.items()) or "the settings as they are"
         value = f"{self.metric} {trial.values[-1]:.2f}" if trial.values else trial.note
         self.run.display.say(

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from longtail.errors import RunError
-from longtail.persistence import StringTable, load_part, save_part
+from longtail.persistence import StringTable, load_part
 from longtail.training.progress import PlainDisplay
 from longtail.training.run import Run, StageCheckpoint, peak_memory_so_far, readable_bytes
 
@@ -105,10 +105,167 @@ def test_two_processes_cannot_share_a_run(tmp_path: Path) -> None:
 def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     with Run.open(tmp_path / "r", IDENTITY) as run:
         run.stage("1_first", lambda: words("a"))
-    save_part(words("half"), tmp_path / "r" / "stages" / ".2_second.123.tmp")
-    (tmp_path / "r" / ".config.toml.123.tmp").write_text("half")
+    script = (
+        "import os, signal, sys; from pathlib import Path; from longtail.writing import written_aside\n"
+        "with written_aside(Path(sys.argv[1])) as aside:\n"
+        "    aside.write_text('half'); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    for name in ("stages/2_second", "config.toml"):
+        subprocess.run([sys.executable, "-c", script, str(tmp_path / "r" / name)], check=False)
+    theirs = [tmp_path / "r" / ".notes.tmp", tmp_path / "r" / "stages" / ".1_first.123.old"]
+    for path in theirs:
+        path.write_text("of another program")
+    assert len(list((tmp_path / "r").rglob(".*.tmp"))) == 3
     Run.open(tmp_path / "r", IDENTITY).close()
-    assert not list((tmp_path / "r").rglob("*.tmp"))
+    assert list((tmp_path / "r").rglob(".*.tmp")) == theirs[:1]
+    assert theirs[1].exists()
+
+
+# ---- only what a run wrote is removed ----
+
+
+@pytest.mark.parametrize("names", [[".lock"], ["run.json"], [".lock", "run.json"]])
+@pytest.mark.parametrize("restart", [True, False])
+def test_a_lock_or_a_file_of_that_name_does_not_make_a_folder_a_run(
+    names: list[str], restart: bool, tmp_path: Path
+) -> None:
+    for name in names:
+        (tmp_path / name).write_text('{"scripts": {"start": "of another program"}}')
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(RunError, match="not a run of longtail"):
+        Run.open(tmp_path, IDENTITY, restart=restart)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*names, "thesis.txt"])
+
+
+def test_a_run_that_was_locked_and_killed_is_begun(tmp_path: Path) -> None:
+    (tmp_path / ".lock").touch()
+    with Run.open(tmp_path, IDENTITY) as run:
+        run.stage("1_first", lambda: words("a"))
+
+
+@pytest.mark.parametrize("place", ["notes.txt", "stages/notes.txt", "stages/1_first/notes.txt", "mine/.hidden.tmp"])
+def test_restart_refuses_a_folder_with_anything_else(place: str, tmp_path: Path) -> None:
+    with Run.open(tmp_path / "r", IDENTITY) as run:
+        run.stage("1_first", lambda: words("a"))
+        run.log("something")
+    (tmp_path / "r" / place).parent.mkdir(exist_ok=True)
+    (tmp_path / "r" / place).write_text("precious")
+    before = sorted((tmp_path / "r").rglob("*"))
+    with pytest.raises(RunError, match="was not written by the run") as caught:
+        Run.open(tmp_path / "r", {**IDENTITY, "seed": 1}, restart=True)
+    assert str(tmp_path / "r" / place) in caught.value.message
+    assert sorted((tmp_path / "r").rglob("*")) == before
+    (tmp_path / "r" / place).unlink()
+    with Run.open(tmp_path / "r", {**IDENTITY, "seed": 1}, restart=True):
+        assert sorted(path.name for path in (tmp_path / "r").iterdir() if path.name != "mine") == [
+            ".lock",
+            "files.jsonl",
+            "run.json",
+        ]
+
+
+def test_restart_follows_no_link(tmp_path: Path) -> None:
+    with Run.open(tmp_path / "r", IDENTITY) as run:
+        run.stage("1_first", lambda: words("a"))
+    (tmp_path / "r" / "stages").rename(tmp_path / "elsewhere")
+    (tmp_path / "r" / "stages").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RunError, match="was not written by the run"):
+        Run.open(tmp_path / "r", IDENTITY, restart=True)
+    assert (tmp_path / "elsewhere" / "1_first" / "part.json").exists()
+
+
+@pytest.mark.parametrize("line", ['{"path": "../../precious"}', '{"path": "/etc"}', "[1]", '{"path": 3}', "x"])
+def test_a_list_that_was_altered_is_refused(line: str, tmp_path: Path) -> None:
+    Run.open(tmp_path / "r", IDENTITY).close()
+    (tmp_path / "precious").write_text("")
+    with (tmp_path / "r" / "files.jsonl").open("a") as file:
+        file.write(line + "\n")
+    with pytest.raises(RunError, match=r"files\.jsonl, line 4"):
+        Run.open(tmp_path / "r", IDENTITY, restart=True)
+    assert (tmp_path / "precious").exists()
+
+
+def test_a_list_whose_last_line_was_cut_goes_on(tmp_path: Path) -> None:
+    with Run.open(tmp_path / "r", IDENTITY) as run:
+        run.stage("1_first", lambda: words("a"))
+    with (tmp_path / "r" / "files.jsonl").open("a") as file:
+        file.write('{"path": "stages/2_sec')
+    with Run.open(tmp_path / "r", IDENTITY) as run:
+        run.stage("1_first", lambda: words("never"))
+        run.stage("2_second", lambda: words("b"))
+    with Run.open(tmp_path / "r", IDENTITY) as run:
+        assert list(run.stage("2_second", lambda: words("never"))) == ["b"]
+
+
+def test_a_run_without_its_values_is_not_mixed_with_another(tmp_path: Path) -> None:
+    with Run.open(tmp_path / "r", IDENTITY) as run:
+        run.stage("1_first", lambda: words("a"))
+    (tmp_path / "r" / "run.json").unlink()
+    with pytest.raises(RunError, match=r"beside 'metrics\.jsonl' of an earlier run"):
+        Run.open(tmp_path / "r", {**IDENTITY, "seed": 1})
+
+
+@pytest.mark.parametrize("content", ["[1]", "3", '"x"', "null", "[" * 100_000, "{"])
+def test_values_of_another_shape_are_an_error(content: str, tmp_path: Path) -> None:
+    Run.open(tmp_path / "r", IDENTITY).close()
+    (tmp_path / "r" / "run.json").write_text(content)
+    with pytest.raises(RunError, match=r"run\.json"):
+        Run.open(tmp_path / "r", IDENTITY)
+
+
+# ---- finished stages are what they were ----
+
+
+def flipped(path: Path, place: int = -1) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize("name", ["arrays.safetensors", "part.json"])
+def test_a_flipped_bit_in_a_finished_stage_is_found(name: str, tmp_path: Path) -> None:
+    with Run.open(tmp_path / "r", IDENTITY) as run:
+        run.stage("1_first", lambda: words("abc"))
+    flipped(tmp_path / "r" / "stages" / "1_first" / name)
+    with Run.open(tmp_path / "r", IDENTITY) as run, pytest.raises(RunError, match="checksum differs") as caught:
+        run.stage("1_first", lambda: words("never"))
+    assert f"1_first/{name}" in caught.value.message
+    assert "--restart" in caught.value.hint
+
+
+def test_stages_that_lack_a_file_or_have_one_more_are_refused(tmp_path: Path) -> None:
+    with Run.open(tmp_path / "r", IDENTITY) as run:
+        run.stage("1_first", lambda: words("abc"))
+    stage = tmp_path / "r" / "stages" / "1_first"
+    (stage / "more").write_text("")
+    with Run.open(tmp_path / "r", IDENTITY) as run, pytest.raises(RunError, match="did not write"):
+        run.stage("1_first", lambda: words("never"))
+    (stage / "more").unlink()
+    (stage / "arrays.safetensors").unlink()
+    with Run.open(tmp_path / "r", IDENTITY) as run, pytest.raises(RunError, match="is missing"):
+        run.stage("1_first", lambda: words("never"))
+    (tmp_path / "r" / "stages" / "2_second").mkdir()
+    with Run.open(tmp_path / "r", IDENTITY) as run, pytest.raises(RunError, match="does not say that it wrote"):
+        run.stage("2_second", lambda: words("never"))
+
+
+def test_members_of_an_ensemble_are_checked_as_well(tmp_path: Path) -> None:
+    with Run.open(tmp_path / "r", IDENTITY) as run:
+        run.member(1).stage("1_first", lambda: words("abc"))
+    with Run.open(tmp_path / "r", IDENTITY) as run:
+        assert list(run.member(1).stage("1_first", lambda: words("never"))) == ["abc"]
+    flipped(tmp_path / "r" / "members" / "1" / "stages" / "1_first" / "arrays.safetensors")
+    with Run.open(tmp_path / "r", IDENTITY) as run, pytest.raises(RunError, match="checksum differs"):
+        run.member(1).stage("1_first", lambda: words("never"))
+
+
+def test_a_flipped_bit_in_a_checkpoint_is_found(tmp_path: Path) -> None:
+    checkpoint = StageCheckpoint(tmp_path / "fit")
+    checkpoint.save(3, {"numbers": np.arange(10.0)})
+    assert (checkpoint.load() or (0, {}))[0] == 3
+    flipped(checkpoint.file)
+    with pytest.raises(RunError, match="checksum differs"):
+        checkpoint.load()
 
 
 def test_checkpoints_survive_and_vanish_with_the_stage(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
     RUN/run.json        what this run is: recipe, settings, seed, data; the same command resumes, another one is refused
     RUN/config.toml     every setting, resolved
     RUN/metrics.jsonl   what happened: a JSON object per event (times live here, never in the bundle)
+    RUN/files.jsonl     what the run wrote, with checksums (`file_list`): nothing else is ever removed
     RUN/stages/<name>/  the saved result of a finished stage; it appears by one rename, so it is whole or absent
     RUN/work/<name>/    checkpoints inside a stage of many epochs; removed when the stage is done
     RUN/members/<n>/    stages of the models of an ensemble
@@ -25,7 +26,6 @@ import json
 import logging
 import os
 import re
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -47,10 +47,12 @@ from longtail.persistence import (
     write_json,
     written_aside,
 )
+from longtail.training.file_list import LOCK, FileList, contents
+from longtail.training.file_list import NAME as LIST_NAME
 from longtail.training.processes import FOLDER as PROCESSES_FOLDER
 from longtail.training.processes import Processes
 from longtail.training.progress import Display, SilentDisplay, Task
-from longtail.writing import refuse_sealed
+from longtail.writing import is_aside, is_litter, refuse_sealed
 
 if TYPE_CHECKING:
     from longtail.nn.shards import Shard
@@ -75,6 +77,7 @@ class Run:
         self._title = ""
         self._done_before: list[str] = []
         self._last: tuple[Any, Path] | None = None
+        self.files = FileList(folder)
 
     @classmethod
     def open(
@@ -95,12 +98,7 @@ class Run:
         """
         if folder.exists() and not folder.is_dir():
             raise RunError(f"{folder}: is a file, not a folder", "choose another --out")
-        is_run = any((folder / name).exists() for name in ("run.json", ".lock", PROCESSES_FOLDER))
-        if folder.is_dir() and any(folder.iterdir()) and not is_run:
-            raise RunError(
-                f"{folder}: the folder exists and is not a run of longtail",
-                "choose another --out, or empty it yourself",
-            )
+        _refuse_foreign(folder)
         refuse_sealed(folder)
         with no_room_is_an_error(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -119,16 +117,23 @@ class Run:
         return run
 
     def _begin_or_resume(self, identity: dict[str, Any], restart: bool) -> None:
-        if restart:
-            for child in self.folder.iterdir():
-                if child.name not in (".lock", PROCESSES_FOLDER):
-                    shutil.rmtree(child) if child.is_dir() else child.unlink()
-        _remove_leftovers(self.folder)
+        self.files = FileList(self.folder)
+        self.files.remove_leftovers()
         self.processes.forget_others(self.folder)
-        if not (self.folder / "run.json").exists():
-            write_json(self.folder / "run.json", identity)
+        if restart and (self.files.file.exists() or self._file.exists()):
+            self._make_free()
+        if not self._file.exists():
+            if left := next((name for name in self.files.entries if (self.folder / name).exists()), None):
+                raise RunError(
+                    f"{self._file}: the file is missing, beside '{left}' of an earlier run",
+                    "--restart begins anew, or give another --out",
+                )
+            self.files.begin("run.json", "config.toml", "metrics.jsonl")
+            write_json(self._file, identity)
             return
-        known = read_json(self.folder / "run.json", RunError)
+        known = read_json(self._file, RunError)
+        if not isinstance(known, dict):
+            raise RunError(f"{self._file}: not what a run writes there", "it was altered; choose another --out")
         changed = [_DIGEST.sub(r"\1...", line) for line in differences(known, identity)]
         if changed and all(line.startswith("data.") for line in changed):
             raise RunError(
@@ -141,6 +146,25 @@ class Run:
                 f"({'; '.join(changed[:5])}{' ...' if len(changed) > 5 else ''})",
                 "give the same command to resume it, --restart to begin anew, or another --out",
             )
+
+    @property
+    def _file(self) -> Path:
+        return self.folder / "run.json"
+
+    def _make_free(self) -> None:
+        """Remove what the run wrote, if there is nothing else."""
+        if not self.files.file.exists():
+            raise RunError(
+                f"{self.folder}: has no list of what the run wrote ({LIST_NAME}), as those of earlier versions",
+                "remove the folder yourself, or give another --out",
+            )
+        foreign = self.files.foreign()
+        if foreign is not None:
+            raise RunError(
+                f"{foreign}: was not written by the run that lies in {self.folder}",
+                "move it away, or give another --out",
+            )
+        self.files.remove()
 
     # ---- stages ----
 
@@ -159,7 +183,8 @@ class Run:
             if self.processes.first:
                 with written_aside(folder) as aside:
                     save_part(make(), aside)
-                shutil.rmtree(self.folder / "work" / name, ignore_errors=True)
+                    self.files.add(folder, files=contents(aside))
+                self.files.remove(self.folder / "work" / name)
             elif together:
                 make()
             self.processes.wait()
@@ -167,6 +192,8 @@ class Run:
             self._done_before.clear()
             self.log("stage", name=name, seconds=round(time.monotonic() - started, 3), peak_memory=peak_memory_so_far())
         else:
+            if self.processes.first:
+                self.files.check(folder)
             self._done_before.append(name + self._title)
         loaded: Result = load_part(folder)
         self._last = loaded, folder
@@ -193,15 +220,28 @@ class Run:
     def leave(self, name: str, part: Part) -> None:
         """Save something for analyses under RUN/analysis; what an interrupted stage left there before is replaced."""
         folder = self.folder / "analysis" / name
-        shutil.rmtree(folder, ignore_errors=True)
+        self.files.remove(folder)
         with written_aside(folder) as aside:
             save_part(part, aside)
+            self.files.add(folder, files=contents(aside))
+
+    def writes(self, name: str, **what: Any) -> Path:
+        """Where something of the run is about to be written that is no stage; it is then in the list of its files.
+
+        what: nothing for a file, else see `file_list`.
+        """
+        if self.processes.first:
+            self.files.add(self.folder / name, **what)
+        return self.folder / name
 
     def checkpoint(self, name: str = "fit") -> StageCheckpoint:
         """Where the stage at work keeps its progress. Gone once the stage is done."""
         if not self._stage:
             raise AssertionError("checkpoints exist only inside a stage")
-        return StageCheckpoint(self.folder / "work" / self._stage / name)
+        checkpoint = StageCheckpoint(self.folder / "work" / self._stage / name)
+        if self.processes.first:
+            self.files.add(checkpoint.file)
+        return checkpoint
 
     def member(self, number: int) -> Run:
         """A run inside this one, with a seed of its own, for one model of an ensemble; this run's lock guards it."""
@@ -213,6 +253,7 @@ class Run:
             processes=self.processes,
         )
         inner.folder.mkdir(parents=True, exist_ok=True)
+        inner.files = self.files
         inner._title, inner._done_before = f" of model {number + 1}", self._done_before
         return inner
 
@@ -280,7 +321,7 @@ class Run:
         )
         with (
             no_room_is_an_error(self.folder / "metrics.jsonl"),
-            (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file,
+            self.writes("metrics.jsonl").open("a", encoding="utf-8") as file,
         ):
             file.write(line + "\n")
         logger.info("%s", line)
@@ -289,7 +330,7 @@ class Run:
 
     def _take_lock(self) -> None:
         # The kernel drops the lock when the process dies, however it dies: no stale lock after a kill.
-        self._lock = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        self._lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -345,20 +386,49 @@ class StageCheckpoint:
         if not self.file.exists():
             return None
         arrays = map_arrays(self.file)
+        saved = arrays.pop(_CHECKSUM, None)
+        if saved is None or saved.tobytes() != _checksum(arrays):
+            raise RunError(
+                f"{self.file}: the checkpoint is not what was saved (its checksum differs)",
+                "remove the file: the stage then begins anew",
+            )
         return int(arrays.pop("epochs_done")[0]), arrays
 
     def save(self, epochs_done: int, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Arrays may share memory with the model, which goes on to change: they are written before this returns."""
+        kept = {**arrays, "epochs_done": np.array([epochs_done], dtype=np.int64)}
         with written_aside(self.file) as aside:
-            write_arrays(aside, {**arrays, "epochs_done": np.array([epochs_done], dtype=np.int64)})
+            write_arrays(aside, {**kept, _CHECKSUM: np.frombuffer(_checksum(kept), dtype=np.uint8)})
         self._saving += time.monotonic() - self._began
         self._saved += sum(array.nbytes for array in arrays.values())
 
 
-def _remove_leftovers(folder: Path) -> None:
-    """What a killed process had written aside and not yet renamed. Safe: we hold the lock."""
-    for leftover in [*folder.rglob(".*.tmp"), *folder.rglob(".*.old")]:
-        shutil.rmtree(leftover, ignore_errors=True) if leftover.is_dir() else leftover.unlink(missing_ok=True)
+_CHECKSUM = "sha256"  # of the arrays of a checkpoint, beside them
+
+
+def _checksum(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """SHA-256 of names and contents."""
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
+        digest.update(array.reshape(-1).view(np.uint8).data)
+    return digest.digest()
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """A folder is a run if it has a list of what a run wrote, or (of earlier versions) the values that one begins
+    with. One that was made and locked, and nothing more, is as good as empty.
+    """
+    if not folder.is_dir() or (folder / LIST_NAME).is_file():
+        return
+    names = {path.name for path in folder.iterdir() if not is_litter(path.name) and not is_aside(path)}
+    began = read_json(folder / "run.json", RunError) if (folder / "run.json").is_file() else None
+    if names - {LOCK, PROCESSES_FOLDER} and not (isinstance(began, dict) and "recipe" in began):
+        raise RunError(
+            f"{folder}: the folder exists and is not a run of longtail",
+            "choose another --out, or empty it yourself",
+        )
 
 
 def peak_memory_so_far() -> int:

@@ -1,0 +1,195 @@
+"""``RUN/files.jsonl``: what a run wrote. Nothing else in its folder is ever removed, and what is listed with checksums
+is compared with them before it is used again.
+
+A line is an object with a ``path`` and what lies there:
+
+    {"path": "run.json"}                                        a file, which may change
+    {"path": "stages/0_prepare", "files": {"part.json": ...}}   a folder: size and SHA-256 of each file
+    {"path": "bundle", "holds": "bundle"}                          a bundle, whose manifest lists its files
+    {"path": "trials/0123", "holds": "run"}                        a run of its own
+
+A line is on the disk before what it tells of appears; a later line of the same path counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from longtail.bundle import MANIFEST, sha256
+from longtail.errors import BundleError, RunError
+from longtail.persistence import read_json
+from longtail.training.processes import FOLDER as PROCESSES_FOLDER
+from longtail.writing import is_aside, is_litter, remove_dead, to_disk, written_aside
+
+NAME = "files.jsonl"
+LOCK = ".lock"
+
+
+def contents(folder: Path) -> dict[str, Any]:
+    """Size and SHA-256 of every file below a folder, by its path."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {
+        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in files
+    }
+
+
+class FileList:
+    """What a run wrote, by paths below its folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.file = folder, folder / NAME
+        self.entries: dict[str, Mapping[str, Any]] = {}
+        self._whole = 0  # bytes of whole lines
+        if self.file.is_file():
+            self._read()
+
+    def _read(self) -> None:
+        content = self.file.read_bytes()
+        self._whole = content.rfind(b"\n") + 1
+        lines = content.split(b"\n")
+        for number, line in enumerate(lines, 1):
+            # The last line has no end if the process was killed while it was written: what it tells of is not there.
+            if line and number < len(lines):
+                entry = _parsed(line)
+                if entry is None:
+                    raise RunError(
+                        f"{self.file}, line {number}: not what a run writes there",
+                        "it was altered or damaged; choose another --out",
+                    )
+                self.entries[entry["path"]] = entry
+
+    def begin(self, *names: str) -> None:
+        """A new list, of files directly in the folder."""
+        self.entries = {name: {"path": name} for name in names}
+        content = "".join(json.dumps(entry) + "\n" for entry in self.entries.values()).encode()
+        with written_aside(self.file) as aside:
+            aside.write_bytes(content)
+        self._whole = len(content)
+
+    def add(self, path: Path, **what: Any) -> None:
+        """`path`, in the folder, is about to appear. what: see the top of this file."""
+        name = path.relative_to(self.folder).as_posix()
+        entry = {"path": name, **what}
+        if self.entries.get(name) == entry:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with self.file.open("r+b" if self.file.exists() else "wb") as file:
+            file.truncate(self._whole)
+            file.seek(self._whole)
+            file.write(json.dumps(entry, ensure_ascii=False).encode() + b"\n")
+            self._whole = file.tell()
+        to_disk(self.file)
+        self.entries[name] = entry
+
+    def check(self, folder: Path) -> None:
+        """A folder holds what it held when it was listed: nothing missing, altered or foreign."""
+        entry = self.entries.get(folder.relative_to(self.folder).as_posix(), {})
+        again = "--restart begins anew, or give another --out"
+        if "files" not in entry:
+            raise RunError(f"{folder}: the run does not say that it wrote this ({NAME})", again)
+        found = {path.relative_to(folder).as_posix(): path for path in _files(folder)}
+        for name, file in entry["files"].items():
+            path = found.pop(name, None)
+            if path is None:
+                raise RunError(f"{folder / name}: the file is missing", again)
+            if path.is_symlink() or path.stat().st_size != file["bytes"] or sha256(path) != file["sha256"]:
+                raise RunError(f"{path}: the content is not what the run wrote (its checksum differs)", again)
+        if found:
+            raise RunError(f"{min(found.values())}: a file that the run did not write", "move it away")
+
+    def foreign(self) -> Path | None:
+        """Something below the folder that the run did not write; None where there is nothing."""
+        known = set(self._known())
+        return next((path for path in sorted(_files(self.folder)) if path not in known), None)
+
+    def _known(self) -> Iterator[Path]:
+        yield from (self.file, self.folder / LOCK)
+        for name, entry in self.entries.items():
+            path, kind = self.folder / name, entry.get("holds")
+            if path.is_symlink():
+                continue
+            if kind == "run":
+                yield from FileList(path)._known()
+            elif kind == "bundle":
+                yield from (path / name for name in _listed_in_bundle(path))
+            elif "files" in entry:
+                yield from (path / name for name in entry["files"])
+            else:
+                yield path
+
+    def remove(self, below: Path | None = None) -> None:
+        """Remove what the run wrote, all of it or what lies below a folder. ``run.json`` goes last: as long as it is
+        there, nothing of another run can be begun beside what is left of this one.
+        """
+        root = self.folder if below is None else below
+        kept = {self.file, self.folder / LOCK}
+        listed = [path for path in self._known() if path not in kept and path.is_relative_to(root)]
+        for path in sorted(listed, key=lambda path: path.name == "run.json"):
+            if not path.is_symlink():
+                path.unlink(missing_ok=True)
+        for folder, _, _ in os.walk(root, topdown=False):
+            remove_dead(Path(folder))
+            if Path(folder) != self.folder:
+                with contextlib.suppress(OSError):  # something else is in it
+                    os.rmdir(folder)
+
+    def remove_leftovers(self) -> None:
+        """What a killed process had written aside and not yet renamed. Safe: the run is locked."""
+        for folder, _, _ in os.walk(self.folder):
+            remove_dead(Path(folder))
+
+
+def remove_run(folder: Path) -> None:
+    """Remove a whole run, if there is nothing else in its folder."""
+    FileList(folder).remove()
+    for name in (NAME, LOCK):
+        (folder / name).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    """An entry, if it is one of a run: a path below its folder, and names of files below that."""
+    try:
+        entry = json.loads(line)
+        names = [entry["path"], *entry.get("files", {})]
+        sound = all(_is_below(name) for name in names)
+        sound &= all({"bytes", "sha256"} <= file.keys() for file in entry.get("files", {}).values())
+        return entry if sound else None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _is_below(name: Any) -> bool:
+    pure = PurePosixPath(name)
+    return bool(pure.parts) and not pure.is_absolute() and ".." not in pure.parts
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Files and links below a folder; neither what systems leave anywhere, nor what is written aside."""
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not _passes(Path(place) / name)]
+        links = [name for name in folders if (Path(place) / name).is_symlink()]
+        yield from (Path(place) / name for name in [*files, *links] if not is_litter(name))
+
+
+def _passes(folder: Path) -> bool:
+    """Folders that come and go while a run is at work: what is written aside, and locks of processes that train
+    together (`processes`).
+    """
+    if folder.name == PROCESSES_FOLDER and not folder.is_symlink():
+        return all(file.name.isdigit() and file.is_file() for file in folder.iterdir())
+    return is_aside(folder)
+
+
+def _listed_in_bundle(folder: Path) -> list[str]:
+    try:
+        files = read_json(folder / MANIFEST)["files"]
+        return [MANIFEST, *(name for name in files if _is_below(name))]
+    except (BundleError, KeyError, TypeError):
+        return []
