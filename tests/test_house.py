@@ -61,13 +61,17 @@ def is_program(name: str) -> bool:
     """Modules that users start from, and those that are started as processes. The rooms below and the nouns at the top
     are not.
     """
-    if '__name__ == "__main__"' in MODULES[name].read_text(encoding="utf-8"):
+    text = MODULES[name].read_text(encoding="utf-8")
+    if '__name__ == "__main__"' in text:
+        return True
+    if name.startswith("longtail.cli.") and "\nCOMMANDS = [" in text:  # imported by its name, when it is asked for
         return True
     return name.count(".") < 2 and name not in NOUNS and MODULES[name].name != "__init__.py"
 
 
 NOUNS = {
-    f"longtail.{name}" for name in ("errors", "config", "declared", "types", "explanation", "persistence", "bundle")
+    f"longtail.{name}"
+    for name in ("errors", "config", "declared", "types", "explanation", "writing", "persistence", "bundle")
 }
 
 
