@@ -23,6 +23,7 @@ ROOMS = [
         "config",
         "report",
         "declared",
+        "picture",
         "types",
         "explanation",
         "kernels",
@@ -37,14 +38,26 @@ ROOMS = [
         "models",
     ),
     *("nn", "training", "recipes", "hub", "explaining", "predictor", "evaluation", "pipeline", "tuning", "sklearn"),
-    *("compare", "diagnosis", "failures", "packing", "vectors", "demo", "warming", "serve", "cli"),
+    *(
+        "compare",
+        "diagnosis",
+        "failures",
+        "suspects",
+        "model_report",
+        "packing",
+        "vectors",
+        "demo",
+        "warming",
+        "serve",
+        "cli",
+    ),
 ]
 
 # Modules of packages that only extras bring.
 EXTRAS = {
     *("torch", "faiss", "tokenizers", "rich", "onnxruntime", "transformers", "huggingface_hub", "optuna"),
     *("pyarrow", "rdflib", "sklearn", "pandas", "polars"),
-    *("starlette", "uvicorn", "httptools", "uvloop"),
+    *("matplotlib", "starlette", "uvicorn", "httptools", "uvloop"),
 }
 
 TORCH_ROOMS = {"nn", "training", "recipes"}

@@ -41,16 +41,27 @@ def compare(
     for remark in data.remarks():
         display.say(remark)
     top_a, top_b = (predictions(source, yardstick, display) for source in (a, b))
-    measured_a, measured_b = yardstick.measure(top_a), yardstick.measure(top_b)
-    differences = metrics.paired_bootstrap(measured_a, measured_b, resamples, rng=np.random.default_rng(seed))
-    values_a, values_b = measured_a.values(), measured_b.values()
-    result: dict[str, Any] = {
+    return {
         **yardstick.about(),
         "a": str(a),
         "b": str(b),
+        **differences(yardstick, top_a, top_b, resamples=resamples, seed=seed),
+    }
+
+
+def differences(
+    yardstick: Yardstick, top_a: TopK, top_b: TopK, *, resamples: int = 1000, seed: int = 0
+) -> dict[str, Any]:
+    """a - b for every metric, in all (``metrics``), by label frequency (``quantiles``), and of labels that are missed
+    (``missed``), with intervals. top_a, top_b: uncut predictions for all test documents.
+    """
+    measured_a, measured_b = yardstick.measure(top_a), yardstick.measure(top_b)
+    found = metrics.paired_bootstrap(measured_a, measured_b, resamples, rng=np.random.default_rng(seed))
+    values_a, values_b = measured_a.values(), measured_b.values()
+    result: dict[str, Any] = {
         "resamples": resamples,
         "seed": seed,
-        "metrics": {name: {"a": values_a[name], "b": values_b[name], **row(d)} for name, d in differences.items()},
+        "metrics": {name: {"a": values_a[name], "b": values_b[name], **row(d)} for name, d in found.items()},
         "quantiles": {},
     }
     for convention in metrics.CONVENTIONS:

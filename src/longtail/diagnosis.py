@@ -162,9 +162,22 @@ def show_unlisted(
 
 def seconds_by_stage(model: Predictor) -> dict[str, float]:
     """From the log of the run that the bundle lies in; empty for a bundle alone."""
-    log = model.bundle.folder.parent / "metrics.jsonl"
-    events = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()] if log.exists() else []
+    events = [event for event in training_log(model) if "member" not in event]
     return {event["name"]: event["seconds"] for event in events if event["event"] == "stage"}
+
+
+def training_log(model: Predictor) -> list[dict[str, Any]]:
+    """What happened in the run that the bundle lies in (`longtail.training.run`), in its order; then in those of the
+    models of an ensemble, which say so under ``member``, from 1. Empty for a bundle alone.
+    """
+    run = model.bundle.folder.parent
+    members = sorted((path for path in run.glob("members/*/metrics.jsonl")), key=lambda path: int(path.parent.name))
+    events: list[dict[str, Any]] = []
+    for number, log in enumerate([run / "metrics.jsonl", *members]):
+        lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+        found = [json.loads(line) for line in lines]
+        events += [event if not number else {**event, "member": number} for event in found]
+    return events
 
 
 def side_by_side(

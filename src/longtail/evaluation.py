@@ -28,6 +28,8 @@ from longtail.types import I64, Context, ContextRanker, Csr, TopK
 KS = (1, 3, 5)
 RECALL_KS = (10, 100)
 MOST_FOREIGN = 1000
+# The graph of the data that says which labels are broader than others; a vocabulary (`--vocabulary`) brings it.
+HIERARCHY = "broader"
 # Share of test documents that are training documents, word for word, from which a result is doubtful.
 MANY_LEARNT = 0.1
 
@@ -73,11 +75,23 @@ class Yardstick:
 
     def score(self, top: TopK, threshold: float | None = None) -> dict[str, float]:
         """All metrics of uncut predictions, in percent: means over documents and over labels, and where a threshold
-        of the scores is given the F1 of what passes it.
+        of the scores is given the F1 of what passes it. Where the data says which labels are broader than others, hP,
+        hR and hF as well.
         """
         cut = self.cut(top)
         passed = {} if threshold is None else metrics.f1_at_threshold(cut, self.truth, threshold)
-        return {**self.measure(top).values(), **metrics.macro_score(cut, self.truth, KS), **passed}
+        near = self.measure_hierarchy(top)
+        above = {} if near is None else near.values()
+        return {**self.measure(top).values(), **metrics.macro_score(cut, self.truth, KS), **above, **passed}
+
+    def measure_hierarchy(self, top: TopK) -> metrics.PerDocument | None:
+        """hP, hR and hF of uncut predictions per document; None where the data does not say which labels are
+        broader.
+        """
+        graph = self.data.graphs.get(HIERARCHY)
+        if graph is None or graph.label_label is None:
+            return None
+        return metrics.hierarchical(self.cut(top), self.truth, graph.label_label, KS)
 
     def calibration(self, top: TopK) -> dict[str, Any]:
         """How far uncut predictions can be read as probabilities: ECE@k, and the bins behind that of the largest k."""

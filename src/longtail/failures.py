@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from longtail.evaluation import RECALL_KS, Yardstick, context_of_test, held_out_
 from longtail.metrics.ranking import hits, positives
 from longtail.predictor import Predictor
 from longtail.training.progress import Display, SilentDisplay
-from longtail.types import I64, TopK
+from longtail.types import I64, BoolArray, Csr, TopK
 
 
 @dataclass(frozen=True)
@@ -76,42 +77,87 @@ def weak_labels(
         data = held_out_data(model, data)
     yardstick = Yardstick.of(data)
     ranked = rank_test(model, yardstick, display or SilentDisplay(), context_of_test(model, yardstick))
-    top, truth = metrics.cut(yardstick.cut(ranked), at), positives(yardstick.truth)
-    counts = metrics.LabelCounts.at(top, truth, at)
-    missed = counts.true - counts.found
-    order = np.lexsort((np.arange(len(missed)), -counts.true, -missed))
-    shown = order[(missed[order] > 0) & (counts.true[order] >= support)][: limit or None]
-    instead = _confusions(top, yardstick, shown, confusions)
-    return [
-        WeakLabel(
-            label=data.labels.uids[number],
-            name=data.labels.name(number),
-            train=int(yardstick.counts[number]),
-            test=int(counts.true[number]),
-            predicted=int(counts.predicted[number]),
-            missed=int(missed[number]),
-            recall=100.0 * float(counts.found[number] / counts.true[number]),
-            precision=100.0 * float(counts.found[number] / max(counts.predicted[number], 1)),
-            instead=tuple(Confusion(data.labels.uids[other], data.labels.name(other), n) for other, n in others),
+    return Failures.of(ranked, yardstick, at, confusions).missed(support, limit)
+
+
+@dataclass(frozen=True)
+class Failures:
+    """What is right and wrong in the first places of the lists, label by label.
+
+    counts: of each label.  wrong, missing: (N, L) which pairs are predicted and wrong, and right and not predicted.
+    confusions: so many are named for each label.
+    """
+
+    yardstick: Yardstick
+    counts: metrics.LabelCounts
+    wrong: Csr
+    missing: Csr
+    confusions: int
+
+    @classmethod
+    def of(cls, ranked: TopK, yardstick: Yardstick, at: int, confusions: int = 3) -> Failures:
+        """ranked: predictions for all test documents, as `rank_test` gives them."""
+        top, truth = metrics.cut(yardstick.cut(ranked), at), positives(yardstick.truth)
+        hit = hits(top, truth)
+        rows, places = np.nonzero(top.ids != TopK.PAD)
+        predicted, right = top.ids[rows, places].astype(np.int64), hit[rows, places]
+        found = binary_csr(rows[right], predicted[right], truth.shape)
+        missing = (truth - found).tocsr()
+        missing.eliminate_zeros()
+        wrong = binary_csr(rows[~right], predicted[~right], truth.shape)
+        return cls(yardstick, metrics.LabelCounts.at(top, truth, at), wrong, missing, confusions)
+
+    def missed(self, support: int = 1, limit: int = 20) -> list[WeakLabel]:
+        """The labels that are missed most often, worst first, of those that so many test documents have."""
+        missed = self.counts.true - self.counts.found
+        return self._rows((missed > 0) & (self.counts.true >= support), missed, self.counts.true, limit)
+
+    def never_found(self, support: int = 1, limit: int = 20) -> list[WeakLabel]:
+        """Labels that are predicted for none of the documents that have them, most documents first."""
+        chosen = (self.counts.found == 0) & (self.counts.true >= max(support, 1))
+        return self._rows(chosen, self.counts.true, self.yardstick.counts, limit)
+
+    def always_wrong(self, support: int = 1, limit: int = 20) -> list[WeakLabel]:
+        """Labels that are predicted, and never rightly, most predictions first; `instead` is what such documents have
+        that was not found.
+        """
+        chosen = (self.counts.found == 0) & (self.counts.predicted >= max(support, 1))
+        return self._rows(chosen, self.counts.predicted, self.yardstick.counts, limit, swapped=True)
+
+    def _rows(
+        self, chosen: BoolArray, first: I64, second: I64, limit: int, *, swapped: bool = False
+    ) -> list[WeakLabel]:
+        order = np.lexsort((np.arange(len(first)), -second, -first))
+        labels = order[chosen[order]][: limit or None]
+        # Only columns of the labels that are shown: what is counted is no larger than their pairs times the places.
+        of, beside = (self.wrong, self.missing) if swapped else (self.missing, self.wrong)
+        return [
+            self.row(int(label), others)
+            for label, others in zip(labels, _together(of[:, labels], beside, self.confusions), strict=True)
+        ]
+
+    def row(self, number: int, others: Sequence[tuple[int, int]] = ()) -> WeakLabel:
+        """How the label with this number fares. others: labels that stand in its place, with how many documents."""
+        counts, labels = self.counts, self.yardstick.data.labels
+        true, predicted, found = (int(one[number]) for one in (counts.true, counts.predicted, counts.found))
+        return WeakLabel(
+            label=labels.uids[number],
+            name=labels.name(number),
+            train=int(self.yardstick.counts[number]),
+            test=true,
+            predicted=predicted,
+            missed=true - found,
+            recall=100.0 * found / max(true, 1),
+            precision=100.0 * found / max(predicted, 1),
+            instead=tuple(Confusion(labels.uids[other], labels.name(other), n) for other, n in others),
         )
-        for number, others in zip(shown.tolist(), instead, strict=True)
-    ]
 
 
-def _confusions(top: TopK, yardstick: Yardstick, labels: I64, most: int) -> list[list[tuple[int, int]]]:
-    """For each label the wrong predictions of the documents that miss it, with how many documents have them."""
-    truth = positives(yardstick.truth)
-    hit, shape = hits(top, truth), truth.shape
-    rows, places = np.nonzero(top.ids != TopK.PAD)
-    predicted, right = top.ids[rows, places].astype(np.int64), hit[rows, places]
-    found = binary_csr(rows[right], predicted[right], shape)
-    wrong = binary_csr(rows[~right], predicted[~right], shape)
-    # Only columns of the labels that are shown: what is counted is no larger than their missed pairs times the places.
-    missing = (truth[:, labels] - found[:, labels]).tocsr()
-    missing.eliminate_zeros()
-    together = (missing.T @ wrong).tocsr()
+def _together(of: Csr, beside: Csr, most: int) -> list[list[tuple[int, int]]]:
+    """For each column of `of` the columns of `beside` that share most documents with it, and how many."""
+    together = (of.T @ beside).tocsr()
     answer: list[list[tuple[int, int]]] = []
-    for start, end in zip(together.indptr[:-1], together.indptr[1:], strict=True):
+    for start, end in pairwise(together.indptr):
         others, times = together.indices[start:end], together.data[start:end]
         order = np.lexsort((others, -times))[:most]
         answer.append([(int(others[at]), round(float(times[at]))) for at in order])

@@ -83,8 +83,12 @@ def _library(purpose: str) -> Any:
 # ---- the card ----
 
 
-def card(bundle: Bundle, address: str = "") -> str:
-    """A model card in Markdown: what the model is, on what it was trained, how good it is, and how to ask it."""
+def card(bundle: Bundle, address: str = "", measured: Mapping[str, Any] | None = None) -> str:
+    """A model card in Markdown: what the model is, on what it was trained, how good it is, and how to ask it.
+
+    measured: numbers of other documents than those that training held out, e.g. of a report: as in
+    `longtail.evaluation.held_out_metrics`, with ``data`` (its name) and ``intervals`` (metric -> low and high).
+    """
     manifest = bundle.manifest
     data = manifest.get("data") or {}
     name = address.removeprefix(SCHEME) or f"{manifest.get('recipe')} on {data.get('name')}"
@@ -104,7 +108,7 @@ def card(bundle: Bundle, address: str = "") -> str:
             f"# {name}\n",
             "Tags a short text with the most relevant of its labels. Made by longtail.\n",
             *_table(("", ""), rows),
-            *_measured(manifest.get("metrics") or {}),
+            *_measured(measured or manifest.get("metrics") or {}),
             "\n## Ask it\n",
             f'```python\nfrom longtail import Predictor\n\nmodel = Predictor.open("{address or "RUN"}")\n'
             'model.predict(["a text"], k=5)\n```\n',
@@ -127,9 +131,18 @@ def _measured(metrics: Mapping[str, Any]) -> list[str]:
     if not metrics:
         return ["\nNothing was measured when it was made (`longtail train --holdout 0.1` would have)."]
     p, scores = metrics["propensity"], metrics["scores"]
-    about = f"On {metrics['documents']:,} documents that were kept apart from training, in percent"
+    where = (
+        f"test documents of {metrics['data']}" if "data" in metrics else "documents that were kept apart from training"
+    )
+    about = f"On {metrics['documents']:,} {where}, in percent"
     psp = f"; PSP with A={p['A']}, B={p['B']}"
-    shown = [(name, f"{scores[name]:.2f}") for name in SHOWN if name in scores]
+    ranges = metrics.get("intervals") or {}
+    shown = [
+        (name, f"{scores[name]:.2f}" + (f" ({ranges[name][0]:.2f} to {ranges[name][1]:.2f})" if name in ranges else ""))
+        for name in (*SHOWN, "ECE@5")
+        if name in scores
+    ]
+    psp += "; in brackets the 95% interval" if ranges else ""
     return ["\n## How good it is\n", f"{about}{psp}. Single model.\n", *_table(("metric", "value"), shown)]
 
 

@@ -26,7 +26,7 @@ from longtail.kernels.threads import on_threads
 from longtail.models.rankers import IndexedRows
 from longtail.persistence import StringTable
 from longtail.report import Metrics, facts_as_html
-from longtail.types import I32, I64, Batch, Context, ContextRanker, Csr, Frame, FrameKind, TopK
+from longtail.types import F32, I32, I64, Batch, Context, ContextRanker, Csr, Frame, FrameKind, TopK
 
 if TYPE_CHECKING:
     from longtail.data.inputs import InputBlock
@@ -41,6 +41,8 @@ MOST, FEWEST = 512, 64
 # Up to so many labels, each that was found is kept as a string: making it anew takes ten times as long. More would
 # take too much memory.
 _KEPT = 1 << 17
+# Scores of all labels that are in memory at a time, where a model must be asked for all of them.
+_SCORES = 1 << 24
 
 
 class Prediction(NamedTuple):
@@ -379,6 +381,28 @@ class Predictor:
             company = self._company if examples else None
             found += answers if company is None else with_examples(self.bundle, company, asked, answers)
         return found
+
+    def scores_of(
+        self,
+        documents: Items,
+        ids: I32,
+        *,
+        context: Context | None = None,
+        on_block: Callable[[int], None] = lambda done: None,
+    ) -> F32:
+        """(B, C): what documents score for labels with these numbers (B, C; -1: none), also far down in their lists; 0
+        where the model does not look at a label.
+        """
+        documents, size = self._readable(documents), len(self.labels)
+        scores = np.zeros(ids.shape, dtype=np.float32)
+        block = max(1, min(MOST, _SCORES // max(size, 1)))
+        for start in range(0, len(documents), block):
+            rows = np.arange(start, min(start + block, len(documents)), dtype=np.int64)
+            batch = self.bundle.featurizer.batch(documents.rows(rows))
+            known = None if context is None else context.rows(rows)
+            scores[rows] = self.bundle.ranker.scores_of(batch, ids[rows], size, known)
+            on_block(len(rows))
+        return scores
 
     @cached_property
     def _company(self) -> Any:

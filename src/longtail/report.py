@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 # Of all metrics those that a table shows, in its order.
-AT_EVERY_K = ("P", "nDCG", "PSP", "F1")
+AT_EVERY_K = ("P", "nDCG", "PSP", "F1", "hP", "hR", "hF")
 AT_LAST_K = ("MacroF1", "Coverage", "ECE")
 OVER_A_THRESHOLD = ("MicroF1", "MacroF1")
 SHORT = 9  # metrics in one line

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from longtail.declared import Shaped
 from longtail.errors import ConfigError
+from longtail.picture import Picture
 
 # scipy has no type stubs that stay out of the way, so a CSR array is `Any` to mypy; the name says what it is.
 Csr: TypeAlias = Annotated[Any, "CSR array"]
@@ -229,6 +230,10 @@ class Ranker(Protocol):
     def diagnose(self, look: Any) -> dict[str, Any]:
         """What can be told of the inside of the model, by name. look: a `longtail.models.analysis.Look`."""
         return {}
+
+    def pictures(self, look: Any) -> list[Picture]:
+        """Plots of the inside of the model, as its paper shows them. look: as in `diagnose`."""
+        return []
 
     def explain(self, batch: Batch, ids: I32, context: Context | None = None) -> Any:
         """Why documents have labels `ids` (B, C; -1: none), a `longtail.explanation.Reasons`: what each feature adds,

@@ -1,4 +1,4 @@
-"""Commands that measure a model: evaluate, compare."""
+"""Commands that measure a model: evaluate, compare, report, labels."""
 
 from __future__ import annotations
 
@@ -219,6 +219,70 @@ def weak(talk: Talk, model: Path, source: DataSource, k: int, support: int, limi
     )
 
 
+@command(
+    "report",
+    "longtail report runs/first DATA --output report.html",
+    "longtail report runs/b DATA --output report.html --against runs/a --card CARD.md",
+)
+@model_argument
+@data_source
+@option("--output", type=path(), metavar="FILE", required=True, help="where to write the report, one HTML file")
+@option("--against", type=path(), metavar="RUN2", help="a second model to set beside it, with differences")
+@option(
+    "--card", type=path(), metavar="FILE", help="also write a model card in Markdown, with the numbers of the report"
+)
+@option(
+    "--documents",
+    type=int,
+    default=10_000,
+    metavar="N",
+    help="look at a sample of N test documents where there are more; 0: all (default {default})",
+)
+@option("--no-texts", is_flag=True, help="leave all texts of documents out, and name documents by their ids")
+@option("--resamples", type=int, default=1000, help="of the bootstrap (default {default})")
+@option("--seed", type=int, default=0, help="of the sample and the bootstrap")
+@talk
+def report(
+    talk: Talk,
+    model: Path,
+    source: DataSource,
+    output: Path,
+    against: Path | None,
+    card: Path | None,
+    documents: int,
+    no_texts: bool,
+    resamples: int,
+    seed: int,
+) -> None:
+    """Write a report of a model on the test documents of DATA, or on those that training held out.
+
+    One HTML file that needs no network: the data, metrics with intervals, rare labels, curves, training, size, weak
+    labels, examples with explanations, and suspected errors of the truth.
+    """
+    from longtail.compare import columns_of
+    from longtail.model_report.document import write_report
+    from longtail.model_report.plots import check_installed
+
+    check_installed()
+    display = talk.display()
+    data = source.read(columns=columns_of(*(one for one in (model, against) if one is not None)))
+    write_report(
+        model,
+        data,
+        output,
+        against=against,
+        card_file=card,
+        documents=documents,
+        texts=not no_texts,
+        resamples=resamples,
+        seed=seed,
+        display=display,
+    )
+    print(f"wrote {output}: {output.stat().st_size:,} bytes")
+    if card is not None:
+        print(f"wrote {card}")
+
+
 labels = Group(name="labels", help="Look at a model label by label.", sections={"Commands": [weak]})
 
-COMMANDS = [evaluate, compare, labels]
+COMMANDS = [evaluate, compare, report, labels]

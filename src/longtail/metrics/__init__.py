@@ -2,7 +2,8 @@
 
 Reading order: `ranking` (scores -> `TopK`, masked pairs, hits), `scores` (propensities, the table), `label_groups`
 (which labels it comes from, and how good clusters are), `label_means` (means over labels, not over documents),
-`reliability` (whether scores are probabilities), `bootstrap` (whether a difference is real).
+`hierarchy` (near is less wrong), `curves` and `reliability` (what thresholds cost, whether scores are probabilities),
+`label_errors` (what is probably wrong in the truth), `bootstrap` (whether a difference is real).
 
 Every metric is reported in percent (0-100).
 """
@@ -10,6 +11,9 @@ Every metric is reported in percent (0-100).
 from __future__ import annotations
 
 from longtail.metrics.bootstrap import Difference, Interval, bootstrap_interval, paired_bootstrap
+from longtail.metrics.curves import PrecisionRecall, precision_recall
+from longtail.metrics.hierarchy import hierarchical, with_broader
+from longtail.metrics.label_errors import doubts_of_given, doubts_of_missing
 from longtail.metrics.label_groups import (
     CONVENTIONS,
     Bins,
@@ -44,6 +48,7 @@ __all__ = [
     "Interval",
     "LabelCounts",
     "PerDocument",
+    "PrecisionRecall",
     "PropensityConstants",
     "Reliability",
     "best_threshold",
@@ -56,11 +61,14 @@ __all__ = [
     "constants_for",
     "contributions",
     "cut",
+    "doubts_of_given",
+    "doubts_of_missing",
     "drop_masked",
     "drop_masked_targets",
     "equal_count",
     "equal_volume",
     "f1_at_threshold",
+    "hierarchical",
     "hits",
     "in_bin",
     "inverse_propensities",
@@ -69,8 +77,10 @@ __all__ = [
     "measure",
     "measure_bins",
     "paired_bootstrap",
+    "precision_recall",
     "reliability",
     "score",
     "to_csr",
     "top_k",
+    "with_broader",
 ]

@@ -13,10 +13,11 @@ from longtail import metrics
 from longtail.data.dataset import Dataset
 from longtail.features.base import Featurizer
 from longtail.graph.anchor_graph import anchor_graphs
+from longtail.picture import Picture
 from longtail.search.cluster import label_centroids
 from longtail.search.index import ExactIndex
 from longtail.search.shortlist import LabelIndex
-from longtail.types import F32, I64, Batch, Csr, TopK
+from longtail.types import F32, I32, I64, Batch, Csr, TopK
 
 SHORTLIST_KS = (10, 50, 100, 300, 500)
 # Documents that the slower analyses look at.
@@ -67,6 +68,57 @@ def shortlist_recall(shortlist: TopK, size: int, look: Look) -> dict[str, float]
     """
     found = look.recall(shortlist, SHORTLIST_KS)
     return {f"R@{k}": round(found[f"R@{k}"], 3) for k in SHORTLIST_KS if k <= max(size, SHORTLIST_KS[0])}
+
+
+def shortlist_picture(recall: dict[str, float]) -> Picture:
+    """recall: from `shortlist_recall`."""
+    return Picture(
+        "How much of the truth is in the shortlist",
+        "A label that is not in the shortlist of a document is never predicted for it: this is the most that the "
+        "classifiers behind it can find.",
+        "lines",
+        [float(name.removeprefix("R@")) for name in recall],
+        {"right labels in the shortlist": list(recall.values())},
+        x_label="length of the shortlist",
+        y_label="percent of right labels",
+        log_x=True,
+    )
+
+
+def cluster_pictures(clusters: I32, look: Look) -> list[Picture]:
+    """How large clusters of labels are, and what they lose of the information that labels have about documents, beside
+    clusters of the same sizes that are drawn by chance. clusters: (L,), -1 for labels without one.
+
+    Paper: ECLARE Tab. 7 (loss of mutual information), GNN-XML Sec. 3.2.
+    """
+    with_one = look.truth.multiply((clusters >= 0).astype(np.float32)[None, :]).tocsr()
+    with_one.eliminate_zeros()
+    inside = np.flatnonzero(clusters >= 0)
+    drawn = clusters.copy()
+    drawn[inside] = np.random.default_rng(0).permutation(clusters[inside])
+    lost = {"of the model": metrics.lmi(with_one, clusters), "by chance": metrics.lmi(with_one, drawn)}
+    sizes = np.sort(np.bincount(clusters[inside]))[::-1] if len(inside) else np.zeros(0, dtype=np.int64)
+    sizes = sizes[sizes > 0]
+    quality = Picture(
+        "Cluster quality",
+        "What is lost of the information that labels have about documents when a label is only known by its cluster. "
+        "Less is better; clusters of the same sizes that are drawn by chance stand beside it.",
+        "bars",
+        list(lost),
+        {"information that is lost": [loss.percent for loss in lost.values()]},
+        y_label="percent",
+    )
+    places = spread(len(sizes), 200)
+    size = Picture(
+        "Sizes of the clusters of labels",
+        "Clusters from the largest to the smallest. A steep curve means that few clusters hold most of the labels.",
+        "lines",
+        (places + 1.0).tolist(),
+        {"labels": sizes[places].astype(float).tolist()},
+        x_label="cluster",
+        y_label="labels",
+    )
+    return [quality, size] if len(sizes) else []
 
 
 def list_overlap(by_v: tuple[F32, F32], by_x: tuple[F32, F32], targets: Csr, k: int = 100) -> float:

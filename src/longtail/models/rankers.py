@@ -16,9 +16,10 @@ import numpy as np
 from longtail.declared import Between, Shaped, Sized
 from longtail.explanation import Cause, Reasons
 from longtail.kernels.threads import threads_for
-from longtail.models.analysis import Look, list_overlap, shortlist_recall
+from longtail.models.analysis import Look, cluster_pictures, list_overlap, shortlist_picture, shortlist_recall
 from longtail.models.encoders import FrozenEncoder, Refinement, pulled, refined
 from longtail.persistence import DataPart
+from longtail.picture import Picture
 from longtail.search.index import Index, IndexKind, build_index, check_width
 from longtail.search.packed import PackedIndex, PackedRows, Packer, Rows, stored
 from longtail.search.shortlist import ClusterBeam, Game, per_label, rank_labels
@@ -144,6 +145,11 @@ class Model(DataPart, Ranker):
         moved = np.linalg.norm(self.refinement.apply(v) - v, axis=1) / np.maximum(np.linalg.norm(v, axis=1), 1e-12)
         found["largest_drift_of_x_from_v"] = round(float(moved.max(initial=0)), 6)
         return found
+
+    def pictures(self, look: Look) -> list[Picture]:
+        """How much of the truth shortlists hold."""
+        found = self.shortlist(self.encoder.encode(look.batch))
+        return [shortlist_picture(shortlist_recall(found, self.shortlist_size, look))]
 
     def list_overlap(self, v: F32, k: int = 100) -> float | None:
         """See `analysis.list_overlap`; None where x is v, or where the shortlist keeps no vectors of documents."""
@@ -422,6 +428,11 @@ class ClusterModel(DataPart, Ranker):
         shortlist = self.beam.query(refined(vectors, self.shortlist_map), size)
         return {**found, "shortlist_recall": shortlist_recall(shortlist, self.shortlist_size, look)}
 
+    def pictures(self, look: Look) -> list[Picture]:
+        """How much of the truth the best clusters hold, and how good clusters are."""
+        recall = self.diagnose(look)["shortlist_recall"]
+        return [shortlist_picture(recall), *cluster_pictures(self.beam.clusters, look)]
+
 
 # Labels that a label gets most from are named one by one; the others together.
 _NAMED = 5
@@ -506,6 +517,10 @@ class Ensemble(DataPart, Ranker):
     def diagnose(self, look: Look) -> dict[str, Any]:
         """Of the first member; the others were made in the same way."""
         return self.members[0].diagnose(look)
+
+    def pictures(self, look: Look) -> list[Picture]:
+        """Of the first member."""
+        return self.members[0].pictures(look)
 
 
 def _mean(arrays: Sequence[F32]) -> F32:

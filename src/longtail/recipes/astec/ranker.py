@@ -27,6 +27,7 @@ from longtail.models.analysis import Look
 from longtail.models.encoders import FrozenEncoder, Refinement, refined
 from longtail.models.rankers import Classifier, best, linear_reasons, sigmoid
 from longtail.persistence import DataPart, Part, State, csr_from_pieces
+from longtail.picture import Picture
 from longtail.recipes.astec.tree import ClusterTree
 from longtail.search.index import CENTROIDS, DOCUMENTS, Heaps, Index, IndexBuilder, build_index
 from longtail.search.negatives import (
@@ -471,3 +472,6 @@ class Reranked(DataPart, Ranker):
 
     def diagnose(self, look: Look) -> dict[str, Any]:
         return self.base.diagnose(look)
+
+    def pictures(self, look: Look) -> list[Picture]:
+        return self.base.pictures(look)

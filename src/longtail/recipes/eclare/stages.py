@@ -21,6 +21,7 @@ from longtail.kernels.arrays import csr
 from longtail.metrics.label_groups import Bins, equal_count
 from longtail.models.encoders import FrozenSum, Refinement
 from longtail.persistence import DataPart
+from longtail.picture import Picture
 from longtail.recipes.eclare.settings import EclareClassifyConfig, EclareStages
 from longtail.search.cluster import even_clusters, smooth
 from longtail.search.negatives import Negatives, RandomNegatives, ShortlistNegatives, forbidden_pairs
@@ -102,6 +103,23 @@ class LabelComponents(DataPart):
         )
         sizes = bins.n_labels[:, None].astype(np.float64)
         return bins, np.divide(sums, sizes, out=np.full_like(sums, np.nan), where=sizes > 0)
+
+    def pictures(self) -> list[Picture]:
+        """Paper: ECLARE Fig. 9."""
+        bins, strength = self.dominance()
+        return [
+            Picture(
+                "What label classifiers are made of",
+                "The share of each component in the classifiers: text of the label, its neighbours in the graph, and a "
+                "free vector of its own. Rare labels should live on text and neighbours, frequent ones on what they "
+                "have learnt.",
+                "stacked",
+                list(bins.names),
+                dict(zip(self.names, (100 * strength / strength.sum(axis=1, keepdims=True)).T.tolist(), strict=True)),
+                x_label="labels by frequency, in bins of as many labels",
+                y_label="percent of weight x length",
+            )
+        ]
 
 
 # Labels kept of a walk from step to step, for each that is asked for: without a cut the lists grow tenfold with every

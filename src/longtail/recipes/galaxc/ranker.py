@@ -26,6 +26,7 @@ from longtail.models.analysis import Look
 from longtail.models.encoders import FrozenEncoder, FrozenGinLayer
 from longtail.models.rankers import Classifier, best, sigmoid
 from longtail.persistence import DataPart, Part
+from longtail.picture import Picture
 from longtail.recipes.galaxc.graph import GraphSpace, Paths, convolutions
 from longtail.search.index import ExactIndex, Index, check_width
 from longtail.search.negatives import ShortlistNegatives
@@ -315,6 +316,23 @@ class JointGraphModel(DataPart, ContextRanker):
 
     def diagnose(self, look: Look) -> dict[str, Any]:
         return {"graph": inside_graph(self, look)}
+
+    def pictures(self, look: Look) -> list[Picture]:
+        """Which hops labels attend to. Paper: GalaXC Fig. 6."""
+        bins, attended = attention_by_frequency(self, look.counts)
+        hops = attended.shape[1]
+        return [
+            Picture(
+                "Attention by hop",
+                "How much each label takes from the document itself and from its neighbours in the graph: attention "
+                "times the length of what is attended to, as a mean of labels of like frequency.",
+                "bars",
+                list(bins.names),
+                {f"view {hop + 1} of {hops}": attended[:, hop].tolist() for hop in range(hops)},
+                x_label="labels by frequency, in bins of as many labels",
+                y_label="attention x length",
+            )
+        ]
 
     # ---- ranking ----
 

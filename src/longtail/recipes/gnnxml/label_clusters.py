@@ -29,6 +29,7 @@ from longtail.errors import ConfigError
 from longtail.graph.ops import scale_both_sides, unit_rows
 from longtail.kernels.arrays import canonical, csr
 from longtail.persistence import DataPart
+from longtail.picture import Picture
 from longtail.recipes.gnnxml.ranker import Clusters
 from longtail.recipes.gnnxml.settings import ClusterConfig
 from longtail.search.cluster import even_clusters, first_centres, nearest_centres
@@ -250,6 +251,28 @@ class FrequencyCurves(DataPart):
     def frequent_shares(self, above: int = FREQUENT) -> tuple[float, float]:
         """Percent of labels and of clusters with more than `above` documents."""
         return 100 * float(np.mean(self.labels > above)), 100 * float(np.mean(self.clusters > above))
+
+    def pictures(self) -> list[Picture]:
+        """Paper: GNN-XML Fig. 1."""
+        places = np.linspace(0, 1, 101)
+        series = {
+            name: values[((len(values) - 1) * places).astype(np.int64)].astype(float).tolist()
+            for name, values in (("labels", self.labels), ("clusters of labels", self.clusters))
+            if len(values)
+        }
+        return [
+            Picture(
+                "How clusters ease the long tail",
+                "Training documents of labels and of clusters, from the most frequent to the rarest. Most labels have "
+                "few documents; most clusters should have many.",
+                "lines",
+                (100 * places).tolist(),
+                series,
+                x_label="percent of labels, of clusters",
+                y_label="training documents",
+                log_y=True,
+            )
+        ]
 
 
 def cluster_frequencies(targets: Csr, clusters: I32) -> tuple[I64, I64]:

@@ -21,9 +21,11 @@ from longtail.explanation import Cause, Reasons
 from longtail.graph.ops import unit_rows
 from longtail.kernels.arrays import csr, freeze, frozen, pieces, taken_runs
 from longtail.kernels.threads import threads_for
+from longtail.models.analysis import Look, cluster_pictures
 from longtail.models.encoders import FrozenGinLayer
 from longtail.models.rankers import Classifier, best, sigmoid
 from longtail.persistence import DataPart
+from longtail.picture import Picture
 from longtail.recipes.gnnxml.keygraph import KeyGraphs
 from longtail.search.cluster import meta_labels
 from longtail.search.index import ExactIndex, check_width
@@ -408,6 +410,10 @@ class KeygraphModel(DataPart, Ranker):
             },
             note="" if x.vectors is None else "which keywords made the keyword graph is not kept",
         )
+
+    def pictures(self, look: Look) -> list[Picture]:
+        """How good the clusters of labels are."""
+        return cluster_pictures(self.rankers.clusters, look)
 
     def best_clusters(self, batch: Batch, vectors: dict[str, F32] | None = None) -> TopK:
         """The best clusters and their gates: (B, beam). vectors: h_G of the documents, where they are known already."""
