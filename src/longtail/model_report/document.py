@@ -16,9 +16,9 @@ from longtail.model_report.findings import DOCUMENTS, Findings, find
 from longtail.model_report.markup import Markup, tag
 from longtail.model_report.plots import check_installed
 from longtail.model_report.sections import name_of, sections, summary
-from longtail.writing import written_aside
 from longtail.predictor import Predictor
 from longtail.training.progress import Display, SilentDisplay
+from longtail.writing import written_aside
 
 # Nothing is fetched and nothing is run, whatever labels and texts hold.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
