@@ -255,12 +255,17 @@ def open_bundle(path: Path, *, verify: bool = True) -> Bundle:
     checksums.
     """
     folder, manifest, parts = open_parts(path, ("labels", "featurizer", "ranker"), verify=verify)
-    labels, featurizer, ranker = parts
+    return fitting(folder, manifest, *parts)
+
+
+def fitting(folder: Path, manifest: Mapping[str, Any], labels: Any, featurizer: Any, ranker: Any) -> Bundle:
+    """Parts as a bundle; an error where they are not of the right kinds, or speak of other labels."""
     if (
         not isinstance(labels, LabelTable)
         or not isinstance(ranker, Ranker)
         or not hasattr(featurizer, "batch_of_texts")
         or len(labels) != manifest["n_labels"]
+        or getattr(ranker, "n_labels", len(labels)) not in (len(labels), None)
     ):
         raise BundleError(
             f"{folder}: the parts of the bundle are not labels, a featurizer and a ranker that fit together",

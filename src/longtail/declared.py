@@ -148,7 +148,7 @@ def _check_sizes(rule: Sized, part: Any, what: str, sizes: _Sizes, at_most: bool
 
 def _check_entries(rule: Shaped, array: Any, what: str, sizes: _Sizes) -> None:
     if rule.points_into:
-        total = sizes.of(rule.points_into, what)
+        total = int(array[-1]) if rule.points_into == ANY_SIZE else sizes.of(rule.points_into, what)
         if array[0] != 0 or array[-1] != total or (array[1:] < array[:-1]).any():
             raise ValueError(f"{what} does not point into {total} {rule.points_into}: from 0 on, never falling")
     if rule.numbers_of and array.size:

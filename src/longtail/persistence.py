@@ -396,19 +396,19 @@ class StringTable(Sequence[str]):
             index += len(self)
         if not 0 <= index < len(self):
             raise IndexError(f"string {index} of {len(self)}")
-        return bytes(self.blob[self.offsets[index] : self.offsets[index + 1]]).decode("utf-8", "surrogatepass")
+        return _decoded(self.blob[self.offsets[index] : self.offsets[index + 1]].data)
 
     def take(self, numbers: NDArray[np.integer[Any]]) -> list[str]:
         """The strings of the given numbers, none below zero; several times faster than asking for each."""
         raw = self.blob.data
         starts, ends = self.offsets[numbers].tolist(), self.offsets[numbers + 1].tolist()
-        return [str(raw[start:end], "utf-8", "surrogatepass") for start, end in zip(starts, ends, strict=True)]
+        return [_decoded(raw[start:end]) for start, end in zip(starts, ends, strict=True)]
 
     def __iter__(self) -> Iterator[str]:
         # One decode per string, over one copy of the block: much faster than indexing each.
         raw, offsets = self.blob.tobytes(), self.offsets.tolist()
         for start, end in itertools.pairwise(offsets):
-            yield raw[start:end].decode("utf-8", "surrogatepass")
+            yield _decoded(raw[start:end])
 
     def state(self) -> State:
         return State(arrays={"blob": self.blob, "offsets": self.offsets})
@@ -416,6 +416,14 @@ class StringTable(Sequence[str]):
     @classmethod
     def from_state(cls, state: State) -> StringTable:
         return cls(**read_arrays(cls, state))
+
+
+def _decoded(raw: Any) -> str:
+    """Bytes of a string; those of a forged file that are no UTF-8 are replaced."""
+    try:
+        return str(raw, "utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return str(raw, "utf-8", "replace")
 
 
 def save_part(part: Part | None, folder: Path) -> None:
@@ -456,15 +464,19 @@ def saved_again(source: Path, folder: Path) -> None:
 
     Nothing of a part is ever changed in place, so the two can share their files.
     """
-    shutil.copytree(source, folder, copy_function=_link_or_copy)
+    folder.mkdir(parents=True)  # by hand: `shutil.copytree` hides a full disk in an error of its own
+    for path in sorted(source.iterdir()):
+        if path.is_dir():
+            saved_again(path, folder / path.name)
+        else:
+            _link_or_copy(path, folder / path.name)
 
 
-def _link_or_copy(source: str, target: str) -> str:
+def _link_or_copy(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except OSError:
         shutil.copyfile(source, target)
-    return target
 
 
 def load_part(folder: Path, home_of: Callable[[str], str | None] = home_of) -> Any:
@@ -504,7 +516,7 @@ def load_part(folder: Path, home_of: Callable[[str], str | None] = home_of) -> A
                 )
         parts = {name: load_part(folder / name, home_of) for name in head["parts"]}
         return cls.from_state(State(head["values"], arrays, parts))
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as problem:
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as problem:
         raise BundleError(
             f"{folder}: the part does not hold what a '{kind}' needs ({problem!r})",
             "the folder was altered or is incomplete",

@@ -93,7 +93,7 @@ class SparseText(DataPart):
             raise ValueError(problem.message) from problem
         freeze(self, "idf", "shares")
         # Kernels trust both, so what is wrong with them is found here.
-        _ = self._class_of, self._features
+        _ = self._class_of, self._features, self._reader
 
     @cached_property
     def _class_of(self) -> U8:

@@ -18,6 +18,7 @@ from longtail.kernels.arrays import F64, frozen, pieces, steady_product
 from longtail.kernels.threads import threads_for
 from longtail.models.analysis import Look, link_recall
 from longtail.persistence import DataPart, Part
+from longtail.search.index import check_width
 from longtail.search.packed import MANY, Packer, Rows, ours_for_many, product, stored, with_residual
 from longtail.types import F32, Batch
 
@@ -103,7 +104,10 @@ def pulled(vectors: F32, refinement: Refinement | None, directions: F32) -> F32:
 
 def refined(vectors: F32, refinement: Refinement | None) -> F32:
     """No refinement leaves vectors as they are."""
-    return vectors if refinement is None else refinement.apply(vectors)
+    if refinement is None:
+        return vectors
+    check_width(vectors, refinement.width)
+    return refinement.apply(vectors)
 
 
 # ---- encoders ----
@@ -218,6 +222,13 @@ class FrozenCnn(WordTable):
     length: Annotated[int, Between(1, 1 << 16)]
     chunks: Annotated[int, Between(1, 1 << 16)]
 
+    def __post_init__(self) -> None:
+        spans, pooled = [one.shape[2] for one in self.filters], sum(map(len, self.filters)) * self.chunks
+        if len(self.filters) != len(self.filter_biases) or any(not 0 < span <= self.length for span in spans):
+            raise ValueError(f"filters of spans {spans} over {self.length} tokens, or without biases")
+        if self.weight.shape[1] != pooled:
+            raise ValueError(f"{self.weight.shape[1]} weights for {pooled} numbers of all filters")
+
     @property
     def width(self) -> int:
         return len(self.bias)
@@ -289,6 +300,10 @@ class FrozenDense(DataPart, FrozenEncoder):
 
     weight: Annotated[F32, Shaped("width", "_")] | None = None
     bias: Annotated[F32, Shaped("width")] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.weight is None) != (self.bias is None):
+            raise ValueError("a projection has weights and a bias, or neither")
 
     @property
     def width(self) -> int | None:

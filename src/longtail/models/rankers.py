@@ -462,6 +462,10 @@ class Ensemble(DataPart, Ranker):
     members: tuple[Annotated[Ranker, Sized(n_labels="labels")], ...]
     depth: Annotated[int, Between(1)] = 100
 
+    def __post_init__(self) -> None:
+        if not self.members:
+            raise ValueError("an ensemble without members")
+
     @property
     def n_labels(self) -> Any:
         return getattr(self.members[0], "n_labels", None)

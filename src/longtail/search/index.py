@@ -49,6 +49,8 @@ FEW_QUERIES = 8
 # Bytes that a thread should have to read before another one is woken: half a millisecond or more, as waking may take
 # as long on a busy machine.
 _BYTES_PER_THREAD = 1 << 24
+# Items that faiss may be asked to look at per query: it counts by int32.
+_MOST_EFFORT = 1 << 30
 # From this many numbers (vectors x dimensions) on, HNSW is faster than exact search in all: see `choose_index`.
 _HNSW_FROM = 45_000_000
 
@@ -322,9 +324,14 @@ class HnswIndex(Index):
             graph = _faiss().deserialize_index(saved)
         except RuntimeError as problem:
             raise ValueError(f"faiss cannot read the index: {problem}") from problem
-        if values["similarity"] not in get_args(Similarity):
-            raise ValueError(f"the similarity '{values['similarity']}'")
-        return cls(graph, **groups, query_effort=int(values["query_effort"]), similarity=values["similarity"])
+        effort = values["query_effort"]
+        if (
+            values["similarity"] not in get_args(Similarity)
+            or type(effort) is not int
+            or not 0 < effort <= _MOST_EFFORT
+        ):
+            raise ValueError(f"the similarity {values['similarity']!r} with an effort of {effort!r}")
+        return cls(graph, **groups, query_effort=effort, similarity=values["similarity"])
 
 
 def choose_index(n: int, dim: int) -> Literal["exact", "hnsw"]:

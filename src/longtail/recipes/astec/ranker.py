@@ -163,7 +163,8 @@ class InstanceVote(Shortlister):
     def query(self, vectors: F32, k: int, exclude: I64 | None = None) -> TopK:
         from longtail.recipes.astec.kernels import vote
 
-        nearest, answer = self.index.query(vectors, self.neighbours + (exclude is not None)), Heaps(len(vectors), k)
+        asked = min(self.neighbours + (exclude is not None), len(self.index))
+        nearest, answer = self.index.query(vectors, asked), Heaps(len(vectors), k)
         if exclude is None:
             exclude = np.full(len(vectors), -1, dtype=np.int64)
         indptr, labels, _ = self._labels

@@ -1,0 +1,1 @@
+"""Attempts to break longtail, for as long as one likes: `python -m benchmarks.faults --minutes N`."""
