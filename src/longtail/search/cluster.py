@@ -61,16 +61,26 @@ def smooth(centroids: Csr | F32, correlation: Csr, *, keep: int | None = None) -
     )
 
 
-# Labels that a cluster has at least, where there are so few labels.
+# Labels that a cluster has at least, where nobody asked for a number of clusters.
 LABELS_PER_CLUSTER = 4
+ASTEC_CLUSTERS = 2**16
 
 
-def cluster_count(n_labels: int, *, labels_per_cluster: int = LABELS_PER_CLUSTER, at_most: int = 2**16) -> int:
-    """A power of two that leaves about `labels_per_cluster` labels (up to twice that) in each cluster, at least 1
-    cluster.
+def cluster_count(
+    n_labels: int, asked: int = 0, *, labels_per_cluster: int = LABELS_PER_CLUSTER, at_most: int = ASTEC_CLUSTERS
+) -> int:
+    """As many as were asked for; by default a power of two that leaves about `labels_per_cluster` labels (up to twice
+    that) in each cluster, at least 1 cluster.
 
     Differs: Astec uses 2^16 for every data set; for small ones that would be one cluster per label.
     """
+    if asked > max(n_labels, 1):
+        raise ConfigError(
+            f"{asked} clusters asked for, and {n_labels} labels have training documents",
+            f"use at most {2 ** int(math.log2(max(n_labels, 1)))}, or 0 for as many as suit the data",
+        )
+    if asked:
+        return asked
     return 2 ** int(math.log2(max(min(n_labels / labels_per_cluster, at_most), 1)))
 
 

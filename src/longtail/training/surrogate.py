@@ -26,6 +26,7 @@ from longtail.nn.encoders import BagEncoder, DenseEncoder, Encoder, MlpEncoder, 
 from longtail.nn.row_tables import OneVsAll, RowTable
 from longtail.persistence import DataPart
 from longtail.search.cluster import (
+    ASTEC_CLUSTERS,
     LABELS_PER_CLUSTER,
     balanced_clusters,
     cluster_count,
@@ -52,7 +53,10 @@ class SurrogateConfig:
         "cluster", "what stage I learns to predict"
     )
     clusters: int = setting(
-        65_536, f"clusters at most; fewer where there are fewer than {LABELS_PER_CLUSTER} labels for each", low=2
+        0,
+        "clusters of labels, a power of two; 0: as many as leave at least "
+        f"{LABELS_PER_CLUSTER} labels to each, at most {ASTEC_CLUSTERS}",
+        low=0,
     )
     correlations: bool = setting(True, "smooth centroids over labels that occur together before clustering")
     walk_length: int = setting(400, "steps of the random walk that finds such labels", low=1)
@@ -98,7 +102,7 @@ class Surrogate(DataPart):
 def surrogate_memory(data: TrainingSet, config: SurrogateConfig) -> int:
     """Bytes: token vectors and heads with their two moments, features, and document vectors."""
     entries = 0 if data.documents.sparse is None else data.documents.sparse.nnz
-    clusters = cluster_count(data.n_labels, at_most=config.clusters)
+    clusters = config.clusters or cluster_count(data.n_labels)
     tables = 3 * 4 * config.width * (token_rows(data) + clusters)
     return tables + 3 * 4 * config.width * data.n_documents + 3 * 8 * entries + 2**28
 
@@ -145,7 +149,7 @@ def surrogate_targets(data: TrainingSet, config: SurrogateConfig, run: Run) -> t
         chosen = np.lexsort((present, -counts[present]))[: max(1, round(config.selected * len(present)))]
         clusters[present[chosen]] = np.arange(len(chosen))
         return clusters, len(chosen)
-    n_clusters = cluster_count(len(present), at_most=config.clusters)
+    n_clusters = cluster_count(len(present), config.clusters)
     if config.task in ("random", "unsupervised"):
         clusters[present] = run.rng("buckets").integers(n_clusters, size=len(present))
         return clusters, n_clusters

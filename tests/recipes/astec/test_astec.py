@@ -165,21 +165,28 @@ def test_labels_that_occur_together_are_clustered_together(run: Run) -> None:
     together = [(f"chat{number % 7}", [f"l{a}", f"l{b}"]) for a, b in pairs for number in range(8)]
     texts, labels = zip(*(alone + together), strict=True)
     data = prepared(Dataset.from_texts(list(texts), list(labels)), "features.subwords=none")
-    clusters, n = surrogate_targets(data, recipe("surrogate.clusters=4").config.surrogate, run)
+    clusters, n = surrogate_targets(data, recipe().config.surrogate, run)
     assert n == 2, "4 labels per cluster"
     assert [clusters[a] == clusters[b] for a, b in pairs] == [True] * 4
 
 
 @pytest.mark.parametrize(
-    ("labels", "at_most", "n"), [(1, 64, 1), (3, 64, 1), (8, 64, 2), (40, 64, 8), (40, 4, 4), (40, 7, 4)]
+    ("labels", "asked", "n"), [(1, 0, 1), (3, 0, 1), (8, 0, 2), (40, 0, 8), (40, 4, 4), (40, 32, 32), (40, 16, 16)]
 )
-def test_the_number_of_clusters_adapts(labels: int, at_most: int, n: int, run: Run) -> None:
+def test_clusters_are_as_many_as_asked_for_or_suit_the_labels(labels: int, asked: int, n: int, run: Run) -> None:
     data = prepared(Dataset.from_texts([f"word{i}" for i in range(80)], [[f"l{i % labels}"] for i in range(80)]))
-    clusters, found = surrogate_targets(data, recipe(f"surrogate.clusters={at_most}").config.surrogate, run)
+    clusters, found = surrogate_targets(data, recipe(f"surrogate.clusters={asked}").config.surrogate, run)
     assert found == n
     sizes = np.bincount(clusters, minlength=n)
     assert sizes.max() - sizes.min() <= 1
     assert sizes.sum() == labels
+
+
+@pytest.mark.parametrize(("asked", "said"), [(64, "40 labels have training documents"), (7, "expected a power of two")])
+def test_clusters_that_cannot_be_made_are_refused(asked: int, said: str, run: Run) -> None:
+    data = prepared(Dataset.from_texts([f"word{i}" for i in range(80)], [[f"l{i % 40}"] for i in range(80)]))
+    with pytest.raises(ConfigError, match=said):
+        surrogate_targets(data, recipe(f"surrogate.clusters={asked}").config.surrogate, run)
 
 
 def test_label_selection_takes_the_most_frequent_labels(run: Run) -> None:
@@ -411,7 +418,7 @@ def test_parabel_is_a_tree_on_v(planted: Dataset, train: Train) -> None:
 
 def test_clusters_of_stage_one_can_be_the_shortlist(planted: Dataset, train: Train) -> None:
     stages = train(
-        planted, "shortlist.structures=clusters", "surrogate.clusters=4", "shortlist.size=7", "classify.count=5"
+        planted, "shortlist.structures=clusters", "surrogate.clusters=2", "shortlist.size=7", "classify.count=5"
     )
     ranker, beam, found = stages.ranker, stages.shortlists.shortlister, stages.surrogate
     assert isinstance(ranker, ClusterModel)

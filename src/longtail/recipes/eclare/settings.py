@@ -15,6 +15,8 @@ from longtail.search.cluster import LABELS_PER_CLUSTER, cluster_count
 from longtail.search.shortlist import GameSettings
 from longtail.training import ADAPTS
 
+# The paper's, for large data sets.
+MOST_CLUSTERS = 2**17
 # About so many labels a beam shall hold, and so many clusters at least.
 BEAM_LABELS, LEAST_BEAM = 480, 10
 
@@ -65,7 +67,9 @@ class TrainingConfig:
 @dataclass(frozen=True)
 class EclareSurrogateConfig:
     clusters: int = setting(
-        131_072, f"clusters at most; fewer where there are fewer than {LABELS_PER_CLUSTER} labels for each", low=2
+        0,
+        f"clusters of labels; 0: at least {LABELS_PER_CLUSTER} labels to each, at most {MOST_CLUSTERS} clusters",
+        low=0,
     )
     augmented: bool = setting(
         True, "complete the centroids of labels along the label graph before clustering, in stages I and II"
@@ -125,7 +129,7 @@ class EclareStages:
     training: TrainingConfig = section(TrainingConfig, "what stages I, II and IV have in common")
 
     def n_clusters(self, n_labels: int) -> int:
-        return cluster_count(n_labels, at_most=self.surrogate.clusters)
+        return cluster_count(n_labels, self.surrogate.clusters, at_most=MOST_CLUSTERS)
 
     def beam_size(self, n_labels: int) -> int:
         """Clusters per document."""
