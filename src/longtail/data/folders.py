@@ -15,6 +15,7 @@ import numpy as np
 from longtail.data.dataset import Dataset, Graph, Items, Split
 from longtail.data.graph_files import drop_test_anchors, find_one, have_anchors, read_graphs, write_graphs
 from longtail.data.identity import digest, self_pairs
+from longtail.data.limits import PROMISED
 from longtail.data.lines import byte_blocks, open_text_lines, read_raw_texts, write_lines
 from longtail.errors import ConfigError, DataError
 from longtail.types import F32, I64, Csr
@@ -306,6 +307,7 @@ def _uid_file(side: str) -> str:
 
 
 def default_uids(side: str, count: int) -> list[str]:
+    PROMISED.check(count, f"{'labels' if side == LABELS else 'documents'} by the header or the shape of the matrix")
     return [str(number) if side == LABELS else f"{side}-{number}" for number in range(count)]
 
 

@@ -22,6 +22,7 @@ from typing import Any, BinaryIO, TextIO, cast
 
 from longtail.data.dataset import Items
 from longtail.data.from_texts import is_whole, shown
+from longtail.data.limits import COLUMNS, LINE, check_growth
 from longtail.errors import DataError, RunError
 from longtail.persistence import no_room_is_an_error, written_aside
 
@@ -40,13 +41,18 @@ def byte_blocks(path: Path, on_read: Callable[[int], None] = lambda place: None)
     line = 1
     try:
         with path.open("rb") as raw, _decompressing(path, raw) as file:
+            made = 0
 
             def read() -> bytes:
+                nonlocal made
                 chunk = file.read(BLOCK)
+                made += len(chunk)
+                if raw is not file:
+                    check_growth(raw.tell(), made, path)
                 on_read(raw.tell())
                 return chunk
 
-            for first, block in whole_lines(read):
+            for first, block in whole_lines(read, path):
                 yield first, block
                 line = first + block.count(b"\n")
     except gzip.BadGzipFile as problem:
@@ -70,11 +76,11 @@ def byte_blocks(path: Path, on_read: Callable[[int], None] = lambda place: None)
         ) from None
 
 
-def whole_lines(read: Callable[[], bytes]) -> Iterator[tuple[int, bytes]]:
+def whole_lines(read: Callable[[], bytes], source: Path | str = "standard input") -> Iterator[tuple[int, bytes]]:
     """Chunks of bytes, until an empty one, as blocks of whole lines, each with the number of its first line (from 1).
     A block is what its chunk brought, so that the lines of a pipe are there as soon as they are written.
     """
-    line, unfinished = 1, [b""]
+    line, unfinished, length, longest = 1, [b""], 0, LINE.most()
     chunk = read().removeprefix(_BYTE_ORDER_MARK)
     while chunk:
         cut = chunk.rfind(b"\n") + 1
@@ -82,8 +88,11 @@ def whole_lines(read: Callable[[], bytes]) -> Iterator[tuple[int, bytes]]:
             block = b"".join([*unfinished, chunk[:cut]])
             yield line, block
             line += block.count(b"\n")
-            unfinished = []
+            unfinished, length = [], 0
         unfinished.append(chunk[cut:])
+        length += len(unfinished[-1])
+        if length > longest:
+            LINE.check(length, "bytes without an end of line", source, line)
         chunk = read()
     if last := b"".join(unfinished):
         yield line, last
@@ -280,6 +289,7 @@ class ItemColumns:
                 self._other.setdefault(name, []).append(len(self.uids))
 
     def _add_column(self, name: str) -> list[Any]:
+        COLUMNS.check(len(self.columns) + 1, "different fields", self.path, max(len(self.uids), 1))
         column = self.columns[name] = [""] * len(self.uids)
         self._takers.append((name, column.append))
         return column

@@ -6,6 +6,7 @@ How concepts become labels is said in `vocabularies`. Deprecated concepts (owl:d
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ import numpy as np
 
 from longtail.data.dataset import Graph
 from longtail.data.from_texts import binary_csr
+from longtail.data.limits import ENTITIES, WHOLE, check_growth
 from longtail.data.vocabularies import Concepts, Uid, Vocabulary
 from longtail.errors import DataError, MissingExtra
 from longtail.types import Csr
@@ -79,7 +81,7 @@ def _parsed(path: Path) -> Any:
     except ImportError:
         raise MissingExtra("rdflib", "skos", "reading SKOS vocabularies") from None
     try:
-        content = gzip.decompress(path.read_bytes()) if path.name.lower().endswith(".gz") else path.read_bytes()
+        content = _whole(path)
     except FileNotFoundError:
         raise DataError("no such file", "give the path of a SKOS vocabulary", file=path) from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as problem:
@@ -101,6 +103,8 @@ def _parsed(path: Path) -> Any:
                 file=path,
                 line=line,
             ) from None
+    if kind == "xml":
+        _check_entities(content, path)
     try:
         return rdflib.Graph().parse(data=content if kind == "xml" else text, format=kind)
     except SAXParseException as problem:
@@ -118,6 +122,43 @@ def _parsed(path: Path) -> Any:
             file=path,
             line=_line(problem),
         ) from None
+
+
+_ENTITY = re.compile(rb"<!ENTITY\s+(%?)\s*([^\s%]+)\s+(?:\"([^\"]*)\"|'([^']*)')")
+
+
+def _whole(path: Path) -> bytes:
+    """All bytes of the file, decompressed; never more than the limits allow."""
+    most = WHOLE.most()
+    with path.open("rb") as raw, gzip.GzipFile(fileobj=raw) if path.name.lower().endswith(".gz") else raw as file:
+        pieces: list[bytes] = []
+        made = 0
+        while piece := file.read(1 << 20):
+            pieces.append(piece)
+            made += len(piece)
+            if file is not raw:
+                check_growth(raw.tell(), made, path)
+            if made > most:
+                WHOLE.check(made, "bytes or more", path)
+    return b"".join(pieces)
+
+
+def _check_entities(content: bytes, path: Path) -> None:
+    """Entities of XML stand for text, and for other entities: a few lines can stand for more than any memory."""
+    content = content.replace(b"\0", b"")  # of UTF-16
+    lengths = {}
+    for found in _ENTITY.finditer(content):
+        parameter, name, value = found[1], found[2], found[3] if found[3] is not None else found[4]
+        if parameter or re.search(rb"&(?!#)", value):
+            raise DataError(
+                f"the entity '{name.decode(errors='replace')[:40]}' is made of other entities",
+                "write them out; an entity may only stand for text",
+                file=path,
+                line=content.count(b"\n", 0, found.start()) + 1,
+            )
+        lengths[name] = len(value)
+    bytes_in_all = sum(content.count(b"&" + name + b";") * length for name, length in lengths.items())
+    ENTITIES.check(bytes_in_all, "bytes by entities", path)
 
 
 def _reason(problem: Exception) -> str:

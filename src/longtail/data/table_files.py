@@ -10,6 +10,7 @@ import contextlib
 import csv
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
 from longtail.data.from_texts import shown
+from longtail.data.limits import COLUMNS
 from longtail.data.lines import line_blocks, write_lines
 from longtail.errors import DataError, MissingExtra
 
@@ -206,6 +208,7 @@ class Delimited(_Lines):
             )
         if self._tabs and len(cells) == 2 and URI_CELL.fullmatch(cells[1]):
             return ["text", "uris"], line
+        COLUMNS.check(len(cells), "columns", self.path, line)
         names = [cell.strip() for cell in cells]
         if twice := _twice(names):
             raise self.error(line, f"the header names column '{twice}' twice", "give every column a name of its own")
@@ -239,7 +242,7 @@ class Delimited(_Lines):
 
 def _twice(names: list[str]) -> str:
     """A name that occurs twice, or ""."""
-    return min((name for name in names if names.count(name) > 1), default="")
+    return min((name for name, times in Counter(names).items() if times > 1), default="")
 
 
 _COLUMNS_HINT = {
