@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ DESCRIPTIONS = {"native": "/api/v1/openapi.json", "annif": "/v1/openapi.json"}
 def checked(run: Path, environment: Path, examples: int) -> dict[str, Any]:
     """Runs every check that schemathesis has. Gives its counts; its words are printed."""
     found: dict[str, Any] = {}
-    with serving(f"model={run}", quiet=False) as running:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        serving(f"model={run}", "--corrections", str(Path(folder) / "kept.jsonl"), quiet=False) as running,
+    ):
         for name, path in DESCRIPTIONS.items():
             url = f"http://127.0.0.1:{running.port}{path}"
             command = [str(environment / "bin" / "schemathesis"), "--config-file", str(CONFIG), "run", url]
