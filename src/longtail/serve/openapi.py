@@ -181,7 +181,7 @@ def native(limits: Limits, token: bool, models: Sequence[str], example: str) -> 
             "pattern": "^[0-9a-f]{12}$",
             "description": "of the model, as the answer named it; by default that of now",
         },
-    ) | {"additionalProperties": False}
+    ) | {"additionalProperties": False, "examples": [{"text": "a text", "right": [example]}]}
     models_listed = _object(
         ["models"], models={"type": "array", "items": {"anyOf": [_one("ModelDetails"), _one("Model")]}}
     )
