@@ -20,7 +20,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from benchmarks.faults.inputs import texts
+from benchmarks.faults.models import dataset
 from benchmarks.serving.load import Seen, closed_loop, open_loop, predict_bytes, request_bytes
 from benchmarks.serving.measures import replace_bundle
 from benchmarks.serving.processes import Running, private_mb, serving
@@ -67,12 +67,13 @@ def _bodies(chance: random.Random) -> bytes:
 class Soak:
     def __init__(self, models: tuple[Path, Path], seed: int = 0) -> None:
         self.sources, self.chance = models, random.Random(seed)
-        self.asked = [predict_bytes(MODEL, texts(number, 1), 5) for number in range(256)]
+        texts = dataset().train.documents.fields["title"]
+        self.asked = [predict_bytes(MODEL, [text], 5) for text in texts]
         self.strange, self.problems = Counter[str](), list[str]()
 
-    async def nasty(self, port: int, until: float) -> None:
+    async def nasty(self, port: int, over: asyncio.Event) -> None:
         """Clients that behave badly, one after another."""
-        while time.monotonic() < until:
+        while not over.is_set():
             way = self.chance.choice(("slow", "half", "gone", "strange", "body", "large"))
             self.strange[way] += 1
             try:
@@ -132,8 +133,8 @@ class Soak:
                 break
         return len(running.events("model exchanged"))
 
-    async def watch(self, running: Running, until: float, found: list[dict[str, float]]) -> None:
-        while time.monotonic() < until:
+    async def watch(self, running: Running, over: asyncio.Event, found: list[dict[str, float]]) -> None:
+        while not over.is_set():
             workers = running.workers()
             try:
                 handles = max(len(os.listdir(f"/proc/{pid}/fd")) for pid in [running.process.pid, *workers])
@@ -154,20 +155,31 @@ class Soak:
             with serving(f"{MODEL}={home}", "--workers", "2") as running:
                 measured = asyncio.run(closed_loop(running.port, itertools.cycle(self.asked), 32, seconds=5))
                 rate = len(measured.seconds) / max(measured.wall, 1e-9)
-                lasts = min(seconds, requests / max(3 * rate, 1))
-                return self._soaked(running, home, rate, lasts, exchanges)
+                return self._soaked(running, home, rate, requests, exchanges, seconds)
 
-    def _soaked(self, running: Running, home: Path, rate: float, lasts: float, exchanges: int) -> dict[str, Any]:
+    def _soaked(
+        self, running: Running, home: Path, rate: float, requests: int, exchanges: int, seconds: float
+    ) -> dict[str, Any]:
         watched: list[dict[str, float]] = []
 
         async def all_at_once() -> tuple[Seen, int]:
-            until = time.monotonic() + lasts
-            others = [asyncio.create_task(self.nasty(running.port, until)) for _ in range(6)]
-            others.append(asyncio.create_task(self.watch(running, until, watched)))
-            changes = asyncio.create_task(self.exchange(running, home, exchanges, until))
-            seen = await open_loop(running.port, itertools.cycle(self.asked), 3 * rate, lasts, most=400)
+            over, until = asyncio.Event(), time.monotonic() + seconds
+            others = [asyncio.create_task(self.nasty(running.port, over)) for _ in range(6)]
+            others.append(asyncio.create_task(self.watch(running, over, watched)))
+            # About as long as the requests take where clients and server share the processors.
+            expected = min(seconds, requests / max(rate, 1))
+            changes = asyncio.create_task(self.exchange(running, home, exchanges, time.monotonic() + expected))
+            total = Seen()
+            while time.monotonic() < until and sum(total.statuses.values()) + total.failed < requests:
+                seen = await open_loop(running.port, itertools.cycle(self.asked), 3 * rate, 10, most=500)
+                total.statuses += seen.statuses
+                total.failed += seen.failed
+                total.seconds += seen.seconds
+                total.wall += seen.wall
+            exchanged = await changes
+            over.set()
             await asyncio.gather(*others)
-            return seen, await changes
+            return total, exchanged
 
         seen, exchanged = asyncio.run(all_at_once())
         after = asyncio.run(closed_loop(running.port, itertools.cycle(self.asked), 8, count=500))
