@@ -37,6 +37,7 @@ ROOMS = [
         "search",
         "models",
     ),
+<<<<<<< HEAD
     *("nn", "training", "recipes", "hub", "explaining", "predictor", "evaluation", "pipeline", "tuning", "sklearn"),
     *(
         "compare",
@@ -51,6 +52,22 @@ ROOMS = [
         "serve",
         "cli",
     ),
+=======
+    *(
+        "nn",
+        "training",
+        "recipes",
+        "hub",
+        "explaining",
+        "predictor",
+        "evaluation",
+        "calibrating",
+        "pipeline",
+        "tuning",
+        "sklearn",
+    ),
+    *("compare", "diagnosis", "failures", "packing", "vectors", "demo", "warming", "serve", "cli"),
+>>>>>>> 153e3ec (wip calibrate)
 ]
 
 # Modules of packages that only extras bring.

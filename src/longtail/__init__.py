@@ -23,6 +23,7 @@ _HOME = {
     "RECIPES": "longtail.recipes",
     "train": "longtail.pipeline",
     "evaluate": "longtail.evaluation",
+    "calibrate": "longtail.calibrating",
     "pack": "longtail.packing",
     "tune": "longtail.tuning",
     "weak_labels": "longtail.failures",
@@ -30,6 +31,7 @@ _HOME = {
 }
 
 if TYPE_CHECKING:
+    from longtail.calibrating import calibrate as calibrate
     from longtail.data.dataset import Dataset as Dataset
     from longtail.data.read import read as read
     from longtail.errors import LongtailError as LongtailError

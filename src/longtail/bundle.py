@@ -8,6 +8,7 @@
     holdout/         ids of the documents that were held out of training, where some were
     company/         for people who look at labels: what they are seen with, and examples of training documents; bundles
                      of before have none
+    calibration-*/   what makes probabilities of scores, where the model was calibrated; the manifest names the folder
 
 Equal trainings give equal bytes: no times, paths or machine names inside. Parts are opened only after every file was
 checked against the manifest.
@@ -17,6 +18,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -45,7 +49,7 @@ from longtail.report import named
 from longtail.types import I64, Ranker
 from longtail.writing import SEAL, is_litter
 
-HOLDOUT, COMPANY = "holdout", "company"
+HOLDOUT, COMPANY, CALIBRATION = "holdout", "company", "calibration"
 BUNDLE_FORMAT = 2
 MANIFEST = SEAL
 
@@ -141,12 +145,16 @@ def check_files(folder: Path, files: Mapping[str, Any], *, verify: bool) -> None
                 f"{folder / name}: the content does not match its SHA-256 in the manifest",
                 "the file was altered; copy the bundle anew",
             )
-    foreign = sorted(present - files.keys() - {MANIFEST})
+    foreign = sorted(name for name in present - files.keys() - {MANIFEST} if not _LEFT_BEHIND.match(name))
     if foreign:
         raise BundleError(
             f"{folder / foreign[0]}: a file that the manifest does not know",
             "remove it if you put it there; otherwise copy the bundle anew",
         )
+
+
+# What a calibration that was interrupted may leave in a bundle. Nothing reads it.
+_LEFT_BEHIND = re.compile(rf"{CALIBRATION}-[0-9a-f]{{12}}/")
 
 
 def sha256(path: Path) -> str:
@@ -202,6 +210,20 @@ class Bundle:
         found: StringTable | None = load_part(folder) if folder.is_dir() else None
         return found
 
+    def calibration(self) -> Any:
+        """The `longtail.models.calibration.Calibration` that makes probabilities of scores; None where the model is not
+        calibrated, or other labels took the place of those that it was calibrated with.
+        """
+        about = self.manifest.get(CALIBRATION)
+        if about is None or not self.own_labels:
+            return None
+        name = str(about.get("part"))
+        known = f"{name}/part.json" in self.manifest.get("files", ())
+        found = load_part(self.folder / name) if known and name.startswith(f"{CALIBRATION}-") else None
+        if not hasattr(found, "calibrated"):
+            raise BundleError(f"{self.folder}: '{name}' is no calibration", "the bundle was altered; copy it anew")
+        return found
+
     def company(self) -> Any:
         """The `longtail.graph.company.Company` of the labels; None where the bundle has none, or other labels took the
         place of those of training.
@@ -223,11 +245,13 @@ def write_bundle(
     ranker: Part | Path,
     held_out: StringTable | None = None,
     company: Part | None = None,
+    calibration: Part | None = None,
 ) -> None:
     """Write a bundle, which must not exist yet, aside and put it in place in one step.
 
     about: recipe, seed, data, and metrics on held-out documents.  ranker: a path where it is saved already, e.g. as
     the last stage of a run.  held_out: ids of these documents.  company: a `longtail.graph.company.Company`.
+    calibration: what `about` tells of under this name.
     """
     with written_aside(folder) as aside:
         aside.mkdir()
@@ -242,12 +266,58 @@ def write_bundle(
             save_part(held_out, aside / HOLDOUT)
         if company is not None:
             save_part(company, aside / COMPANY)
-        paths = sorted(path for path in aside.rglob("*") if path.is_file())
-        files = {
-            path.relative_to(aside).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in paths
-        }
-        head = {"format": BUNDLE_FORMAT, "longtail": __version__, "n_labels": len(labels), **about, "files": files}
-        put_json(aside / MANIFEST, {**head, "manifest_sha256": digest_of(head)})
+        if calibration is not None:
+            save_part(calibration, aside / str(about[CALIBRATION]["part"]))
+        head = {"format": BUNDLE_FORMAT, "longtail": __version__, "n_labels": len(labels), **about}
+        _write_manifest(aside / MANIFEST, head, _listed(aside, aside))
+
+
+def _listed(part: Path, folder: Path) -> dict[str, Any]:
+    """Size and SHA-256 of all files of a part, by their paths in the bundle's folder."""
+    paths = sorted(path for path in part.rglob("*") if path.is_file())
+    return {
+        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in paths
+    }
+
+
+def _write_manifest(place: Path, head: Mapping[str, Any], files: Mapping[str, Any]) -> None:
+    whole = {**head, "files": dict(files)}
+    put_json(place, {**whole, "manifest_sha256": digest_of(whole)})
+
+
+def set_calibration(path: Path, calibration: Part | None, about: Mapping[str, Any] | None = None) -> None:
+    """Put a calibration into the bundle at `path` (a bundle, or a run that holds one), in the place of one that is
+    there; None takes it out.  about: what the manifest tells of it.
+
+    The new manifest takes the place of the old one in a single step: before it the model is as it was, after it the
+    part lies in its folder, whose name follows from its content. A part that was put there when the process was killed
+    is passed over. All other files are as they were.
+    """
+    folder = find_bundle(path)
+    manifest = read_json(folder / MANIFEST)
+    check_manifest(folder, manifest)
+    before = str(manifest.get(CALIBRATION, {}).get("part", ""))
+    head = {name: value for name, value in manifest.items() if name not in ("files", "manifest_sha256", CALIBRATION)}
+    files = {name: entry for name, entry in manifest["files"].items() if PurePosixPath(name).parts[0] != before}
+    name = ""
+    if calibration is not None:
+        name = f"{CALIBRATION}-{_digest_of_part(calibration)[:12]}"
+        if not (folder / name).exists():
+            with written_aside(folder / name, sealed=folder) as aside:
+                save_part(calibration, aside)
+        head[CALIBRATION] = {"part": name, **(about or {})}
+        files |= _listed(folder / name, folder)
+    with written_aside(folder / MANIFEST, sealed=folder) as aside:
+        _write_manifest(aside, head, files)
+    if before and before != name:
+        shutil.rmtree(folder / before, ignore_errors=True)
+
+
+def _digest_of_part(part: Part) -> str:
+    """Of the files that it is saved as: equal parts are saved as equal bytes."""
+    with tempfile.TemporaryDirectory(prefix="longtail-") as folder:
+        save_part(part, Path(folder) / "part")
+        return digest_of(_listed(Path(folder) / "part", Path(folder)))
 
 
 def open_bundle(path: Path, *, verify: bool = True) -> Bundle:

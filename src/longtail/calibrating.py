@@ -1,10 +1,10 @@
 """Learning how sure a model may be: `longtail calibrate`, and taking it back.
 
 Scores become probabilities by maps that are fitted on documents which training did not see: those that
-`train --holdout` kept apart, or others. Which map is taken (isotonic or a temperature; one for all labels or one for
-each group of similar frequency) is decided by cross-fitting: documents are split into five parts, each part is judged by
-a map of the other four, and the likeliest wins. The errors that are reported, and the thresholds for a precision, come
-from these probabilities as well, so no document is judged by a map that has seen it.
+`train --holdout` kept apart, or others. Which maps are taken (isotonic or a temperature; one for all, or one for each
+group of places and of labels of similar frequency) is decided by cross-fitting: documents are split into five parts,
+each part is judged by maps of the other four, and the likeliest win. The errors that are reported, and the thresholds
+for a precision, come from these probabilities as well, so no document is judged by a map that has seen it.
 
 What is right is what the truth lists. Label sets are often incomplete; then a probability says how likely a label is to
 be *listed*, which is at most how likely it is to be right. ``missing="propensity"`` lets each label of the truth stand
@@ -13,6 +13,7 @@ for those of its frequency that are likely to be missing (1 / its propensity, wi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -23,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail import metrics
-from longtail.bundle import Bundle, open_bundle
+from longtail.bundle import open_bundle, set_calibration
 from longtail.data.dataset import Dataset, Items
 from longtail.data.identity import check_reciprocal, full_texts, self_pairs, training_digest
 from longtail.data.read import WITH_LABEL_IDS, read, recognise
@@ -43,9 +44,10 @@ F64: TypeAlias = NDArray[np.float64]
 DEPTH = 20
 FOLDS = 5
 # Right labels that a fit needs, and that a group of labels needs for a map of its own.
-FEWEST, FEWEST_OF_GROUP = 20, 200
+FEWEST, FEWEST_OF_GROUP = 20, 100
 # Labels that a block of an isotonic map holds at least, and that a precision is measured on at least.
 BLOCK, FEWEST_SHOWN = 50, 30
+SHOWN_PRECISIONS = (0.95, 0.9, 0.8, 0.5)
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,9 @@ def place_groups(judged: Judged) -> tuple[int, ...]:
 
 
 def label_groups(judged: Judged, places: tuple[int, ...]) -> tuple[int, ...]:
-    """The bins of `longtail.metrics.by_frequency`, joined until each has enough right labels at each group of places."""
+    """The bins of `longtail.metrics.by_frequency`, joined until each has enough right labels in each group of
+    places.
+    """
     right = judged.counted & (judged.worth > 0)
     counts = np.where(right, judged.counts[judged.top.ids], -1)
     parts = [counts[:, begin:end] for begin, end in pairwise([*places, counts.shape[1]])]
@@ -215,17 +219,264 @@ def unlikeliness(said: TopK, judged: Judged, k: int = KS[-1]) -> float:
 
 def precision_thresholds(said: TopK, judged: Judged) -> F32:
     """(STEPS + 1,) as `Calibration.thresholds`: the lowest probability such that labels with at least this one are
-    right so often, by the probabilities and by the truth both.
+    right so often. A standard error is taken off what was found: the promise is *at least*.
     """
     p, right = said.scores[judged.counted], judged.worth[judged.counted]
     order = np.argsort(-p, kind="stable")
-    p, right = p[order], right[order]
-    each = np.arange(1, len(p) + 1)
-    expected, found = np.cumsum(p, dtype=np.float64) / each, np.cumsum(right) / each
-    last_of_equals = np.append(p[1:] != p[:-1], True)
-    good = np.where(last_of_equals & (each >= FEWEST_SHOWN), np.minimum(expected, found), -1.0)
+    p, each = p[order], np.arange(1, int(judged.counted.sum()) + 1)
+    found = np.minimum(np.cumsum(right[order]) / each, 1.0)
+    found -= np.sqrt(found * (1.0 - found) / each)
+    last_of_equals = np.append(p[1:] != p[:-1], True)[: len(p)]
+    good = np.where(last_of_equals & (each >= FEWEST_SHOWN), found, -1.0)
     # The longest list that is good enough: what holds for a higher precision holds for a lower one.
     best = np.maximum.accumulate(good[::-1])[::-1]
-    wanted = np.arange(STEPS + 1) / STEPS
-    long = np.searchsorted(-best, -wanted, side="right")
-    return np.where(long > 0, p[np.maximum(long, 1) - 1], np.float32(np.inf)).astype(np.float32)
+    long = np.searchsorted(-best, -np.arange(STEPS + 1) / STEPS, side="right")
+    return np.append(np.float32(np.inf), p)[long].astype(np.float32)
+
+
+# ---- documents that training did not see ----
+
+
+def judged_by(model: Predictor, yardstick: Yardstick, missing: Missing, display: Display) -> Judged:
+    """What a model says of the test side, and whether it is right."""
+    top = rank_test(model, yardstick, display)
+    top = TopK(top.ids[:, :DEPTH], top.scores[:, :DEPTH])
+    hit = metrics.hits(top, yardstick.truth)
+    worth = hit.astype(np.float64) if missing == "none" else np.where(hit, yardstick.inverse_propensity[top.ids], 0.0)
+    numbers = {uid: number for number, uid in enumerate(model.bundle.labels.uids)}
+    counts = model.bundle.labels.counts
+    of_data = np.array([counts[numbers[uid]] if uid in numbers else 0 for uid in yardstick.data.labels.uids])
+    counted = (top.ids != TopK.PAD) & ~metrics.hits(top, yardstick.masked_pairs())
+    return Judged(top, worth, counted, of_data.astype(np.int64))
+
+
+def read_on(data: Path, on: Path, **options: Any) -> Dataset:
+    """The data set at `data` with the documents of the file `on` as its test side.  options: those of `read`."""
+    kind = recognise(data)
+    if kind in WITH_LABEL_IDS:
+        return read(data, **{**options, "test_file": on})
+    if kind != "lf":
+        raise ConfigError(
+            f"documents of a file beside data in the format '{kind}'",
+            "hold documents out when training: longtail train --holdout 0.05; or convert the data to a table",
+        )
+    from longtail.data.graph_files import find_json
+    from longtail.data.lf import read_split
+
+    own = find_json(data, "tst")
+    if own is not None and on.exists() and own.samefile(on):
+        return read(data, **options)
+    whole = read(data, test=False, **options)
+    made = replace(whole, test=read_split(on, len(whole.labels), Counter()))
+    test = made.need_test()
+    masked = np.concatenate([self_pairs(test.documents, made.labels), check_reciprocal(made).test])
+    return replace(made, test=replace(test, masked=np.unique(masked, axis=0)))
+
+
+def unseen(model: Predictor, data: Dataset, display: Display) -> Dataset:
+    """`data` without the test documents that training has seen: those with the text of a training document, or with its
+    id where ids were given. Where they are many, the file is taken for the training documents, and refused.
+    """
+    if model.bundle.manifest["data"]["digest"] != training_digest(data.digest):
+        raise DataError(
+            f"'{data.name}' is not the data that the model was trained on; which documents training has seen is not "
+            "known",
+            "give the same data as in training, and other documents with --on FILE",
+        )
+    held = set(model.bundle.held_out() or ())
+    trained = np.array([row for row, uid in enumerate(data.train.documents.uids) if uid not in held], dtype=np.int64)
+    known, test = data.train.documents.rows(trained), data.need_test()
+    by_content = set(_contents(known))
+    seen = np.array([content in by_content for content in _contents(test.documents)], dtype=np.bool_)
+    if data.columns is None or data.columns.id is not None:  # else ids are numbers of rows
+        ids = set(known.uids)
+        seen |= np.array([uid in ids for uid in test.documents.uids], dtype=np.bool_)
+    if seen.sum() > MANY_LEARNT * len(test):
+        first = test.documents.uids[int(np.argmax(seen))]
+        raise DataError(
+            f"the model was trained on {int(seen.sum()):,} of these {len(test):,} documents, e.g. {first!r}: it knows "
+            "them by heart, and would be calibrated to be far too sure",
+            "give documents that it was not trained on; longtail train --holdout 0.05 keeps some apart",
+        )
+    if seen.any():
+        display.say(f"note: {int(seen.sum()):,} of {len(test):,} documents are training documents, and are left out")
+    return replace(data, test=test.rows(np.flatnonzero(~seen)))
+
+
+def _contents(documents: Items) -> list[str | bytes]:
+    """What a document says, to be compared; documents that say nothing are never alike."""
+    texts: list[str | bytes] = [
+        text or f"\0{uid}" for text, uid in zip(full_texts(documents), documents.uids, strict=True)
+    ]
+    if documents.vectors is None or any(documents.fields.values()):
+        return texts
+    from scipy.sparse import csr_array
+
+    rows = csr_array(documents.vectors)
+    rows.sort_indices()
+    return [
+        rows.indices[a:b].astype(np.int64).tobytes() + rows.data[a:b].astype(np.float32).tobytes()
+        for a, b in pairwise(rows.indptr.tolist())
+    ]
+
+
+# ---- the command ----
+
+
+def calibrate(
+    path: Path | str,
+    data: Dataset | Path | str,
+    *,
+    on: Path | str | None = None,
+    on_test: bool = False,
+    method: Method = "auto",
+    missing: Missing = "none",
+    display: Display | None = None,
+) -> dict[str, Any]:
+    """Make the model of a run or bundle give probabilities. What its manifest then says of it (``calibration``) is
+    given back.
+
+    data: what the model was trained on. It is calibrated on the documents that training held out, or on those of the
+        file `on`, which are read as test documents of `data`; on_test: on the test side that `data` has.
+    method: "isotonic", "temperature", or "auto", which is likelier.
+    missing: whether labels count that the truth may lack, "none" or "propensity".
+    """
+    for name, value, known in (("method", method, get_args(Method)), ("missing", missing, get_args(Missing))):
+        if value not in known:
+            raise ConfigError(f"{name} '{value}', expected {', '.join(known)}", f"'{known[0]}' is usual")
+    path, display = Path(path), display or SilentDisplay()
+    bundle = open_bundle(path)
+    model = Predictor(replace(bundle, manifest=_without(bundle.manifest)))
+    if not isinstance(data, Dataset):
+        data = read(data, columns=model.columns) if on is None else read_on(Path(data), Path(on), columns=model.columns)
+    elif on is not None:
+        raise ConfigError("'on' is a file beside files of data, and the data is a Dataset already", "use on_test=True")
+    others = on is not None or on_test
+    slice_of = unseen(model, data, display) if others else held_out_data(model, data)
+    yardstick = Yardstick.of(slice_of)
+    judged = judged_by(model, yardstick, missing, display)
+    right, wrong = (int((judged.counted & sign).sum()) for sign in (judged.worth > 0, judged.worth == 0))
+    if min(right, wrong, len(judged.top)) < FEWEST:
+        raise DataError(
+            f"{len(judged.top):,} documents, of which the model says {right:,} right and {wrong:,} wrong labels, are "
+            f"too few to learn from; {FEWEST} of each are needed",
+            "hold out more documents (longtail train --holdout 0.2), or give more with --on FILE",
+        )
+    calibration, about = best_calibration(judged, yardstick, method)
+    about = {
+        **about,
+        "documents": len(judged.top),
+        "from": "other documents" if others else "documents held out of training",
+        "missing": missing,
+        "propensity": yardstick.about()["propensity"],
+    }
+    set_calibration(path, calibration, about)
+    return about
+
+
+def undo(path: Path | str) -> bool:
+    """Take the calibration out of the model of a run or bundle; whether there was one."""
+    there = "calibration" in open_bundle(Path(path)).manifest
+    if there:
+        set_calibration(Path(path), None)
+    return there
+
+
+def _without(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in manifest.items() if name != "calibration"}
+
+
+def best_calibration(judged: Judged, yardstick: Yardstick, method: Method) -> tuple[Calibration, dict[str, Any]]:
+    """The likeliest of all calibrations by cross-fitting, with its thresholds, and what is told of it."""
+    places = place_groups(judged)
+    choices = [Groups(), Groups(fewest=label_groups(judged, (0,))), Groups(places)]
+    choices.append(Groups(places, label_groups(judged, places)))
+    methods = METHODS if method == "auto" else (method,)
+    found = {
+        (name, groups): cross_fitted(judged, name, groups) for name in methods for groups in dict.fromkeys(choices)
+    }
+    (name, groups), said = min(found.items(), key=lambda one: unlikeliness(one[1], judged))
+    thresholds = precision_thresholds(said, judged)
+    calibration = replace(fitted(judged, name, groups), thresholds=thresholds)
+    return calibration, {
+        "method": name,
+        "places": [first + 1 for first in groups.places],
+        "label_documents": list(groups.fewest),
+        "before": _errors(judged.top, judged),
+        "after": _errors(said, judged),
+        "log_loss": round(unlikeliness(said, judged), 4),
+        "threshold": metrics.best_threshold(yardstick.cut(said), yardstick.truth),
+        "precision": [_promised(said, judged, thresholds, asked) for asked in SHOWN_PRECISIONS],
+        "right": {
+            "listed": round(100 * float((judged.worth[:, : KS[-1]] > 0)[judged.counted[:, : KS[-1]]].mean()), 2),
+            "with missing ones": _with_missing(judged, yardstick),
+        },
+    }
+
+
+def _errors(said: TopK, judged: Judged) -> dict[str, float]:
+    """ECE@k in percent; masked pairs are passed over, and those below them move up."""
+    order = np.argsort(~judged.counted, axis=1, kind="stable")
+    counted, p, worth = (np.take_along_axis(one, order, axis=1) for one in (judged.counted, said.scores, judged.worth))
+    return {
+        f"ECE@{k}": round(metrics.binned(p[:, :k][counted[:, :k]], worth[:, :k][counted[:, :k]]).error(), 3) for k in KS
+    }
+
+
+def _promised(said: TopK, judged: Judged, thresholds: F32, asked: float) -> dict[str, Any]:
+    """What is shown of the documents that were calibrated on, where such a precision is asked for."""
+    lowest = thresholds[round(asked * STEPS)]
+    if not np.isfinite(lowest):
+        return {"asked": asked, "threshold": None}
+    shown = judged.counted & (said.scores >= lowest)
+    return {
+        "asked": asked,
+        "threshold": round(float(lowest), 6),
+        "found": round(float(judged.worth[shown].mean()), 4),
+        "labels per document": round(float(shown.sum(axis=1).mean()), 4),
+        "documents without a label": round(float((~shown.any(axis=1)).mean()), 4),
+    }
+
+
+def _with_missing(judged: Judged, yardstick: Yardstick) -> float:
+    """Share of the first five places that would be right if the truth were complete, as propensities say."""
+    k = KS[-1]
+    counted = judged.counted[:, :k]
+    worth = np.where(judged.worth[:, :k] > 0, yardstick.inverse_propensity[judged.top.ids[:, :k]], 0.0)
+    return round(100 * float(min(worth[counted].mean(), 1.0)), 2)
+
+
+def render(about: Mapping[str, Any]) -> str:
+    """What was found, for people."""
+    p, before, after = about["propensity"], about["before"], about["after"]
+    by = [
+        f"{len(starts)} groups of {what} (from {', '.join(map(str, starts))})"
+        for what, starts in (("places", about["places"]), ("training documents per label", about["label_documents"]))
+        if len(starts) > 1
+    ]
+    lines = [
+        f"calibrated on {about['documents']:,} {about['from']}: {about['method']}, "
+        + (" and ".join(by) if by else "one map for all labels"),
+        f"{'percent, cross-fitted':<24}{'before':>10}{'after':>10}",
+        *(f"{name:<24}{before[name]:>10.2f}{after[name]:>10.2f}" for name in before),
+        "",
+        f"{'precision asked for':<24}{'threshold':>10}{'found':>10}{'labels each':>14}{'documents without':>20}",
+    ]
+    for one in about["precision"]:
+        asked = f"{one['asked']:<24g}"
+        if one["threshold"] is None:
+            lines.append(f"{asked}{'never reached':>20}")
+            continue
+        each, none = one["labels per document"], one["documents without a label"]
+        lines.append(f"{asked}{one['threshold']:>10.4f}{one['found']:>10.3f}{each:>14.2f}{100 * none:>19.1f}%")
+    right, weighed = about["right"], about["missing"] == "propensity"
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"of the five best labels {right['listed']:.1f}% are listed in the truth; if it lacks labels as A={p['A']} "
+            f"B={p['B']} ({p['family']}) says, {right['with missing ones']:.1f}% are right",
+            "a probability says how likely a label is "
+            + ("to be right, listed or not" if weighed else "to be listed (--missing propensity: to be right)"),
+        ]
+    )

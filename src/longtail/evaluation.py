@@ -69,6 +69,10 @@ class Yardstick:
     def cut(self, top: TopK) -> TopK:
         return metrics.drop_masked(top, self.masked, max(*KS, *RECALL_KS))
 
+    def masked_pairs(self) -> Csr:
+        """(N, L): the pairs that count neither as right nor as wrong."""
+        return binary_csr(self.masked[:, 0], self.masked[:, 1], self.truth.shape)
+
     def measure(self, top: TopK) -> metrics.PerDocument:
         """All metrics of uncut predictions per document, for resampling."""
         return metrics.measure(self.cut(top), self.truth, self.inverse_propensity, KS, RECALL_KS)
@@ -156,8 +160,8 @@ def evaluate(
     start = context_of_test(model, yardstick, transductive=transductive)
     top = rank_test(model, yardstick, display, start)
     about = {name: model.bundle.manifest.get(name) for name in ("recipe", "seed", "longtail", "data")}
-    if threshold is None:
-        threshold = model.metrics.get("threshold")
+    if threshold is None:  # that of a calibrated model is of probabilities
+        threshold = model.bundle.manifest.get("calibration", model.metrics).get("threshold")
     result: dict[str, Any] = {
         **yardstick.score(top, threshold),
         "threshold": threshold,

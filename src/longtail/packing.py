@@ -88,7 +88,7 @@ def pack(
     ranker = bundle.ranker.packed(Packer(dtype, features, bundle.featurizer.word_influence()))
     ranker, choice = with_index(bundle, ranker, index, data)
     chosen = {} if choice is None else {"search": choice.about()}
-    kept = ("recipe", "seed", "data", "columns", "vocabulary", "metrics")
+    kept = ("recipe", "seed", "data", "columns", "vocabulary", "metrics", "calibration")
     about = {name: value for name, value in bundle.manifest.items() if name in kept}
     write_bundle(
         out,
@@ -102,6 +102,7 @@ def pack(
         ranker=ranker,
         held_out=bundle.held_out(),
         company=bundle.company(),
+        calibration=bundle.calibration(),
     )
     before, after = (bytes_by_part(folder) for folder in (bundle.folder, out))
     sizes = {name: (before.get(name, 0), after.get(name, 0)) for name in sorted(before | after)}

@@ -70,6 +70,7 @@ SHARED: Mapping[str, str] = {
     "ensemble": "longtail.models.rankers:Ensemble",
     "indexed-rows": "longtail.models.rankers:IndexedRows",
     "cluster-model": "longtail.models.rankers:ClusterModel",
+    "calibration": "longtail.models.calibration:Calibration",
     "nearest-documents": "longtail.search.nearest:NearestDocuments",
     "exact-index": "longtail.search.index:ExactIndex",
     "hnsw-index": "longtail.search.index:HnswIndex",

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.bundle import Bundle, LabelTable, open_bundle, write_bundle
+from longtail.bundle import CALIBRATION, Bundle, LabelTable, open_bundle, write_bundle
 from longtail.config import nearest
 from longtail.data.columns import Columns
 from longtail.data.dataset import Items
 from longtail.errors import ConfigError
 from longtail.kernels.threads import on_threads
+from longtail.models.calibration import Calibration
 from longtail.models.rankers import IndexedRows
 from longtail.persistence import StringTable
 from longtail.report import Metrics, facts_as_html
@@ -38,6 +39,7 @@ Answer = TypeVar("Answer")
 # many, 16% with a quarter. At least `FEWEST`, so that a piece takes far longer than waking a thread, and so many that
 # products go the way of `search.packed.ours_for_many`.
 MOST, FEWEST = 512, 64
+CALIBRATED = "the probability that is shown is calibrated from this score"
 # Up to so many labels, each that was found is kept as a string: making it anew takes ten times as long. More would
 # take too much memory.
 _KEPT = 1 << 17
@@ -76,6 +78,7 @@ class Predictor:
         """home: where the bundle lies, if that is to go with the model."""
         self.bundle = bundle
         self._home = home
+        self.calibration: Calibration | None = bundle.calibration()
         self._uids, self._names = _strings(bundle.labels.uids), _strings(bundle.labels.names)
 
     @classmethod
@@ -139,6 +142,7 @@ class Predictor:
             ranker=ranker,
             held_out=self.bundle.held_out(),
             company=self.bundle.company(),
+            calibration=self.calibration,
         )
 
     def files(self) -> dict[str, bytes]:
@@ -227,7 +231,9 @@ class Predictor:
         over = IndexedRows.by_cosine(encoder, encoder.encode(texts), temperature, "auto")
         counts = dict(zip(self.bundle.labels.uids, self.bundle.labels.counts.tolist(), strict=True))
         table = LabelTable.of(labels, np.array([counts.get(uid, 0) for uid in labels.uids], dtype=np.int64))
-        return Predictor(replace(self.bundle, labels=table, ranker=over, own_labels=False), self._home)
+        # Probabilities were learnt with the labels of training.
+        about = {name: value for name, value in self.bundle.manifest.items() if name != CALIBRATION}
+        return Predictor(replace(self.bundle, manifest=about, labels=table, ranker=over, own_labels=False), self._home)
 
     @overload
     def predict(
@@ -240,6 +246,7 @@ class Predictor:
         known_labels: Sequence[Sequence[str]] | None = None,
         anchors: Sequence[Sequence[str]] | None = None,
         threshold: float | None = None,
+        precision: float | None = None,
     ) -> list[list[Prediction]]: ...
     @overload
     def predict(
@@ -252,6 +259,7 @@ class Predictor:
         known_labels: Sequence[Sequence[str]] | None = None,
         anchors: Sequence[Sequence[str]] | None = None,
         threshold: float | None = None,
+        precision: float | None = None,
     ) -> Frame: ...
     def predict(
         self,
@@ -263,6 +271,7 @@ class Predictor:
         known_labels: Sequence[Sequence[str]] | None = None,
         anchors: Sequence[Sequence[str]] | None = None,
         threshold: float | None = None,
+        precision: float | None = None,
     ) -> list[list[Prediction]] | Frame:
         """The `k` best labels of every text, best first: ids, names and scores.
 
@@ -276,10 +285,12 @@ class Predictor:
         known_labels: for every text ids of labels that it is known to have (warm start); they help to find others,
             and are not given back. anchors: for every text ids of nodes of given graphs that it is linked to. Only
             models that look at a graph can use either (recipe galaxc); others refuse.
-        threshold: leave out labels with a score below; a text may have none left.
+        threshold: leave out labels with a score below; a text may have none left. precision: leave out so many that of
+            those that are left over many texts such a share is right, e.g. 0.9; for models that were calibrated.
         """
         if not isinstance(k, int) or k < 1:
             raise ConfigError(f"k is {k!r}, expected a whole number >= 1", "ask for at least one label")
+        threshold = self.lowest_score(threshold, precision)
         if isinstance(texts, str):
             texts = [texts]
         if isinstance(texts, list | tuple) and not any(isinstance(one, Mapping) for one in texts[:1]):
@@ -324,6 +335,7 @@ class Predictor:
         known_labels: Sequence[Sequence[str]] | None = None,
         anchors: Sequence[Sequence[str]] | None = None,
         threshold: float | None = None,
+        precision: float | None = None,
         features: bool = False,
         examples: bool = False,
     ) -> list[list[Explanation]]:
@@ -336,6 +348,7 @@ class Predictor:
         """
         if not isinstance(k, int) or k < 1:
             raise ConfigError(f"k is {k!r}, expected a whole number >= 1", "ask for at least one label")
+        threshold = self.lowest_score(threshold, precision)
         if isinstance(labels, str):
             raise ConfigError(f"labels is {labels!r}, expected a list of ids", f"give [{labels!r}]")
         if isinstance(texts, str):
@@ -366,7 +379,11 @@ class Predictor:
         examples: bool = False,
         block: int = 512,
     ) -> list[list[Explanation]]:
-        """Why documents have labels with these numbers (B, C; -1: none), e.g. those of `rank`."""
+        """Why documents have labels with these numbers (B, C; -1: none), e.g. those of `rank`.
+
+        An explanation is of the score that the model gives, also where it was calibrated: `Explanation.score` and its
+        formula are then not yet the probability that `predict` gives, and the formula says so.
+        """
         from longtail.explaining import Question, explanations, with_examples
 
         documents = self._readable(documents)
@@ -380,6 +397,8 @@ class Predictor:
             answers = explanations(self.bundle, asked)
             company = self._company if examples else None
             found += answers if company is None else with_examples(self.bundle, company, asked, answers)
+        if self.calibration is not None:
+            found = [[replace(why, formula=f"{why.formula}; {CALIBRATED}") for why in answer] for answer in found]
         return found
 
     def scores_of(
@@ -434,6 +453,12 @@ class Predictor:
         nodes = None if anchors is None else _matrix(anchors, documents, self._anchor_numbers, "anchors")
         return Context(labels, nodes, together)
 
+    @cached_property
+    def _groups_of_labels(self) -> I64:
+        """(L,) by which labels are calibrated."""
+        assert self.calibration is not None, "asked only where there is one"
+        return self.calibration.label_groups(self.bundle.labels.counts)
+
     # Kept: documents come in many blocks.
     @cached_property
     def _label_numbers(self) -> _Labels:
@@ -467,7 +492,28 @@ class Predictor:
             top = self.bundle.ranker.rank(batch, k)
         else:
             top = self.needs_context("a context").rank_in_context(batch, k, context)
+        if self.calibration is not None:
+            top = self.calibration.calibrated(top, self._groups_of_labels)
         return top if threshold is None else top.above(threshold)
+
+    def lowest_score(self, threshold: float | None = None, precision: float | None = None) -> float | None:
+        """The score that labels must have for a threshold, or for a precision; None where neither is asked for.
+
+        The threshold of a precision was found when the model was calibrated: labels that have at least this probability
+        were right so often, over all documents that it was calibrated on. Whoever asks for a precision gets empty lists
+        for texts of which nothing can be said that surely.
+        """
+        if precision is None:
+            return threshold
+        if threshold is not None:
+            raise ConfigError("both a threshold and a precision are asked for", "give one of them")
+        if self.calibration is None:
+            raise ConfigError(
+                f"a precision of {precision:g} is asked for, and this model is not calibrated: its scores are no "
+                "probabilities",
+                "longtail calibrate RUN DATA makes them so; a --threshold can be given without",
+            )
+        return self.calibration.threshold_for(precision)
 
     def rank(
         self,

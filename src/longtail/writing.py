@@ -66,13 +66,14 @@ def no_room_is_an_error(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def written_aside(path: Path) -> Iterator[Path]:
+def written_aside(path: Path, *, sealed: Path | None = None) -> Iterator[Path]:
     """Yields a path that is not there yet, for a file or a folder; on success that takes the place of `path`.
 
-    On failure it vanishes. A file replaces an old one; a folder needs its place free.
+    On failure it vanishes. A file replaces an old one; a folder needs its place free. sealed: the bundle that `path`
+    lies in, for who changes its manifest, too; what is written stands beside the bundle meanwhile.
     """
     with no_room_is_an_error(path):
-        place = _Place(path)
+        place = _Place(path, sealed)
         with place.aside() as aside:
             yield aside
             place.take(aside)
@@ -88,9 +89,11 @@ def open_through(path: Path) -> BinaryIO | None:
 class _Place:
     """Where something is to be written. through: what is there cannot be replaced, and is written through."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, sealed: Path | None = None) -> None:
         self.path, self.own_stream = _followed(path)
-        refuse_sealed(self.path)
+        self.home = self.path.parent if sealed is None else sealed.resolve().parent
+        if sealed is None:
+            refuse_sealed(self.path)
         self.before = _status(self.path)
         kind = None if self.before is None else self.before.st_mode
         self.is_file = kind is not None and stat.S_ISREG(kind)
@@ -103,10 +106,10 @@ class _Place:
         if self.through:
             home = _elsewhere()
         else:
-            _make_folder(self.path.parent)
-            remove_dead(self.path.parent, self.path.name)
+            _make_folder(self.home)
+            remove_dead(self.home, self.path.name)
             try:
-                home = self.path.with_name(f".{self.path.name[:_LONGEST]}.{secrets.token_hex(4)}.tmp")
+                home = self.home / f".{self.path.name[:_LONGEST]}.{secrets.token_hex(4)}.tmp"
                 home.mkdir(mode=0o700)
             except PermissionError:
                 # The file may be written to, though the folder that holds it may not.

@@ -49,6 +49,13 @@ LONG = 1000  # documents whose progress is shown
 @option("-k", type=int, default=5, help="labels per text, at most (default {default})")
 @option("--threshold", type=float, metavar="T", help="leave out labels with a score below T")
 @option(
+    "--precision",
+    type=float,
+    metavar="P",
+    help="show so few labels that over many texts a share P of them is right, e.g. 0.9; a text may have none "
+    "(models that 'longtail calibrate' was run on)",
+)
+@option(
     "--format",
     type=click.Choice(["text", "jsonl", "csv", "tsv", "parquet", "npz"]),
     help="of the answers (default: as the name of --output ends, else text). csv, tsv and parquet have all columns of "
@@ -94,6 +101,7 @@ def predict(
     id: str | None,
     k: int,
     threshold: float | None,
+    precision: float | None,
     format: str | None,
     long: bool,
     explain: bool,
@@ -124,6 +132,7 @@ def predict(
         _id_lists("anchor", anchor, anchor_field, texts, source),
     ]
     opened = open_model(model, recipe)
+    threshold = opened.lowest_score(threshold, precision)
     columns = opened.columns
     for one in filter(None, fields):
         if columns is not None and one.column == columns.labels:

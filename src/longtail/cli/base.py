@@ -286,6 +286,12 @@ def data_source(function: Function) -> Function:
     )
 
 
+def optional_data_source(function: Function) -> Function:
+    """The same where DATA may be left out; `source` is then None."""
+    about = "a data folder or file (docs/data-formats.md)"
+    return argument("data", about, type=path(), metavar="[DATA]", required=False)(_with_source(function))
+
+
 def data_option(function: Function) -> Function:
     """The same as an option; `source` is None where it is not given."""
     return option("--data", type=path(), metavar="DATA", help="a data folder or file")(_with_source(function))

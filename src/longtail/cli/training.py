@@ -1,13 +1,29 @@
-"""Commands that make a model: train, demo, recipes, config, completion."""
+"""Commands that make a model: train, calibrate, tune, demo, recipes, config, completion."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
-from longtail.cli.base import COMPLETE, DataSource, Talk, argument, command, data_source, option, path, talk
+from longtail.cli.base import (
+    COMPLETE,
+    DataSource,
+    Talk,
+    argument,
+    command,
+    data_source,
+    json_option,
+    model_argument,
+    open_model,
+    option,
+    optional_data_source,
+    path,
+    talk,
+    write_json_file,
+)
+from longtail.errors import ConfigError
 
 
 def recipe_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[Any]:
@@ -279,4 +295,66 @@ def warm_up(talk: Talk, recipes: tuple[str, ...]) -> None:
     print(f"compiled {count} kernels; they are kept for this machine")
 
 
-COMMANDS = [train, tune, demo, recipes, config, warm_up, completion]
+@command(
+    "calibrate",
+    "longtail train DATA --holdout 0.05 --out runs/first",
+    "longtail calibrate runs/first DATA",
+    "longtail calibrate runs/first DATA --on others.csv",
+    "longtail calibrate runs/first --undo",
+)
+@model_argument
+@optional_data_source
+@option("--on", type=path(), metavar="FILE", help="calibrate on the documents of FILE (default: what --holdout kept)")
+@option(
+    "--method",
+    default="auto",
+    type=click.Choice(["auto", "isotonic", "temperature"]),
+    help="how scores become probabilities (default {default}: what is likelier)",
+)
+@option(
+    "--missing",
+    default="none",
+    type=click.Choice(["none", "propensity"]),
+    help="labels that the truth may lack: none (a probability is that of being listed), or weighed by propensity "
+    "(default {default})",
+)
+@option("--undo", is_flag=True, help="give scores as before")
+@json_option
+@talk
+def calibrate(
+    talk: Talk,
+    model: Path,
+    source: DataSource | None,
+    on: Path | None,
+    method: Literal["auto", "isotonic", "temperature"],
+    missing: Literal["none", "propensity"],
+    undo: bool,
+    json: Path | None,
+) -> None:
+    """Make a model give probabilities, on documents of DATA that training did not see; the ranking stays.
+
+    DATA is what RUN was trained on.
+    """
+    from longtail import calibrating
+
+    if undo:
+        there = calibrating.undo(model)
+        print(f"{model}: " + ("gives scores as before" if there else "is not calibrated"))
+        return
+    if source is None:
+        raise ConfigError("which DATA was the model trained on?", "longtail calibrate RUN DATA, or RUN --undo")
+    columns = open_model(model).columns
+    if on is None:
+        data = source.read(test=False, columns=columns)
+    else:
+        data = calibrating.read_on(source.path, on, columns=columns, **source.options)
+    for remark in data.remarks():
+        talk.note(remark)
+    found = calibrating.calibrate(
+        model, data, on_test=on is not None, method=method, missing=missing, display=talk.display()
+    )
+    print(calibrating.render(found))
+    write_json_file(json, found)
+
+
+COMMANDS = [train, calibrate, tune, demo, recipes, config, warm_up, completion]

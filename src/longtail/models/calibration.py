@@ -7,8 +7,8 @@ than the one above it. So each place gets at most the probability of the place a
 right what that takes away. Both leave the order of a list as it is, and what is said of a place does not depend on how
 many places follow.
 
-Where scores of two places differ, so do their probabilities, by one step of float32 at least: whoever sorts by them gets
-the ranking of the model, ties included.
+Where scores of two places differ, so do their probabilities, by one step of float32 at least: whoever sorts by them
+gets the ranking of the model, ties included.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ class ScoreMap:
 class Calibration(DataPart):
     """What turns the scores of a model into probabilities.
 
-    places: (P,) increasing from 0: where groups of places begin.  fewest: (F,) increasing from 0: where groups of labels
-        begin, in training documents.  maps: of all groups of labels at the first group of places, then at the next.
+    places: (P,) increasing from 0: where groups of places begin.  fewest: (F,) increasing from 0: where groups of
+        labels begin, in training documents.  maps: of all groups of labels at the first group of places, then at the
+        next.
     overall: the last map, where there are several.
     thresholds: (STEPS + 1,) the lowest probability that may be shown so that what is shown over all documents has a
         precision of n / STEPS; infinite where no threshold was found to reach it.
