@@ -509,7 +509,7 @@ class Predictor:
             raise ConfigError("both a threshold and a precision are asked for", "give one of them")
         if self.calibration is None:
             raise ConfigError(
-                f"a precision of {precision:g} is asked for, and this model is not calibrated: its scores are no "
+                f"a precision of {precision} is asked for, and this model is not calibrated: its scores are no "
                 "probabilities",
                 "longtail calibrate RUN DATA makes them so; a --threshold can be given without",
             )

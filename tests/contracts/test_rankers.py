@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from tests.checkpoints import write_checkpoint
 from tests.conftest import ANIMALS
 
 import longtail
+from longtail.calibrating import calibrate
 from longtail.config import from_text
 from longtail.data.dataset import Dataset, Items, Split
 from longtail.data.from_texts import with_digest
@@ -756,3 +758,31 @@ def test_opening_and_predicting_needs_no_torch(workshop: Callable[[str], Trained
     for line, model in zip(done.stdout.splitlines(), models, strict=True):
         ids, bits = json.loads(line)
         equal(TopK(np.array(ids, np.int32), np.array(bits, np.int32).view(np.float32)), model.rank(5))
+
+
+# One of every recipe, and of other ways in which scores are made.
+CALIBRATED = [
+    *{variant.recipe: name for name, variant in reversed(VARIANTS.items())}.values(),
+    "ensemble",
+    "tiny-dense",
+]
+
+
+@pytest.mark.parametrize("name", CALIBRATED)
+def test_calibration_makes_probabilities_and_keeps_the_ranking(
+    name: str, workshop: Callable[[str], Trained], tmp_path: Path
+) -> None:
+    model = workshop(name)
+    copy = shutil.copytree(model.run / "bundle", tmp_path / "bundle")
+    calibrate(copy, model.data, on_test=True)
+    calibrated = Predictor.open(copy)
+    before = Predictor.open(model.run).rank(model.queries, model.n_labels)
+    after = calibrated.rank(model.queries, model.n_labels)
+    real = before.ids != TopK.PAD
+    assert (after.ids == before.ids).all()
+    assert ((after.scores > 0) & (after.scores < 1))[real].all()
+    falls, fell = (top.scores[:, 1:] < top.scores[:, :-1] for top in (after, before))
+    assert (falls >= fell).all()
+    assert (after.scores[:, 1:] <= after.scores[:, :-1]).all()
+    np.testing.assert_array_equal(calibrated.rank(model.queries, 2).scores, after.scores[:, :2])
+    assert calibrated.bundle.manifest["calibration"]["documents"] == len(model.data.need_test())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 from tests.serve.servers import Server, start
 
-from longtail import Predictor
+from longtail import Dataset, Predictor
+from longtail.calibrating import calibrate, undo
 
 TEXTS = ["an owl and a pig", "the frog noise3", "zzz", "", "cat dog bee ant"]
 
@@ -280,3 +282,38 @@ def test_paths_that_lead_nowhere(server: Server) -> None:
         assert (path, answer.status_code) == (path, status)
         assert answer.json()["status"] == status
     assert server.get("/api/v1/models/tiny/predict").headers["allow"] == "POST"
+
+
+def test_a_calibrated_model_says_so_and_takes_a_precision(
+    server: Server, tiny_run: Path, planted: Dataset, tmp_path: Path
+) -> None:
+    refused = server.predict("tiny", TEXTS, precision=0.8)
+    assert refused.status_code == 400
+    assert "not calibrated" in refused.json()["detail"]
+    run = shutil.copytree(tiny_run, tmp_path / "run")
+    calibrate(run, planted, on_test=True)
+    model = Predictor.open(run)
+    running = start(tmp_path, f"sure={run}", "--watch")
+    try:
+        about = running.get("/api/v1/models/sure").json()
+        assert about["abilities"]["calibrated"] is True
+        assert about["calibration"]["method"] == model.bundle.manifest["calibration"]["method"]
+        answer = running.predict("sure", TEXTS, k=12, precision=0.8).json()
+        expected = model.predict(TEXTS, k=12, precision=0.8)
+        assert [pairs(found) for found in answer["results"]] == [[(p.label, p.score) for p in one] for one in expected]
+        for wrong in (
+            {"precision": 2},
+            {"precision": "much"},
+            {"precision": True},
+            {"precision": 0.8, "threshold": 0.1},
+        ):
+            assert running.predict("sure", TEXTS, **wrong).status_code == 400
+        annif = running.post("/v1/projects/sure/suggest", data={"text": TEXTS[0]}).json()["results"]
+        assert [one["score"] for one in annif] == [p.score for p in model.predict(TEXTS[:1], k=10)[0]]
+        undo(run)
+        expected = Predictor.open(run).predict(TEXTS[:1])
+        running.wait_for(lambda: running.get("/api/v1/models/sure").json()["abilities"]["calibrated"] is False)
+        answer = running.predict("sure", TEXTS[:1]).json()
+        assert [pairs(found) for found in answer["results"]] == [[(p.label, p.score) for p in one] for one in expected]
+    finally:
+        running.stop()

@@ -139,7 +139,7 @@ def predict(
             one.separator = columns.separator
     separator = None if columns is None else columns.separator
     explained = explain or explain_features
-    asked = Answering(opened, separator, threshold, long, talk.note, explained)
+    asked = Answering(opened, separator, threshold, long, talk.note, explained, precision)
     with answers_to(output, written_as, asked) as answers, _Progress(talk, output) as progress:
         for block in (
             opened.document_blocks(

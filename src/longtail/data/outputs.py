@@ -60,6 +60,7 @@ class Answering:
 
     separator: between labels in a cell (`Columns.separator`).  threshold: that labels had to reach; to be said where
     none did.  long: a row per label.  note: told what a person should know.  explained: reasons come with the labels.
+    precision: that was asked for, where the threshold follows from it.
     """
 
     model: NamesLabels
@@ -68,6 +69,7 @@ class Answering:
     long: bool = False
     note: Callable[[str], None] = lambda line: None
     explained: bool = False
+    precision: float | None = None
 
 
 # Why the labels of a list were given, document by document.
@@ -155,7 +157,9 @@ class _Text(_Format):
 
     def write(self, block: InputBlock, top: TopK, why: Why | None = None) -> None:
         threshold = self.asked.threshold
-        none = "none of the words is known" if threshold is None else f"above {threshold:g}"
+        none = ": none of the words is known" if threshold is None else f" above {threshold:g}"
+        if self.asked.precision is not None:
+            none = f": none is sure enough for a precision of {self.asked.precision:g}"
         for row, found in enumerate(self.asked.model.named(top)):
             print(heading(block.documents, row, block.first), file=self.file)
             for place, (label, name, score) in enumerate(found):
@@ -163,7 +167,7 @@ class _Text(_Format):
                 for line in _reasons(why[row][place]) if why is not None else ():
                     print(f"            {line}", file=self.file)
             if not found:
-                print(f"  (no label{':' if threshold is None else ''} {none})", file=self.file)
+                print(f"  (no label{none})", file=self.file)
 
 
 # Words, features behind a word, and training documents that are shown of each label.

@@ -124,7 +124,7 @@ class Hosted:
             "known": isinstance(self.predictor.bundle.ranker, ContextRanker),
             "neighbours": company is not None,
             "examples": company is not None and company.examples is not None,
-            "calibrated": False,
+            "calibrated": self.predictor.calibration is not None,
             "corrections": self.keeps_corrections and bool(self.predictor.bundle.featurizer.fields),
         }
 
@@ -143,7 +143,13 @@ class Hosted:
     @cached_property
     def details(self) -> dict[str, Any]:
         metrics = json.loads(json.dumps(self.predictor.metrics, default=str))
-        return {**self.summary, "settings": self._settings, "metrics": metrics, "frequencies": self.frequencies()}
+        return {
+            **self.summary,
+            "settings": self._settings,
+            "metrics": metrics,
+            "calibration": self.predictor.bundle.manifest.get("calibration"),
+            "frequencies": self.frequencies(),
+        }
 
     def frequencies(self) -> list[dict[str, int]]:
         """How many labels have how many training documents: none, 1, 2, 3 to 4, 5 to 8, ..."""

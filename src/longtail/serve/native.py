@@ -11,6 +11,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from longtail.errors import ConfigError
 from longtail.serve.corrections import as_row
 from longtail.serve.hosted import Given, Hosted, Wanted
 from longtail.serve.problems import Problem, as_json, bad, shown, too_large
@@ -20,7 +21,7 @@ LINES = "application/x-ndjson"
 _LABELS_AT_ONCE = 500  # of a stream
 _CORRECTED = {"text", "right", "wrong", "missing", "version"}
 _VERSION = re.compile(r"[0-9a-f]{12}")
-_FIELDS = {"texts", "k", "threshold", "allow", "exclude", "known", "anchors", "explain"}
+_FIELDS = {"texts", "k", "threshold", "precision", "allow", "exclude", "known", "anchors", "explain"}
 
 
 def answered(value: Any) -> Response:
@@ -197,11 +198,11 @@ def what_is_asked(service: Service, hosted: Hosted, body: Any, lines: bool) -> W
     if "texts" not in body:
         raise bad("the field texts is missing, expected a list of strings")
     texts = service.check_texts(body["texts"], most=limits.stream_texts if lines else limits.texts)
-    threshold = body.get("threshold")
-    if threshold is not None and (
-        isinstance(threshold, bool) or not isinstance(threshold, int | float) or not _finite(threshold)
-    ):
-        raise bad(f"threshold is {shown(threshold)}, expected a number")
+    threshold, precision = (_number(body, name) for name in ("threshold", "precision"))
+    try:
+        lowest = hosted.predictor.lowest_score(threshold, precision)
+    except ConfigError as problem:
+        raise bad(problem.message) from None
     explain = body.get("explain", False)
     if not isinstance(explain, bool):
         raise bad(f"explain is {shown(explain)}, expected true or false")
@@ -224,13 +225,23 @@ def what_is_asked(service: Service, hosted: Hosted, body: Any, lines: bool) -> W
     return Wanted(
         texts,
         k,
-        None if threshold is None else float(threshold),
+        lowest,
         None if allow is None else hosted.chosen(allow, "allow"),
         frozenset() if exclude is None else hosted.chosen(exclude, "exclude"),
         known,
         anchors,
         explain,
     )
+
+
+def _number(body: Mapping[str, Any], name: str) -> float | None:
+    """A number of a request; None where it is not given."""
+    value = body.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not _finite(value):
+        raise bad(f"{name} is {shown(value)}, expected a number")
+    return float(value)
 
 
 def _finite(number: float) -> bool:

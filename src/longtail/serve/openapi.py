@@ -127,10 +127,11 @@ def native(limits: Limits, token: bool, models: Sequence[str], example: str) -> 
     schemas = {
         "Model": _object([*summary], **summary),
         "ModelDetails": _object(
-            [*summary, "settings", "metrics", "frequencies"],
+            [*summary, "settings", "metrics", "calibration", "frequencies"],
             **summary,
             settings={"type": "object"},
             metrics={"type": "object"},
+            calibration={**_maybe({"type": "object"}), "description": "how probabilities were made of scores"},
             frequencies=_list(bins),
         ),
         "Prediction": _object(["label", "name", "documents", "rare", "score"], **found),
@@ -139,6 +140,11 @@ def native(limits: Limits, token: bool, models: Sequence[str], example: str) -> 
             texts=_list(text, limits.texts),
             k={"type": "integer", "minimum": 1, "maximum": limits.k, "default": 5},
             threshold={**_maybe(_SCORE), "description": "leave out labels with a score below"},
+            precision={
+                **_maybe({"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}),
+                "description": "leave out so many labels that of those left such a share is right; where the model is "
+                "calibrated, and without threshold",
+            },
             allow={**_maybe(ids), "description": "only these labels"},
             exclude={**_maybe(ids), "description": "none of these labels"},
             known={**lists, "description": "labels that each text is known to have; where the model can use them"},
