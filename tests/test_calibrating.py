@@ -459,7 +459,7 @@ def test_a_promised_precision_is_kept_on_test(run: Path, data: Dataset) -> None:
     calibrating.calibrate(run, data)
     test = data.need_test()
     top = Predictor.open(run).rank(test.documents, 5, threshold=Predictor.open(run).lowest_score(precision=0.8))
-    right = longtail.metrics.hits(top, test.targets)  # type: ignore[attr-defined]
+    right = longtail.metrics.hits(top, test.targets)
     assert right[top.ids >= 0].mean() > 0.77
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
@@ -73,6 +73,7 @@ def slow(confidence: list[float], right: list[int], n_bins: int) -> float:
     return 100 * sum(gaps) / total
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 20).map(lambda n: n / 20), st.integers(0, 1)), min_size=1, max_size=80),
     st.integers(1, 12),
@@ -82,6 +83,7 @@ def test_it_is_what_a_slow_count_gives(pairs: list[tuple[float, int]], n_bins: i
     assert binned(said, right, n_bins).error() == pytest.approx(slow(said, right, n_bins), abs=1e-9)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from([0.1, 0.2, 0.5, 0.9]), st.integers(0, 1)), min_size=1, max_size=60))
 def test_the_order_of_documents_does_not_matter_and_no_label_is_lost(pairs: list[tuple[float, int]]) -> None:
     said, right = np.array([p[0] for p in pairs]), np.array([p[1] for p in pairs])
