@@ -364,7 +364,7 @@ def test_another_calibration_takes_the_place_of_the_first(run: Path, data: Datas
     assert [path.name for path in find_bundle(run).glob("*calibration*")] == [about["part"]]
 
 
-@pytest.mark.parametrize("moment", ["save_part", "_write_manifest"])
+@pytest.mark.parametrize("moment", ["_digest_of_part", "save_part", "_write_manifest"])
 def test_a_kill_in_between_leaves_the_model_as_it_was(
     run: Path, data: Dataset, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
@@ -379,8 +379,8 @@ def test_a_kill_in_between_leaves_the_model_as_it_was(
         patched.setattr("longtail.bundle.shutil.rmtree", lambda *a, **k: None)
         with pytest.raises(KeyboardInterrupt):
             calibrating.calibrate(run, data)
-    (find_bundle(run) / ".calibration.77.tmp").mkdir()
-    (find_bundle(run) / ".calibration.77.tmp" / "part.json").write_text("{")
+    (find_bundle(run) / "calibration-0123456789ab").mkdir()
+    (find_bundle(run) / "calibration-0123456789ab" / "part.json").write_text("{")
     assert Predictor.open(run).predict(QUERIES) == scores
     calibrating.calibrate(run, data)
     assert Predictor.open(run).calibration is not None

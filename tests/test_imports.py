@@ -37,8 +37,8 @@ ROOMS = [
         "search",
         "models",
     ),
-<<<<<<< HEAD
-    *("nn", "training", "recipes", "hub", "explaining", "predictor", "evaluation", "pipeline", "tuning", "sklearn"),
+    *("nn", "training", "recipes", "hub", "explaining", "predictor", "evaluation", "calibrating", "pipeline"),
+    *("tuning", "sklearn"),
     *(
         "compare",
         "diagnosis",
@@ -52,22 +52,6 @@ ROOMS = [
         "serve",
         "cli",
     ),
-=======
-    *(
-        "nn",
-        "training",
-        "recipes",
-        "hub",
-        "explaining",
-        "predictor",
-        "evaluation",
-        "calibrating",
-        "pipeline",
-        "tuning",
-        "sklearn",
-    ),
-    *("compare", "diagnosis", "failures", "packing", "vectors", "demo", "warming", "serve", "cli"),
->>>>>>> 153e3ec (wip calibrate)
 ]
 
 # Modules of packages that only extras bring.

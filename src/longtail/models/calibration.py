@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.declared import Shaped
 from longtail.errors import ConfigError
 from longtail.persistence import DataPart
 from longtail.types import F32, I64, TopK
@@ -36,8 +37,8 @@ STEPS = 1000
 class ScoreMap:
     """An increasing map: straight lines between knots, constant beyond them.  scores, probabilities: (n,)"""
 
-    scores: F64
-    probabilities: F64
+    scores: Annotated[F64, Shaped("knots")]
+    probabilities: Annotated[F64, Shaped("knots")]
 
     def __post_init__(self) -> None:
         if not len(self.scores) or self.scores.shape != self.probabilities.shape or self.scores.ndim != 1:
@@ -67,11 +68,11 @@ class Calibration(DataPart):
 
     KIND = "calibration"
 
-    places: I64
-    fewest: I64
+    places: Annotated[I64, Shaped("groups of places", plain=True)]
+    fewest: Annotated[I64, Shaped("groups of labels", plain=True)]
     maps: tuple[ScoreMap, ...]
     overall: ScoreMap | None
-    thresholds: F32 = field(repr=False)
+    thresholds: Annotated[F32, Shaped("_")] = field(repr=False)
 
     def __post_init__(self) -> None:
         for starts in (self.places, self.fewest):
