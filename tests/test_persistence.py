@@ -441,3 +441,16 @@ def test_a_part_is_copied_where_there_are_no_hard_links(tmp_path: Path, monkeypa
     save_part(StringTable.of(["a", "bc"]), tmp_path / "first")
     saved_again(tmp_path / "first", tmp_path / "second")
     assert list(load_part(tmp_path / "second")) == ["a", "bc"]
+
+
+@pytest.mark.parametrize(("mask", "rights"), [(0o022, 0o644), (0o027, 0o640)])
+def test_files_of_a_part_have_the_rights_of_new_files(tmp_path: Path, mask: int, rights: int) -> None:
+    """A server runs as another user than whoever trained; what others may read is the user's choice."""
+    before = os.umask(mask)
+    try:
+        save_part(StringTable.of(["a", "b"]), tmp_path / "part")
+    finally:
+        os.umask(before)
+    found = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "part").rglob("*") if path.is_file()}
+    assert set(found.values()) == {rights}, found
+    assert "arrays.safetensors" in found

@@ -576,7 +576,12 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     from safetensors.numpy import save_file
 
     with no_room_is_an_error(path):
+        # The library's files are for their owner alone, so that a server of another user could not open a model. They
+        # get the rights that a new file has here.
+        path.touch()
+        rights = path.stat().st_mode
         save_file(dict(arrays), path)
+        path.chmod(rights)
 
 
 def map_arrays(path: Path) -> dict[str, NDArray[Any]]:
