@@ -19,7 +19,12 @@ def test_calibration_is_recorded_with_what_is_needed_to_do_it_again(planted_fold
     assert result["command"].startswith("python -m benchmarks.trust calibration DATA/")
     (found,) = result["numbers"].values()
     assert found["data_hash"] in result["data_hash"]
-    assert set(found["before"]) == {"ECE@1", "ECE@3", "ECE@5"}
+    assert set(found["before"]) == set(found["after"]) == {"ECE@1", "ECE@3", "ECE@5"}
+    assert found["after"]["ECE@5"] < found["before"]["ECE@5"]
+    assert found["ranking unchanged"] is True
+    assert [one["asked"] for one in found["precision"]] == [0.8, 0.9, 0.95]
+    assert len(found["by way of calibrating"]) == 8
+    assert found["slowdown"]["raw, alone"] > 0
     assert str(tmp_path) not in out.read_text(encoding="utf-8")
 
 
