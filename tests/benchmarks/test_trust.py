@@ -38,3 +38,20 @@ def test_cases_are_listed_with_what_they_measure(capsys: pytest.CaptureFixture[s
 def test_an_unknown_case_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["nothing"]) == 2
     assert "no case 'nothing'" in capsys.readouterr().err
+
+
+def test_a_report_is_timed_and_planted_errors_are_counted(planted_folder: Path, tiny_run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "result.json"
+    words = ["report", str(planted_folder), "--model", str(tiny_run), "--draws", "1", "--share", "0.2"]
+    assert main([*words, "--out", str(out)]) == 0
+    (found,) = json.loads(out.read_text(encoding="utf-8"))["numbers"].values()
+    assert found["report"]["bytes"] > 50_000
+    assert found["report"]["seconds"] > 0
+    shares = found["percent in the first tenth"]
+    assert set(shares) == {
+        *("wrong, drawn by frequency", "wrong, drawn from all labels"),
+        *("lost, of all", "lost, of those in the list"),
+    }
+    # 30 documents: a tenth of the list has room for half of what was planted at most.
+    assert shares["wrong, drawn by frequency"]["mean"] > 10
+    assert str(tmp_path) not in out.read_text(encoding="utf-8")
