@@ -24,11 +24,17 @@ from longtail.features.sparse import SparseText
 from longtail.graph.ops import unit_rows
 from longtail.kernels.arrays import pieces
 from longtail.kernels.threads import threads_for
+from longtail.metrics.label_groups import by_frequency
+from longtail.models.analysis import Look, spread
 from longtail.models.rankers import IndexedRows, best
+from longtail.picture import Picture
 from longtail.recipes.direct.settings import FEWEST_COMMON, MemoryConfig
 from longtail.search.nearest import Inverted, lists
 from longtail.training.prepare import TrainingSet
 from longtail.types import F32, I32, Batch, Context, Csr, TopK
+
+# Documents, and their first labels, that `RememberingRows.pictures` looks at.
+_LOOKED_AT, _PLACES = 500, 5
 
 
 @dataclass(frozen=True)
@@ -109,6 +115,33 @@ class RememberingRows(IndexedRows):
         """(B, C): votes for the labels `ids`; 0 for those that are not voted on."""
         _, listed = super().rank(batch, self.memory.config.depth).looked_up(ids)
         return np.where(listed, self.memory.votes(batch, ids), np.float32(0))
+
+    def pictures(self, look: Look) -> list[Picture]:
+        """What scores of labels are made of: rows, which were learnt, and votes of documents, by label frequency."""
+        batch = look.batch.rows(spread(len(look.batch), _LOOKED_AT))
+        ids = self.rank(batch, _PLACES).ids
+        learnt = np.sqrt(super().scores_of(batch, ids, len(self.index)))
+        votes = np.float32(self.memory.config.weight) * self.votes_of(batch, ids)
+        real = (ids >= 0) & (learnt + votes > 0)
+        bins = by_frequency(look.counts)
+        group = bins.bin_of_label[ids[real]]
+        share = (votes / np.maximum(learnt + votes, np.float32(1e-12)))[real]
+        there = np.bincount(group, minlength=len(bins))
+        voted = 100 * np.bincount(group, share, minlength=len(bins)) / np.maximum(there, 1)
+        names = [name for name, count in zip(bins.names, there, strict=True) if count]
+        part = voted[there > 0]
+        return [
+            Picture(
+                "What scores are made of",
+                f"Of the first {_PLACES} labels of {len(batch):,} documents: the part of what was learnt from words, "
+                "and the part of training documents with words in common that vote for their labels.",
+                "stacked",
+                names,
+                {"learnt from words": (100 - part).tolist(), "votes of similar documents": part.tolist()},
+                x_label="training documents of the label",
+                y_label="percent",
+            )
+        ]
 
     def explain(self, batch: Batch, ids: I32, context: Context | None = None) -> Reasons | None:
         """As of rows; votes are a term beside the total."""
