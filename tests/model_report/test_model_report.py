@@ -214,6 +214,27 @@ def test_the_hierarchy_of_a_vocabulary_is_measured(tiny_run: Path, planted: Data
     assert "No hierarchical metrics" not in page.texts["metrics"]
 
 
+@pytest.mark.usefixtures("quick", "one_thread")
+def test_models_of_given_vectors_have_examples_without_reasons(planted: Dataset, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from longtail.data.dataset import Items, Split
+
+    place = np.random.default_rng(0).random((12, 8))
+
+    def vectors(split: Split) -> Split:
+        found = (split.targets.toarray() @ place).astype(np.float32)
+        return replace(split, documents=Items(split.documents.uids, {}, found))
+
+    data = replace(
+        planted, labels=Items(planted.labels.uids), train=vectors(planted.train), test=vectors(planted.need_test())
+    )
+    settings = {"train": {"epochs": 1}, "encoder": {"width": 8}}
+    longtail.train(data, tmp_path / "run", "direct", settings=settings, device="cpu")
+    page, _ = made(tmp_path / "run", data, tmp_path)
+    assert "knows no words" in page.texts["examples"]
+
+
 # ---- the command ----
 
 

@@ -58,7 +58,7 @@ class Visit:
         self.context.close()
 
 
-SIZES = {
+SIZES: dict[str, dict[str, Any]] = {
     "wide": {"viewport": {"width": 1280, "height": 900}},
     "telephone": {"viewport": {"width": 390, "height": 844}},
     "dark": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "dark"},
@@ -69,7 +69,7 @@ SIZES = {
 def test_it_fits_fetches_nothing_and_does_not_complain(browser: Any, report: Path, size: str) -> None:
     visit = Visit(browser, report, **SIZES[size])
     with visit as page:
-        width = SIZES[size]["viewport"]["width"]  # type: ignore[index]
+        width = SIZES[size]["viewport"]["width"]
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
         assert page.evaluate("document.documentElement.scrollWidth") <= width

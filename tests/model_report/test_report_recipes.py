@@ -11,6 +11,7 @@ from tests.test_kill import SMALL
 import longtail
 from longtail.data.dataset import Dataset
 from longtail.model_report.markup import Markup
+from longtail.picture import Picture
 from longtail.recipes import RECIPES, make_recipe
 
 # What the section on the inside shows, and on training; of others a sentence that there is nothing.
@@ -46,9 +47,12 @@ def test_a_report_of_every_recipe(
     recipe: str, planted_with_graphs: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[str] = []
-    monkeypatch.setattr(
-        "longtail.model_report.plots.svg", lambda one, _: drawn.append(one.title) or Markup("<svg></svg>")
-    )
+
+    def draw(one: Picture, _: str) -> Markup:
+        drawn.append(one.title)
+        return Markup("<svg></svg>")
+
+    monkeypatch.setattr("longtail.model_report.plots.svg", draw)
     made_by = make_recipe(recipe, assignments=short(recipe))
     longtail.train(planted_with_graphs, tmp_path / "run", made_by, device="cpu")
     page, _ = made(tmp_path / "run", planted_with_graphs, tmp_path)

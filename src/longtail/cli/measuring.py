@@ -259,24 +259,22 @@ def report(
     One HTML file that needs no network: the data, metrics with intervals, rare labels, curves, training, size, weak
     labels, examples with explanations, and suspected errors of the truth.
     """
-    from longtail.compare import columns_of
-    from longtail.model_report.document import write_report
+    from longtail.model_report.document import columns_of_models, write_report
     from longtail.model_report.plots import check_installed
 
     check_installed()
-    display = talk.display()
-    data = source.read(columns=columns_of(*(one for one in (model, against) if one is not None)))
+    opened, other = open_model(model), None if against is None else open_model(against)
     write_report(
-        model,
-        data,
+        opened,
+        source.read(columns=columns_of_models(opened, other)),
         output,
-        against=against,
+        against=other,
         card_file=card,
         documents=documents,
         texts=not no_texts,
         resamples=resamples,
         seed=seed,
-        display=display,
+        display=talk.display(),
     )
     print(f"wrote {output}: {output.stat().st_size:,} bytes")
     if card is not None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.resources
 import time
 from pathlib import Path
 
 from longtail import __version__
-from longtail.compare import columns_of
+from longtail.data.columns import Columns
 from longtail.data.dataset import Dataset
 from longtail.data.read import read
 from longtail.errors import ConfigError
@@ -25,11 +26,11 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 def write_report(
-    source: str | Path,
+    source: Predictor | str | Path,
     data: Dataset | str | Path,
     output: str | Path,
     *,
-    against: str | Path | None = None,
+    against: Predictor | str | Path | None = None,
     card_file: str | Path | None = None,
     documents: int = DOCUMENTS,
     texts: bool = True,
@@ -37,8 +38,8 @@ def write_report(
     seed: int = 0,
     display: Display | None = None,
 ) -> Path:
-    """Write a report of the run or bundle `source` on the test documents of `data`, or on those that training held out
-    where there are none; gives its path. Needs the extra `report`.
+    """Write a report of a model (or a run or bundle) on the test documents of `data`, or on those that training held
+    out where there are none; gives its path. Needs the extra `report`.
 
     against: a second model to set beside it.  card_file: where to write a model card with the numbers of the report.
     documents: at most so many test documents are looked at, drawn by `seed`; 0: all.
@@ -54,13 +55,13 @@ def write_report(
         if path.is_dir() or not path.absolute().parent.is_dir():
             raise ConfigError(f"{path}: not a file in a folder that exists", "name a file, e.g. report.html")
     check_installed()
-    model = Predictor.open(source)
-    other = None if against is None else Predictor.open(against)
+    model = source if isinstance(source, Predictor) else Predictor.open(source)
+    other = against if against is None or isinstance(against, Predictor) else Predictor.open(against)
     if not isinstance(data, Dataset):
-        data = read(Path(data), columns=columns_of(model.bundle.folder))
+        data = read(Path(data), columns=columns_of_models(model, other))
     for remark in data.remarks():
         display.say(remark)
-    names = _names(str(source), str(against or ""))
+    names = _names(model, other)
     found = find(model, data, other, names=names, documents=documents, resamples=resamples, seed=seed, display=display)
     display.say("report: writing")
     text = page(found, texts=texts, started=started)
@@ -87,15 +88,22 @@ def write_report(
     return output
 
 
-def _names(a: str, b: str) -> tuple[str, str]:
-    """What two models are called: the last step of their paths, or more of it where that is the same."""
-    first, second = (_short(path) for path in (a, b))
+def columns_of_models(*models: Predictor | None) -> Columns | None:
+    """The columns that models were trained on, together; None where none was trained on a table."""
+    found = [model.columns for model in models if model is not None]
+    known = [columns for columns in found if columns is not None]
+    return functools.reduce(Columns.joined, known) if known else None
+
+
+def _names(*models: Predictor | None) -> tuple[str, str]:
+    """What two models are called: by their folders, or A and B where those have one name."""
+    first, second = ("" if model is None else _folder(model) for model in models)
     return (first, second) if first != second else ("A", "B")
 
 
-def _short(path: str) -> str:
-    parts = [part for part in Path(path).parts if part not in ("/", "bundle")]
-    return name_of(parts[-1] if parts else path, 30)
+def _folder(model: Predictor) -> str:
+    folder = model.bundle.folder
+    return name_of((folder.parent if folder.name == "bundle" else folder).name, 30)
 
 
 def page(found: Findings, *, texts: bool, started: float) -> str:

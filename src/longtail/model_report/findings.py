@@ -16,6 +16,7 @@ from longtail import metrics
 from longtail.data.dataset import Dataset
 from longtail.data.inspect import Finding, check, statistics
 from longtail.diagnosis import LookInside, diagnose, training_log
+from longtail.errors import ConfigError
 from longtail.evaluation import KS, Yardstick, context_of_test, held_out_data, rank_test
 from longtail.explanation import Explanation
 from longtail.failures import Failures, WeakLabel
@@ -25,7 +26,7 @@ from longtail.picture import Picture
 from longtail.predictor import Predictor
 from longtail.suspects import Suspects, suspects
 from longtail.training.progress import Display
-from longtail.types import I64, Context, TopK
+from longtail.types import F32, I32, I64, Context, TopK
 
 # Test documents that are looked at, unless more are asked for: an interval of P@1 is then about 2 points wide.
 DOCUMENTS = 10_000
@@ -271,7 +272,12 @@ def explained(rows: I64, side: Side, yardstick: Yardstick, hit: Any) -> list[Sho
     of_model = np.array([known.get(uid, -1) for uid in data.labels.uids] + [-1], dtype=np.int32)
     ids = of_model[side.top.ids[rows, :EXPLAINED]]
     context = None if side.context is None else side.context.rows(rows)
-    whys = model.explain_labels(data.need_test().documents.rows(rows), ids, context=context, examples=True)
+    documents = data.need_test().documents.rows(rows)
+    try:
+        whys = model.explain_labels(documents, ids, context=context)
+    except ConfigError as problem:  # a model that reads no words
+        scores = side.top.scores[rows, :EXPLAINED]
+        whys = [unexplained(model, *one, problem.message) for one in zip(ids, scores, strict=True)]
     truth = positives(yardstick.truth)
     found: list[ShownDocument] = []
     for row, why in zip(rows.tolist(), whys, strict=True):
@@ -280,6 +286,16 @@ def explained(rows: I64, side: Side, yardstick: Yardstick, hit: Any) -> list[Sho
         missed = [data.labels.name(label) for label in of_row if label not in first]
         found.append(ShownDocument(row, why, [bool(one) for one in hit[row, : len(why)]], missed))
     return found
+
+
+def unexplained(model: Predictor, ids: I32, scores: F32, note: str) -> list[Explanation]:
+    """What a document was given, without reasons."""
+    labels = model.bundle.labels
+    pairs = [(number, score) for number, score in zip(ids.tolist(), scores.tolist(), strict=True) if number >= 0]
+    return [
+        Explanation(labels.uids[number], labels.names[number], score, "exact", (), 0.0, score, "", note=note)
+        for number, score in pairs
+    ]
 
 
 def pictures_of(model: Predictor, yardstick: Yardstick) -> list[Picture]:
