@@ -142,3 +142,19 @@ def test_a_document_of_which_the_model_says_nothing_is_left_out(
     assert 0 not in found.given.rows
     assert 0 not in found.missing.rows
     assert binary_csr(found.given.rows, found.given.labels, test.targets.shape).nnz == len(found.given)
+
+
+def test_a_calibrated_model_has_the_same_suspects(tmp_path: Path) -> None:
+    """Probabilities far down are all alike: what is compared are the model's own scores."""
+    from longtail.calibrating import calibrate
+
+    data, *_ = noisy(0.05)
+    longtail.train(data, tmp_path / "run", "tiny", holdout=0.3)
+    before = look(Predictor.open(tmp_path / "run"), data)
+    calibrate(tmp_path / "run", data)
+    model = Predictor.open(tmp_path / "run")
+    assert model.calibration is not None
+    after = look(model, data)
+    for a, b in ((before.given, after.given), (before.missing, after.missing)):
+        assert a.rows.tolist() == b.rows.tolist()
+        assert a.scores.tolist() == b.scores.tolist()

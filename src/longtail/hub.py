@@ -114,7 +114,9 @@ def card(bundle: Bundle, address: str = "", measured: Mapping[str, Any] | None =
             'model.predict(["a text"], k=5)\n```\n',
             "## Limits\n",
             f"- It knows the {len(bundle.labels):,} labels of its training and no others.",
-            "- Scores are the model's own and rank labels; they are probabilities only where the card says so.",
+            "- Scores are probabilities (`longtail calibrate`), as far as the calibration error above says so."
+            if "calibration" in manifest
+            else "- Scores are the model's own and rank labels; they are no probabilities.",
             f"- {_rare(bundle)}\n",
             f"## Settings\n\n```toml\n{(bundle.folder / 'config.toml').read_text(encoding='utf-8').strip()}\n```",
             "",

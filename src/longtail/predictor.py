@@ -410,7 +410,7 @@ class Predictor:
         on_block: Callable[[int], None] = lambda done: None,
     ) -> F32:
         """(B, C): what documents score for labels with these numbers (B, C; -1: none), also far down in their lists; 0
-        where the model does not look at a label.
+        where the model does not look at a label. The model's own scores, also where it was calibrated.
         """
         documents, size = self._readable(documents), len(self.labels)
         scores = np.zeros(ids.shape, dtype=np.float32)
@@ -422,6 +422,12 @@ class Predictor:
             scores[rows] = self.bundle.ranker.scores_of(batch, ids[rows], size, known)
             on_block(len(rows))
         return scores
+
+    def uncalibrated(self) -> Predictor:
+        """The same model with its own scores."""
+        own = Predictor(self.bundle, self._home)
+        own.calibration = None
+        return own
 
     @cached_property
     def _company(self) -> Any:

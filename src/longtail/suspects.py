@@ -13,7 +13,7 @@ import numpy as np
 
 from longtail import metrics
 from longtail.data.dataset import Dataset
-from longtail.evaluation import Yardstick
+from longtail.evaluation import Yardstick, rank_test
 from longtail.kernels.arrays import F64
 from longtail.metrics.ranking import hits, positives
 from longtail.predictor import Predictor
@@ -65,8 +65,13 @@ def suspects(
     """Labels of the truth that are probably wrong or missing. ranked: predictions for all test documents, as
     `longtail.evaluation.rank_test` gives them.  at: places in which missing labels are looked for.
 
-    Documents of which the model says nothing are left out.
+    Documents of which the model says nothing are left out. Of a calibrated model its own scores are compared: far down
+    in the lists all probabilities are alike.
     """
+    display = display or SilentDisplay()
+    if model.calibration is not None:
+        model = model.uncalibrated()
+        ranked = rank_test(model, yardstick, display, context)
     truth, best = positives(yardstick.truth), metrics.cut(ranked, 1)
     spoken = best.ids[:, 0] >= 0
     rows = np.repeat(np.arange(len(ranked)), np.diff(truth.indptr))
@@ -74,7 +79,7 @@ def suspects(
     numbers = _numbers(model, yardstick.data)
     asked = spoken[rows] & (numbers[labels] >= 0)
     rows, labels = rows[asked], labels[asked]
-    scores = _given_scores(model, yardstick, ranked, rows, numbers[labels], labels, context, display or SilentDisplay())
+    scores = _given_scores(model, yardstick, ranked, rows, numbers[labels], labels, context, display)
     bins = metrics.by_frequency(yardstick.counts).bin_of_label
     doubts = metrics.doubts_of_given(labels, scores, best.scores[rows, 0], bins)
     top = metrics.cut(yardstick.cut(ranked), at)

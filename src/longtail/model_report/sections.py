@@ -670,12 +670,16 @@ def _suspect_table(found: Findings, pairs: SuspectPairs, caption: str, *, texts:
                 name_of(document_name(found, row, texts=texts), 160),
                 ", ".join(others),
                 ", ".join(said),
-                f"{float(pairs.scores[at]):.4f}",
+                _score(float(pairs.scores[at])),
                 f"{float(pairs.doubts[at]):.1f}",
             )
         )
     head = ("label", "document", "its other labels", "the model says", "score", "doubt")
     return table(head, rows, numbers=2, caption=caption)
+
+
+def _score(score: float) -> str:
+    return f"{score:.4f}" if score >= 0.0001 or score <= 0 else "< 0.0001"
 
 
 def how_made(found: Findings) -> Markup:
