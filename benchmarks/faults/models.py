@@ -126,7 +126,8 @@ def _make(name: str, folder: Path) -> None:
         source, dtype, index = PACKED[name]
         dict(made(folder, iter([source])))
         if index == "exact":
-            longtail.pack(folder / source, folder / name / "bundle", dtype, index="exact")
+            few = 30 if dtype == "int4" else 0  # of words: the others are places without a row
+            longtail.pack(folder / source, folder / name / "bundle", dtype, features=few, index="exact")
         else:
             _with_sketch(folder / source / "bundle", folder / name / "bundle", dtype, leaves=4 * (index == "tree"))
         return

@@ -154,5 +154,21 @@ def test_an_unknown_encoder_is_refused_and_a_wrong_shape_too(
         make_encoder(KeyGraphConfig(encoder="lengts"), rows, text)
     with pytest.raises(DataError, match=r"shape \(1, 3\) for 1 sentences"):
         NamedSentences("lengths", "", 5).encode(["a"], text)
+    sentences.trust_folder("nan")
     with pytest.raises(DataError, match="not finite"):
         NamedSentences("lengths", "nan", 3).encode(["a"], text)
+
+
+def test_a_bundle_cannot_name_a_model_that_is_read(
+    registered: list[int], fitted: tuple[SparseText, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bundle comes from anywhere; what it names is read only where whoever runs the process named it, too."""
+    text, _ = fitted
+    for forged in (NamedSentences("minilm", str(tmp_path), 4), NamedSentences("lengths", "../7", 3)):
+        save_part(forged, tmp_path / forged.name)
+        monkeypatch.setattr(sentences, "_encoder", lambda name, model: pytest.fail(f"{model} would be read"))
+        with pytest.raises(ConfigError, match="which nobody named here"):
+            load_part(tmp_path / forged.name).encode(["a"], text)
+    monkeypatch.setenv(sentences.TRUSTED, f"{tmp_path}/elsewhere:{tmp_path}")
+    monkeypatch.setattr(sentences, "_encoder", lambda name, model: lambda texts: [[1.0, 0, 0, 0]] * len(texts))
+    assert NamedSentences("minilm", str(tmp_path / "model"), 4).encode(["a"], text).shape == (1, 4)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -173,7 +174,11 @@ class StaticSentences(DataPart):
 
 @dataclass(frozen=True)
 class NamedSentences(DataPart):
-    """An encoder that is code: known by its name, looked up when it is needed. A bundle holds the name alone."""
+    """An encoder that is code: known by its name, looked up when it is needed. A bundle holds the name alone.
+
+    model: the folder that the settings of training named. A bundle may come from a stranger, so what it names is read
+    only where whoever runs this process named it, too (`trust_folder`).
+    """
 
     KIND = "named-sentences"
 
@@ -183,11 +188,13 @@ class NamedSentences(DataPart):
 
     @classmethod
     def of(cls, name: str, model: str) -> NamedSentences:
+        trust_folder(model)
         return cls(name, model, np.asarray(_encoder(name, model)(["a sentence"])).shape[1])
 
     def encode(self, sentences: Sequence[str], words: SparseText) -> F32:
         if not len(sentences):
             return np.zeros((0, self.width), dtype=np.float32)
+        _check_trusted(self.model)
         vectors = np.asarray(_encoder(self.name, self.model)(sentences), dtype=np.float32)
         if vectors.shape != (len(sentences), self.width) or not np.isfinite(vectors).all():
             raise DataError(
@@ -210,6 +217,26 @@ def register_encoder(name: str, load: Callable[[str], EncodeTexts]) -> None:
     """
     _REGISTERED[name] = load
     _encoder.cache_clear()
+
+
+# The environment variable with the folders, separated as in PATH, of which models may be read that a bundle names.
+TRUSTED = "LONGTAIL_MODELS"
+_trusted: set[Path] = set()
+
+
+def trust_folder(folder: str) -> None:
+    """Whoever runs this process named the folder of a model: in settings of a training, or by calling this."""
+    if folder:
+        _trusted.add(Path(folder).resolve())
+
+
+def _check_trusted(folder: str) -> None:
+    named = [Path(one).resolve() for one in os.environ.get(TRUSTED, "").split(os.pathsep) if one]
+    if folder and not any(Path(folder).resolve().is_relative_to(one) for one in (*_trusted, *named)):
+        raise ConfigError(
+            f"the model reads sentences by another one, in the folder {folder!r}, which nobody named here",
+            f"if you trust what lies there, set the environment variable {TRUSTED} to this folder",
+        )
 
 
 @cache

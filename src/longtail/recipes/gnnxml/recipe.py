@@ -34,6 +34,7 @@ import numpy as np
 
 from longtail.errors import ConfigError
 from longtail.recipes.base import Recipe
+from longtail.recipes.gnnxml.features import trust_folder
 from longtail.recipes.gnnxml.keygraph import KeyGraphs
 from longtail.recipes.gnnxml.label_clusters import FrequencyCurves, joined_features, label_clusters
 from longtail.recipes.gnnxml.network import Bilateral, BilateralGin, DeviceGraphs, ReversedSampler
@@ -65,6 +66,7 @@ class GnnXml(Recipe):
 
     def __init__(self, config: GnnXmlConfig) -> None:
         self.config: GnnXmlConfig = config
+        trust_folder(config.features.keygraph.model)
 
     def memory(self, data: TrainingSet) -> int:
         """Graphs twice, label features, vectors of documents, and the rows of rankers while they are solved."""

@@ -1,0 +1,45 @@
+"""Trainings that are killed, run out of disk or of memory at a file operation, and files that nobody would write.
+
+Each in a process of its own, which is forked often: see `benchmarks.faults`, the long version.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# kind -> tries. Of trainings: every second is of the smallest recipe, the others go through all of them.
+BUDGET = {"kill": 30, "disk": 8, "memory": 6, "files": 1200}
+
+
+def tried(kind: str, folder: Path, count: int) -> int:
+    """How many tries there were; fails with what was found."""
+    threads = dict.fromkeys(("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    words = [kind, str(folder), "0", str(count), "600"]
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.faults.worker", *words],
+        env={**os.environ, **threads},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = (folder / f"{kind}.jsonl").read_text()
+    assert found == "", found[:3000]
+    return int((folder / f"{kind}.at").read_text().split()[1])
+
+
+@pytest.mark.parametrize("kind", BUDGET)
+def test_nothing_is_lost(kind: str, tmp_path: Path) -> None:
+    assert tried(kind, tmp_path, BUDGET[kind]) >= BUDGET[kind]
+
+
+def test_the_smallest_training_survives_a_kill_at_every_file_operation(tmp_path: Path) -> None:
+    tried("every-operation", tmp_path, 1)
+    operations = int((tmp_path / "operations").read_text())
+    assert operations > 50
+    assert tried("every-operation", tmp_path, operations) == operations
