@@ -96,8 +96,7 @@ def test_standard_input_is_read_where_nothing_else_is_given(
     ("lines", "line"),
     [
         (b'{"title": "owl"}\n' * 6 + b"no JSON\n" + b'{"title": "owl"}\n', 7),
-        (b'"owl"\n\n' * 3 + b'{"title": 5.5}\n{"title": "\\ud800"}\n', 8),
-        (b"owl\n" * 5 + b"\xff\n", 6),
+        (b'"owl"\n\n' * 3 + b'{"title": 5.5}\n{"title": []}\n', 8),
         (b"owl\n" * 5 + b'{"title": "owl"}\nowl\n', 6),
     ],
 )

@@ -132,6 +132,11 @@ def check_files(folder: Path, files: Mapping[str, Any], *, verify: bool) -> None
                 f"{folder / MANIFEST}: lists the file {name!r} outside the bundle",
                 "the bundle was altered; do not use it",
             )
+        if not isinstance(entry, Mapping) or not {"bytes", "sha256"} <= entry.keys():
+            raise BundleError(
+                f"{folder / MANIFEST}: says neither size nor checksum of {name!r}",
+                "the bundle was altered; copy it anew",
+            )
         if name not in present:
             raise BundleError(f"{folder / name}: the file is missing", "the bundle is incomplete; copy it anew")
         size = (folder / name).stat().st_size
@@ -161,6 +166,17 @@ def sha256(path: Path) -> str:
     """Of the content of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def content_digest(path: Path) -> str:
+    """SHA-256 of a file, or of all files of a folder and their names; of a run or a bundle that of its manifest."""
+    if path.is_file():
+        return sha256(path)
+    manifest = next((place / MANIFEST for place in (path, path / "bundle") if (place / MANIFEST).is_file()), None)
+    if manifest is not None:
+        return sha256(manifest)
+    files = sorted(file for file in path.rglob("*") if file.is_file() and not is_litter(file.name))
+    return digest_of({file.relative_to(path).as_posix(): sha256(file) for file in files})
 
 
 def digest_of(value: Any) -> str:

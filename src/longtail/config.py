@@ -15,6 +15,7 @@ import dataclasses
 import difflib
 import json
 import math
+import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -25,9 +26,13 @@ from longtail.errors import ConfigError
 Config = TypeVar("Config")
 
 
-def setting(default: Any, help: str, *, low: float | None = None, high: float | None = None) -> Any:
-    """One setting: its default, what it means, and the bounds of a number (both inclusive)."""
-    return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high})
+def setting(
+    default: Any, help: str, *, low: float | None = None, high: float | None = None, is_path: bool = False
+) -> Any:
+    """One setting: its default, what it means, and the bounds of a number (both inclusive). is_path: it names a file or
+    a folder that is read, whose content is part of what is asked for.
+    """
+    return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high, "is_path": is_path})
 
 
 def section(cls: Callable[..., Any], help: str = "", **defaults: Any) -> Any:
@@ -43,7 +48,10 @@ def resolve(base: Config, tables: Mapping[str, Any], source: str) -> Config:
     """`base` with the values of nested `tables` (parsed TOML) put in; ``{"a.b": c}`` is ``{"a": {"b": c}}``. Unknown
     names and wrong values raise.
     """
-    return _replace(base, _nested(tables), "", source)
+    try:
+        return _replace(base, _nested(tables), "", source)
+    except RecursionError:
+        raise ConfigError(f"{source}: tables inside tables without end", "settings are section.name = value") from None
 
 
 def _nested(tables: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,12 +101,13 @@ def _checked(path: str, value: Any, kind: Any, meta: Mapping[str, Any], source: 
             raise wrong(f"a list of {inner.__name__}")
         return tuple(_checked(path, item, inner, meta, source) for item in value)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
+        value = float(value) if abs(value) <= sys.float_info.max else math.inf
     if type(value) is not kind:
         raise wrong({bool: "true or false", int: "a whole number", float: "a number", str: "a text"}[kind])
     if kind in (int, float):
         low, high = meta.get("low"), meta.get("high")
-        if not math.isfinite(value) or (low is not None and value < low) or (high is not None and value > high):
+        finite = abs(value) < 2**63 if kind is int else math.isfinite(value)
+        if not finite or (low is not None and value < low) or (high is not None and value > high):
             raise wrong(
                 f"a number {'' if low is None else f'>= {low:g} '}{'' if high is None else f'<= {high:g}'}".strip()
             )
@@ -156,7 +165,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         ) from None
     except IsADirectoryError:
         raise ConfigError(f"{path}: is a folder", "give the path of a TOML file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+    except (ValueError, RecursionError) as problem:  # also whole numbers of thousands of digits
         raise ConfigError(
             f"{path}: not valid TOML: {problem}", "'longtail config RECIPE' prints a valid file to start from"
         ) from None
@@ -171,13 +180,29 @@ def names(config: Any, prefix: str = "") -> list[str]:
     return found
 
 
+def paths_in(config: Any, prefix: str = "") -> dict[str, Path]:
+    """Files and folders that settings name, by ``section.name``; those that are not there are left out."""
+    found: dict[str, Path] = {}
+    for f in dataclasses.fields(config):
+        value = getattr(config, f.name)
+        if is_section(type(value)):
+            found |= paths_in(value, f"{prefix}{f.name}.")
+        elif f.metadata.get("is_path") and value and Path(value).exists():
+            found[f"{prefix}{f.name}"] = Path(value)
+    return found
+
+
 def nearest(name: str, known: list[str]) -> str:
     """A hint: the known name that looks most like `name` (by its full path, else by its last step)."""
     by_tail = {k.rpartition(".")[2]: k for k in known}
     close = difflib.get_close_matches(name, known, 1, 0.5) or [
         by_tail[t] for t in difflib.get_close_matches(name.rpartition(".")[2], by_tail, 1, 0.5)
     ]
-    return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
+    more = f" and {len(known) - _LISTED:,} more" if len(known) > _LISTED else ""
+    return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known[:_LISTED])}{more}"
+
+
+_LISTED = 100  # names that a hint lists
 
 
 def to_tables(config: Any) -> dict[str, Any]:

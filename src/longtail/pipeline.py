@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from longtail import __version__
-from longtail.bundle import MANIFEST, Bundle, LabelTable, digest_of, open_bundle, write_bundle
-from longtail.config import describe, to_tables
+from longtail.bundle import MANIFEST, Bundle, LabelTable, content_digest, digest_of, open_bundle, write_bundle
+from longtail.config import describe, paths_in, to_tables
 from longtail.data.dataset import Dataset, Items
 from longtail.data.identity import training_digest
 from longtail.data.read import read
@@ -75,6 +75,8 @@ def train(
     """
     if device not in ("auto", "cpu", "cuda"):
         raise ConfigError(f"device '{device}', expected auto, cpu or cuda", "use --device auto")
+    if seed < 0:
+        raise ConfigError(f"seed {seed}, expected a whole number >= 0", "any other seed is another model")
     made, display = recipe_of(recipe, settings), display or display_of_library(progress)
     made.check_kinds()
     check_processes(made, launched()[1])
@@ -96,6 +98,8 @@ def train(
     if dataset.vocabulary:
         about["vocabulary"] = dataset.vocabulary
     identity = {**about, "longtail": __version__, "config": to_tables(made.config)}
+    if read_by_settings := paths_in(made.config):
+        identity["content"] = {name: content_digest(path) for name, path in read_by_settings.items()}
     if not examples:
         identity["examples"] = False
     held = None

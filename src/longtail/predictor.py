@@ -7,10 +7,12 @@ import shutil
 import tempfile
 import tomllib
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set, ValuesView
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain, islice, repeat
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
 
@@ -195,6 +197,7 @@ class Predictor:
         lists: Sequence[IdLists] = (),
         carry: bool = False,
         on_columns: Callable[[Columns], None] = lambda columns: None,
+        repairs: Counter[str] | None = None,
     ) -> Iterator[InputBlock]:
         """The same block by block, for more than memory holds; see `longtail.data.inputs.documents_in_blocks`."""
         from longtail.data.inputs import documents_in_blocks
@@ -208,6 +211,7 @@ class Predictor:
             lists=lists,
             carry=carry,
             on_columns=on_columns,
+            repairs=repairs,
         )
 
     def with_labels(self, labels: Items) -> Predictor:
@@ -288,11 +292,9 @@ class Predictor:
         threshold: leave out labels with a score below; a text may have none left. precision: leave out so many that of
             those that are left over many texts such a share is right, e.g. 0.9; for models that were calibrated.
         """
-        if not isinstance(k, int) or k < 1:
-            raise ConfigError(f"k is {k!r}, expected a whole number >= 1", "ask for at least one label")
+        k = _whole_number(k)
         threshold = self.lowest_score(threshold, precision)
-        if isinstance(texts, str):
-            texts = [texts]
+        texts = _in_a_row(texts)
         if isinstance(texts, list | tuple) and not any(isinstance(one, Mapping) for one in texts[:1]):
             context = self.context(len(texts), known_labels, anchors)
             answers = self._of_texts(texts, k, context, threshold) if texts else []
@@ -346,13 +348,11 @@ class Predictor:
         examples: also name training documents that carry the label, of the few that the model keeps of each.
         The other arguments are those of `predict`. How words get their shares: `longtail.explanation`.
         """
-        if not isinstance(k, int) or k < 1:
-            raise ConfigError(f"k is {k!r}, expected a whole number >= 1", "ask for at least one label")
+        k = _whole_number(k)
         threshold = self.lowest_score(threshold, precision)
         if isinstance(labels, str):
             raise ConfigError(f"labels is {labels!r}, expected a list of ids", f"give [{labels!r}]")
-        if isinstance(texts, str):
-            texts = [texts]
+        texts = _in_a_row(texts)
         if isinstance(texts, list | tuple) and not any(isinstance(one, Mapping) for one in texts[:1]):
             _check_texts(texts)
             fields = self.bundle.featurizer.fields
@@ -591,6 +591,28 @@ class Predictor:
         fields = zip(self._uids.take(found), self._names.take(found), top.scores[real].tolist(), strict=True)
         every: Iterator[Prediction] = map(tuple.__new__, repeat(Prediction), fields)
         return [list(islice(every, count)) for count in real.sum(axis=1).tolist()]
+
+
+def _whole_number(k: Any) -> int:
+    """How many labels are asked for; also a number of numpy's."""
+    try:
+        found = 0 if isinstance(k, bool) else index(k)
+    except TypeError:
+        found = 0
+    if found < 1:
+        raise ConfigError(f"k is {k!r}, expected a whole number >= 1", "ask for at least one label")
+    return found
+
+
+def _in_a_row(texts: Any) -> Any:
+    """One text as a list of one, and as a list what can only be gone through: generators, sets, keys of a dict."""
+    if isinstance(texts, str):
+        return [texts]
+    if isinstance(texts, Mapping) and any(isinstance(column, str) for column in texts.values()):
+        raise ConfigError("a dict of texts, expected columns or a list", "give a list with a dict per document")
+    if isinstance(texts, np.ndarray) and texts.ndim == 0:
+        return [texts.item()]
+    return list(texts) if isinstance(texts, Iterator | Set | ValuesView) else texts
 
 
 def _check_texts(texts: Sequence[Any]) -> None:

@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 
 from longtail import __version__
-from longtail.bundle import digest_of
-from longtail.config import describe, nearest, resolve, to_tables, toml_value
+from longtail.bundle import content_digest, digest_of
+from longtail.config import describe, nearest, paths_in, resolve, to_tables, toml_value
 from longtail.data.dataset import Dataset
 from longtail.data.identity import training_digest
 from longtail.data.read import read
@@ -173,6 +173,7 @@ def tune(
         "holdout": {"share": share, "group": group, "documents": digest_of(list(inner.train.documents.uids))},
         "recipe": made.NAME,
         "config": to_tables(made.config),
+        "content": {name: content_digest(path) for name, path in paths_in(made.config).items()},
         "seed": seed,
         "data": training_digest(dataset.digest),
         "longtail": __version__,

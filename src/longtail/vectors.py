@@ -29,16 +29,17 @@ def export_vectors(model: Predictor, out: Path, documents: Items | None = None) 
 
     A row takes part as it is: an empty document has the vector that the model gives it.
     """
-    if out.suffix not in SUFFIXES:
+    suffix = out.suffix.lower()
+    if suffix not in SUFFIXES:
         raise ConfigError(f"{out}: unknown kind of file", f"name it OUT{' or OUT'.join(SUFFIXES)}")
-    if out.suffix == ".parquet":
+    if suffix == ".parquet":
         _pyarrow()
     labels = model.bundle.labels
     uids = list(labels.uids if documents is None else documents.uids)
     shown = list(labels.names) if documents is None else [documents.name(row) for row in range(len(documents))]
     blocks = _label_blocks(model) if documents is None else _document_blocks(model, documents)
     first = next(blocks, np.zeros((0, 0), dtype=np.float32))
-    if out.suffix == ".npy":
+    if suffix == ".npy":
         _write_npy(out, uids, first, blocks)
     else:
         _write_parquet(out, uids, shown, first, blocks)

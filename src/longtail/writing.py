@@ -106,6 +106,8 @@ class _Place:
         if self.through:
             home = _elsewhere()
         else:
+            if not self.path.name:
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             _make_folder(self.home)
             remove_dead(self.home, self.path.name)
             try:

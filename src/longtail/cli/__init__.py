@@ -11,10 +11,14 @@ at once.
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import io
 import os
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import Any
 
 import click
 from click.shell_completion import shell_complete
@@ -42,6 +46,7 @@ click.version_option(__version__, prog_name="longtail", message="%(prog)s %(vers
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; gives the exit code."""
     talk = Talk()
+    _make_streams_safe()
     try:
         if os.environ.get(COMPLETE):
             return shell_complete(longtail, {}, "longtail", COMPLETE, os.environ[COMPLETE])
@@ -65,25 +70,74 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         # The reader (head, less) has gone. Give Python something to flush into, or it complains on exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _let_go(sys.stdout)
         return 0
     except MemoryError:
-        hint = "use smaller settings or fewer documents, or a machine with more memory"
-        return _failed(talk, LongtailError("out of memory", hint))
+        return _failed(talk, _no_memory())
     except OSError as problem:
+        if problem.errno == errno.ENOMEM:
+            return _failed(talk, _no_memory())
         message = f"{problem.filename or 'a file'}: {problem.strerror or problem}"
         return _failed(talk, LongtailError(message, "check the path, its rights and the space on the disk"))
     except Exception as problem:
+        if any(said in str(problem) for said in _NO_MEMORY):
+            return _failed(talk, _no_memory())
         message = f"internal error: {type(problem).__name__}: {problem}"
         return _failed(
             talk, LongtailError(message, "this is a bug of longtail; --debug shows where, please report it"), 1
         )
 
 
+# What libraries say that wrap it in an error of another kind (torch; threads).
+_NO_MEMORY = ("can't allocate memory", "out of memory", "can't start new thread", "Cannot allocate memory")
+
+
+def _no_memory() -> LongtailError:
+    return LongtailError(
+        "out of memory", "use smaller settings or fewer documents, or a machine with more memory or higher limits"
+    )
+
+
+def _make_streams_safe() -> None:
+    """A stream that was closed leads nowhere, and what a terminal has no sign for is a question mark there: neither may
+    cost the answers.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (as long as the process lives)
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+            stream.reconfigure(errors="replace")
+
+
+def _let_go(stream: Any) -> None:
+    """Give Python something else to flush into on exit, or it complains."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _flushes(stream: Any) -> bool:
+    try:
+        stream.flush()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+_LONGEST = 2000  # characters of an error or a hint
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
+
+
 def _failed(talk: Talk, problem: LongtailError, code: int = 2) -> int:
     if talk.debug:
         traceback.print_exc()
-    print(f"error: {problem.message}", file=sys.stderr)
-    if problem.hint:
-        print(f"hint: {problem.hint}", file=sys.stderr)
+    lines = [f"error: {_cut(problem.message)}", *([f"hint: {_cut(problem.hint)}"] if problem.hint else [])]
+    with contextlib.suppress(OSError):
+        print("\n".join(lines), file=sys.stderr)
+    for stream in (sys.stdout, sys.stderr):
+        if not _flushes(stream):
+            _let_go(stream)
     return code

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -115,6 +116,7 @@ def predict(
     """The best labels of texts; masks nothing."""
     from longtail.data.outputs import WITH_COLUMNS, Answering, answers_to, format_for
 
+    repairs: Counter[str] = Counter()
     source = input or ("-" if not texts and sys.stdin is not None and not sys.stdin.isatty() else None)
     if bool(texts) == bool(source):
         raise ConfigError(
@@ -149,9 +151,10 @@ def predict(
                 lists=[one for one in fields if one is not None],
                 carry=written_as in WITH_COLUMNS and not long,
                 on_columns=lambda found: talk.note(found.line()),
+                repairs=repairs,
             )
             if source
-            else [_typed(texts)]
+            else [_typed(texts, repairs)]
         ):
             given = [
                 [list(ids)] if ids else None if one is None else block.lists[one.column]
@@ -166,13 +169,20 @@ def predict(
                 )
             answers.write(block, top, why)
             progress.advance(len(block.documents), block.share)
+    for what, count in repairs.items():
+        talk.note(f"warning: {count} {what}")
 
 
-def _typed(texts: Sequence[str]) -> InputBlock:
-    """Texts of the command line."""
+def _typed(texts: Sequence[str], repairs: Counter[str]) -> InputBlock:
+    """Texts of the command line; bytes that are no text in this locale come as halves of characters."""
     from longtail.data.dataset import Items
+    from longtail.data.from_texts import is_whole, mended
     from longtail.data.inputs import TEXT, InputBlock
+    from longtail.data.lines import NOT_UNICODE
 
+    if broken := sum(not is_whole(text) for text in texts):
+        repairs[NOT_UNICODE] += broken
+        texts = [mended(text) for text in texts]
     return InputBlock(Items([str(n) for n in range(len(texts))], {"title": texts}), carried={TEXT: texts})
 
 

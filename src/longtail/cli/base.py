@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -196,9 +197,32 @@ def argument(name: str, help: str, **more: Any) -> Callable[[Function], Function
     return click.argument(name, cls=DescribedArgument, help=help, **more)
 
 
+class NamedPath(click.Path):
+    """A path that is not empty: an empty one is a variable that a script did not set, not the current folder."""
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        if value == "":
+            self.fail("an empty name, expected a path", parameter, context)
+        return super().convert(value, parameter, context)
+
+
 def path() -> click.Path:
     """A path; what is wrong with it is said by whoever opens it, with a hint."""
-    return click.Path(path_type=Path)
+    return NamedPath(path_type=Path)
+
+
+class FiniteNumber(click.types.FloatParamType):
+    """A number that is neither infinite nor nothing."""
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        number = super().convert(value, parameter, context)
+        if not math.isfinite(number):
+            self.fail(f"{value}, expected a finite number", parameter, context)
+        return number
+
+
+SEED = click.IntRange(min=0)
+FINITE = FiniteNumber()
 
 
 def model_argument(function: Function) -> Function:

@@ -7,6 +7,8 @@ from pathlib import Path
 import click
 
 from longtail.cli.base import (
+    FINITE,
+    SEED,
     DataSource,
     Group,
     Talk,
@@ -90,7 +92,7 @@ def convert(talk: Talk, source: DataSource, out: Path, format: str) -> None:
 @command("warm-start")
 @data_source
 @argument("out", "the new folder", type=path(), metavar="OUT")
-@option("--seed", type=int, default=0, help="chooses which half")
+@option("--seed", type=SEED, default=0, help="chooses which half")
 def warm_start(source: DataSource, out: Path, seed: int) -> None:
     """Cut DATA for warm start: OUT/warm and OUT/cold, in which half of the labels of test documents are known."""
     from longtail.data import protocols
@@ -108,13 +110,13 @@ def warm_start(source: DataSource, out: Path, seed: int) -> None:
 @command("zero-shot")
 @data_source
 @argument("out", "the new folder", type=path(), metavar="OUT")
-@option("--share", type=float, default=0.15, help="of the labels to hold out (default {default})")
+@option("--share", type=FINITE, default=0.15, help="of the labels to hold out (default {default})")
 @option(
     "--transductive-labels",
     is_flag=True,
     help="leave held-out labels and their edges in training's graphs; report it separately",
 )
-@option("--seed", type=int, default=0, help="chooses which labels")
+@option("--seed", type=SEED, default=0, help="chooses which labels")
 def zero_shot(source: DataSource, out: Path, share: float, transductive_labels: bool, seed: int) -> None:
     """Cut DATA for zero shot: OUT/train without some labels, OUT/unseen and OUT/generalised to find them in."""
     from longtail.data import protocols
@@ -144,7 +146,7 @@ def zero_shot(source: DataSource, out: Path, share: float, transductive_labels: 
     help="how much (default {default}); shapes have the numbers of LF-AmazonTitles-131K and -1.3M",
 )
 @option("--set", "assignments", multiple=True, metavar="knob=value", help="one knob of the generator; may be repeated")
-@option("--seed", type=int, default=0, help="another seed is other data")
+@option("--seed", type=SEED, default=0, help="another seed is other data")
 def synthetic(out: Path, size: str, assignments: tuple[str, ...], seed: int) -> None:
     """Write planted data with a known answer."""
     from longtail.config import from_text

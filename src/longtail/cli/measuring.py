@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from longtail.cli.base import (
+    FINITE,
+    SEED,
     DataSource,
     Group,
     Talk,
@@ -65,7 +67,7 @@ if TYPE_CHECKING:
 )
 @option(
     "--threshold",
-    type=float,
+    type=FINITE,
     metavar="T",
     help="MicroF1 and MacroF1 of labels with a score of at least T (default: what train --holdout chose)",
 )
@@ -156,7 +158,7 @@ def _unlisted(folder: Path, model: Predictor, data: Dataset, shown: int) -> dict
 )
 @option("--missed", is_flag=True, help="show which labels one misses and the other finds (FN@k), by label frequency")
 @option("--resamples", type=int, default=1000, help="of the bootstrap (default {default})")
-@option("--seed", type=int, default=0, help="of the bootstrap")
+@option("--seed", type=SEED, default=0, help="of the bootstrap")
 @json_option
 @talk
 def compare(
@@ -240,7 +242,7 @@ def weak(talk: Talk, model: Path, source: DataSource, k: int, support: int, limi
 )
 @option("--no-texts", is_flag=True, help="leave all texts of documents out, and name documents by their ids")
 @option("--resamples", type=int, default=1000, help="of the bootstrap (default {default})")
-@option("--seed", type=int, default=0, help="of the sample and the bootstrap")
+@option("--seed", type=SEED, default=0, help="of the sample and the bootstrap")
 @talk
 def report(
     talk: Talk,

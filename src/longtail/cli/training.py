@@ -9,6 +9,8 @@ import click
 
 from longtail.cli.base import (
     COMPLETE,
+    FINITE,
+    SEED,
     DataSource,
     Talk,
     argument,
@@ -63,11 +65,11 @@ def recipe_names(context: click.Context, parameter: click.Parameter, incomplete:
     help="processes that train together, each on a GPU or some cores of its own, with a part of the labels (recipe "
     "direct); over several machines: torchrun -m longtail train ...",
 )
-@option("--seed", type=int, default=0, help="another seed is another model")
+@option("--seed", type=SEED, default=0, help="another seed is another model")
 @option("--restart", is_flag=True, help="throw away what lies in RUN and begin anew")
 @option(
     "--holdout",
-    type=float,
+    type=FINITE,
     default=0.0,
     metavar="SHARE",
     help="train without such a share of the documents, e.g. 0.1, and measure on them at the end",
@@ -161,12 +163,15 @@ def train(
 @option("--set", "assignments", multiple=True, metavar="a.b=c", help="one setting to start from; may be repeated")
 @option("--metric", default="PSP@5", help="what is to be as large as possible (default {default})")
 @option(
-    "--share", type=float, default=0.1, help="of the training documents that settings are judged on (default {default})"
+    "--share",
+    type=FINITE,
+    default=0.1,
+    help="of the training documents that settings are judged on (default {default})",
 )
 @option("--group", metavar="COLUMN", help="documents with one value of COLUMN are held out together")
 @option("--trials", type=int, default=0, metavar="N", help="at most so many (default: as many as fit into the budget)")
 @option("--device", default="auto", type=click.Choice(["auto", "cpu", "cuda"]), help="where it is trained")
-@option("--seed", type=int, default=0, help="chooses the slices and the trials")
+@option("--seed", type=SEED, default=0, help="chooses the slices and the trials")
 @option("--restart", is_flag=True, help="forget earlier trials")
 @talk
 def tune(

@@ -7,6 +7,7 @@ statistics or vocabulary.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
@@ -234,7 +235,7 @@ class Dataset:
         own.
         """
         n = len(self.train)
-        held = round(n * share)
+        held = round(n * share) if math.isfinite(share) else 0
         if not 0 < held < n:
             raise ConfigError(
                 f"a validation share of {share:g} of {n} training documents is {held}",

@@ -7,6 +7,7 @@ training.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -131,7 +132,10 @@ def binary_csr(rows: I64, columns: I64, shape: tuple[int, int]) -> Csr:
 
 def shown(value: Any) -> str:
     """A value for an error message, cut if it is long."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except RecursionError:
+        text = f"a {type(value).__name__} of very many levels"
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
@@ -141,6 +145,11 @@ def is_whole(text: str) -> bool:
         return text.isascii() or bool(text.encode())
     except UnicodeEncodeError:
         return False
+
+
+def mended(text: str) -> str:
+    """With U+FFFD in place of every half of a character."""
+    return text if is_whole(text) else re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
 # ---- Python lists ----

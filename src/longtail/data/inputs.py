@@ -10,6 +10,7 @@ import contextlib
 import json
 import math
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -19,8 +20,8 @@ from typing import Any, TypeVar
 from longtail.data.columns import Columns
 from longtail.data.dataset import Items
 from longtail.data.find_columns import ID_NAMES, Asked, agreed_text, find_columns, place_of
-from longtail.data.from_texts import is_whole, shown
-from longtail.data.lines import BLOCK, decoded, line_blocks, whole_lines
+from longtail.data.from_texts import is_whole, mended, shown
+from longtail.data.lines import BLOCK, NOT_UNICODE, decoded, line_blocks, whole_lines
 from longtail.data.matrices import stacked
 from longtail.data.table_files import RowBlock, open_table, plain_values
 from longtail.data.tables import IdLists, Rows, documents_of_rows, place_in
@@ -98,21 +99,24 @@ def documents_in_blocks(
     carry: bool = False,
     on_columns: Callable[[Columns], None] = lambda columns: None,
     size: int = SIZE,
+    repairs: Counter[str] | None = None,
 ) -> Iterator[InputBlock]:
     """The documents in `source`: ``-`` (standard input),
     ``*.json[l][.gz]``, ``*.csv``/``*.tsv``/``*.parquet``, ``*.npy``/``*.npz`` (vectors), else one text per line.
 
     text, id: columns of a table, by default found as in training. columns: what the model was trained on.
     fields: what the model reads. lists: fields or columns of ids. carry: whether to keep all columns.
-    on_columns: told what a table was read as. size: documents of a block, at most; on standard input a block is what
-    is there. There is one block at least. What comes before an error is given before it is raised.
+    on_columns: told what a table was read as. repairs: what was mended is added to it.
+    size: documents of a block, at most; on standard input a block is what is there. There is one block at least. What
+    comes before an error is given before it is raised.
 
     A JSON line is an object with text fields (and an id), or just a string. Lines are JSON if the first one is. A
     document without text stays in its place and gets what the model says of an empty text.
     """
     asked = Asked(text=text or None, id=id, remembered=columns)
+    repairs = Counter() if repairs is None else repairs
     path = Path(source)
-    name = path.name.removesuffix(".gz").lower()
+    name = path.name.lower().removesuffix(".gz")
     if source != "-" and (path.is_dir() or not path.exists()):
         raise DataError(
             "is a folder" if path.exists() else "no such file",
@@ -120,30 +124,33 @@ def documents_in_blocks(
             file=path,
         )
     if source != "-" and name.endswith((".csv", ".tsv", ".parquet")):
-        yield from _from_table(path, asked, lists, carry, on_columns, size)
+        yield from _from_table(path, asked, lists, carry, on_columns, size, repairs)
         return
     if source != "-" and name.endswith((".npy", ".npz")):
         yield from _from_vectors(path, lists, size)
         return
-    reader = _LineReader(str(path) if source != "-" else "standard input", asked, fields, lists, carry, on_columns)
+    where = str(path) if source != "-" else "standard input"
+    reader = _LineReader(where, asked, fields, lists, carry, on_columns, repairs)
     if source != "-" and path.is_file():
         share, total = _Share(), max(1, path.stat().st_size)
-        lines = _regrouped(line_blocks(path, lambda place: share.set(place / total)), size)
+        lines = _regrouped(line_blocks(path, lambda place: share.set(place / total), reader.mended_line), size)
         read = reader.blocks(lines, as_json=True if name.endswith((".json", ".jsonl", ".ndjson")) else None)
         yield from (replace(block, share=share.done) for block in read)
     else:
-        yield from reader.blocks(_stream(source, size))
+        yield from reader.blocks(_stream(source, size, reader.mended_line))
 
 
 # ---- lines ----
 
 
-def _stream(source: str, size: int) -> Iterator[Lines]:
+def _stream(source: str, size: int, on_mended: Callable[[int], None]) -> Iterator[Lines]:
     """What a pipe brings, as it comes."""
+    if source == "-" and sys.stdin is None:
+        raise DataError("is closed", "give texts on the command line, or --input FILE", file="standard input")
     with contextlib.nullcontext(sys.stdin.buffer) if source == "-" else Path(source).open("rb") as pipe:
         read1: Callable[[int], bytes] = getattr(pipe, "read1")  # noqa: B009 (the type of standard input lacks it)
         name = "standard input" if source == "-" else source
-        for first, lines in decoded(whole_lines(lambda: read1(BLOCK)), name):
+        for first, lines in decoded(whole_lines(lambda: read1(BLOCK)), name, on_mended):
             yield from _cut(first, lines, size)
 
 
@@ -195,9 +202,13 @@ class _LineReader:
     lists: Sequence[IdLists] = ()
     carry: bool = False
     on_columns: Callable[[Columns], None] = lambda columns: None
+    repairs: Counter[str] = field(default_factory=Counter)
 
     def error(self, line: int | None, message: str, hint: str) -> DataError:
         return DataError(message, hint, file=self.source, line=line)
+
+    def mended_line(self, line: int) -> None:
+        self.repairs[NOT_UNICODE] += 1
 
     def blocks(self, lines: Iterator[Lines], as_json: bool | None = None) -> Iterator[InputBlock]:
         """as_json: None where the first line that is not blank says so."""
@@ -281,8 +292,9 @@ class _LineReader:
         for number, line in lines:
             try:
                 value: Any = json.loads(line)
-                if "\\u" in line and not is_whole(json.dumps(value, ensure_ascii=False)):
-                    raise ValueError(f"has half a character: {shown(line)}")
+                if "\\u" in line and not is_whole(written := json.dumps(value, ensure_ascii=False)):
+                    self.mended_line(number)
+                    value = json.loads(mended(written))
                 value = {first: value} if isinstance(value, str) else value
                 row, uid = _record(value, wanted, self.asked)
             except json.JSONDecodeError as problem:
@@ -389,9 +401,11 @@ def _from_table(
     carry: bool,
     on_columns: Callable[[Columns], None],
     size: int,
+    repairs: Counter[str],
 ) -> Iterator[InputBlock]:
     share = _Share()
-    source = open_table(path, share.set)
+    mended_lines: set[int] = set()
+    source = open_table(path, share.set, mended_lines.add)
     names = source.columns()
     found = find_columns(source, asked, labelled=False)
     on_columns(found.columns)
@@ -414,6 +428,8 @@ def _from_table(
         for block in _before_error(made, Rows(source, lines, columns)):
             yield block
             done += len(block.documents)
+    if mended_lines:
+        repairs[NOT_UNICODE] += len(mended_lines)
 
 
 def _from_vectors(path: Path, lists: Sequence[IdLists], size: int) -> Iterator[InputBlock]:

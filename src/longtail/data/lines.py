@@ -99,22 +99,41 @@ def whole_lines(read: Callable[[], bytes], source: Path | str = "standard input"
 
 
 def _decompressing(path: Path, file: BinaryIO) -> BinaryIO:
-    return cast(BinaryIO, gzip.GzipFile(fileobj=file)) if path.suffix == ".gz" else file
+    return cast(BinaryIO, gzip.GzipFile(fileobj=file)) if path.suffix.lower() == ".gz" else file
 
 
-def line_blocks(path: Path, on_read: Callable[[int], None] = lambda place: None) -> Iterator[tuple[int, list[str]]]:
-    """As `byte_blocks`, as lists of lines without their ends."""
-    return decoded(byte_blocks(path, on_read), path)
+def line_blocks(
+    path: Path,
+    on_read: Callable[[int], None] = lambda place: None,
+    on_mended: Callable[[int], None] | None = None,
+) -> Iterator[tuple[int, list[str]]]:
+    """As `byte_blocks`, as lists of lines without their ends. on_mended: as in `decoded`."""
+    return decoded(byte_blocks(path, on_read), path, on_mended)
 
 
-def decoded(blocks: Iterable[tuple[int, bytes]], source: Path | str) -> Iterator[tuple[int, list[str]]]:
+NOT_UNICODE = "texts with bytes or characters that are no Unicode, which were replaced by U+FFFD"
+
+
+def decoded(
+    blocks: Iterable[tuple[int, bytes]], source: Path | str, on_mended: Callable[[int], None] | None = None
+) -> Iterator[tuple[int, list[str]]]:
     """Blocks of whole lines as lists of lines without their ends. source: where they come from, for errors; the lines
     before a wrong one are given first.
+
+    on_mended: where it is given, nothing is wrong: bytes that are not UTF-8 are replaced, and it is told the number of
+    each line with some.
     """
     for first, block in blocks:
         try:
             text = block.decode("utf-8")
         except UnicodeDecodeError as problem:
+            if on_mended is not None:
+                lines = block.removesuffix(b"\n").split(b"\n")
+                for number, line in enumerate(lines, first):
+                    if not _is_utf8(line):
+                        on_mended(number)
+                yield first, [line.decode("utf-8", "replace") for line in lines]
+                continue
             before = block[: block.rfind(b"\n", 0, problem.start) + 1]
             if before:
                 yield first, before.decode("utf-8").removesuffix("\n").split("\n")
@@ -125,6 +144,13 @@ def decoded(blocks: Iterable[tuple[int, bytes]], source: Path | str) -> Iterator
                 line=first + before.count(b"\n"),
             ) from None
         yield first, text.removesuffix("\n").split("\n")
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        return line.decode("utf-8") is not None
+    except UnicodeDecodeError:
+        return False
 
 
 def open_text_lines(path: Path) -> Iterator[str]:

@@ -5,6 +5,7 @@ Nothing is ever unpickled, and no index is trusted: SciPy's own loader lets indi
 
 from __future__ import annotations
 
+import tokenize
 import zipfile
 import zlib
 from collections import Counter
@@ -28,6 +29,14 @@ _UNREADABLE = (
     zlib.error,
     NotImplementedError,
     MemoryError,
+    # of a broken header
+    TypeError,
+    AttributeError,
+    SyntaxError,
+    OverflowError,
+    RecursionError,
+    IndexError,
+    tokenize.TokenError,
 )
 _SAVE_AGAIN = "save it again with scipy.sparse.save_npz"
 
@@ -147,7 +156,7 @@ def load_dense(path: Path) -> F32:
 
 def read_vectors(path: Path) -> Csr | F32:
     """(n, D) float32, dense from ``.npy`` or sparse from ``.npz``."""
-    return load_dense(path) if path.suffix == ".npy" else load_csr(path)
+    return load_dense(path) if path.suffix.lower() == ".npy" else load_csr(path)
 
 
 def save_csr(path: Path | IO[bytes], matrix: Csr, **more: NDArray[Any]) -> None:

@@ -164,7 +164,13 @@ def recognise(path: Path) -> str:
             return "npz"
         if _has(path, *FILES["trn"]):
             return "sparse"
-    elif path.name.removesuffix(".gz").endswith(".txt"):
+    elif not path.is_file():
+        raise DataError(
+            "is neither a file nor a folder (a pipe?), and its name says no format",
+            "save it as a file with the ending of its format, e.g. .csv; documents to predict for may come from a pipe",
+            file=path,
+        )
+    elif path.name.lower().removesuffix(".gz").endswith(".txt"):
         words = next(open_text_lines(path), "").split()
         if len(words) == 3 and all(word.isdigit() for word in words):
             return "sparse"

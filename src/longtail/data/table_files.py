@@ -84,8 +84,14 @@ def plain_values(column: Any) -> Sequence[Any]:
         ) from None
 
 
-def open_table(path: Path, on_read: Callable[[float], None] = lambda share: None) -> TableFile:
-    """on_read: told the share of the file that has been read, whenever more of it is."""
+def open_table(
+    path: Path,
+    on_read: Callable[[float], None] = lambda share: None,
+    on_mended: Callable[[int], None] | None = None,
+) -> TableFile:
+    """on_read: told the share of the file that has been read, whenever more of it is. on_mended: as in
+    `lines.decoded`; of one line it may be told several times.
+    """
     kind = format_of(path)
     if kind is None:
         raise DataError(
@@ -97,13 +103,14 @@ def open_table(path: Path, on_read: Callable[[float], None] = lambda share: None
         raise DataError("no such file" if not path.exists() else "is a folder", "give the path of a table", file=path)
     if kind == "parquet":
         return Parquet(path, on_read)
-    return JsonLines(path, on_read) if kind == "jsonl" else Delimited(path, on_read)
+    return JsonLines(path, on_read, on_mended) if kind == "jsonl" else Delimited(path, on_read, on_mended)
 
 
 @dataclass(frozen=True)
 class _Lines:
     path: Path
     on_read: Callable[[float], None] = lambda share: None
+    on_mended: Callable[[int], None] | None = None
 
     def rows(self, wanted: Sequence[str]) -> Iterator[tuple[int, Sequence[Any]]]:
         raise NotImplementedError
@@ -119,7 +126,7 @@ class _Lines:
     def lines(self) -> Iterator[tuple[int, str]]:
         """Numbered lines with their line ends."""
         total = max(1, self.path.stat().st_size)
-        for first, block in line_blocks(self.path, lambda place: self.on_read(place / total)):
+        for first, block in line_blocks(self.path, lambda place: self.on_read(place / total), self.on_mended):
             for number, line in enumerate(block, first):
                 if "\0" in line:
                     raise self.error(

@@ -19,7 +19,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -466,10 +466,12 @@ def write_table(dataset: Dataset, folder: Path | str, format: str = "jsonl", sep
     splits = {name: split for name, split in (("train", dataset.train), ("test", dataset.test)) if split is not None}
     for items in (dataset.labels, *(split.documents for split in splits.values())):
         _check_can_be_held(items)
+    # Both files have the columns of both: those that training has are looked for in test documents.
+    fields = dict.fromkeys(name for split in splits.values() for name in split.documents.fields)
     write, joiner = WRITERS[format], None if format in ("jsonl", "parquet") else separator
     with new_folder(Path(folder)) as aside:
         for name, split in splits.items():
-            write(aside / f"{name}.{format}", _document_columns(split, dataset.labels, joiner))
+            write(aside / f"{name}.{format}", _document_columns(split, dataset.labels, joiner, fields))
         write(
             aside / f"labels.{format}",
             {
@@ -492,7 +494,9 @@ def _with_title(items: Items) -> Mapping[str, Sequence[str]]:
     return items.fields if "title" in items.fields else {"title": [""] * len(items), **items.fields}
 
 
-def _document_columns(split: Split, labels: Items, separator: str | None) -> dict[str, list[Any]]:
+def _document_columns(
+    split: Split, labels: Items, separator: str | None, fields: Iterable[str]
+) -> dict[str, list[Any]]:
     indices, indptr = split.targets.indices.tolist(), split.targets.indptr.tolist()
     uids = list(labels.uids)
     lists = [[uids[label] for label in indices[start:end]] for start, end in itertools.pairwise(indptr)]
@@ -501,7 +505,7 @@ def _document_columns(split: Split, labels: Items, separator: str | None) -> dic
     )
     return {
         "uid": list(split.documents.uids),
-        **{name: list(texts) for name, texts in split.documents.fields.items()},
+        **{name: list(split.documents.fields.get(name) or [""] * len(split)) for name in fields},
         "labels": joined,
     }
 

@@ -189,7 +189,10 @@ class GivenSparse(_Given):
         _refuse_strange(~np.isfinite(rows.data), owners, items, who)
         if self.unit:
             squares = np.bincount(owners, weights=rows.data.astype(np.float64) ** 2, minlength=rows.shape[0])
-            rows.data *= np.repeat(_inverse(np.sqrt(squares)), lengths)
+            long = np.sqrt(squares)
+            tiny = np.repeat(_is_tiny(long), lengths)
+            rows.data[tiny] = rows.data[tiny] / np.repeat(long, lengths)[tiny]
+            rows.data *= np.repeat(_inverse(long), lengths)
         return rows
 
 
@@ -205,7 +208,10 @@ class GivenDense(_Given):
         # A sum of squares is finite exactly if every number is (float32 squares cannot overflow float64).
         _refuse_strange(~np.isfinite(squares), np.arange(len(rows)), items, who)
         if self.unit:
-            rows *= _inverse(np.sqrt(squares))[:, None]
+            long = np.sqrt(squares)
+            tiny = _is_tiny(long)
+            rows[tiny] = rows[tiny] / long[tiny, None]
+            rows *= _inverse(long)[:, None]
         return rows
 
 
@@ -218,6 +224,12 @@ def _refuse_strange(strange: Any, owners: Any, items: Items, who: str) -> None:
         )
 
 
+def _is_tiny(lengths: Any) -> Any:
+    """Rows that are divided in double precision: one over such a length is more than float32 holds."""
+    return (lengths > 0) & (lengths < 2.0**-120)
+
+
 def _inverse(lengths: Any) -> F32:
-    """1 / length, and 0 for rows without length, which stay as they are."""
-    return np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0).astype(np.float32)
+    """1 / length, and 0 for rows without length, which stay as they are; 1 for those that are tiny."""
+    ordinary = (lengths > 0) & ~_is_tiny(lengths)
+    return np.divide(1.0, lengths, out=_is_tiny(lengths).astype(np.float64), where=ordinary).astype(np.float32)

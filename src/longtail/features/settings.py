@@ -108,6 +108,7 @@ class CheckpointFeaturesConfig(FeaturesConfig):
         "",
         "a pretrained transformer is the encoder: the folder of a BERT or DistilBERT checkpoint, or 'minilm' (its "
         "package); empty: a bag of words",
+        is_path=True,
     )
     length: int = setting(
         32,

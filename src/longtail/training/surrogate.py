@@ -66,7 +66,9 @@ class SurrogateConfig:
     encoder: Literal["auto", "bag", "mlp", "cnn", "dense"] = setting(
         "auto", "auto: bag for text, dense for given vectors"
     )
-    vectors: str = setting("", "a .npy file of word vectors (features x width) to start from; empty: random")
+    vectors: str = setting(
+        "", "a .npy file of word vectors (features x width) to start from; empty: random", is_path=True
+    )
     width: int = setting(512, "numbers per document vector", low=2)
     epochs: int = setting(20, "passes over the documents", low=0)
     rate: float = setting(0.005, "learning rate of Adam", low=0)

@@ -48,7 +48,7 @@ class DirectFeaturesConfig(FeaturesConfig):
         "none",
         "vectors that are given beside those that are learnt: static, of pieces of words (features.view_model)",
     )
-    view_model: str = setting("", "folder of a WordLlama model; empty: that of its package")
+    view_model: str = setting("", "folder of a WordLlama model; empty: that of its package", is_path=True)
 
     def fit(self, documents: Items, labels: Items | None) -> Fitted:
         from longtail.features.sparse import SparseText

@@ -60,7 +60,7 @@ class InitialConfig:
         "astec: train Astec's stage I (section 'astec') in this run; bundle: the encoder of another run; words: a "
         "table of word vectors",
     )
-    path: str = setting("", "bundle: a run or a bundle; words: a .npy file with a row per feature")
+    path: str = setting("", "bundle: a run or a bundle; words: a .npy file with a row per feature", is_path=True)
     unit: bool = setting(True, "scale initial vectors to unit length")
     centred: bool = setting(True, "subtract what all documents have in common, their mean, from initial vectors")
     rectified: bool = setting(False, "keep only the positive part of initial vectors, as Astec does")

@@ -70,7 +70,7 @@ class KeyGraphConfig:
     encoder: str = setting(
         "svd", "vectors of sentences: svd (learnt from the documents), wordllama, minilm, or one registered by name"
     )
-    model: str = setting("", "folder of the encoder's model; empty: that of its installed package")
+    model: str = setting("", "folder of the encoder's model; empty: that of its installed package", is_path=True)
     width: int = setting(256, "svd: numbers per sentence vector", low=2)
     cache: str = setting(
         "", "a folder where graphs of training documents are written as they are made, and found again; empty: none"
