@@ -18,17 +18,20 @@ from scripts.page_picture import CHROMIUM, chromium
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-SIZE = (1240, 1500)
-# Sections that the picture leaves out, so that it shows some of each kind.
-HIDDEN = ("model", "data", "training", "size", "weak", "examples", "made")
+SIZE = (1240, 1760)
+# What the picture leaves out, so that it shows some of each kind.
+HIDDEN = (
+    *("#model", "#data", "#metrics", "#training", "#size", "#inside", "#weak", "#made"),
+    *("#frequency .wide", "#frequency figure:nth-child(n+3)", "#frequency p", "#curves p", "details"),
+    *("#examples .example:nth-of-type(n+3)", "#suspects"),
+)
 
 
 def take(browser: Browser, report: Path, picture: Path) -> None:
     context = browser.new_context(viewport={"width": SIZE[0], "height": SIZE[1]}, color_scheme="light")
     page = context.new_page()
     page.goto(report.resolve().as_uri())
-    hidden = ", ".join(f"#{name}" for name in HIDDEN)
-    page.add_style_tag(content=f"{hidden}, #frequency .wide, #metrics details {{ display: none }}")
+    page.add_style_tag(content=f"{', '.join(HIDDEN)} {{ display: none }}")
     page.screenshot(path=picture)
     context.close()
 

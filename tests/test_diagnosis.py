@@ -14,7 +14,7 @@ import longtail
 from longtail import Predictor
 from longtail.cli import main
 from longtail.data.dataset import Dataset
-from longtail.diagnosis import diagnose
+from longtail.diagnosis import diagnose, training_log
 from longtail.evaluation import Yardstick, evaluate
 from longtail.models.analysis import nearest_labels
 from longtail.models.encoders import ResidualMap
@@ -107,6 +107,22 @@ def test_a_bundle_alone_and_a_model_without_shortlist(tiny_run: Path, planted: D
     found = diagnose(Predictor.open(tmp_path / "alone" / "bundle"), Yardstick.of(planted))
     assert found["seconds_by_stage"] == {}
     assert "shortlist_recall" not in found
+
+
+def test_a_log_is_read_as_far_as_it_was_written(tiny_run: Path, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(tiny_run, tmp_path / "run")
+    log = tmp_path / "run" / "metrics.jsonl"
+    whole = training_log(Predictor.open(tmp_path / "run"))
+    assert [event["event"] for event in whole][-1] == "finished"
+    log.write_text(log.read_text() + '{"event": "stage", "na\n[1]\n')
+    inner = tmp_path / "run" / "members" / "0" / "metrics.jsonl"
+    inner.parent.mkdir(parents=True)
+    inner.write_text('{"event": "fit", "name": "training", "losses": [1.0]}\n')
+    found = training_log(Predictor.open(tmp_path / "run"))
+    assert found[:-1] == whole
+    assert found[-1]["member"] == 1
 
 
 def test_the_command_line_shows_both(

@@ -175,9 +175,18 @@ def training_log(model: Predictor) -> list[dict[str, Any]]:
     events: list[dict[str, Any]] = []
     for number, log in enumerate([run / "metrics.jsonl", *members]):
         lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
-        found = [json.loads(line) for line in lines]
+        found = [event for event in map(_event, lines) if event is not None]
         events += [event if not number else {**event, "member": number} for event in found]
     return events
+
+
+def _event(line: str) -> dict[str, Any] | None:
+    """None for what a killed process had not written to its end."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and "event" in event else None
 
 
 def side_by_side(

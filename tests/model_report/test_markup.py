@@ -52,6 +52,14 @@ def test_plots_take_their_colours_from_the_page_and_keep_text(picture: Picture) 
     assert "http" not in drawn
 
 
+def test_letters_that_the_font_lacks_are_kept_and_nobody_is_warned() -> None:
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert "\u732b" in svg(Picture("t", "a", "bars", ["\u732b"], {"\u732b": [1.0], "b": [2.0]}), "one")
+
+
 def test_two_plots_of_a_page_share_no_names() -> None:
     both = [set(re.findall(r' id="([^"]+)"', figure(LINES, name))) for name in ("one", "two")]
     assert both[0]

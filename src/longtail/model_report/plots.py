@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -70,14 +71,15 @@ def _numbers(picture: Picture) -> Markup:
     if len(picture.x) > MOST_NUMBERS:
         return Markup("")
     rows = [
-        (_place(x), *(f"{values[at]:,.4g}" for values in picture.series.values())) for at, x in enumerate(picture.x)
+        (_place(x), *(_place(float(values[at])) for values in picture.series.values()))
+        for at, x in enumerate(picture.x)
     ]
     head = (picture.x_label or "", *picture.series)
     return folded("numbers", table(head, rows, numbers=len(picture.series), caption=picture.title))
 
 
 def _place(x: Any) -> str:
-    return x if isinstance(x, str) else f"{x:,.4g}"
+    return x if isinstance(x, str) else f"{x:,.4g}" if np.isfinite(x) else ""
 
 
 def svg(picture: Picture, name: str) -> Markup:
@@ -85,7 +87,9 @@ def svg(picture: Picture, name: str) -> Markup:
     import matplotlib
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(_STYLE):
+    # Letters that the font of the plot lacks are in the font of the reader: text stays text.
+    with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         drawing = Figure(figsize=SIZE)
         axes = drawing.subplots()
         (_lines if picture.shape == "lines" else _bars)(axes, picture)
