@@ -86,7 +86,7 @@ def suspects(
     lacking = (top.ids >= 0) & ~hits(top, truth)
     others, places = np.nonzero(lacking)
     said, of_said = top.ids[others, places].astype(np.int64), top.scores[others, places]
-    sure = metrics.doubts_of_missing(said, of_said, labels, scores, bins)
+    sure = metrics.doubts_of_missing(of_said, places + 1)
     return Suspects(SuspectPairs.sorted(rows, labels, scores, doubts), SuspectPairs.sorted(others, said, of_said, sure))
 
 

@@ -2,16 +2,18 @@
 it was not trained on.
 
 Scores are compared as log-odds, ln(p / (1 - p)): between 0.001 and 0.00001 lies as much as between 0.1 and 0.001, and a
-label that is simply wrong has the smallest scores of all. Three things are put together:
+label that is simply wrong has the smallest scores of all.
 
     doubt of a given label    = half of what is usual for the label - its log-odds + a quarter of the document's best
-    doubt of a missing label  = its log-odds - half of what is usual for the label
+    doubt of a missing label  = its log-odds - 2 ln(its place in the list)
 
 *Usual for a label* are the log-odds that documents have which carry it: the model's own confidence in the label, as in
 confident learning. A label of which it is rarely sure is no suspect for a low score. Few documents carry a rare label,
 so the mean of labels of like frequency counts as much as `PRIOR` documents; a pair itself does not count for its own
 label. Half of it: labels that nobody finds would otherwise be above suspicion. *The document's best*: where the model
-has nothing to say of a document, its low scores say little. The weights were chosen on the embedded sample.
+has nothing to say of a document, its low scores say little. *The place*: labels that come after others are less often
+right than their scores say. For missing labels what is usual does not help. The weights were chosen on the embedded
+sample.
 
 Paper: Northcutt, Jiang, Chuang, JAIR 2021 (confident learning).
 """
@@ -27,7 +29,7 @@ from longtail.types import I64
 # Scores below are all "not at all": what is left of a score there is rounding.
 LEAST = 1e-7
 PRIOR = 5.0
-USUAL, BEST = 0.5, 0.25
+USUAL, BEST, PLACE = 0.5, 0.25, 2.0
 
 
 def log_odds(scores: ArrayLike) -> F64:
@@ -43,29 +45,24 @@ def doubts_of_given(labels: I64, scores: ArrayLike, best: ArrayLike, bin_of_labe
     bin_of_label: (L,) labels of like frequency have the same number.
     """
     odds = log_odds(scores)
-    return USUAL * usual(labels, odds, bin_of_label, labels, odds) - odds + BEST * log_odds(best)
+    return USUAL * usual(labels, odds, bin_of_label) - odds + BEST * log_odds(best)
 
 
-def doubts_of_missing(
-    labels: I64, scores: ArrayLike, given_labels: I64, given_scores: ArrayLike, bin_of_label: I64
-) -> F64:
+def doubts_of_missing(scores: ArrayLike, places: ArrayLike) -> F64:
     """(n,) how surely each of n predicted pairs that the truth lacks is missing there; more is surer.
 
-    given_labels, given_scores: pairs that the truth has.
+    places: (n,) in the lists of their documents, from 1.
     """
-    return log_odds(scores) - USUAL * usual(given_labels, log_odds(given_scores), bin_of_label, labels)
+    return log_odds(scores) - PLACE * np.log(np.asarray(places, dtype=np.float64))
 
 
-def usual(labels: I64, odds: F64, bin_of_label: I64, asked: I64, own: F64 | None = None) -> F64:
-    """(n,) the mean log-odds of pairs (labels, odds) with the labels `asked`, drawn towards the mean of their bin.
+def usual(labels: I64, odds: F64, bin_of_label: I64) -> F64:
+    """(n,) the mean log-odds of the other pairs with the same label, drawn towards the mean of its bin.
 
-    own: (n,) log-odds of the pairs that ask, where they are among those pairs: they are left out of their own mean.
+    labels, odds: (n,) of the pairs.
     """
     size, bins = len(bin_of_label), int(bin_of_label.max(initial=0)) + 1
     sums, counts = np.bincount(labels, odds, minlength=size), np.bincount(labels, minlength=size)
-    in_bin = np.bincount(bin_of_label[labels], minlength=bins)
-    whole = float(odds.mean()) if len(odds) else 0.0
-    of_bin = np.bincount(bin_of_label[labels], odds, minlength=bins) / np.maximum(in_bin, 1)
-    of_bin = np.where(in_bin > 0, of_bin, whole)[bin_of_label[asked]]
-    without, fewer = (0.0, 0) if own is None else (own, 1)
-    return (sums[asked] - without + PRIOR * of_bin) / (counts[asked] - fewer + PRIOR)
+    group = bin_of_label[labels]
+    of_bin = np.bincount(group, odds, minlength=bins) / np.maximum(np.bincount(group, minlength=bins), 1)
+    return (sums[labels] - odds + PRIOR * of_bin[group]) / (counts[labels] - 1 + PRIOR)

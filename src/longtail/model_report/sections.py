@@ -629,8 +629,9 @@ def suspected(found: Findings, *, texts: bool) -> Markup:
     parts: list[Any] = [
         tag(
             "p",
-            "Where the model is sure and the truth says otherwise. Each list is sorted by doubt: how far the score "
-            "lies from what is usual for that label, in log-odds. It is a list to look through by hand, from the top; "
+            "Where the model is sure and the truth says otherwise. Each list is sorted by doubt, in "
+            "log-odds: how far the score of a given label lies below what is usual for it, and how high and how far in "
+            "front a missing one stands. It is a list to look through by hand, from the top; "
             "being on it proves nothing.",
         )
     ]
@@ -642,8 +643,7 @@ def suspected(found: Findings, *, texts: bool) -> Markup:
         ),
         (
             "Missing, and probably right",
-            f"Labels among the first {SHOWN} that a document lacks, and that the model is surer of than it usually is "
-            "where the label is given.",
+            f"Labels among the first {SHOWN} that a document lacks, and that the model is sure of.",
             found.suspects.missing,
         ),
     ):
