@@ -207,6 +207,8 @@ class Bundle:
     """An opened bundle. Arrays are memory-mapped.
 
     own_labels: whether labels are those of training.
+    shown, changed: where labels were changed since (`longtail.label_changes`): for each label its number among those of
+        training and those added behind them, and the digest of the last change.
     """
 
     folder: Path
@@ -215,6 +217,14 @@ class Bundle:
     featurizer: Featurizer
     ranker: Ranker
     own_labels: bool = True
+    shown: I64 | None = None
+    changed: str = ""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 that names the model as it is, with the changes of its labels."""
+        whole = str(self.manifest["manifest_sha256"])
+        return digest_of([whole, self.changed]) if self.changed else whole
 
     def __repr__(self) -> str:
         folder = str(self.folder) if len(str(self.folder)) <= 80 else f"...{str(self.folder)[-77:]}"
@@ -246,6 +256,8 @@ class Bundle:
         """
         folder = self.folder / COMPANY
         found = load_part(folder) if self.own_labels and folder.is_dir() else None
+        if found is not None and self.shown is not None and hasattr(found, "of_labels"):
+            found = found.of_labels(self.shown)
         if found is not None and (not hasattr(found, "neighbours_of") or len(found) != len(self.labels)):
             raise BundleError(f"{folder}: not the company of these labels", "the bundle was altered; copy it anew")
         return found

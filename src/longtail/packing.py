@@ -24,6 +24,7 @@ from longtail.data.dataset import Dataset
 from longtail.data.read import read
 from longtail.errors import ConfigError, MissingExtra
 from longtail.evaluation import evaluate
+from longtail.label_changes import with_changes
 from longtail.persistence import written_aside
 from longtail.predictor import Predictor
 from longtail.search.index import HnswIndex, HnswSettings, Index
@@ -84,17 +85,17 @@ def pack(
     refuse_sealed(out)
     if features < 0:
         raise ConfigError(f"features is {features}, expected a whole number >= 0", "0 keeps the vectors of all words")
-    bundle = open_bundle(model)
+    bundle = with_changes(open_bundle(model))
     ranker = bundle.ranker.packed(Packer(dtype, features, bundle.featurizer.word_influence()))
     ranker, choice = with_index(bundle, ranker, index, data)
     chosen = {} if choice is None else {"search": choice.about()}
-    kept = ("recipe", "seed", "data", "columns", "vocabulary", "metrics", "calibration")
+    kept = ("recipe", "seed", "data", "columns", "vocabulary", "metrics", "calibration", "label_changes")
     about = {name: value for name, value in bundle.manifest.items() if name in kept}
     write_bundle(
         out,
         about={
             **about,
-            "packed": {"dtype": dtype, "features": features, **chosen, "from": bundle.manifest["manifest_sha256"]},
+            "packed": {"dtype": dtype, "features": features, **chosen, "from": bundle.digest},
         },
         config=(bundle.folder / "config.toml").read_text(encoding="utf-8"),
         labels=bundle.labels,

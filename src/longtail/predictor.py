@@ -85,7 +85,8 @@ class Predictor:
 
     @classmethod
     def open(cls, path: str | Path, *, verify: bool = True) -> Predictor:
-        """Open a run or a bundle, or ``hf://organisation/name[@revision]``, which is fetched first.
+        """Open a run or a bundle, or ``hf://organisation/name[@revision]``, which is fetched first, with the labels as
+        they were changed since (`longtail.labels`).
 
         ``verify=False`` skips the checksums (sizes are still compared).
         """
@@ -93,7 +94,9 @@ class Predictor:
             from longtail.hub import fetch
 
             path = fetch("hf://" + str(path).removeprefix("hf:").lstrip("/"))
-        return cls(open_bundle(Path(path), verify=verify))
+        from longtail.label_changes import with_changes
+
+        return cls(with_changes(open_bundle(Path(path), verify=verify), verify=verify))
 
     @property
     def labels(self) -> Sequence[str]:
@@ -146,6 +149,16 @@ class Predictor:
             company=self.bundle.company(),
             calibration=self.calibration,
         )
+
+    def settled(self) -> Predictor:
+        """The same model in a bundle that is all of it: itself, or, where labels were changed beside its bundle, a copy
+        with the changes inside, in a temporary folder that goes with it.
+        """
+        if not self.bundle.changed:
+            return self
+        home = TemporaryFolder()
+        self.save(home.path / "bundle")
+        return Predictor(open_bundle(home.path / "bundle", verify=False), home)
 
     def files(self) -> dict[str, bytes]:
         """The files of the bundle, by their paths in it: what another process needs to have the same model."""

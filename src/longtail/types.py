@@ -253,6 +253,21 @@ class Ranker(Protocol):
         """
         return None
 
+    def label_space(self) -> Any:
+        """Where new labels find a place without training, a `longtail.models.new_labels.LabelSpace`; None where the
+        model cannot take any.
+        """
+        return None
+
+    def with_added(self, added: Any) -> Any:
+        """The same model with more labels behind its own, `longtail.models.new_labels.AddedLabels`; asked only where
+        there is a `label_space`.
+        """
+        raise ConfigError(
+            f"a model of the kind '{self.KIND}' knows only the labels of its training",
+            "train again with the new labels, or train direct, eclare or one of the towers, which take new ones",
+        )
+
     def document_encoder(self) -> Any:
         """The encoder that makes vectors of documents, a `longtail.models.encoders.FrozenEncoder`; None where there is
         none.

@@ -13,13 +13,23 @@ import pytest
 
 from longtail.errors import ConfigError, DataError
 from longtail.persistence import load_part, save_part
-from longtail.search.index import ExactIndex, HnswIndex, HnswSettings, Index
+from longtail.search.index import ExactIndex, HnswIndex, HnswSettings, Index, Similarity
+from longtail.search.joined import JoinedIndex
 from longtail.types import F32, TopK
 
 # On a few dozen items this effort makes HNSW exact, so the contract can be checked to the letter.
+
+
+def joined(vectors: F32, similarity: Similarity = "cosine") -> JoinedIndex:
+    """The first third as it was, the others behind it."""
+    first = len(vectors) // 3
+    return JoinedIndex.of(ExactIndex.build(vectors[:first], similarity), vectors[first:])
+
+
 THOROUGH = HnswSettings(neighbours=64, build_effort=400, query_effort=400)
 BUILDERS: dict[str, Callable[..., Index]] = {
     "exact": ExactIndex.build,
+    "joined": joined,
     "hnsw": partial(HnswIndex.build, settings=THOROUGH),
 }
 

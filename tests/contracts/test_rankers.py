@@ -23,6 +23,7 @@ from tests.conftest import ANIMALS
 
 import longtail
 from longtail.calibrating import calibrate
+from longtail import labels as changes
 from longtail.config import from_text
 from longtail.data.dataset import Dataset, Items, Split
 from longtail.data.from_texts import with_digest
@@ -531,6 +532,87 @@ def test_without_its_shortlist_a_model_scores_all_labels(workshop: Callable[[str
 
 # Kinds of models that are no tables of vectors.
 UNPACKABLE = (NearestDocuments, KeygraphModel)
+
+
+TAKING = {"direct", "eclare", "ance", "ngame", "dexml", "siamese", "ramen"}
+
+
+@pytest.fixture
+def copied(model: Trained, tmp_path: Path) -> Path:
+    """The bundle in a folder of its own: other tests see no change of its labels."""
+    shutil.copytree(model.run / "bundle", tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_labels_are_retired_merged_and_renamed_in_every_model(model: Trained, copied: Path) -> None:
+    before, most = Predictor.open(copied), model.n_labels
+    whole = before.bundle.ranker.rank(model.batch, most)
+    uids = list(before.labels)
+    gone, source, target = uids[0], uids[1], uids[2]
+    changes.retire(copied, [gone])
+    changes.merge(copied, [source], into=target)
+    changes.rename(copied, target, "another name")
+    after = Predictor.open(copied)
+    assert list(after.labels) == [target, *uids[3:]]
+    assert after.label_names[0] == "another name"
+    number = {uid: place for place, uid in enumerate(after.labels)} | {source: 0}
+    expected: list[dict[int, float]] = []
+    for ids, scores in zip(whole.ids.tolist(), whole.scores.tolist(), strict=True):
+        found: dict[int, float] = {}
+        for label, score in zip(ids, scores, strict=True):
+            if label >= 0 and uids[label] != gone:
+                place = number[uids[label]]
+                found[place] = max(score, found.get(place, -np.inf))
+        expected.append(found)
+    shown = after.bundle.ranker.rank(model.batch, most)
+    assert shown.k == most - 2
+    for ids, scores, wanted in zip(shown.ids.tolist(), shown.scores.tolist(), expected, strict=True):
+        assert {label: score for label, score in zip(ids, scores, strict=True) if label >= 0} == wanted
+        assert scores == sorted(scores, reverse=True)
+    few = after.bundle.ranker.rank(model.batch, 2)
+    np.testing.assert_array_equal(few.ids, shown.ids[:, :2])
+    for _ in range(3):
+        changes.undo(copied)
+    equal(Predictor.open(copied).bundle.ranker.rank(model.batch, most), whole)
+    assert [one.number for one in changes.log(copied)] == []
+
+
+def test_labels_are_added_or_the_model_says_that_it_cannot(model: Trained, copied: Path) -> None:
+    before = Predictor.open(copied)
+    whole = before.bundle.ranker.rank(model.batch, model.n_labels)
+    takes = before.bundle.ranker.label_space() is not None and bool(before.bundle.featurizer.fields)
+    ensemble = "ensemble.learners=2" in model.variant.settings
+    assert takes == (model.variant.recipe in TAKING and model.variant.documents in ("text", "graphs") and not ensemble)
+    name = before.label_names[0]
+    if not takes:
+        with pytest.raises(ConfigError, match="cannot be added"):
+            changes.add(copied, {"new": name})
+        assert not changes.log(copied)
+        return
+    text = model.data.train.documents.titles()[0]
+    changes.add(
+        copied, {"new": name, "taught": ""}, examples={"taught": [text, text]}, near={"taught": [before.labels[1]]}
+    )
+    after = Predictor.open(copied)
+    assert list(after.labels) == [*before.labels, "new", "taught"]
+    found = after.bundle.ranker.rank(model.batch, len(after.labels))
+    assert (found.ids == model.n_labels).any(), "the text of a trained label finds the new one, too"
+    # What was there keeps its order; votes of training documents count less where others vote, too.
+    row = found.ids[0][(found.ids[0] >= 0) & (found.ids[0] < model.n_labels)]
+    assert len(row) == (whole.ids[0] >= 0).sum() or len(row) >= model.n_labels - 2
+    again = Predictor.open(copied)
+    equal(again.bundle.ranker.rank(model.batch, 5), after.bundle.ranker.rank(model.batch, 5))
+    changes.retire(copied, ["new"])
+    assert list(Predictor.open(copied).labels) == [*before.labels, "taught"]
+    settled = Predictor.open(copied)
+    settled.save(copied.parent / "settled")
+    equal(
+        Predictor.open(copied.parent / "settled").bundle.ranker.rank(model.batch, 5),
+        settled.bundle.ranker.rank(model.batch, 5),
+    )
+    changes.undo(copied)
+    changes.undo(copied)
+    equal(Predictor.open(copied).bundle.ranker.rank(model.batch, model.n_labels), whole)
 
 
 def packable(ranker: Any) -> bool:

@@ -4,7 +4,8 @@ Exit codes: 0 success; 2 a user's error (``error:`` and ``hint:`` on standard er
 1 a bug of ours. Results go to standard output, everything else to standard error.
 ``--quiet``, ``--verbose`` and ``--debug`` may stand anywhere on the line.
 
-The commands stand in `training`, `asking`, `serving`, `measuring`, `sharing` and `data`; `base` is what they share.
+The commands stand in `training`, `asking`, `serving`, `measuring`, `changing`, `sharing` and `data`; `base` is what
+they share.
 A module of commands is imported when one of them is asked for, and imports nothing heavy, so that every command begins
 at once.
 """
@@ -34,7 +35,7 @@ longtail = Program(
     modules={
         "Make a model": ("training",),
         "Ask it": ("asking", "serving"),
-        "Measure it": ("measuring",),
+        "Measure it": ("measuring", "changing"),
         "Hand it on": ("sharing",),
         "Data": ("data",),
     },

@@ -12,7 +12,6 @@ from longtail.cli.base import (
     FINITE,
     SEED,
     DataSource,
-    Group,
     Talk,
     argument,
     command,
@@ -283,6 +282,4 @@ def report(
         print(f"wrote {card}")
 
 
-labels = Group(name="labels", help="Look at a model label by label.", sections={"Commands": [weak]})
-
-COMMANDS = [evaluate, compare, report, labels]
+COMMANDS = [evaluate, compare, report]

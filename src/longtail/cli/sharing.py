@@ -110,7 +110,7 @@ def push(model: Path, address: str, public: bool) -> None:
     from longtail.hub import push as run_push
     from longtail.predictor import Predictor
 
-    print(f"pushed to {run_push(Predictor.open(model).bundle, address, private=not public)}")
+    print(f"pushed to {run_push(Predictor.open(model).settled().bundle, address, private=not public)}")
 
 
 @command(

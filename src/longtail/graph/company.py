@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
@@ -79,6 +79,23 @@ class Company(DataPart):
 
     def __len__(self) -> int:
         return int(self.neighbours.shape[0])
+
+    def of_labels(self, numbers: I64) -> Company:
+        """The company of these labels, in this order; a number that is none of theirs is a label without any."""
+        from scipy.sparse import csr_array
+
+        ours = np.flatnonzero(numbers < len(self))
+        picks = csr_array((np.ones(len(ours), np.int8), (ours, numbers[ours])), shape=(len(numbers), len(self)))
+        texts = self.texts
+        if texts is not None:
+            texts = StringTable.of([texts[number] if number < len(self) else "" for number in numbers.tolist()])
+        neighbours = csr_array(picks @ self.neighbours @ picks.T, dtype=np.float32)
+        neighbours.sort_indices()
+        carried = self.carried
+        if carried is not None:
+            carried = csr_array(picks @ carried, dtype=np.int8)
+            carried.sort_indices()
+        return replace(self, neighbours=neighbours, texts=texts, carried=carried)
 
     def neighbours_of(self, label: int) -> list[tuple[int, float]]:
         """Labels and their strengths, strongest first; ties by label number."""

@@ -18,11 +18,13 @@ from longtail.explanation import Cause, Reasons
 from longtail.kernels.threads import threads_for
 from longtail.models.analysis import Look, cluster_pictures, list_overlap, shortlist_picture, shortlist_recall
 from longtail.models.encoders import FrozenEncoder, Refinement, pulled, refined
+from longtail.models.new_labels import AddedLabels, LabelSpace
 from longtail.persistence import DataPart
 from longtail.picture import Picture
 from longtail.search.index import Index, IndexKind, build_index, check_width
-from longtail.search.packed import PackedIndex, PackedRows, Packer, Rows, stored
-from longtail.search.shortlist import ClusterBeam, Game, per_label, rank_labels
+from longtail.search.joined import JoinedIndex
+from longtail.search.packed import PackedIndex, PackedRows, Packer, Rows, stacked_rows, stored
+from longtail.search.shortlist import ClusterBeam, Game, LabelIndex, per_label, rank_labels
 from longtail.types import F32, I32, I64, Batch, Context, Csr, Ranker, Shortlister, TopK
 
 
@@ -69,6 +71,16 @@ class Classifier:
 
     def packed(self, packer: Packer) -> Classifier:
         return replace(self, rows=packer.rows(self.rows))
+
+    def read(self, numbers: I64) -> F32:
+        """(l, D + 1): the rows of labels with their biases behind."""
+        bias = np.zeros(len(numbers), np.float32) if self.bias is None else self.bias[numbers]
+        return np.concatenate([self.rows[numbers], bias[:, None]], axis=1)
+
+    def with_added(self, rows: F32) -> Classifier:
+        """More labels behind: (A, D + 1)."""
+        bias = np.zeros(len(self.rows), np.float32) if self.bias is None else self.bias
+        return Classifier(stacked_rows(self.rows, rows[:, :-1]), np.concatenate([bias, rows[:, -1]]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +175,27 @@ class Model(DataPart, Ranker):
     def document_encoder(self) -> FrozenEncoder:
         return self.encoder
 
+    def label_space(self) -> LabelSpace | None:
+        """Where labels are looked for by what the encoder makes of their texts (towers)."""
+        if not self.encoder.UNIT or not isinstance(self.shortlister, LabelIndex):
+            return None
+        return LabelSpace(
+            self.classifier.read,
+            lambda batch: with_one(refined(self.encoder.encode(batch), self.refinement)),
+            self.encoder.encode,
+        )
+
+    def with_added(self, added: AddedLabels) -> Model:
+        """A label without a text is never on a shortlist."""
+        assert isinstance(self.shortlister, LabelIndex), "`label_space` says so"
+        width = 0 if added.texts is None else added.texts.shape[1]
+        texts = np.zeros((len(added), max(width, 1)), np.float32) if added.texts is None else added.texts
+        return replace(
+            self,
+            shortlister=self.shortlister.with_added(texts, len(self.classifier.rows)),
+            classifier=self.classifier.with_added(added.rows),
+        )
+
     def onnx(self) -> bytes | None:
         return self.encoder.onnx()
 
@@ -209,6 +242,11 @@ def best(ids: I32, scores: Any, k: int) -> TopK:
         ids = np.pad(ids, ((0, 0), (0, missing)), constant_values=TopK.PAD)
         scores = np.pad(scores, ((0, 0), (0, missing)), constant_values=-np.inf)
     return TopK(np.where(np.isneginf(scores), TopK.PAD, ids).astype(np.int32), scores)
+
+
+# What new labels among learnt rows are multiplied with, and how much higher they score than a trained label in the
+# middle, without and with examples (`LabelSpace`). Chosen on a slice of wordnet-related (docs/experiments.md).
+UNTAUGHT, TAUGHT = (0.4, 5.95), (0.5, 4.7)
 
 
 @dataclass(frozen=True)
@@ -286,6 +324,15 @@ class IndexedRows(DataPart, Ranker):
 
     def label_encoder(self) -> FrozenEncoder | None:
         return self.encoder if self.encoder.UNIT else None
+
+    def label_space(self) -> LabelSpace | None:
+        """Where the encoder makes unit vectors (towers), rows are texts alone."""
+        if self.encoder.UNIT:
+            return LabelSpace(self.index.read, self.queries, self.encoder.encode)
+        return LabelSpace(self.index.read, self.queries, self.encoder.encode, untaught=UNTAUGHT, taught=TAUGHT)
+
+    def with_added(self, added: AddedLabels) -> IndexedRows:
+        return replace(self, index=JoinedIndex.of(self.index, added.rows))
 
     def document_encoder(self) -> FrozenEncoder:
         return self.encoder
@@ -421,6 +468,27 @@ class ClusterModel(DataPart, Ranker):
     def document_encoder(self) -> FrozenEncoder:
         return self.encoder
 
+    def label_space(self) -> LabelSpace | None:
+        return LabelSpace(
+            self.classifier.read,
+            lambda batch: with_one(refined(self.encoder.encode(batch), self.rank_map)),
+            self.encoder.encode,
+        )
+
+    def with_added(self, added: AddedLabels) -> ClusterModel:
+        """A new label joins the cluster of the label that it is nearest to, and is linked to it as that one is to
+        itself.
+        """
+        near = np.maximum(added.near, 0)
+        clusters = np.where(added.near >= 0, self.beam.clusters[near], np.int32(TopK.PAD)).astype(np.int32)
+        graph = None if self.label_graph is None else grown_graph(self.label_graph, added.near)
+        return replace(
+            self,
+            beam=self.beam.with_added(clusters),
+            classifier=self.classifier.with_added(added.rows),
+            label_graph=graph,
+        )
+
     def diagnose(self, look: Look) -> dict[str, Any]:
         """The recall of the labels of the best clusters."""
         found, vectors = self.encoder.diagnose(look), self.encoder.encode(look.batch)
@@ -432,6 +500,18 @@ class ClusterModel(DataPart, Ranker):
         """How much of the truth the best clusters hold, and how good clusters are."""
         recall = self.diagnose(look)["shortlist_recall"]
         return [shortlist_picture(recall), *cluster_pictures(self.beam.clusters, look)]
+
+
+def grown_graph(graph: Csr, near: I32) -> Csr:
+    """(L + A, L + A): a graph of labels with new nodes, which are linked to themselves as the label near them is."""
+    from scipy.sparse import block_diag, csr_array
+
+    own = np.asarray(graph.diagonal(), dtype=np.float32)
+    usual = np.float32(np.median(own[own > 0])) if (own > 0).any() else np.float32(1)
+    given = np.where(near >= 0, own[np.maximum(near, 0)], np.float32(0))
+    loops = np.where(given > 0, given, usual).astype(np.float32)
+    numbers = np.arange(len(near))
+    return csr_array(block_diag([graph, csr_array((loops, (numbers, numbers)))], format="csr"), dtype=np.float32)
 
 
 # Labels that a label gets most from are named one by one; the others together.

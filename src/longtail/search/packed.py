@@ -161,6 +161,18 @@ def _nibbles(rows: F32, scales: F32) -> tuple[NDArray[np.uint8], F32]:
 Rows: TypeAlias = F32 | PackedRows
 
 
+def stacked_rows(rows: Rows, more: F32) -> Rows:
+    """`more` rows behind those of a table, in its own type."""
+    if not isinstance(rows, PackedRows):
+        return np.concatenate([rows, more.astype(np.float32)])
+    dtype: PackedType = "float16" if rows.values.dtype == np.float16 else "int8"
+    packed = PackedRows.of(more, dtype)
+    scales = None
+    if rows.scales is not None and packed.scales is not None:
+        scales = np.concatenate([rows.scales, packed.scales])
+    return PackedRows(np.concatenate([rows.values, packed.values]), scales, None)
+
+
 def stored(rows: Rows) -> Stored:
     """Any table as kernels take it."""
     return rows.stored if isinstance(rows, PackedRows) else Stored(frozen(rows), _NO_NUMBERS, _NO_PLACES)

@@ -27,6 +27,7 @@ from longtail.kernels.threads import threads_for
 from longtail.persistence import DataPart
 from longtail.search.cluster import label_centroids, spherical_kmeans
 from longtail.search.index import ExactIndex, Heaps, Index, IndexBuilder, build_index
+from longtail.search.joined import JoinedIndex
 from longtail.search.packed import PackedIndex, Packer
 from longtail.types import F32, I32, I64, Csr, Shortlister, TopK
 
@@ -279,6 +280,11 @@ class LabelIndex(DataPart, Shortlister):
     def packed(self, packer: Packer, width: int) -> LabelIndex:
         return LabelIndex(self.index.packed(packer), self.owners)
 
+    def with_added(self, vectors: F32, first: int) -> LabelIndex:
+        """More labels, numbered from `first` on, with a vector each; one that is zero is never found."""
+        there = np.flatnonzero(np.any(vectors != 0, axis=1)).astype(np.int32)
+        return LabelIndex(JoinedIndex.of(self.index, vectors[there]), np.append(self.owners, there + np.int32(first)))
+
 
 # ---- labels by their clusters ----
 
@@ -355,6 +361,10 @@ class ClusterBeam(DataPart, Shortlister):
         place = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         members[self.clusters[order], place] = order
         return members
+
+    def with_added(self, clusters: I32) -> ClusterBeam:
+        """More labels, in these clusters."""
+        return replace(self, clusters=np.concatenate([self.clusters, clusters]))
 
     @property
     def n_labels(self) -> int:

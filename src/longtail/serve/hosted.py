@@ -92,8 +92,7 @@ class Hosted:
         whether the server keeps them.
         """
         self.name, self.predictor, self.keeps_corrections = name, predictor, corrections
-        manifest = predictor.bundle.manifest
-        self.sha = str(manifest["manifest_sha256"])
+        self.sha = predictor.bundle.digest
         self.version = self.sha[:12]
         self.counts = predictor.bundle.labels.counts
         self.changed = datetime.fromtimestamp((predictor.bundle.folder / MANIFEST).stat().st_mtime, UTC)

@@ -27,6 +27,7 @@ from typing import Any
 
 from longtail.bundle import MANIFEST, find_bundle, open_parts
 from longtail.errors import ConfigError, LongtailError
+from longtail.label_changes import changes_folder, digest_with_changes
 from longtail.serve.limits import Plan
 from longtail.serve.service import log
 
@@ -37,9 +38,9 @@ _ENDED = "the worker ended while opening"
 
 
 def checked(path: str) -> str:
-    """SHA-256 of the manifest of a bundle whose every file was compared with it."""
-    _, manifest, _ = open_parts(Path(path), ())
-    return str(manifest["manifest_sha256"])
+    """SHA-256 that names a model, its changed labels included, whose every file was compared with its manifest."""
+    folder, manifest, _ = open_parts(Path(path), ())
+    return digest_with_changes(folder, manifest)
 
 
 def bound(host: str, port: int) -> socket.socket:
@@ -314,7 +315,9 @@ class Supervisor:
         return [error for error in found if error]
 
     async def _watch(self) -> None:
-        """Exchange a model when its manifest becomes another file. What cannot be opened yet is tried again."""
+        """Exchange a model when its manifest becomes another file, or its labels are changed. What cannot be opened yet
+        is tried again.
+        """
         seen = {name: self._stamp(name) for name in self.paths}
         complained: dict[str, object] = {}
         while True:
@@ -336,10 +339,13 @@ class Supervisor:
 
     def _stamp(self, name: str) -> object:
         try:
-            found = (find_bundle(Path(self.paths[name])) / MANIFEST).stat()
+            folder = find_bundle(Path(self.paths[name]))
+            found, changes = (folder / MANIFEST).stat(), changes_folder(folder)
+            there = sorted(changes.glob("[0-9]*")) if changes.is_dir() else []
+            last = there[-1].stat().st_ino if there else 0
         except (LongtailError, OSError):
             return None
-        return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+        return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size, len(there), last
 
 
 def serve(plan: Plan, host: str, port: int, *, watch: bool = False) -> None:

@@ -26,9 +26,11 @@ from longtail.kernels.arrays import pieces
 from longtail.kernels.threads import threads_for
 from longtail.metrics.label_groups import by_frequency
 from longtail.models.analysis import Look, spread
+from longtail.models.new_labels import AddedLabels
 from longtail.models.rankers import IndexedRows, best
 from longtail.picture import Picture
 from longtail.recipes.direct.settings import FEWEST_COMMON, MemoryConfig
+from longtail.search.joined import JoinedIndex
 from longtail.search.nearest import Inverted, lists
 from longtail.training.prepare import TrainingSet
 from longtail.types import F32, I32, Batch, Context, Csr, TopK
@@ -84,6 +86,34 @@ class Memory:
             )
         return found
 
+    def with_added(self, added: AddedLabels) -> Memory:
+        """More labels, and the documents that carry them, which vote from now on."""
+        from scipy.sparse import csr_array, vstack
+
+        (documents, words), labels = self.documents.shape, len(added)
+        rarity = np.concatenate([self.rarity, (added.counts + 1.0) ** -self.config.rarity]).astype(np.float32)
+        targets = csr_array(self.targets, copy=False)
+        targets = csr_array((targets.data, targets.indices, targets.indptr), shape=(documents, len(rarity)))
+        if added.examples is None or added.targets is None:
+            return replace(self, targets=small_numbers(targets), rarity=rarity)
+        known = csr_array(added.examples[:, :words], dtype=np.float32, copy=True)
+        # Words that no document here has are the most frequent ones: they were left out.
+        known.data[np.diff(self.inverse.postings.indptr)[known.indices] == 0] = 0
+        known.eliminate_zeros()
+        grown = small_numbers(csr_array(vstack([self.documents, unit_rows(known)], format="csr")))
+        theirs = csr_array(added.targets, dtype=targets.dtype)
+        moved = csr_array(
+            (theirs.data, theirs.indices + (len(rarity) - labels), theirs.indptr), shape=(theirs.shape[0], len(rarity))
+        )
+        inverse = Inverted.of(grown)
+        return replace(
+            self,
+            documents=grown,
+            targets=small_numbers(csr_array(vstack([targets, moved], format="csr"))),
+            inverse=replace(inverse, postings=small_numbers(inverse.postings)),
+            rarity=rarity,
+        )
+
 
 @dataclass(frozen=True)
 class RememberingRows(IndexedRows):
@@ -96,6 +126,9 @@ class RememberingRows(IndexedRows):
     def __post_init__(self) -> None:
         if len(self.index) != len(self.memory.rarity):
             raise ValueError(f"rows of {len(self.index)} labels, and votes for {len(self.memory.rarity)}")
+
+    def with_added(self, added: AddedLabels) -> RememberingRows:
+        return replace(self, index=JoinedIndex.of(self.index, added.rows), memory=self.memory.with_added(added))
 
     def rank(self, batch: Batch, k: int) -> TopK:
         # As many labels whatever is asked for: what is best must not depend on k.
