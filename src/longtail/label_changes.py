@@ -1,13 +1,13 @@
-"""Labels that came, went or changed their names after a model was trained: small patches beside its bundle.
+"""ChangedLabels that came, went or changed their names after a model was trained: small patches beside its bundle.
 
     RUN/bundle/                   the model as it was trained; never touched
     RUN/bundle.labels/0001-add/   one change: change.json says what it is, with checksums; rows lie beside it
     RUN/bundle.labels/0002-retire/
 
-A bundle `MODEL` that lies elsewhere has its changes in `MODEL.labels`. Each change names the bundle and the change that
-it follows by their digests, so that none is applied to a model that it was not made for. It appears by one rename, and
-the last one is taken back by one rename. A copied bundle opens without them; `Predictor.save` writes a bundle that has
-them inside.
+A bundle that lies elsewhere has its changes beside it, too, in a folder with ``.labels`` behind its name. Each change
+names the bundle and the change that it follows by their digests, so that none is applied to a model that it was not
+made for. It appears by one rename, and the last one is taken back by one rename. A copied bundle opens without them;
+`Predictor.save` writes a bundle that has them inside.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from longtail.types import Ranker
 
 ChangeKind: TypeAlias = Literal["add", "rename", "merge", "retire"]
 CHANGE, ADDED, FORMAT = "change.json", "added", 1
+_UNFIT = (KeyError, IndexError, TypeError, ValueError, AttributeError)
 _NAME = re.compile(r"(\d{4,})-([a-z]+)")
 
 
@@ -136,7 +137,7 @@ def _entry(path: Path) -> dict[str, Any]:
 # ---- what the labels are after them ----
 
 
-class Labels:
+class ChangedLabels:
     """The labels of a model while changes are applied: those of training, and those that were added behind them.
 
     uids, names, counts: of all of them, also those that are no longer shown.  groups: (labels,) for each the one that
@@ -153,12 +154,12 @@ class Labels:
         self.last = ""
 
     @classmethod
-    def after(cls, bundle: Bundle, changes: Sequence[LabelChange]) -> Labels:
+    def after(cls, bundle: Bundle, changes: Sequence[LabelChange]) -> ChangedLabels:
         labels = cls(bundle)
         for change in changes:
             try:
                 labels.apply(change)
-            except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as problem:
+            except (*_UNFIT, ConfigError) as problem:
                 raise BundleError(
                     f"{change.folder}: does not fit the labels before it ({problem})", "the folder was altered"
                 ) from problem
@@ -233,7 +234,13 @@ class Labels:
         """Over all labels, whether they are shown or not."""
         if not self.added:
             return self.plain.ranker
-        grown: Ranker = self.plain.ranker.with_added(AddedLabels.joined(self.added))
+        try:
+            grown: Ranker = self.plain.ranker.with_added(AddedLabels.joined(self.added))
+        except (*_UNFIT, ConfigError) as problem:
+            raise BundleError(
+                f"{changes_folder(self.plain.folder)}: rows of other labels than this model can have ({problem})",
+                "the folder was altered",
+            ) from problem
         return grown
 
     def bundle(self) -> Bundle:
@@ -259,7 +266,7 @@ class Labels:
 def with_changes(bundle: Bundle, *, verify: bool = True) -> Bundle:
     """The bundle with the labels as the changes beside it make them; itself where there are none."""
     changes = read_changes(bundle.folder, bundle.manifest, verify=verify)
-    return Labels.after(bundle, changes).bundle() if changes else bundle
+    return ChangedLabels.after(bundle, changes).bundle() if changes else bundle
 
 
 def digest_with_changes(bundle: Path, manifest: Mapping[str, Any]) -> str:

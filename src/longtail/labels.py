@@ -23,9 +23,9 @@ from longtail.data.dataset import Items
 from longtail.errors import ConfigError
 from longtail.features.base import Featurizer
 from longtail.label_changes import (
+    ChangedLabels,
     ChangeKind,
     LabelChange,
-    Labels,
     changing,
     read_changes,
     take_back,
@@ -69,7 +69,7 @@ def add_with_documents(
     bundle = open_bundle(Path(model))
     with changing(bundle) as folder:
         before = read_changes(bundle.folder, bundle.manifest)
-        now = Labels.after(bundle, before)
+        now = ChangedLabels.after(bundle, before)
         now.check_new(list(labels))
         part = _made(now, labels, near, documents, targets)
         said = [
@@ -85,7 +85,7 @@ def rename(model: str | Path, id: str, text: str) -> LabelChange:
 
 
 def merge(model: str | Path, ids: Sequence[str], into: str) -> LabelChange:
-    """Labels become one, with the id and the name of `into`; its score is the highest of theirs."""
+    """ChangedLabels become one, with the id and the name of `into`; its score is the highest of theirs."""
     return _changed(model, "merge", {"ids": _listed(ids), "into": into})
 
 
@@ -115,7 +115,7 @@ def _changed(model: str | Path, kind: ChangeKind, said: dict[str, Any]) -> Label
     bundle = open_bundle(Path(model))
     with changing(bundle) as folder:
         before = read_changes(bundle.folder, bundle.manifest)
-        now = Labels.after(bundle, before)
+        now = ChangedLabels.after(bundle, before)
         # What cannot be done is said before anything is written.
         if kind == "rename":
             now.rename(said["id"], said["text"])
@@ -144,7 +144,7 @@ def _check_keys(given: Mapping[str, Any], labels: Mapping[str, str], what: str) 
 
 
 def _made(
-    now: Labels, labels: Mapping[str, str], near: Mapping[str, Sequence[str]], documents: Items, targets: Csr
+    now: ChangedLabels, labels: Mapping[str, str], near: Mapping[str, Sequence[str]], documents: Items, targets: Csr
 ) -> AddedLabels:
     bundle, ranker, reads = now.plain, now.ranker(), now.plain.featurizer
     space = ranker.label_space()

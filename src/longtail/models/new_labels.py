@@ -17,9 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
+from longtail.declared import Shaped
 from longtail.graph.ops import unit_rows
 from longtail.kernels.arrays import F64
 from longtail.persistence import DataPart
@@ -66,20 +68,16 @@ class AddedLabels(DataPart):
 
     KIND = "added-labels"
 
-    rows: F32
-    near: I32
-    counts: I64
-    texts: F32 | None = None
-    examples: Csr | None = None
-    targets: Csr | None = None
+    rows: Annotated[F32, Shaped("labels", "numbers")]
+    near: Annotated[I32, Shaped("labels", numbers_of="_", least=-1)]
+    counts: Annotated[I64, Shaped("labels", plain=True)]
+    texts: Annotated[F32, Shaped("labels", "width")] | None = None
+    examples: Annotated[Csr, Shaped("examples", "features")] | None = None
+    targets: Annotated[Csr, Shaped("examples", "labels")] | None = None
 
     def __post_init__(self) -> None:
-        added = len(self.rows)
-        fits = self.near.shape == (added,) == self.counts.shape and (self.texts is None or len(self.texts) == added)
-        if self.examples is not None and self.targets is not None:
-            fits &= self.targets.shape == (self.examples.shape[0], added)
-        if not fits or (self.examples is None) != (self.targets is None):
-            raise ValueError("rows, texts and examples of the added labels do not fit together")
+        if (self.examples is None) != (self.targets is None):
+            raise ValueError("examples of the added labels lack what they carry, or documents")
 
     def __len__(self) -> int:
         return len(self.rows)

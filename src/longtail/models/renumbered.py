@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from longtail.declared import Shaped, Sized
 from longtail.explanation import Cause, Reasons
 from longtail.models.rankers import best
 from longtail.persistence import DataPart
@@ -26,18 +27,17 @@ class RenumberedLabels(DataPart, Ranker):
 
     KIND = "renumbered-labels"
 
-    base: Ranker
-    places: I32
-    firsts: I32
+    base: Annotated[Ranker, Sized(n_labels="labels")]
+    places: Annotated[I32, Shaped("labels", numbers_of="shown", least=-1)]
+    firsts: Annotated[I32, Shaped("shown", numbers_of="labels")]
 
     def __post_init__(self) -> None:
-        shown, count = len(self.firsts), len(self.places)
-        if self.places.min(initial=0) < TopK.PAD or self.places.max(initial=-1) >= shown:
-            raise ValueError(f"labels are shown under numbers outside 0..{shown - 1}")
-        if self.firsts.min(initial=0) < 0 or self.firsts.max(initial=-1) >= count:
-            raise ValueError(f"labels outside 0..{count - 1} are shown")
-        if not np.array_equal(self.places[self.firsts], np.arange(shown)):
+        if not np.array_equal(self.places[self.firsts], np.arange(len(self.firsts))):
             raise ValueError("labels are not shown under their own numbers")
+
+    @property
+    def n_labels(self) -> int:
+        return len(self.firsts)
 
     def rank(self, batch: Batch, k: int) -> TopK:
         return self._shown(lambda depth: self.base.rank(batch, depth), k)

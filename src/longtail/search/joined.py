@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
+from longtail.declared import Sized
 from longtail.kernels.threads import threads_for
 from longtail.persistence import DataPart
 from longtail.search.index import ExactIndex, Index, Similarity, build_index
@@ -19,14 +21,22 @@ class JoinedIndex(DataPart, Index):
 
     KIND = "joined-index"
 
-    first: Index
-    second: ExactIndex | PackedIndex
+    first: Annotated[Index, Sized(width="width")]
+    second: Annotated[ExactIndex | PackedIndex, Sized(width="width")]
 
     @classmethod
     def of(cls, first: Index, vectors: F32) -> JoinedIndex:
         """vectors: (n, D) as `first` would be built from."""
         similarity: Similarity = getattr(first, "similarity", "dot")
-        return cls(first, ExactIndex.build(vectors, similarity))
+        second, width = ExactIndex.build(vectors, similarity), getattr(first, "width", None)
+        if width not in (None, second.width):
+            raise ValueError(f"vectors of {second.width} numbers behind ones of {width}")
+        return cls(first, second)
+
+    @property
+    def width(self) -> int:
+        """Numbers of a query."""
+        return self.second.width
 
     def __len__(self) -> int:
         return len(self.first) + len(self.second)
