@@ -26,7 +26,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from longtail import __version__
-from longtail.bundle import Bundle, LabelTable, check_files, digest_of, sha256
+from longtail.bundle import CALIBRATION, Bundle, LabelTable, check_files, digest_of, sha256
 from longtail.config import nearest
 from longtail.errors import BundleError, ConfigError, RunTaken
 from longtail.models.new_labels import AddedLabels
@@ -89,12 +89,18 @@ def changes_folder(bundle: Path) -> Path:
     return whole.with_name(f"{whole.name}.labels")
 
 
+def trained_digest(manifest: Mapping[str, Any]) -> str:
+    """SHA-256 that names what was trained: a calibration since changes neither labels nor rows."""
+    files = {name: entry["sha256"] for name, entry in manifest["files"].items() if not name.startswith(CALIBRATION)}
+    return digest_of(files)
+
+
 # ---- reading ----
 
 
 def read_changes(bundle: Path, manifest: Mapping[str, Any], *, verify: bool = True) -> list[LabelChange]:
     """All changes of the bundle in a folder, the first first; none where there is no folder of them."""
-    folder, of = changes_folder(bundle), str(manifest["manifest_sha256"])
+    folder, of = changes_folder(bundle), trained_digest(manifest)
     if not folder.is_dir():
         return []
     found: list[LabelChange] = []
@@ -313,7 +319,7 @@ def write_change(
             "longtail": __version__,
             "number": number,
             "kind": kind,
-            "of": bundle.manifest["manifest_sha256"],
+            "of": trained_digest(bundle.manifest),
             "after": before[-1].sha if before else "",
             "time": time,
             "said": said,

@@ -22,8 +22,8 @@ from tests.checkpoints import write_checkpoint
 from tests.conftest import ANIMALS
 
 import longtail
-from longtail.calibrating import calibrate
 from longtail import labels as changes
+from longtail.calibrating import calibrate
 from longtail.config import from_text
 from longtail.data.dataset import Dataset, Items, Split
 from longtail.data.from_texts import with_digest
