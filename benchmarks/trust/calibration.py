@@ -80,7 +80,7 @@ def measure(data: Path, options: argparse.Namespace) -> dict[str, Any]:
         "ranking unchanged": bool((before.ids == after.ids).all()),
         "P@1": {
             "test": round(float(yardstick.score(before)["P@1"]), 2),
-            "held out": round(100 * float(held.worth[:, 0].mean()), 2),
+            "held out": round(float(raw.metrics["scores"]["P@1"]), 2),
         },
         "reliability@5": metrics.reliability(yardstick.cut(after), yardstick.truth, 5, 10).as_json(),
         "precision": [achieved(sure, after, yardstick, asked) for asked in ASKED],
