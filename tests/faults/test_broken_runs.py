@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-# kind -> tries. Of trainings: every second is of the smallest recipe, the others go through all of them.
-BUDGET = {"kill": 30, "disk": 8, "memory": 6, "files": 1200}
+# kind -> tries. Of trainings: every second is of the smallest recipe, the others of larger ones in turn.
+BUDGET = {"kill": 16, "disk": 6, "memory": 4, "files": 1200}
 
 
 def tried(kind: str, folder: Path, count: int) -> int:
