@@ -110,6 +110,42 @@ def test_predict_keeps_empty_and_unknown_documents(
     assert [line["uid"] for line in lines] == ["0", "1", "2", "3"]
 
 
+@pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet"])
+def test_shards_of_a_prediction_answer_every_document_once(tiny_run: Path, tmp_path: Path, ending: str) -> None:
+    """Whatever is read in blocks: 10,000 documents are three of them. Numbers of documents stay those of the file."""
+    from longtail.data.table_files import open_table
+
+    pytest.importorskip("pyarrow") if ending == "parquet" else None
+    source = tmp_path / "in.csv"
+    source.write_text("id,title\n" + "".join(f"d{n},{'an owl' if n % 3 else 'a cat'}\n" for n in range(10_000)))
+    whole = tmp_path / f"whole.{ending}"
+    command = ["predict", str(tiny_run), "--input", str(source), "--text", "title", "--id", "id", "-k", "1", "-q"]
+    assert main([*command, "--output", str(whole)]) == 0
+    parts = [tmp_path / f"{number}.{ending}" for number in (1, 2, 3)]
+    for number, part in enumerate(parts, 1):
+        assert main([*command, "--output", str(part), "--shard", f"{number}/3"]) == 0
+
+    def answers(path: Path) -> list[tuple[str, str]]:
+        if ending == "jsonl":
+            return [(one["uid"], str(one["labels"])) for one in map(json.loads, path.read_text().splitlines())]
+        blocks = open_table(path, lambda share: None).blocks(["id", "labels"], 4096)
+        return [
+            (str(uid), str(labels))
+            for _, columns in blocks
+            for uid, labels in zip(columns["id"], columns["labels"], strict=True)
+        ]
+
+    shards = [answers(part) for part in parts]
+    assert [len(found) for found in shards] == [3334, 3333, 3333]
+    assert [shards[n % 3][n // 3] for n in range(10_000)] == answers(whole)
+
+
+@pytest.mark.parametrize("shard", ["0/3", "4/3", "1", "a/b", "1/0", "-1/3"])
+def test_a_shard_that_does_not_exist_is_refused(tiny_run: Path, capsys: pytest.CaptureFixture[str], shard: str) -> None:
+    error, _ = fails(capsys, "predict", str(tiny_run), "an owl", "--shard", shard)
+    assert f"--shard {shard}, expected I/N with I from 1 to N" in error
+
+
 def test_predict_reads_json_lines_with_strings_and_objects(
     tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -47,9 +47,11 @@ ROOMS = [
         "suspects",
         "model_report",
         "packing",
+        "splitting",
         "vectors",
         "demo",
         "warming",
+        "cluster",
         "serve",
         "cli",
     ),
@@ -59,7 +61,7 @@ ROOMS = [
 EXTRAS = {
     *("torch", "faiss", "tokenizers", "rich", "onnxruntime", "transformers", "huggingface_hub", "optuna"),
     *("pyarrow", "rdflib", "sklearn", "pandas", "polars"),
-    *("matplotlib", "starlette", "uvicorn", "httptools", "uvloop"),
+    *("matplotlib", "starlette", "uvicorn", "httptools", "uvloop", "ray"),
 }
 
 TORCH_ROOMS = {"nn", "training", "recipes"}

@@ -52,6 +52,14 @@ from longtail.writing import SEAL, is_litter
 HOLDOUT, COMPANY, CALIBRATION = "holdout", "company", "calibration"
 BUNDLE_FORMAT = 2
 MANIFEST = SEAL
+SHARD = "shard-"  # how the folders of the shards of a model begin
+
+
+def shards_in(path: Path) -> list[Path]:
+    """The folders of the shards of a model (`longtail.splitting`) that lie in `path`, in their order."""
+    if (path / MANIFEST).exists():
+        return []
+    return sorted(folder for folder in path.glob(f"{SHARD}*") if (folder / MANIFEST).is_file())
 
 
 def find_bundle(path: Path) -> Path:
@@ -63,6 +71,10 @@ def find_bundle(path: Path) -> Path:
     for candidate in (path, path / "bundle"):
         if (candidate / MANIFEST).is_file():
             return candidate
+    if shards_in(path):
+        raise BundleError(
+            f"{path}: a folder of shards, not a bundle", "predict and evaluate take it as it is; else give one shard"
+        )
     if (path / "run.json").exists():
         raise BundleError(
             f"{path}: this run is not finished, it has no bundle yet",
@@ -349,9 +361,12 @@ def _digest_of_part(part: Part) -> str:
 
 
 def open_bundle(path: Path, *, verify: bool = True) -> Bundle:
-    """Open a run's bundle. Every file is checked against the manifest; ``verify=False`` checks sizes but not
-    checksums.
+    """Open a run's bundle, or a folder of shards. Every file is checked against the manifest; ``verify=False`` checks
+    sizes but not checksums.
     """
+    shards = shards_in(path)
+    if shards:
+        return _joined(path, [open_bundle(shard, verify=verify) for shard in shards])
     folder, manifest, parts = open_parts(path, ("labels", "featurizer", "ranker"), verify=verify)
     return fitting(folder, manifest, *parts)
 
@@ -370,6 +385,38 @@ def fitting(folder: Path, manifest: Mapping[str, Any], labels: Any, featurizer: 
             "the bundle was altered; train again or copy it anew",
         )
     return Bundle(folder, manifest, labels, featurizer, ranker)
+
+
+def _joined(path: Path, shards: Sequence[Bundle]) -> Bundle:
+    """The model whose shards these are."""
+    said = [shard.manifest.get("shard") for shard in shards]
+    count = len(shards)
+    wanted = [{**(said[0] or {}), "number": number, "of": count} for number in range(1, count + 1)]
+    if said != wanted:
+        problem = next(
+            f"{shard.folder.name} says {found}"
+            for shard, found, right in zip(shards, said, wanted, strict=True)
+            if found != right
+        )
+        raise BundleError(
+            f"{path}: not all shards of one model ({count} folders; {problem})",
+            "put all shards that one 'longtail split' wrote into one folder, and nothing else",
+        )
+    sizes = [len(shard.labels) for shard in shards]
+    if sizes != [len(range(number, sum(sizes), count)) for number in range(count)]:
+        raise BundleError(f"{path}: shards of {sizes} labels do not fit together", "split the model again")
+    order = np.argsort(np.concatenate([np.arange(size) * count + number for number, size in enumerate(sizes)]))
+    tables = [[*shard.labels.uids] for shard in shards], [[*shard.labels.names] for shard in shards]
+    uids, names = ([text for part in table for text in part] for table in tables)
+    labels = LabelTable(
+        StringTable.of([uids[n] for n in order]),
+        StringTable.of([names[n] for n in order]),
+        np.concatenate([shard.labels.counts for shard in shards])[order],
+    )
+    first = shards[0]
+    manifest = {name: value for name, value in first.manifest.items() if name != "shard"}
+    ranker = first.ranker.joined([shard.ranker for shard in shards])
+    return Bundle(first.folder, manifest | {"n_labels": len(labels)}, labels, first.featurizer, ranker)
 
 
 def bytes_by_part(path: Path) -> dict[str, int]:

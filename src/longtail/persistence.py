@@ -80,6 +80,7 @@ SHARED: Mapping[str, str] = {
     "joined-index": "longtail.search.joined:JoinedIndex",
     "packed-rows": "longtail.search.packed:PackedRows",
     "packed-index": "longtail.search.packed:PackedIndex",
+    "split-index": "longtail.search.split:SplitIndex",
     "sketch-index": "longtail.search.sketch:SketchIndex",
     "label-index": "longtail.search.shortlist:LabelIndex",
     "shortlist-negatives": "longtail.search.negatives:ShortlistNegatives",

@@ -221,6 +221,17 @@ class Ranker(Protocol):
             "use it as it is; models of direct, astec, eclare and galaxc can be packed",
         )
 
+    def shards(self, count: int) -> Sequence[Ranker]:
+        """Models of labels n, n + count, n + 2 count, ... each, which `joined` makes one of again."""
+        raise ConfigError(
+            f"a model of the kind '{self.KIND}' finds labels through each other and cannot be split",
+            "models of the recipe direct can be split",
+        )
+
+    def joined(self, parts: Sequence[Ranker]) -> Ranker:
+        """The whole of which `parts` are the `shards`, this being the first of them."""
+        raise ConfigError(f"a model of the kind '{self.KIND}' is no part of another", "give each by itself")
+
     def packed_rows(self) -> Any:
         """The index over packed rows that it compares every document with; None where it has none. A ranker that has
         one keeps it as its field `index`, and `queries` gives what a batch asks it.

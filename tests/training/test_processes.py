@@ -16,11 +16,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.scale import Training
 
 from longtail.bundle import open_bundle
 from longtail.errors import ConfigError, RunError, RunTaken
+from longtail.persistence import load_part
 from longtail.pipeline import check_processes
 from longtail.recipes import make_recipe
+from longtail.training import adapted_batch
 from longtail.training import launch as launching
 from longtail.training.processes import FOLDER, MEETING, Processes, ProcessLost, launched
 
@@ -65,7 +68,17 @@ def test_two_processes_make_the_model_of_one(alone: Path, planted_folder: Path, 
         assert np.abs(mine - wanted).mean() < 1e-3
     np.testing.assert_allclose(fit_of(run)["losses"], fit_of(alone)["losses"], rtol=2e-3)
     assert "sent" not in fit_of(alone)
+    assert fit_of(run)["sent"] == predicted_sent(run, epochs=6) | {"rows": fit_of(run)["sent"]["rows"]}
     assert names_in(run) == names_in(alone)
+
+
+def predicted_sent(run: Path, epochs: int) -> dict[str, int]:
+    """By the cost model that docs/scale.md prints."""
+    data: Any = load_part(run / "stages" / "0_prepare")
+    documents, batch = data.n_documents, adapted_batch(data.n_documents, 512)
+    sizes = [min(batch, documents - start) for start in range(0, documents, batch)] * epochs
+    words = len(np.unique(data.label_texts.sparse.indices))
+    return Training(data.n_labels, 16, batch, processes=2, text_words=words, text_every=3).sent(sizes)
 
 
 def names_in(folder: Path) -> list[str]:

@@ -71,6 +71,17 @@ LONG = 1000  # documents whose progress is shown
 @option("--explain-features", is_flag=True, help="the same, with the pairs and parts of words behind each word")
 @option("--output", type=path(), metavar="FILE", help="where to write (default: standard output)")
 @option(
+    "--cluster",
+    metavar="ADDRESS",
+    help="answer a Parquet file or a folder of them (--input) on a Ray cluster ('local': one of this machine); "
+    "--output is a folder of Parquet: id, labels, scores, in any order",
+)
+@option(
+    "--shard",
+    metavar="I/N",
+    help="answer every N-th document only, from the I-th on: N such commands, on any machines, answer each once",
+)
+@option(
     "--known",
     multiple=True,
     metavar="LABEL",
@@ -108,6 +119,8 @@ def predict(
     explain: bool,
     explain_features: bool,
     output: Path | None,
+    cluster: str | None,
+    shard: str | None,
     known: tuple[str, ...],
     known_field: str | None,
     anchor: tuple[str, ...],
@@ -128,6 +141,18 @@ def predict(
         raise ConfigError("--threshold nan, expected a number", "give the lowest score that a label may have")
     if source not in (None, "-") and output is not None and output.exists() and output.samefile(source):
         raise ConfigError(f"{output} is both --input and --output", "name another file to write to")
+    part = _part_of(shard)
+    if cluster is not None:
+        from longtail.cluster.ray_data import predict_files
+
+        if source in (None, "-") or output is None or shard or explain or explain_features or known or anchor:
+            raise ConfigError(
+                "--cluster takes --input FILE and --output FOLDER, and none of --shard, --explain, --known, --anchor",
+                "longtail predict RUN --cluster auto --input FOLDER --output ANSWERS",
+            )
+        count = predict_files(cluster, model, str(source), output, k=k, threshold=threshold, text=text, id=id)
+        print(f"wrote {count:,} answers to {output}")
+        return
     written_as = format or format_for(output)
     fields = [
         _id_lists("known", known, known_field, texts, source),
@@ -156,6 +181,8 @@ def predict(
             if source
             else [_typed(texts, repairs)]
         ):
+            if part is not None:
+                block = block.every(*part)
             given = [
                 [list(ids)] if ids else None if one is None else block.lists[one.column]
                 for ids, one in zip((known, anchor), fields, strict=True)
@@ -171,6 +198,16 @@ def predict(
             progress.advance(len(block.documents), block.share)
     for what, count in repairs.items():
         talk.note(f"warning: {count} {what}")
+
+
+def _part_of(shard: str | None) -> tuple[int, int] | None:
+    """(number of the first document, step) of a shard as it is written, "1/4" being the first of four."""
+    if shard is None:
+        return None
+    number, _, of = shard.partition("/")
+    if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
+        raise ConfigError(f"--shard {shard}, expected I/N with I from 1 to N", "the first of four is --shard 1/4")
+    return int(number) - 1, int(of)
 
 
 def _typed(texts: Sequence[str], repairs: Counter[str]) -> InputBlock:

@@ -1,4 +1,4 @@
-"""Commands that hand a model on: pack, export."""
+"""Commands that hand a model on: pack, split, export."""
 
 from __future__ import annotations
 
@@ -83,6 +83,21 @@ def export(model: Path, out: Path) -> None:
     print(f"wrote {out}")
 
 
+@command("split", "longtail split runs/large shards --shards 4")
+@model_argument
+@argument("out", "the new folder", type=path(), metavar="OUT")
+@option("--shards", type=int, required=True, metavar="N", help="how many")
+def split(model: Path, out: Path, shards: int) -> None:
+    """Write a model as N bundles in OUT, each with every N-th label.
+
+    OUT opens as the whole model, with the same answers (longtail predict OUT); each shard opens by itself.
+    """
+    from longtail.splitting import split as run_splitting
+
+    for folder in run_splitting(model, out, shards):
+        print(f"wrote {folder}")
+
+
 @command("card", "longtail card runs/first > CARD.md")
 @model_argument
 @option("--out", type=path(), metavar="FILE", help="where to write (default: standard output)")
@@ -136,4 +151,4 @@ def vectors(talk: Talk, model: Path, out: Path, input: str | None) -> None:
     print(f"wrote {out}: {count:,} vectors of {width} numbers")
 
 
-COMMANDS = [pack, vectors, card, push, export]
+COMMANDS = [pack, split, vectors, card, push, export]

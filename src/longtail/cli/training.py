@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -65,6 +66,12 @@ def recipe_names(context: click.Context, parameter: click.Parameter, incomplete:
     help="processes that train together, each on a GPU or some cores of its own, with a part of the labels (recipe "
     "direct); over several machines: torchrun -m longtail train ...",
 )
+@option(
+    "--cluster",
+    metavar="ADDRESS",
+    help="run these processes on a Ray cluster ('local': one of this machine); DATA and RUN lie where all of them see "
+    "them",
+)
 @option("--seed", type=SEED, default=0, help="another seed is another model")
 @option("--restart", is_flag=True, help="throw away what lies in RUN and begin anew")
 @option(
@@ -92,6 +99,7 @@ def train(
     assignments: tuple[str, ...],
     device: str,
     devices: int,
+    cluster: str | None,
     seed: int,
     restart: bool,
     holdout: float,
@@ -108,6 +116,14 @@ def train(
     talk.resumes = True
     made = make_recipe(recipe or DEFAULT, preset_name=preset, config=config, assignments=assignments)
     rank, processes = launched()
+    if cluster is not None and processes == 1:
+        from longtail.cli import main
+        from longtail.cluster.ray_train import train_on
+
+        pipeline.check_processes(made, devices)
+        train_on(cluster, main, _without(talk.words, "--cluster"), devices, gpus=device == "cuda")
+        print(f"bundle: {out / 'bundle'}")
+        return
     if devices > 1 and processes == 1:
         pipeline.check_processes(made, devices)
         raise click.exceptions.Exit(launch(talk.words, devices))
@@ -135,6 +151,15 @@ def train(
         print(f"ask it: longtail predict {out} --input vectors.npz")
     if source.path.is_dir() and any(file.name.startswith(("tst", "test")) for file in source.path.iterdir()):
         print(f"measure it: longtail evaluate {out} {source.path}")
+
+
+def _without(words: Sequence[str], option: str) -> list[str]:
+    """A command without an option and its value."""
+    given = list(words)
+    if option in given:
+        place = given.index(option)
+        del given[place : place + 2]
+    return [word for word in given if not word.startswith(f"{option}=")]
 
 
 @command(

@@ -17,6 +17,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from longtail.data.columns import Columns
 from longtail.data.dataset import Items
 from longtail.data.find_columns import ID_NAMES, Asked, agreed_text, find_columns, place_of
@@ -50,6 +52,20 @@ class InputBlock:
     carried: Mapping[str, Any] = field(default_factory=dict)
     lists: Mapping[str, list[list[str]]] = field(default_factory=dict)
     share: float | None = None
+
+    def every(self, number: int, of: int) -> InputBlock:
+        """The documents whose numbers in the whole input are `number`, `number + of`, `number + 2 of`, ..."""
+        rows = np.arange((number - self.first) % of, len(self.documents), of, dtype=np.int64)
+
+        def taken(column: Any) -> Any:
+            return column.take(rows) if hasattr(column, "take") else [column[row] for row in rows.tolist()]
+
+        return replace(
+            self,
+            documents=self.documents.rows(rows),
+            carried={name: taken(column) for name, column in self.carried.items()},
+            lists={name: taken(column) for name, column in self.lists.items()},
+        )
 
 
 @dataclass

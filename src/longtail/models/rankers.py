@@ -25,6 +25,7 @@ from longtail.search.index import Index, IndexKind, build_index, check_width
 from longtail.search.joined import JoinedIndex
 from longtail.search.packed import PackedIndex, PackedRows, Packer, Rows, stacked_rows, stored
 from longtail.search.shortlist import ClusterBeam, Game, LabelIndex, per_label, rank_labels
+from longtail.search.split import SplitIndex
 from longtail.types import F32, I32, I64, Batch, Context, Csr, Ranker, Shortlister, TopK
 
 
@@ -316,6 +317,12 @@ class IndexedRows(DataPart, Ranker):
     def packed(self, packer: Packer) -> IndexedRows:
         return replace(self, encoder=self.encoder.packed(packer), index=self.index.packed(packer, last_whole=True))
 
+    def shards(self, count: int) -> Sequence[Ranker]:
+        return [replace(self, index=index) for index in self.index.shards(count)]
+
+    def joined(self, parts: Sequence[Ranker]) -> Ranker:
+        return replace(self, index=SplitIndex(tuple(part.index for part in parts if isinstance(part, IndexedRows))))
+
     def packed_rows(self) -> PackedIndex | None:
         return self.index.packed_rows()
 
@@ -590,6 +597,14 @@ class Ensemble(DataPart, Ranker):
 
     def row_by_row(self) -> bool:
         return all(member.row_by_row() for member in self.members)
+
+    def shards(self, count: int) -> Sequence[Ranker]:
+        each = [member.shards(count) for member in self.members]
+        return [replace(self, members=tuple(parts[n] for parts in each)) for n in range(count)]
+
+    def joined(self, parts: Sequence[Ranker]) -> Ranker:
+        of_parts = zip(*(part.members for part in parts if isinstance(part, Ensemble)), strict=True)
+        return replace(self, members=tuple(members[0].joined(members) for members in of_parts))
 
     def packed(self, packer: Packer) -> Ensemble:
         return replace(self, members=tuple(member.packed(packer) for member in self.members))

@@ -93,6 +93,13 @@ class Index(Protocol):
         """
         return self
 
+    def shards(self, count: int) -> tuple[Index, ...]:
+        """Item n as item n // count of index n % count; `longtail.search.split.SplitIndex` puts them together."""
+        raise ConfigError(
+            f"an index of the kind '{self.KIND}' finds items through each other and cannot be split",
+            "split the model before it is packed, or pack it with --index exact",
+        )
+
     def state(self) -> State: ...
 
     @classmethod
@@ -237,6 +244,9 @@ class ExactIndex(DataPart, Index):
 
     def packed(self, packer: Packer, *, last_whole: bool = False) -> Index:
         return packer.index(self, last_whole=last_whole)
+
+    def shards(self, count: int) -> tuple[Index, ...]:
+        return tuple(ExactIndex(np.ascontiguousarray(self.vectors[n::count]), self.similarity) for n in range(count))
 
 
 @dataclass(frozen=True)

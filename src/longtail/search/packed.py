@@ -246,6 +246,20 @@ class PackedIndex(DataPart, Index):
     def packed_rows(self) -> PackedIndex:
         return self
 
+    def shards(self, count: int) -> tuple[Index, ...]:
+        values, scales = self.rows.values, self.rows.scales
+        return tuple(
+            PackedIndex(
+                PackedRows(
+                    np.ascontiguousarray(values[n::count]),
+                    None if scales is None else np.ascontiguousarray(scales[n::count]),
+                ),
+                None if self.offsets is None else np.ascontiguousarray(self.offsets[n::count]),
+                self.similarity,
+            )
+            for n in range(count)
+        )
+
     def read(self, part: slice | I64 = slice(None)) -> F32:
         """Vectors as queries meet them: with their last number."""
         return (

@@ -13,6 +13,7 @@ in microseconds (`search.kernels.nearest`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -32,8 +33,9 @@ from longtail.picture import Picture
 from longtail.recipes.direct.settings import FEWEST_COMMON, MemoryConfig
 from longtail.search.joined import JoinedIndex
 from longtail.search.nearest import Inverted, lists
+from longtail.search.split import SplitIndex
 from longtail.training.prepare import TrainingSet
-from longtail.types import F32, I32, Batch, Context, Csr, TopK
+from longtail.types import F32, I32, Batch, Context, Csr, Ranker, TopK
 
 # Documents, and their first labels, that `RememberingRows.pictures` looks at.
 _LOOKED_AT, _PLACES = 500, 5
@@ -63,6 +65,30 @@ class Memory:
     @property
     def n_labels(self) -> int:
         return len(self.rarity)
+
+    def shards(self, count: int) -> list[Memory]:
+        """The same documents with labels n, n + count, ... each."""
+        by_label = equal_numbers(self.targets).tocsc()
+        return [
+            replace(
+                self,
+                targets=small_numbers(by_label[:, n::count].tocsr()),
+                rarity=np.ascontiguousarray(self.rarity[n::count]),
+            )
+            for n in range(count)
+        ]
+
+    @staticmethod
+    def joined(parts: Sequence[Memory]) -> Memory:
+        """The memory of which `parts` are the `shards`."""
+        from scipy.sparse import hstack
+
+        labels = np.concatenate([np.arange(len(part.rarity)) * len(parts) + n for n, part in enumerate(parts)])
+        places = np.argsort(labels)
+        targets = hstack([equal_numbers(part.targets) for part in parts], format="csc")[:, places].tocsr()
+        targets.sort_indices()
+        rarity = np.concatenate([part.rarity for part in parts])[places]
+        return replace(parts[0], targets=small_numbers(targets), rarity=rarity)
 
     def votes(self, batch: Batch, ids: I32) -> F32:
         """(B, k): the share of the vote that each document's labels `ids` have, by their rarity; 0 at padding."""
@@ -137,6 +163,16 @@ class RememberingRows(IndexedRows):
         votes = np.zeros(first.ids.shape, np.float32)
         votes[:, :depth] = self.memory.votes(batch, first.ids[:, :depth])
         return best(first.ids, self.fused(np.maximum(first.scores, 0), votes), min(k, len(self.index)))
+
+    def shards(self, count: int) -> Sequence[Ranker]:
+        both = zip(self.index.shards(count), self.memory.shards(count), strict=True)
+        return [replace(self, index=index, memory=memory) for index, memory in both]
+
+    def joined(self, parts: Sequence[Ranker]) -> Ranker:
+        """Votes are on the best labels of all shards, not on those of each."""
+        ours = [part for part in parts if isinstance(part, RememberingRows)]
+        index = SplitIndex(tuple(part.index for part in ours))
+        return replace(self, index=index, memory=Memory.joined([part.memory for part in ours]))
 
     def fused(self, scores: F32, votes: F32) -> F32:
         """What is made of scores of rows and votes."""
@@ -223,6 +259,12 @@ def small_numbers(matrix: Csr) -> Csr:
     """The same with numbers as kernels read them: a prediction must not copy the whole index first."""
     matrix.indptr, matrix.indices, matrix.data = lists(matrix)
     return matrix
+
+
+def equal_numbers(matrix: Csr) -> Csr:
+    """The same with all its numbers of one type, as SciPy wants them."""
+    indices, starts = (np.asarray(numbers, np.int64) for numbers in (matrix.indices, matrix.indptr))
+    return type(matrix)((np.asarray(matrix.data), indices, starts), shape=matrix.shape)
 
 
 def remembering(model: IndexedRows, data: TrainingSet, config: MemoryConfig) -> IndexedRows:

@@ -28,7 +28,7 @@ from longtail.nn.full import FixedTable, Float32Table, Pairs, ReadTable, Receive
 from longtail.nn.row_tables import AdamFactors, Convolution, RowAdam, RowTable
 from longtail.nn.shards import Shard
 from longtail.recipes.direct.settings import AnchorsConfig
-from longtail.recipes.direct.split import share_gradients, with_dropout_of_part
+from longtail.recipes.direct.several import share_gradients, with_dropout_of_part
 from longtail.training.objectives import ExtraLoss, ModelAdam, batch_vectors, extra_total, prefixed, trained_state
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run

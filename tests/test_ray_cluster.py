@@ -1,0 +1,147 @@
+"""A real Ray cluster on this machine: batch prediction with a worker that dies, and a training of two workers.
+
+Skipped where ray is not installed: with 240 MB it is no part of the dev extra.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import longtail
+from longtail.cli import main
+from longtail.cli.training import _without
+from longtail.data.dataset import Dataset
+from longtail.predictor import Predictor
+
+pytest.importorskip("pyarrow")
+
+DOCUMENTS = 500
+
+
+@pytest.fixture(scope="module")
+def run(planted: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cluster") / "run"
+    longtail.train(planted, folder, "tiny")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three files, one of them with a document without text."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    folder = tmp_path_factory.mktemp("documents")
+    animals = ["an owl", "a cat", None, "a dog"]
+    for part in range(3):
+        numbers = range(part, DOCUMENTS, 3)
+        table = pa.table({"key": [f"d{n}" for n in numbers], "title": [animals[n % 4] for n in numbers]})
+        parquet.write_table(table, folder / f"{part}.parquet")
+    return folder
+
+
+def answers(folder: Path) -> dict[str, tuple[list[str], list[float]]]:
+    from pyarrow import parquet
+
+    rows = [row for file in folder.glob("*.parquet") for row in parquet.read_table(file).to_pylist()]
+    assert len({row["id"] for row in rows}) == len(rows) == DOCUMENTS, "each once"
+    return {row["id"]: (row["labels"], row["scores"]) for row in rows}
+
+
+def dies_once(bundle: str, **more: Any) -> type:
+    """A worker that ends its process at its first batch, the first time."""
+    from longtail.cluster.ray_data import PredictBatches
+
+    class DiesOnce(PredictBatches):
+        def __call__(self, table: Any) -> Any:
+            mark = Path(bundle).parent / "died"
+            if not mark.exists():
+                mark.touch()
+                os._exit(1)
+            return super().__call__(table)
+
+    return DiesOnce
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    ray = pytest.importorskip("ray")
+    os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield ray
+    ray.shutdown()
+
+
+def test_a_cluster_answers_every_document_once(
+    cluster: Any,
+    run: Path,
+    documents: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Also where a worker dies; and the answers are those of one process."""
+    from longtail.cluster import ray_data
+
+    monkeypatch.setattr(ray_data, "PredictBatches", dies_once(str(run)))
+    monkeypatch.setattr(ray_data, "BATCH", 64)
+    command = ["predict", str(run), "--cluster", "auto", "--input", str(documents), "--text", "title"]
+    assert main([*command, "--id", "key", "-k", "2", "--output", str(tmp_path / "answers")]) == 0
+    assert f"wrote {DOCUMENTS} answers" in capsys.readouterr().out
+    assert (run.parent / "died").exists()
+    found = answers(tmp_path / "answers")
+    model = Predictor.open(run)
+    for number, text in enumerate(["an owl", "a cat", "", "a dog"]):
+        (wanted,) = model.predict([text], k=2)
+        assert found[f"d{number}"][0] == [one.label for one in wanted]
+        assert found[f"d{number}"][1] == pytest.approx([one.score for one in wanted])
+    assert [path.name for path in tmp_path.iterdir()] == ["answers"]
+    assert main([*command, "--id", "key", "--output", str(tmp_path / "answers")]) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert main([*command, "--output", str(tmp_path / "more")]) == 2
+    assert "no column 'id' among key, title" in capsys.readouterr().err
+    # Ids that are not different cannot tell answers apart.
+    assert main([*command, "--id", "title", "--output", str(tmp_path / "more")]) == 2
+    assert f"{DOCUMENTS} documents, {DOCUMENTS} answers, 4 different ids" in capsys.readouterr().err
+    assert not (tmp_path / "more").exists()
+
+
+def test_a_cluster_trains_what_two_processes_train(
+    cluster: Any, planted_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["train", str(planted_folder), "--device", "cpu", "--set", "encoder.width=16", "--set", "train.epochs=3"]
+    assert main([*command, "--cluster", "auto", "--devices", "2", "--out", str(tmp_path / "run")]) == 0
+    assert "bundle:" in capsys.readouterr().out
+    assert '"sent"' in (tmp_path / "run" / "metrics.jsonl").read_text(), "two processes have trained it"
+    (found,) = Predictor.open(tmp_path / "run").predict(["a small cat"], k=1)
+    assert found
+
+
+def test_what_a_cluster_cannot_do_is_refused(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for more in (["a text"], ["--input", "x", "--output", "y", "--shard", "1/2"], ["--input", "x"]):
+        assert main(["predict", str(run), "--cluster", "auto", *more]) == 2
+        assert "--cluster takes --input FILE and --output FOLDER" in capsys.readouterr().err
+    assert main(["train", "data", "--out", "run", "--recipe", "astec", "--devices", "2", "--cluster", "auto"]) == 2
+    assert "'astec' trains in one process" in capsys.readouterr().err
+
+
+def test_a_worker_is_not_told_of_the_cluster() -> None:
+    words = ["train", "data", "--cluster", "auto", "--out", "run"]
+    assert _without(words, "--cluster") == ["train", "data", "--out", "run"]
+    assert _without(["train", "--cluster=auto", "data"], "--cluster") == ["train", "data"]
+
+
+def test_without_ray_it_says_what_to_install(
+    run: Path, documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    command = ["predict", str(run), "--cluster", "local", "--input", str(documents), "--output", str(tmp_path / "out")]
+    assert main(command) == 2
+    assert "pip install 'longtail[cluster]'" in capsys.readouterr().err
