@@ -26,6 +26,11 @@ def split(model: Path, out: Path, shards: int) -> list[Path]:
             f"--shards {shards} of a model of {len(bundle.labels):,} labels",
             "give a number from 1 to that of the labels",
         )
+    if bundle.calibration() is not None:
+        raise ConfigError(
+            f"{model}: a calibrated model, whose probabilities are of all labels together",
+            "split the model as it was before it was calibrated",
+        )
     config = (bundle.folder / "config.toml").read_text(encoding="utf-8")
     about = {
         name: value
