@@ -868,3 +868,15 @@ def test_calibration_makes_probabilities_and_keeps_the_ranking(
     assert (after.scores[:, 1:] <= after.scores[:, :-1]).all()
     np.testing.assert_array_equal(calibrated.rank(model.queries, 2).scores, after.scores[:, :2])
     assert calibrated.bundle.manifest["calibration"]["documents"] == len(model.data.need_test())
+
+
+def test_labels_that_were_not_calibrated_with_have_scores(workshop: Callable[[str], Trained], tmp_path: Path) -> None:
+    """Other labels in the place of those of training: nothing is known of how often they are right."""
+    model = workshop("ance")
+    copy = shutil.copytree(model.run / "bundle", tmp_path / "bundle")
+    calibrate(copy, model.data, on_test=True)
+    before, after = (Predictor.open(path).with_labels(model.data.labels) for path in (model.run, copy))
+    assert after.calibration is None
+    np.testing.assert_array_equal(after.rank(model.queries, 3).scores, before.rank(model.queries, 3).scores)
+    after.save(tmp_path / "saved")
+    assert Predictor.open(tmp_path / "saved").calibration is None
