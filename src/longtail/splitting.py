@@ -13,6 +13,7 @@ import numpy as np
 
 from longtail.bundle import SHARD, LabelTable, open_bundle, write_bundle
 from longtail.errors import ConfigError
+from longtail.label_changes import with_changes
 from longtail.persistence import StringTable, written_aside
 
 
@@ -20,7 +21,7 @@ def split(model: Path, out: Path, shards: int) -> list[Path]:
     """Write the shards of a run's or a bundle's model into the folder `out`, which must not exist."""
     if out.exists():
         raise ConfigError(f"{out}: exists already", "name a folder that does not exist")
-    bundle = open_bundle(model)
+    bundle = with_changes(open_bundle(model))
     if not 1 <= shards <= len(bundle.labels):
         raise ConfigError(
             f"--shards {shards} of a model of {len(bundle.labels):,} labels",
