@@ -1,7 +1,7 @@
-"""Takes the picture of a report that the README shows: its beginning, some plots, and what is doubtful in the truth.
+"""Takes the picture of a report that the README shows: its beginning, some plots, and an example.
 
     .venv/bin/longtail report RUN DATA --output report.html
-    .venv/bin/python scripts/report_picture.py report.html docs/report.png
+    PYTHONPATH=. .venv/bin/python scripts/report_picture.py report.html docs/report.png
 
 Needs Chromium (`make browser`) and the packages of development (`make test` installs them).
 """
@@ -18,7 +18,7 @@ from scripts.page_picture import CHROMIUM, chromium
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-SIZE = (1240, 1760)
+SIZE = (1240, 1830)
 # What the picture leaves out, so that it shows some of each kind.
 HIDDEN = (
     *("#model", "#data", "#metrics", "#training", "#size", "#inside", "#weak", "#made"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from scripts.page_picture import CHROMIUM, chromium
+from scripts.report_picture import HIDDEN, take
 from tests.model_report.test_model_report import HOSTILE, SECTIONS
 
 import longtail
@@ -108,3 +109,11 @@ def test_people_who_use_other_means_can_read_it(browser: Any, report: Path, size
         found = axe.run(page).response["violations"]
     serious = [(one["id"], one["nodes"][0]["html"][:200]) for one in found if one["impact"] in ("serious", "critical")]
     assert serious == []
+
+
+def test_the_picture_of_the_readme_can_be_taken(browser: Any, report: Path, tmp_path: Path) -> None:
+    take(browser, report, tmp_path / "report.png")
+    assert (tmp_path / "report.png").read_bytes()[:4] == b"\x89PNG"
+    # What the picture leaves out is there to be left out.
+    with Visit(browser, report) as page:
+        assert [name for name in HIDDEN if not page.locator(name).count()] == []
