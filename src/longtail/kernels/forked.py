@@ -1,6 +1,6 @@
 """Kernels in a process that was forked off: they go on, each on one thread.
 
-Servers that load a model and then fork (gunicorn with ``--preload``, `multiprocessing` by ``fork``) are common. GNU
+Servers that load a model and then fork (gunicorn with ``--preload``, ``multiprocessing`` by ``fork``) are common. GNU
 OpenMP, whose threads numba uses, does not survive a fork: numba ends such a child at its first parallel kernel. So
 parallel kernels reach numba's threads by way of a function of ours, under the name that machine code knows
 (``numba_parallel_for``). In a child it does the whole work in the thread that asks, which is what numba's own function
