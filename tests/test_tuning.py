@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from longtail import tuning
+from longtail.choosing import nested
 from longtail.config import read_toml, to_tables
 from longtail.data.dataset import Dataset
 from longtail.errors import ConfigError, MissingExtra, RunError
@@ -21,7 +22,7 @@ from longtail.pipeline import train
 from longtail.recipes import RECIPES, make_recipe, recipe_class
 from longtail.recipes.tiny import Tiny
 from longtail.training.progress import PlainDisplay
-from longtail.tuning import Tuned, choices_of, nested, seconds_of, tune
+from longtail.tuning import Tuned, choices_of, seconds_of, tune
 
 # Two settings, six trials in all: none is left to chance.
 SPACE = {"features.pairs": (True, False), "classify.neighbours": (1, 5, 20)}

@@ -13,6 +13,7 @@ from typing import Any
 
 from longtail import __version__
 from longtail.bundle import MANIFEST, Bundle, LabelTable, content_digest, digest_of, open_bundle, write_bundle
+from longtail.choosing import Effort, choose
 from longtail.config import describe, paths_in, to_tables
 from longtail.data.dataset import Dataset, Items
 from longtail.data.identity import training_digest
@@ -20,7 +21,6 @@ from longtail.data.read import read
 from longtail.errors import ConfigError
 from longtail.evaluation import HeldOut, held_out_metrics
 from longtail.graph.company import Company
-from longtail.models.rankers import Ensemble
 from longtail.persistence import StringTable, written_aside
 from longtail.predictor import Predictor, TemporaryFolder
 from longtail.recipes import DEFAULT, make_recipe
@@ -51,6 +51,7 @@ def train(
     holdout: float = 0.0,
     group: str | None = None,
     examples: bool = True,
+    effort: Effort = "quick",
 ) -> Predictor:
     """Train on the training split of `data` into the run folder `out` and open the result.
 
@@ -69,6 +70,8 @@ def train(
         table, or a text field.
     examples: keep up to three training documents per label in the model, cut to 200 characters, for people who look at
         it; False leaves all texts of documents out (words that `direct` remembers: setting `memory.weight`).
+    effort: how long to look for settings of the recipe first, on a slice of the documents (`choosing.TRIALS`); what was
+        chosen is in RUN/config.toml, why in RUN/choices.
     progress: whether it is shown; by default where standard error is a terminal, or in a notebook. display: how.
 
     Where a launcher (torchrun) started several processes, they train one model together (docs/scale.md).
@@ -79,7 +82,7 @@ def train(
         raise ConfigError(f"seed {seed}, expected a whole number >= 0", "any other seed is another model")
     made, display = recipe_of(recipe, settings), display or display_of_library(progress)
     made.check_kinds()
-    check_processes(made, launched()[1])
+    check_processes(made, launched()[1], effort)
     if group is not None and not holdout:
         raise ConfigError(f"group '{group}' without holdout", "say how much to hold out: --holdout 0.1")
     asked = {"text": text, "labels": labels, "id": id, "separator": separator, "label_texts": label_texts}
@@ -102,6 +105,8 @@ def train(
         identity["content"] = {name: content_digest(path) for name, path in read_by_settings.items()}
     if not examples:
         identity["examples"] = False
+    if effort != "quick":
+        identity["effort"] = effort
     held = None
     if holdout:
         rows = dataset.held_out_rows(holdout, seed, group)
@@ -116,15 +121,16 @@ def train(
         if processes.agreed((bundle / MANIFEST).exists()):
             display.say(f"{run.folder}: this run is finished; --restart begins anew")
             return Predictor.open(bundle)
-        if processes.first:
-            with written_aside(run.folder / "config.toml") as aside:
-                aside.write_text(describe(made.config), encoding="utf-8")
         _say_counts(dataset.repairs, display)
         if held is not None:
             display.say(
                 f"{len(held):,} of {len(dataset.train):,} documents held out; the model is trained without them"
             )
             dataset = dataset.with_test_rows(rows)
+        made = choose(made, dataset, run, effort=effort, device=device, train=train)
+        if processes.first:
+            with written_aside(run.folder / "config.toml") as aside:
+                aside.write_text(describe(made.config), encoding="utf-8")
         training_set = prepared(made, dataset, run)
         _say_counts(training_set.dropped, display)
         if dataset.columns is None and not made.config.features.fields:
@@ -176,7 +182,8 @@ def learners(recipe: Recipe, data: TrainingSet, run: Run) -> Ranker:
     if count == 1:
         return stages(recipe, data, run)
     members = tuple(stages(recipe, data, run.member(number)) for number in range(count))
-    return run.stage("5_ensemble", lambda: Ensemble(members))
+    ranker: Any = run.stage("5_ensemble", lambda: recipe.joined(members, data))
+    return as_ranker(ranker, recipe)
 
 
 def stages(recipe: Recipe, data: TrainingSet, run: Run) -> Ranker:
@@ -195,16 +202,25 @@ def stages(recipe: Recipe, data: TrainingSet, run: Run) -> Ranker:
     ranker: Any = run.stage(
         "4_classify", lambda: recipe.classify(data, surrogate, shortlister, model, run), together=True
     )
-    if not isinstance(ranker, Ranker):
+    return as_ranker(ranker, recipe)
+
+
+def as_ranker(made: Any, recipe: Recipe) -> Ranker:
+    if not isinstance(made, Ranker):
         raise ConfigError(
-            f"the last stage of the recipe '{recipe.NAME}' gave a {type(ranker).__name__}, which is no ranker",
+            f"the last stage of the recipe '{recipe.NAME}' gave a {type(made).__name__}, which is no ranker",
             "derive its class from longtail.types.Ranker",
         )
-    return ranker
+    return made
 
 
-def check_processes(recipe: Recipe, count: int) -> None:
-    """Refuse several processes for a recipe that trains in one."""
+def check_processes(recipe: Recipe, count: int, effort: Effort = "quick") -> None:
+    """Refuse several processes for a recipe that trains in one, and for trials, which do."""
+    if count > 1 and effort != "quick":
+        raise ConfigError(
+            f"effort '{effort}', and {count} processes were asked for: settings are tried in one process",
+            "choose them first (longtail tune, or --effort with one process), then train with --config",
+        )
     if count > 1 and not recipe.SPLITS_LABELS:
         raise ConfigError(
             f"the recipe '{recipe.NAME}' trains in one process, and {count} were asked for",

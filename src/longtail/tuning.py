@@ -30,17 +30,17 @@ import numpy as np
 
 from longtail import __version__
 from longtail.bundle import content_digest, digest_of
+from longtail.choosing import Settings, Trials, nested, some_documents, value_of
 from longtail.config import describe, nearest, paths_in, resolve, to_tables, toml_value
 from longtail.data.dataset import Dataset
 from longtail.data.identity import training_digest
 from longtail.data.read import read
 from longtail.errors import ConfigError, LongtailError, MissingExtra
-from longtail.evaluation import Yardstick, rank_test
+from longtail.evaluation import Yardstick
 from longtail.persistence import read_json, write_json
 from longtail.pipeline import recipe_of, train
 from longtail.recipes import DEFAULT
 from longtail.recipes.base import Recipe
-from longtail.training.file_list import remove_run
 from longtail.training.progress import Display, SilentDisplay
 from longtail.training.run import Run
 from longtail.types import TopK
@@ -51,8 +51,6 @@ RUNGS = (0.25, 1.0)
 CHECK = "check"
 # Trials that are drawn by chance, near the settings as they are, before earlier ones say where to look.
 BY_CHANCE = 6
-
-Settings = Mapping[str, Any]  # path of a setting -> value
 
 
 @dataclass(frozen=True)
@@ -179,7 +177,7 @@ def tune(
         "longtail": __version__,
     }
     with Run.open(Path(study), identity, seed=seed, device=device, restart=restart, display=display) as run:
-        slices = {_rung(rung): _documents(inner, rung, seed) for rung in RUNGS} | {CHECK: outer}
+        slices = {_rung(rung): some_documents(inner, rung, seed) for rung in RUNGS} | {CHECK: outer}
         return _Search(run, made, choices, slices, metric, device).run_for(budget_s, trials or math.inf)
 
 
@@ -193,31 +191,17 @@ def seconds_of(text: str) -> float:
 
 def choices_of(recipe: Recipe, space: Mapping[str, Sequence[Any]] | None = None) -> dict[str, tuple[Any, ...]]:
     """What is tried of each setting: its value now first, then the others. Each is checked as if a user had set it."""
-    tables, choices = to_tables(recipe.config), {}
+    choices: dict[str, tuple[Any, ...]] = {}
     for path, values in (recipe.TUNABLE if space is None else space).items():
         for value in values:
             resolve(recipe.config, nested({path: value}), "tune")
-        now: Any = tables
-        for step in path.split("."):
-            now = now[step]
+        now = value_of(recipe.config, path)
         # As JSON has them: lists, not tuples.
         plain = [list(value) if isinstance(value, tuple) else value for value in values]
         choices[path] = (now, *(value for value in plain if value != now))
     if not choices:
         raise ConfigError(f"the recipe '{recipe.NAME}' says nothing that could be tried", "give a space of settings")
     return choices
-
-
-def nested(settings: Settings) -> dict[str, Any]:
-    """``{"a.b": c}`` as the tables ``{"a": {"b": c}}``."""
-    tables: dict[str, Any] = {}
-    for path, value in settings.items():
-        *sections, name = path.split(".")
-        inner = tables
-        for step in sections:
-            inner = inner.setdefault(step, {})
-        inner[name] = value
-    return tables
 
 
 def _check_metric(metric: str, data: Dataset) -> None:
@@ -228,12 +212,6 @@ def _check_metric(metric: str, data: Dataset) -> None:
 
 def _rung(share: float) -> str:
     return f"{share:g} of the documents"
-
-
-def _documents(data: Dataset, share: float, seed: int) -> Dataset:
-    n = len(data.train)
-    rows = np.random.default_rng([seed, 0x5CA1E]).permutation(n)[: max(1, math.ceil(share * n))]
-    return data if share >= 1 else data.with_training_rows(np.sort(rows))
 
 
 class _Search:
@@ -248,9 +226,8 @@ class _Search:
         metric: str,
         device: str,
     ) -> None:
-        self.run, self.recipe, self.choices, self.slices, self.metric = run, recipe, choices, slices, metric
-        self.device = device
-        self.yardsticks = {name: Yardstick.of(data) for name, data in slices.items()}
+        self.run, self.recipe, self.choices, self.metric = run, recipe, choices, metric
+        self.tried = Trials(run, "trials", recipe, slices, device=device, train=train)
         self.results: dict[str, Any] = self._read("results.json", {})
         self.trials = [
             Trial(found["changed"], tuple(found["values"]), found["seconds"], found["note"])
@@ -279,7 +256,7 @@ class _Search:
         return Tuned(
             recipe=self.recipe.NAME,
             metric=self.metric,
-            config=self._config(best.changed),
+            config=self.tried.config(best.changed),
             best=best,
             trials=tuple(self.trials),
             check=check,
@@ -320,21 +297,13 @@ class _Search:
 
     def _judge(self, changed: Settings, slice_name: str) -> tuple[float, float]:
         """The metric after training on a slice, and the seconds that it took; from the file where it is known."""
-        key = digest_of([dict(changed), slice_name])[:16]
+        key = self.tried.key(changed, slice_name)
         if key not in self.results:
-            began, folder = time.monotonic(), self.run.writes(f"trials/{key}", holds="run")
-            recipe, data = type(self.recipe)(self._config(changed)), self.slices[slice_name]
-            model = train(data, folder, recipe, seed=self.run.seed, device=self.device)
-            yardstick = self.yardsticks[slice_name]
-            value = yardstick.score(rank_test(model, yardstick, SilentDisplay()))[self.metric]
-            took = round(time.monotonic() - began, 3)
+            top, took = self.tried.ranked(changed, slice_name)
+            value = self.tried.yardsticks[slice_name].score(top)[self.metric]
             self.results[key] = {"slice": slice_name, "value": value, "seconds": took}
             write_json(self.run.writes("results.json"), self.results)
-            remove_run(folder)
         return self.results[key]["value"], self.results[key]["seconds"]
-
-    def _config(self, changed: Settings) -> Any:
-        return resolve(self.recipe.config, nested(changed), "tune")
 
     def _add(self, trial: Trial) -> None:
         self.trials.append(trial)

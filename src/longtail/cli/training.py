@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -27,6 +27,9 @@ from longtail.cli.base import (
     write_json_file,
 )
 from longtail.errors import ConfigError
+
+if TYPE_CHECKING:
+    from longtail.choosing import Effort
 
 
 def recipe_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[Any]:
@@ -83,6 +86,13 @@ def recipe_names(context: click.Context, parameter: click.Parameter, incomplete:
 )
 @option("--group", metavar="COLUMN", help="documents with one value of COLUMN are held out together")
 @option(
+    "--effort",
+    type=click.Choice(["quick", "normal", "thorough"]),
+    default="quick",
+    help="how long to look for settings first, on a slice of the documents: quick trains with those given, normal "
+    "tries two changes, thorough up to 23; what was chosen is said, and is in RUN/config.toml",
+)
+@option(
     "--no-examples",
     is_flag=True,
     help="keep no texts of training documents in the model (else up to three per label, cut to 200 characters); "
@@ -104,6 +114,7 @@ def train(
     restart: bool,
     holdout: float,
     group: str | None,
+    effort: Effort,
     no_examples: bool,
 ) -> None:
     """Train a model on the training split of DATA; the same command again resumes."""
@@ -125,7 +136,7 @@ def train(
         print(f"bundle: {out / 'bundle'}")
         return
     if devices > 1 and processes == 1:
-        pipeline.check_processes(made, devices)
+        pipeline.check_processes(made, devices, effort)
         raise click.exceptions.Exit(launch(talk.words, devices))
     data = source.read(test=False, group=group)
     model = pipeline.train(
@@ -139,6 +150,7 @@ def train(
         restart=restart,
         display=talk.display(),
         examples=not no_examples,
+        effort=effort,
     )
     if rank:
         return

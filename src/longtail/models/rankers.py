@@ -201,6 +201,10 @@ class Model(DataPart, Ranker):
         return self.encoder.onnx()
 
 
+# How a score follows from log-odds where nothing else enters.
+LINEAR = "score = sigmoid(total)"
+
+
 def linear_reasons(
     batch: Batch,
     encoder: FrozenEncoder,
@@ -223,7 +227,7 @@ def linear_reasons(
         totals=totals,
         shares=shares,
         bias=constant + bias,
-        formula="score = sigmoid(total)",
+        formula=LINEAR,
         found=ids >= 0,
     )
 

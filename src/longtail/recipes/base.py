@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, get_args, get_type_hints
 
@@ -11,8 +11,10 @@ from longtail.errors import ConfigError
 from longtail.persistence import DataPart, Part, class_of, home_of
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
+from longtail.types import Ranker
 
 if TYPE_CHECKING:
+    from longtail.data.dataset import Dataset
     from longtail.nn.encoders import Encoder
     from longtail.training.objectives import ExtraLoss
 
@@ -67,6 +69,8 @@ class Recipe(Protocol):
     TUNABLE: ClassVar[Mapping[str, tuple[Any, ...]]] = TUNABLE_FEATURES
     # Several processes can train it together, each with a part of the labels: `classify` runs on all of them.
     SPLITS_LABELS: ClassVar[bool] = False
+    # Settings that trials of `train --effort` are trained with, so that they take less time.
+    TRIED_WITH: ClassVar[Mapping[str, Any]] = {}
     # For bases: the loss can be weighed, and asked for on documents that are kept apart from training.
     KEEPS_DOCUMENTS_APART: ClassVar[bool] = False
     # For bases: the encoder can be a pretrained transformer (`features.checkpoint`).
@@ -103,6 +107,16 @@ class Recipe(Protocol):
         Of several processes the first gives it, the others None.
         """
         ...
+
+    def joined(self, members: Sequence[Ranker], data: TrainingSet) -> Part:
+        """Several trained models that answer together (`ensemble.learners`)."""
+        from longtail.models.rankers import Ensemble
+
+        return Ensemble(tuple(members))
+
+    def choices(self, data: Dataset) -> Mapping[str, tuple[Any, ...]]:
+        """What `train --effort` tries for `data`: settings and values, those first that are worth most."""
+        return {}
 
     def check_kinds(self) -> None:
         """Before training: every part that a stage says it gives can be opened again by its kind."""

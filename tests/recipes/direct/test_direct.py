@@ -16,6 +16,7 @@ from longtail.data.synthetic import SyntheticConfig, synthesise
 from longtail.evaluation import evaluate
 from longtail.nn.encoders import BagSum
 from longtail.recipes.direct import settings as direct
+from longtail.recipes.direct.network import new_encoder, text_rows
 from longtail.recipes.direct.objective import TextRows, anchor_columns, anchor_weights, first_bias
 from longtail.recipes.direct.recipe import Direct
 from longtail.recipes.direct.settings import AnchorsConfig, DirectConfig, default_epochs, default_rate
@@ -84,8 +85,8 @@ def test_what_needs_many_pairs_is_learnt_from_many(
     def made(*settings: str) -> tuple[bool, bool]:
         with Run.open(tmp_path / f"run{len(list(tmp_path.iterdir()))}", {}, device="cpu") as run:
             chosen = recipe(*settings)
-            encoder = chosen.new_encoder(ready, run)
-            texts = chosen.texts(ready, None, encoder, kind=TextRows)
+            encoder = new_encoder(chosen.config.encoder, ready, run)
+            texts = text_rows(chosen.config.labels, ready, None, encoder)
         assert isinstance(texts, TextRows)
         return isinstance(encoder, BagSum), texts.map is not None
 

@@ -1,3 +1,7 @@
 """`direct`, the default: `recipe.py` tells it. PARTS: what only this room saves (see `longtail.persistence`)."""
 
-PARTS: dict[str, str] = {"remembering-rows": "longtail.recipes.direct.memory:RememberingRows"}
+PARTS: dict[str, str] = {
+    "remembering-rows": "longtail.recipes.direct.memory:RememberingRows",
+    "remembering-ensemble": "longtail.recipes.direct.memory:RememberingEnsemble",
+    "hidden-map": "longtail.recipes.direct.ranker:HiddenMap",
+}

@@ -13,6 +13,7 @@ in microseconds (`search.kernels.nearest`).
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -28,7 +29,7 @@ from longtail.kernels.threads import threads_for
 from longtail.metrics.label_groups import by_frequency
 from longtail.models.analysis import Look, spread
 from longtail.models.new_labels import AddedLabels
-from longtail.models.rankers import IndexedRows, best
+from longtail.models.rankers import LINEAR, Ensemble, IndexedRows, best
 from longtail.picture import Picture
 from longtail.recipes.direct.settings import FEWEST_COMMON, MemoryConfig
 from longtail.search.joined import JoinedIndex
@@ -141,10 +142,60 @@ class Memory:
         )
 
 
-@dataclass(frozen=True)
-class RememberingRows(IndexedRows):
-    """`IndexedRows` whose best labels are ranked once more by a `Memory`; the others follow as they were."""
+class Remembering(Ranker):
+    """A ranker whose best labels are ranked once more by a `Memory`; the others follow as they were.
 
+    Comes before the ranker among the bases of a class.
+    """
+
+    memory: Memory
+
+    @abstractmethod
+    def without_memory(self, batch: Batch, k: int) -> TopK:
+        """`rank` of the ranker itself."""
+
+    def rank(self, batch: Batch, k: int) -> TopK:
+        # As many labels whatever is asked for: what is best must not depend on k.
+        depth = self.memory.config.depth
+        first = self.without_memory(batch, max(k, depth))
+        votes = np.zeros(first.ids.shape, np.float32)
+        votes[:, :depth] = self.memory.votes(batch, first.ids[:, :depth])
+        return best(first.ids, self.fused(np.maximum(first.scores, 0), votes), min(k, len(self.memory.rarity)))
+
+    def fused(self, scores: F32, votes: F32) -> F32:
+        """What is made of scores of rows and votes."""
+        weight = np.float32(self.memory.config.weight)
+        fused: F32 = ((np.sqrt(scores) + weight * votes) / (1 + weight)) ** 2
+        return fused
+
+    def votes_of(self, batch: Batch, ids: I32) -> F32:
+        """(B, C): votes for the labels `ids`; 0 for those that are not voted on."""
+        _, listed = self.without_memory(batch, self.memory.config.depth).looked_up(ids)
+        return np.where(listed, self.memory.votes(batch, ids), np.float32(0))
+
+    def explain(self, batch: Batch, ids: I32, context: Context | None = None) -> Reasons | None:
+        """As without a memory; votes are a term beside the total."""
+        reasons = super().explain(batch, ids, context)
+        if reasons is None:
+            return None
+        votes, weight = self.votes_of(batch, ids), self.memory.config.weight
+        own = "sigmoid(total)" if reasons.formula == LINEAR else "own"
+        return replace(
+            reasons,
+            scores=np.where(reasons.found, self.fused(reasons.scores, votes), 0),
+            formula=f"score = ((sqrt({own}) + votes of similar documents) / {1 + weight:g})^2"
+            + ("" if own != "own" else f"; own: {reasons.formula}"),
+            terms={**reasons.terms, "votes of similar documents": np.float32(weight) * votes},
+        )
+
+    def scores_of(self, batch: Batch, ids: I32, n_labels: int, context: Context | None = None) -> F32:
+        scores = super().scores_of(batch, ids, n_labels, context)
+        found = (ids >= 0) & ~batch.is_empty()[:, None]
+        return np.where(found, self.fused(scores, self.votes_of(batch, ids)), np.float32(0))
+
+
+@dataclass(frozen=True)
+class RememberingRows(Remembering, IndexedRows):
     KIND = "remembering-rows"
 
     memory: Annotated[Memory, Sized(n_labels="labels")]
@@ -153,16 +204,8 @@ class RememberingRows(IndexedRows):
         if len(self.index) != len(self.memory.rarity):
             raise ValueError(f"rows of {len(self.index)} labels, and votes for {len(self.memory.rarity)}")
 
-    def with_added(self, added: AddedLabels) -> RememberingRows:
-        return replace(self, index=JoinedIndex.of(self.index, added.rows), memory=self.memory.with_added(added))
-
-    def rank(self, batch: Batch, k: int) -> TopK:
-        # As many labels whatever is asked for: what is best must not depend on k.
-        depth = self.memory.config.depth
-        first = super().rank(batch, max(k, depth))
-        votes = np.zeros(first.ids.shape, np.float32)
-        votes[:, :depth] = self.memory.votes(batch, first.ids[:, :depth])
-        return best(first.ids, self.fused(np.maximum(first.scores, 0), votes), min(k, len(self.index)))
+    def without_memory(self, batch: Batch, k: int) -> TopK:
+        return IndexedRows.rank(self, batch, k)
 
     def shards(self, count: int) -> Sequence[Ranker]:
         both = zip(self.index.shards(count), self.memory.shards(count), strict=True)
@@ -174,22 +217,14 @@ class RememberingRows(IndexedRows):
         index = SplitIndex(tuple(part.index for part in ours))
         return replace(self, index=index, memory=Memory.joined([part.memory for part in ours]))
 
-    def fused(self, scores: F32, votes: F32) -> F32:
-        """What is made of scores of rows and votes."""
-        weight = np.float32(self.memory.config.weight)
-        fused: F32 = ((np.sqrt(scores) + weight * votes) / (1 + weight)) ** 2
-        return fused
-
-    def votes_of(self, batch: Batch, ids: I32) -> F32:
-        """(B, C): votes for the labels `ids`; 0 for those that are not voted on."""
-        _, listed = super().rank(batch, self.memory.config.depth).looked_up(ids)
-        return np.where(listed, self.memory.votes(batch, ids), np.float32(0))
+    def with_added(self, added: AddedLabels) -> RememberingRows:
+        return replace(self, index=JoinedIndex.of(self.index, added.rows), memory=self.memory.with_added(added))
 
     def pictures(self, look: Look) -> list[Picture]:
         """What scores of labels are made of: rows, which were learnt, and votes of documents, by label frequency."""
         batch = look.batch.rows(spread(len(look.batch), _LOOKED_AT))
         ids = self.rank(batch, _PLACES).ids
-        learnt = np.sqrt(super().scores_of(batch, ids, len(self.index)))
+        learnt = np.sqrt(IndexedRows.scores_of(self, batch, ids, len(self.index)))
         votes = np.float32(self.memory.config.weight) * self.votes_of(batch, ids)
         real = (ids >= 0) & (learnt + votes > 0)
         bins = by_frequency(look.counts)
@@ -212,23 +247,21 @@ class RememberingRows(IndexedRows):
             )
         ]
 
-    def explain(self, batch: Batch, ids: I32, context: Context | None = None) -> Reasons | None:
-        """As of rows; votes are a term beside the total."""
-        reasons = super().explain(batch, ids, context)
-        if reasons is None:
-            return None
-        votes, weight = self.votes_of(batch, ids), self.memory.config.weight
-        return replace(
-            reasons,
-            scores=np.where(reasons.found, self.fused(reasons.scores, votes), 0),
-            formula=f"score = ((sqrt(sigmoid(total)) + votes of similar documents) / {1 + weight:g})^2",
-            terms={"votes of similar documents": np.float32(weight) * votes},
-        )
+
+@dataclass(frozen=True, kw_only=True)
+class RememberingEnsemble(Remembering, Ensemble):
+    """Several models with one memory: what training documents say is the same for all."""
+
+    KIND = "remembering-ensemble"
+
+    memory: Annotated[Memory, Sized(n_labels="labels")]
+
+    def without_memory(self, batch: Batch, k: int) -> TopK:
+        return Ensemble.rank(self, batch, k)
 
     def scores_of(self, batch: Batch, ids: I32, n_labels: int, context: Context | None = None) -> F32:
-        scores = super().scores_of(batch, ids, n_labels, context)
-        found = (ids >= 0) & ~batch.is_empty()[:, None]
-        return np.where(found, self.fused(scores, self.votes_of(batch, ids)), np.float32(0))
+        # An ensemble looks scores up in its ranking, which has the votes already.
+        return Ensemble.scores_of(self, batch, ids, n_labels, context)
 
 
 def remembered(data: TrainingSet, config: MemoryConfig) -> Memory | None:
@@ -271,3 +304,18 @@ def remembering(model: IndexedRows, data: TrainingSet, config: MemoryConfig) -> 
     """The model with what it remembers of its training documents; itself where that is nothing."""
     memory = remembered(data, config)
     return model if memory is None else RememberingRows(model.encoder, model.refinement, model.index, memory)
+
+
+def together(members: Sequence[Ranker], data: TrainingSet, config: MemoryConfig) -> Ensemble:
+    """Models that remember nothing by themselves, with one memory for all."""
+    memory = remembered(data, config)
+    return Ensemble(tuple(members)) if memory is None else RememberingEnsemble(members=tuple(members), memory=memory)
+
+
+def size_of_memory(data: TrainingSet, config: MemoryConfig) -> int:
+    """Bytes of what `remembered` gives, while it is made and saved: words and their inverse lists, and targets."""
+    x, reads = data.documents.sparse, data.featurizer
+    if not config.weight or x is None or not isinstance(reads, SparseText):
+        return 0
+    words = int(np.count_nonzero(x.indices < reads.word_range.stop))
+    return 3 * 8 * words + 8 * data.targets.nnz

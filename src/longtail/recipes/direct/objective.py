@@ -340,9 +340,10 @@ def first_bias(targets: Csr) -> Tensor:
     return torch.tensor(np.log(share / (1 - share)), dtype=torch.float32)
 
 
-def random_rows(labels: int, width: int, run: Run) -> Tensor:
+def random_rows(labels: int, width: int, run: Run, *keys: int) -> Tensor:
     """Where rows are free vectors alone they must differ at first: at zero no gradient reaches the encoder."""
-    return torch.from_numpy(run.rng("rows").standard_normal((labels, width), dtype=np.float32)) * (0.1 / width**0.5)
+    rng = run.rng("rows", *keys)
+    return torch.from_numpy(rng.standard_normal((labels, width), dtype=np.float32)) * (0.1 / width**0.5)
 
 
 # ---- the step ----
@@ -393,6 +394,9 @@ class AllLabels:
         self.model = nn.ModuleDict(
             {"encoder": encoder} if texts is None else {"encoder": encoder, "texts": texts}
         ).train()
+        # Adam's steps do not grow with the gradient, so what is taught less often must take longer steps: words, of
+        # which each look teaches others. The gain and M, which every look teaches, are better off without.
+        self.text_rate = text_every**0.5
         self.adam = ModelAdam(self.model)
         free = torch.zeros(labels, width + 1, device=device)
         if start is not None:
@@ -468,8 +472,7 @@ class AllLabels:
         summed = self.rows.text_gradient
         if self.texts is None or summed is None or int(self._count) % self.text_every:
             return
-        # Adam's steps do not grow with the gradient, so fewer of them must be longer.
-        self.texts.teach(summed, self.adam.rows_of(self.texts.table), rate * self.text_every**0.5)
+        self.texts.teach(summed, self.adam.rows_of(self.texts.table), rate * self.text_rate)
         summed.zero_()
 
     def state(self) -> dict[str, Tensor]:

@@ -21,44 +21,40 @@ made on validation slices: `direct_ablation.json` and `direct_memory_slices.json
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from longtail.data.dataset import Dataset
 from longtail.features.sparse import SparseText
 from longtail.graph.label_graph import label_graph
-from longtail.models.rankers import IndexedRows
-from longtail.nn.batches import Documents, fastest_products, to_numpy, to_tensor
-from longtail.nn.blocks import Residual, frozen_block
-from longtail.nn.encoders import BagEncoder, BagSum, DenseEncoder, Encoder, GivenView, Refined
-from longtail.nn.row_tables import RowTable
+from longtail.models.rankers import Ensemble, IndexedRows
+from longtail.nn.batches import Documents
 from longtail.recipes.base import Recipe
-from longtail.recipes.direct.memory import remembering
+from longtail.recipes.direct.as_one import as_one, side_by_side
+from longtail.recipes.direct.memory import remembering, size_of_memory, together
+from longtail.recipes.direct.network import Shared, new_learner
 from longtail.recipes.direct.objective import (
-    AllLabels,
     AnchorColumns,
     OneCycle,
-    TextRows,
     anchor_columns,
     anchor_weights,
     first_bias,
     marked_targets,
     pairs_as_matrix,
-    random_rows,
     smoothed_targets,
 )
-from longtail.recipes.direct.sampled import SampledLabels, TextParts
 from longtail.recipes.direct.settings import (
-    TEXT_EVERY,
     TUNABLE,
     DirectConfig,
+    choices,
     default_epochs,
     default_rate,
-    is_on,
     labels_per_step,
+    models_together,
 )
 from longtail.recipes.direct.view import StaticVectors, View
 from longtail.search.index import build_index
@@ -66,7 +62,7 @@ from longtail.training import adapted_batch
 from longtail.training.fit import fit_stage
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
-from longtail.types import Csr
+from longtail.types import Csr, Ranker
 
 
 class Direct(Recipe):
@@ -75,66 +71,72 @@ class Direct(Recipe):
     NAME = "direct"
     CONFIG = DirectConfig
     TUNABLE = TUNABLE
+    TRIED_WITH: ClassVar[Mapping[str, Any]] = {"train.together": 1}
     SPLITS_LABELS = True
     config: DirectConfig
 
     def encoder_width(self) -> int:
         return self.config.encoder.width
 
+    def choices(self, data: Dataset) -> Mapping[str, tuple[Any, ...]]:
+        return choices(self.config, data)
+
     def memory(self, data: TrainingSet) -> int:
-        """Tables with two moments, the vectors of label texts' words as they are looked at, composed rows with their
-        gradients, the features, and one block of scores.
+        """Of each model tables with two moments, the vectors of label texts' words as they are looked at, composed rows
+        with their gradients (and bytes, where labels are sampled); the features, one block of scores, and what is
+        remembered of documents.
         """
-        width = self.config.encoder.width
+        c, width = self.config, self.config.encoder.width
         words = data.featurizer.width if data.documents.dense is None else 0
         given = (data.documents, data.label_texts)
         entries = sum(batch.sparse.nnz for batch in given if batch is not None and batch.sparse is not None)
-        graphs = data.graphs.values() if self.config.anchors.weight else ()
-        anchors = sum(len(graph.anchors) for graph in graphs if graph.anchors is not None)
-        return 4 * width * (4 * words + 8 * (data.n_labels + anchors)) + 3 * 8 * entries + 2**29
+        graphs = data.graphs.values() if c.anchors.weight else ()
+        rows = data.n_labels + sum(len(graph.anchors) for graph in graphs if graph.anchors is not None)
+        models = max(c.train.together, 1) * (4 * width * (4 * words + 8 * rows) + (width + 4) * rows)
+        return models + 3 * 8 * entries + size_of_memory(data, c.memory) + 2**29
 
     def classify(
         self, data: TrainingSet, surrogate: None, shortlister: None, model: None, run: Run
     ) -> IndexedRows | None:
         """Module IV: encoder and classifiers together, against all labels; of several processes the first has them."""
-        c, anchors, view = self.config, anchor_columns(data, self.config.anchors), self.view(data)
-        targets, masked = self.targets(data, self.label_graph(data, run), anchors)
-        encoder = self.new_encoder(data, run, view).to(run.device)
-        block = (
-            Residual(encoder.width, run.rng("residual"), dropout=c.encoder.dropout, mode="off").to(run.device)
-            if c.encoder.residual
-            else None
-        )
-        shard = run.shard(targets.shape[1])
-        few = labels_per_step(c.train, run.device, shard, extra=self.extra_loss is not None)
-        texts = self.texts(data, anchors, encoder, view, kind=TextParts if few else partial(TextRows, shard=shard))
-        refined = encoder if block is None else Refined(encoder, block)
-        extra = None if self.extra_loss is None else self.extra_loss(refined, data, run)
-        kind: Callable[..., AllLabels] = partial(SampledLabels, labels_per_step=few) if few else AllLabels
-        objective = kind(
-            refined,
-            texts,
-            self.trust(data, anchors).to(run.device),
-            first_bias(targets).to(run.device),
-            Documents(data.documents if view is None else view.batch(data.documents.sparse), run.device),
-            marked_targets(targets, masked, run.device, shard),
-            weights=anchor_weights(data.n_labels, anchors, c.anchors.weight, run.device),
-            start=None if texts is not None else random_rows(targets.shape[1], encoder.width, run).to(run.device),
-            text_every=c.train.text_every or TEXT_EVERY[run.device],
-            token_dropout=c.encoder.token_dropout,
-            extra=extra,
-            shard=shard,
-        )
+        c, shared = self.config, self.shared(data, run)
+        count = models_together(c, data, run.device, shared.shard, extra=self.extra_loss is not None)
+        learners = [new_learner(c, shared, run, number, self.extra_loss) for number in range(count)]
         epochs = c.train.epochs or default_epochs(data.n_documents)
         steps = epochs * -(-data.n_documents // adapted_batch(data.n_documents, c.train.batch))
-        rate = c.train.rate or default_rate(data.n_documents, steps)
-        schedule = OneCycle(rate, c.train.warm_up)
-        fit_stage(objective, run, "training", epochs=epochs, batch=c.train.batch, schedule=schedule, watch=extra)
-        rows = objective.final_rows()
-        if rows is None:
+        schedule = OneCycle(c.train.rate or default_rate(data.n_documents, steps), c.train.warm_up)
+        objective = side_by_side([learner.objective for learner in learners])
+        watch = learners[0].extra
+        fit_stage(objective, run, "training", epochs=epochs, batch=c.train.batch, schedule=schedule, watch=watch)
+        found = as_one(learners, shared.documents, data.targets, run.rng("as one"))
+        if found is None:
             return None
-        index = build_index(to_numpy(rows[: data.n_labels]), c.predict.index, similarity="dot")
-        return remembering(IndexedRows(encoder.frozen(), frozen_block(block), index), data, c.memory)
+        encoder, refinement, rows = found
+        ranker = IndexedRows(encoder, refinement, build_index(rows, c.predict.index, similarity="dot"))
+        # Members of an ensemble share what is remembered (`joined`).
+        return ranker if c.ensemble.learners > 1 else remembering(ranker, data, c.memory)
+
+    def joined(self, members: Sequence[Ranker], data: TrainingSet) -> Ensemble:
+        """Several models whose scores are averaged, with one memory for all."""
+        return together(members, data, self.config.memory)
+
+    def shared(self, data: TrainingSet, run: Run) -> Shared:
+        """What a training begins with, and models that are trained side by side have in common."""
+        c, anchors, view = self.config, anchor_columns(data, self.config.anchors), self.view(data)
+        targets, masked = self.targets(data, self.label_graph(data, run), anchors)
+        shard = run.shard(targets.shape[1])
+        return Shared(
+            data=data,
+            anchors=anchors,
+            view=view,
+            documents=Documents(data.documents if view is None else view.batch(data.documents.sparse), run.device),
+            targets=marked_targets(targets, masked, run.device, shard),
+            trust=self.trust(data, anchors).to(run.device),
+            bias=first_bias(targets).to(run.device),
+            weights=anchor_weights(data.n_labels, anchors, c.anchors.weight, run.device),
+            shard=shard,
+            labels_per_step=labels_per_step(c.train, run.device, shard, extra=self.extra_loss is not None),
+        )
 
     def label_graph(self, data: TrainingSet, run: Run) -> Csr | None:
         """Which labels belong together; None where nothing asks (walks take time), or no label has a neighbour."""
@@ -167,43 +169,6 @@ class Direct(Recipe):
         if not isinstance(data.featurizer, SparseText) or not data.featurizer.view_range:
             return None
         return View(data.featurizer.view_range.start, StaticVectors.read(self.config.features.view_model).table)
-
-    def new_encoder(self, data: TrainingSet, run: Run, view: View | None = None) -> Encoder:
-        c = self.config.encoder
-        if data.documents.dense is not None:
-            return DenseEncoder(
-                data.documents.dense.shape[1], run.rng("encoder"), project_to=c.width, dropout=c.dropout
-            )
-        words = data.featurizer.width if view is None else view.first
-        table = RowTable.random(words, c.width, run.rng("encoder"), run.device)
-        given = None
-        if view is not None:
-            given = GivenView(torch.from_numpy(view.vectors).to(run.device), c.width, run.rng("view"))
-        signed = is_on(c.signed, data.targets.nnz)
-        return (BagSum if signed else BagEncoder)(table, dropout=c.dropout, view=given)
-
-    def texts(
-        self,
-        data: TrainingSet,
-        anchors: AnchorColumns | None,
-        encoder: Encoder,
-        view: View | None = None,
-        kind: Callable[..., TextRows | TextParts] = TextRows,
-    ) -> TextRows | TextParts | None:
-        """The part of rows that words make; None where labels have no text, or documents no words."""
-        from scipy.sparse import vstack
-
-        c, texts = self.config.labels, None if data.label_texts is None else data.label_texts.sparse
-        if not c.text or texts is None or not isinstance(encoder, BagEncoder | BagSum):
-            return None
-        if anchors is not None:
-            texts = vstack([texts, anchors.texts], format="csr")
-        device, given = encoder.table.weight.device, None
-        if view is not None and encoder.view is not None:
-            texts, sums = view.split(texts)
-            given = encoder.view, to_tensor(sums, device)
-        mapped = is_on(c.map, data.targets.nnz)
-        return kind(encoder.table, texts, mapped=mapped, compute=fastest_products(device), view=given)
 
     def trust(self, data: TrainingSet, anchors: AnchorColumns | None = None) -> Tensor:
         """(L, 1): the share of its free vector that a label uses; anchors behind."""

@@ -207,7 +207,7 @@ class SampledLabels(AllLabels):
         number = self._part()
         part = slice(number, None, self.parts.count)
         adam = self.adam.rows_of(self.parts.table)
-        self.parts.part(number).teach(summed[part].contiguous(), adam, rate * self.text_every**0.5)
+        self.parts.part(number).teach(summed[part].contiguous(), adam, rate * self.text_rate)
         summed[part] = 0
 
     def vectors(self, batch: TensorBatch, documents: int) -> Tensor:

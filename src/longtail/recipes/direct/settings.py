@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -17,9 +18,10 @@ from longtail.search.index import IndexKind
 from longtail.training import ADAPTS
 
 if TYPE_CHECKING:
-    from longtail.data.dataset import Items
+    from longtail.data.dataset import Dataset, Items
     from longtail.features.base import Fitted
     from longtail.nn.shards import Shard
+    from longtail.training.prepare import TrainingSet
 
 # Epochs by the number of documents: more of them need fewer looks at each.
 EPOCHS_SCALE, FEWEST_EPOCHS, MOST_EPOCHS = 7000, 8, 60
@@ -33,6 +35,9 @@ MANY_PAIRS = 32_768
 TEXT_EVERY = {"cpu": 8, "cuda": 4}
 # Labels that a document meets in a step where they are sampled, at least; with no more labels than that all are met.
 LABELS_PER_STEP = 4096
+# Models that are trained side by side where a GPU does it, and how many documents there must be for each number of
+# their vectors: the directions that are kept follow from documents.
+TOGETHER, DOCUMENTS_PER_NUMBER = 3, 32
 
 # A word of so few documents tells them from others, however few there are in all.
 FEWEST_COMMON = 50
@@ -140,6 +145,14 @@ class TrainConfig:
         f"them, at least {LABELS_PER_STEP:,}",
         low=0,
     )
+    together: int = setting(
+        0,
+        "models that are trained side by side, with random numbers of their own, and then made one of the size of one; "
+        f"0: {TOGETHER} on a GPU where they can be made one (encoder.signed) and there are {DOCUMENTS_PER_NUMBER} "
+        "documents for each number of their vectors, else 1",
+        low=0,
+        high=16,
+    )
     smoothing: float = setting(
         0.3, "target of labels that are neighbours (labels.graph) of a document's labels; 0: none", low=0, high=1
     )
@@ -217,6 +230,24 @@ def labels_per_step(config: TrainConfig, device: str, shard: Shard, *, extra: bo
     return config.labels_per_step or max(LABELS_PER_STEP, shard.labels // 4)
 
 
+def models_together(config: DirectConfig, data: TrainingSet, device: str, shard: Shard, *, extra: bool) -> int:
+    """How many models are trained side by side.  extra: whether another recipe adds a loss (RAMEN)."""
+    asked = config.train.together
+    sums = data.documents.sparse is not None and is_on(config.encoder.signed, data.targets.nnz)
+    can = sums and not extra and shard.processes == 1
+    if not asked:
+        enough = data.n_documents >= DOCUMENTS_PER_NUMBER * TOGETHER * config.encoder.width
+        return TOGETHER if can and enough and device == "cuda" else 1
+    if asked == 1 or can:
+        return asked
+    raise ConfigError(
+        f"train.together={asked}, but models are made one where documents are sums of word vectors with either sign "
+        f"({MANY_PAIRS:,} pairs of a document and a label, or encoder.signed=on), in one process, without a loss of "
+        "another recipe",
+        f"average them (ensemble.learners={asked}), or train one",
+    )
+
+
 def is_on(choice: WhereManyPairs, pairs: int) -> bool:
     """Whether to use a part that has much to learn: as asked for, else where there are enough pairs to learn from."""
     return choice == "on" or (choice == "auto" and pairs >= MANY_PAIRS)
@@ -235,3 +266,16 @@ TUNABLE: Mapping[str, tuple[Any, ...]] = {
     "train.self_pairs": (0.0, 0.1, 1.0),
     "memory.weight": (0.0, 0.3, 0.6),
 }
+
+
+def choices(config: DirectConfig, data: Dataset) -> Mapping[str, tuple[Any, ...]]:
+    """What `train --effort` tries for `data`: discrete choices that some data wants and other data does not."""
+    found: dict[str, tuple[Any, ...]] = {}
+    if data.train.documents.vectors is None and (config.features.view_model or find_spec("wordllama") is not None):
+        found["features.view"] = ("static", "none")
+    if len(data.train.masked):
+        found["train.self_pairs"] = (1.0, 0.0)
+    found |= {"train.smoothing": (0.0, 0.3), "memory.weight": (0.0, 0.3)}
+    if any(data.labels.fields.values()):
+        found |= {"labels.map": ("on", "off"), "encoder.signed": ("on", "off")}
+    return found | {"features.char_sizes": ([3, 4, 5], [4])}

@@ -1,0 +1,126 @@
+"""One model of `direct` as torch trains it: its encoder, the text of its labels, and how both enter a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from longtail.nn.batches import DeviceCsr, Documents, fastest_products, to_tensor
+from longtail.nn.blocks import Residual
+from longtail.nn.encoders import BagEncoder, BagSum, DenseEncoder, Encoder, GivenView, Refined
+from longtail.nn.row_tables import RowTable
+from longtail.nn.shards import Shard
+from longtail.recipes.base import ExtraLossFactory
+from longtail.recipes.direct.objective import AllLabels, AnchorColumns, TextRows, random_rows
+from longtail.recipes.direct.sampled import SampledLabels, TextParts
+from longtail.recipes.direct.settings import TEXT_EVERY, DirectConfig, EncoderConfig, LabelsConfig, is_on
+from longtail.recipes.direct.view import View
+from longtail.training.objectives import ExtraLoss
+from longtail.training.prepare import TrainingSet
+from longtail.training.run import Run
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What models that are trained side by side have in common, on the device where they are trained.
+
+    documents, targets: see `AllLabels`.  anchors, view: None without.  trust: (L, 1).  bias: where biases begin.
+    weights: (L,) or None.  shard: which labels this process has.  labels_per_step: 0 for all of them.
+    """
+
+    data: TrainingSet
+    anchors: AnchorColumns | None
+    view: View | None
+    documents: Documents
+    targets: DeviceCsr
+    trust: Tensor
+    bias: Tensor
+    weights: Tensor | None
+    shard: Shard
+    labels_per_step: int
+
+
+@dataclass(frozen=True)
+class Learner:
+    """One model under training.  extra: the loss that another recipe adds."""
+
+    encoder: Encoder
+    block: Residual | None
+    objective: AllLabels
+    extra: ExtraLoss | None
+
+
+def new_learner(
+    config: DirectConfig, shared: Shared, run: Run, number: int, extra_loss: ExtraLossFactory | None
+) -> Learner:
+    """Model `number` of those that are trained side by side, each with random numbers of its own."""
+    keys = (number,) if number else ()
+    encoder = new_encoder(config.encoder, shared.data, run, shared.view, *keys).to(run.device)
+    block = None
+    if config.encoder.residual:
+        rng = run.rng("residual", *keys)
+        block = Residual(encoder.width, rng, dropout=config.encoder.dropout, mode="off").to(run.device)
+    refined = encoder if block is None else Refined(encoder, block)
+    few = shared.labels_per_step
+    reading = TextParts if few else partial(TextRows, shard=shared.shard)
+    texts = text_rows(config.labels, shared.data, shared.anchors, encoder, shared.view, reading)
+    extra = None if extra_loss is None else extra_loss(refined, shared.data, run)
+    kind: Callable[..., AllLabels] = partial(SampledLabels, labels_per_step=few) if few else AllLabels
+    start = None if texts is not None else random_rows(len(shared.trust), encoder.width, run, *keys).to(run.device)
+    objective = kind(
+        refined,
+        texts,
+        shared.trust,
+        shared.bias,
+        shared.documents,
+        shared.targets,
+        weights=shared.weights,
+        start=start,
+        text_every=config.train.text_every or TEXT_EVERY[run.device],
+        token_dropout=config.encoder.token_dropout,
+        extra=extra,
+        shard=shared.shard,
+    )
+    return Learner(encoder, block, objective, extra)
+
+
+def new_encoder(config: EncoderConfig, data: TrainingSet, run: Run, view: View | None = None, *keys: int) -> Encoder:
+    """keys: name the random numbers that it begins with."""
+    if data.documents.dense is not None:
+        inputs = data.documents.dense.shape[1]
+        return DenseEncoder(inputs, run.rng("encoder", *keys), project_to=config.width, dropout=config.dropout)
+    words = data.featurizer.width if view is None else view.first
+    table = RowTable.random(words, config.width, run.rng("encoder", *keys), run.device)
+    given = None
+    if view is not None:
+        given = GivenView(torch.from_numpy(view.vectors).to(run.device), config.width, run.rng("view", *keys))
+    signed = is_on(config.signed, data.targets.nnz)
+    return (BagSum if signed else BagEncoder)(table, dropout=config.dropout, view=given)
+
+
+def text_rows(
+    config: LabelsConfig,
+    data: TrainingSet,
+    anchors: AnchorColumns | None,
+    encoder: Encoder,
+    view: View | None = None,
+    kind: Callable[..., TextRows | TextParts] = TextRows,
+) -> TextRows | TextParts | None:
+    """The part of rows that words make; None where labels have no text, or documents no words."""
+    from scipy.sparse import vstack
+
+    texts = None if data.label_texts is None else data.label_texts.sparse
+    if not config.text or texts is None or not isinstance(encoder, BagEncoder | BagSum):
+        return None
+    if anchors is not None:
+        texts = vstack([texts, anchors.texts], format="csr")
+    device, given = encoder.table.weight.device, None
+    if view is not None and encoder.view is not None:
+        texts, sums = view.split(texts)
+        given = encoder.view, to_tensor(sums, device)
+    mapped = is_on(config.map, data.targets.nnz)
+    return kind(encoder.table, texts, mapped=mapped, compute=fastest_products(device), view=given)
