@@ -85,6 +85,8 @@ def users(name: str) -> set[str]:
                 found.add(str(family(user)))
             elif is_program(user):
                 found.add("programs")
+            elif user[1] == IMPORT:
+                found |= users(user[0])
             elif user not in seen:
                 seen.add(user)
                 ahead.append(user)
@@ -130,6 +132,7 @@ def test_the_rule_finds_what_is_in_the_wrong_room(monkeypatch: pytest.MonkeyPatc
 
 Name = tuple[str, str]  # a module, and a class or function at its top
 ALL = "*"  # in the place of a name: a module that is handed on as a whole
+IMPORT = "import"  # in the place of a name: what a module does when it is imported
 
 
 def home_of(module: str, name: str) -> Name:
@@ -152,14 +155,19 @@ def named(module: str) -> dict[Name, set[Name]]:
                 inner = f"{node.module}.{alias.name}"
                 found = (inner, ALL) if inner in MODULES else home_of(str(node.module), alias.name)
                 known[alias.asname or alias.name] = found
-    tops = {name: node for node in tree.body for name in names_of(node)}
-    known |= {name: (module, name) for name in tops}
-    return {(module, name): set(referred(node, known)) - {(module, name)} for name, node in tops.items()}
+    tops = [(name, node) for node in tree.body for name in names_of(node)]
+    known |= {name: (module, name) for name, _ in tops}
+    found: dict[Name, set[Name]] = {}
+    for name, node in tops:
+        found.setdefault((module, name), set()).update(set(referred(node, known)) - {(module, name)})
+    return found
 
 
 def names_of(node: ast.stmt) -> list[str]:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return [node.name]
+    if isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant):
+        return [IMPORT]
     targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
     return [one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)]
 
@@ -200,6 +208,8 @@ def users_of_name(name: Name) -> set[str]:
                 found.add(str(family(user[0])))
             elif is_program(user[0]) or user[0].startswith("longtail.cli"):
                 found.add("programs")
+            elif user[1] == IMPORT:
+                found |= users(user[0])
             elif user not in seen:
                 seen.add(user)
                 ahead.append(user)

@@ -470,7 +470,7 @@ def saved_again(source: Path, folder: Path) -> None:
 
     Nothing of a part is ever changed in place, so the two can share their files.
     """
-    folder.mkdir(parents=True)  # by hand: `shutil.copytree` hides a full disk in an error of its own
+    folder.mkdir(parents=True)  # by hand: ``shutil.copytree`` hides a full disk in an error of its own
     for path in sorted(source.iterdir()):
         if path.is_dir():
             saved_again(path, folder / path.name)

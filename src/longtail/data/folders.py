@@ -15,8 +15,8 @@ import numpy as np
 from longtail.data.dataset import Dataset, Graph, Items, Split
 from longtail.data.graph_files import drop_test_anchors, find_one, have_anchors, read_graphs, write_graphs
 from longtail.data.identity import digest, self_pairs
-from longtail.data.limits import PROMISED
 from longtail.data.lines import byte_blocks, open_text_lines, read_raw_texts, write_lines
+from longtail.data.size_limits import PROMISED
 from longtail.errors import ConfigError, DataError
 from longtail.types import F32, I64, Csr
 

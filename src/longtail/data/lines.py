@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, TextIO, cast
 
 from longtail.data.dataset import Items
 from longtail.data.from_texts import is_whole, shown
-from longtail.data.limits import COLUMNS, LINE, check_growth
+from longtail.data.size_limits import COLUMNS, LINE, check_growth
 from longtail.errors import DataError, RunError
 from longtail.persistence import no_room_is_an_error, written_aside
 

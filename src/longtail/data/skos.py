@@ -17,7 +17,7 @@ import numpy as np
 
 from longtail.data.dataset import Graph
 from longtail.data.from_texts import binary_csr
-from longtail.data.limits import ENTITIES, WHOLE, check_growth
+from longtail.data.size_limits import ENTITIES, WHOLE, check_growth
 from longtail.data.vocabularies import Concepts, Uid, Vocabulary
 from longtail.errors import DataError, MissingExtra
 from longtail.types import Csr

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
 from longtail.data.from_texts import shown
-from longtail.data.limits import COLUMNS
 from longtail.data.lines import line_blocks, write_lines
+from longtail.data.size_limits import COLUMNS
 from longtail.errors import DataError, MissingExtra
 
 SUFFIXES = {

@@ -37,7 +37,7 @@ EXPLAINED = 3
 
 
 @dataclass(frozen=True)
-class Side:
+class MeasuredModel:
     """One model on the test documents.
 
     ranked: uncut; top: without masked pairs.  intervals: of every metric.  by_frequency, by_volume: what labels of like
@@ -95,8 +95,8 @@ class Findings:
     yardstick: Yardstick
     statistics: Mapping[str, Any]
     remarks: Sequence[Finding]
-    side: Side
-    other: Side | None
+    side: MeasuredModel
+    other: MeasuredModel | None
     log: Sequence[Mapping[str, Any]]
     diagnosis: Mapping[str, Any]
     pictures: Sequence[Picture]
@@ -199,7 +199,7 @@ def measured(
     yardstick: Yardstick,
     resamples: int,
     seed: int,
-) -> Side:
+) -> MeasuredModel:
     def intervals(found: metrics.PerDocument) -> dict[str, metrics.Interval]:
         return metrics.bootstrap_interval(found, resamples, rng=np.random.default_rng(seed))
 
@@ -213,7 +213,7 @@ def measured(
             for metric in ("P", "PSP", "FN")
             for one in bins.names
         }
-    return Side(
+    return MeasuredModel(
         name=name,
         model=model,
         context=context,
@@ -245,7 +245,7 @@ def weak_labels_of(ranked: TopK, yardstick: Yardstick, listed: int = 15) -> Weak
     )
 
 
-def examples(side: Side, yardstick: Yardstick) -> tuple[list[ShownDocument], list[ShownDocument]]:
+def examples(side: MeasuredModel, yardstick: Yardstick) -> tuple[list[ShownDocument], list[ShownDocument]]:
     """Best: all labels found and first, the rarest labels before others. Worst: surest of labels that are all wrong."""
     top, truth = metrics.cut(side.top, SHOWN), positives(yardstick.truth)
     hit, each = hits(top, truth), np.diff(truth.indptr)
@@ -264,7 +264,7 @@ def examples(side: Side, yardstick: Yardstick) -> tuple[list[ShownDocument], lis
     )
 
 
-def explained(rows: I64, side: Side, yardstick: Yardstick, hit: Any) -> list[ShownDocument]:
+def explained(rows: I64, side: MeasuredModel, yardstick: Yardstick, hit: Any) -> list[ShownDocument]:
     if not len(rows):
         return []
     data, model = yardstick.data, side.model

@@ -18,7 +18,7 @@ from longtail.evaluation import HIERARCHY, KS
 from longtail.explanation import Explanation, WordShare
 from longtail.failures import WeakLabel
 from longtail.metrics.bootstrap import Interval
-from longtail.model_report.findings import SHOWN, Findings, ShownDocument, Side
+from longtail.model_report.findings import SHOWN, Findings, MeasuredModel, ShownDocument
 from longtail.model_report.markup import BREAK, Markup, facts, folded, joined, note, table, tag
 from longtail.model_report.plots import figure
 from longtail.picture import Picture
@@ -200,7 +200,7 @@ def _documents(found: Findings) -> str:
     return f"all {n:,} {kind}" if n == found.tested else f"a sample of {n:,} of the {found.tested:,} {kind}"
 
 
-def _family_table(side: Side) -> Markup:
+def _family_table(side: MeasuredModel) -> Markup:
     rows = []
     for family in IN_TABLE:
         cells = [side.intervals.get(f"{family}@{k}") for k in (*KS, 10, 100)]
@@ -210,7 +210,7 @@ def _family_table(side: Side) -> Markup:
     return table(("metric", *(f"@{k}" for k in (*KS, 10, 100))), rows, numbers=len(KS) + 2, caption="Metrics at k")
 
 
-def _beside(found: Findings, other: Side) -> Markup:
+def _beside(found: Findings, other: MeasuredModel) -> Markup:
     apart = differences(found.yardstick, found.side.ranked, other.ranked, resamples=found.resamples, seed=found.seed)
     rows: list[tuple[Any, ...]] = [
         (name, f"{one['a']:.1f}", f"{one['b']:.1f}", difference(one))

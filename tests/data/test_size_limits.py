@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from longtail.data import limits
+from longtail.data import size_limits as limits
 from longtail.data.inputs import read_documents
 from longtail.data.lines import line_blocks
 from longtail.data.read import read
