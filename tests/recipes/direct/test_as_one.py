@@ -278,6 +278,11 @@ def test_members_of_an_ensemble_share_one_memory(data: Dataset, tmp_path: Path) 
     np.testing.assert_allclose(ranker.rank(batch, 5).scores, wanted, rtol=1e-5)
     ids = ranker.rank(batch, 5).ids
     np.testing.assert_allclose(ranker.scores_of(batch, ids, 60), ranker.rank(batch, 5).scores, rtol=1e-5)
+    parts = ranker.shards(2)
+    assert [part.memory.n_labels for part in parts if isinstance(part, RememberingEnsemble)] == [30, 30]
+    whole = parts[0].joined(parts).rank(batch, 5)
+    np.testing.assert_array_equal(whole.ids, ids)
+    np.testing.assert_allclose(whole.scores, ranker.rank(batch, 5).scores, rtol=1e-5)
     reasons = ranker.explain(batch, ids)
     assert reasons is not None
     np.testing.assert_allclose(reasons.scores, ranker.rank(batch, 5).scores, rtol=1e-5)

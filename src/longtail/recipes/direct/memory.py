@@ -259,6 +259,15 @@ class RememberingEnsemble(Remembering, Ensemble):
     def without_memory(self, batch: Batch, k: int) -> TopK:
         return Ensemble.rank(self, batch, k)
 
+    def shards(self, count: int) -> Sequence[Ranker]:
+        split = zip(Ensemble.shards(self, count), self.memory.shards(count), strict=True)
+        return [replace(part, memory=memory) for part, memory in split if isinstance(part, RememberingEnsemble)]
+
+    def joined(self, parts: Sequence[Ranker]) -> Ranker:
+        whole = Ensemble.joined(self, parts)
+        memory = Memory.joined([part.memory for part in parts if isinstance(part, RememberingEnsemble)])
+        return replace(whole, memory=memory) if isinstance(whole, RememberingEnsemble) else whole
+
     def scores_of(self, batch: Batch, ids: I32, n_labels: int, context: Context | None = None) -> F32:
         # An ensemble looks scores up in its ranking, which has the votes already.
         return Ensemble.scores_of(self, batch, ids, n_labels, context)
