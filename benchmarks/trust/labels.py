@@ -7,7 +7,7 @@ fewer). A second model is trained with them. On the test documents:
 - R@10 of the held-out labels: of the documents that carry some of them, the share of these that is among the ten best
   of *all* labels, mean over documents;
 - P@1 of the others: over the documents that carry none of the held-out labels, where a new label that comes first is
-  wrong;
+  wrong; and R@10 there, of which new labels take places;
 - how long adding takes, and that taking the change back gives the answers of before.
 """
 
@@ -110,6 +110,7 @@ class Look:
         ids = ours[model.rank(self.documents, 30).ids]
         recall: list[float] = []
         right: list[bool] = []
+        others: list[float] = []
         for document, row in enumerate(ids.tolist()):
             start, end = self.truth.indptr[document], self.truth.indptr[document + 1]
             truth = set(self.truth.indices[start:end].tolist())
@@ -119,9 +120,11 @@ class Look:
                 recall.append(len(held & set(best)) / len(held))
             elif truth:
                 right.append(bool(best) and best[0] in truth)
+                others.append(len(truth & set(best)) / len(truth))
         return {
             "R@10 of them": round(100 * float(np.mean(recall)), 2),
             "P@1 of others": round(100 * float(np.mean(right)), 2),
+            "R@10 of others": round(100 * float(np.mean(others)), 2),
             "documents with them": len(recall),
             "documents without": len(right),
         }

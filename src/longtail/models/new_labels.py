@@ -36,6 +36,8 @@ _RIDGE = 10.0
 _BLOCK = 1024
 # The log-odds that a label's examples should have in the mean.
 _REACHED = -1.0
+# Labels of a document that are its best, and trained labels that stand for new ones.
+_BEST, _SAMPLE = 10, 256
 
 
 @dataclass(frozen=True)
@@ -44,16 +46,16 @@ class LabelSpace:
 
     rows: (l, D + 1) of labels by number, the last one the bias.  documents: (B, D + 1) of a batch, the last number 1.
     texts: (l, H) of label texts.
-    untaught, taught: what rows of new labels without and with examples are multiplied with, and how much higher their
-        scores are than those of a trained label in the middle; found by measurement where trained labels have rows of
-        their own, and (1, 0), nothing at all, where rows are texts alone.
+    untaught, taught: what rows of new labels without and with examples are multiplied with, and on what share of
+        documents they are among the best (`modest`); found by measurement where trained labels have rows of their own,
+        None where rows are texts alone.
     """
 
     rows: Callable[[I64], F32]
     documents: Callable[[Batch], F32]
     texts: Callable[[Batch], F32]
-    untaught: tuple[float, float] = (1.0, 0.0)
-    taught: tuple[float, float] = (1.0, 0.0)
+    untaught: tuple[float, float] | None = None
+    taught: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -291,22 +293,38 @@ def modest(made: F64, counts: I64, space: LabelSpace, documents: F64, rows: F64)
     but be found.
 
     documents: (n, D + 1) that the model knows.  rows: (l, D + 1) of trained labels.
-    The height of a label is what its scores on a tenth of the documents reach.
+    The height of a label is what its scores on a tenth of the documents reach. All new labels with examples have one
+    height, and all without: at which rows of trained labels, made as modest, would be among the best `_BEST` labels of
+    a given share of the documents, or as often as a trained label is in the mean, if that is more.
     """
-    known = counts > 0
-    (slope, lift), (few_slope, few_lift) = space.taught, space.untaught
-    if space.taught == space.untaught == (1.0, 0.0):
-        return made
-    out = made * np.where(known, slope, few_slope)[:, None]
-    out[:, -1] = made[:, -1]
-    chosen = np.sort(np.random.default_rng(0x1E7E1).permutation(len(rows))[:_BLOCK])
-    usual = float(np.median(_heights(documents, rows[chosen])))
-    for start in range(0, len(out), _BLOCK):
-        part = slice(start, start + _BLOCK)
-        out[part, -1] += usual + np.where(known[part], lift, few_lift) - _heights(documents, out[part])
+    out = made.copy()
+    for known, way in ((False, space.untaught), (True, space.taught)):
+        chosen = np.flatnonzero((counts > 0) == known)
+        if way is None or not len(chosen):
+            continue
+        slope, share = way
+        wanted = min(max(share, _BEST / len(rows)), 1.0)
+        height = _height_for(wanted, slope, documents, rows)
+        for start in range(0, len(chosen), _BLOCK):
+            some = chosen[start : start + _BLOCK]
+            out[some, :-1] *= slope
+            out[some, -1] += height - _heights(documents @ out[some].T)
     return out
 
 
-def _heights(documents: F64, rows: F64) -> F64:
-    found: F64 = np.quantile(documents @ rows.T, 0.9, axis=0)
+def _height_for(share: float, slope: float, documents: F64, rows: F64) -> float:
+    """At which height rows would be among the best of so many documents."""
+    best = min(_BEST, len(rows))
+    bars = np.empty(len(documents))
+    for start in range(0, len(documents), _BLOCK):
+        scores = documents[start : start + _BLOCK] @ rows.T
+        bars[start : start + _BLOCK] = np.partition(scores, len(rows) - best, axis=1)[:, len(rows) - best]
+    chosen = np.sort(np.random.default_rng(0x1E7E1).permutation(len(rows))[:_SAMPLE])
+    scores = documents @ (rows[chosen] * slope).T
+    return float(np.quantile(bars[:, None] - (scores - _heights(scores)), share))
+
+
+def _heights(scores: F64) -> F64:
+    """(l,) of scores (documents, l)."""
+    found: F64 = np.quantile(scores, 0.9, axis=0)
     return found
