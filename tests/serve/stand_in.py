@@ -156,6 +156,7 @@ class StandIn:
         self.asked: list[dict[str, Any]] = []  # bodies that came
         self.corrected: list[dict[str, Any]] = []  # the same of corrections
         self.full = ""  # why corrections are not kept
+        self.full_status = 507
         self.got: list[str] = []  # addresses that were asked for
 
     @property
@@ -226,7 +227,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def correct(self, body: dict[str, Any]) -> None:
         if self.told.full:
-            self.problem(507, self.told.full)
+            self.problem(self.told.full_status, self.told.full)
         else:
             self.told.corrected.append(body)
             self.json({"kept": True})

@@ -336,13 +336,15 @@ def test_a_label_that_is_there_is_right_not_missing(corrected: Any, server: Stan
     expect(page.locator("#missing")).to_be_hidden()
 
 
-def test_a_correction_that_is_not_kept(corrected: Any, server: StandIn, said: list[str]) -> None:
+@pytest.mark.parametrize("status", [507, 403])
+def test_a_correction_that_is_not_kept(corrected: Any, server: StandIn, said: list[str], status: int) -> None:
     page = corrected
-    server.full = "the file is full"
+    server.full, server.full_status = "the file is full", status
     page.get_by_label("bicycle is wrong").click()
     page.click("#correct-save")
     expect(page.locator("#correct-says")).to_have_text("the file is full Nothing was saved.")
     expect(page.locator("#correct-save")).to_be_enabled()
+    expect(page.locator("#token")).to_be_hidden()
     forgive(said)
     server.full = ""
     page.click("#correct-save")

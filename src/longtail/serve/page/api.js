@@ -82,7 +82,7 @@ async function problemOf(answer) {
     { 401: "token", 403: "token", 404: "missing", 429: "busy", 502: "unreachable", 503: "busy", 504: "unreachable" }[
       answer.status
     ] ?? (answer.status >= 500 ? "broken" : "refused");
-  return new Problem(kind, message, Number.isFinite(wait) ? wait : null);
+  return Object.assign(new Problem(kind, message, Number.isFinite(wait) ? wait : null), { status: answer.status });
 }
 
 /** How long to wait before trying again for the nth time (from 0): what the server asks for, else more each time. */

@@ -135,7 +135,8 @@ async function save() {
     mine.problem = "";
   } catch (problem) {
     mine.problem = problem.message;
-    if (problem.kind === "token") trouble(problem, save);
+    // A server that was started again without a file of corrections says 403, which no token changes.
+    if (problem.status === 401) trouble(problem, save);
   }
   render();
   // A button that was switched off has lost the keyboard.
