@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from longtail.cli import main
 from longtail.data.dataset import Dataset
 from longtail.errors import BundleError, ConfigError, RunTaken
 from longtail.label_changes import CHANGE, changes_folder, changing
-from longtail.models.new_labels import LabelSpace, Nearest, Regression, modest, taught
+from longtail.models.new_labels import LabelSpace, Modesty, Nearest, Regression, modest, taught
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -288,9 +289,13 @@ def test_examples_move_a_row_towards_them_and_not_the_usual_document() -> None:
 def test_modest_rows_are_among_the_best_as_often_as_they_should() -> None:
     rng = np.random.default_rng(4)
     documents, rows = np.c_[rng.standard_normal((800, 6)), np.ones(800)], rng.standard_normal((500, 7))
-    space = LabelSpace(lambda n: rows[n], lambda b: documents, lambda b: documents, untaught=(0.5, 0.1), taught=None)
+    space = LabelSpace(lambda n: rows[n], lambda b: documents, lambda b: documents, Modesty(0.5, 0.1, together=100))
     made = modest(rows[:200] + 5, np.zeros(200, np.int64), space, documents, rows)
     bars = np.sort(documents @ rows.T, axis=1)[:, -10]
     assert 0.05 < float(np.mean(documents @ made.T >= bars[:, None])) < 0.2
     same = modest(rows[:5], np.ones(5, np.int64), space, documents, rows)
     np.testing.assert_array_equal(same, rows[:5])
+    # Many labels share what all of them together may take: 200 of them 8 places of a document, a 25th each.
+    crowded = replace(space, untaught=Modesty(0.5, 0.1, together=8))
+    made = modest(rows[:200] + 5, np.zeros(200, np.int64), crowded, documents, rows)
+    assert 0.02 < float(np.mean(documents @ made.T >= bars[:, None])) < 0.08

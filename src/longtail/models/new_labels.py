@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -40,22 +40,33 @@ _REACHED = -1.0
 _BEST, _SAMPLE = 10, 256
 
 
+class Modesty(NamedTuple):
+    """How new labels are held back.
+
+    slope: what rows are multiplied with.  share: of documents on which a label is among the best, at most.  together:
+    the sum of these shares over all labels of one addition, at most: what many new labels take, others lose.
+    """
+
+    slope: float
+    share: float
+    together: float
+
+
 @dataclass(frozen=True)
 class LabelSpace:
     """Where the labels of a model lie, and how it reads texts and documents.
 
     rows: (l, D + 1) of labels by number, the last one the bias.  documents: (B, D + 1) of a batch, the last number 1.
     texts: (l, H) of label texts.
-    untaught, taught: what rows of new labels without and with examples are multiplied with, and on what share of
-        documents they are among the best (`modest`); found by measurement where trained labels have rows of their own,
-        None where rows are texts alone.
+    untaught, taught: of new labels without and with examples (`modest`); found by measurement where trained labels
+        have rows of their own, None where rows are texts alone.
     """
 
     rows: Callable[[I64], F32]
     documents: Callable[[Batch], F32]
     texts: Callable[[Batch], F32]
-    untaught: tuple[float, float] | None = None
-    taught: tuple[float, float] | None = None
+    untaught: Modesty | None = None
+    taught: Modesty | None = None
 
 
 @dataclass(frozen=True)
@@ -302,12 +313,11 @@ def modest(made: F64, counts: I64, space: LabelSpace, documents: F64, rows: F64)
         chosen = np.flatnonzero((counts > 0) == known)
         if way is None or not len(chosen):
             continue
-        slope, share = way
-        wanted = min(max(share, _BEST / len(rows)), 1.0)
-        height = _height_for(wanted, slope, documents, rows)
+        wanted = min(way.share, way.together / len(chosen))
+        height = _height_for(min(max(wanted, _BEST / len(rows)), 1.0), way.slope, documents, rows)
         for start in range(0, len(chosen), _BLOCK):
             some = chosen[start : start + _BLOCK]
-            out[some, :-1] *= slope
+            out[some, :-1] *= way.slope
             out[some, -1] += height - _heights(documents @ out[some].T)
     return out
 

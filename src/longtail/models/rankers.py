@@ -18,7 +18,7 @@ from longtail.explanation import Cause, Reasons
 from longtail.kernels.threads import threads_for
 from longtail.models.analysis import Look, cluster_pictures, list_overlap, shortlist_picture, shortlist_recall
 from longtail.models.encoders import FrozenEncoder, Refinement, pulled, refined
-from longtail.models.new_labels import AddedLabels, LabelSpace
+from longtail.models.new_labels import AddedLabels, LabelSpace, Modesty
 from longtail.persistence import DataPart
 from longtail.picture import Picture
 from longtail.search.index import Index, IndexKind, build_index, check_width
@@ -249,9 +249,9 @@ def best(ids: I32, scores: Any, k: int) -> TopK:
     return TopK(np.where(np.isneginf(scores), TopK.PAD, ids).astype(np.int32), scores)
 
 
-# What new labels among learnt rows are multiplied with, and on what share of documents they are among the best, without
-# and with examples (`LabelSpace`). Chosen on a slice of wordnet-related (docs/experiments.md).
-UNTAUGHT, TAUGHT = (0.4, 0.045), (0.5, 0.0075)
+# How new labels among learnt rows are held back, without and with examples. Chosen on slices of wordnet-related and
+# debian-related (docs/experiments.md).
+UNTAUGHT, TAUGHT = Modesty(0.4, share=0.045, together=8), Modesty(0.5, share=0.0075, together=3)
 
 
 @dataclass(frozen=True)
