@@ -108,7 +108,9 @@ class Trainings:
         chance, run = random.Random(seed), self.home / "broken"
         shutil.rmtree(run, ignore_errors=True)
         places = [chance.randrange(1, self.operations + 1) for _ in range(chance.choice((1, 1, 2, 3)))]
-        return self.at(kind, places, chance.randrange(1 << 28))
+        # Memory is scarce at some moment of the training, not at an operation.
+        faults, said = self.at(kind, places[:1] if kind == "memory" else places, chance.randrange(1 << 24))
+        return 1 if kind == "memory" else faults, said
 
     def at(self, kind: str, places: list[int], room: int = 0) -> tuple[int, str]:
         run, faults = self.home / "broken", 0

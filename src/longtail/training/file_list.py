@@ -24,7 +24,7 @@ from longtail.bundle import MANIFEST, sha256
 from longtail.errors import BundleError, RunError
 from longtail.persistence import read_json
 from longtail.training.processes import FOLDER as PROCESSES_FOLDER
-from longtail.writing import is_aside, is_litter, remove_dead, to_disk, written_aside
+from longtail.writing import is_aside, is_litter, no_room_is_an_error, remove_dead, to_disk, written_aside
 
 NAME = "files.jsonl"
 LOCK = ".lock"
@@ -77,13 +77,15 @@ class FileList:
         entry = {"path": name, **what}
         if self.entries.get(name) == entry:
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with self.file.open("r+b" if self.file.exists() else "wb") as file:
-            file.truncate(self._whole)
-            file.seek(self._whole)
-            file.write(json.dumps(entry, ensure_ascii=False).encode() + b"\n")
-            self._whole = file.tell()
-        to_disk(self.file)
+        line = json.dumps(entry, ensure_ascii=False).encode() + b"\n"
+        with no_room_is_an_error(self.file):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with self.file.open("r+b" if self.file.exists() else "wb") as file:
+                file.truncate(self._whole)
+                file.seek(self._whole)
+                file.write(line)
+            self._whole += len(line)
+            to_disk(self.file)
         self.entries[name] = entry
 
     def check(self, folder: Path) -> None:

@@ -330,7 +330,8 @@ class Run:
 
     def _take_lock(self) -> None:
         # The kernel drops the lock when the process dies, however it dies: no stale lock after a kill.
-        self._lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        with no_room_is_an_error(self.folder):
+            self._lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
