@@ -25,7 +25,7 @@ from typing import Any
 from benchmarks.record import typed_command, write_result
 
 # The name of a case and its file.
-CASES = {"calibration": "calibration", "labels": "labels", "report": "report"}
+CASES = {"calibration": "calibration", "from": "going_on", "labels": "labels", "report": "report"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -76,6 +76,13 @@ def recipe_names(context: click.Context, parameter: click.Parameter, incomplete:
     "them",
 )
 @option("--seed", type=SEED, default=0, help="another seed is another model")
+@option(
+    "--from",
+    "start",
+    type=path(),
+    metavar="RUN",
+    help="go on from this model: its labels and words keep what they learnt, those of DATA join them (direct)",
+)
 @option("--restart", is_flag=True, help="throw away what lies in RUN and begin anew")
 @option(
     "--holdout",
@@ -111,6 +118,7 @@ def train(
     devices: int,
     cluster: str | None,
     seed: int,
+    start: Path | None,
     restart: bool,
     holdout: float,
     group: str | None,
@@ -138,11 +146,13 @@ def train(
     if devices > 1 and processes == 1:
         pipeline.check_processes(made, devices, effort)
         raise click.exceptions.Exit(launch(talk.words, devices))
-    data = source.read(test=False, group=group)
+    columns = None if start is None else open_model(start).columns
+    data = source.read(test=False, columns=columns, group=group)
     model = pipeline.train(
         data,
         out,
         made,
+        start=start,
         holdout=holdout,
         group=group,
         seed=seed,

@@ -177,6 +177,45 @@ class SparseText(DataPart):
             shares = ((1.0 + counted.documents) / (1 + len(documents))).astype(np.float32)
         return cls(config, counted.keys, weights, counted.spellings, class_starts, classes, pieces, shares), bags
 
+    def extended(self, documents: Items, labels: Items, seen: int) -> SparseText:
+        """With words of further documents and label texts behind what it knows: features of before keep their weights.
+
+        seen: documents that it was fitted on.  Pieces of words are a closed set, and stay as they are.
+        """
+        from longtail.features.vocabulary import DOCUMENTS, LABELS, Source, count_features
+
+        sources = [Source(*_document_columns(documents, self.config), DOCUMENTS)]
+        if labels.fields:
+            sources.append(Source(*_label_columns(labels, self.config), LABELS))
+        config = self.config
+        least = [config.min_count if kind == WORDS else config.min_count_rest for kind in KIND_NAMES]
+        counted, _ = count_features(sources, self._reader, least)
+        new = np.flatnonzero(~np.isin(counted.keys, self.keys) & (counted.keys >> KIND_SHIFT != PIECES))
+        total, there = counted.total[new], counted.documents[new]
+        count = seen + len(documents)
+        idf = np.log((1 + count) / (1.0 + there)) + 1 if config.idf else np.ones(len(new))
+        idf = (idf * (total / np.maximum(total + config.damping, 1e-9))).astype(np.float32)
+        keys = np.concatenate([self.keys, counted.keys[new]])
+        order = np.argsort(keys)
+        tokens = [*self.tokens, *(counted.spellings[number] for number in new.tolist())]
+        shares = self.shares
+        if shares is not None:
+            shares = np.concatenate([shares, ((1.0 + there) / (1 + count)).astype(np.float32)])[order]
+        return replace(
+            self,
+            keys=keys[order],
+            idf=np.concatenate([self.idf, idf])[order],
+            tokens=StringTable.of([tokens[number] for number in order.tolist()]),
+            shares=shares,
+        )
+
+    def moved(self, rows: Csr, theirs: SparseText) -> Csr:
+        """Rows over `theirs` features, all of which are ours, as rows over ours."""
+        from scipy.sparse import csr_array
+
+        places = np.searchsorted(self.keys, theirs.keys).astype(np.int32)
+        return csr_array((rows.data, places[rows.indices], rows.indptr), shape=(rows.shape[0], self.width))
+
     # ---- use ----
 
     @property

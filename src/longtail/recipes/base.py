@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from longtail.data.dataset import Dataset
     from longtail.nn.encoders import Encoder
     from longtail.training.objectives import ExtraLoss
+    from longtail.training.parent import ParentModel
 
 # Makes a loss that an encoder is trained with beside its own, for the encoder, the data and the run.
 ExtraLossFactory: TypeAlias = "Callable[[Encoder, TrainingSet, Run], ExtraLoss]"
@@ -77,6 +78,9 @@ class Recipe(Protocol):
     READS_CHECKPOINTS: ClassVar[bool] = False
     config: Any
     extra_loss: ExtraLossFactory | None = None
+    # Whether training can go on from a model of the same recipe, and the one it goes on from (`train --from`).
+    CONTINUES: ClassVar[bool] = False
+    parent: ParentModel | None = None
 
     def __init__(self, config: Any) -> None:
         self.config = config

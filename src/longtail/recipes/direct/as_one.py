@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from longtail.models.encoders import FrozenEncoder, FrozenSum, Refinement
 from longtail.nn.batches import Documents, to_numpy
-from longtail.nn.blocks import frozen_block
+from longtail.nn.blocks import Residual, frozen_block
 from longtail.nn.encoders import BagSum
 from longtail.recipes.direct.network import Learner
 from longtail.recipes.direct.objective import AllLabels
@@ -107,7 +107,7 @@ class WideModel:
     @staticmethod
     def of(learners: Sequence[Learner], rows: Sequence[Tensor]) -> WideModel:
         encoders = [learner.encoder.eval() for learner in learners]
-        blocks = [learner.block for learner in learners if learner.block is not None]
+        blocks = [learner.block for learner in learners if isinstance(learner.block, Residual)]
         return WideModel(
             tuple(encoder for encoder in encoders if isinstance(encoder, BagSum)),
             tuple(block.frozen_weight().detach() for block in blocks),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from longtail.nn.batches import DeviceCsr, Documents, fastest_products, to_tensor
-from longtail.nn.blocks import Residual
+from longtail.nn.blocks import Block, Residual
 from longtail.nn.encoders import BagEncoder, BagSum, DenseEncoder, Encoder, GivenView, Refined
 from longtail.nn.row_tables import RowTable
 from longtail.nn.shards import Shard
@@ -49,7 +49,7 @@ class Learner:
     """One model under training.  extra: the loss that another recipe adds."""
 
     encoder: Encoder
-    block: Residual | None
+    block: Block | None
     objective: AllLabels
     extra: ExtraLoss | None
 
@@ -64,18 +64,39 @@ def new_learner(
     if config.encoder.residual:
         rng = run.rng("residual", *keys)
         block = Residual(encoder.width, rng, dropout=config.encoder.dropout, mode="off").to(run.device)
-    refined = encoder if block is None else Refined(encoder, block)
-    few = shared.labels_per_step
-    reading = TextParts if few else partial(TextRows, shard=shared.shard)
-    texts = text_rows(config.labels, shared.data, shared.anchors, encoder, shared.view, reading)
-    extra = None if extra_loss is None else extra_loss(refined, shared.data, run)
-    kind: Callable[..., AllLabels] = partial(SampledLabels, labels_per_step=few) if few else AllLabels
+    texts = label_text_rows(config, shared, encoder)
     start = None if texts is not None else random_rows(len(shared.trust), encoder.width, run, *keys).to(run.device)
+    extra = None if extra_loss is None else extra_loss(with_block(encoder, block), shared.data, run)
+    return learner_of(config, shared, run, (encoder, block, texts), start, shared.bias, extra)
+
+
+def with_block(encoder: Encoder, block: Block | None) -> Encoder:
+    return encoder if block is None else Refined(encoder, block)
+
+
+def label_text_rows(config: DirectConfig, shared: Shared, encoder: Encoder) -> TextRows | TextParts | None:
+    reading = TextParts if shared.labels_per_step else partial(TextRows, shard=shared.shard)
+    return text_rows(config.labels, shared.data, shared.anchors, encoder, shared.view, reading)
+
+
+def learner_of(
+    config: DirectConfig,
+    shared: Shared,
+    run: Run,
+    network: tuple[Encoder, Block | None, TextRows | TextParts | None],
+    start: Tensor | None,
+    bias: Tensor,
+    extra: ExtraLoss | None = None,
+) -> Learner:
+    """start: (L, D) where free vectors begin; None: at zero.  bias: where biases begin, one for all or one for each."""
+    encoder, block, texts = network
+    few = shared.labels_per_step
+    kind: Callable[..., AllLabels] = partial(SampledLabels, labels_per_step=few) if few else AllLabels
     objective = kind(
-        refined,
+        with_block(encoder, block),
         texts,
         shared.trust,
-        shared.bias,
+        bias,
         shared.documents,
         shared.targets,
         weights=shared.weights,

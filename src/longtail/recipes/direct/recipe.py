@@ -35,6 +35,7 @@ from longtail.models.rankers import Ensemble, IndexedRows
 from longtail.nn.batches import Documents
 from longtail.recipes.base import Recipe
 from longtail.recipes.direct.as_one import as_one, side_by_side
+from longtail.recipes.direct.continuing import EPOCHS_SHARE, FEWEST_EPOCHS, RATE_SHARE, continued_learner
 from longtail.recipes.direct.memory import remembering, size_of_memory, together
 from longtail.recipes.direct.network import Shared, new_learner
 from longtail.recipes.direct.objective import (
@@ -73,6 +74,7 @@ class Direct(Recipe):
     TUNABLE = TUNABLE
     TRIED_WITH: ClassVar[Mapping[str, Any]] = {"train.together": 1}
     SPLITS_LABELS = True
+    CONTINUES = True
     config: DirectConfig
 
     def encoder_width(self) -> int:
@@ -100,11 +102,15 @@ class Direct(Recipe):
     ) -> IndexedRows | None:
         """Module IV: encoder and classifiers together, against all labels; of several processes the first has them."""
         c, shared = self.config, self.shared(data, run)
-        count = models_together(c, data, run.device, shared.shard, extra=self.extra_loss is not None)
-        learners = [new_learner(c, shared, run, number, self.extra_loss) for number in range(count)]
-        epochs = c.train.epochs or default_epochs(data.n_documents)
+        epochs, pace = c.train.epochs or default_epochs(data.n_documents), 1.0
+        if self.parent is not None:
+            learners = [continued_learner(c, shared, run, self.parent)]
+            epochs, pace = c.train.epochs or max(FEWEST_EPOCHS, round(EPOCHS_SHARE * epochs)), RATE_SHARE
+        else:
+            count = models_together(c, data, run.device, shared.shard, extra=self.extra_loss is not None)
+            learners = [new_learner(c, shared, run, number, self.extra_loss) for number in range(count)]
         steps = epochs * -(-data.n_documents // adapted_batch(data.n_documents, c.train.batch))
-        schedule = OneCycle(c.train.rate or default_rate(data.n_documents, steps), c.train.warm_up)
+        schedule = OneCycle(c.train.rate or pace * default_rate(data.n_documents, round(steps / pace)), c.train.warm_up)
         objective = side_by_side([learner.objective for learner in learners])
         watch = learners[0].extra
         fit_stage(objective, run, "training", epochs=epochs, batch=c.train.batch, schedule=schedule, watch=watch)
@@ -174,6 +180,10 @@ class Direct(Recipe):
         """(L, 1): the share of its free vector that a label uses; anchors behind."""
         c = self.config.labels
         counts = data.label_counts()
+        if self.parent is not None:
+            # A label that is not seen again has learnt from the documents of before.
+            before = self.parent.bundle.labels.counts
+            counts[: len(before)] = np.maximum(counts[: len(before)], before)
         if anchors is not None:
             counts = np.concatenate([counts, np.bincount(anchors.documents.indices, minlength=anchors.count)])
         # Where there is no text, the free vector is all there is.
