@@ -20,6 +20,7 @@ import longtail
 from benchmarks.record import typed_command, write_result
 from longtail.data.read import sample_folder
 from longtail.training import run as runs
+from longtail.training.file_list import contents
 
 # Recipes, and settings that make one short: the shorter a training, the larger the share of what is written.
 TRAININGS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -45,7 +46,7 @@ class Stopwatch:
 
 def measured(recipe: str, settings: dict[str, Any]) -> dict[str, float]:
     """One training into a new folder."""
-    sync, sums, checks = Stopwatch(os.fsync), Stopwatch(runs.contents), Stopwatch(runs._checksum)
+    sync, sums, checks = Stopwatch(os.fsync), Stopwatch(contents), Stopwatch(runs._checksum)
     with (
         tempfile.TemporaryDirectory() as folder,
         mock.patch.object(os, "fsync", sync),

@@ -153,8 +153,8 @@ def named(module: str) -> dict[Name, set[Name]]:
         if isinstance(node, ast.ImportFrom) and node.module in MODULES:
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
-                found = (inner, ALL) if inner in MODULES else home_of(str(node.module), alias.name)
-                known[alias.asname or alias.name] = found
+                home = (inner, ALL) if inner in MODULES else home_of(str(node.module), alias.name)
+                known[alias.asname or alias.name] = home
     tops = [(name, node) for node in tree.body for name in names_of(node)]
     known |= {name: (module, name) for name, _ in tops}
     found: dict[Name, set[Name]] = {}
