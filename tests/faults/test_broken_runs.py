@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 # kind -> tries. Of trainings: every second is of the smallest recipe, the others of larger ones in turn.
-BUDGET = {"kill": 16, "disk": 6, "memory": 4, "files": 1200}
+BUDGET = {"kill": 10, "disk": 4, "memory": 3, "files": 1200}
 
 
 def tried(kind: str, folder: Path, count: int) -> int:
