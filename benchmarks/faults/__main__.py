@@ -44,6 +44,8 @@ def tried(kind: str, folder: Path, wanted: int, seconds: float) -> dict[str, Any
         environment |= {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(folder / "checked-kernels")}
     started, first, count, ended = time.monotonic(), 0, 0, 0
     log, at = folder / f"{kind}.jsonl", folder / f"{kind}.at"
+    for path in (log, at):
+        path.unlink(missing_ok=True)  # of an earlier run
     while count < wanted and time.monotonic() - started < seconds and ended < _ENDS:
         left = max(seconds - (time.monotonic() - started), 1)
         words = [kind, str(folder), str(first), str(wanted - count), str(left)]

@@ -57,7 +57,7 @@ MODELS: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     "galaxc": ("galaxc", _GALAXC, "graphs"),
     "galaxc-sage": ("galaxc", (*_GALAXC, "hops.encoder=sage", "hops.fanouts=3,2"), "text"),
     "galaxc-gin": ("galaxc", (*_GALAXC, "hops.encoder=gin"), "text"),
-    "galaxc-whole": ("galaxc", (*_GALAXC, "hops.predict=full", "initial.centre=false"), "text"),
+    "galaxc-whole": ("galaxc", (*_GALAXC, "hops.predict=full", "initial.centred=false"), "text"),
     "gnnxml": ("gnnxml", (*_GNNXML, "rankers.reads=both"), "text"),
     "gnnxml-graph": ("gnnxml", (*_GNNXML, "rankers.reads=graph"), "text"),
     "ance": ("ance", _TOWERS, "text"),

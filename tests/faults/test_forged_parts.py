@@ -14,9 +14,10 @@ from benchmarks.faults.models import MODELS, PACKED
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from longtail.config import from_text
 from longtail.errors import BundleError
 from longtail.predictor import Predictor
-from longtail.recipes import RECIPES
+from longtail.recipes import RECIPES, recipe_class
 from longtail.search.hnsw_file import check_hnsw
 
 FORGED = (
@@ -138,3 +139,10 @@ def test_graphs_of_faiss_are_checked(graph: Any) -> None:
     for length in (0, 3, 40, 200, len(graph) - 1):
         with pytest.raises(ValueError, match="the saved graph"):
             check_hnsw(graph[:length], 300)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_settings_of_small_models_exist(name: str) -> None:
+    recipe, given_settings, _ = MODELS[name]
+    cls = recipe_class(recipe)
+    cls(from_text(cls.CONFIG(), given_settings))
