@@ -288,18 +288,25 @@ def test_members_of_an_ensemble_share_one_memory(data: Dataset, tmp_path: Path) 
     np.testing.assert_allclose(reasons.scores, ranker.rank(batch, 5).scores, rtol=1e-5)
 
 
-def test_by_default_a_gpu_trains_three_where_there_are_documents_enough(data: Dataset) -> None:
+def test_by_default_a_gpu_trains_three_where_there_are_documents_enough(
+    data: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from longtail.nn.shards import Shard
+    from longtail.recipes.direct import settings
     from longtail.recipes.direct.settings import models_together
     from longtail.training.prepare import prepare
 
-    def count(*settings: str, device: str = "cuda", shard: Shard | None = None, extra: bool = False) -> int:
-        config = from_text(DirectConfig(), ("encoder.signed=on", *settings))
+    def count(*changes: str, device: str = "cuda", shard: Shard | None = None, extra: bool = False) -> int:
+        config = from_text(DirectConfig(), ("encoder.signed=on", *changes))
         return models_together(config, ready, device, shard or Shard(60), extra=extra)
 
     ready = prepare(data, DirectConfig().features)
     assert count("encoder.width=4") == 3, "400 documents for 12 numbers"
     assert count("encoder.width=5") == 1, "too few"
     assert count("encoder.width=4", device="cpu") == 1, "it would take three times as long"
+    numbers = 4 * (ready.featurizer.width + ready.n_labels)
+    for limit, expected in ((numbers, 3), (numbers - 1, 1)):
+        monkeypatch.setattr(settings, "NUMBERS_TOGETHER", limit)
+        assert count("encoder.width=4") == expected, "so large that three would not fit"
     assert count("encoder.width=4", extra=True) == count("encoder.width=4", "encoder.signed=off") == 1
     assert count("encoder.width=5", "train.together=4", device="cpu") == 4, "as asked"

@@ -38,6 +38,9 @@ LABELS_PER_STEP = 4096
 # Models that are trained side by side where a GPU does it, and how many documents there must be for each number of
 # their vectors: the directions that are kept follow from documents.
 TOGETHER, DOCUMENTS_PER_NUMBER = 3, 32
+# Numbers in the tables of words and labels of one model, up to which it is done unasked: three of them take three times
+# the memory, and larger ones were not measured.
+NUMBERS_TOGETHER = 2**28
 
 # A word of so few documents tells them from others, however few there are in all.
 FEWEST_COMMON = 50
@@ -148,8 +151,8 @@ class TrainConfig:
     together: int = setting(
         0,
         "models that are trained side by side, with random numbers of their own, and then made one of the size of one; "
-        f"0: {TOGETHER} on a GPU where they can be made one (encoder.signed) and there are {DOCUMENTS_PER_NUMBER} "
-        "documents for each number of their vectors, else 1",
+        f"0: {TOGETHER} on a GPU where they can be made one (encoder.signed), there are {DOCUMENTS_PER_NUMBER} "
+        f"documents for each number of their vectors and at most {NUMBERS_TOGETHER:,} numbers in a model, else 1",
         low=0,
         high=16,
     )
@@ -237,7 +240,8 @@ def models_together(config: DirectConfig, data: TrainingSet, device: str, shard:
     can = sums and not extra and shard.processes == 1
     if not asked:
         enough = data.n_documents >= DOCUMENTS_PER_NUMBER * TOGETHER * config.encoder.width
-        return TOGETHER if can and enough and device == "cuda" else 1
+        small = (data.featurizer.width + data.n_labels) * config.encoder.width <= NUMBERS_TOGETHER
+        return TOGETHER if can and enough and small and device == "cuda" else 1
     if asked == 1 or can:
         return asked
     raise ConfigError(
