@@ -23,7 +23,6 @@ from longtail import persistence
 from longtail.bundle import MANIFEST, fitting
 from longtail.data.dataset import Items
 from longtail.errors import LongtailError
-from longtail.persistence import load_part
 
 PARTS = ("labels", "featurizer", "ranker", "company")
 TEXTS = ("the cat and the noise1 dog", "", "horse noise3 bee qqq", "frog")
@@ -55,6 +54,9 @@ class Forger:
                 arrays = persistence.map_arrays(file) if head.get("arrays") else {}
                 self.saved[path.parent] = Saved(head, {name: np.array(array) for name, array in arrays.items()})
         self.folders = [folder for folder, saved in self.saved.items() if saved.head["kind"] != "none"]
+        # Parts never change, so those without a forged one inside are opened once; so is what the featurizer reads.
+        self.opened: dict[Path, Any] = {}
+        self.batches: dict[int, Any] = {}
 
     def forged(self, seed: int) -> tuple[str, dict[Path, Saved]]:
         """One change, by its seed: what it is, and the part that has it."""
@@ -71,20 +73,14 @@ class Forger:
     def open_and_ask(self, changed: Mapping[Path, Saved]) -> None:
         """What a user does with a bundle: open it, rank documents, ask why, look at labels."""
         with self._in_memory(changed):
-            labels, featurizer, ranker = (load_part(self.bundle / name) for name in PARTS[:3])
+            labels, featurizer, ranker = (persistence.load_part(self.bundle / name) for name in PARTS[:3])
             opened = fitting(self.bundle, self.manifest, labels, featurizer, ranker)
-            company = opened.company()
-        width = getattr(featurizer, "width", 1)
-        if getattr(featurizer, "FORM", "text") == "text":
-            batch = featurizer.batch_of_texts(list(TEXTS))
-        else:
-            vectors = np.ones((len(TEXTS), min(width, 1 << 16)), np.float32)
-            given: Any = vectors
-            if featurizer.FORM == "sparse":
-                from scipy.sparse import csr_array
-
-                given = csr_array(vectors)
-            batch = featurizer.batch(Items([str(n) for n in range(len(TEXTS))], vectors=given))
+            company = persistence.load_part(self.bundle / PARTS[3]) if (self.bundle / PARTS[3]).is_dir() else None
+        if company is not None and not hasattr(company, "neighbours_of"):
+            company = None
+        if company is not None and len(company) != len(opened.labels):
+            company = None
+        batch = self._batch(featurizer)
         top = ranker.rank(batch, 3)
         known = top.ids[top.ids >= 0]
         labels.uids.take(known)
@@ -105,9 +101,27 @@ class Forger:
         def mapped(path: Path) -> dict[str, NDArray[Any]]:
             return {name: _read_only(array) for name, array in parts[path.parent].arrays.items()}
 
-        original = persistence.read_json
-        with patch.object(persistence, "read_json", read), patch.object(persistence, "map_arrays", mapped):
+        def loaded(folder: Path, *more: Any) -> Any:
+            if any(one.is_relative_to(folder) for one in changed):
+                return load(folder, *more)
+            if folder not in self.opened:
+                self.opened[folder] = load(folder, *more)
+            return self.opened[folder]
+
+        original, load = persistence.read_json, persistence.load_part
+        with (
+            patch.object(persistence, "read_json", read),
+            patch.object(persistence, "map_arrays", mapped),
+            patch.object(persistence, "load_part", loaded),
+        ):
             yield
+
+    def _batch(self, featurizer: Any) -> Any:
+        if self.opened.get(self.bundle / "featurizer") is not featurizer:
+            return _read(featurizer)
+        if not self.batches:
+            self.batches[0] = _read(featurizer)
+        return self.batches[0]
 
     def attempt(self, seed: int) -> str:
         """ "" where nothing is wrong; else what is."""
@@ -121,6 +135,18 @@ class Forger:
         except Exception as problem:
             return f"{said}: {type(problem).__name__} {problem}"
         return ""
+
+
+def _read(featurizer: Any) -> Any:
+    """A few documents, as the featurizer reads them."""
+    if getattr(featurizer, "FORM", "text") == "text":
+        return featurizer.batch_of_texts(list(TEXTS))
+    given: Any = np.ones((len(TEXTS), min(featurizer.width, 1 << 16)), np.float32)
+    if featurizer.FORM == "sparse":
+        from scipy.sparse import csr_array
+
+        given = csr_array(given)
+    return featurizer.batch(Items([str(n) for n in range(len(TEXTS))], vectors=given))
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:

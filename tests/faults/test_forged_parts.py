@@ -146,3 +146,14 @@ def test_settings_of_small_models_exist(name: str) -> None:
     recipe, given_settings, _ = MODELS[name]
     cls = recipe_class(recipe)
     cls(from_text(cls.CONFIG(), given_settings))
+
+
+def test_rows_that_fill_up_a_sketch_are_never_found(model: Callable[[str], Path]) -> None:
+    """They are there for the machine's sake; one that could be found would be read where no row is."""
+    forger = Forger(model("packed-sketch"))
+    folder = forger.bundle / "ranker" / "index"
+    offsets = forger.saved[folder].arrays["heads.offsets"].copy()
+    offsets[-1] = 3
+    arrays = {**forger.saved[folder].arrays, "heads.offsets": offsets}
+    with pytest.raises(BundleError, match="could be found"):
+        forger.open_and_ask({folder: Saved(forger.saved[folder].head, arrays)})

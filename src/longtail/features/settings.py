@@ -58,7 +58,10 @@ class SparseTextConfig:
         0.0, "rare features weigh less: times n / (n + this), n the documents and label texts they are in", low=0
     )
     max_tokens: int = setting(
-        0, "also give so many token numbers per text in reading order, for encoders that read sequences; 0: none", low=0
+        0,
+        "also give so many token numbers per text in reading order, for encoders that read sequences; 0: none",
+        low=0,
+        high=1 << 16,
     )
 
     def for_columns(self, columns: Columns | None) -> Self:

@@ -54,6 +54,10 @@ Job = TypeVar("Job")
 KIND_NAMES = {WORDS: "word", PAIRS: "pair", CHARS: "chars", PIECES: "piece"}
 
 
+# Weights of features: their squares, and sums of these, must be float32 numbers above 0.
+_LEAST_WEIGHT = 1e-12
+
+
 @dataclass(frozen=True)
 class SparseText(DataPart):
     """A fitted vocabulary. Made by `fit` or `fit_transform`; after saving and loading it gives the same rows, bit by
@@ -87,6 +91,8 @@ class SparseText(DataPart):
             )
         if any(array.ndim != 1 for array in (self.keys, self.idf, self.class_starts, self.classes)):
             raise ValueError("an array with more than one dimension")
+        if len(self.idf) and not _LEAST_WEIGHT <= float(self.idf.min()) <= float(self.idf.max()) <= 1 / _LEAST_WEIGHT:
+            raise ValueError("weights of features are not above 0 and finite: rows could not be scaled to unit length")
         try:
             _check(self.config)
         except ConfigError as problem:

@@ -66,6 +66,8 @@ class Heads:
             array.shape != (filled,) or array.dtype != np.float32 for array in (self.scales, self.offsets, self.totals)
         ):
             raise ValueError(f"scales, offsets or totals do not fit {self.n} items")
+        if not np.isnan(self.offsets[self.n :]).all():
+            raise ValueError(f"rows after the {self.n} items could be found")
 
     @classmethod
     def of(cls, heads: F32, offsets: F32 | None) -> Heads:

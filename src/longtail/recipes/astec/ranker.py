@@ -119,6 +119,9 @@ def sampled_negatives(targets: Csr, forbidden: Csr, config: AstecClassifyConfig)
     return RandomNegatives(forbidden, count)
 
 
+# Documents that may vote on a document, by int32.
+_MOST_NEIGHBOURS = (1 << 31) - 2
+
 _document_index: IndexBuilder = partial(build_index, hnsw=DOCUMENTS)
 
 
@@ -200,7 +203,10 @@ class InstanceVote(Shortlister):
         index = state.parts["index"]
         if not isinstance(index, Index):
             raise ValueError("a shortlister needs an index")
-        return cls(index, y, int(state.values["neighbours"]))
+        neighbours = state.values["neighbours"]
+        if type(neighbours) is not int or not 0 < neighbours <= _MOST_NEIGHBOURS:
+            raise ValueError(f"{neighbours!r} neighbours vote")
+        return cls(index, y, neighbours)
 
 
 @dataclass(frozen=True)

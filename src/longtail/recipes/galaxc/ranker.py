@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -196,6 +196,7 @@ class FrozenMessages(DataPart):
     """
 
     KIND = "frozen-messages"
+    SAMPLES: ClassVar[bool] = True  # it reads samples of neighbours: all of them have no shape
 
     layers: tuple[FrozenSageLayer | FrozenGinLayer, ...]
     mean: bool
@@ -292,6 +293,10 @@ class JointGraphModel(DataPart, ContextRanker):
     shortlist_size: Annotated[int, Between(0)]
     beta: float = 1.0
     temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.space.fanout.full and getattr(self.hops, "SAMPLES", False):
+            raise ValueError("the encoder reads samples of neighbours, and all of them are to be read")
 
     @property
     def anchor_uids(self) -> Sequence[str]:

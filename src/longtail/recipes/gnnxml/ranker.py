@@ -265,6 +265,16 @@ class FrozenGin(DataPart):
     mean: bool = False
     weighted: bool = False
 
+    def __post_init__(self) -> None:
+        """Layers take what those before them give, and branches scale as many numbers as are read."""
+        for name, branch in self.branches.items():
+            layers = [*self.common, *branch.layers]
+            widths = [layer.first.shape[1] for layer in layers[:1]] + [layer.width for layer in layers]
+            if [layer.first.shape[1] for layer in layers] != widths[:-1] or not layers:
+                raise ValueError(f"layers of the branch '{name}' have the widths {widths}")
+            if len(branch.scale) != (sum(widths) if self.concat else widths[-1]):
+                raise ValueError(f"the branch '{name}' scales {len(branch.scale)} numbers of {widths}")
+
     def represent(self, batch: Batch) -> dict[str, F32]:
         """h_G by branch: (B, D)."""
         graphs = batch.graphs
@@ -277,6 +287,9 @@ class FrozenGin(DataPart):
 
     def _block(self, graphs: KeyGraphs) -> dict[str, F32]:
         adjacency, h = graphs.adjacency(self.weighted), graphs.vertices()
+        first = next((layer for layer in (*self.common, *next(iter(self.branches.values())).layers)), None)
+        if first is not None:
+            check_width(h, first.first.shape[1])
         members = self._members(graphs)
         read = [members @ h]
         for layer in self.common:
