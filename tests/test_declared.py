@@ -37,6 +37,7 @@ class Graph(DataPart):
     fewer: Annotated[Inner, Sized(len="<=edges")] | None = None
     many: tuple[Annotated[F32, Shaped("_", "width")], ...] = ()
     depth: Annotated[int, Between(1, 9)] = 1
+    order: Annotated[I32, Shaped("_", numbers_of="nodes", once=True)] | None = None
 
 
 GOOD: dict[str, Any] = {
@@ -49,11 +50,13 @@ GOOD: dict[str, Any] = {
     "fewer": Inner(),
     "many": (np.zeros((4, 1), np.float32), np.zeros((0, 1), np.float32)),
     "depth": 9,
+    "order": np.array([2, 0, 1], np.int32),
 }
 BAD: dict[str, Any] = {
     "starts": [np.array([0, 3, 2, 4]), np.array([1, 2, 2, 4]), np.array([0, 2, 2, 5]), np.array([0, 4])],
     "neighbours": [np.array([1, 2, 0, 3], np.int32), np.array([1, 2, 0, -1], np.int32), np.array([[1, 2, 0, 0]])],
     "owners": [np.array([-2, 5, 0], np.int32), np.array([0, 0], np.int32)],
+    "order": [np.array([0, 0], np.int32), np.array([0, 2, 2], np.int32)],
     "vectors": [np.zeros((2, 1), np.float32), np.zeros(3, np.float32), np.zeros((3, 2), np.float32)],
     "beside": [csr_array(np.ones((2, 7), np.float32))],
     "inner": [Inner(3)],

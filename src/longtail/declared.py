@@ -34,6 +34,7 @@ class Shaped:
     numbers_of: entries are numbers of so many things, from `least` on: 0, or -1 where an entry may stand for none.
     points_into: entries are where runs of so many things begin, and where the last ends: they begin with 0, never
         fall, and there is one more of them than `sizes` says.
+    once: no number stands there twice.
     plain: entries are whole numbers that nothing is looked up by, or bytes of which any value is good.
     """
 
@@ -44,9 +45,10 @@ class Shaped:
         least: int = 0,
         points_into: str = "",
         plain: bool = False,
+        once: bool = False,
     ) -> None:
         self.sizes, self.numbers_of, self.least = sizes, numbers_of, least
-        self.points_into, self.plain = points_into, plain
+        self.points_into, self.plain, self.once = points_into, plain, once
 
     def says_what_numbers_are(self) -> bool:
         return bool(self.numbers_of or self.points_into or self.plain)
@@ -156,6 +158,8 @@ def _check_entries(rule: Shaped, array: Any, what: str, sizes: _Sizes) -> None:
         count = high + 1 if rule.numbers_of == ANY_SIZE else sizes.of(rule.numbers_of, what)
         if low < rule.least or high >= count:
             raise ValueError(f"{what} holds {low} to {high}, expected {rule.least} to {count - 1}")
+        if rule.once and np.bincount(array.reshape(-1)).max() > 1:
+            raise ValueError(f"{what} holds a number twice, expected each once")
 
 
 def meant(kind: Any) -> Any:

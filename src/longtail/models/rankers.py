@@ -98,7 +98,7 @@ class Model(DataPart, Ranker):
     refinement: Annotated[Refinement, Sized(width="width")] | None
     shortlister: Annotated[Shortlister, Sized(n_labels="<=labels")]
     classifier: Annotated[Classifier, Sized(len="labels", width="width")]
-    shortlist_size: Annotated[int, Between(0)]
+    shortlist_size: Annotated[int, Between(1)]
     alpha: float
     temperature: float = 1.0
 

@@ -264,7 +264,7 @@ class HnswIndex(Index):
 
     graph: Any  # of faiss; saved as its bytes
     group_ptr: Annotated[I64, Shaped("groups", points_into="items")]
-    group_items: Annotated[I32, Shaped("items", numbers_of="items")]
+    group_items: Annotated[I32, Shaped("items", numbers_of="items", once=True)]
     query_effort: Annotated[int, Between(1)]
     similarity: Similarity
 

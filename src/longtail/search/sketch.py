@@ -124,7 +124,7 @@ class SketchIndex(DataPart, Index):
     heads: Annotated[Heads, Sized(len="rows", width="sketch")]
     centres: Annotated[Heads, Sized(len="leaves", width="sketch")] | None = None
     leaf_ptr: Annotated[I64, Shaped("leaves", points_into="_")] = field(default_factory=lambda: _NO_LEAVES)
-    numbers: Annotated[I32, Shaped("_", numbers_of="rows")] = field(default_factory=lambda: _NO_PLACES)
+    numbers: Annotated[I32, Shaped("_", numbers_of="rows", once=True)] = field(default_factory=lambda: _NO_PLACES)
     more: Annotated[int, Between(0)] = field(default=200, kw_only=True)
     effort: Annotated[int, Between(0)] = field(default=0, kw_only=True)
 

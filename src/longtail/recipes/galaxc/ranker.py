@@ -290,7 +290,7 @@ class JointGraphModel(DataPart, ContextRanker):
     index: Annotated[Index, Sized(len="labels", width="width")]
     classifier: Annotated[Classifier, Sized(len="labels", width="width")]
     alphas: Annotated[F32, Shaped("labels", "views")] | None
-    shortlist_size: Annotated[int, Between(0)]
+    shortlist_size: Annotated[int, Between(1)]
     beta: float = 1.0
     temperature: float = 1.0
 
