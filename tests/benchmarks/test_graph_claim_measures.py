@@ -42,8 +42,9 @@ UNREAD = Batch(dense=np.zeros((0, 1), dtype=np.float32))
 
 def yardstick_of(truth: Csr) -> Yardstick:
     unread: Any = None
+    data: Any = SimpleNamespace(graphs={})  # of which no hierarchy is read
     return Yardstick(
-        unread,
+        data,
         truth,
         np.zeros((0, 2), np.int64),
         np.ones(truth.shape[1]),

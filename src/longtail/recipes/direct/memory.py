@@ -188,6 +188,34 @@ class Remembering(Ranker):
             terms={**reasons.terms, "votes of similar documents": np.float32(weight) * votes},
         )
 
+    def pictures(self, look: Look) -> list[Picture]:
+        """What scores of labels are made of: rows, which were learnt, and votes of documents, by label frequency."""
+        batch = look.batch.rows(spread(len(look.batch), _LOOKED_AT))
+        ids = self.rank(batch, _PLACES).ids
+        # The first places were among those that are voted on.
+        learnt = np.sqrt(np.maximum(self.without_memory(batch, self.memory.config.depth).looked_up(ids)[0], 0))
+        votes = np.float32(self.memory.config.weight) * self.votes_of(batch, ids)
+        real = (ids >= 0) & (learnt + votes > 0)
+        bins = by_frequency(look.counts)
+        group = bins.bin_of_label[ids[real]]
+        share = (votes / np.maximum(learnt + votes, np.float32(1e-12)))[real]
+        there = np.bincount(group, minlength=len(bins))
+        voted = 100 * np.bincount(group, share, minlength=len(bins)) / np.maximum(there, 1)
+        names = [name for name, count in zip(bins.names, there, strict=True) if count]
+        part = voted[there > 0]
+        return [
+            Picture(
+                "What scores are made of",
+                f"Of the first {_PLACES} labels of {len(batch):,} documents: the part of what was learnt from words, "
+                "and the part of training documents with words in common that vote for their labels.",
+                "stacked",
+                names,
+                {"learnt from words": (100 - part).tolist(), "votes of similar documents": part.tolist()},
+                x_label="training documents of the label",
+                y_label="percent",
+            )
+        ]
+
     def scores_of(self, batch: Batch, ids: I32, n_labels: int, context: Context | None = None) -> F32:
         scores = super().scores_of(batch, ids, n_labels, context)
         found = (ids >= 0) & ~batch.is_empty()[:, None]
@@ -219,33 +247,6 @@ class RememberingRows(Remembering, IndexedRows):
 
     def with_added(self, added: AddedLabels) -> RememberingRows:
         return replace(self, index=JoinedIndex.of(self.index, added.rows), memory=self.memory.with_added(added))
-
-    def pictures(self, look: Look) -> list[Picture]:
-        """What scores of labels are made of: rows, which were learnt, and votes of documents, by label frequency."""
-        batch = look.batch.rows(spread(len(look.batch), _LOOKED_AT))
-        ids = self.rank(batch, _PLACES).ids
-        learnt = np.sqrt(IndexedRows.scores_of(self, batch, ids, len(self.index)))
-        votes = np.float32(self.memory.config.weight) * self.votes_of(batch, ids)
-        real = (ids >= 0) & (learnt + votes > 0)
-        bins = by_frequency(look.counts)
-        group = bins.bin_of_label[ids[real]]
-        share = (votes / np.maximum(learnt + votes, np.float32(1e-12)))[real]
-        there = np.bincount(group, minlength=len(bins))
-        voted = 100 * np.bincount(group, share, minlength=len(bins)) / np.maximum(there, 1)
-        names = [name for name, count in zip(bins.names, there, strict=True) if count]
-        part = voted[there > 0]
-        return [
-            Picture(
-                "What scores are made of",
-                f"Of the first {_PLACES} labels of {len(batch):,} documents: the part of what was learnt from words, "
-                "and the part of training documents with words in common that vote for their labels.",
-                "stacked",
-                names,
-                {"learnt from words": (100 - part).tolist(), "votes of similar documents": part.tolist()},
-                x_label="training documents of the label",
-                y_label="percent",
-            )
-        ]
 
 
 @dataclass(frozen=True, kw_only=True)
