@@ -246,6 +246,11 @@ class SparseWeights(NamedTuple):
         counts = np.repeat(np.diff(self.starts), np.diff(self.entry_starts[self.word_starts]))
         if len(self.children) != len(self.values) or np.any(self.children < 0) or np.any(self.children >= counts):
             raise ValueError("child numbers outside their parents")
+        rising = np.diff(self.words) > 0
+        begins = self.word_starts[1:-1]
+        rising[begins[(begins > 0) & (begins < len(self.words))] - 1] = True
+        if not rising.all():
+            raise ValueError("words of a parent are not in order, each once")
 
 
 def read_only(weights: Any) -> Any:

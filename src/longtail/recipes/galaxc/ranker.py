@@ -453,7 +453,7 @@ class JointGraphModel(DataPart, ContextRanker):
         graph = self.space.graph
         if node < graph.n_labels:
             return Cause("label", node, "", share)
-        row = int(np.flatnonzero(graph.nodes == node)[0])
+        row = next(iter(np.flatnonzero(graph.nodes == node).tolist()), -1)
         carries = label in graph.neighbours[graph.starts[node] : graph.starts[node + 1]]
         return Cause("document", row, f"training document {row}{', which has the label' if carries else ''}", share)
 

@@ -270,9 +270,9 @@ class FrozenGin(DataPart):
         for name, branch in self.branches.items():
             layers = [*self.common, *branch.layers]
             widths = [layer.first.shape[1] for layer in layers[:1]] + [layer.width for layer in layers]
-            if [layer.first.shape[1] for layer in layers] != widths[:-1] or not layers:
+            if [layer.first.shape[1] for layer in layers] != widths[:-1]:
                 raise ValueError(f"layers of the branch '{name}' have the widths {widths}")
-            if len(branch.scale) != (sum(widths) if self.concat else widths[-1]):
+            if layers and len(branch.scale) != (sum(widths) if self.concat else widths[-1]):
                 raise ValueError(f"the branch '{name}' scales {len(branch.scale)} numbers of {widths}")
 
     def represent(self, batch: Batch) -> dict[str, F32]:
@@ -287,9 +287,9 @@ class FrozenGin(DataPart):
 
     def _block(self, graphs: KeyGraphs) -> dict[str, F32]:
         adjacency, h = graphs.adjacency(self.weighted), graphs.vertices()
-        first = next((layer for layer in (*self.common, *next(iter(self.branches.values())).layers)), None)
-        if first is not None:
-            check_width(h, first.first.shape[1])
+        branch = next(iter(self.branches.values()))
+        layers = (*self.common, *branch.layers)
+        check_width(h, layers[0].first.shape[1] if layers else len(branch.scale))
         members = self._members(graphs)
         read = [members @ h]
         for layer in self.common:
@@ -371,6 +371,12 @@ class KeygraphModel(DataPart, Ranker):
     beam: Annotated[int, Between(1)]
     reads: RankerReads = "both"
     graph_weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if (self.reads == "graph") != (self.rankers.words is None) or (self.reads == "tfidf") != (
+            self.rankers.rows is None
+        ):
+            raise ValueError(f"rankers are to read '{self.reads}', and weigh something else")
 
     @property
     def n_labels(self) -> int:
