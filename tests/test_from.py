@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,11 @@ import pytest
 from tests.test_cli import fails
 
 import longtail
-from longtail import Predictor, labels
+from longtail import Predictor, calibrating, labels
 from longtail.cli import main
 from longtail.data.dataset import Dataset
-from longtail.errors import ConfigError
+from longtail.data.from_texts import with_digest
+from longtail.errors import ConfigError, DataError
 from longtail.features.sparse import SparseText
 from longtail.persistence import load_part
 
@@ -126,3 +128,37 @@ def test_corrections_are_learnt_by_the_command(run: Path, tmp_path: Path, capsys
     opened = Predictor.open(out)
     assert opened.labels[-1] == "heron"
     fails(capsys, "train", str(file), "--from", str(tmp_path / "nothing"), "--out", str(tmp_path / "y"))
+
+
+def test_documents_that_the_first_model_knows_judge_no_other(run: Path, tmp_path: Path) -> None:
+    ids = [f"id-{n}" for n in range(6)]
+    old, new = documents(NAMES, ids, 180, 0), documents(NAMES, ids, 60, 9)
+    names = dict(zip(ids, NAMES, strict=True))
+    settings = {"encoder": {"width": 32}, "train": {"epochs": 1}}
+    both = Dataset.from_texts([*old[0], *new[0]], [*old[1], *new[1]], names)
+    after = longtail.train(both, tmp_path / "new", settings=settings, device="cpu", start=run, holdout=0.5)
+    held = {int(uid) for uid in after.bundle.held_out() or ()}
+    assert 0 < len(held) < 60
+    assert min(held) >= 180
+    assert load_part(tmp_path / "new" / "stages" / "0_prepare").n_documents == 240 - len(held)
+    with pytest.raises(ConfigError, match="trained on every document"):
+        again = Dataset.from_texts(*old, names)
+        longtail.train(again, tmp_path / "x", settings=settings, device="cpu", start=run, holdout=0.1)
+    with pytest.raises(ConfigError, match="not known without its run"):
+        longtail.train(both, tmp_path / "y", settings=settings, device="cpu", start=copied(run, tmp_path), holdout=0.1)
+
+    # What it is calibrated on is new to both.
+    once = Dataset.from_texts(*new, names)
+    longtail.train(once, tmp_path / "more", settings=settings, device="cpu", start=run)
+    asked = with_digest(replace(once, test=Dataset.from_texts(*old, names).train))
+    with pytest.raises(DataError, match="was trained on 180 of these 180"):
+        calibrating.calibrate(tmp_path / "more", asked, on_test=True)
+    lonely = copied(tmp_path / "more", tmp_path / "lonely")
+    with pytest.raises(DataError, match="without the run"):
+        calibrating.calibrate(lonely, asked, on_test=True)
+
+
+def copied(run: Path, folder: Path) -> Path:
+    """The bundle of a run alone."""
+    folder.mkdir(exist_ok=True)
+    return Path(shutil.copytree(run / "bundle", folder / "alone"))

@@ -291,6 +291,8 @@ def unseen(model: Predictor, data: Dataset, display: Display) -> Dataset:
     if data.columns is None or data.columns.id is not None:  # else ids are numbers of rows
         ids = set(known.uids)
         seen |= np.array([uid in ids for uid in test.documents.uids], dtype=np.bool_)
+    if "from" in model.bundle.manifest:
+        seen |= _seen_before(model, test.documents)
     if seen.sum() > MANY_LEARNT * len(test):
         first = test.documents.uids[int(np.argmax(seen))]
         raise DataError(
@@ -301,6 +303,20 @@ def unseen(model: Predictor, data: Dataset, display: Display) -> Dataset:
     if seen.any():
         display.say(f"note: {int(seen.sum()):,} of {len(test):,} documents are training documents, and are left out")
     return replace(data, test=test.rows(np.flatnonzero(~seen)))
+
+
+def _seen_before(model: Predictor, documents: Items) -> BoolArray:
+    """(n,): which documents a model that went on from another has from there."""
+    from longtail.training.parent import trained_on, training_set_of
+
+    trained = training_set_of(model.bundle)
+    if trained is None:
+        raise DataError(
+            f"{model.bundle.folder}: this model went on from another, and which documents that one has seen is not known "
+            "without the run",
+            "calibrate the run, then copy the bundle",
+        )
+    return trained_on(trained, documents)
 
 
 def _contents(documents: Items) -> list[str | bytes]:

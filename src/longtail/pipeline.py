@@ -118,6 +118,13 @@ def train(
     held = None
     if holdout:
         rows = dataset.held_out_rows(holdout, seed, group)
+        if parent is not None:
+            rows = rows[parent.unknown(dataset.train.documents.rows(rows))]
+            if not len(rows):
+                raise ConfigError(
+                    f"the model to go on from was trained on every document that --holdout {holdout:g} would keep apart",
+                    "hold documents out where there are new ones, or leave --holdout out",
+                )
         held = StringTable.of([dataset.train.documents.uids[row] for row in rows.tolist()])
         identity["holdout"] = {"share": holdout, "group": group, "documents": digest_of(list(held))}
     processes = Processes.joined(device)

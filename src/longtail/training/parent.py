@@ -21,7 +21,7 @@ from longtail.features.sparse import SparseText
 from longtail.metrics import drop_masked_targets
 from longtail.persistence import StringTable, load_part
 from longtail.training.prepare import TrainingSet, prepare
-from longtail.types import F32, I64, Batch, Csr
+from longtail.types import F32, I64, Batch, BoolArray, Csr
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,12 @@ class ParentModel:
     @classmethod
     def of(cls, bundle: Bundle) -> ParentModel:
         """The bundle of a run, or one that lies alone."""
-        folder = bundle.folder.parent / "stages" / "0_prepare"
-        old = load_part(folder) if bundle.folder.name == "bundle" and folder.is_dir() else None
         if not isinstance(bundle.featurizer, SparseText) or len(bundle.featurizer.pieces):
             raise ConfigError(
                 f"{bundle.folder}: a model that reads no plain words cannot be gone on from",
                 "train anew; texts as words, pairs and characters can be extended",
             )
-        return cls(bundle, old if isinstance(old, TrainingSet) else None)
+        return cls(bundle, training_set_of(bundle))
 
     @property
     def featurizer(self) -> SparseText:
@@ -58,6 +56,16 @@ class ParentModel:
         if rows is None:
             raise ConfigError(f"{self.bundle.folder}: has no rows to go on from", "train anew")
         return rows
+
+    def unknown(self, documents: Items) -> BoolArray:
+        """(n,): which documents this model was not trained on; only these can tell how good its successor is."""
+        if self.old is None:
+            raise ConfigError(
+                f"{self.bundle.folder}: which documents this model was trained on is not known without its run, so "
+                "none can be held out",
+                "go on from the run, or leave --holdout out",
+            )
+        return ~trained_on(self.old, documents)
 
     def training_set(self, data: Dataset, features: Any) -> TrainingSet:
         """What is trained on: the documents of `data`, and those of before."""
@@ -125,6 +133,21 @@ class ParentModel:
         return np.array([number.get(uid, -1) for uid in self.old.labels.uids], dtype=np.int64)
 
 
+def training_set_of(bundle: Bundle) -> TrainingSet | None:
+    """What the bundle of a run was trained on, as numbers; None for a bundle that lies alone."""
+    folder = bundle.folder.parent / "stages" / "0_prepare"
+    found = load_part(folder) if bundle.folder.name == "bundle" and folder.is_dir() else None
+    return found if isinstance(found, TrainingSet) else None
+
+
+def trained_on(known: TrainingSet, documents: Items) -> BoolArray:
+    """(n,): which documents have exactly the features of one of `known`."""
+    reads = known.featurizer
+    if known.documents.sparse is None or not isinstance(reads, SparseText):
+        return np.zeros(len(documents), dtype=np.bool_)
+    return _same_rows(reads.batch(_readable(documents, reads.fields)).sparse, known.documents.sparse)
+
+
 def _readable(documents: Items, fields: tuple[str, ...]) -> Items:
     """A field that documents lack is empty; the only text is the first field."""
     given = dict(documents.fields)
@@ -164,7 +187,7 @@ def _stacked(first: Csr, second: Csr) -> Csr:
     return csr_array(vstack([first, second], format="csr"))
 
 
-def _same_rows(rows: Csr, others: Csr) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _same_rows(rows: Csr, others: Csr) -> BoolArray:
     """(n,) which rows have exactly the features of one of the others."""
 
     def content(matrix: Csr, row: int) -> bytes:
