@@ -306,14 +306,16 @@ def unseen(model: Predictor, data: Dataset, display: Display) -> Dataset:
 
 
 def _seen_before(model: Predictor, documents: Items) -> BoolArray:
-    """(n,): which documents a model that went on from another has from there."""
+    """(n,): which documents a model that went on from another has from there; those may be missed that have words
+    which only joined since, as texts of before are gone.
+    """
     from longtail.training.parent import trained_on, training_set_of
 
     trained = training_set_of(model.bundle)
     if trained is None:
         raise DataError(
-            f"{model.bundle.folder}: this model went on from another, and which documents that one has seen is not known "
-            "without the run",
+            f"{model.bundle.folder}: this model went on from another, and which documents that one has seen is not "
+            "known without the run",
             "calibrate the run, then copy the bundle",
         )
     return trained_on(trained, documents)

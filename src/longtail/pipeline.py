@@ -122,7 +122,7 @@ def train(
             rows = rows[parent.unknown(dataset.train.documents.rows(rows))]
             if not len(rows):
                 raise ConfigError(
-                    f"the model to go on from was trained on every document that --holdout {holdout:g} would keep apart",
+                    f"the model to go on from was trained on all documents that --holdout {holdout:g} would keep apart",
                     "hold documents out where there are new ones, or leave --holdout out",
                 )
         held = StringTable.of([dataset.train.documents.uids[row] for row in rows.tolist()])

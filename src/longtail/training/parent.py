@@ -2,8 +2,8 @@
 
 Labels of before keep their places, new ones follow. Words of before keep their weights, new ones are added. Documents
 of before are rehearsed where the run that made the model still has them as numbers (``RUN/stages/0_prepare``), so that
-nothing is forgotten: only their texts are gone. A document that the new data has again, word for word, counts once,
-with the labels that the new data gives it. Graphs are not used again.
+nothing is forgotten: only their texts are gone. A document that the new data has again counts once, with the labels
+that the new data gives it; it is known by the words of before. Graphs are not used again.
 """
 
 from __future__ import annotations
@@ -84,7 +84,9 @@ class ParentModel:
             old, theirs = self.old, self.old.featurizer
             assert isinstance(theirs, SparseText), "as the bundle's"
             again = reads.moved(old.documents.sparse, theirs)
-            kept = np.flatnonzero(~_same_rows(again, documents))
+            # By the words of before: those that join now were never looked for in documents of before.
+            here = theirs.batch(_readable(data.train.documents.rows(plain.rows), theirs.fields)).sparse
+            kept = np.flatnonzero(~_same_rows(old.documents.sparse, here))
             shown = self._numbers_of_old()
             kept = kept[np.asarray(_columns(old.targets[kept], shown, len(labels)).sum(axis=1)).ravel() > 0]
             documents, targets = (
