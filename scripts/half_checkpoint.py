@@ -17,8 +17,8 @@ import numpy as np
 
 from longtail.errors import LongtailError
 from longtail.features.pieces import checkpoint_folder
+from longtail.models.transformer import WEIGHTS, read_checkpoint
 from longtail.persistence import map_arrays, write_arrays, written_aside
-from longtail.recipes.towers.transformer import WEIGHTS, read_checkpoint
 
 
 def halve(name: str, out: Path) -> None:

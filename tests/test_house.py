@@ -265,7 +265,7 @@ def test_a_paper_is_a_short_story(path: Path) -> None:
 SAME_MEANING = {
     *("__init__", "recipe", "settings", "network", "ranker", "kernels", "objective"),
     "base",  # what every featurizer, every recipe, every command is
-    "encoders",  # the same thing in torch (nn) and for prediction (models)
+    *("encoders", "transformer"),  # the same thing in torch (nn) and for prediction (models)
 }
 
 

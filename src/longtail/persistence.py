@@ -63,6 +63,7 @@ SHARED: Mapping[str, str] = {
     "frozen-cnn": "longtail.models.encoders:FrozenCnn",
     "frozen-sum": "longtail.models.encoders:FrozenSum",
     "frozen-unit": "longtail.models.encoders:FrozenUnit",
+    "frozen-transformer": "longtail.models.transformer:FrozenTransformer",
     "residual-map": "longtail.models.encoders:ResidualMap",
     "full-map": "longtail.models.encoders:FullMap",
     "embedding-map": "longtail.models.encoders:EmbeddingMap",

@@ -16,8 +16,8 @@ from tests.checkpoints import write_checkpoint
 from tests.conftest import ANIMALS
 
 from longtail.errors import MissingExtra
+from longtail.models.transformer import read_checkpoint
 from longtail.predictor import Predictor
-from longtail.recipes.towers.transformer import read_checkpoint
 from longtail.search.packed import Packer
 from longtail.types import F32, Batch
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from tests.checkpoints import write_checkpoint
 
+from longtail.models.transformer import read_checkpoint
 from longtail.nn.batches import Documents
 from longtail.nn.encoders import GivenVectors, UnitEncoder
-from longtail.recipes.towers.network import Transformer
-from longtail.recipes.towers.transformer import read_checkpoint
+from longtail.nn.transformer import Transformer
 from longtail.training.objectives import TextsOfStep, training_vectors, vectors_together
 from longtail.types import Batch
 

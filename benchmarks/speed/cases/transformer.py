@@ -27,11 +27,11 @@ from longtail.errors import MissingExtra
 from longtail.evaluation import Yardstick
 from longtail.features.pieces import TokenizerPieces, checkpoint_folder, read_tokenizer
 from longtail.features.settings import CheckpointFeaturesConfig
+from longtail.models.transformer import FrozenTransformer, Pretrained, read_checkpoint
 from longtail.nn.batches import Documents
 from longtail.nn.encoders import encode_all
+from longtail.nn.transformer import Transformer
 from longtail.recipes.gnnxml.features import unit
-from longtail.recipes.towers.network import Transformer
-from longtail.recipes.towers.transformer import FrozenTransformer, Pretrained, read_checkpoint
 from longtail.search.index import ExactIndex
 from longtail.search.packed import Packer
 from longtail.search.shortlist import LabelIndex

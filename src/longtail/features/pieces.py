@@ -150,14 +150,25 @@ class TokenizerPieces(DataPart):
         return self.config.fields
 
     def batch(self, items: Items) -> Batch:
-        return self._batch(document_texts(items, self.config))
+        return Batch(tokens=self.numbers(document_texts(items, self.config)))
 
     def label_batch(self, labels: Items) -> Batch | None:
         """Label texts as documents are; None if labels have no text."""
-        return self._batch(label_texts(labels, self.config)) if labels.fields else None
+        return Batch(tokens=self.numbers(label_texts(labels, self.config))) if labels.fields else None
 
     def batch_of_texts(self, texts: Sequence[str]) -> Batch:
-        return self._batch([texts])
+        return Batch(tokens=self.numbers([texts]))
+
+    def numbers(self, columns: Columns) -> I32:
+        """(n, length) int32 of texts, which may have several columns."""
+        count = len(columns[0])
+        tokens = np.full((count, self.config.length), -1, dtype=np.int32)
+        for start in range(0, count, _BLOCK):
+            texts = [
+                " ".join(parts) for parts in zip(*(column[start : start + _BLOCK] for column in columns), strict=True)
+            ]
+            self._number(texts, tokens[start : start + _BLOCK])
+        return tokens
 
     def places(self, items: Items, batch: Batch) -> Places:
         """Words alone: tokens are not features that could be told apart."""
@@ -180,16 +191,6 @@ class TokenizerPieces(DataPart):
         tokenizer.no_padding()
         tokenizer.enable_truncation(self.config.length)
         return tokenizer
-
-    def _batch(self, columns: Columns) -> Batch:
-        count = len(columns[0])
-        tokens = np.full((count, self.config.length), -1, dtype=np.int32)
-        for start in range(0, count, _BLOCK):
-            texts = [
-                " ".join(parts) for parts in zip(*(column[start : start + _BLOCK] for column in columns), strict=True)
-            ]
-            self._number(texts, tokens[start : start + _BLOCK])
-        return Batch(tokens=tokens)
 
     def _number(self, texts: Sequence[str], tokens: I32) -> None:
         marks = int(self._tokenizer.num_special_tokens_to_add(False))

@@ -183,6 +183,10 @@ class SparseText(DataPart):
             shares = ((1.0 + counted.documents) / (1 + len(documents))).astype(np.float32)
         return cls(config, counted.keys, weights, counted.spellings, class_starts, classes, pieces, shares), bags
 
+    @property
+    def can_be_extended(self) -> bool:
+        return not len(self.pieces)
+
     def extended(self, documents: Items, labels: Items, seen: int) -> SparseText:
         """With words of further documents and label texts behind what it knows: features of before keep their weights.
 

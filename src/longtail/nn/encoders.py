@@ -8,7 +8,7 @@ encoders compare by cosine).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -81,33 +81,43 @@ def encode_all(encoder: Encoder, documents: Documents, view: Literal["search", "
         encoder.train(was_training)
 
 
+class ViewSource(Protocol):
+    """Where the vectors of a view come from.  width: numbers of each, H."""
+
+    @property
+    def width(self) -> int: ...
+
+    def frozen(self, table: F32, matrix: F32, *, rectified: bool) -> FrozenEncoder:
+        """What predicts: the bag of a table (V, D), and beside it vectors of this kind times a matrix (H, D); with a
+        ReLU at its end if `rectified`.
+        """
+        ...
+
+
 class GivenView(nn.Module):
     """Vectors that training does not change, through one matrix that it learns: u P.
 
-    vectors: W, (T, H), of the features behind those of a table.  A batch brings its weighted sums of them, u, as its
-    dense vectors.
+    A batch brings what its texts have of such vectors, u, as its dense vectors.
     """
 
-    def __init__(self, vectors: Tensor, width: int, rng: np.random.Generator) -> None:
+    def __init__(self, source: ViewSource, width: int, rng: np.random.Generator) -> None:
         super().__init__()
-        self.vectors = vectors
-        start = rng.standard_normal((vectors.shape[1], width), dtype=np.float32) / np.float32(width) ** 0.5
+        self.source = source
+        start = rng.standard_normal((source.width, width), dtype=np.float32) / np.float32(width) ** 0.5
         # Short at first: what is learnt of words begins with more to say.
-        self.map = nn.Parameter(torch.from_numpy(start).to(vectors.device) * 0.1)
+        self.map = nn.Parameter(torch.from_numpy(start) * 0.1)
 
-    def forward(self, sums_BH: Tensor) -> Tensor:
-        return sums_BH @ self.map
+    def forward(self, given_BH: Tensor) -> Tensor:
+        return given_BH @ self.map
 
-    @torch.no_grad()
-    def rows(self) -> Tensor:
-        """(T, D): what the features of the view add to a document."""
-        return self.vectors @ self.map
+    def frozen(self, table: F32, *, rectified: bool) -> FrozenEncoder:
+        return self.source.frozen(table, to_numpy(self.map), rectified=rectified)
 
 
 class BagEncoder(Encoder):
     """v = dropout(ReLU(sum of weight * vector of each feature)). Paper: Astec Sec. 4.
 
-    A document without features becomes the zero vector.  view: features behind those of the table.
+    A document without features becomes the zero vector.  view: what is known of texts beside the table.
     """
 
     def __init__(self, table: RowTable, *, dropout: float = 0.5, view: GivenView | None = None) -> None:
@@ -120,20 +130,15 @@ class BagEncoder(Encoder):
         v_BD: Tensor = self.dropout(torch.relu(bag_of(batch, self.table, self.view)))
         return Encoded(v_BD, v_BD)
 
-    def frozen(self) -> FrozenBag:
-        return FrozenBag(all_vectors(self.table, self.view))
+    def frozen(self) -> FrozenEncoder:
+        table = to_numpy(self.table.weight)
+        return FrozenBag(table) if self.view is None else self.view.frozen(table, rectified=True)
 
 
 def bag_of(batch: TensorBatch, table: RowTable, view: GivenView | None) -> Tensor:
     """(B, D): the weighted sum of the vectors of all features."""
     sums: Tensor = table(batch.need_sparse())
     return sums if view is None else sums + view(batch.need_dense())
-
-
-def all_vectors(table: RowTable, view: GivenView | None) -> F32:
-    """(V, D): of trained features, and of those of a view behind them."""
-    trained = to_numpy(table.weight)
-    return trained if view is None else np.concatenate([trained, to_numpy(view.rows())])
 
 
 class BagSum(Encoder):
@@ -152,8 +157,9 @@ class BagSum(Encoder):
         a_BD: Tensor = self.dropout(bag_of(batch, self.table, self.view))
         return Encoded(a_BD, a_BD)
 
-    def frozen(self) -> FrozenSum:
-        return FrozenSum(all_vectors(self.table, self.view))
+    def frozen(self) -> FrozenEncoder:
+        table = to_numpy(self.table.weight)
+        return FrozenSum(table) if self.view is None else self.view.frozen(table, rectified=False)
 
 
 class MlpEncoder(Encoder):

@@ -34,10 +34,11 @@ class ParentModel:
     @classmethod
     def of(cls, bundle: Bundle) -> ParentModel:
         """The bundle of a run, or one that lies alone."""
-        if not isinstance(bundle.featurizer, SparseText) or len(bundle.featurizer.pieces):
+        if not isinstance(bundle.featurizer, SparseText) or not bundle.featurizer.can_be_extended:
             raise ConfigError(
-                f"{bundle.folder}: a model that reads no plain words cannot be gone on from",
-                "train anew; texts as words, pairs and characters can be extended",
+                f"{bundle.folder}: a model that reads more than plain words, or none, cannot be gone on from",
+                "train anew; texts as words, pairs and characters can be extended, not pieces of words, given vectors "
+                "or a view (features.view)",
             )
         return cls(bundle, training_set_of(bundle))
 

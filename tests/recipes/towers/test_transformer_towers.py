@@ -21,8 +21,8 @@ from longtail.errors import DataError
 from longtail.evaluation import evaluate
 from longtail.features.pieces import TokenizerPieces, read_tokenizer
 from longtail.models.encoders import FrozenUnit
+from longtail.models.transformer import FrozenTransformer, read_checkpoint
 from longtail.recipes import make_recipe
-from longtail.recipes.towers.transformer import FrozenTransformer, read_checkpoint
 from longtail.training.prepare import prepare
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -17,8 +17,9 @@ Models whose bag has a ReLU (few pairs of a document and a label) have no such f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import torch
@@ -129,16 +130,20 @@ class WideModel:
         parts = matrix.chunk(len(self.residuals))
         return torch.cat([weight @ part for weight, part in zip(self.residuals, parts, strict=True)])
 
-    def words(self, onto: Tensor) -> F32:
-        """(V, n): the vectors of all words times (G D, n)."""
-        parts = onto.chunk(len(self.encoders))
-        found = torch.zeros(0)
-        for number, (encoder, part) in enumerate(zip(self.encoders, parts, strict=True)):
-            own = encoder.table.weight.detach() @ part
-            if encoder.view is not None:
-                own = torch.cat([own, encoder.view.rows() @ part])
-            found = found + own if number else own
-        return to_numpy(found)
+    def encoder(self, onto: Tensor) -> FrozenEncoder:
+        """What gives documents their v times (G D, n): all that is known of words, and of a view, times it."""
+        parts, view = onto.chunk(len(self.encoders)), self.encoders[0].view
+
+        def summed(matrices: Iterable[Tensor]) -> F32:
+            return to_numpy(
+                reduce(torch.add, (matrix.detach() @ part for matrix, part in zip(matrices, parts, strict=True)))
+            )
+
+        table = summed(encoder.table.weight for encoder in self.encoders)
+        if view is None:
+            return FrozenSum(table)
+        maps = summed(encoder.view.map for encoder in self.encoders if encoder.view is not None)
+        return view.source.frozen(table, maps, rectified=False)
 
 
 @torch.no_grad()
@@ -166,7 +171,7 @@ def projected(
         turn = _rotation(width, rng, gram.device)
         onto, back = onto @ turn, back @ turn
         small = SmallModel(onto, None, None, None, wide.rows @ back)
-        return FrozenSum(wide.words(onto)), None, _with_bias(corrected(wide, small, documents, targets), wide.bias)
+        return wide.encoder(onto), None, _with_bias(corrected(wide, small, documents, targets), wide.bias)
     # Numbers of a row that are about equally large lose least when they become bytes.
     turn = _rotation(width, rng, gram.device)
     onto, back = onto @ turn, back @ turn
@@ -183,7 +188,7 @@ def projected(
     fitted = _least_squares(seen[chosen][:, chosen], seen[chosen] @ wanted.T).T.float()
     small = SmallModel(onto, fitted[:, :width], into[kept], fitted[:, width:], rows)
     refinement = HiddenMap(*map(to_numpy, (fitted[:, :width], into[kept], fitted[:, width:])))
-    return FrozenSum(wide.words(onto)), refinement, _with_bias(corrected(wide, small, documents, targets), wide.bias)
+    return wide.encoder(onto), refinement, _with_bias(corrected(wide, small, documents, targets), wide.bias)
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,11 @@ def trained_rows(start: ParentModel) -> IndexedRows:
 
 def continued_learner(config: DirectConfig, shared: Shared, run: Run, start: ParentModel) -> Learner:
     """One model that begins where another ended."""
+    if config.features.view != "none":
+        raise ConfigError(
+            f"features.view={config.features.view} with a model to go on from: it has learnt without one",
+            "go on without a view, or train anew",
+        )
     model, device = trained_rows(start), run.device
     encoder = _encoder(config, shared, run, start, model)
     texts, rows = label_text_rows(config, shared, encoder), start.rows()

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-import torch
 from torch import Tensor
 
 from longtail.nn.batches import DeviceCsr, Documents, fastest_products, to_tensor
@@ -118,7 +117,7 @@ def new_encoder(config: EncoderConfig, data: TrainingSet, run: Run, view: View |
     table = RowTable.random(words, config.width, run.rng("encoder", *keys), run.device)
     given = None
     if view is not None:
-        given = GivenView(torch.from_numpy(view.vectors).to(run.device), config.width, run.rng("view", *keys))
+        given = GivenView(view, config.width, run.rng("view", *keys))
     signed = is_on(config.signed, data.targets.nnz)
     return (BagSum if signed else BagEncoder)(table, dropout=config.dropout, view=given)
 
@@ -141,7 +140,8 @@ def text_rows(
         texts = vstack([texts, anchors.texts], format="csr")
     device, given = encoder.table.weight.device, None
     if view is not None and encoder.view is not None:
-        texts, sums = view.split(texts)
-        given = encoder.view, to_tensor(sums, device)
+        both = view.of_labels(texts)
+        assert both.dense is not None, "what a view is for"
+        texts, given = both.sparse, (encoder.view, to_tensor(both.dense, device))
     mapped = is_on(config.map, data.targets.nnz)
     return kind(encoder.table, texts, mapped=mapped, compute=fastest_products(device), view=given)

@@ -32,7 +32,7 @@ from longtail.recipes.direct.several import share_gradients, with_dropout_of_par
 from longtail.training.objectives import ExtraLoss, ModelAdam, batch_vectors, extra_total, prefixed, trained_state
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
-from longtail.types import I64, Csr
+from longtail.types import I32, I64, Csr
 
 # ---- what documents are trained towards ----
 
@@ -57,11 +57,13 @@ class AnchorColumns:
 
     texts: (M, V) CSR, their titles in the vocabulary of the documents.  documents: (N, M) CSR of ones, links.
     own_documents: (N, M) CSR of ones, pairs where both are the same thing: neither linked nor unlike.
+    tokens: (M, T), the titles as a transformer reads them; None where none does.
     """
 
     texts: Csr
     documents: Csr
     own_documents: Csr
+    tokens: I32 | None = None
 
     @property
     def count(self) -> int:
@@ -74,11 +76,12 @@ def anchor_columns(data: TrainingSet, config: AnchorsConfig) -> AnchorColumns | 
 
     if not config.weight or data.documents.sparse is None:
         return None
-    texts, documents = [], []
+    texts, documents, tokens = [], [], []
     for graph in anchor_graphs(data.graphs):
         anchors = data.graphs[graph.name].anchors
         assert anchors is not None, "anchor_graphs gives graphs with anchors only"
-        words: Csr = data.featurizer.batch_of_texts(anchors.titles()).sparse
+        read = data.featurizer.batch_of_texts(anchors.titles())
+        words: Csr = read.sparse
         items: dict[Side, int] = {"documents": data.n_documents, "labels": data.n_labels}
         links = [
             graph.sides.get(side, csr_array((rows, len(anchors)), dtype=np.float32)) for side, rows in items.items()
@@ -87,10 +90,13 @@ def anchor_columns(data: TrainingSet, config: AnchorsConfig) -> AnchorColumns | 
         kept = np.flatnonzero((degree >= config.fewest) & (np.diff(words.indptr) > 0))
         texts.append(words[kept])
         documents.append(links[0][:, kept])
+        tokens += [] if read.tokens is None else [read.tokens[kept]]
     if not sum(part.shape[0] for part in texts):
         return None
     of_anchors = vstack(texts, format="csr")
-    return AnchorColumns(of_anchors, hstack(documents, format="csr"), same_texts(data.documents.sparse, of_anchors))
+    same = same_texts(data.documents.sparse, of_anchors)
+    whole = np.concatenate(tokens) if tokens else None
+    return AnchorColumns(of_anchors, hstack(documents, format="csr"), same, whole)
 
 
 def anchor_weights(labels: int, anchors: AnchorColumns | None, weight: float, device: str) -> Tensor | None:

@@ -1,19 +1,57 @@
-"""What several models of `direct` that were made one compute between words and rows. No torch."""
+"""What models of `direct` compute beside what recipes share: words with a view of whole texts, and what several models
+that were made one have between words and rows. No torch.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated
 
 import numpy as np
 
-from longtail.declared import Shaped
+from longtail.declared import Shaped, Sized
 from longtail.kernels.arrays import frozen
-from longtail.models.encoders import Refinement, each_by
+from longtail.models.encoders import FrozenEncoder, FrozenSum, Refinement, each_by
 from longtail.persistence import DataPart
-from longtail.search.packed import ours_for_many, product
-from longtail.types import F32
+from longtail.search.packed import Packer, ours_for_many, product
+from longtail.types import F32, Batch
+
+
+@dataclass(frozen=True)
+class BagWithView(DataPart, FrozenEncoder):
+    """v = E x + u P, or ReLU of it: words, and a pretrained vector u of the whole text.
+
+    words: E x.  view: u.  matrix: P, (H, D).  relu: whether there is one.
+    Which word a text's vector comes from is not known, so there are no `shares`: to explain a label, words are left out
+    in turn.
+    """
+
+    KIND = "bag-with-view"
+
+    words: Annotated[FrozenSum, Sized(width="width")]
+    view: Annotated[FrozenEncoder, Sized(width="given")]
+    matrix: Annotated[F32, Shaped("given", "width")]
+    relu: bool
+
+    @property
+    def width(self) -> int:
+        return int(self.matrix.shape[1])
+
+    def encode(self, batch: Batch) -> F32:
+        sums: F32 = self.words.encode(batch) + product(self.view.encode(batch), self._matrix)
+        return np.maximum(sums, 0, out=sums) if self.relu else sums
+
+    def packed(self, packer: Packer) -> BagWithView:
+        """Words and the transformer in fewer bytes; the matrix is small."""
+        return replace(self, words=self.words.packed(packer), view=self.view.packed(packer))
+
+    def rectified(self, wished: bool) -> BagWithView:
+        return replace(self, relu=wished)
+
+    @cached_property
+    def _matrix(self) -> F32:
+        return frozen(self.matrix)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """`direct`: every label against every document, no clusters, no shortlist, no negatives to choose. The default recipe.
 
     v = E x                   weighted sum of the vectors of a document's words, word pairs and character 4-grams;
-                              those that occur in few texts weigh less, as they are learnt by heart
+                              those that occur in few texts weigh less, as they are learnt by heart (and, with
+                              `features.view`, a pretrained vector of the text through a matrix)
     z = v + ReLU(R v)         a residual
     w_l = g (E Z)_l M + n_l / (n_l + trust) f_l
                               the label's text in the same vectors, turned by a matrix M, and a free vector f_l that
@@ -29,7 +30,6 @@ import torch
 from torch import Tensor
 
 from longtail.data.dataset import Dataset
-from longtail.features.sparse import SparseText
 from longtail.graph.label_graph import label_graph
 from longtail.models.rankers import Ensemble, IndexedRows
 from longtail.nn.batches import Documents
@@ -57,7 +57,8 @@ from longtail.recipes.direct.settings import (
     labels_per_step,
     models_together,
 )
-from longtail.recipes.direct.view import StaticVectors, View
+from longtail.recipes.direct.text_vectors import size_of_view, text_vectors
+from longtail.recipes.direct.view import TextVectors, TextWithTokens, view_of
 from longtail.search.index import build_index
 from longtail.training import adapted_batch
 from longtail.training.fit import fit_stage
@@ -67,7 +68,9 @@ from longtail.types import Csr, Ranker
 
 
 class Direct(Recipe):
-    """One stage of the four: encoder and classifiers are learnt together, and all labels are negatives."""
+    """One stage of the four: encoder and classifiers are learnt together, and all labels are negatives. With a
+    transformer as a view a stage before it gives texts their vectors.
+    """
 
     NAME = "direct"
     CONFIG = DirectConfig
@@ -93,15 +96,23 @@ class Direct(Recipe):
         given = (data.documents, data.label_texts)
         entries = sum(batch.sparse.nnz for batch in given if batch is not None and batch.sparse is not None)
         graphs = data.graphs.values() if c.anchors.weight else ()
-        rows = data.n_labels + sum(len(graph.anchors) for graph in graphs if graph.anchors is not None)
+        anchors = sum(len(graph.anchors) for graph in graphs if graph.anchors is not None)
+        rows, view = data.n_labels + anchors, size_of_view(data, c.features, anchors)
         models = max(c.train.together, 1) * (4 * width * (4 * words + 8 * rows) + (width + 4) * rows)
-        return models + 3 * 8 * entries + size_of_memory(data, c.memory) + 2**29
+        return models + 3 * 8 * entries + view + size_of_memory(data, c.memory) + 2**29
+
+    def defined_stages(self, data: TrainingSet) -> frozenset[str]:
+        return super().defined_stages(data) if isinstance(data.featurizer, TextWithTokens) else frozenset()
+
+    def surrogate(self, data: TrainingSet, run: Run) -> TextVectors:
+        """Module I, of a view alone: what a frozen transformer makes of every text."""
+        return text_vectors(data, anchor_columns(data, self.config.anchors), self.config.features, run)
 
     def classify(
-        self, data: TrainingSet, surrogate: None, shortlister: None, model: None, run: Run
+        self, data: TrainingSet, surrogate: TextVectors | None, shortlister: None, model: None, run: Run
     ) -> IndexedRows | None:
         """Module IV: encoder and classifiers together, against all labels; of several processes the first has them."""
-        c, shared = self.config, self.shared(data, run)
+        c, shared = self.config, self.shared(data, run, surrogate)
         epochs, pace = c.train.epochs or default_epochs(data.n_documents), 1.0
         if self.parent is not None:
             learners = [continued_learner(c, shared, run, self.parent)]
@@ -126,16 +137,18 @@ class Direct(Recipe):
         """Several models whose scores are averaged, with one memory for all."""
         return together(members, data, self.config.memory)
 
-    def shared(self, data: TrainingSet, run: Run) -> Shared:
+    def shared(self, data: TrainingSet, run: Run, vectors: TextVectors | None = None) -> Shared:
         """What a training begins with, and models that are trained side by side have in common."""
-        c, anchors, view = self.config, anchor_columns(data, self.config.anchors), self.view(data)
+        c, anchors = self.config, anchor_columns(data, self.config.anchors)
+        view = view_of(data.featurizer, c.features, vectors)
+        documents = data.documents if view is None else view.of_documents(data.documents.sparse)
         targets, masked = self.targets(data, self.label_graph(data, run), anchors)
         shard = run.shard(targets.shape[1])
         return Shared(
             data=data,
             anchors=anchors,
             view=view,
-            documents=Documents(data.documents if view is None else view.batch(data.documents.sparse), run.device),
+            documents=Documents(documents, run.device),
             targets=marked_targets(targets, masked, run.device, shard),
             trust=self.trust(data, anchors).to(run.device),
             bias=first_bias(targets).to(run.device),
@@ -169,12 +182,6 @@ class Direct(Recipe):
             targets = hstack([targets, anchors.documents], format="csr")
             masked = hstack([masked, anchors.own_documents], format="csr")
         return targets, masked
-
-    def view(self, data: TrainingSet) -> View | None:
-        """Vectors that are given beside those that are learnt; None without."""
-        if not isinstance(data.featurizer, SparseText) or not data.featurizer.view_range:
-            return None
-        return View(data.featurizer.view_range.start, StaticVectors.read(self.config.features.view_model).table)
 
     def trust(self, data: TrainingSet, anchors: AnchorColumns | None = None) -> Tensor:
         """(L, 1): the share of its free vector that a label uses; anchors behind."""

@@ -50,19 +50,30 @@ WhereManyPairs = Literal["auto", "on", "off"]
 
 @dataclass(frozen=True)
 class DirectFeaturesConfig(FeaturesConfig):
-    """Texts as words, pairs and characters, and as pieces of words whose vectors are given."""
+    """Texts as words, pairs and characters, and what pretrained vectors say of them."""
 
-    view: Literal["none", "static"] = setting(
+    view: Literal["none", "static", "transformer"] = setting(
         "none",
-        "vectors that are given beside those that are learnt: static, of pieces of words (features.view_model)",
+        "pretrained vectors beside those that are learnt: static, of pieces of words; transformer, of whole texts, "
+        "which costs much time at prediction (features.view_model)",
     )
-    view_model: str = setting("", "folder of a WordLlama model; empty: that of its package", is_path=True)
+    view_model: str = setting(
+        "",
+        "where the vectors of the view come from: static: the folder of a WordLlama model, empty: its package; "
+        "transformer: the folder of a BERT or DistilBERT checkpoint, empty or 'minilm': that of the package",
+        is_path=True,
+    )
+    view_length: int = setting(64, "transformer: tokens per text at most", low=3, high=512)
 
     def fit(self, documents: Items, labels: Items | None) -> Fitted:
         from longtail.features.sparse import SparseText
 
         if self.view == "none":
             return super().fit(documents, labels)
+        if self.view == "transformer":
+            from longtail.recipes.direct.view import TextWithTokens
+
+            return TextWithTokens.fit_texts(documents, labels, self.sparse_text(), self.view_model, self.view_length)
         if self.subwords == "wordpiece":
             raise ConfigError(
                 "features.view=static brings pieces of words of its own, and features.subwords is 'wordpiece'",
@@ -275,7 +286,9 @@ TUNABLE: Mapping[str, tuple[Any, ...]] = {
 def choices(config: DirectConfig, data: Dataset) -> Mapping[str, tuple[Any, ...]]:
     """What `train --effort` tries for `data`: discrete choices that some data wants and other data does not."""
     found: dict[str, tuple[Any, ...]] = {}
-    if data.train.documents.vectors is None and (config.features.view_model or find_spec("wordllama") is not None):
+    # A transformer costs so much time at prediction that nobody should get or lose one unasked.
+    view = config.features.view != "transformer" and data.train.documents.vectors is None
+    if view and (config.features.view_model or find_spec("wordllama") is not None):
         found["features.view"] = ("static", "none")
     if len(data.train.masked):
         found["train.self_pairs"] = (1.0, 0.0)

@@ -1,45 +1,99 @@
-"""A view: pretrained vectors of pieces of words, which training reads and never changes.
+"""A view: pretrained vectors, which training reads and never changes; one matrix that is learnt adds them to the bag.
 
 Trained vectors know the words that training documents have. Pretrained ones know many more, and what they have in
-common: a new word is near known ones. The pieces are features like others (`SparseText.view_range`); their vectors
-come from the package `wordllama` or a folder laid out like it, once, when a model is trained. Words are cut into
-pieces by our own kernel, longest piece first, so prediction needs neither the package nor a tokenizer.
+common: a new word is near known ones.
+
+static       vectors of pieces of words. The pieces are features like others (`SparseText.view_range`); their vectors
+             come from the package `wordllama` or a folder laid out like it, once, when a model is trained. Words are
+             cut into pieces by our own kernel, longest piece first, so prediction needs neither the package nor a
+             tokenizer, and the vectors, times the matrix, are rows of the table of words.
+transformer  vectors of whole texts, the mean over the tokens of a checkpoint's last layer, of unit length. Training
+             encodes every text once, before it begins (`text_vectors`); the transformer is a part of the model and
+             reads each document that is predicted for.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Annotated, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
+from longtail.data.dataset import Items
+from longtail.declared import Shaped
 from longtail.errors import DataError
-from longtail.features.pieces import read_object
+from longtail.features.base import Featurizer
+from longtail.features.pieces import TokenizerPieces, checkpoint_folder, read_object, read_tokenizer
 from longtail.features.reading import WORD, class_runs, class_table, normalise
+from longtail.features.settings import CheckpointFeaturesConfig, SparseTextConfig
+from longtail.features.sparse import Columns, SparseText
 from longtail.features.static import static_files, static_folder
 from longtail.features.vocabulary import INSIDE, piece_keys
-from longtail.types import F32, Batch, Csr
+from longtail.models.encoders import FrozenBag, FrozenEncoder, FrozenSum, FrozenUnit
+from longtail.models.transformer import read_checkpoint
+from longtail.persistence import DataPart
+from longtail.recipes.direct.ranker import BagWithView
+from longtail.recipes.direct.settings import DirectFeaturesConfig
+from longtail.types import F32, I32, Batch, Csr
 
 # How vocabularies of this kind mark the beginning of a word.
 _BEGIN = "\u2581"
+# The checkpoint where none is named.
+_PACKAGED = "minilm"
+
+
+class View(Protocol):
+    """Texts as encoders read them where vectors are given beside those that are learnt.
+
+    first: features that have vectors to be learnt come before this one.  width: H, numbers of a given vector.
+    """
+
+    @property
+    def first(self) -> int: ...
+
+    @property
+    def width(self) -> int: ...
+
+    def of_documents(self, texts: Csr) -> Batch:
+        """The training documents: their trained features, and the given vector of each, (N, H).  texts: (N, V)."""
+        ...
+
+    def of_labels(self, texts: Csr) -> Batch:
+        """As `of_documents`, of label texts and those of anchors behind them."""
+        ...
+
+    def frozen(self, table: F32, matrix: F32, *, rectified: bool) -> FrozenEncoder:
+        """See `longtail.nn.encoders.ViewSource`."""
+        ...
+
+
+# ---- static ----
 
 
 @dataclass(frozen=True)
-class View:
-    """Features from `first` on have given vectors, (T, H), which training does not change."""
+class StaticView:
+    """Features from `first` on have given vectors, (T, H)."""
 
     first: int
     vectors: F32
 
-    def split(self, texts: Csr) -> tuple[Csr, F32]:
-        """Trained features as they are; of the others the weighted sums of their vectors, (n, H)."""
-        sums = np.asarray(texts[:, self.first :] @ self.vectors, dtype=np.float32)
-        return texts[:, : self.first], sums
+    @property
+    def width(self) -> int:
+        return int(self.vectors.shape[1])
 
-    def batch(self, texts: Csr) -> Batch:
-        """Both as encoders read them."""
-        sparse, dense = self.split(texts)
-        return Batch(sparse=sparse, dense=dense)
+    def of_documents(self, texts: Csr) -> Batch:
+        """Vectors are weighted sums."""
+        sums = np.asarray(texts[:, self.first :] @ self.vectors, dtype=np.float32)
+        return Batch(sparse=texts[:, : self.first], dense=sums)
+
+    def of_labels(self, texts: Csr) -> Batch:
+        return self.of_documents(texts)
+
+    def frozen(self, table: F32, matrix: F32, *, rectified: bool) -> FrozenEncoder:
+        """A bag like any other: what the matrix makes of given vectors are more rows of the table."""
+        return (FrozenBag if rectified else FrozenSum)(np.concatenate([table, self.vectors @ matrix]))
 
 
 @dataclass(frozen=True)
@@ -99,3 +153,92 @@ def pieces_of(numbers: dict[str, int]) -> dict[str, int]:
         if piece not in chosen or rank < chosen[piece]:
             chosen[piece] = rank
     return {piece: number for piece, (_, number) in chosen.items()}
+
+
+# ---- transformer ----
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextWithTokens(SparseText):
+    """Words, pairs and sub-words as features, and the tokens that a transformer reads: ``Batch.tokens``.
+
+    reader: the checkpoint's tokenizer.
+    """
+
+    KIND = "text-with-tokens"
+
+    reader: TokenizerPieces
+
+    @classmethod
+    def fit_texts(
+        cls, documents: Items, labels: Items | None, config: SparseTextConfig, checkpoint: str, length: int
+    ) -> tuple[TextWithTokens, Batch, Batch | None]:
+        """Of the checkpoint the tokenizer alone is read.  length: tokens per text at most."""
+        words, of_documents, of_labels = SparseText.fit_batches(documents, labels, config)
+        folder = view_folder(checkpoint)
+        most = read_object(folder / "config.json").get("max_position_embeddings")
+        length = min(length, most) if isinstance(most, int) else length
+        reader = TokenizerPieces(CheckpointFeaturesConfig(fields=words.fields, length=length), read_tokenizer(folder))
+        text = cls(**{field.name: getattr(words, field.name) for field in fields(words)}, reader=reader)
+        with_tokens = Batch(sparse=of_documents.sparse, tokens=reader.numbers(text.document_columns(documents)))
+        if labels is None or of_labels is None:
+            return text, with_tokens, None
+        return text, with_tokens, Batch(sparse=of_labels.sparse, tokens=reader.numbers(text.label_columns(labels)))
+
+    @property
+    def can_be_extended(self) -> bool:
+        return False
+
+    def _tokens_view(self, columns: Columns) -> I32:
+        return self.reader.numbers(columns)
+
+
+def view_folder(checkpoint: str) -> Path:
+    """The folder of a checkpoint, or that of a package; empty: the usual one."""
+    return checkpoint_folder(checkpoint or _PACKAGED, "features.view=transformer")
+
+
+@dataclass(frozen=True)
+class TextVectors(DataPart):
+    """What a transformer makes of texts before training begins, of unit length; a text without tokens is zero.
+
+    documents: (N, H) float16.  labels: (L + M, H) float16, those of M anchors behind; no rows where labels have no
+    texts.
+    """
+
+    KIND = "text-vectors"
+
+    documents: Annotated[NDArray[np.float16], Shaped("documents", "width")]
+    labels: Annotated[NDArray[np.float16], Shaped("_", "width")]
+
+
+@dataclass(frozen=True)
+class TransformerView:
+    """Every text has a given vector.  first: all features are trained.  encoder: makes the vector of a new text."""
+
+    first: int
+    encoder: FrozenEncoder
+    vectors: TextVectors
+
+    @property
+    def width(self) -> int:
+        return int(self.vectors.documents.shape[1])
+
+    def of_documents(self, texts: Csr) -> Batch:
+        return Batch(sparse=texts, dense=self.vectors.documents.astype(np.float32))
+
+    def of_labels(self, texts: Csr) -> Batch:
+        return Batch(sparse=texts, dense=self.vectors.labels.astype(np.float32))
+
+    def frozen(self, table: F32, matrix: F32, *, rectified: bool) -> FrozenEncoder:
+        return BagWithView(FrozenSum(table), self.encoder, matrix, rectified)
+
+
+def view_of(reads: Featurizer, features: DirectFeaturesConfig, vectors: TextVectors | None) -> View | None:
+    """What is given beside what is learnt; None without.  vectors: where a transformer made some."""
+    if vectors is not None:
+        start = read_checkpoint(view_folder(features.view_model)).frozen
+        return TransformerView(reads.width, FrozenUnit(start), vectors)
+    if not isinstance(reads, SparseText) or not reads.view_range:
+        return None
+    return StaticView(reads.view_range.start, StaticVectors.read(features.view_model).table)

@@ -4,6 +4,5 @@ PARTS: what only this room saves (see `longtail.persistence`).
 """
 
 PARTS: dict[str, str] = {
-    "frozen-transformer": "longtail.recipes.towers.transformer:FrozenTransformer",
     "two-towers": "longtail.recipes.towers.network:Towers",
 }

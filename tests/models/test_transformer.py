@@ -19,11 +19,11 @@ from tests.nn.dense_oracles import tensor_batch
 
 from longtail.errors import ConfigError, DataError
 from longtail.models.encoders import FrozenUnit
+from longtail.models.transformer import FrozenTransformer, Pretrained, blocks_of_length, read_checkpoint
 from longtail.nn.batches import Documents
 from longtail.nn.encoders import UnitEncoder, encode_all
+from longtail.nn.transformer import Transformer, groups_by_length
 from longtail.persistence import load_part, save_part
-from longtail.recipes.towers.network import Transformer, groups_by_length
-from longtail.recipes.towers.transformer import FrozenTransformer, Pretrained, blocks_of_length, read_checkpoint
 from longtail.search.packed import Packer
 from longtail.types import Batch
 

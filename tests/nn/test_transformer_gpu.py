@@ -14,11 +14,11 @@ from tests.conftest import ANIMALS
 import longtail
 from longtail.data.dataset import Dataset
 from longtail.evaluation import evaluate
+from longtail.models.transformer import FrozenTransformer, Pretrained, read_checkpoint
 from longtail.nn.batches import Documents
 from longtail.nn.encoders import encode_all
+from longtail.nn.transformer import Transformer
 from longtail.recipes import make_recipe
-from longtail.recipes.towers.network import Transformer
-from longtail.recipes.towers.transformer import FrozenTransformer, Pretrained, read_checkpoint
 from longtail.training.objectives import training_vectors
 from longtail.training.prepare import prepare
 from longtail.training.progress import SilentDisplay

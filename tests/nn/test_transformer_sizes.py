@@ -10,9 +10,9 @@ import torch
 from tests.checkpoints import write_checkpoint
 from tests.nn.dense_oracles import tensor_batch
 
-from longtail.recipes.towers import network as module
-from longtail.recipes.towers.network import Transformer, attention_mask, even_sizes
-from longtail.recipes.towers.transformer import read_checkpoint
+from longtail.models.transformer import read_checkpoint
+from longtail.nn import transformer as module
+from longtail.nn.transformer import Transformer, attention_mask, even_sizes
 from longtail.types import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
