@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from benchmarks.speed.__main__ import main
-from benchmarks.speed.cases import explaining, features, profile, transformer
+from benchmarks.speed.cases import direct_parts, explaining, features, profile, transformer
 from benchmarks.speed.cases.prediction import BATCH, K, measured, plain_path, synthetic, texts_for
 from tests.benchmarks.conftest import Measure
 from tests.checkpoints import write_checkpoint
@@ -180,3 +180,27 @@ def test_an_explanation_that_costs_too_much_is_a_problem() -> None:
     for other in ({"method": "occlusion"}, {"labels": 4999}):
         assert explaining.too_slow({"m": {"threads_1": {**found, **other}}}) == ""
     assert explaining.too_slow({"m": {"threads_1": {**found, "batch_of_512": fast}}}) == ""
+
+
+def test_parts_of_direct_are_asked_in_turns(
+    record_of: Measure, planted_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name, *rest: None if name == "wordllama" else find(name, *rest)
+    )
+    monkeypatch.setattr(direct_parts, "TURNS", {1: 3, 8: 2})
+    checkpoint = write_checkpoint(tmp_path / "c", list(ANIMALS))
+    settings = ("--set", "encoder.width=16")
+    record = record_of("direct-parts", planted_folder, "--checkpoint", checkpoint, "--index", "exact", *settings)
+    numbers = record["numbers"]
+    assert list(numbers["left out"]) == ["static"]
+    of_view = {f"{view}, {part}" for view in ("no view", "transformer") for part in ("memory", "no memory")}
+    asked = of_view | {f"{view}, memory, three as one" for view in ("no view", "transformer")}
+    assert set(numbers["bytes"]) == set(numbers["threads_1"]["8 at once"]) == asked
+    for found in numbers["threads_1"].values():
+        assert found[direct_parts.BASE]["ratio"] == 1
+        assert all(one["milliseconds"] > 0 for one in found.values())
+    sizes = {name: one["bytes"] for name, one in numbers["bytes"].items()}
+    assert sizes["no view, memory"] > sizes[direct_parts.BASE]
+    assert sizes["transformer, memory"] > sizes["no view, memory"]

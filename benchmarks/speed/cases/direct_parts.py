@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.speed.common import TURNS, Measured, alone, cores, data_argument, in_turns, set_argument, timed, train
-from longtail import errors
 from longtail.data.dataset import Dataset
 from longtail.data.read import read
+from longtail.errors import MissingExtra
 from longtail.models.encoders import ResidualMap
 from longtail.models.rankers import IndexedRows
 from longtail.packing import pack
@@ -44,7 +44,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def measure(options: argparse.Namespace) -> Measured:
     data = read(options.data)
-    views = {
+    views: dict[str, list[str]] = {
         "no view": [],
         "static": ["features.view=static", f"features.view_model={options.view_model}"],
         "transformer": ["features.view=transformer", f"features.view_model={options.checkpoint}"],
@@ -57,14 +57,16 @@ def measure(options: argparse.Namespace) -> Measured:
             try:
                 made = partial(packed, data, folder / view, [*CHEAP, *settings, *options.set], options.index)
                 training[view] = timed(made)[1]
-            except (errors.MissingExtra, errors.DataError) as problem:
+            except MissingExtra as problem:
                 left_out[view] = problem.message
         variants = [path.name for path in sorted(folder.glob("*, *memory*"))]
         numbers: dict[str, Any] = {
             f"threads_{n}": alone(measured, str(folder), variants, str(options.data), threads=n)
             for n in sorted({1, cores()})
         }
-        sizes = {name: sum(file.stat().st_size for file in (folder / name).rglob("*")) for name in variants}
+        sizes = {
+            name: sum(file.stat().st_size for file in (folder / name).rglob("*") if file.is_file()) for name in variants
+        }
     numbers["bytes"] = {name: {"bytes": size, "ratio": round(size / sizes[BASE], 3)} for name, size in sizes.items()}
     numbers |= {"one epoch and packing": training, "left out": left_out}
     return Measured(numbers, data.digest, {"settings": [*CHEAP, *options.set], "index": options.index, "turns": TURNS})

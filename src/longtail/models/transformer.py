@@ -102,9 +102,13 @@ class FrozenTransformer(DataPart, FrozenEncoder):
         """What onnxruntime makes of the arrays; None where it is not installed."""
         if importlib.util.find_spec("onnxruntime") is None:
             return None
+        import numba
         import onnxruntime
 
-        return onnxruntime.InferenceSession(self.onnx(), providers=["CPUExecutionProvider"])
+        kernels: Any = numba.config
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = kernels.NUMBA_NUM_THREADS  # as many as our own kernels may have
+        return onnxruntime.InferenceSession(self.onnx(), options, providers=["CPUExecutionProvider"])
 
     def onnx(self, *, unit: bool = False) -> bytes:
         return transformer_graph(self.weights, self.heads, self.epsilon, unit=unit)
