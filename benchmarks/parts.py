@@ -1,9 +1,10 @@
 """What each part of `direct` is worth: trainings without it, measured on test documents, over seeds, with intervals.
 
-``python -m benchmarks.parts JOBS.json DATA... --out FILE [--workers 14] [--seconds 240] [--device auto]``
+``python -m benchmarks.parts JOBS.json DATA... --out FILE [--workers 14] [--seconds 240] [--device auto]
+[--beside VARIANT]``
 
 JOBS.json: ``{"set's name": {"variant": {"settings": ["a.b=c", ...], "seeds": [0, 1, 2]}, ...}, ...}``; the variant
-``base`` of a set is what its others are compared with. Trainings run side by side in processes of their own (one GPU
+``base`` of a set is what its others are compared with, and those that --beside names. Trainings run side by side in processes of their own (one GPU
 serves many), so nothing is said of their time. Every model is measured with its memory and, as another variant,
 without it. Differences: the mean over the seeds that both have, with a 95% interval of a paired bootstrap over
 documents. What is not done after --seconds is left out.
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +45,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--beside", action="append", default=[], metavar="VARIANT")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(words)
     asked: dict[str, Any] = json.loads(options.jobs.read_text(encoding="utf-8"))
@@ -65,7 +68,8 @@ def main(arguments: list[str] | None = None) -> None:
         deadline = time.monotonic() + options.seconds
         with ThreadPoolExecutor(options.workers) as pool:
             list(pool.map(lambda job: in_process(job, deadline), jobs))
-        results = {path.name: compared(path.name, Path(folder)) for path in options.data if path.name in asked}
+        others = [BASE, *options.beside]
+        results = {path.name: compared(path.name, Path(folder), others) for path in options.data if path.name in asked}
     print(json.dumps(results, indent=1))
     if options.out:
         command = typed_command("parts", words)
@@ -129,8 +133,8 @@ def _has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def compared(name: str, folder: Path) -> dict[str, Any]:
-    """Values by seed, and differences from `base`, of all that lies in `folder` for the set `name`."""
+def compared(name: str, folder: Path, others: Sequence[str] = (BASE,)) -> dict[str, Any]:
+    """Values by seed, and differences from `others`, of all that lies in `folder` for the set `name`."""
     from longtail.metrics import paired_bootstrap
 
     found: dict[str, dict[int, Any]] = {}
@@ -145,11 +149,13 @@ def compared(name: str, folder: Path) -> dict[str, Any]:
         by_seed = {seed: rounded(one.values()) for seed, one in seeds.items()}
         mean = {m: round(float(np.mean([values[m] for values in by_seed.values()])), 3) for m in SHOWN}
         results["variants"][variant] = {"by seed": by_seed, "mean": mean}
-        both = sorted(set(seeds) & set(found.get(BASE, {})))
-        if variant != BASE and both:
-            here, there = (mean_over([models[seed] for seed in both]) for models in (seeds, found[BASE]))
+        for other in others:
+            both = sorted(set(seeds) & set(found.get(other, {})))
+            if variant == other or not both:
+                continue
+            here, there = (mean_over([models[seed] for seed in both]) for models in (seeds, found[other]))
             differences = paired_bootstrap(here, there, rng=np.random.default_rng(0))
-            results["variants"][variant]["beside base"] = {
+            results["variants"][variant][f"beside {other}"] = {
                 "seeds": both,
                 **{m: [round(d.mean, 2), round(d.low, 2), round(d.high, 2)] for m, d in differences.items()},
             }

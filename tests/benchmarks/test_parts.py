@@ -37,3 +37,7 @@ def test_variants_are_compared_by_the_seeds_that_both_have(tmp_path: Path) -> No
     mean, low, high = other["beside base"]["P@1"]
     assert mean == pytest.approx(-10)
     assert low < mean < high < 0
+    assert "beside smoothing off" not in found["variants"]["base"]
+    both_ways = compared("planted", tmp_path, ["base", "smoothing off"])["variants"]
+    assert both_ways["base"]["beside smoothing off"]["P@1"][0] == pytest.approx(10)
+    assert both_ways["smoothing off"]["beside base"] == other["beside base"]

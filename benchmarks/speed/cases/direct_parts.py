@@ -11,6 +11,7 @@ installed are left out, and the record says so.
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import tempfile
 from dataclasses import replace
@@ -56,7 +57,8 @@ def measure(options: argparse.Namespace) -> Measured:
         for view, settings in views.items():
             try:
                 made = partial(packed, data, folder / view, [*CHEAP, *settings, *options.set], options.index)
-                training[view] = timed(made)[1]
+                stages, seconds = timed(made)
+                training[view] = {**seconds, "stages": stages}
             except MissingExtra as problem:
                 left_out[view] = problem.message
         variants = [path.name for path in sorted(folder.glob("*, *memory*"))]
@@ -72,8 +74,10 @@ def measure(options: argparse.Namespace) -> Measured:
     return Measured(numbers, data.digest, {"settings": [*CHEAP, *options.set], "index": options.index, "turns": TURNS})
 
 
-def packed(data: Dataset, place: Path, settings: list[str], index: Any = "auto") -> None:
-    """Bundles beside `place`: the model as it is trained, without a memory, and as if it were three models made one."""
+def packed(data: Dataset, place: Path, settings: list[str], index: Any = "auto") -> dict[str, float]:
+    """Bundles beside `place`: the model as it is trained, without a memory, and as if it were three models made one;
+    with the seconds of each stage of its training.
+    """
     train(data, place, "direct", settings)
     pack(place, place.with_name(f"{place.name}, memory"), index=index)
     model = Predictor.open(place.with_name(f"{place.name}, memory"))
@@ -85,6 +89,8 @@ def packed(data: Dataset, place: Path, settings: list[str], index: Any = "auto")
         one = np.eye(ranker.refinement.width, dtype=np.float32)
         several = replace(ranker, refinement=HiddenMap(one, np.asarray(ranker.refinement.weight), one))
         Predictor(replace(model.bundle, ranker=several)).save(place.with_name(f"{place.name}, memory, three as one"))
+    events = map(json.loads, (place / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    return {event["name"]: event["seconds"] for event in events if event["event"] == "stage"}
 
 
 def measured(folder: str, variants: list[str], data: str) -> dict[str, Any]:
