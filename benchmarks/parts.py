@@ -4,10 +4,10 @@
 [--beside VARIANT]``
 
 JOBS.json: ``{"set's name": {"variant": {"settings": ["a.b=c", ...], "seeds": [0, 1, 2]}, ...}, ...}``; the variant
-``base`` of a set is what its others are compared with, and those that --beside names. Trainings run side by side in processes of their own (one GPU
-serves many), so nothing is said of their time. Every model is measured with its memory and, as another variant,
-without it. Differences: the mean over the seeds that both have, with a 95% interval of a paired bootstrap over
-documents. What is not done after --seconds is left out.
+``base`` of a set is what its others are compared with, and those that --beside names. Trainings run side by side in
+processes of their own (one GPU serves many), so nothing is said of their time. Every model is measured with its memory
+and, as another variant, without it. Differences: the mean over the seeds that both have, with a 95% interval of a
+paired bootstrap over documents. What is not done after --seconds is left out.
 """
 
 from __future__ import annotations
