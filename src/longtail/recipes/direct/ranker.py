@@ -44,7 +44,7 @@ class BagWithView(DataPart, FrozenEncoder):
 
     def packed(self, packer: Packer) -> BagWithView:
         """Words and the transformer in fewer bytes; the matrix is small."""
-        return replace(self, words=self.words.packed(packer), view=self.view.packed(packer))
+        return replace(self, words=FrozenSum(packer.words(self.words.table)), view=self.view.packed(packer))
 
     def rectified(self, wished: bool) -> BagWithView:
         return replace(self, relu=wished)
