@@ -16,11 +16,16 @@ import longtail
 from longtail.cli import main
 from longtail.data.dataset import Dataset
 from longtail.errors import BundleError, ConfigError
+from longtail.models.encoders import FrozenDense
+from longtail.models.gathered import ranked
+from longtail.models.rankers import Ensemble, IndexedRows
 from longtail.predictor import Predictor
+from longtail.recipes.direct.memory import RememberingRows
 from longtail.search.index import ExactIndex
 from longtail.search.packed import PackedIndex
-from longtail.search.split import SplitIndex
+from longtail.search.split import ShardLists, SplitIndex
 from longtail.splitting import split
+from longtail.types import Batch, Ranker, TopK
 
 SETTINGS = {"encoder": {"width": 16}, "train": {"epochs": 3}, "memory": {"depth": 7}}
 
@@ -76,6 +81,8 @@ def test_an_ensemble_is_split(planted: Dataset, tmp_path: Path) -> None:
     wanted, found = (Predictor.open(tmp_path / name).rank(planted.train.documents, 5) for name in ("run", "shards"))
     np.testing.assert_array_equal(found.ids, wanted.ids)
     np.testing.assert_array_equal(found.scores, wanted.scores)
+    whole = Predictor.open(tmp_path / "run")
+    assert_as_the_whole(whole.bundle.ranker, whole.batch(planted.train.documents), 5, 3)
 
 
 def test_on_the_command_line(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,3 +139,54 @@ def test_parts_of_other_indices_are_refused() -> None:
     three, one = (ExactIndex(np.zeros((n, 2), np.float32), "dot") for n in (3, 1))
     with pytest.raises(ValueError, match=r"parts of \[1, 3\] items"):
         SplitIndex((one, three))
+
+
+# ---- shards that are asked by themselves ----
+
+
+def by_shards(ranker: Ranker, batch: Batch, shards: int, k: int) -> TopK:
+    """As over a line: each shard alone, document by document."""
+    found = [part.found(batch, k) for part in ranker.shards(shards)]
+    again = [ShardLists.stacked([one.rows(n, n + 1) for n in range(len(batch))]) for one in found]
+    return ranked(again, k, int(getattr(ranker, "n_labels", 0)))
+
+
+def assert_as_the_whole(ranker: Ranker, batch: Batch, shards: int, k: int) -> None:
+    wanted, found = ranker.rank(batch, k), by_shards(ranker, batch, shards, k)
+    np.testing.assert_array_equal(found.ids, wanted.ids)
+    np.testing.assert_array_equal(found.scores, wanted.scores)
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3, 5])
+def test_what_shards_find_makes_the_ranking_of_the_whole(run: Path, planted: Dataset, shards: int) -> None:
+    """Votes are on the best of all labels, which no shard knows; 5 shards of 12 labels are uneven."""
+    whole = Predictor.open(run)
+    assert isinstance(whole.bundle.ranker, RememberingRows)
+    batch = whole.bundle.featurizer.batch_of_texts([*planted.train.documents.fields["title"], "nothing known"])
+    for k in (1, 3, 9, 200):
+        assert_as_the_whole(whole.bundle.ranker, batch, shards, k)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 30), st.integers(1, 5), st.integers(1, 12), st.integers(1, 3), st.integers(0, 2**32 - 1))
+def test_gathering_is_exact_where_scores_round_to_one(labels: int, parts: int, k: int, models: int, seed: int) -> None:
+    """Rows far apart whose sigmoids are equal stay in the order of rows; of several models each counts as it would."""
+    rng = np.random.default_rng(seed)
+    batch = Batch(dense=rng.integers(0, 3, (9, 2)).astype(np.float32))
+    rows = [rng.integers(-30, 31, (labels, 3)).astype(np.float32) for _ in range(models)]
+    members = tuple(IndexedRows(FrozenDense(), None, ExactIndex(one, "dot")) for one in rows)
+    whole = members[0] if models == 1 else Ensemble(members, depth=4)
+    assert_as_the_whole(whole, batch, min(parts, labels), k)
+
+
+def test_models_that_were_never_split_are_no_shards(tiny_run: Path) -> None:
+    tiny = Predictor.open(tiny_run).bundle
+    with pytest.raises(ConfigError, match="is no shard of another"):
+        tiny.ranker.found(tiny.featurizer.batch_of_texts(["a cat"]), 3)
+
+
+def test_lists_that_do_not_belong_together_are_refused() -> None:
+    with pytest.raises(ValueError, match="lists and votes of the shapes"):
+        ShardLists((TopK.padding(2, 3),), (np.zeros((2, 2), np.float32),))
+    with pytest.raises(ValueError, match="lists and votes of the shapes"):
+        ShardLists((TopK.padding(2, 3), TopK.padding(2, 3)), (np.zeros((2, 3), np.float32),))

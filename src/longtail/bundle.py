@@ -73,7 +73,8 @@ def find_bundle(path: Path) -> Path:
             return candidate
     if shards_in(path):
         raise BundleError(
-            f"{path}: a folder of shards, not a bundle", "predict and evaluate take it as it is; else give one shard"
+            f"{path}: a folder of shards, not a bundle",
+            "predict, evaluate and serve take it as it is; else give one shard",
         )
     if (path / "run.json").exists():
         raise BundleError(
@@ -209,6 +210,19 @@ class LabelTable(DataPart):
     @classmethod
     def of(cls, labels: Items, counts: I64) -> LabelTable:
         return cls(StringTable.of(labels.uids), StringTable.of([labels.name(i) for i in range(len(labels))]), counts)
+
+    @classmethod
+    def interleaved(cls, parts: Sequence[LabelTable]) -> LabelTable:
+        """Label n is label n // parts of part n % parts."""
+        sizes = [len(part) for part in parts]
+        numbers = [np.arange(size) * len(parts) + number for number, size in enumerate(sizes)]
+        order = np.argsort(np.concatenate(numbers))
+        uids, names = ([text for part in parts for text in getattr(part, name)] for name in ("uids", "names"))
+        return cls(
+            StringTable.of([uids[n] for n in order]),
+            StringTable.of([names[n] for n in order]),
+            np.concatenate([part.counts for part in parts])[order],
+        )
 
     def __len__(self) -> int:
         return len(self.uids)
@@ -405,18 +419,17 @@ def _joined(path: Path, shards: Sequence[Bundle]) -> Bundle:
     sizes = [len(shard.labels) for shard in shards]
     if sizes != [len(range(number, sum(sizes), count)) for number in range(count)]:
         raise BundleError(f"{path}: shards of {sizes} labels do not fit together", "split the model again")
-    order = np.argsort(np.concatenate([np.arange(size) * count + number for number, size in enumerate(sizes)]))
-    tables = [[*shard.labels.uids] for shard in shards], [[*shard.labels.names] for shard in shards]
-    uids, names = ([text for part in table for text in part] for table in tables)
-    labels = LabelTable(
-        StringTable.of([uids[n] for n in order]),
-        StringTable.of([names[n] for n in order]),
-        np.concatenate([shard.labels.counts for shard in shards])[order],
-    )
-    first = shards[0]
-    manifest = {name: value for name, value in first.manifest.items() if name != "shard"}
+    labels, first = LabelTable.interleaved([shard.labels for shard in shards]), shards[0]
+    manifest = joined_manifest([shard.manifest for shard in shards])
     ranker = first.ranker.joined([shard.ranker for shard in shards])
-    return Bundle(first.folder, manifest | {"n_labels": len(labels)}, labels, first.featurizer, ranker)
+    return Bundle(first.folder, manifest, labels, first.featurizer, ranker)
+
+
+def joined_manifest(manifests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Of the model whose shards have these; its digest is of all of them."""
+    about = {name: value for name, value in manifests[0].items() if name != "shard"}
+    digest = digest_of([manifest["manifest_sha256"] for manifest in manifests])
+    return {**about, "n_labels": sum(manifest["n_labels"] for manifest in manifests), "manifest_sha256": digest}
 
 
 def bytes_by_part(path: Path) -> dict[str, int]:

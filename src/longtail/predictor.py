@@ -29,6 +29,7 @@ from longtail.models.calibration import Calibration
 from longtail.models.rankers import IndexedRows
 from longtail.persistence import StringTable
 from longtail.report import Metrics, facts_as_html
+from longtail.search.split import ShardLists
 from longtail.types import F32, I32, I64, Batch, Context, ContextRanker, Csr, Frame, FrameKind, TopK
 
 if TYPE_CHECKING:
@@ -577,6 +578,15 @@ class Predictor:
         if len(pieces) == 1:
             return pieces[0]
         return TopK(np.concatenate([top.ids for top in pieces]), np.concatenate([top.scores for top in pieces]))
+
+    def found_in_texts(self, texts: Sequence[str], k: int) -> ShardLists:
+        """What this model, a shard of another (`longtail.splitting`), finds of the `k` best labels of the whole."""
+
+        def found(part: slice) -> ShardLists:
+            said: ShardLists = self.bundle.ranker.found(self.bundle.featurizer.batch_of_texts(list(texts[part])), k)
+            return said
+
+        return ShardLists.stacked(self._in_pieces(found, len(texts), None))
 
     def batch(self, documents: Items) -> Batch:
         """Documents as the model reads them."""

@@ -232,6 +232,13 @@ class Ranker(Protocol):
         """The whole of which `parts` are the `shards`, this being the first of them."""
         raise ConfigError(f"a model of the kind '{self.KIND}' is no part of another", "give each by itself")
 
+    def found(self, batch: Batch, k: int) -> Any:
+        """A `longtail.search.split.ShardLists`: with those of the other `shards` the `k` best labels follow."""
+        raise ConfigError(
+            f"a model of the kind '{self.KIND}' is no shard of another, or its labels were changed since",
+            "serve shards as 'longtail split' wrote them",
+        )
+
     def packed_rows(self) -> Any:
         """The index over packed rows that it compares every document with; None where it has none. A ranker that has
         one keeps it as its field `index`, and `queries` gives what a batch asks it.

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,17 @@ Json = Any
 class Server:
     """``longtail serve`` as a user starts it."""
 
-    def __init__(self, *words: str, log: Path) -> None:
+    def __init__(self, *words: str, log: Path, port: int = 0) -> None:
         self.log_file = log
-        command = [sys.executable, "-m", "longtail", "serve", "--port", "0", *words]
+        command = [sys.executable, "-m", "longtail", "serve", "--port", str(port), *words]
         with log.open("w") as stderr:
             self.process = subprocess.Popen(command, stderr=stderr, stdout=subprocess.DEVNULL)
-        self.url = self._where()
         self.session = requests.Session()
+
+    @cached_property
+    def url(self) -> str:
+        """Where it is, when it is ready."""
+        return self._where()
 
     def log(self) -> list[Json]:
         lines = self.log_file.read_text().splitlines()
@@ -80,7 +85,14 @@ class Server:
 
 
 def start(folder: Path, *words: str | Path) -> Server:
-    return Server(*map(str, words), log=folder / f"serve-{time.monotonic_ns()}.log")
+    server = begin(folder, *words)
+    assert server.url
+    return server
+
+
+def begin(folder: Path, *words: str | Path, port: int = 0) -> Server:
+    """The same, without waiting until it is ready: several start side by side."""
+    return Server(*map(str, words), log=folder / f"serve-{time.monotonic_ns()}.log", port=port)
 
 
 def replaced(run: Path, by: Path) -> None:

@@ -10,7 +10,9 @@ import subprocess
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,9 +27,10 @@ from longtail.predictor import Predictor
 from longtail.serve import batching, languages, worker
 from longtail.serve.batching import Line
 from longtail.serve.counters import Counters
-from longtail.serve.hosted import Given, Hosted, Wanted, answer_together
+from longtail.serve.hosted import Given, Wanted, answer_together
 from longtail.serve.label_search import LabelSearch
 from longtail.serve.limits import Limits, Plan
+from longtail.serve.opened import OpenedModel
 from longtail.serve.page_files import Page, read_files
 from longtail.serve.problems import Problem
 
@@ -63,7 +66,7 @@ class Slow:
 
 
 def hosted() -> Any:
-    return object()
+    return SimpleNamespace(turn=nullcontext)
 
 
 async def _until(what: Any) -> None:
@@ -149,7 +152,7 @@ def test_too_many_are_refused_and_old_ones_told(monkeypatch: pytest.MonkeyPatch,
 
 def test_requests_that_want_different_things(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is answered as if it were alone; those that want the same are ranked once."""
-    model = Hosted.open("m", tiny_run, Plan(()))
+    model = OpenedModel.open("m", tiny_run, Plan(()))
     calls = []
     rank = model.predictor.rank_texts
 
@@ -175,7 +178,7 @@ def test_requests_that_want_different_things(tiny_run: Path, monkeypatch: pytest
 
 
 def test_one_broken_request_breaks_no_other(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = Hosted.open("m", tiny_run, Plan(()))
+    model = OpenedModel.open("m", tiny_run, Plan(()))
     rank = model.predictor.rank_texts
 
     def fragile(texts: Sequence[str], *a: Any, **m: Any) -> Any:
@@ -196,7 +199,7 @@ def test_allowed_labels_are_looked_for_deeper_and_deeper(tmp_path: Path, monkeyp
     from longtail.warming import write_model
 
     write_model(tmp_path / "model")
-    model = Hosted.open("m", tmp_path / "model", Plan(()))
+    model = OpenedModel.open("m", tmp_path / "model", Plan(()))
     text = "one two three"
     everything = model.predictor.rank_texts([text], len(model)).ids[0].tolist()
     depths: list[int] = []
@@ -225,6 +228,8 @@ def test_a_new_version_is_asked_only_when_no_other_answers(monkeypatch: pytest.M
     class Stub:
         abilities: ClassVar = {"explain": True}
 
+        turn = OpenedModel.turn
+
         def prepare(self) -> None:
             met.append(True)
 
@@ -233,7 +238,7 @@ def test_a_new_version_is_asked_only_when_no_other_answers(monkeypatch: pytest.M
             return []
 
     monkeypatch.setattr(batching, "must_take_turns", lambda: True)
-    monkeypatch.setattr(Hosted, "open", lambda *_: Stub())
+    monkeypatch.setattr(OpenedModel, "open", lambda *_: Stub())
     worker.opened("m", "somewhere", Plan(()))
     assert met == [True] * 4
     assert not batching._ONE_AT_A_TIME.locked()
@@ -264,7 +269,7 @@ def test_label_search_at_size() -> None:
 
 
 def test_labels_can_be_looked_up_at_once(tiny_run: Path) -> None:
-    model = Hosted.open("m", tiny_run, Plan(()))
+    model = OpenedModel.open("m", tiny_run, Plan(()))
     assert not {"numbers", "search"} & vars(model).keys()
     model.prepare()
     assert {"numbers", "search"} <= vars(model).keys()
@@ -357,9 +362,9 @@ def test_labels_for_annif(tmp_path: Path, tiny_run: Path) -> None:
     file = tmp_path / "vocabulary.tsv"
     file.write_text("<http://x/id-owl>\tthe owl\n<http://x/id-unicorn>\tnot there\n\n")
     plan = Plan((), uri_prefix="http://x/", annif_labels=str(file))
-    model = Hosted.open("m", tiny_run, plan)
+    model = OpenedModel.open("m", tiny_run, plan)
     assert model.annif_allow == frozenset({model.numbers["id-owl"]})
-    assert Hosted("m", Predictor.open(tiny_run)).annif_allow is None
+    assert OpenedModel("m", Predictor.open(tiny_run)).annif_allow is None
 
 
 # ---- names and containers ----
@@ -379,6 +384,9 @@ def test_names_of_models(tmp_path: Path) -> None:
         names("a/demo", "b/demo")
     with pytest.raises(ConfigError, match="no name"):
         names("---")
+    assert names("large=http://a:1,http://b:2") == {"large": "http://a:1,http://b:2"}
+    with pytest.raises(ConfigError, match="needs a name"):
+        names("http://a:1,http://b:2")
 
 
 def test_the_container_starts_what_exists(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

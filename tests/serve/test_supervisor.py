@@ -52,7 +52,7 @@ def exchanged(
     monkeypatch: pytest.MonkeyPatch, stubs: list[Stub], *, late: Stub | None = None, tried: str = ""
 ) -> dict[str, Any]:
     """What an exchange tells. late: a worker that becomes ready while others open. tried: what the trial says."""
-    monkeypatch.setattr(module, "checked", lambda _: NEW)
+    monkeypatch.setattr(module, "checked", lambda *_: NEW)
     monkeypatch.setattr(Supervisor, "_tried", lambda *_: tried)
 
     async def run() -> dict[str, Any]:
@@ -106,7 +106,7 @@ def test_a_worker_that_becomes_ready_meanwhile_takes_the_new_version(monkeypatch
 def test_what_nobody_thought_of_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Also before the models were opened for the first time."""
 
-    def broken(_: str) -> str:
+    def broken(*_: object) -> str:
         raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
 
     monkeypatch.setattr(module, "checked", broken)
@@ -126,7 +126,7 @@ def test_what_nobody_thought_of_is_told(monkeypatch: pytest.MonkeyPatch, capsys:
 def test_watching_survives_what_nobody_thought_of(monkeypatch: pytest.MonkeyPatch) -> None:
     versions = iter([ValueError("first"), ValueError("second"), NEW, NEW])
 
-    def checked(_: str) -> str:
+    def checked(*_: object) -> str:
         found = next(versions)
         if isinstance(found, Exception):
             raise found

@@ -23,9 +23,14 @@ ANNIF = "Annif's API"
     "longtail serve runs/demo",
     "longtail serve runs/demo birds=runs/birds --port 8080 --workers 2",
     "longtail serve runs/demo --host 0.0.0.0 --token-file token.txt --watch",
+    "longtail serve large=http://one:8000,http://two:8000",
 )
 @argument(
-    "runs", "runs or bundles; NAME=RUN gives one a name (default: that of its folder)", nargs=-1, metavar="RUN..."
+    "runs",
+    "runs, bundles or folders of shards; NAME=RUN gives one a name (default: that of its folder); "
+    "NAME=http://ONE:PORT,http://TWO:PORT is the model whose shards these servers have",
+    nargs=-1,
+    metavar="RUN...",
 )
 @option(
     "--host", default="127.0.0.1", metavar="ADDRESS", help="where to listen (default {default}, for this machine alone)"
@@ -39,6 +44,13 @@ ANNIF = "Annif's API"
 @option("--workers", default=PLAN.workers, type=click.IntRange(1, 64), help="processes that answer (default {default})")
 @option("--watch", is_flag=True, help="take up a new version of a model when its folder changes")
 @option("--token-file", type=path(), metavar="FILE", section=ACCESS, help="a bearer token per line; requests need one")
+@option(
+    "--shard-token-file",
+    type=path(),
+    metavar="FILE",
+    section=ACCESS,
+    help="the token that the servers of shards ask for",
+)
 @option("--allow-origin", default="", metavar="URL", section=ACCESS, help="pages of this origin may use the native API")
 @option(
     "--corrections",
@@ -107,6 +119,7 @@ def serve(
     workers: int,
     watch: bool,
     token_file: Path | None,
+    shard_token_file: Path | None,
     allow_origin: str,
     corrections: Path | None,
     log_texts: bool,
@@ -144,7 +157,8 @@ def serve(
     plan = Plan(
         models_of(runs),
         limits,
-        token_digests(token_file),
+        tuple(hashlib.sha256(token.encode()).hexdigest() for token in tokens_of(token_file)),
+        shard_token=next(iter(tokens_of(shard_token_file)), ""),
         allow_origin=allow_origin,
         language=language,
         uri_prefix=uri_prefix,
@@ -170,6 +184,8 @@ def models_of(runs: tuple[str, ...]) -> tuple[NamedRun, ...]:
             from longtail.hub import fetch
 
             name, place = name or place.rstrip("/").split("/")[-1].partition("@")[0], str(fetch(place))
+        if place.startswith(("http://", "https://")) and not name:
+            raise ConfigError(f"{run}: a model in shards needs a name", f"name it: large={run}")
         folder = Path(place)
         named = folder.absolute().parent.name if folder.name == "bundle" else folder.absolute().name
         name = name or re.sub(r"[^A-Za-z0-9._-]+", "-", named).strip("-._")
@@ -181,16 +197,16 @@ def models_of(runs: tuple[str, ...]) -> tuple[NamedRun, ...]:
     return tuple(NamedRun(name, place) for name, place in found.items())
 
 
-def token_digests(file: Path | None) -> tuple[str, ...]:
-    """SHA-256 of each token: workers never see the tokens."""
+def tokens_of(file: Path | None) -> list[str]:
+    """One in a line. Of those that requests must have, workers see digests alone."""
     if file is None:
-        return ()
+        return []
     tokens = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
     short = [number for number, token in enumerate(tokens, 1) if len(token) < 16]
     if not tokens or short:
         problem = f"token {short[0]} has fewer than 16 characters" if short else "no token"
         raise ConfigError(f"{file}: {problem}", "make one: openssl rand -hex 32")
-    return tuple(hashlib.sha256(token.encode()).hexdigest() for token in tokens)
+    return tokens
 
 
 COMMANDS = [serve]

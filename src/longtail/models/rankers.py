@@ -25,7 +25,7 @@ from longtail.search.index import Index, IndexKind, build_index, check_width
 from longtail.search.joined import JoinedIndex
 from longtail.search.packed import PackedIndex, PackedRows, Packer, Rows, stacked_rows, stored
 from longtail.search.shortlist import ClusterBeam, Game, LabelIndex, per_label, rank_labels
-from longtail.search.split import SplitIndex
+from longtail.search.split import ShardLists, SplitIndex
 from longtail.types import F32, I32, I64, Batch, Context, Csr, Ranker, Shortlister, TopK
 
 
@@ -327,6 +327,11 @@ class IndexedRows(DataPart, Ranker):
     def joined(self, parts: Sequence[Ranker]) -> Ranker:
         return replace(self, index=SplitIndex(tuple(part.index for part in parts if isinstance(part, IndexedRows))))
 
+    def found(self, batch: Batch, k: int) -> ShardLists:
+        top = self.index.query(self.queries(batch), min(k, len(self.index)))
+        ids = np.where(batch.is_empty()[:, None], TopK.PAD, top.ids).astype(np.int32)
+        return ShardLists((TopK(ids, np.where(ids >= 0, top.scores, -np.inf).astype(np.float32)),))
+
     def packed_rows(self) -> PackedIndex | None:
         return self.index.packed_rows()
 
@@ -562,19 +567,7 @@ class Ensemble(DataPart, Ranker):
         return getattr(self.members[0], "n_labels", None)
 
     def rank(self, batch: Batch, k: int) -> TopK:
-        found = [member.rank(batch, max(self.depth, k)) for member in self.members]
-        ids = np.concatenate([top.ids for top in found], axis=1)
-        scores = np.concatenate([np.where(top.ids >= 0, top.scores, 0) for top in found], axis=1)
-        # Equal labels stand side by side after sorting; their scores are summed at the first of them.
-        order = np.argsort(ids, axis=1, kind="stable")
-        ids, scores = np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1)
-        first = np.ones(ids.shape, dtype=bool)
-        first[:, 1:] = ids[:, 1:] != ids[:, :-1]
-        group = np.cumsum(first, axis=1) - 1
-        summed = np.zeros(scores.shape, dtype=np.float32)
-        np.add.at(summed, (np.arange(len(ids))[:, None], group), scores.astype(np.float32))
-        merged = np.where(first, np.take_along_axis(summed, group, axis=1) / np.float32(len(self.members)), -np.inf)
-        return best(np.where(first, ids, TopK.PAD), merged, min(k, max(top.k for top in found)))
+        return averaged([member.rank(batch, max(self.depth, k)) for member in self.members], k)
 
     def explain(self, batch: Batch, ids: I32, context: Context | None = None) -> Reasons | None:
         """The mean of what the members say."""
@@ -610,6 +603,10 @@ class Ensemble(DataPart, Ranker):
         of_parts = zip(*(part.members for part in parts if isinstance(part, Ensemble)), strict=True)
         return replace(self, members=tuple(members[0].joined(members) for members in of_parts))
 
+    def found(self, batch: Batch, k: int) -> ShardLists:
+        each = [member.found(batch, max(self.depth, k)) for member in self.members]
+        return ShardLists(tuple(top for one in each for top in one.lists), depth=self.depth)
+
     def packed(self, packer: Packer) -> Ensemble:
         return replace(self, members=tuple(member.packed(packer) for member in self.members))
 
@@ -624,6 +621,22 @@ class Ensemble(DataPart, Ranker):
     def pictures(self, look: Look) -> list[Picture]:
         """Of the first member."""
         return self.members[0].pictures(look)
+
+
+def averaged(found: Sequence[TopK], k: int) -> TopK:
+    """The `k` best by the mean of the scores in several lists; a label that is not in one counts 0 there."""
+    ids = np.concatenate([top.ids for top in found], axis=1)
+    scores = np.concatenate([np.where(top.ids >= 0, top.scores, 0) for top in found], axis=1)
+    # Equal labels stand side by side after sorting; their scores are summed at the first of them.
+    order = np.argsort(ids, axis=1, kind="stable")
+    ids, scores = np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1)
+    first = np.ones(ids.shape, dtype=bool)
+    first[:, 1:] = ids[:, 1:] != ids[:, :-1]
+    group = np.cumsum(first, axis=1) - 1
+    summed = np.zeros(scores.shape, dtype=np.float32)
+    np.add.at(summed, (np.arange(len(ids))[:, None], group), scores.astype(np.float32))
+    merged = np.where(first, np.take_along_axis(summed, group, axis=1) / np.float32(len(found)), -np.inf)
+    return best(np.where(first, ids, TopK.PAD), merged, min(k, max(top.k for top in found)))
 
 
 def _mean(arrays: Sequence[F32]) -> F32:

@@ -1,8 +1,12 @@
-"""An index in parts: item n is item n // parts of part n % parts. Answers are those of one index over all items."""
+"""An index in parts: item n is item n // parts of part n % parts. Answers are those of one index over all items.
+
+Parts may lie on several machines: `ShardLists` is what the one that has a part says of it.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SplitIndex(DataPart, Index):
-    """Each part is asked for its k best; the k best of these are the answer, ties by the number of the item."""
+    """Each part is asked for its k best; the k best of these are the answer, ties by the number of the item.
+
+    Parts in one process are asked one after the other: whoever looks through a part uses all threads for it.
+    """
 
     KIND = "split-index"
 
@@ -50,7 +57,45 @@ class SplitIndex(DataPart, Index):
         return SplitIndex(tuple(part.packed(packer, last_whole=last_whole) for part in self.parts))
 
 
-def merged(found: list[TopK], k: int) -> TopK:
+@dataclass(frozen=True)
+class ShardLists:
+    """What a shard of a model finds for documents: `longtail.models.gathered.ranked` makes the ranking of the whole of
+    what all shards found.
+
+    lists: for each model inside the best labels by the scores of their rows, as an index gives them.
+    votes: for each list what every label is voted, where labels are voted on.
+    depth: of several models each lists so many labels at least.  voted, weight: so many of the first labels are voted
+    on, and what votes count.
+    """
+
+    lists: tuple[TopK, ...]
+    votes: tuple[F32, ...] = ()
+    depth: int = 0
+    voted: int = 0
+    weight: float = 0.0
+
+    def __post_init__(self) -> None:
+        shapes = {top.ids.shape for top in self.lists} | {votes.shape for votes in self.votes}
+        if len(shapes) != 1 or len(self.votes) not in (0, len(self.lists)):
+            raise ValueError(f"lists and votes of the shapes {sorted(shapes)}")
+
+    def rows(self, start: int, end: int) -> ShardLists:
+        """The same of some of the documents."""
+        lists = tuple(TopK(top.ids[start:end], top.scores[start:end]) for top in self.lists)
+        return replace(self, lists=lists, votes=tuple(votes[start:end] for votes in self.votes))
+
+    @staticmethod
+    def stacked(parts: Sequence[ShardLists]) -> ShardLists:
+        """One after the other."""
+        lists = (
+            TopK(np.concatenate([top.ids for top in same]), np.concatenate([top.scores for top in same]))
+            for same in zip(*(part.lists for part in parts), strict=True)
+        )
+        votes = (np.concatenate(same) for same in zip(*(part.votes for part in parts), strict=True))
+        return replace(parts[0], lists=tuple(lists), votes=tuple(votes))
+
+
+def merged(found: Sequence[TopK], k: int) -> TopK:
     """The k best of what each part found, which has its own numbers, by (-score, number)."""
     count = len(found)
     ids = np.concatenate(

@@ -37,13 +37,13 @@ def _project(service: Service, hosted: Hosted) -> dict[str, Any]:
     language = service.plan.language
     return {
         "project_id": hosted.name,
-        "name": f"{hosted.name} ({hosted.predictor.recipe})",
+        "name": f"{hosted.name} ({hosted.facts.recipe})",
         "language": language,
         "backend": {"backend_id": "longtail"},
         "vocab": _vocabulary(service, hosted),
         "vocab_language": language,
         "is_trained": True,
-        "modification_time": hosted.changed.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "modification_time": hosted.facts.changed,
     }
 
 

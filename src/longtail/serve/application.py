@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
-from longtail.serve import annif_api, conventions, languages, native, openapi
+from longtail.serve import annif_api, conventions, languages, native, openapi, shard_api
 from longtail.serve.counters import Counters
 from longtail.serve.page_files import Page
 from longtail.serve.problems import Problem
@@ -68,6 +68,10 @@ ROUTES: tuple[tuple[str, str, str, Handler], ...] = (
     ("ready", "/v2/health/ready", "GET", conventions.ready),
     ("v2 model", "/v2/models/{name}", "GET", conventions.model),
     ("v2 model ready", "/v2/models/{name}/ready", "GET", conventions.model_ready),
+    ("shards", "/shard/v1", "GET", shard_api.shards),
+    ("shard labels", "/shard/v1/{name}/labels", "GET", shard_api.labels),
+    ("shard found", "/shard/v1/{name}/found", "POST", shard_api.found),
+    ("shard reasons", "/shard/v1/{name}/reasons", "POST", shard_api.reasons),
     ("metrics", "/metrics", "GET", metrics),
 )
 ROUTE_NAMES = (*dict.fromkeys(name for name, *_ in ROUTES), "page", NOWHERE)

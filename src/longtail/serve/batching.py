@@ -86,7 +86,7 @@ class Line:
         while self._calls.get():
             while tickets := self._next():
                 started = time.perf_counter()
-                with turn():
+                with tickets[0].hosted.turn():
                     answers = answer_together(tickets[0].hosted, [ticket.asked for ticket in tickets], self.limits)
                 seconds = time.perf_counter() - started
                 try:

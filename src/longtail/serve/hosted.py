@@ -1,27 +1,27 @@
-"""A model as it is served: a `Predictor` with what requests ask beside it."""
+"""A model as requests see it, wherever it is: here (`serve.opened`), or in shards behind other servers
+(`serve.front`).
+"""
 
 from __future__ import annotations
 
-import json
-import tomllib
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from longtail.bundle import MANIFEST
-from longtail.data.dataset import Items
+from longtail.bundle import LabelTable
+from longtail.data.columns import Columns
 from longtail.errors import ConfigError
-from longtail.explanation import Explanation
-from longtail.predictor import Predictor
+from longtail.search.split import ShardLists
 from longtail.serve.label_search import LabelSearch
 from longtail.serve.limits import Limits, Plan
 from longtail.serve.problems import Problem, as_json, bad, shown
-from longtail.types import Context, ContextRanker, TopK
+from longtail.types import I32, Context, TopK
 
 # Labels of so few training documents are marked as rare.
 RARE = 5
@@ -41,26 +41,32 @@ class Wanted:
     known: Sequence[Sequence[str]] | None = None
     anchors: Sequence[Sequence[str]] | None = None
     explain: bool = False
+    # Asked by a front, of a shard: what it found, or why the texts have these labels (numbers, for each text).
+    found: bool = False
+    why: Sequence[Sequence[int]] | None = None
 
     @property
     def key(self) -> tuple[object, ...] | None:
         """Requests of equal keys can be answered together; None: only alone."""
-        return None if self.known or self.anchors or self.explain else (self.k, self.allow, self.exclude)
+        alone = self.known or self.anchors or self.explain or self.why is not None
+        return None if alone else (self.k, self.allow, self.exclude, self.found)
 
     def part(self, start: int, end: int) -> Wanted:
         """The same of some of the texts."""
         known = None if self.known is None else self.known[start:end]
         anchors = None if self.anchors is None else self.anchors[start:end]
-        return replace(self, texts=self.texts[start:end], known=known, anchors=anchors)
+        why = None if self.why is None else self.why[start:end]
+        return replace(self, texts=self.texts[start:end], known=known, anchors=anchors, why=why)
 
 
 @dataclass(frozen=True)
 class Given:
-    """Labels of one text, best first. why: for each label, as JSON, where it was asked for."""
+    """Labels of one text, best first. why: for each label, as JSON, where it was asked for. found: the same."""
 
     labels: list[int]
     scores: list[float]
     why: list[str] | None = None
+    found: ShardLists | None = None
 
     def above(self, threshold: float | None) -> Given:
         """Without labels that score less."""
@@ -82,36 +88,85 @@ def annif_uids(plan: Plan) -> list[str] | None:
     return [uid.removeprefix(plan.uri_prefix) for uid in found if uid]
 
 
-class Hosted:
+@dataclass(frozen=True)
+class Facts:
+    """What a model says of itself. Survives JSON: a front hears it from shards.
+
+    sha: names the version.  data: what it was trained on.  fields, saved_columns: of texts.  changed: when, in UTC.
+    shard: number, of, and the digest of the model, where it is a shard of one.
+    """
+
+    sha: str
+    recipe: str
+    data: str
+    settings: Mapping[str, Any]
+    metrics: Mapping[str, Any]
+    calibration: Any
+    fields: Sequence[str]
+    saved_columns: Any
+    changed: str
+    explains: bool
+    reads_known: bool = False
+    shard: Mapping[str, Any] | None = None
+
+
+class Hosted(ABC):
     """One version of one model. Nothing of it changes: another version is another object."""
 
     def __init__(
-        self, name: str, predictor: Predictor, annif_uids: Sequence[str] | None = None, *, corrections: bool = False
+        self,
+        name: str,
+        facts: Facts,
+        labels: LabelTable,
+        annif_uids: Sequence[str] | None = None,
+        *,
+        company: Any = None,
+        corrections: bool = False,
     ) -> None:
-        """annif_uids: labels that Annif's API may give; others are not in the vocabulary of its clients. corrections:
-        whether the server keeps them.
+        """annif_uids: labels that Annif's API may give; others are not in the vocabulary of its clients. company: the
+        `longtail.graph.company.Company` of the labels. corrections: whether the server keeps them.
         """
-        self.name, self.predictor, self.keeps_corrections = name, predictor, corrections
-        self.sha = predictor.bundle.digest
-        self.version = self.sha[:12]
-        self.counts = predictor.bundle.labels.counts
-        self.changed = datetime.fromtimestamp((predictor.bundle.folder / MANIFEST).stat().st_mtime, UTC)
+        self.name, self.facts, self.labels = name, facts, labels
+        self.company, self.keeps_corrections = company, corrections
+        self.sha, self.version = facts.sha, facts.sha[:12]
+        self.counts = labels.counts
         self._heads: dict[int, str] = {}
-        # Read now: another version may lie in the folder when it is asked for.
-        self.company = predictor.bundle.company()
-        self._settings = tomllib.loads((predictor.bundle.folder / "config.toml").read_text(encoding="utf-8"))
         self.annif_allow: frozenset[int] | None = None
         if annif_uids is not None:
             self.annif_allow = frozenset(self.numbers[uid] for uid in annif_uids if uid in self.numbers)
 
-    @classmethod
-    def open(cls, name: str, path: str | Path, plan: Plan) -> Hosted:
-        """The supervisor has compared checksums already; sizes are compared once more."""
-        predictor = Predictor.open(path, verify=False)
-        return cls(name, predictor, annif_uids(plan), corrections=bool(plan.corrections))
+    # ---- what depends on where the model is ----
+
+    @abstractmethod
+    def ranked(self, texts: Sequence[str], depth: int, context: Context | None) -> TopK: ...
+
+    @abstractmethod
+    def reasons(self, texts: Sequence[str], ids: I32, context: Context | None) -> list[list[str]]:
+        """Why texts have labels with these numbers (B, C; -1: none): for each label of a text JSON."""
+
+    @abstractmethod
+    def lowest_score(self, threshold: float | None, precision: float | None) -> float | None:
+        """See `longtail.predictor.Predictor.lowest_score`."""
+
+    @abstractmethod
+    def turn(self) -> AbstractContextManager[Any]:
+        """What an answer must wait for, among the threads of a worker."""
+
+    def context(self, asked: Wanted) -> Context | None:
+        """What is known of texts beside themselves."""
+        return None
+
+    def found(self, texts: Sequence[str], k: int) -> ShardLists:
+        """What a shard finds."""
+        raise ConfigError(f"the model '{self.name}' is no shard of another", "ask the server of a shard")
 
     def __len__(self) -> int:
         return len(self.counts)
+
+    @cached_property
+    def columns(self) -> Columns | None:
+        """Of the table that it was trained on."""
+        return None if self.facts.saved_columns is None else Columns.loaded(self.facts.saved_columns)
 
     # ---- what it is ----
 
@@ -119,34 +174,32 @@ class Hosted:
     def abilities(self) -> dict[str, bool]:
         company = self.company
         return {
-            "explain": bool(self.predictor.bundle.featurizer.fields),
-            "known": isinstance(self.predictor.bundle.ranker, ContextRanker),
+            "explain": self.facts.explains,
+            "known": self.facts.reads_known,
             "neighbours": company is not None,
             "examples": company is not None and company.examples is not None,
-            "calibrated": self.predictor.calibration is not None,
-            "corrections": self.keeps_corrections and bool(self.predictor.bundle.featurizer.fields),
+            "calibrated": self.facts.calibration is not None,
+            "corrections": self.keeps_corrections and bool(self.facts.fields),
         }
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        manifest = self.predictor.bundle.manifest
         return {
             "name": self.name,
-            "recipe": self.predictor.recipe,
+            "recipe": self.facts.recipe,
             "labels": len(self),
             "version": self.version,
-            "data": str(manifest.get("data", {}).get("name", "")),
+            "data": self.facts.data,
             "abilities": self.abilities,
         }
 
     @cached_property
     def details(self) -> dict[str, Any]:
-        metrics = json.loads(json.dumps(self.predictor.metrics, default=str))
         return {
             **self.summary,
-            "settings": self._settings,
-            "metrics": metrics,
-            "calibration": self.predictor.bundle.manifest.get("calibration"),
+            "settings": self.facts.settings,
+            "metrics": self.facts.metrics,
+            "calibration": self.facts.calibration,
             "frequencies": self.frequencies(),
         }
 
@@ -168,11 +221,11 @@ class Hosted:
 
     @cached_property
     def search(self) -> LabelSearch:
-        return LabelSearch(self.predictor.bundle.labels)
+        return LabelSearch(self.labels)
 
     @cached_property
     def numbers(self) -> dict[str, int]:
-        uids = self.predictor.bundle.labels.uids
+        uids = self.labels.uids
         return dict(zip(uids, range(len(uids)), strict=True))
 
     def number(self, uid: str) -> int:
@@ -189,10 +242,10 @@ class Hosted:
         return frozenset(self.numbers[uid] for uid in uids)
 
     def uid(self, number: int) -> str:
-        return self.predictor.bundle.labels.uids[number]
+        return self.labels.uids[number]
 
     def label_name(self, number: int) -> str:
-        return self.predictor.bundle.labels.names[number]
+        return self.labels.names[number]
 
     def label(self, number: int) -> dict[str, Any]:
         return {"label": self.uid(number), "name": self.label_name(number), "documents": int(self.counts[number])}
@@ -228,12 +281,18 @@ class Hosted:
 
     def answer(self, asked: Wanted, limits: Limits) -> list[Given]:
         """Of one request. Runs on the model's thread."""
-        context = self.predictor.context(len(asked.texts), asked.known, asked.anchors)
+        if asked.found:
+            whole = self.found(asked.texts, asked.k)
+            parts = (whole.rows(number, number + 1) for number in range(len(asked.texts)))
+            return [Given([n for n in one.lists[0].ids[0].tolist() if n >= 0], [], found=one) for one in parts]
+        context = self.context(asked)
+        if asked.why is not None:
+            return self._explained(asked, [Given(list(numbers), []) for numbers in asked.why], context)
         if asked.allow is not None:
             found = self._allowed(asked, context, limits)
         else:
             depth = min(asked.k + len(asked.exclude), len(self))
-            found = _listed(self.predictor.rank_texts(asked.texts, depth, context=context), asked)
+            found = _listed(self.ranked(asked.texts, depth, context), asked)
         return self._explained(asked, found, context) if asked.explain else found
 
     def _explained(self, asked: Wanted, found: list[Given], context: Context | None) -> list[Given]:
@@ -241,12 +300,8 @@ class Hosted:
         ids = np.full((len(found), max(1, *(len(one.labels) for one in found))), TopK.PAD, dtype=np.int32)
         for row, one in zip(ids, found, strict=True):
             row[: len(one.labels)] = one.labels
-        field = self.predictor.bundle.featurizer.fields[0]
-        documents = Items([str(number) for number in range(len(found))], {field: list(asked.texts)})
-        why = self.predictor.explain_labels(documents, ids, context=context, examples=self.abilities["examples"])
-        return [
-            replace(one, why=[_reason(reason) for reason in reasons]) for one, reasons in zip(found, why, strict=True)
-        ]
+        reasons = self.reasons(asked.texts, ids, context)
+        return [replace(one, why=why) for one, why in zip(found, reasons, strict=True)]
 
     def _allowed(self, asked: Wanted, context: Context | None, limits: Limits) -> list[Given]:
         """Ranks deeper until every text has enough of the allowed labels, or all that can be had were seen."""
@@ -254,7 +309,7 @@ class Hosted:
         enough, bound = min(asked.k, len(asked.allow - asked.exclude)), min(len(self), limits.deepest)
         depth = min(bound, max(4 * asked.k, 256))
         while True:
-            top = self.predictor.rank_texts(asked.texts, depth, context=context)
+            top = self.ranked(asked.texts, depth, context)
             found = _listed(top, asked)
             # A list that is padded holds all that the model would ever say.
             whole = top.ids[:, -1] == TopK.PAD if top.k == depth else np.ones(len(found), dtype=np.bool_)
@@ -263,12 +318,6 @@ class Hosted:
             ):
                 return found
             depth = min(bound, depth * 4)
-
-
-def _reason(why: Explanation) -> str:
-    """An explanation beside the label that it is of, as JSON: long ones are not to be written on the event loop."""
-    said = {name: value for name, value in why.as_json().items() if name not in ("label", "name", "score")}
-    return as_json(said).decode()
 
 
 def _listed(top: TopK, asked: Wanted) -> list[Given]:
@@ -308,7 +357,9 @@ def answer_together(hosted: Hosted, requests: Sequence[Wanted], limits: Limits) 
         start = 0
         for number in numbers:
             asked = requests[number]
-            if isinstance(found, Exception):  # one by one: the text that breaks it breaks its own request
+            if isinstance(found, Problem):  # it is not about a text
+                answers[number] = found
+            elif isinstance(found, Exception):  # one by one: the text that breaks it breaks its own request
                 answers[number] = _tried(hosted, asked, limits)
             else:
                 answers[number] = [one.above(asked.threshold) for one in found[start : start + len(asked.texts)]]

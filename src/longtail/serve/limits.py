@@ -35,7 +35,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class NamedRun:
-    """A model that a user asked to be served. path: a run or a bundle."""
+    """A model that a user asked to be served. path: a run, a bundle, a folder of shards; or addresses of the servers of
+    its shards, with commas between them.
+    """
 
     name: str
     path: str
@@ -48,6 +50,7 @@ class Plan:
     models: tuple[NamedRun, ...]
     limits: Limits = field(default_factory=Limits)
     token_digests: tuple[str, ...] = ()  # SHA-256 of the tokens, in hex
+    shard_token: str = ""  # sent to the servers of shards
     allow_origin: str = ""
     language: str = "en"
     uri_prefix: str = ""

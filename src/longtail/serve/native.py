@@ -147,8 +147,8 @@ def _correction(service: Service, hosted: Hosted, body: Any) -> dict[str, Any]:
         text,
         [*right, *missing],
         wrong,
-        fields=hosted.predictor.bundle.featurizer.fields,
-        columns=hosted.predictor.columns,
+        fields=hosted.facts.fields,
+        columns=hosted.columns,
         model=hosted.name,
         version=version or hosted.version,
     )
@@ -200,14 +200,14 @@ def what_is_asked(service: Service, hosted: Hosted, body: Any, lines: bool) -> W
     texts = service.check_texts(body["texts"], most=limits.stream_texts if lines else limits.texts)
     threshold, precision = (_number(body, name) for name in ("threshold", "precision"))
     try:
-        lowest = hosted.predictor.lowest_score(threshold, precision)
+        lowest = hosted.lowest_score(threshold, precision)
     except ConfigError as problem:
         raise bad(problem.message) from None
     explain = body.get("explain", False)
     if not isinstance(explain, bool):
         raise bad(f"explain is {shown(explain)}, expected true or false")
     if explain and not hosted.abilities["explain"]:
-        raise bad(f"the model '{hosted.name}' cannot say why (recipe '{hosted.predictor.recipe}')")
+        raise bad(f"the model '{hosted.name}' cannot say why (recipe '{hosted.facts.recipe}')")
     k = whole_number(body.get("k", 5), "k", 1, limits.k)
     if not lines:
         service.check_labels(len(texts), k)
@@ -219,7 +219,7 @@ def what_is_asked(service: Service, hosted: Hosted, body: Any, lines: bool) -> W
     known, anchors = (_lists(body, name, len(texts), limits.ids) for name in ("known", "anchors"))
     for name, lists in (("known", known), ("anchors", anchors)):
         if lists is not None and not hosted.abilities["known"]:
-            raise bad(f"{name}: a model of the recipe '{hosted.predictor.recipe}' reads text alone")
+            raise bad(f"{name}: a model of the recipe '{hosted.facts.recipe}' reads text alone")
     for ids in known or ():
         hosted.chosen(ids, "known")
     return Wanted(

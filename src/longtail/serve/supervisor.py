@@ -25,9 +25,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from longtail.bundle import MANIFEST, find_bundle, open_parts
+from longtail.bundle import MANIFEST, find_bundle, joined_manifest, open_parts, shards_in
 from longtail.errors import ConfigError, LongtailError
 from longtail.label_changes import changes_folder, digest_with_changes
+from longtail.serve.front import Shards, addresses
 from longtail.serve.limits import Plan
 from longtail.serve.service import log
 
@@ -37,8 +38,15 @@ _STOP_S = 35
 _ENDED = "the worker ended while opening"
 
 
-def checked(path: str) -> str:
-    """SHA-256 that names a model, its changed labels included, whose every file was compared with its manifest."""
+def checked(path: str, plan: Plan) -> str:
+    """SHA-256 that names a model, its changed labels included, whose every file was compared with its manifest. Of a
+    model in shards behind other servers: what these say.
+    """
+    if addresses(path):
+        return Shards.open(path, plan).sha
+    shards = [open_parts(shard, ())[:2] for shard in shards_in(Path(path))]
+    if shards:
+        return digest_with_changes(shards[0][0], joined_manifest([manifest for _, manifest in shards]))
     folder, manifest, _ = open_parts(Path(path), ())
     return digest_with_changes(folder, manifest)
 
@@ -113,7 +121,7 @@ class Supervisor:
             loop.add_signal_handler(number, self.stopping.set)
         loop.add_signal_handler(signal.SIGHUP, lambda: self._do(self.exchange_all()))
         for name, path in self.paths.items():
-            self.current[name] = await asyncio.to_thread(checked, path)
+            self.current[name] = await asyncio.to_thread(checked, path, self.plan)
         self._start(0)
         # The first compiles what is not compiled yet; others find it done.
         await self._first_of(self._first_ready.wait(), self.stopping.wait())
@@ -241,7 +249,7 @@ class Supervisor:
             return told
 
     async def _exchanged(self, name: str, previous: str) -> dict[str, Any]:
-        sha = await asyncio.to_thread(checked, self.paths[name])
+        sha = await asyncio.to_thread(checked, self.paths[name], self.plan)
         if wrong := await asyncio.to_thread(self._tried, name, sha):
             return {"error": wrong}
         ready = [worker for worker in self.workers.values() if worker.is_ready]
@@ -318,12 +326,12 @@ class Supervisor:
         """Exchange a model when its manifest becomes another file, or its labels are changed. What cannot be opened yet
         is tried again.
         """
-        seen = {name: self._stamp(name) for name in self.paths}
+        seen = {name: await asyncio.to_thread(self._stamp, name) for name in self.paths}
         complained: dict[str, object] = {}
         while True:
             await asyncio.sleep(1)
             for name in self.paths:
-                stamp = self._stamp(name)
+                stamp = await asyncio.to_thread(self._stamp, name)
                 if stamp is None or stamp == seen[name]:
                     continue
                 told = await self.exchange(name) if complained.get(name) != stamp else {"error": "as before"}
@@ -334,18 +342,25 @@ class Supervisor:
                     # Files may still be on their way: look again, but do not repeat the complaint.
                     complained[name] = stamp
                     with contextlib.suppress(Exception):
-                        await asyncio.to_thread(checked, self.paths[name])
+                        await asyncio.to_thread(checked, self.paths[name], self.plan)
                         complained.pop(name, None)
 
     def _stamp(self, name: str) -> object:
+        """What becomes another value when the model does; None while it cannot be told."""
+        path = self.paths[name]
         try:
-            folder = find_bundle(Path(self.paths[name]))
-            found, changes = (folder / MANIFEST).stat(), changes_folder(folder)
-            there = sorted(changes.glob("[0-9]*")) if changes.is_dir() else []
-            last = there[-1].stat().st_ino if there else 0
+            if addresses(path):
+                return Shards.open(path, self.plan).sha
+            return [_stamp_of(folder) for folder in shards_in(Path(path)) or [find_bundle(Path(path))]]
         except (LongtailError, OSError):
             return None
-        return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size, len(there), last
+
+
+def _stamp_of(folder: Path) -> object:
+    found, changes = (folder / MANIFEST).stat(), changes_folder(folder)
+    there = sorted(changes.glob("[0-9]*")) if changes.is_dir() else []
+    last = there[-1].stat().st_ino if there else 0
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size, len(there), last
 
 
 def serve(plan: Plan, host: str, port: int, *, watch: bool = False) -> None:

@@ -19,10 +19,11 @@ import uvicorn
 
 from longtail.errors import LongtailError
 from longtail.serve.application import Application, counters_of
-from longtail.serve.batching import turn
 from longtail.serve.connection import Connection
+from longtail.serve.front import Front, addresses
 from longtail.serve.hosted import Hosted, Wanted
 from longtail.serve.limits import Limits, NamedRun, Plan
+from longtail.serve.opened import OpenedModel
 from longtail.serve.problems import Problem
 from longtail.serve.service import Service, log
 
@@ -43,14 +44,17 @@ def plan_of(line: str) -> Plan:
 
 def opened(name: str, path: str, plan: Plan) -> Hosted:
     """A model, asked once: what is compiled or read late is then in place."""
-    hosted = Hosted.open(name, path, plan)
+    hosted: Hosted = Front.open(name, path, plan) if addresses(path) else OpenedModel.open(name, path, plan)
     hosted.prepare()
     questions = [Wanted(["a b c"], 5), Wanted(["a b c"] * plan.limits.batch_texts, 5)]
     if hosted.abilities["explain"]:
         questions.append(Wanted(["a b c"], 5, explain=True))
     for asked in questions:
-        with turn():  # the version before may be answering
-            hosted.answer(asked, plan.limits)
+        with hosted.turn():  # the version before may be answering
+            try:
+                hosted.answer(asked, plan.limits)
+            except Problem as problem:
+                raise LongtailError(problem.detail) from problem
     return hosted
 
 

@@ -28,13 +28,14 @@ from longtail.kernels.arrays import pieces
 from longtail.kernels.threads import threads_for
 from longtail.metrics.label_groups import by_frequency
 from longtail.models.analysis import Look, spread
+from longtail.models.gathered import with_votes
 from longtail.models.new_labels import AddedLabels
 from longtail.models.rankers import LINEAR, Ensemble, IndexedRows, best
 from longtail.picture import Picture
 from longtail.recipes.direct.settings import FEWEST_COMMON, MemoryConfig
 from longtail.search.joined import JoinedIndex
 from longtail.search.nearest import Inverted, lists
-from longtail.search.split import SplitIndex
+from longtail.search.split import ShardLists, SplitIndex
 from longtail.training.prepare import TrainingSet
 from longtail.types import F32, I32, Batch, Context, Csr, Ranker, TopK
 
@@ -164,9 +165,14 @@ class Remembering(Ranker):
 
     def fused(self, scores: F32, votes: F32) -> F32:
         """What is made of scores of rows and votes."""
-        weight = np.float32(self.memory.config.weight)
-        fused: F32 = ((np.sqrt(scores) + weight * votes) / (1 + weight)) ** 2
-        return fused
+        return with_votes(scores, votes, self.memory.config.weight)
+
+    def found(self, batch: Batch, k: int) -> ShardLists:
+        """Of every label that may be among the first of the whole what it is voted, too."""
+        depth = self.memory.config.depth
+        found: ShardLists = super().found(batch, max(k, depth))
+        votes = tuple(self.memory.votes(batch, top.ids) for top in found.lists)
+        return replace(found, votes=votes, voted=depth, weight=self.memory.config.weight)
 
     def votes_of(self, batch: Batch, ids: I32) -> F32:
         """(B, C): votes for the labels `ids`; 0 for those that are not voted on."""
