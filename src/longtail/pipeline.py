@@ -17,6 +17,7 @@ from longtail.choosing import Effort, choose
 from longtail.config import describe, paths_in, to_tables
 from longtail.data.dataset import Dataset, Items
 from longtail.data.identity import training_digest
+from longtail.data.large import LargeData, large_data
 from longtail.data.read import read
 from longtail.errors import ConfigError
 from longtail.evaluation import HeldOut, held_out_metrics
@@ -27,14 +28,15 @@ from longtail.recipes import DEFAULT, make_recipe
 from longtail.recipes.base import Recipe
 from longtail.training.parent import ParentModel
 from longtail.training.prepare import TrainingSet, prepare
+from longtail.training.prepare_large import opened, pack, sampled_texts
 from longtail.training.processes import Processes, launched
 from longtail.training.progress import Display, SilentDisplay, display_of_library
-from longtail.training.run import Run
+from longtail.training.run import Run, peak_memory_so_far
 from longtail.types import Batch, Frame, Ranker
 
 
 def train(
-    data: Dataset | str | Path | Frame,
+    data: Dataset | LargeData | str | Path | Frame,
     out: str | Path | None = None,
     recipe: str | Recipe = DEFAULT,
     *,
@@ -54,6 +56,7 @@ def train(
     group: str | None = None,
     examples: bool = True,
     effort: Effort = "quick",
+    memory: int | None = None,
 ) -> Predictor:
     """Train on the training split of `data` into the run folder `out` and open the result.
 
@@ -77,6 +80,9 @@ def train(
         it; False leaves all texts of documents out (words that `direct` remembers: setting `memory.weight`).
     effort: how long to look for settings of the recipe first, on a slice of the documents (`choosing.TRIALS`); what was
         chosen is in RUN/config.toml, why in RUN/choices.
+    memory: bytes that documents may take. Data of files for which that is too little is read in parts and trained on
+        from the disk (`longtail.data.large`, docs/scale.md); vectors of words and labels come on top. None: all
+        documents are in memory.
     progress: whether it is shown; by default where standard error is a terminal, or in a notebook. display: how.
 
     Where a launcher (torchrun) started several processes, they train one model together (docs/scale.md).
@@ -92,7 +98,12 @@ def train(
         raise ConfigError(f"group '{group}' without holdout", "say how much to hold out: --holdout 0.1")
     parent = None if start is None else parent_of(made, start)
     asked = {"text": text, "labels": labels, "id": id, "separator": separator, "label_texts": label_texts}
-    dataset = _dataset(data, {name: value for name, value in asked.items() if value is not None}, group)
+    read_so = {name: value for name, value in asked.items() if value is not None}
+    if memory is not None and isinstance(data, str | Path):
+        data = large_data(Path(data), memory, **read_so, group=group) or data
+    if isinstance(data, LargeData):
+        check_large(made, holdout=holdout, effort=effort, start=start)
+    dataset = data if isinstance(data, LargeData) else _dataset(data, read_so, group)
     home = TemporaryFolder() if out is None else None
     out = home.path / "run" if home is not None else Path(out or "")
     for remark in dataset.remarks():
@@ -113,10 +124,12 @@ def train(
         identity["content"] = {name: content_digest(path) for name, path in read_by_settings.items()}
     if not examples:
         identity["examples"] = False
+    if isinstance(dataset, LargeData):
+        identity["memory"] = dataset.memory
     if effort != "quick":
         identity["effort"] = effort
     held = None
-    if holdout:
+    if holdout and isinstance(dataset, Dataset):
         rows = dataset.held_out_rows(holdout, seed, group)
         if parent is not None:
             rows = rows[parent.unknown(dataset.train.documents.rows(rows))]
@@ -136,24 +149,29 @@ def train(
         if processes.agreed((bundle / MANIFEST).exists()):
             display.say(f"{run.folder}: this run is finished; --restart begins anew")
             return Predictor.open(bundle)
-        _say_counts(dataset.repairs, display)
-        if held is not None:
+        if isinstance(dataset, Dataset):
+            _say_counts(dataset.repairs, display)
+        if held is not None and isinstance(dataset, Dataset):
             display.say(
                 f"{len(held):,} of {len(dataset.train):,} documents held out; the model is trained without them"
             )
             dataset = dataset.with_test_rows(rows)
-        made = choose(made, dataset, run, effort=effort, device=device, train=train)
+        if isinstance(dataset, Dataset):
+            made = choose(made, dataset, run, effort=effort, device=device, train=train)
         made.parent = parent
         if processes.first:
             with written_aside(run.folder / "config.toml") as aside:
                 aside.write_text(describe(made.config), encoding="utf-8")
-        training_set = prepared(made, dataset, run)
+        if isinstance(dataset, LargeData):
+            training_set, texts = prepared_large(made, dataset, run)
+        else:
+            training_set, texts = prepared(made, dataset, run), dataset.train.documents
+            if dataset.columns is None and not made.config.features.fields:
+                _say_unread(texts, training_set.featurizer.fields, display)
         _say_counts(training_set.dropped, display)
-        if dataset.columns is None and not made.config.features.fields:
-            _say_unread(dataset.train.documents, training_set.featurizer.fields, display)
         ranker = learners(made, training_set, run)
         labels = LabelTable.of(training_set.labels, training_set.label_counts())
-        if held is not None and processes.first:
+        if held is not None and processes.first and isinstance(dataset, Dataset):
             model = Predictor(Bundle(run.folder, about, labels, training_set.featurizer, ranker))
             about["metrics"] = held_out_metrics(model, dataset, HeldOut(holdout, seed, group), display)
         if processes.first:
@@ -168,12 +186,12 @@ def train(
                 company=Company.of(
                     training_set.targets,
                     training_set.labels,
-                    dataset.train.documents if examples and parent is None else None,
-                    training_set.rows,
+                    texts if examples and parent is None else None,
+                    training_set.rows if training_set.everything is None else None,
                     (training_set.documents, label_words(training_set)),
                 ),
             )
-        run.log("finished")
+        run.log("finished", peak_memory=peak_memory_so_far())
         processes.wait()
     # Checksums of files that were written a moment ago.
     return Predictor(open_bundle(bundle, verify=False), home)
@@ -208,6 +226,40 @@ def prepared(recipe: Recipe, data: Dataset, run: Run) -> TrainingSet:
     if (parent := recipe.parent) is not None:
         return run.stage("0_prepare", lambda: parent.training_set(data, recipe.config.features))
     return run.stage("0_prepare", lambda: prepare(data, recipe.config.features))
+
+
+def prepared_large(recipe: Recipe, data: LargeData, run: Run) -> tuple[TrainingSet, Items]:
+    """Stage 0 of data that is read in parts: all documents on the disk, and a sample of them with their texts."""
+
+    def check(features: int, labels: int) -> None:
+        # A vector of each with the two moments of Adam and a gradient: less than training will take.
+        needed = 16 * recipe.encoder_width() * (features + labels)
+        run.check_memory(needed, f"vectors of {features:,} features and {labels:,} labels")
+
+    def write(aside: Path) -> None:
+        reads = pack(data, recipe.config.features, aside, check, run.note)
+        _say_counts(data.repairs, run.display)
+        if data.columns is None and not recipe.config.features.fields:
+            _say_unread(next(data.parts()).documents, reads, run.display)
+
+    folder = run.stage_of_files("0_prepare", write)
+    return opened(folder), sampled_texts(folder)
+
+
+def check_large(recipe: Recipe, *, holdout: float, effort: Effort, start: str | Path | None) -> None:
+    """Refuse what needs all documents in memory."""
+    wrong = {
+        f"the recipe '{recipe.NAME}' needs all documents in memory": not recipe.TRAINS_FROM_DISK,
+        "documents are held out of data that is in memory (--holdout)": bool(holdout),
+        f"settings are tried on data that is in memory (--effort {effort})": effort != "quick",
+        "a model goes on with data that is in memory (--from)": start is not None,
+    }
+    for reason, holds in wrong.items():
+        if holds:
+            raise ConfigError(
+                f"the data is larger than --memory, so it is read in parts; {reason}",
+                "give more memory; or leave that out, and use the recipe direct",
+            )
 
 
 def learners(recipe: Recipe, data: TrainingSet, run: Run) -> Ranker:

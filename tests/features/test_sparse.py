@@ -600,3 +600,47 @@ def test_blocks_keep_every_text(monkeypatch: pytest.MonkeyPatch) -> None:
     found = list(reading.blocks([texts]))
     assert len(found) > 3
     assert [text for block in found for text in block] == texts
+
+
+# ---- documents that come in parts ----
+
+
+def test_parts_give_the_vocabulary_of_the_whole() -> None:
+    words = [f"w{n * n % 37} w{n % 11} common" for n in range(200)]
+    config = SparseTextConfig(fields=("title",), subwords="chars", damping=2.0, min_count_rest=2)
+    whole = SparseText.fit(items(*words), items("w3 label", "w4"), config)
+    parts = [items(*words[start : start + 37]) for start in range(0, 200, 37)]
+    found, counted = SparseText.fit_parts(parts, lambda: items("w3 label", "w4"), config, room=1 << 20)
+    assert found.tokens[:] == whole.tokens[:]
+    assert np.array_equal(found.keys, whole.keys)
+    assert np.array_equal(found.idf, whole.idf)
+    rows = whole.transform(items(*words))
+    assert counted == (200, rows.nnz, 0)
+
+
+def test_the_first_part_says_what_is_read_and_others_may_lack_it() -> None:
+    parts = [items(title=["a b"], content=["c"]), items(content=["d"])]
+    found, _ = SparseText.fit_parts(parts, lambda: Items([]), SparseTextConfig(), room=100)
+    assert found.fields == ("title",)
+    assert set(found.tokens[:]) == {"a", "b"}
+    with pytest.raises(ConfigError, match="no field 'summary'"):
+        SparseText.fit_parts(parts, lambda: Items([]), SparseTextConfig(fields=("summary",)), room=100)
+
+
+def test_the_rarest_features_are_forgotten_where_there_is_no_room() -> None:
+    rng = np.random.default_rng(0)
+    rare = [f"rare{n}" for n in range(3000)]
+    texts = [" ".join(["often", *(["half"] if n % 2 else []), rare[n]]) for n in range(3000)]
+    config = SparseTextConfig(fields=("title",), pairs=False)
+    order = rng.permutation(3000)
+    parts = [items(*(texts[n] for n in order[start : start + 50])) for start in range(0, 3000, 50)]
+    found, counted = SparseText.fit_parts(parts, lambda: Items([]), config, room=200)
+    assert 0 < counted.forgotten < 30
+    assert found.width <= 200
+    assert {"often", "half"} <= set(found.tokens[:])
+    documents = {token: 3001 / math.exp(float(idf) - 1) - 1 for token, idf in zip(found.tokens, found.idf, strict=True)}
+    assert documents["often"] == pytest.approx(3000, abs=counted.forgotten + 0.1)
+    assert documents["half"] == pytest.approx(1500, abs=counted.forgotten + 0.1)
+    assert [found.tokens[n] for n in found.transform(items("half often")).indices] == [
+        token for token in found.tokens if token in ("often", "half")
+    ]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import click
 
@@ -18,6 +19,7 @@ from longtail.errors import ConfigError
 if TYPE_CHECKING:
     from longtail.data.columns import Columns
     from longtail.data.dataset import Dataset
+    from longtail.data.large import LargeData
     from longtail.predictor import Predictor
     from longtail.training.progress import Display
 
@@ -221,6 +223,24 @@ class FiniteNumber(click.types.FloatParamType):
         return number
 
 
+class ByteCount(click.types.StringParamType):
+    """A number of bytes: 500MB, 4GB, 1.5e9."""
+
+    name = "size"
+    _UNITS: ClassVar[Mapping[str, float]] = {"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        found = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgt]?b)?\s*", str(value), re.IGNORECASE)
+        try:
+            count = int(float(found[1]) * self._UNITS[(found[2] or "").upper()]) if found else 0
+        except (ValueError, OverflowError):
+            count = 0
+        if count < 1:
+            self.fail(f"{value!r}, expected a size such as 500MB or 4GB", parameter, context)
+        return count
+
+
+BYTES = ByteCount()
 SEED = click.IntRange(min=0)
 FINITE = FiniteNumber()
 
@@ -295,12 +315,20 @@ class DataSource:
         """columns: what the model was trained on that is asked. What is doubtful is said on standard error."""
         from longtail.data.read import read
 
+        return read(self.path, test=test, columns=columns, **self._given(group))
+
+    def in_parts(self, memory: int, group: str | None = None) -> LargeData | None:
+        """To be read in parts, where `memory` bytes are too few for all documents; else None."""
+        from longtail.data.large import large_data
+
+        return large_data(self.path, memory, **self._given(group))
+
+    def _given(self, group: str | None) -> dict[str, Any]:
         alone = sorted({"language", "unknown", "vocabulary_ids"} & self.options.keys())
         if alone and "vocabulary" not in self.options:
             option = f"--{alone[0].replace('_', '-')}"
             raise ConfigError(f"{option} without --vocabulary", "name the vocabulary: --vocabulary FILE")
-        more = {**self.options, **({} if group is None else {"group": group})}
-        return read(self.path, test=test, columns=columns, **more)
+        return {**self.options, **({} if group is None else {"group": group})}
 
 
 def data_source(function: Function) -> Function:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from longtail.cli.base import (
+    BYTES,
     COMPLETE,
     FINITE,
     SEED,
@@ -75,6 +76,13 @@ def recipe_names(context: click.Context, parameter: click.Parameter, incomplete:
     help="run these processes on a Ray cluster ('local': one of this machine); DATA and RUN lie where all of them see "
     "them",
 )
+@option(
+    "--memory",
+    type=BYTES,
+    metavar="SIZE",
+    help="what documents may take, e.g. 4GB: data for which that is too little is read in parts, packed to RUN and "
+    "trained on from there (direct); vectors of words and labels come on top",
+)
 @option("--seed", type=SEED, default=0, help="another seed is another model")
 @option(
     "--from",
@@ -117,6 +125,7 @@ def train(
     device: str,
     devices: int,
     cluster: str | None,
+    memory: int | None,
     seed: int,
     start: Path | None,
     restart: bool,
@@ -147,9 +156,9 @@ def train(
         pipeline.check_processes(made, devices, effort)
         raise click.exceptions.Exit(launch(talk.words, devices))
     columns = None if start is None else open_model(start).columns
-    data = source.read(test=False, columns=columns, group=group)
+    large = None if memory is None else source.in_parts(memory, group)
     model = pipeline.train(
-        data,
+        large or source.read(test=False, columns=columns, group=group),
         out,
         made,
         start=start,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from longtail.data.dataset import Dataset, Items
@@ -39,6 +40,16 @@ def read_fasttext(
 def _documents(path: Path, prefix: str) -> Labelled:
     texts: list[str] = []
     labels: list[list[str]] = []
+    for text, own in texts_and_labels(path):
+        texts.append(text)
+        labels.append(own)
+    if not any(labels):
+        raise no_label(path)
+    return Labelled(Items([f"{prefix}-{row}" for row in range(len(texts))], {"title": texts}), labels)
+
+
+def texts_and_labels(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Of every document, in the order of the file."""
     for number, line in filled_lines(path):
         words = line.split()
         own = [word.removeprefix(PREFIX) for word in words if word.startswith(PREFIX)]
@@ -46,12 +57,12 @@ def _documents(path: Path, prefix: str) -> Labelled:
             raise DataError(
                 f"a label has no name: '{PREFIX}'", f"write {PREFIX}name, without a space", file=path, line=number
             )
-        texts.append(" ".join(word for word in words if not word.startswith(PREFIX)))
-        labels.append(own)
-    if not any(labels):
-        raise DataError(
-            f"no line has a label that begins with {PREFIX}",
-            f"write the labels of a document before its text: {PREFIX}bees {PREFIX}gardens keeping bees",
-            file=path,
-        )
-    return Labelled(Items([f"{prefix}-{row}" for row in range(len(texts))], {"title": texts}), labels)
+        yield " ".join(word for word in words if not word.startswith(PREFIX)), own
+
+
+def no_label(path: Path) -> DataError:
+    return DataError(
+        f"no line has a label that begins with {PREFIX}",
+        f"write the labels of a document before its text: {PREFIX}bees {PREFIX}gardens keeping bees",
+        file=path,
+    )

@@ -5,17 +5,17 @@ repairs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
-from longtail.data.dataset import Dataset, Graph, Items, Split
+from longtail.data.dataset import Dataset, Graph, Items, Split, no_pairs
 from longtail.data.graph_files import drop_test_anchors, find_one, have_anchors, read_graphs, write_graphs
-from longtail.data.identity import digest, self_pairs
-from longtail.data.lines import byte_blocks, open_text_lines, read_raw_texts, write_lines
+from longtail.data.identity import digest, numbers_by_title, pairs_by_title
+from longtail.data.lines import byte_blocks, line_blocks, open_text_lines, read_raw_texts, write_lines
 from longtail.data.size_limits import PROMISED
 from longtail.errors import ConfigError, DataError
 from longtail.types import F32, I64, Csr
@@ -97,8 +97,13 @@ def _without_empty_documents(
 
 def filter_pairs(folder: Path, side: str, split: Split) -> I64 | None:
     """The pairs of the filter file of "trn" or "tst", whatever its spelling; None where there is none."""
-    path = find_one(folder, *_FILTER_FILES[side])
+    path = filter_file(folder, side)
     return None if path is None else read_pairs(path, *split.targets.shape)
+
+
+def filter_file(folder: Path, side: str) -> Path | None:
+    """Where the pairs to mask of "trn" or "tst" are listed, whatever its spelling."""
+    return find_one(folder, *_FILTER_FILES[side])
 
 
 def _masked(folder: Path, side: str, split: Split, labels: Items, repairs: Counter[str]) -> I64:
@@ -107,9 +112,13 @@ def _masked(folder: Path, side: str, split: Split, labels: Items, repairs: Count
     A document that is itself a label finds that label first, and that says nothing. But where the truth names the
     pair (a book on bees titled "Bees"), it is a right answer like any other.
     """
-    if (given := filter_pairs(folder, side, split)) is not None:
-        return given
-    pairs = self_pairs(split.documents, labels)
+    given = filter_pairs(folder, side, split)
+    return masked_by_title(side, split, numbers_by_title(labels), repairs) if given is None else given
+
+
+def masked_by_title(side: str, split: Split, numbers: Mapping[str, list[int]], repairs: Counter[str]) -> I64:
+    """numbers: of labels, by their titles."""
+    pairs = pairs_by_title(split.documents, numbers)
     if len(pairs):
         pairs = pairs[np.asarray(split.targets[pairs[:, 0], pairs[:, 1]]).ravel() == 0]
     repairs[f"pairs masked because document and label have the same title (there is no {_FILTER_FILES[side][0]})"] += (
@@ -129,15 +138,21 @@ def with_known(folder: Path, test: Split) -> Split:
 
 def read_pairs(path: Path, documents: int, labels: int) -> I64:
     """(P, 2) sorted ``document label`` pairs, one per line, from 0. The file may be empty; blank lines are skipped."""
-    lines = [line.split() for line in open_text_lines(path)]
+    pieces = [_pairs_of_lines(path, first, lines, documents, labels) for first, lines in line_blocks(path)]
+    return np.unique(np.concatenate([no_pairs(), *pieces]), axis=0)
+
+
+def _pairs_of_lines(path: Path, first: int, block: Sequence[str], documents: int, labels: int) -> I64:
+    """first: number of the first line."""
+    lines = [line.split() for line in block]
     try:
         if not set(map(len, lines)) <= {0, 2}:
             raise ValueError
         pairs = np.fromiter(map(int, chain.from_iterable(lines)), dtype=np.int64).reshape(-1, 2)
     except (ValueError, OverflowError):
-        line = next(line for line, words in enumerate(lines, 1) if words and not _is_pair(words))
+        line = next(line for line, words in enumerate(lines, first) if words and not _is_pair(words))
         raise DataError(
-            f"{' '.join(lines[line - 1])!r} is not a pair",
+            f"{' '.join(lines[line - first])!r} is not a pair",
             "write 'document label', two numbers, on each line",
             file=path,
             line=line,
@@ -145,7 +160,7 @@ def read_pairs(path: Path, documents: int, labels: int) -> I64:
     outside = (pairs < 0) | (pairs >= np.array([documents, labels]))
     if outside.any():
         row, column = np.argwhere(outside)[0]
-        line = [line for line, words in enumerate(lines, 1) if words][row]
+        line = [line for line, words in enumerate(lines, first) if words][row]
         what, count = (("document", documents), ("label", labels))[column]
         raise DataError(
             f"{what} {pairs[row, column]} is outside 0..{count - 1}",
@@ -153,7 +168,7 @@ def read_pairs(path: Path, documents: int, labels: int) -> I64:
             file=path,
             line=line,
         )
-    return np.unique(pairs, axis=0)
+    return pairs
 
 
 def _is_pair(words: Sequence[str]) -> bool:

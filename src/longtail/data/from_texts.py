@@ -49,7 +49,7 @@ def numbered(train: Labelled, test: Labelled | None = None, known: Items | None 
     Repairs, counted: a label twice in one document is merged; labels of test documents that are neither in `known`
     nor in training are dropped from the truth; labels of training that `known` lacks are added without text.
     """
-    labels, added = _label_space(train.labels, known)
+    labels, added = label_space(train.labels, known)
     number = {uid: position for position, uid in enumerate(labels.uids)}
     targets, _, repeated = targets_of(train.labels, number)
     split, unknown = None, 0
@@ -82,7 +82,7 @@ def with_digest(dataset: Dataset) -> Dataset:
     return replace(dataset, digest=digest(dataset))
 
 
-def _label_space(labels: Sequence[Sequence[str]], known: Items | None) -> tuple[Items, int]:
+def label_space(labels: Sequence[Sequence[str]], known: Items | None) -> tuple[Items, int]:
     """All labels in their order, and how many had to be added to `known`."""
     used = {uid for uids in labels for uid in uids}
     if known is None:

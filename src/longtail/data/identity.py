@@ -11,7 +11,7 @@ labels, and reciprocal pairs between them are found so. Everything is linear in 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,10 +130,20 @@ def self_pairs(documents: Items, labels: Items) -> I64:
 
     This is what a filter file lists; use it for data of products or articles that come without one.
     """
+    return pairs_by_title(documents, numbers_by_title(labels))
+
+
+def numbers_by_title(labels: Items) -> Mapping[str, list[int]]:
+    """The labels of each normalised title."""
     numbers: dict[str, list[int]] = {}
     for label, title in enumerate(titles(labels)):
         if title:
             numbers.setdefault(title, []).append(label)
+    return numbers
+
+
+def pairs_by_title(documents: Items, numbers: Mapping[str, list[int]]) -> I64:
+    """`self_pairs` with labels whose titles were looked at before."""
     pairs = [(document, label) for document, title in enumerate(titles(documents)) for label in numbers.get(title, ())]
     return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 

@@ -43,9 +43,8 @@ def read_lf(folder: Path | str, *, test: bool = True) -> Dataset:
     test: without it, the test side is not read; only its uids and titles are, where a graph has anchors to check.
     """
     folder, repairs = Path(folder), Counter[str]()
-    labels_file, train_file, test_file = (find_json(folder, stem) for stem in (LABELS, TRAIN, TEST))
-    if labels_file is None or train_file is None:
-        raise DataError(f"{TRAIN if train_file is None else LABELS}.json.gz is missing", _LAYOUT, file=folder)
+    labels_file, train_file = needed_files(folder)
+    test_file = find_json(folder, TEST)
     labels = _not_empty(read_items(labels_file, repairs), labels_file)
     train = read_split(train_file, len(labels), repairs)
     held = read_split(test_file, len(labels), repairs) if test and test_file is not None else None
@@ -59,11 +58,26 @@ def read_lf(folder: Path | str, *, test: bool = True) -> Dataset:
     return assemble(folder, labels, train, held, unseen, repairs)
 
 
+def needed_files(folder: Path) -> tuple[Path, Path]:
+    """Those of labels and of training documents."""
+    labels, train = find_json(folder, LABELS), find_json(folder, TRAIN)
+    if labels is None or train is None:
+        raise DataError(f"{TRAIN if train is None else LABELS}.json.gz is missing", _LAYOUT, file=folder)
+    return labels, train
+
+
 def read_split(path: Path, labels: int, repairs: Counter[str]) -> Split:
     """Documents with their targets, in the order of the file. Nothing is masked yet."""
-    columns, targets = ItemColumns(path), _Targets(path)
-    columns.fill(targets.taken_from(records(path)))
-    return Split(_not_empty(columns.items(repairs), path), targets.matrix(labels, repairs))
+    split = split_of(path, records(path), labels, repairs)
+    _not_empty(split.documents, path)
+    return split
+
+
+def split_of(path: Path, found: Iterable[Record], labels: int, repairs: Counter[str], before: int = 0) -> Split:
+    """The records of a file, or those that follow `before` others of it, as documents with their targets."""
+    columns, targets = ItemColumns(path, before=before), _Targets(path, before)
+    columns.fill(targets.taken_from(found))
+    return Split(columns.items(repairs), targets.matrix(labels, repairs))
 
 
 def _not_empty(items: Items, path: Path) -> Items:
@@ -73,10 +87,13 @@ def _not_empty(items: Items, path: Path) -> Items:
 
 
 class _Targets:
-    """Label numbers of all documents, flat; checked after the last one. Relevances are kept only where one is not 1."""
+    """Label numbers of all documents, flat; checked after the last one. Relevances are kept only where one is not 1.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    before: lines of the file before the first document.
+    """
+
+    def __init__(self, path: Path, before: int = 0) -> None:
+        self.path, self.before = path, before
         self.numbers: list[Any] = []
         self.ends = [0]
         self.places: list[int] = []  # of the relevances among the numbers
@@ -145,7 +162,7 @@ class _Targets:
         return self._error(int(np.searchsorted(np.array(self.ends), place, side="right")), message, hint)
 
     def _error(self, line: int, message: str, hint: str) -> DataError:
-        return DataError(message, hint, file=self.path, line=line)
+        return DataError(message, hint, file=self.path, line=self.before + line)
 
 
 # ---- writing ----

@@ -273,6 +273,20 @@ def _expect_blank(path: Path, line: int, rest: list[str], blocks: Iterator[tuple
         )
 
 
+def in_parts(records: Iterable[Record], characters: int) -> Iterator[list[Record]]:
+    """Records in lists of about so many characters of text each."""
+    part: list[Record] = []
+    size = 0
+    for record in records:
+        part.append(record)
+        size += 64 + sum(len(value) for value in record.values() if type(value) is str)
+        if size >= characters:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
 def read_items(path: Path, repairs: Counter[str], unwanted: Sequence[str] = ()) -> Items:
     """Labels, anchors, or documents without what is unwanted. What was mended is added to `repairs`."""
     columns = ItemColumns(path, unwanted)
@@ -285,10 +299,11 @@ class ItemColumns:
 
     A field is text if it is a string on some line; elsewhere it may be missing or null, which is "". A field that is
     never a string is left out and counted, unless it is among `unwanted`. ``title`` is always a field.
+    before: lines of the file before the first record.
     """
 
-    def __init__(self, path: Path, unwanted: Sequence[str] = ()) -> None:
-        self.path, self.unwanted = path, frozenset(unwanted)
+    def __init__(self, path: Path, unwanted: Sequence[str] = (), before: int = 0) -> None:
+        self.path, self.unwanted, self.before = path, frozenset(unwanted), before
         self.uids: list[Any] = []
         self.columns: dict[str, list[Any]] = {}
         self._takers: list[tuple[str, Callable[[Any], None]]] = []
@@ -312,10 +327,10 @@ class ItemColumns:
             if type(value) is str and name not in self.unwanted:
                 self._add_column(name)[-1] = value
             elif value is not None and name not in self.unwanted:
-                self._other.setdefault(name, []).append(len(self.uids))
+                self._other.setdefault(name, []).append(self.before + len(self.uids))
 
     def _add_column(self, name: str) -> list[Any]:
-        COLUMNS.check(len(self.columns) + 1, "different fields", self.path, max(len(self.uids), 1))
+        COLUMNS.check(len(self.columns) + 1, "different fields", self.path, self.before + max(len(self.uids), 1))
         column = self.columns[name] = [""] * len(self.uids)
         self._takers.append((name, column.append))
         return column
@@ -342,7 +357,7 @@ class ItemColumns:
                 f"{wrong}, expected a string that is not empty",
                 'give every line a "uid" of its own',
                 file=self.path,
-                line=line,
+                line=self.before + line,
             )
         self._check_whole("uid", self.uids)
         if len(set(self.uids)) < len(self.uids):
@@ -350,10 +365,10 @@ class ItemColumns:
             line = _line_where(lambda pair: first.setdefault(pair[1], pair[0]) != pair[0], enumerate(self.uids, 1))
             uid = self.uids[line - 1]
             raise DataError(
-                f"uid {shown(uid)} stands on line {first[uid]} already",
+                f"uid {shown(uid)} stands on line {self.before + first[uid]} already",
                 "give every line a uid of its own",
                 file=self.path,
-                line=line,
+                line=self.before + line,
             )
 
     def _texts(self, name: str, column: list[Any]) -> Sequence[str]:
@@ -364,7 +379,7 @@ class ItemColumns:
                 f"{name} is {shown(column[line - 1])}, expected a string",
                 'write texts in quotes; "" where there is none',
                 file=self.path,
-                line=line,
+                line=self.before + line,
             )
         texts = column if types <= {str} else [text or "" for text in column]
         self._check_whole(name, texts)
@@ -378,7 +393,7 @@ class ItemColumns:
                 f"{name} has half a character: {shown(texts[line - 1])}",
                 "the text was cut in the middle of an escape",
                 file=self.path,
-                line=line,
+                line=self.before + line,
             )
 
 

@@ -59,7 +59,7 @@ def read_table(
     vocabulary, unknown: the labels that there are; see `attach_vocabulary`.
     """
     path = Path(path)
-    train_file, found_test, found_labels = _files(path)
+    train_file, found_test, found_labels = table_files(path)
     test_file = Path(test) if test is not None else found_test
     label_file = Path(label_texts) if label_texts is not None else found_labels
     return from_tables(
@@ -97,7 +97,7 @@ def from_tables(
     found = find_columns(train, asked)
     documents = _documents(train, found, "train")
     given = found.columns.separator if asked.separator is None else asked.separator
-    cells = _Cells(documents.table, documents.label_column, given)
+    cells = LabelCells(documents.table, documents.label_column, given)
     labels_of_each = cells.split(documents.table, documents.label_column)
     labelled = Labelled(documents.items, labels_of_each, None if group is None else _groups(train, group))
     if labels is None and not any(labelled.labels):
@@ -109,7 +109,7 @@ def from_tables(
     grouped = None if group is None else place_of(train.columns(), group)
     columns = replace(found.columns, separator=cells.separator, group=grouped)
     tested = None if test is None else _tested(test, columns)
-    parts = numbered(labelled, tested, None if labels is None else _read_labels(labels))
+    parts = numbered(labelled, tested, None if labels is None else read_labels(labels))
     made = assembled(name, parts) if folder is None else _with_folder(name, folder, parts)
     made = attach_vocabulary(made, vocabulary, unknown, None if tested is None else tested.labels)
     return replace(made, columns=columns, notes=(*found.notes, *cells.doubts(asked.separator)))
@@ -124,7 +124,7 @@ def _tested(source: TableSource, columns: Columns) -> Labelled:
     if columns.id is not None and place_of(source.columns(), columns.id) is None:
         columns = replace(columns, id=None)
     test = _documents(source, find_columns(source, Asked(remembered=columns)), "test")
-    cells = _Cells(test.table, test.label_column, columns.separator)
+    cells = LabelCells(test.table, test.label_column, columns.separator)
     return Labelled(test.items, cells.split(test.table, test.label_column))
 
 
@@ -155,7 +155,7 @@ def documents_of_rows(rows: Rows, found: Found, first: int = 0) -> Items:
     """first: number of the first row, where rows are numbered."""
     uid = found.columns.id
     uids = [str(row) for row in range(first, first + len(rows))] if uid is None else _texts(rows, found.places[uid])
-    return Items(uids, _fields(rows, found))
+    return Items(uids, fields_of(rows, found))
 
 
 class IdLists:
@@ -169,7 +169,7 @@ class IdLists:
         self.column, self.option, self.separator = column, option, separator
 
     def split(self, rows: Rows, place: str) -> list[list[str]]:
-        cells = _Cells(rows, place, self.separator)
+        cells = LabelCells(rows, place, self.separator)
         self.separator = cells.separator
         return cells.split(rows, place)
 
@@ -187,7 +187,7 @@ def place_in(source: NamedSource, names: Sequence[str], column: str, option: str
 # ---- files ----
 
 
-def _files(path: Path) -> tuple[Path, Path | None, Path | None]:
+def table_files(path: Path) -> tuple[Path, Path | None, Path | None]:
     """Files of training, test and labels."""
     if path.is_file():
         return path, None, None
@@ -259,8 +259,8 @@ def _documents(source: TableSource, found: Found, prefix: str) -> _Documents:
     table = _read(source, list(dict.fromkeys(places.values())))
     if not len(table):
         raise source.error(None, "the file has no rows", "write a row per document")
-    uids = [f"{prefix}-{row}" for row in range(len(table))] if uid is None else _unique_ids(table, places[uid])
-    return _Documents(Items(uids, _fields(table, found)), places[labels], table)
+    uids = [f"{prefix}-{row}" for row in range(len(table))] if uid is None else unique_ids(table, places[uid])
+    return _Documents(Items(uids, fields_of(table, found)), places[labels], table)
 
 
 def _read(source: TableSource, wanted: list[str]) -> Rows:
@@ -272,7 +272,7 @@ def _read(source: TableSource, wanted: list[str]) -> Rows:
     return Rows(source, lines, dict(zip(wanted, columns, strict=True)))
 
 
-def _fields(table: Rows, found: Found) -> dict[str, list[str]]:
+def fields_of(table: Rows, found: Found) -> dict[str, list[str]]:
     return {field: _texts(table, found.places[field]) for field in found.columns.text}
 
 
@@ -303,7 +303,7 @@ def _text(table: Rows, row: int, column: str, value: Any) -> str:
     )
 
 
-def _unique_ids(table: Rows, column: str) -> list[str]:
+def unique_ids(table: Rows, column: str) -> list[str]:
     seen: dict[str, int] = {}
     for row, text in enumerate(_texts(table, column)):
         uid = text.strip()
@@ -327,7 +327,7 @@ def _first(candidates: Sequence[str], names: Sequence[str]) -> str | None:
     return next((by_lower[name] for name in candidates if name in by_lower), None)
 
 
-def _read_labels(source: TableSource) -> Items:
+def read_labels(source: TableSource) -> Items:
     """Labels in the order of their file: an id, a title, and every other column as a further text field."""
     names = source.columns()
     uid = _first(LABEL_ID_NAMES, names)
@@ -341,13 +341,13 @@ def _read_labels(source: TableSource) -> Items:
     if not len(table):
         raise source.error(None, "the file has no rows", "write a row per label")
     fields = {"title" if name == title else name: _texts(table, name) for name in others}
-    return Items(_unique_ids(table, uid), fields)
+    return Items(unique_ids(table, uid), fields)
 
 
 # ---- labels of a document ----
 
 
-class _Cells:
+class LabelCells:
     """How label cells are split: at `separator`, a notation, or as all of the cells suggest. Decided on training, so
     that test agrees.
     """
@@ -414,12 +414,18 @@ def _at(separator: str | None) -> Callable[[str], Sequence[Any]]:
     return (lambda cell: cell.split(separator)) if separator else (lambda cell: [cell])
 
 
+def looks_like(notation: str, cell: str) -> bool:
+    """notation: URIS or JSON."""
+    if notation == URIS:
+        return URI_CELL.fullmatch(cell) is not None
+    return cell.strip().startswith("[") and cell.strip().endswith("]")
+
+
 def _notation(cells: list[str], source: NamedSource) -> str | None:
     """How the cells of a column are written, seen from all of them; None if none of them has to be split."""
-    if cells and all(URI_CELL.fullmatch(cell) for cell in cells):
-        return URIS
-    if cells and all(cell.strip().startswith("[") and cell.strip().endswith("]") for cell in cells):
-        return JSON
+    for notation in (URIS, JSON):
+        if cells and all(looks_like(notation, cell) for cell in cells):
+            return notation
     used = [separator for separator in _SEPARATORS if any(separator in cell for cell in cells)]
     if len(used) > 1:
         raise source.error(

@@ -16,7 +16,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from itertools import chain
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -52,6 +53,14 @@ Columns: TypeAlias = Sequence[Sequence[str]]
 CsrPieces: TypeAlias = tuple[F32, I32, I64]
 Job = TypeVar("Job")
 KIND_NAMES = {WORDS: "word", PAIRS: "pair", CHARS: "chars", PIECES: "piece"}
+
+
+class CountedParts(NamedTuple):
+    """What `SparseText.fit_parts` met: documents, their features (entries of rows), and `Counted.forgotten`."""
+
+    documents: int
+    entries: int
+    forgotten: int
 
 
 # Weights of features: their squares, and sums of these, must be float32 numbers above 0.
@@ -156,32 +165,75 @@ class SparseText(DataPart):
         sources = [Source(*_document_columns(documents, config), DOCUMENTS)]
         if labels is not None and labels.fields:
             sources.append(Source(*_label_columns(labels, config), LABELS))
-        class_starts, classes = class_runs()
-        class_of = class_table(class_starts, classes)
+        class_of = class_table(*class_runs())
         pieces = StringTable.of(
             _learn_pieces(sources, class_of, config.piece_count) if config.subwords == "wordpiece" else list(view)
         )
         reader = _reader(config, class_of, pieces)
         least = [config.min_count if kind == WORDS else config.min_count_rest for kind in KIND_NAMES]
         counted, bags = count_features(sources, reader, least, keep_bags)
+        return cls._of_counts(counted, len(documents), config, pieces, view), bags
+
+    @classmethod
+    def fit_parts(
+        cls, parts: Iterable[Items], labels: Callable[[], Items], config: SparseTextConfig, room: int
+    ) -> tuple[SparseText, CountedParts]:
+        """`fit` of documents that come in parts, of which one at a time is in memory. labels: asked for when all parts
+        were read.  room: features that are counted at a time (`vocabulary.count_features`).
+
+        What is read where the settings do not say it, the first part decides; a field that a part lacks is empty.
+        """
+        from longtail.features.vocabulary import DOCUMENTS, LABELS, Source, count_features
+
+        waiting = iter(parts)
+        first = next(waiting, Items([]))
+        config = config.for_documents(first)
+        _check(config)
+        pieces, count, seen = StringTable.of([]), 0, set[str]()
+        reader = _reader(config, class_table(*class_runs()), pieces)
+
+        def sources() -> Iterator[Source]:
+            nonlocal count
+            for part in chain([first], waiting):
+                seen.update(part.fields)
+                count += len(part)
+                yield Source(*_document_columns(with_fields(part, config.fields), config), DOCUMENTS)
+            if missing := [name for name in config.fields if name not in seen]:
+                _texts(Items([], {name: [] for name in sorted(seen)}), missing, "documents", "features.fields")
+            named = labels()
+            if named.fields:
+                yield Source(*_label_columns(named, config), LABELS)
+
+        least = [config.min_count if kind == WORDS else config.min_count_rest for kind in KIND_NAMES]
+        counted, _ = count_features(sources(), reader, least, room=room)
+        entries = int(counted.documents.sum(dtype=np.int64))
+        part = cls._of_counts(counted, count, config, pieces)
+        return part, CountedParts(count, entries, counted.forgotten)
+
+    @classmethod
+    def _of_counts(
+        cls, counted: Any, documents: int, config: SparseTextConfig, pieces: StringTable, view: Sequence[str] = ()
+    ) -> SparseText:
+        """counted: a `vocabulary.Counted` of so many documents."""
+        class_starts, classes = class_runs()
         if config.max_features:
             counted = counted.most_frequent(config.max_features)
         if view:
             counted = counted.with_all_pieces(list(view))
         if not counted.total.any():
             raise DataError(
-                f"no feature is left of {len(documents)} documents: the fields {', '.join(config.fields)} are "
+                f"no feature is left of {documents} documents: the fields {', '.join(config.fields)} are "
                 "empty, or nothing occurs often enough",
                 "read other fields (features.fields), or lower features.min_count and features.min_count_rest",
             )
-        idf = np.log((1 + len(documents)) / (1.0 + counted.documents)) + 1 if config.idf else np.ones(len(counted.keys))
+        idf = np.log((1 + documents) / (1.0 + counted.documents)) + 1 if config.idf else np.ones(len(counted.keys))
         # A piece of a view that is rare here was met often enough elsewhere.
         trained = counted.keys >> KIND_SHIFT != PIECES if view else np.ones(len(idf), np.bool_)
         idf = idf * np.where(trained, counted.total / np.maximum(counted.total + config.damping, 1e-9), 1)
         weights, shares = idf.astype(np.float32), None
         if not _gives_shares(config):
-            shares = ((1.0 + counted.documents) / (1 + len(documents))).astype(np.float32)
-        return cls(config, counted.keys, weights, counted.spellings, class_starts, classes, pieces, shares), bags
+            shares = ((1.0 + counted.documents) / (1 + documents)).astype(np.float32)
+        return cls(config, counted.keys, weights, counted.spellings, class_starts, classes, pieces, shares)
 
     @property
     def can_be_extended(self) -> bool:
@@ -465,6 +517,11 @@ def _check(config: SparseTextConfig) -> None:
                 f"features.{name} is {weights}, expected numbers above 0",
                 "leave a field out of features.fields to ignore it",
             )
+
+
+def with_fields(items: Items, names: Sequence[str]) -> Items:
+    """With these fields, empty where there is none."""
+    return replace(items, fields={name: items.fields.get(name) or [""] * len(items) for name in names})
 
 
 def document_texts(items: Items, config: SparseTextConfig) -> Columns:

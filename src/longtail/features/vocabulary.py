@@ -8,7 +8,7 @@ not need the library, and a test holds both to the same pieces.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from longtail.types import F32, I32, I64
 
 INSIDE = "##"
 _LEAST_COUNT = 2
+_REORDERED = 1 << 16  # strings that are put in order at a time
 
 
 def train_pieces(words: Sequence[str], counts: I64, size: int) -> list[str]:
@@ -74,12 +75,16 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True)
 class Counted:
-    """Features that occur often enough, by increasing key. documents, labels: in how many of each a feature occurs."""
+    """Features that occur often enough, by increasing key. documents, labels: in how many of each a feature occurs.
+
+    forgotten: counts may be too low by so much, where there was not room for all features; else 0.
+    """
 
     keys: U64
     documents: I32
     labels: I32
     spellings: StringTable
+    forgotten: int = 0
 
     @property
     def total(self) -> I64:
@@ -94,7 +99,8 @@ class Counted:
         sure, ties = np.flatnonzero(total > last), np.flatnonzero(total == last).tolist()
         ties.sort(key=lambda i: self.spellings[i].encode())
         rows = np.sort(np.concatenate([sure, np.array(ties[: most - len(sure)], dtype=np.int64)]))
-        return Counted(self.keys[rows], self.documents[rows], self.labels[rows], _reordered(self.spellings, rows))
+        spellings = _reordered(self.spellings, rows)
+        return Counted(self.keys[rows], self.documents[rows], self.labels[rows], spellings, self.forgotten)
 
     def with_all_pieces(self, pieces: Sequence[str]) -> Counted:
         """With every one of `pieces`, those that never occurred as well."""
@@ -113,14 +119,14 @@ class Counted:
 
 
 def count_features(
-    sources: Sequence[Source], reader: Reader, least: Sequence[int], keep_bags: bool = False
+    sources: Iterable[Source], reader: Reader, least: Sequence[int], keep_bags: bool = False, room: int = 0
 ) -> tuple[Counted, list[deque[KeyBags]]]:
     """Reads the sources once. Gives the features that reach the least count of their kind, and per source its bags if
     they are to be kept.
 
-    Blocks are read on all cores and counted in their order.
+    room: features that are counted at a time; 0: all. Blocks are read on all cores and counted in their order.
     """
-    counter = _FeatureCounter(least, reader)
+    counter = _FeatureCounter(least, reader, room)
     kept: list[deque[KeyBags]] = []
     for source in sources:
         kept.append(deque())
@@ -142,10 +148,14 @@ class _FeatureCounter:
 
     A feature is spelled out at the moment it reaches the least count of its kind, so the many that never do cost 16
     bytes each.
+
+    room: where there are more features than this, the rarest are forgotten: first those that were seen once, the next
+        time those that were seen at most twice, and so on. A feature that comes back begins anew, so that its count is
+        too low by at most the number of times. (Lossy counting: Manku and Motwani 2002.)  0: room for all.
     """
 
-    def __init__(self, least: Sequence[int], reader: Reader) -> None:
-        self._reader, self._least = reader, np.array(least, dtype=np.int32)
+    def __init__(self, least: Sequence[int], reader: Reader, room: int = 0) -> None:
+        self._reader, self._least, self._most, self._forgotten = reader, np.array(least, dtype=np.int32), room, 0
         self._slots, self._counts = _empty_table(1 << 16)
         self._used = 0
         self._keys, self._points = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint32)]
@@ -159,6 +169,22 @@ class _FeatureCounter:
         self._keys.append(keys[reached])
         self._points.append(points)
         self._lengths.append(np.diff(offsets))
+        while self._most and self._used > self._most:
+            self._forget()
+
+    def _forget(self) -> None:
+        self._forgotten += 1
+        total = self._counts.sum(axis=1)
+        kept = np.flatnonzero(total > self._forgotten)
+        remembered = np.sort(self._slots[kept])
+        counts = np.where((total > self._forgotten)[:, None], self._counts, 0)
+        slots, empty = _empty_table(len(self._slots))
+        kernels.move_counts(self._slots, counts, slots, empty)
+        self._slots, self._counts, self._used = slots, empty, len(kept)
+        keys, lengths = np.concatenate(self._keys), np.concatenate(self._lengths)
+        spelled = np.isin(keys, remembered)
+        self._points = [np.concatenate(self._points)[np.repeat(spelled, lengths)]]
+        self._keys, self._lengths = [keys[spelled]], [lengths[spelled]]
 
     def _make_room(self, more: int) -> None:
         capacity = len(self._slots)
@@ -182,6 +208,7 @@ class _FeatureCounter:
             counts[order, DOCUMENTS],
             counts[order, LABELS],
             _reordered(spellings, np.argsort(np.concatenate(self._keys))),
+            self._forgotten,
         )
 
 
@@ -204,4 +231,11 @@ def _reordered(strings: StringTable, rows: I64) -> StringTable:
     starts, lengths = strings.offsets[rows], np.diff(strings.offsets)[rows]
     offsets = np.zeros(len(rows) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
-    return StringTable(strings.blob[np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])], offsets)
+    blob = np.empty(int(offsets[-1]), dtype=np.uint8)
+    # Some at a time: a place takes eight bytes, what stands there one.
+    for first in range(0, len(rows), _REORDERED):
+        part = slice(first, first + _REORDERED)
+        begin, end = int(offsets[first]), int(offsets[1:][part][-1])
+        places = np.repeat(starts[part] - offsets[:-1][part], lengths[part]) + np.arange(begin, end)
+        blob[begin:end] = strings.blob[places]
+    return StringTable(blob, offsets)

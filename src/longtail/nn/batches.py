@@ -130,6 +130,11 @@ class DeviceCsr:
             return Bags(to_tensor(starts, "cpu"), self.ids[place], self.weights[place])
         return self.rows_there(starts, begin)
 
+    def positive_sums(self) -> NDArray[np.float64]:
+        """(columns,): the sum of the values above 0 of each column."""
+        positives = self.weights.clamp(min=0).cpu().numpy()
+        return np.bincount(self.ids.cpu().numpy(), positives, minlength=self.columns).astype(np.float64)
+
     def rows_there(self, starts: I64, begin: I64) -> Bags:
         """`rows` on a GPU: it is given where bags start and where rows begin, and finds the entries by itself."""
         both = to_device(np.concatenate([starts, begin - starts[:-1]]), self.ids.device)
@@ -159,6 +164,10 @@ class Documents:
 
     def __len__(self) -> int:
         return self._length
+
+    def order(self, rng: np.random.Generator) -> Any:
+        """Every document once, in a random order: what `fit` draws batches from."""
+        return rng.permutation(len(self))
 
     def rows(self, index: I64) -> TensorBatch:
         at = None if self._dense is None and self._tokens is None else to_device(index, self.device)

@@ -70,6 +70,8 @@ class Recipe(Protocol):
     TUNABLE: ClassVar[Mapping[str, tuple[Any, ...]]] = TUNABLE_FEATURES
     # Several processes can train it together, each with a part of the labels: `classify` runs on all of them.
     SPLITS_LABELS: ClassVar[bool] = False
+    # It can train on documents that are on the disk (`TrainingSet.everything`).
+    TRAINS_FROM_DISK: ClassVar[bool] = False
     # Settings that trials of `train --effort` are trained with, so that they take less time.
     TRIED_WITH: ClassVar[Mapping[str, Any]] = {}
     # For bases: the loss can be weighed, and asked for on documents that are kept apart from training.

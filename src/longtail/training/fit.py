@@ -70,12 +70,18 @@ class WarmUp:
 _BATCHES_BETWEEN_LOOKS = {"cpu": 1, "cuda": 50}
 
 
+class Order(Protocol):
+    """Numbers of documents, given out by slices that follow each other: an array, or what makes them when asked."""
+
+    def __getitem__(self, part: slice, /) -> I64: ...
+
+
 @runtime_checkable
 class OwnOrder(Protocol):
     """An objective that says in which order documents come, where that is not simply at random."""
 
-    def order(self, rng: np.random.Generator) -> I64:
-        """(N,) int64, every document once."""
+    def order(self, rng: np.random.Generator) -> Order:
+        """Every document once."""
         ...
 
 
@@ -118,7 +124,7 @@ def fit(
             break
         rng = rng_for(epoch)
         torch.manual_seed(int(rng.integers(2**63 - 1)))
-        order = objective.order(rng) if isinstance(objective, OwnOrder) else rng.permutation(objective.size)
+        order: Order = objective.order(rng) if isinstance(objective, OwnOrder) else rng.permutation(objective.size)
         total: Tensor | float = 0.0
         for batch in range(batches):
             rows = order[batch * batch_size : (batch + 1) * batch_size]

@@ -10,6 +10,7 @@ import numpy as np
 
 from longtail.data.dataset import Dataset, Graph, Items, no_pairs
 from longtail.data.identity import same_titles
+from longtail.data.mapped import DocumentsOnDisk
 from longtail.declared import Between, Shaped, Sized
 from longtail.errors import DataError
 from longtail.features.base import Featurizer, make_featurizer
@@ -30,6 +31,8 @@ class TrainingSet(DataPart):
     rows: (N,) row of each document in the training split of the data set.
     dropped: documents left out and why, to be shown.
     same: (S, 2) those of the masked pairs where the document *is* the label.
+    everything: where the documents do not fit into memory: all of them, on the disk. What is above, and what else a
+        training knows of documents than its steps do, is then a sample of them. Saved beside it (`prepare_large`).
     """
 
     KIND = "training-set"
@@ -44,6 +47,7 @@ class TrainingSet(DataPart):
     rows: Annotated[I64, Shaped("documents", plain=True)]
     dropped: Mapping[str, Annotated[int, Between(0)]] = field(default_factory=dict)
     same: Annotated[I64, Shaped("_", "_", plain=True)] = field(default_factory=no_pairs)
+    everything: DocumentsOnDisk | None = None
 
     def __repr__(self) -> str:
         counts = f"{self.n_documents:,} documents, {self.n_labels:,} labels, {self.targets.nnz:,} targets"
@@ -57,8 +61,22 @@ class TrainingSet(DataPart):
     def n_labels(self) -> int:
         return int(self.targets.shape[1])
 
+    @property
+    def all_documents(self) -> int:
+        """How many a training learns from; `n_documents`, unless those are a sample."""
+        return self.n_documents if self.everything is None else len(self.everything)
+
+    @property
+    def all_pairs(self) -> int:
+        """Of those documents and their labels."""
+        return int(self.targets.nnz) if self.everything is None else self.everything.pairs
+
     def label_counts(self) -> I64:
         """(L,) training documents per label."""
+        return self.sampled_counts() if self.everything is None else self.everything.counts.copy()
+
+    def sampled_counts(self) -> I64:
+        """(L,) the same of `documents` alone."""
         return np.bincount(self.targets.indices, minlength=self.n_labels).astype(np.int64)
 
     def label_graphs(self) -> list[Csr]:

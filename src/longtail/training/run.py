@@ -174,6 +174,19 @@ class Run:
         together: where several processes train, all of them make it; else the first does, and the others wait. The
         first one saves it.
         """
+        folder = self._stage_folder(name, lambda aside: save_part(make(), aside), make if together else None)
+        loaded: Result = load_part(folder)
+        self._last = loaded, folder
+        return loaded
+
+    def stage_of_files(self, name: str, write: Callable[[Path], None]) -> Path:
+        """The folder of stage `name`, which `write` makes where it is given: for what is larger than memory. It
+        appears whole, is listed with checksums and is checked when it is used again, as that of any stage.
+        """
+        return self._stage_folder(name, write, None)
+
+    def _stage_folder(self, name: str, write: Callable[[Path], None], on_others: Callable[[], object] | None) -> Path:
+        """on_others: what processes do meanwhile that are not the first."""
         folder = self.folder / "stages" / name
         if self.processes.agreed(not folder.exists()):
             self._say_begin(name)
@@ -182,11 +195,11 @@ class Run:
             started = time.monotonic()
             if self.processes.first:
                 with written_aside(folder) as aside:
-                    save_part(make(), aside)
+                    write(aside)
                     self.files.add(folder, files=contents(aside))
                 self.files.remove(self.folder / "work" / name)
-            elif together:
-                make()
+            elif on_others is not None:
+                on_others()
             self.processes.wait()
             self._stage = outer
             self._done_before.clear()
@@ -195,9 +208,7 @@ class Run:
             if self.processes.first:
                 self.files.check(folder)
             self._done_before.append(name + self._title)
-        loaded: Result = load_part(folder)
-        self._last = loaded, folder
-        return loaded
+        return folder
 
     def _say_begin(self, name: str) -> None:
         """Which stage begins; for the first one after an interruption also what need not be done again."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 
 import numpy as np
 import torch
@@ -51,6 +52,9 @@ class SideBySide:
     @property
     def size(self) -> int:
         return self.objectives[0].size
+
+    def order(self, rng: np.random.Generator) -> Any:
+        return self.objectives[0].order(rng)
 
     def step(self, rows: I64, rng: np.random.Generator, rate: float) -> Tensor:
         return torch.stack([objective.step(rows, rng, rate) for objective in self.objectives]).mean()

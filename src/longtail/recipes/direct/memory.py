@@ -294,7 +294,7 @@ def remembered(data: TrainingSet, config: MemoryConfig) -> Memory | None:
     words.eliminate_zeros()
     words = small_numbers(unit_rows(words))
     inverse = Inverted.of(words)
-    rarity = (data.label_counts() + 1.0) ** -config.rarity
+    rarity = (data.sampled_counts() + 1.0) ** -config.rarity
     return Memory(
         words,
         small_numbers(csr_array(data.targets)),

@@ -118,7 +118,7 @@ def new_encoder(config: EncoderConfig, data: TrainingSet, run: Run, view: View |
     given = None
     if view is not None:
         given = GivenView(view, config.width, run.rng("view", *keys))
-    signed = is_on(config.signed, data.targets.nnz)
+    signed = is_on(config.signed, data.all_pairs)
     return (BagSum if signed else BagEncoder)(table, dropout=config.dropout, view=given)
 
 
@@ -143,5 +143,5 @@ def text_rows(
         both = view.of_labels(texts)
         assert both.dense is not None, "what a view is for"
         texts, given = both.sparse, (encoder.view, to_tensor(both.dense, device))
-    mapped = is_on(config.map, data.targets.nnz)
+    mapped = is_on(config.map, data.all_pairs)
     return kind(encoder.table, texts, mapped=mapped, compute=fastest_products(device), view=given)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -341,8 +342,13 @@ def array_or_none(tensor: Tensor | None, width: int) -> np.ndarray:
 
 def first_bias(targets: Csr) -> Tensor:
     """The logit of the average label, so that training does not begin with pushing all scores down."""
-    documents, labels = targets.shape
-    share = min(max(targets.sum() / (documents * labels), 1e-9), 0.5)
+    return bias_of(targets.sum(), targets.shape)
+
+
+def bias_of(total: Any, shape: tuple[int, int]) -> Tensor:
+    """total: the sum of targets, float32.  shape: theirs."""
+    documents, labels = shape
+    share = min(max(total / (documents * labels), 1e-9), 0.5)
     return torch.tensor(np.log(share / (1 - share)), dtype=torch.float32)
 
 
@@ -414,6 +420,9 @@ class AllLabels:
     @property
     def size(self) -> int:
         return len(self.documents)
+
+    def order(self, rng: np.random.Generator) -> Any:
+        return self.documents.order(rng)
 
     def step(self, rows: I64, rng: np.random.Generator, rate: float) -> Tensor:
         batch = thinned(self.documents.rows(rows), self.token_dropout)

@@ -32,10 +32,11 @@ from torch import Tensor
 from longtail.data.dataset import Dataset
 from longtail.graph.label_graph import label_graph
 from longtail.models.rankers import Ensemble, IndexedRows
-from longtail.nn.batches import Documents
+from longtail.nn.batches import DeviceCsr, Documents
 from longtail.recipes.base import Recipe
 from longtail.recipes.direct.as_one import as_one, side_by_side
 from longtail.recipes.direct.continuing import EPOCHS_SHARE, FEWEST_EPOCHS, RATE_SHARE, continued_learner
+from longtail.recipes.direct.from_disk import DiskDocuments, DiskTargets
 from longtail.recipes.direct.memory import remembering, size_of_memory, together
 from longtail.recipes.direct.network import Shared, new_learner
 from longtail.recipes.direct.objective import (
@@ -77,6 +78,7 @@ class Direct(Recipe):
     TUNABLE = TUNABLE
     TRIED_WITH: ClassVar[Mapping[str, Any]] = {"train.together": 1}
     SPLITS_LABELS = True
+    TRAINS_FROM_DISK = True
     CONTINUES = True
     config: DirectConfig
 
@@ -113,19 +115,21 @@ class Direct(Recipe):
     ) -> IndexedRows | None:
         """Module IV: encoder and classifiers together, against all labels; of several processes the first has them."""
         c, shared = self.config, self.shared(data, run, surrogate)
-        epochs, pace = c.train.epochs or default_epochs(data.n_documents), 1.0
+        epochs, pace = c.train.epochs or default_epochs(data.all_documents), 1.0
         if self.parent is not None:
             learners = [continued_learner(c, shared, run, self.parent)]
             epochs, pace = c.train.epochs or max(FEWEST_EPOCHS, round(EPOCHS_SHARE * epochs)), RATE_SHARE
         else:
             count = models_together(c, data, run.device, shared.shard, extra=self.extra_loss is not None)
             learners = [new_learner(c, shared, run, number, self.extra_loss) for number in range(count)]
-        steps = epochs * -(-data.n_documents // adapted_batch(data.n_documents, c.train.batch))
-        schedule = OneCycle(c.train.rate or pace * default_rate(data.n_documents, round(steps / pace)), c.train.warm_up)
+        documents = data.all_documents
+        steps = epochs * -(-documents // adapted_batch(documents, c.train.batch))
+        schedule = OneCycle(c.train.rate or pace * default_rate(documents, round(steps / pace)), c.train.warm_up)
         objective = side_by_side([learner.objective for learner in learners])
         watch = learners[0].extra
         fit_stage(objective, run, "training", epochs=epochs, batch=c.train.batch, schedule=schedule, watch=watch)
-        found = as_one(learners, shared.documents, data.targets, run.rng("as one"))
+        seen = shared.documents if data.everything is None else Documents(data.documents, run.device)
+        found = as_one(learners, seen, data.targets, run.rng("as one"))
         if found is None:
             return None
         encoder, refinement, rows = found
@@ -141,17 +145,26 @@ class Direct(Recipe):
         """What a training begins with, and models that are trained side by side have in common."""
         c, anchors = self.config, anchor_columns(data, self.config.anchors)
         view = view_of(data.featurizer, c.features, vectors)
-        documents = data.documents if view is None else view.of_documents(data.documents.sparse)
-        targets, masked = self.targets(data, self.label_graph(data, run), anchors)
-        shard = run.shard(targets.shape[1])
+        graph, shard = self.label_graph(data, run), run.shard(data.n_labels + (anchors.count if anchors else 0))
+        documents: Documents
+        targets: DeviceCsr
+        if data.everything is not None:
+            documents = DiskDocuments(data.everything, run.device)
+            targets = on_disk = DiskTargets(data, lambda part: self.targets(part, graph), run.device, shard)
+            bias = on_disk.first_bias
+        else:
+            batch = data.documents if view is None else view.of_documents(data.documents.sparse)
+            plain, masked = self.targets(data, graph, anchors)
+            documents, targets = Documents(batch, run.device), marked_targets(plain, masked, run.device, shard)
+            bias = first_bias(plain)
         return Shared(
             data=data,
             anchors=anchors,
             view=view,
-            documents=Documents(documents, run.device),
-            targets=marked_targets(targets, masked, run.device, shard),
+            documents=documents,
+            targets=targets,
             trust=self.trust(data, anchors).to(run.device),
-            bias=first_bias(targets).to(run.device),
+            bias=bias.to(run.device),
             weights=anchor_weights(data.n_labels, anchors, c.anchors.weight, run.device),
             shard=shard,
             labels_per_step=labels_per_step(c.train, run.device, shard, extra=self.extra_loss is not None),

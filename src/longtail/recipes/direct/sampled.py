@@ -165,8 +165,7 @@ class SampledLabels(AllLabels):
         with_fast_dropout(encoder)
         super().__init__(encoder, cast(Any, texts), *arguments, **options)
         self.parts = texts
-        positives = self.targets.weights.clamp(min=0).numpy()
-        counts = np.bincount(self.targets.ids.numpy(), positives, minlength=self.targets.columns).astype(np.float64)
+        counts = self.targets.positive_sums()
         self.chances = inclusion(counts, labels_per_step)
         self.sampled = bool((self.chances < 1).any())
         self.log_weights = -np.log(self.chances)

@@ -247,7 +247,7 @@ def labels_per_step(config: TrainConfig, device: str, shard: Shard, *, extra: bo
 def models_together(config: DirectConfig, data: TrainingSet, device: str, shard: Shard, *, extra: bool) -> int:
     """How many models are trained side by side.  extra: whether another recipe adds a loss (RAMEN)."""
     asked = config.train.together
-    sums = data.documents.sparse is not None and is_on(config.encoder.signed, data.targets.nnz)
+    sums = data.documents.sparse is not None and is_on(config.encoder.signed, data.all_pairs)
     can = sums and not extra and shard.processes == 1
     if not asked:
         enough = data.n_documents >= DOCUMENTS_PER_NUMBER * TOGETHER * config.encoder.width
