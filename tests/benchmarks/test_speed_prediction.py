@@ -158,6 +158,12 @@ def test_metrics_beside_a_naive_loop(record_of: Measure) -> None:
     assert min(value for name, value in numbers.items() if name.endswith("_s")) > 0
 
 
+def test_an_ensemble_beside_its_members(record_of: Measure) -> None:
+    numbers = record_of("ensemble", "--labels", 40, "--documents", 3, "--words", 50, "--repeats", 1)["numbers"]
+    assert set(numbers["times_one_member"]) == {"as deep", "asked for k labels"}
+    assert min(numbers["milliseconds"].values()) > 0
+
+
 def test_explaining_is_measured_beside_predicting(bundles: list[Path], record_of: Measure) -> None:
     record = record_of("explaining", "--model", bundles[2], "--documents", 3, "--batches", 1)
     found = record["numbers"]["synthetic-300-int8"]["threads_1"]

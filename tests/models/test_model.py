@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.speed.cases.ensemble import merged_by_numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
@@ -255,6 +256,22 @@ def test_an_ensemble_is_the_mean_over_the_union_where_missing_counts_nothing(see
         )
     ensemble = Ensemble(tuple(Given(top) for top in lists), depth)
     agrees(ensemble.rank(Batch(dense=np.zeros((6, 1), np.float32)), k), expected, min(k, labels))
+
+
+def test_long_lists_of_far_labels_are_merged_as_numpy_merges_them() -> None:
+    """To the last bit; labels so far apart share slots of the kernel's table."""
+    rng = np.random.default_rng(0)
+    far = np.sort(rng.choice(2**31 - 1, 400, replace=False))
+    lists = []
+    for places in (300, 250, 300):
+        near = random_lists(rng, 7, len(far), places)
+        noise = np.sort(rng.standard_normal(near.scores.shape, dtype=np.float32).round(1))[:, ::-1]  # ties, and below 0
+        ids = np.where(near.ids >= 0, far[near.ids], TopK.PAD).astype(np.int32)
+        lists.append(TopK(ids, np.where(near.ids >= 0, noise, -np.inf).astype(np.float32)))
+    found = Ensemble(tuple(Given(top) for top in lists), depth=300).rank(Batch(dense=np.zeros((7, 1), np.float32)), 120)
+    expected = merged_by_numpy(lists, 120)
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    np.testing.assert_array_equal(found.scores, expected.scores)
 
 
 def test_members_are_asked_as_deep_as_the_ensemble_looks() -> None:

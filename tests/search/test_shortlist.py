@@ -14,7 +14,8 @@ from longtail.errors import BundleError, ConfigError
 from longtail.graph.ops import unit_rows
 from longtail.persistence import load_part, save_part, write_json
 from longtail.recipes.astec.ranker import InstanceVote, MergedShortlist
-from longtail.search.index import ExactIndex
+from longtail.search.index import ExactIndex, Heaps
+from longtail.search.kernels.shortlist import keep_best
 from longtail.search.shortlist import LabelIndex
 from longtail.types import F32, Csr, TopK
 
@@ -223,3 +224,25 @@ def test_parts_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     write_json(tmp_path / "part" / "index" / "part.json", {"format": 1, "kind": "none"})
     with pytest.raises(BundleError):
         load_part(tmp_path / "part")
+
+
+# ---- the best of many ----
+
+
+@pytest.mark.parametrize(
+    ("items", "k", "blocks"), [(750, 100, 3), (300, 40, 2), (50, 100, 2), (101, 100, 1), (60, 9, 2)]
+)
+def test_the_best_of_blocks_are_those_of_a_full_sort(items: int, k: int, blocks: int) -> None:
+    """With many ties, both zeros and nothing at all, whether they are found by splitting or by heaps."""
+    rng = np.random.default_rng(items)
+    similarities = rng.standard_normal((6, items * blocks)).astype(np.float32).round(1)
+    similarities[0], similarities[1, ::2] = 0.0, -0.0
+    similarities[2, ::3] = -np.inf
+    found = Heaps(len(similarities), k)
+    for first in range(0, items * blocks, items):
+        keep_best(np.ascontiguousarray(similarities[:, first : first + items]), first, *found.arrays)
+    top = found.ranked()
+    for row, values in enumerate(similarities):
+        order = np.lexsort((np.arange(len(values)), -values))[:k]
+        assert top.ids[row].tolist() == order.tolist() + [TopK.PAD] * (k - len(order))
+        np.testing.assert_array_equal(top.scores[row, : len(order)], values[order])

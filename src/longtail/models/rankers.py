@@ -625,18 +625,14 @@ class Ensemble(DataPart, Ranker):
 
 def averaged(found: Sequence[TopK], k: int) -> TopK:
     """The `k` best by the mean of the scores in several lists; a label that is not in one counts 0 there."""
+    from longtail.search.kernels.shortlist import mean_of_lists
+
     ids = np.concatenate([top.ids for top in found], axis=1)
-    scores = np.concatenate([np.where(top.ids >= 0, top.scores, 0) for top in found], axis=1)
-    # Equal labels stand side by side after sorting; their scores are summed at the first of them.
-    order = np.argsort(ids, axis=1, kind="stable")
-    ids, scores = np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1)
-    first = np.ones(ids.shape, dtype=bool)
-    first[:, 1:] = ids[:, 1:] != ids[:, :-1]
-    group = np.cumsum(first, axis=1) - 1
-    summed = np.zeros(scores.shape, dtype=np.float32)
-    np.add.at(summed, (np.arange(len(ids))[:, None], group), scores.astype(np.float32))
-    merged = np.where(first, np.take_along_axis(summed, group, axis=1) / np.float32(len(found)), -np.inf)
-    return best(np.where(first, ids, TopK.PAD), merged, min(k, max(top.k for top in found)))
+    scores = np.concatenate([top.scores for top in found], axis=1, dtype=np.float32)
+    mean = TopK.padding(len(ids), min(k, max(top.k for top in found)))
+    with threads_for(len(ids)):
+        mean_of_lists(ids, scores, len(found), mean.ids, mean.scores)
+    return mean
 
 
 def _mean(arrays: Sequence[F32]) -> F32:

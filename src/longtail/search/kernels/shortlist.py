@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from longtail.kernels.basics import add, offer, settle, slot_of, table
+from longtail.kernels.basics import MANY_KEPT, add, as_entries, offer, ranked_numbers, settle, slot_of, table
 from longtail.kernels.compiled import compiled, prange
 from longtail.kernels.products import fetch_entry
 from longtail.types import F32, I32, I64
@@ -25,7 +25,17 @@ def keep_best(similarities: F32, first: int, ids: I32, scores: F32, sizes: I64) 
     for b in prange(len(similarities)):
         query = np.int64(b)
         size, k = sizes[query], ids.shape[1]
-        for item in range(similarities.shape[1]):
+        start, items = 0, similarities.shape[1]
+        if size == 0 and MANY_KEPT < k < items:
+            # A heap is dear while most entries are new to it: the best of a few times as many are found by splitting.
+            # Worst first is a heap.
+            start = min(items, 8 * k)
+            numbers = ranked_numbers(np.arange(first, first + start).astype(np.int32), similarities[query, :start])
+            kept = np.partition(numbers, k - 1)[:k]
+            kept.sort()
+            as_entries(kept[::-1], ids[query], scores[query])
+            size = k
+        for item in range(start, items):
             value = similarities[query, item]
             # An equal one comes later, has a higher number and stays out.
             if size < k or value > scores[query, 0]:
@@ -88,6 +98,26 @@ def best_listed(ids: I32, scores: F32, best: I32, best_scores: F32) -> None:
             if ids[row, at] >= 0:
                 size = offer(best[row], best_scores[row], size, ids[row, at], scores[row, at])
         settle(best[row], best_scores[row], size)
+
+
+@compiled(parallel=True)
+def mean_of_lists(ids: I32, scores: F32, lists: int, best: I32, best_scores: F32) -> None:
+    """The best labels by the mean of their scores in `lists` lists, which lie side by side in each row; a label counts
+    0 in a list that lacks it. (B, k) results are padding on entry.
+    """
+    for unsigned in prange(len(ids)):
+        row: Any = np.int64(unsigned)
+        keys, sums, used = table(ids.shape[1])
+        labels = 0
+        for at in range(ids.shape[1]):
+            if ids[row, at] >= 0:
+                labels = add(keys, sums, used, labels, ids[row, at], scores[row, at])
+        found, means = np.empty(labels, dtype=np.int32), np.empty(labels, dtype=np.float32)
+        for i in range(labels):
+            found[i], means[i] = keys[used[i]], sums[used[i]] / np.float32(lists)
+        numbers = ranked_numbers(found, means)
+        numbers.sort()
+        as_entries(numbers[: best.shape[1]], best[row], best_scores[row])
 
 
 @compiled(inline=True)
