@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from longtail.nn.batches import Bags, DeviceCsr
-from longtail.nn.full import BLOCK_SCORES, FixedTable, FullRows, LossKind, Pairs, Sweep, full_gradients
+from longtail.nn.full import BLOCK_SCORES, FixedTable, FullRows, LossKind, Pairs, Sweep, by_gradient, full_gradients
 
 
 @pytest.fixture(autouse=True)
@@ -107,7 +107,7 @@ def test_marked_pairs_are_targets_or_hidden(share: float) -> None:
 
     both = bags(np.where(case.hidden, -share, case.positive))
     sweeper = Sweep(x.device, mean_over="documents", compute=torch.float64)
-    loss, of_x = sweeper(x.detach(), FixedTable(rows), Pairs.marked(both, None), receive)
+    loss, of_x = sweeper(x.detach(), FixedTable(rows), Pairs.marked(both, None), by_gradient(receive))
     assert float(loss) == pytest.approx(float(whole.detach()), rel=1e-5)
     torch.testing.assert_close((of_x, found), wanted, check_dtype=False, rtol=1e-5, atol=1e-9)
 

@@ -187,7 +187,9 @@ def to_tensor(array: NDArray[Any], device: torch.device | str) -> Tensor:
 
 def to_numpy(tensor: Tensor) -> F32:
     """A copy as float32, in memory of its own: what is frozen for prediction."""
-    return np.ascontiguousarray(tensor.detach().float().cpu().numpy()).copy()
+    here = tensor.detach().cpu()
+    wide = here.float().contiguous()
+    return np.asarray(wide.clone() if wide.data_ptr() == tensor.data_ptr() else wide)
 
 
 def to_device(array: NDArray[Any], device: torch.device | str) -> Tensor:

@@ -34,6 +34,14 @@ _SMALLEST_SHARE = 1e-6
 
 # Called with (first label, number of labels, gradient (number or more, D or more), factor that the gradient needs).
 Receiver = Callable[[int, int, Tensor, float], None]
+# Called with (first label, number of labels, slopes (B or more, number or more), documents (B or more, D or more),
+# factor): the gradient of the rows is slopes^T documents, times the factor.
+BlockLearner = Callable[[int, int, Tensor, Tensor, float], None]
+
+
+def by_gradient(receive: Receiver) -> BlockLearner:
+    """Makes the gradient of a block, for whoever wants it whole."""
+    return lambda start, count, slopes, x, scale: receive(start, count, slopes.T @ x, scale)
 
 
 @dataclass(frozen=True)
@@ -187,9 +195,9 @@ class Sweep:
 
     @torch.no_grad()
     def __call__(
-        self, x_BD: Tensor, table: ReadTable, targets: Pairs, receive: Receiver, *, batch: int | None = None
+        self, x_BD: Tensor, table: ReadTable, targets: Pairs, learn: BlockLearner, *, batch: int | None = None
     ) -> tuple[Tensor, Tensor]:
-        """(mean loss, its gradient to x); `receive` is called with the gradient of each block of rows.
+        """(mean loss, its gradient to x); `learn` is called with the slopes of each block of rows, which it may change.
 
         batch: documents of the whole batch, where x are those of this process.  targets: of all of them, of the
         labels of this process; the loss is that of these labels, to be summed.
@@ -220,7 +228,7 @@ class Sweep:
                 self.slopes.softmax(x, rows, slopes, negatives, forces)
             self.slopes.put(slopes, targets, slopes_P, start, count)
             add_product(gradient, slopes, rows)
-            receive(start, count, slopes.T @ x, scale)
+            learn(start, count, slopes, x, scale)
         gradient_BD = gradient[:documents, :width].mul_(scale)
         return loss * scale, gradient_BD if self.shard is None else self.shard.scattered(gradient_BD, "gradients")
 
@@ -402,7 +410,7 @@ class FullRows:
 
         x = x_BD.detach()
         pairs = Pairs.of(targets, masked, None, _wide(x))
-        loss, gradient_BD = self.sweep(x, self.table, pairs, receive, batch=len(targets))
+        loss, gradient_BD = self.sweep(x, self.table, pairs, by_gradient(receive), batch=len(targets))
         return loss if self.shard is None else self.shard.summed(loss, "loss"), gradient_BD
 
     def state(self) -> dict[str, Tensor]:
@@ -432,7 +440,8 @@ def full_gradients(
     def receive(start: int, count: int, gradient: Tensor, scale: float) -> None:
         torch.mul(gradient[:count, : rows_LD.shape[1]].to(rows_LD.dtype), scale, out=gradient_LD[start : start + count])
 
-    mean, gradient_BD = sweep(x, FixedTable(rows_LD), Pairs.of(targets, masked, weights, _wide(x)), receive)
+    pairs = Pairs.of(targets, masked, weights, _wide(x))
+    mean, gradient_BD = sweep(x, FixedTable(rows_LD), pairs, by_gradient(receive))
     return mean, gradient_BD, gradient_LD
 
 

@@ -25,7 +25,7 @@ _BM, _BN, _BK, _WARPS, _STAGES, _REGISTERS = 128, 128, 64, 8, 3, 128
 _INTERPRETED = bool(triton.knobs.runtime.interpret)
 _ADAM_BLOCK, _PAIRS_BLOCK, _MOST_COLUMNS = 2048, 16, 1024
 # Sizes that differ from batch to batch: a kernel compiled for one must serve all.
-_CHANGING = {"documents", "labels", "count", "start", "size"}
+_CHANGING = {"documents", "labels", "count", "start", "size", "key", "rank", "processes"}
 
 
 def kernel(function: Callable[..., Any]) -> Any:
@@ -293,6 +293,39 @@ def _adam_rows(
 
 
 @kernel
+def _light_rows(
+    table: tl.tensor,
+    first: tl.tensor,
+    second: tl.tensor,
+    rows: tl.tensor,
+    gradient: tl.tensor,
+    keep_first: tl.tensor,
+    add_first: tl.tensor,
+    keep_second: tl.tensor,
+    add_second: tl.tensor,
+    rate: tl.tensor,
+    spread: tl.tensor,
+    epsilon: tl.tensor,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:
+    """`_adam_rows` with first moments in bf16 and one second moment a row; BLOCK is at least WIDTH."""
+    place = tl.program_id(0).to(tl.int64)
+    row = tl.load(rows + place)
+    if row != tl.load(rows + place - 1, mask=place > 0, other=-1):
+        along = tl.arange(0, BLOCK)
+        inside = along < WIDTH
+        at = row * WIDTH + along
+        g = tl.load(gradient + place * WIDTH + along, mask=inside, other=0.0)
+        m = keep_first * tl.load(first + at, mask=inside, other=0.0).to(tl.float32) + add_first * g
+        v = keep_second * tl.load(second + row) + add_second * (tl.sum(g * g) / WIDTH)
+        value = tl.load(table + at, mask=inside, other=0.0)
+        tl.store(first + at, m.to(tl.bfloat16), mask=inside)
+        tl.store(second + row, v)
+        tl.store(table + at, value - rate * m / (tl.sqrt(v) * spread + epsilon), mask=inside)
+
+
+@kernel
 def _adam_float32(
     rows: tl.tensor,
     first: tl.tensor,
@@ -383,6 +416,25 @@ def adam_rows(
             *factors,
             WIDTH=width,
             BLOCK=min(triton.next_power_of_2(width), _MOST_COLUMNS),
+            num_warps=4,
+        )
+
+
+def light_rows(
+    table: Tensor, first: Tensor, second: Tensor, rows: Tensor, gradient_UD: Tensor, factors: AdamFactors
+) -> None:
+    """`adam_rows` of `LightRowAdam`: first moments are bf16, second ones (R, 1)."""
+    width = table.shape[1]
+    if len(rows):
+        _light_rows[(len(rows),)](
+            table,
+            first,
+            second,
+            rows,
+            gradient_UD.contiguous(),
+            *factors,
+            WIDTH=width,
+            BLOCK=triton.next_power_of_2(width),
             num_warps=4,
         )
 

@@ -17,7 +17,7 @@ from longtail.nn.batches import DeviceCsr, Documents, TensorBatch, fastest_produ
 from longtail.nn.encoders import Encoded, Encoder
 from longtail.nn.full import FullRows, full_gradients
 from longtail.nn.restricted import RestrictedTrainer
-from longtail.nn.row_tables import LabelRows, RowAdam, RowTable
+from longtail.nn.row_tables import LabelRows, LightRowAdam, RowAdam, RowTable
 from longtail.types import I64, Candidates
 
 
@@ -111,18 +111,19 @@ class ModelAdam:
     (`RowTable`) among its modules by rows.
 
     factors: multiples of the rate for parameters by the beginning of their names, e.g. ``{"head.logits": 50}``;
-    others have 1. `state` gives live tensors under stable names; copying saved values into them restores the
-    optimiser.
+    others have 1. light: tables have moments of fewer bytes (`LightRowAdam`). `state` gives live tensors under stable
+    names; copying saved values into them restores the optimiser.
     """
 
-    def __init__(self, model: nn.Module, factors: Mapping[str, float] | None = None) -> None:
+    def __init__(self, model: nn.Module, factors: Mapping[str, float] | None = None, *, light: bool = False) -> None:
         self._factors = dict(factors or {})
         self.tables = {
             name: module
             for name, module in model.named_modules()
             if isinstance(module, RowTable) and module.weight.requires_grad
         }
-        self.by_row = {name: RowAdam(table.weight) for name, table in self.tables.items()}
+        by_row = LightRowAdam if light else RowAdam
+        self.by_row = {name: by_row(table.weight) for name, table in self.tables.items()}
         in_tables = {id(table.weight) for table in self.tables.values()}
         self.dense = {name: p for name, p in model.named_parameters() if p.requires_grad and id(p) not in in_tables}
         groups = [

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
+import numpy as np
 from torch import Tensor
 
 from longtail.nn.batches import DeviceCsr, Documents, fastest_products, to_tensor
@@ -17,10 +19,14 @@ from longtail.recipes.base import ExtraLossFactory
 from longtail.recipes.direct.objective import AllLabels, AnchorColumns, TextRows, random_rows
 from longtail.recipes.direct.sampled import SampledLabels, TextParts
 from longtail.recipes.direct.settings import TEXT_EVERY, DirectConfig, EncoderConfig, LabelsConfig, is_on
+from longtail.recipes.direct.sgd import SgdLabels, TokenTexts
 from longtail.recipes.direct.view import View
 from longtail.training.objectives import ExtraLoss
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
+
+# The part of rows that words make, as each kind of step reads it.
+AnyTexts: TypeAlias = TextRows | TextParts | TokenTexts
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,7 @@ class Shared:
 
     documents, targets: see `AllLabels`.  anchors, view: None without.  trust: (L, 1).  bias: where biases begin.
     weights: (L,) or None.  shard: which labels this process has.  labels_per_step: 0 for all of them.
+    row_pace: see `SgdLabels`; 0: rows have moments.  light_words: see `AllLabels`.
     """
 
     data: TrainingSet
@@ -41,6 +48,8 @@ class Shared:
     weights: Tensor | None
     shard: Shard
     labels_per_step: int
+    row_pace: float = 0.0
+    light_words: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,12 +78,23 @@ def new_learner(
     return learner_of(config, shared, run, (encoder, block, texts), start, shared.bias, extra)
 
 
+def label_shares(shared: Shared) -> Tensor:
+    """(L,): of the documents that have each label; anchors behind."""
+    counts = shared.data.label_counts()
+    if shared.anchors is not None:
+        of_anchors = np.bincount(shared.anchors.documents.indices, minlength=shared.anchors.count)
+        counts = np.concatenate([counts, of_anchors])
+    return to_tensor((counts / shared.data.all_documents).astype(np.float32), shared.trust.device)
+
+
 def with_block(encoder: Encoder, block: Block | None) -> Encoder:
     return encoder if block is None else Refined(encoder, block)
 
 
-def label_text_rows(config: DirectConfig, shared: Shared, encoder: Encoder) -> TextRows | TextParts | None:
-    reading = TextParts if shared.labels_per_step else partial(TextRows, shard=shared.shard)
+def label_text_rows(config: DirectConfig, shared: Shared, encoder: Encoder) -> AnyTexts | None:
+    reading: Callable[..., AnyTexts] = partial(TokenTexts if shared.row_pace else TextRows, shard=shared.shard)
+    if shared.labels_per_step:
+        reading = TextParts
     return text_rows(config.labels, shared.data, shared.anchors, encoder, shared.view, reading)
 
 
@@ -82,15 +102,18 @@ def learner_of(
     config: DirectConfig,
     shared: Shared,
     run: Run,
-    network: tuple[Encoder, Block | None, TextRows | TextParts | None],
+    network: tuple[Encoder, Block | None, AnyTexts | None],
     start: Tensor | None,
     bias: Tensor,
     extra: ExtraLoss | None = None,
 ) -> Learner:
     """start: (L, D) where free vectors begin; None: at zero.  bias: where biases begin, one for all or one for each."""
     encoder, block, texts = network
-    few = shared.labels_per_step
-    kind: Callable[..., AllLabels] = partial(SampledLabels, labels_per_step=few) if few else AllLabels
+    kind: Callable[..., AllLabels] = partial(AllLabels, light_words=shared.light_words)
+    if shared.labels_per_step:
+        kind = partial(SampledLabels, labels_per_step=shared.labels_per_step)
+    elif shared.row_pace:
+        kind = partial(SgdLabels, shares=label_shares(shared), pace=shared.row_pace, light_words=shared.light_words)
     objective = kind(
         with_block(encoder, block),
         texts,
@@ -128,8 +151,8 @@ def text_rows(
     anchors: AnchorColumns | None,
     encoder: Encoder,
     view: View | None = None,
-    kind: Callable[..., TextRows | TextParts] = TextRows,
-) -> TextRows | TextParts | None:
+    kind: Callable[..., AnyTexts] = TextRows,
+) -> AnyTexts | None:
     """The part of rows that words make; None where labels have no text, or documents no words."""
     from scipy.sparse import vstack
 

@@ -25,7 +25,7 @@ from longtail.graph.anchor_graph import Side, anchor_graphs
 from longtail.graph.ops import scale_rows_to_sum_one
 from longtail.nn.batches import COLUMN_MULTIPLE, DeviceCsr, Documents, TensorBatch, fastest_products, to_device
 from longtail.nn.encoders import Encoder, GivenView
-from longtail.nn.full import FixedTable, Float32Table, Pairs, ReadTable, Receiver, Sweep
+from longtail.nn.full import BlockLearner, FixedTable, Float32Table, Pairs, ReadTable, Sweep, by_gradient
 from longtail.nn.row_tables import AdamFactors, Convolution, RowAdam, RowTable
 from longtail.nn.shards import Shard
 from longtail.recipes.direct.settings import AnchorsConfig
@@ -181,9 +181,8 @@ class TextRows(nn.Module):
         self.view: GivenView | None = None if view is None else view[0]
         self.given = torch.empty(0, 0) if view is None else self.shard.own(view[1])
         device = table.weight.device
-        used, places = np.unique(texts.indices, return_inverse=True)
-        self.tokens = to_device(used.astype(np.int64), device)
-        compact = type(texts)((texts.data, places.astype(np.int32), texts.indptr), shape=(texts.shape[0], len(used)))
+        used, compact = used_columns(texts)
+        self.tokens = to_device(used, device)
         self.sums = Convolution(self.shard.own(compact), device)
         self.gain = nn.Parameter(torch.ones(1, device=device))
         self.map = nn.Parameter(torch.eye(table.weight.shape[1], device=device)) if mapped else None
@@ -230,6 +229,15 @@ class TextRows(nn.Module):
 
     def _product(self, left: Tensor, right: Tensor) -> Tensor:
         return (left.to(self.compute) @ right.to(self.compute)).float()
+
+
+def used_columns(matrix: Csr) -> tuple[I64, Csr]:
+    """The columns with any entry, ascending, and the matrix of these alone."""
+    used = np.flatnonzero(np.bincount(matrix.indices, minlength=matrix.shape[1]))
+    places = np.zeros(matrix.shape[1], np.int32)
+    places[used] = np.arange(len(used), dtype=np.int32)
+    compact = type(matrix)((matrix.data, places[matrix.indices], matrix.indptr), shape=(matrix.shape[0], len(used)))
+    return used, compact
 
 
 # Rows of a block are a whole multiple of these (see `batches.padded`).
@@ -375,6 +383,7 @@ class AllLabels:
     compute: type of the products with all labels; by default what is fastest here.  extra: a loss to be added.
     shard: which labels this process has the rows of; None: all.  trust, weights, start: of all labels;  targets,
         texts: of those of this process.
+    light_words: words have moments of fewer bytes (`LightRowAdam`).
     """
 
     def __init__(
@@ -393,12 +402,13 @@ class AllLabels:
         compute: torch.dtype | None = None,
         extra: ExtraLoss | None = None,
         shard: Shard | None = None,
+        light_words: bool = False,
     ) -> None:
         self.shard, self.extra = shard or Shard(len(trust)), extra
         assert extra is None or self.shard.processes == 1, "an extra loss sees whole batches"
         self.weights, trust = None if weights is None else self.shard.own(weights), self.shard.own(trust)
         self.dropouts = with_dropout_of_part(encoder, self.shard) if self.shard.processes > 1 else []
-        labels, width, device = len(trust), encoder.width, documents.device
+        device = documents.device
         self.encoder, self.texts, self.documents, self.targets = encoder, texts, documents, targets
         self.text_every, self.token_dropout = text_every, token_dropout
         fast = compute or fastest_products(device)
@@ -409,13 +419,9 @@ class AllLabels:
         # Adam's steps do not grow with the gradient, so what is taught less often must take longer steps: words, of
         # which each look teaches others. The gain and M, which every look teaches, are better off without.
         self.text_rate = text_every**0.5
-        self.adam = ModelAdam(self.model)
-        free = torch.zeros(labels, width + 1, device=device)
-        if start is not None:
-            free[:, :width] = self.shard.own(start)
-        free[:, width] = bias
-        self.rows = self.new_rows(free, trust, text=texts is not None)
+        self.adam = ModelAdam(self.model, light=light_words)
         self._count = torch.zeros((), dtype=torch.int64)
+        self.make_rows(None if start is None else self.shard.own(start), bias, trust)
 
     @property
     def size(self) -> int:
@@ -443,6 +449,15 @@ class AllLabels:
             self.extra.after_step()
         return loss
 
+    def make_rows(self, start: Tensor | None, bias: Tensor, trust: Tensor) -> None:
+        """Of the labels of this process, (l, D) or None, one or (l,), and (l, 1)."""
+        width = self.encoder.width
+        free = torch.zeros(len(trust), width + 1, device=self.documents.device)
+        if start is not None:
+            free[:, :width] = start
+        free[:, width] = bias
+        self.rows = self.new_rows(free, trust, text=self.texts is not None)
+
     def new_rows(self, free: Tensor, trust: Tensor, *, text: bool) -> ComposedRows:
         return composed_rows(free, trust, text=text, compute=self.sweep.compute)
 
@@ -453,7 +468,7 @@ class AllLabels:
         """
         x = torch.cat([z_BD.detach(), z_BD.new_ones(len(z_BD), 1)], dim=1)
         pairs = Pairs.marked(self.targets.rows(rows), self.weights)
-        loss, gradient_BD = self.sweep(x, self.rows.table(), pairs, self._learner(rate), batch=len(rows))
+        loss, gradient_BD = self.sweep(x, self._table(), pairs, self._learner(rate), batch=len(rows))
         return loss, gradient_BD[:, : z_BD.shape[1]]
 
     def final_rows(self) -> Tensor | None:
@@ -474,14 +489,17 @@ class AllLabels:
             dropout.documents = documents
         return batch_vectors(self.encoder, self.shard.part_of(batch, documents), self.documents.device)
 
-    def _learner(self, rate: float) -> Receiver:
+    def _table(self) -> ReadTable:
+        return self.rows.table()
+
+    def _learner(self, rate: float) -> BlockLearner:
         """Takes the gradient of a block of rows while it is still near the processor."""
         factors = AdamFactors.of(int(self._count), rate, BETAS, EPSILON)
 
         def receive(start: int, labels: int, gradient: Tensor, scale: float) -> None:
             self.rows.learn(start, labels, gradient, scale, factors)
 
-        return receive
+        return by_gradient(receive)
 
     def _learn_texts(self, rate: float) -> None:
         summed = self.rows.text_gradient
@@ -491,19 +509,18 @@ class AllLabels:
         summed.zero_()
 
     def state(self) -> dict[str, Tensor]:
-        state = (
-            trained_state(self.model)
-            | prefixed("adam", self.adam.state())
-            | prefixed("free", self.rows.free.state())
-            | {"count": self._count}
-        )
-        if self.rows.text is not None and self.rows.text_gradient is not None:
-            state |= {"text": self.rows.text, "text_gradient": self.rows.text_gradient}
+        state = trained_state(self.model) | prefixed("adam", self.adam.state()) | {"count": self._count}
+        state |= self.state_of_rows()
         return state if self.extra is None else state | prefixed("extra", self.extra.state())
 
+    def state_of_rows(self) -> dict[str, Tensor]:
+        state = prefixed("free", self.rows.free.state())
+        if self.rows.text is not None and self.rows.text_gradient is not None:
+            state |= {"text": self.rows.text, "text_gradient": self.rows.text_gradient}
+        return state
+
     def split_state(self) -> frozenset[str]:
-        of_labels = {"text", "text_gradient", "texts.plain"} | set(prefixed("free", self.rows.free.state()))
-        return frozenset(of_labels)
+        return frozenset({"texts.plain", *self.state_of_rows()})
 
 
 def thinned(batch: TensorBatch, share: float) -> TensorBatch:

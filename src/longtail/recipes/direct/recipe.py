@@ -52,11 +52,12 @@ from longtail.recipes.direct.objective import (
 from longtail.recipes.direct.settings import (
     TUNABLE,
     DirectConfig,
+    bytes_of_model,
     choices,
     default_epochs,
     default_rate,
-    labels_per_step,
     models_together,
+    small_parts,
 )
 from longtail.recipes.direct.text_vectors import size_of_view, text_vectors
 from longtail.recipes.direct.view import TextVectors, TextWithTokens, view_of
@@ -90,8 +91,8 @@ class Direct(Recipe):
 
     def memory(self, data: TrainingSet) -> int:
         """Of each model tables with two moments, the vectors of label texts' words as they are looked at, composed rows
-        with their gradients (and bytes, where labels are sampled); the features, one block of scores, and what is
-        remembered of documents.
+        with their gradients (and bytes, where labels are sampled), or what they are where they are small; the features,
+        one block of scores, and what is remembered of documents.
         """
         c, width = self.config, self.config.encoder.width
         words = data.featurizer.width if data.documents.dense is None else 0
@@ -100,7 +101,7 @@ class Direct(Recipe):
         graphs = data.graphs.values() if c.anchors.weight else ()
         anchors = sum(len(graph.anchors) for graph in graphs if graph.anchors is not None)
         rows, view = data.n_labels + anchors, size_of_view(data, c.features, anchors)
-        models = max(c.train.together, 1) * (4 * width * (4 * words + 8 * rows) + (width + 4) * rows)
+        models = max(c.train.together, 1) * bytes_of_model(c, words, rows)
         return models + 3 * 8 * entries + view + size_of_memory(data, c.memory) + 2**29
 
     def defined_stages(self, data: TrainingSet) -> frozenset[str]:
@@ -114,17 +115,18 @@ class Direct(Recipe):
         self, data: TrainingSet, surrogate: TextVectors | None, shortlister: None, model: None, run: Run
     ) -> IndexedRows | None:
         """Module IV: encoder and classifiers together, against all labels; of several processes the first has them."""
-        c, shared = self.config, self.shared(data, run, surrogate)
-        epochs, pace = c.train.epochs or default_epochs(data.all_documents), 1.0
+        c, documents = self.config, data.all_documents
+        epochs, pace = c.train.epochs or default_epochs(documents), 1.0
+        if self.parent is not None:
+            epochs, pace = c.train.epochs or max(FEWEST_EPOCHS, round(EPOCHS_SHARE * epochs)), RATE_SHARE
+        steps = epochs * -(-documents // adapted_batch(documents, c.train.batch))
+        schedule = OneCycle(c.train.rate or pace * default_rate(documents, round(steps / pace)), c.train.warm_up)
+        shared = self.shared(data, run, surrogate, pace / schedule.peak)
         if self.parent is not None:
             learners = [continued_learner(c, shared, run, self.parent)]
-            epochs, pace = c.train.epochs or max(FEWEST_EPOCHS, round(EPOCHS_SHARE * epochs)), RATE_SHARE
         else:
             count = models_together(c, data, run.device, shared.shard, extra=self.extra_loss is not None)
             learners = [new_learner(c, shared, run, number, self.extra_loss) for number in range(count)]
-        documents = data.all_documents
-        steps = epochs * -(-documents // adapted_batch(documents, c.train.batch))
-        schedule = OneCycle(c.train.rate or pace * default_rate(documents, round(steps / pace)), c.train.warm_up)
         objective = side_by_side([learner.objective for learner in learners])
         watch = learners[0].extra
         fit_stage(objective, run, "training", epochs=epochs, batch=c.train.batch, schedule=schedule, watch=watch)
@@ -141,8 +143,11 @@ class Direct(Recipe):
         """Several models whose scores are averaged, with one memory for all."""
         return together(members, data, self.config.memory)
 
-    def shared(self, data: TrainingSet, run: Run, vectors: TextVectors | None = None) -> Shared:
-        """What a training begins with, and models that are trained side by side have in common."""
+    def shared(self, data: TrainingSet, run: Run, vectors: TextVectors | None = None, pace: float = 1.0) -> Shared:
+        """What a training begins with, and models that are trained side by side have in common.
+
+        pace: times a learning rate it is the share of `train.row_rate` that counts.
+        """
         c, anchors = self.config, anchor_columns(data, self.config.anchors)
         view = view_of(data.featurizer, c.features, vectors)
         graph, shard = self.label_graph(data, run), run.shard(data.n_labels + (anchors.count if anchors else 0))
@@ -167,7 +172,7 @@ class Direct(Recipe):
             bias=bias.to(run.device),
             weights=anchor_weights(data.n_labels, anchors, c.anchors.weight, run.device),
             shard=shard,
-            labels_per_step=labels_per_step(c.train, run.device, shard, extra=self.extra_loss is not None),
+            **small_parts(c, data, run.device, shard, pace, extra=self.extra_loss is not None),
         )
 
     def label_graph(self, data: TrainingSet, run: Run) -> Csr | None:

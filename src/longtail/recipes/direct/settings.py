@@ -41,6 +41,10 @@ TOGETHER, DOCUMENTS_PER_NUMBER = 3, 32
 # Numbers in the tables of words and labels of one model, up to which it is done unasked: three of them take three times
 # the memory, and larger ones were not measured.
 NUMBERS_TOGETHER = 2**28
+# Numbers in the rows of labels, or in the vectors of words, from which on they are kept in fewer bytes unasked.
+MANY_NUMBERS = 2**28
+# How far a document moves its own score towards its target where rows have no moments, at the highest rate.
+ROW_RATE = 1.0
 
 # A word of so few documents tells them from others, however few there are in all.
 FEWEST_COMMON = 50
@@ -167,6 +171,21 @@ class TrainConfig:
         low=0,
         high=16,
     )
+    rows: Literal["auto", "adam", "sgd"] = setting(
+        "auto",
+        "rows of labels are float32 numbers with Adam's moments, or sgd: 2 bytes a number, rounded by chance, and no "
+        f"moments; auto: sgd on a GPU from {MANY_NUMBERS:,} numbers in them on",
+    )
+    row_rate: float = setting(
+        ROW_RATE,
+        "train.rows=sgd: how far a document moves its own score towards its target in a step, at the highest rate",
+        low=0,
+    )
+    words: Literal["auto", "adam", "light"] = setting(
+        "auto",
+        "vectors of words have Adam's two moments for each number, or light: 2 bytes for each in place of 8; auto: "
+        f"light on a GPU from {MANY_NUMBERS:,} numbers in them on",
+    )
     smoothing: float = setting(
         0.3, "target of labels that are neighbours (labels.graph) of a document's labels; 0: none", low=0, high=1
     )
@@ -238,10 +257,49 @@ def labels_per_step(config: TrainConfig, device: str, shard: Shard, *, extra: bo
             "train.sampled=on, but training runs on a GPU, where all labels are cheaper than a choice of them",
             "leave it at auto, or train with --device cpu",
         )
-    pays = device == "cpu" and shard.labels > LABELS_PER_STEP and not extra and shard.processes == 1
+    asked = {"train.rows=sgd": config.rows == "sgd", "train.words=light": config.words == "light"}
+    all_at_once = [setting for setting, is_asked in asked.items() if is_asked]
+    if config.sampled == "on" and all_at_once:
+        raise ConfigError(
+            f"train.sampled=on, but {all_at_once[0]} is for steps that score all labels", "leave one of them at auto"
+        )
+    pays = device == "cpu" and shard.labels > LABELS_PER_STEP and not extra and shard.processes == 1 and not all_at_once
     if config.sampled == "off" or (config.sampled == "auto" and not pays):
         return 0
     return config.labels_per_step or max(LABELS_PER_STEP, shard.labels // 4)
+
+
+def rows_by_sgd(config: DirectConfig, labels: int, device: str) -> bool:
+    """Whether rows of so many labels have no moments."""
+    many = device == "cuda" and labels * config.encoder.width >= MANY_NUMBERS
+    return config.train.rows == "sgd" or (config.train.rows == "auto" and many)
+
+
+def words_are_light(config: DirectConfig, words: int, device: str) -> bool:
+    """Whether the moments of so many words take fewer bytes."""
+    many = device == "cuda" and words * config.encoder.width >= MANY_NUMBERS
+    return config.train.words == "light" or (config.train.words == "auto" and many)
+
+
+def small_parts(
+    config: DirectConfig, data: TrainingSet, device: str, shard: Shard, pace: float, *, extra: bool
+) -> dict[str, Any]:
+    """What `Shared` says of how much of the labels a step sees, and in how many bytes rows and words are kept."""
+    few = labels_per_step(config.train, device, shard, extra=extra)
+    sgd = not few and rows_by_sgd(config, shard.labels, device)
+    light = not few and words_are_light(config, data.featurizer.width, device)
+    return {"labels_per_step": few, "row_pace": config.train.row_rate * pace if sgd else 0.0, "light_words": light}
+
+
+def bytes_of_model(config: DirectConfig, words: int, rows: int) -> int:
+    """While it is trained, where the best device here does it."""
+    import torch
+
+    device, width = "cuda" if torch.cuda.is_available() else "cpu", config.encoder.width
+    # Without moments: row, text and its gradient in bf16, and the finished row. Light: a bf16 gradient of words.
+    of_row = 10 * width + 16 if rows_by_sgd(config, rows, device) else 33 * width + 4
+    of_word = (12 if words_are_light(config, words, device) else 16) * width
+    return of_word * words + of_row * rows
 
 
 def models_together(config: DirectConfig, data: TrainingSet, device: str, shard: Shard, *, extra: bool) -> int:
