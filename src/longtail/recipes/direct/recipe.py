@@ -94,7 +94,7 @@ class Direct(Recipe):
         with their gradients (and bytes, where labels are sampled), or what they are where they are small; the features,
         one block of scores, and what is remembered of documents.
         """
-        c, width = self.config, self.config.encoder.width
+        c = self.config
         words = data.featurizer.width if data.documents.dense is None else 0
         given = (data.documents, data.label_texts)
         entries = sum(batch.sparse.nnz for batch in given if batch is not None and batch.sparse is not None)
