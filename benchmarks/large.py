@@ -109,7 +109,7 @@ def measured(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     assert test is not None
     asked = {
         "texts": list(test.documents.fields["title"]),
-        "wanted": [test.targets[row].indices.tolist() for row in range(len(test))],
+        "wanted": [part.tolist() for part in np.split(test.targets.indices, test.targets.indptr[1:-1])],
     }
     (folder / "asked.json").write_text(json.dumps(asked))
     del model

@@ -209,7 +209,8 @@ class LabelTable(DataPart):
 
     @classmethod
     def of(cls, labels: Items, counts: I64) -> LabelTable:
-        return cls(StringTable.of(labels.uids), StringTable.of([labels.name(i) for i in range(len(labels))]), counts)
+        names = [title or uid for title, uid in zip(labels.titles(), labels.uids, strict=True)]
+        return cls(StringTable.of(labels.uids), StringTable.of(names), counts)
 
     @classmethod
     def interleaved(cls, parts: Sequence[LabelTable]) -> LabelTable:

@@ -206,11 +206,11 @@ def _unit(bags: Csr, weights: F32) -> Csr:
 
 def _further_texts(labels: Items) -> StringTable | None:
     """What labels have beside their names, field after field."""
-    titles = labels.titles()
+    if len(labels.fields) < 2:
+        return None
+    # Side by side, not one by one: a table of strings is read in one go.
     joined = [
-        "\n".join(dict.fromkeys(text for texts in labels.fields.values() if (text := texts[number]) and text != title))[
-            :LABEL_TEXT
-        ]
-        for number, title in enumerate(titles)
+        "\n".join(dict.fromkeys(text for text in texts if text and text != title))[:LABEL_TEXT]
+        for title, *texts in zip(labels.titles(), *labels.fields.values(), strict=True)
     ]
     return StringTable.of(joined) if any(joined) else None

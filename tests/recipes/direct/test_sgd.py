@@ -26,6 +26,7 @@ from longtail.recipes.direct.settings import (
     words_are_light,
 )
 from longtail.recipes.direct.sgd import SgdLabels, SgdTable, TokenTexts, by_chance, key_of, random_bits
+from longtail.recipes.direct.view import StaticView
 from longtail.types import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -158,9 +159,9 @@ def test_texts_by_words_are_those_of_text_rows(mapped: bool, with_view: bool, mo
         table = RowTable.random(WORDS, WIDTH, rng)
         view: Any = None
         if with_view:
-            vectors = torch.from_numpy(rng.standard_normal((5, 7), dtype=np.float32))
+            source = StaticView(WORDS, rng.standard_normal((5, 7), dtype=np.float32))
             sums = torch.from_numpy(rng.standard_normal((LABELS, 7), dtype=np.float32))
-            view = GivenView(vectors, WIDTH, rng), sums
+            view = GivenView(source, WIDTH, rng), sums
         texts: Any = kind(table, sparse(LABELS, WORDS, 1), mapped=mapped, view=view)
         with torch.no_grad():
             texts.gain.fill_(0.7)

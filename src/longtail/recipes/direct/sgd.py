@@ -34,8 +34,8 @@ from longtail.types import Csr
 
 _MASK = 0xFFFFFFFF
 # Numbers of texts that are made at a time, and words whose vectors are.
-_NUMBERS, _WORDS = 1 << 28, 1 << 18
-# Columns at a time, at least: fewer make sparse products slow.
+_NUMBERS, _WORDS = 3 << 27, 1 << 18
+# Columns at a time, at least and in multiples: fewer make sparse products slow.
 _FEWEST_COLUMNS = 16
 
 
@@ -237,7 +237,8 @@ class TokenTexts(nn.Module):
 
     def pieces(self) -> list[slice]:
         """Columns that are made at a time."""
-        size = max(_FEWEST_COLUMNS, _NUMBERS // max(self.shard.count, len(self.tokens), 1))
+        room = _NUMBERS // max(self.shard.count, len(self.tokens), 1)
+        size = max(room - room % _FEWEST_COLUMNS, _FEWEST_COLUMNS)
         return [slice(start, min(start + size, self.width)) for start in range(0, self.width, size)]
 
     @torch.no_grad()
