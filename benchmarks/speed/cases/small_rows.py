@@ -5,8 +5,8 @@
 On a GPU alone. Whole steps (scores, slopes, gradient to documents, update of rows) at the shapes of
 LF-AmazonTitles-131K and -1.3M and at 10M x 256, with and without what label text needs; each part; other cuts
 of the product.
-"launches apart" times a step as Python starts it, "as a graph" the same kernels recorded once (CUDA graph): what is
-between them is the time of Python.
+"one" times a step as Python starts it, while the GPU has nothing else to do; "ten in a row" as a training does; "as a
+graph" the same kernels recorded once (CUDA graph), without the time of Python.
 
 Floors, from ceilings measured in the same run (a large copy, a large bf16 product): the three products, and the traffic
 of slopes (written once, read twice) and rows (read twice for products, read and written by the update; sums, too).
@@ -17,7 +17,8 @@ from __future__ import annotations
 import argparse
 import itertools
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -30,18 +31,21 @@ from longtail.nn.full import Pairs, Sweep, add_product
 from longtail.nn.shards import Shard
 from longtail.recipes.direct.sgd import SgdTable
 
-SHAPES = ((1024, 131_073, 300), (1024, 1_305_265, 300), (4096, 1_305_265, 300), (2048, 1_000_000, 512))
-LARGEST = (2048, 10_000_000, 256)
+Shape: TypeAlias = tuple[int, int, int]  # documents, labels, width of vectors
+SHAPES: tuple[Shape, ...] = (
+    (1024, 131_073, 300),
+    (1024, 1_305_265, 300),
+    (4096, 1_305_265, 300),
+    (2048, 1_000_000, 512),
+)
+LARGEST: Shape = (2048, 10_000_000, 256)
 CUTS: tuple[dict[str, int], ...] = (
     {},
-    {"registers": 0},
-    {"columns": 256, "registers": 0},
-    {"columns": 64, "warps": 4, "registers": 0},
-    {"columns": 64, "warps": 4, "registers": 0, "stages": 4},
-    {"columns": 128, "registers": 0, "stages": 4},
-    {"columns": 256, "registers": 0, "stages": 4},
-    {"columns": 64, "registers": 128},
-    {"labels": 64, "columns": 256, "warps": 4, "registers": 0},
+    {"registers": 128, "stages": 3},
+    {"columns": 256},
+    {"columns": 64, "warps": 4},
+    {"documents": 32},
+    {"documents": 128, "stages": 2},
 )
 
 
@@ -63,16 +67,17 @@ def measure(options: argparse.Namespace) -> Measured:
         print(name, found[name], flush=True)
 
     for shape in ((300, 5_000, 100), (700, 20_011, 300), (129, 4_097, 512)):
-        add(f"differences {shape}", lambda shape=shape: differences(*shape))
+        add(f"differences {shape}", partial(differences, shape))
     shapes = SHAPES[:1] if options.quick else SHAPES
-    for shape, cut in itertools.product(shapes[:2], CUTS):
-        add(f"update {shape} {cut}", lambda shape=shape, cut=cut: update_ms(watch, *shape, cut))
+    for shape, cut, text in itertools.product(shapes[1:2], CUTS, (False, True)):
+        name = f"update {shape}{' with text' * text} {cut}"
+        add(name, partial(update_ms, watch, shape, cut, text))
     for shape in shapes:
-        add(f"parts {shape}", lambda shape=shape: parts(watch, *shape))
+        add(f"parts {shape}", partial(parts, watch, shape))
         for text in (False, True):
-            add(f"step {shape}{' with text' * text}", lambda shape=shape, text=text: step(watch, *shape, limits, text))
+            add(f"step {shape}{' with text' * text}", partial(step, watch, shape, limits, text))
     if not options.quick:
-        add(f"step {LARGEST} with text", lambda: step(watch, *LARGEST, limits, True))
+        add(f"step {LARGEST} with text", partial(step, watch, LARGEST, limits, True))
     return Measured(found, seed=None)
 
 
@@ -91,8 +96,9 @@ def block_of(documents: int, labels: int, width: int) -> tuple[Tensor, Tensor]:
     return slopes, padded(batch_of(documents, labels, width + 1, 1, "cuda")[0], torch.bfloat16, 128)
 
 
-def differences(documents: int, labels: int, width: int) -> dict[str, Any]:
+def differences(shape: Shape) -> dict[str, Any]:
     """Shares of numbers that kernel and torch rounded to different sides, and the largest distance in steps of bf16."""
+    documents, labels, width = shape
     tables = [table_of(labels, width, text=True) for _ in range(2)]
     slopes, x = block_of(documents, labels, width)
     slopes = slopes / 100
@@ -109,53 +115,55 @@ def differences(documents: int, labels: int, width: int) -> dict[str, Any]:
     return found
 
 
-def update_ms(watch: Stopwatch, documents: int, labels: int, width: int, cut: dict[str, int]) -> Any:
+def update_ms(watch: Stopwatch, shape: Shape, cut: dict[str, int], text: bool) -> Any:
+    """Of a block of labels, recorded."""
     from longtail.recipes.direct import sgd_triton
 
+    documents, labels, width = shape
     labels = min(labels, (1 << 28) // documents)
     slopes, x = block_of(documents, labels, width)
-    table = table_of(labels, width, text=False)
+    table = table_of(labels, width, text=text)
     before = dict(sgd_triton.TILE)
     sgd_triton.TILE.update(cut)
     try:
         learn = table.learner(1, 0.0)
-        found = {"ms": watch.ms(lambda: learn(0, labels, slopes, x, 1 / documents))}
+        found = {"ms": watch.ms(recorded(lambda: learn(0, labels, slopes, x, 1 / documents)))}
         found["tflop_s"] = round(2 * documents * labels * (width + 1) / found["ms"] / 1e9, 1)
         return found
     finally:
         sgd_triton.TILE.update(before)
 
 
-def parts(watch: Stopwatch, documents: int, labels: int, width: int) -> dict[str, Any]:
-    """Milliseconds of each part of a block of labels; the last is what a step without fusion writes."""
+def parts(watch: Stopwatch, shape: Shape) -> dict[str, Any]:
+    """Milliseconds of each part of a block of labels, recorded; the last is what a step without fusion writes."""
     from longtail.nn import triton_kernels
 
+    documents, labels, width = shape
     labels = min(labels, (1 << 28) // documents)
     slopes, x = block_of(documents, labels, width)
     table = table_of(labels, width, text=True)
     rows, gradient = table.block(0, labels, torch.bfloat16), torch.zeros(x.shape, device="cuda")
     learn = table.learner(1, 0.0)
-    return {
-        "labels": labels,
-        "scores and slopes": watch.try_ms(lambda: triton_kernels.bce_slopes(x, rows, slopes, documents, labels)),
-        "gradient to documents": watch.try_ms(lambda: add_product(gradient, slopes, rows)),
-        "gradient to rows, update, sums": watch.try_ms(lambda: learn(0, labels, slopes, x, 1 / documents)),
-        "gradient to rows alone (cuBLAS)": watch.try_ms(lambda: slopes.T @ x),
+    work: dict[str, Callable[[], Any]] = {
+        "scores and slopes": lambda: triton_kernels.bce_slopes(x, rows, slopes, documents, labels),
+        "gradient to documents": lambda: add_product(gradient, slopes, rows),
+        "gradient to rows, update, sums": lambda: learn(0, labels, slopes, x, 1 / documents),
+        "gradient to rows alone (cuBLAS)": lambda: slopes.T @ x,
     }
+    return {"labels": labels} | {name: watch.try_ms(recorded(each)) for name, each in work.items()}
 
 
-def step(
-    watch: Stopwatch, documents: int, labels: int, width: int, limits: dict[str, float], text: bool
-) -> dict[str, Any]:
+def step(watch: Stopwatch, shape: Shape, limits: dict[str, float], text: bool) -> dict[str, Any]:
+    documents, labels, width = shape
     torch.cuda.reset_peak_memory_stats()
     x, bags = batch_of(documents, labels, width + 1, 22 if labels > 10**6 else 5, "cuda")
     table, sweep = table_of(labels, width, text=text), Sweep(torch.device("cuda"), mean_over="documents")
     pairs = Pairs.of(bags, None, None, torch.float32)
 
-    def once() -> None:
-        sweep(x, table, pairs, table.learner(1, 1e-3))
+    def once() -> Any:
+        return sweep(x, table, pairs, table.learner(1, 1e-3))
 
-    ms = {"launches apart": watch.ms(once)}
+    ms = {"one": watch.ms(once), "ten in a row": watch.ms(lambda: [once() for _ in range(10)]) / 10}
     try:
         ms["as a graph"] = watch.ms(recorded(once))
     except Exception as error:
@@ -176,7 +184,8 @@ def step(
 
 def recorded(work: Callable[[], Any]) -> Callable[[], None]:
     """The kernels of `work`, to be started again at once."""
-    side: Any = torch.cuda.Stream()
+    stream: Any = torch.cuda.Stream  # Any: torch leaves it untyped
+    side = stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         work()

@@ -16,8 +16,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from longtail.nn.triton_kernels import kernel
 
-# How the product is cut: labels and documents of a tile, the widest piece of a row, warps, copies under way, and the most
-# registers (0: as many as there are). Larger tiles have more numbers than registers.
+# How the product is cut: labels and documents of a tile, the widest piece of a row, warps, copies under way, and the
+# most registers (0: as many as there are). Larger tiles have more numbers than registers.
 TILE = {"labels": 128, "documents": 64, "columns": 128, "warps": 8, "stages": 4, "registers": 0}
 _INTERPRETED = bool(triton.knobs.runtime.interpret)
 _MOVE_BLOCK = 1024
