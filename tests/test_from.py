@@ -162,3 +162,32 @@ def copied(run: Path, folder: Path) -> Path:
     """The bundle of a run alone."""
     folder.mkdir(exist_ok=True)
     return Path(shutil.copytree(run / "bundle", folder / "alone"))
+
+
+def test_models_that_were_made_one_go_on_side_by_side(tmp_path: Path) -> None:
+    ids = [f"id-{n}" for n in range(6)]
+    names = dict(zip(ids, NAMES, strict=True))
+    settings = {
+        "encoder": {"width": 16, "signed": "on"},
+        "train": {"epochs": 6, "together": 2},
+        "memory": {"weight": 0},
+    }
+    data = Dataset.from_texts(*documents(NAMES, ids, 180, 0), names)
+    longtail.train(data, tmp_path / "old", settings=settings, device="cpu")
+    before = load_part(tmp_path / "old" / "stages" / "4_members")
+    assert before.rows.shape == (2, 6, 16)
+    assert before.words.dtype == np.float16
+
+    # Nothing is learnt at a rate of nearly nothing, so the members must come back, each as itself.
+    still = {**settings, "train": {"epochs": 1, "rate": 1e-12}}
+    after = longtail.train(more(), tmp_path / "new", settings=still, device="cpu", start=tmp_path / "old")
+    now = load_part(tmp_path / "new" / "stages" / "4_members")
+    assert np.allclose(now.rows[:, :6].astype(np.float32), before.rows.astype(np.float32), atol=2e-2)
+    assert np.allclose(now.residuals, before.residuals, atol=1e-3)
+    assert not np.allclose(now.words[0], now.words[1], atol=1e-2)
+    assert after.predict(["white owl"], k=1)[0][0].label == "id-3"
+
+    # Labels that changed since, and a bundle without its run, have the one model.
+    labels.retire(tmp_path / "old", ["id-5"])
+    longtail.train(more(), tmp_path / "x", settings=still, device="cpu", start=tmp_path / "old")
+    assert not (tmp_path / "x" / "stages" / "4_members").exists()

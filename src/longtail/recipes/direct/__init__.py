@@ -6,5 +6,6 @@ PARTS: dict[str, str] = {
     "text-with-tokens": "longtail.recipes.direct.view:TextWithTokens",
     "text-vectors": "longtail.recipes.direct.view:TextVectors",
     "bag-with-view": "longtail.recipes.direct.ranker:BagWithView",
+    "members-made-one": "longtail.recipes.direct.members:Members",
     "hidden-map": "longtail.recipes.direct.ranker:HiddenMap",
 }

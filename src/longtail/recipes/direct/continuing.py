@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from longtail.errors import ConfigError
 from longtail.features.sparse import SparseText
-from longtail.models.encoders import FrozenBag, FrozenSum, ResidualMap
+from longtail.models.encoders import FrozenBag, FrozenSum, Refinement, ResidualMap
 from longtail.models.new_labels import Regression
 from longtail.models.rankers import IndexedRows
 from longtail.models.renumbered import RenumberedLabels
@@ -16,6 +20,7 @@ from longtail.nn.batches import to_numpy
 from longtail.nn.blocks import Block, Residual
 from longtail.nn.encoders import BagEncoder, BagSum
 from longtail.nn.row_tables import RowTable
+from longtail.recipes.direct.members import members_of
 from longtail.recipes.direct.network import Learner, Shared, label_text_rows, learner_of
 from longtail.recipes.direct.ranker import HiddenMap
 from longtail.recipes.direct.sampled import TextParts
@@ -27,6 +32,8 @@ from longtail.types import F32, Csr
 
 # What a training that goes on has of the epochs and of the rate of one from the beginning.
 EPOCHS_SHARE, FEWEST_EPOCHS, RATE_SHARE = 0.2, 2, 0.5
+# And one that was projected from several and goes on alone, which dropout and long steps would spoil.
+PROJECTED_RATE_SHARE, PROJECTED_DROPOUT = 0.1, 0.1
 # How long vectors of new words are, beside those of before.
 _NEW_WORDS = 0.1
 
@@ -67,16 +74,60 @@ def trained_rows(start: ParentModel) -> IndexedRows:
     return inner
 
 
-def continued_learner(config: DirectConfig, shared: Shared, run: Run, start: ParentModel) -> Learner:
-    """One model that begins where another ended."""
+@dataclass(frozen=True)
+class Begin:
+    """Where one model begins.  words: (V, D) of the words of before.  rows: (L, D + 1) of the labels of before.
+    rectified: whether documents are bags with a ReLU.
+    """
+
+    words: F32
+    rectified: bool
+    refinement: Refinement | None
+    rows: F32
+
+
+def begins(start: ParentModel) -> Iterator[Begin]:
+    """The model, or those that it was made of, where its run has them and labels are as they were."""
+    model = trained_rows(start)
+    members = None if isinstance(start.bundle.ranker, RenumberedLabels) else members_of(start.bundle)
+    if members is None:
+        assert isinstance(model.encoder, FrozenSum | FrozenBag), "`trained_rows` checks it"
+        rectified = not isinstance(model.encoder, FrozenSum)
+        yield Begin(np.asarray(model.encoder.table[:]), rectified, model.refinement, start.rows())
+        return
+    for number in range(len(members)):
+        words, residual, rows = members.model(number)
+        yield Begin(words, False, None if residual is None else ResidualMap(residual), rows)
+
+
+def continued_learners(config: DirectConfig, shared: Shared, run: Run, start: ParentModel) -> list[Learner]:
+    """Models that begin where others ended."""
     if config.features.view != "none":
         raise ConfigError(
             f"features.view={config.features.view} with a model to go on from: it has learnt without one",
             "go on without a view, or train anew",
         )
-    model, device = trained_rows(start), run.device
-    encoder = _encoder(config, shared, run, start, model)
-    texts, rows = label_text_rows(config, shared, encoder), start.rows()
+    return [
+        _continued(config, shared, run, start, begin, (number,) if number else ())
+        for number, begin in enumerate(begins(start))
+    ]
+
+
+def rate_share(start: ParentModel) -> float:
+    projected = any(isinstance(begin.refinement, HiddenMap) for begin in islice(begins(start), 1))
+    return PROJECTED_RATE_SHARE if projected else RATE_SHARE
+
+
+def _continued(
+    config: DirectConfig, shared: Shared, run: Run, start: ParentModel, begin: Begin, keys: tuple[int, ...]
+) -> Learner:
+    """keys: name its random numbers."""
+    device, rows = run.device, begin.rows
+    if isinstance(begin.refinement, HiddenMap):
+        dropout = min(config.encoder.dropout, PROJECTED_DROPOUT)
+        config = replace(config, encoder=replace(config.encoder, dropout=dropout))
+    encoder = _encoder(config, shared, run, start, begin, keys)
+    texts = label_text_rows(config, shared, encoder)
     biases = np.full(len(shared.trust), np.median(rows[:, -1]), dtype=np.float32)
     biases[: len(rows)] = rows[:, -1]
     free = np.zeros((len(shared.trust), encoder.width), dtype=np.float32)
@@ -99,22 +150,21 @@ def continued_learner(config: DirectConfig, shared: Shared, run: Run, start: Par
                 left -= gain * known
     trust = to_numpy(shared.trust)[: len(rows)]
     free[: len(rows)] = left / np.maximum(trust, 1e-3)
-    begin = torch.from_numpy(free).to(device), torch.from_numpy(biases).to(device)
-    return learner_of(config, shared, run, (encoder, _block(config, model, run), texts), *begin)
+    network = encoder, _block(config, begin.refinement, run), texts
+    return learner_of(config, shared, run, network, *(torch.from_numpy(part).to(device) for part in (free, biases)))
 
 
 def _encoder(
-    config: DirectConfig, shared: Shared, run: Run, start: ParentModel, model: IndexedRows
+    config: DirectConfig, shared: Shared, run: Run, start: ParentModel, begin: Begin, keys: tuple[int, ...]
 ) -> BagSum | BagEncoder:
     """Words of before with their vectors; new ones short, as nothing is known of them."""
     reads, theirs = shared.data.featurizer, start.featurizer
     assert isinstance(reads, SparseText), "`ParentModel` checks it"
-    assert isinstance(model.encoder, FrozenSum | FrozenBag), "`trained_rows` checks it"
-    table = np.asarray(model.encoder.table[:])
+    table = begin.words
     vectors, new = reads.rows_by_spelling(table, theirs), ~np.isin(reads.keys, theirs.keys)
-    fresh = run.rng("encoder").standard_normal((int(new.sum()), table.shape[1]), dtype=np.float32)
+    fresh = run.rng("encoder", *keys).standard_normal((int(new.sum()), table.shape[1]), dtype=np.float32)
     vectors[new] = fresh * (_NEW_WORDS * _usual_length(table) / table.shape[1] ** 0.5)
-    kind = BagSum if isinstance(model.encoder, FrozenSum) else BagEncoder
+    kind = BagEncoder if begin.rectified else BagSum
     return kind(RowTable(torch.from_numpy(vectors)), dropout=config.encoder.dropout).to(run.device)
 
 
@@ -122,8 +172,8 @@ def _usual_length(table: F32) -> float:
     return float(np.sqrt(np.mean(np.einsum("ij,ij->i", table, table))))
 
 
-def _block(config: DirectConfig, model: IndexedRows, run: Run) -> Block | None:
-    refinement, dropout = model.refinement, config.encoder.dropout
+def _block(config: DirectConfig, refinement: Refinement | None, run: Run) -> Block | None:
+    dropout = config.encoder.dropout
     if refinement is None:
         return None
     if isinstance(refinement, HiddenMap):

@@ -35,8 +35,9 @@ from longtail.models.rankers import Ensemble, IndexedRows
 from longtail.nn.batches import DeviceCsr, Documents
 from longtail.recipes.base import Recipe
 from longtail.recipes.direct.as_one import as_one, side_by_side
-from longtail.recipes.direct.continuing import EPOCHS_SHARE, FEWEST_EPOCHS, RATE_SHARE, continued_learner
+from longtail.recipes.direct.continuing import EPOCHS_SHARE, FEWEST_EPOCHS, continued_learners, rate_share
 from longtail.recipes.direct.from_disk import DiskDocuments, DiskTargets
+from longtail.recipes.direct.members import keep_members
 from longtail.recipes.direct.memory import remembering, size_of_memory, together
 from longtail.recipes.direct.network import Shared, new_learner
 from longtail.recipes.direct.objective import (
@@ -118,12 +119,12 @@ class Direct(Recipe):
         c, documents = self.config, data.all_documents
         epochs, pace = c.train.epochs or default_epochs(documents), 1.0
         if self.parent is not None:
-            epochs, pace = c.train.epochs or max(FEWEST_EPOCHS, round(EPOCHS_SHARE * epochs)), RATE_SHARE
+            epochs, pace = c.train.epochs or max(FEWEST_EPOCHS, round(EPOCHS_SHARE * epochs)), rate_share(self.parent)
         steps = epochs * -(-documents // adapted_batch(documents, c.train.batch))
         schedule = OneCycle(c.train.rate or pace * default_rate(documents, round(steps / pace)), c.train.warm_up)
         shared = self.shared(data, run, surrogate, pace / schedule.peak)
         if self.parent is not None:
-            learners = [continued_learner(c, shared, run, self.parent)]
+            learners = continued_learners(c, shared, run, self.parent)
         else:
             count = models_together(c, data, run.device, shared.shard, extra=self.extra_loss is not None)
             learners = [new_learner(c, shared, run, number, self.extra_loss) for number in range(count)]
@@ -131,6 +132,7 @@ class Direct(Recipe):
         watch = learners[0].extra
         fit_stage(objective, run, "training", epochs=epochs, batch=c.train.batch, schedule=schedule, watch=watch)
         seen = shared.documents if data.everything is None else Documents(data.documents, run.device)
+        keep_members(learners, data.n_labels, run)
         found = as_one(learners, seen, data.targets, run.rng("as one"))
         if found is None:
             return None
