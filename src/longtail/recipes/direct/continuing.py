@@ -151,7 +151,8 @@ def _continued(
     trust = to_numpy(shared.trust)[: len(rows)]
     free[: len(rows)] = left / np.maximum(trust, 1e-3)
     network = encoder, _block(config, begin.refinement, run), texts
-    return learner_of(config, shared, run, network, *(torch.from_numpy(part).to(device) for part in (free, biases)))
+    first = torch.from_numpy(free).to(device), torch.from_numpy(biases).to(device)
+    return learner_of(config, shared, run, network, *first)
 
 
 def _encoder(
