@@ -151,8 +151,8 @@ def _continued(
     trust = to_numpy(shared.trust)[: len(rows)]
     free[: len(rows)] = left / np.maximum(trust, 1e-3)
     network = encoder, _block(config, begin.refinement, run), texts
-    first = torch.from_numpy(free).to(device), torch.from_numpy(biases).to(device)
-    return learner_of(config, shared, run, network, *first)
+    begin_at = torch.from_numpy(free).to(device), torch.from_numpy(biases).to(device)
+    return learner_of(config, shared, run, network, *begin_at)
 
 
 def _encoder(
