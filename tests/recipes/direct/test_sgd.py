@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,22 +12,26 @@ from scipy.sparse import csr_array, random_array
 from torch import Tensor
 
 from longtail.errors import ConfigError
-from longtail.nn.batches import Documents
+from longtail.nn.batches import DeviceCsr, Documents
 from longtail.nn.encoders import BagEncoder, GivenView
-from longtail.nn.row_tables import RowAdam, RowTable
+from longtail.nn.full import Pairs, Sweep
+from longtail.nn.row_tables import AdamFactors, LightRowAdam, RowAdam, RowTable
 from longtail.nn.shards import Shard
 from longtail.recipes import make_recipe
 from longtail.recipes.direct.objective import TextRows, marked_targets
 from longtail.recipes.direct.settings import (
-    MANY_NUMBERS,
+    MANY_IN_ROWS,
+    MANY_IN_WORDS,
     DirectConfig,
     TrainConfig,
+    bytes_of_model,
     labels_per_step,
     rows_by_sgd,
     words_are_light,
 )
 from longtail.recipes.direct.sgd import SgdLabels, SgdTable, TokenTexts, by_chance, key_of, random_bits
 from longtail.recipes.direct.view import StaticView
+from longtail.training.fit import copy_into, to_array
 from longtail.types import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -176,6 +181,24 @@ def test_texts_by_words_are_those_of_text_rows(mapped: bool, with_view: bool, mo
         torch.testing.assert_close(mine, wanted, rtol=1e-5, atol=1e-5)
 
 
+def test_light_moments_are_one_number_a_row_and_two_bytes_a_number() -> None:
+    """The first step is that of Adam with the mean of squares in the place of each; a row that is not named stays."""
+    start, gradient = torch.randn(5, 8), torch.randn(2, 8)
+    table, rows = start.clone(), torch.tensor([1, 3])
+    adam = LightRowAdam(table)
+    adam.update_rows(rows, gradient, 0.1)
+    torch.testing.assert_close(
+        table[rows], start[rows] - 0.1 * gradient / gradient.square().mean(1, keepdim=True).sqrt()
+    )
+    assert torch.equal(table[[0, 2, 4]], start[[0, 2, 4]])
+    assert adam.first.dtype == torch.bfloat16
+    assert adam.second.shape == (5, 1)
+    moved = (table - start)[rows]
+    adam.change_rows(rows, torch.zeros(2, 8), AdamFactors.of(2, 0.1, (0.9, 0.999), 1e-8))
+    again = (table - start)[rows] - moved
+    assert bool((again * moved > 0).all()), "it goes on where it went"
+
+
 # ---- steps ----
 
 
@@ -213,7 +236,7 @@ def test_state_holds_all_that_steps_change() -> None:
     for _ in range(4):
         first.step(rows, np.random.default_rng(0), 0.01)
     for name, value in first.state().items():
-        second.state()[name].copy_(value)
+        copy_into(second.state()[name], to_array(value))  # as a checkpoint does it
     for _ in range(4):
         losses = [model.step(rows, np.random.default_rng(0), 0.01) for model in (first, second)]
         assert torch.equal(*losses)
@@ -224,6 +247,44 @@ def test_state_holds_all_that_steps_change() -> None:
     assert set(kept.values()) == {torch.bfloat16}
 
 
+# ---- several processes ----
+
+
+def swept(labels: int, shard: Shard) -> SgdTable:
+    """Rows after three sweeps over given documents."""
+    width, documents = 15, 32  # with the bias whole vectors of the processor
+    table = table_of(labels, width, shard)
+    rng = np.random.default_rng(2)
+    x = torch.from_numpy(rng.standard_normal((documents, width + 1), dtype=np.float32))
+    chances = rng.random((documents, labels))
+    targets = csr_array((chances < 0.05).astype(np.float32)[:, shard.rank :: shard.processes])
+    pairs = Pairs.marked(DeviceCsr(targets).rows(np.arange(documents)), None)
+    sweep = Sweep(x.device, mean_over="documents", compute=torch.float32, shard=shard)
+    for step in (1, 2, 3):
+        sweep(x[shard.part(documents)], table, pairs, table.learner(step, 0.5), batch=documents)
+    return table
+
+
+def work(rank: int, folder: str, processes: int) -> None:
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=processes
+    )
+    shard = Shard(333, rank, processes)
+    table = swept(333, shard)
+    whole = shard.whole(table.rows)
+    torch.distributed.destroy_process_group()
+    if whole is not None:
+        np.save(f"{folder}/rows.npy", to_array(whole))
+
+
+def test_rows_of_two_processes_are_those_of_one_to_the_last_bit(tmp_path: Path) -> None:
+    spawn: Any = torch.multiprocessing.__dict__["spawn"]  # torch leaves it untyped
+    spawn(work, (str(tmp_path), 2), nprocs=2)
+    alone = swept(333, Shard(333)).rows
+    np.testing.assert_array_equal(np.load(tmp_path / "rows.npy"), to_array(alone))
+
+
 # ---- which rows a training has ----
 
 
@@ -232,16 +293,25 @@ def config_of(**of_train: Any) -> DirectConfig:
 
 
 def test_small_rows_are_for_many_numbers_on_a_gpu() -> None:
-    many = MANY_NUMBERS // 512
-    for chosen, auto, small in (
-        (rows_by_sgd, config_of(), config_of(rows="sgd")),
-        (words_are_light, config_of(), config_of(words="light")),
+    for chosen, many, small in (
+        (rows_by_sgd, MANY_IN_ROWS // 512, config_of(rows="sgd")),
+        (words_are_light, MANY_IN_WORDS // 512, config_of(words="light")),
     ):
+        auto = config_of()
         assert chosen(auto, many, "cuda")
         assert not chosen(auto, many - 1, "cuda")
         assert not chosen(auto, many, "cpu")
         assert chosen(small, 10, "cpu")
-    assert not rows_by_sgd(config_of(rows="adam"), many, "cuda")
+    assert not rows_by_sgd(config_of(rows="adam"), MANY_IN_ROWS, "cuda")
+    assert not words_are_light(config_of(words="adam"), MANY_IN_WORDS, "cuda")
+
+
+def test_memory_counts_the_bytes_of_rows_and_words() -> None:
+    def of(**of_train: Any) -> int:
+        return bytes_of_model(config_of(**of_train), words=1000, rows=1000)
+
+    assert of() - of(rows="sgd") == 1000 * (33 * 512 + 4 - (10 * 512 + 16))
+    assert of() - of(words="light") == 1000 * 4 * 512
 
 
 def test_sampled_labels_and_small_rows_exclude_each_other() -> None:

@@ -41,8 +41,9 @@ TOGETHER, DOCUMENTS_PER_NUMBER = 3, 32
 # Numbers in the tables of words and labels of one model, up to which it is done unasked: three of them take three times
 # the memory, and larger ones were not measured.
 NUMBERS_TOGETHER = 2**28
-# Numbers in the rows of labels, or in the vectors of words, from which on they are kept in fewer bytes unasked.
-MANY_NUMBERS = 2**28
+# Numbers in the rows of labels, and in the vectors of words, from which on they are kept in fewer bytes unasked: rows
+# lose nothing by it, words a little.
+MANY_IN_ROWS, MANY_IN_WORDS = 2**28, 2**30
 # How far a document moves its own score towards its target where rows have no moments, at the highest rate.
 ROW_RATE = 1.0
 
@@ -174,7 +175,7 @@ class TrainConfig:
     rows: Literal["auto", "adam", "sgd"] = setting(
         "auto",
         "rows of labels are float32 numbers with Adam's moments, or sgd: 2 bytes a number, rounded by chance, and no "
-        f"moments; auto: sgd on a GPU from {MANY_NUMBERS:,} numbers in them on",
+        f"moments; auto: sgd on a GPU from {MANY_IN_ROWS:,} numbers in them on",
     )
     row_rate: float = setting(
         ROW_RATE,
@@ -184,7 +185,7 @@ class TrainConfig:
     words: Literal["auto", "adam", "light"] = setting(
         "auto",
         "vectors of words have Adam's two moments for each number, or light: 2 bytes for each in place of 8; auto: "
-        f"light on a GPU from {MANY_NUMBERS:,} numbers in them on",
+        f"light on a GPU from {MANY_IN_WORDS:,} numbers in them on",
     )
     smoothing: float = setting(
         0.3, "target of labels that are neighbours (labels.graph) of a document's labels; 0: none", low=0, high=1
@@ -271,13 +272,13 @@ def labels_per_step(config: TrainConfig, device: str, shard: Shard, *, extra: bo
 
 def rows_by_sgd(config: DirectConfig, labels: int, device: str) -> bool:
     """Whether rows of so many labels have no moments."""
-    many = device == "cuda" and labels * config.encoder.width >= MANY_NUMBERS
+    many = device == "cuda" and labels * config.encoder.width >= MANY_IN_ROWS
     return config.train.rows == "sgd" or (config.train.rows == "auto" and many)
 
 
 def words_are_light(config: DirectConfig, words: int, device: str) -> bool:
     """Whether the moments of so many words take fewer bytes."""
-    many = device == "cuda" and words * config.encoder.width >= MANY_NUMBERS
+    many = device == "cuda" and words * config.encoder.width >= MANY_IN_WORDS
     return config.train.words == "light" or (config.train.words == "auto" and many)
 
 
