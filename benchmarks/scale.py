@@ -4,8 +4,9 @@ that was measured.
     python -m benchmarks.scale --out benchmarks/results/scale_model.json
 
 What is sent is counted, and checked against a training of two processes (tests/training/test_processes.py). Seconds
-come from two rates of one H200 in `full_engine_h200.json`: of the products of a step, and of the update of rows.
-Nothing was measured on several GPUs.
+come from two rates of one H200 in `full_engine_h200.json`: of the products of a step, and of the update of rows. Where
+rows take two bytes a number (`train.rows=sgd`), products and update are one: the rate is that of whole steps in
+`small_rows_h200.json`. Nothing was measured on several GPUs.
 """
 
 from __future__ import annotations
@@ -22,9 +23,13 @@ FLOAT = 4
 # Bytes of a number of a label's row: itself and two moments, the composed row, and with label text that text, what the
 # gain multiplies, and the gradient that is summed up (`recipes.direct.objective`).
 ROW_BYTES, TEXT_BYTES = 4 * FLOAT, 3 * FLOAT
+# The same where rows have no moments: the row in bf16; with label text that text, and the gradient (`direct.sgd`).
+SMALL_ROW_BYTES, SMALL_TEXT_BYTES = 2, 2 * 2
 # An update reads and writes a number with its moments, and the gradient goes through memory in bf16.
 UPDATE_BYTES = 6 * FLOAT + 2 * 2
 MEASURED = Path(__file__).parent / "results" / "full_engine_h200.json"
+SMALL = Path(__file__).parent / "results" / "small_rows_h200.json"
+SMALL_STEP = "step (4096, 1305265, 300) with text"
 REFERENCE = (1024, 1305265, 300)  # documents, labels and width of the step whose rates are taken
 
 
@@ -32,6 +37,7 @@ REFERENCE = (1024, 1305265, 300)  # documents, labels and width of the step whos
 class Training:
     """labels L, width D of vectors, batch B, processes G.  text_words: words that occur in label texts, T; 0: no text.
     mapped: whether label texts pass through a matrix.  text_every: steps between two looks at them.
+    small: rows take two bytes a number.
     """
 
     labels: int
@@ -41,6 +47,7 @@ class Training:
     text_words: int = 0
     mapped: bool = False
     text_every: int = 1
+    small: bool = False
 
     def sent(self, batches: list[int]) -> dict[str, int]:
         """Bytes that a process sends in a training with batches of these sizes, by purpose, as `Shard.sent` counts."""
@@ -59,12 +66,15 @@ class Training:
 
     def row_bytes(self) -> int:
         """Memory of the rows of the process that has most of them."""
-        each = ROW_BYTES + (TEXT_BYTES if self.text_words else 0)
+        of_row, of_text = (SMALL_ROW_BYTES, SMALL_TEXT_BYTES) if self.small else (ROW_BYTES, TEXT_BYTES)
+        each = of_row + (of_text if self.text_words else 0)
         return -(-self.labels // self.processes) * (self.width + 1) * each
 
     def step_seconds(self, rates: dict[str, float]) -> float:
         """Products of documents and rows, three of them, and the update; without the encoder, texts, and sending."""
         rows = self.labels / self.processes * self.width
+        if self.small:
+            return 6 * self.batch * rows / rates["small_flop_s"]
         return 6 * self.batch * rows / rates["flop_s"] + UPDATE_BYTES * rows / rates["update_bytes_s"]
 
 
@@ -74,14 +84,19 @@ def rates() -> dict[str, float]:
     batch, labels, width = REFERENCE
     products = step["without update"]["ms"] / 1000
     update = step["with update"]["ms"] / 1000 - products
-    return {"flop_s": 6 * batch * labels * width / products, "update_bytes_s": UPDATE_BYTES * labels * width / update}
+    small = json.loads(SMALL.read_text())["numbers"][SMALL_STEP]["tflop_s"]
+    return {
+        "flop_s": 6 * batch * labels * width / products,
+        "update_bytes_s": UPDATE_BYTES * labels * width / update,
+        "small_flop_s": small * 1e12,
+    }
 
 
-def predictions() -> dict[str, Any]:
+def predictions(*, small: bool) -> dict[str, Any]:
     found, of_gpu = {}, rates()
     for labels in (10**7, 10**8, 360 * 10**6):
         for gpus in (1, 8, 64):
-            case = Training(labels, width=256, batch=4096, processes=gpus, text_words=10**6, mapped=True, text_every=4)
+            case = Training(labels, 256, 4096, gpus, text_words=10**6, mapped=True, text_every=4, small=small)
             seconds = case.step_seconds(of_gpu)
             a_step = sum(case.sent([case.batch] * 4).values()) / 4
             found[f"{labels:,} labels, {gpus} GPUs"] = {
@@ -103,7 +118,8 @@ def main() -> None:
     numbers = {
         "rates": {name: float(f"{value:.4g}") for name, value in rates().items()},
         "a smaller step, predicted and measured, ms": [round(1000 * small.step_seconds(rates()), 3), measured],
-        "predictions": predictions(),
+        "predictions": predictions(small=False),
+        "predictions, rows of two bytes a number": predictions(small=True),
     }
     write_result(out, "scale_model", numbers, typed_command("scale", []))
     print(json.dumps(numbers, indent=1))
