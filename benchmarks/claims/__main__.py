@@ -16,12 +16,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.claims import page, results, runner, workers
+from benchmarks.claims import ledger, page, results, runner, workers
 from benchmarks.claims.entries import Claim
 from benchmarks.claims.papers import PAPERS, chosen_claims
 from benchmarks.claims.workshop import OutOfTime, Workshop
 from longtail.errors import ConfigError, LongtailError
-from longtail.persistence import written_aside
+from longtail.persistence import write_json, written_aside
 
 RESULTS = Path("benchmarks/results/claims")
 CACHE = Path("runs/claims")
@@ -75,10 +75,11 @@ def parser() -> argparse.ArgumentParser:
     listing.set_defaults(action=list_claims)
 
     table = commands.add_parser(
-        "table", help="how many claims of each paper held, and the verdicts, as Markdown tables"
+        "table", help="the ledger as Markdown: each claim, what the paper prints, what was measured, verdicts, reasons"
     )
     table.add_argument("--results", type=Path, default=RESULTS, help="folder of the verdicts (default: %(default)s)")
     table.add_argument("--out", type=Path, metavar="FILE.md", help="write them as a page")
+    table.add_argument("--json", type=Path, metavar="FILE.json", help="write what `longtail claims` prints")
     table.set_defaults(action=print_table)
 
     merge = commands.add_parser("merge", help="put the verdicts of runs with folders of their own into one folder")
@@ -209,12 +210,16 @@ def list_claims(options: argparse.Namespace, arguments: list[str]) -> int:
 
 
 def print_table(options: argparse.Namespace, arguments: list[str]) -> int:
-    if options.out is None:
-        say(f"{page.summary(options.results)}\n\n{results.table(options.results)}")
+    if options.out is None and options.json is None:
+        say(page.page(options.results))
         return COMPLETE
-    with written_aside(options.out) as aside:
-        aside.write_text(page.page(options.results), encoding="utf-8")
-    say(f"verdicts of {options.results} are now in {options.out}")
+    if options.out is not None:
+        with written_aside(options.out) as aside:
+            aside.write_text(page.page(options.results), encoding="utf-8")
+    if options.json is not None:
+        write_json(options.json, {"titles": ledger.TITLES, "claims": ledger.entries(options.results)})
+    written = " and ".join(str(path) for path in (options.out, options.json) if path is not None)
+    say(f"verdicts of {options.results} are now in {written}")
     return COMPLETE
 
 

@@ -114,20 +114,6 @@ def _refuse_unless_whole(record: Any, path: Path) -> None:
         )
 
 
-def table(folder: Path, papers: Iterable[str] | None = None, *, sentences: bool = False) -> str:
-    """The verdicts of `papers` (all by default) as a Markdown table; with `sentences`, what is claimed stands beside
-    each id.
-    """
-    lines = [
-        "| claim | verdict | what was measured | value [95% interval] | asked for | where the mechanism is removed "
-        "| data | seeds |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for paper in PAPERS if papers is None else papers:
-        lines += [_row(record, sentences) for record in verdicts(folder, paper)]
-    return "\n".join(lines)
-
-
 def verdicts(folder: Path, paper: str) -> list[dict[str, Any]]:
     """The records of a paper; none where it has no file."""
     path = folder / f"{paper}.json"
@@ -139,41 +125,20 @@ def summary(record: Mapping[str, Any]) -> str:
     lines = [f"{record['id']}: {record['verdict'].upper()} ({record['reason']})"]
     checks = (*record["all_of"], *record["any_of"])
     lines += [
-        f"    {check['check']} = {_interval(check)}, asked for {check['rule']}: {check['outcome']}{_needs(check)}"
+        f"    {check['check']} = {interval(check)}, asked for {check['rule']}: {check['outcome']}{needs(check)}"
         for check in checks
     ]
-    lines += [f"    without ({c['removed']}): {c['check']} = {_interval(c)}: {c['state']}" for c in record["controls"]]
-    lines += [f"    {value['value_of']} = {_interval(value)}" for value in record["also"]]
+    lines += [f"    without ({c['removed']}): {c['check']} = {interval(c)}: {c['state']}" for c in record["controls"]]
+    lines += [f"    {value['value_of']} = {interval(value)}" for value in record["also"]]
     return "\n".join(lines)
 
 
-def _row(record: Mapping[str, Any], sentence: bool) -> str:
-    checks = [*record["all_of"], *record["any_of"]]
-    cells = [
-        f"{record['id']}: {record['sentence']} ({record['section']})" if sentence else record["id"],
-        record["verdict"],
-        _stacked([check["check"] for check in checks]) or record["sentence"],
-        _stacked([_interval(check) + _needs(check) for check in checks])
-        or _stacked([f"{value['value_of']} = {_interval(value)}" for value in record["also"]]),
-        _stacked([check["rule"] for check in checks]),
-        _stacked(
-            [f"{control['removed']}: {_interval(control)} ({control['state']})" for control in record["controls"]]
-        ),
-        _stacked([data["data"] for data in record["data"][:1]]),
-        str(len(record["seeds"]) or ""),
-    ]
-    return "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |"
-
-
-def _stacked(cells: Sequence[str]) -> str:
-    return "<br>".join(cells)
-
-
-def _interval(check: Mapping[str, Any]) -> str:
+def interval(check: Mapping[str, Any]) -> str:
+    """A value with its ends."""
     return f"{check['value']:.2f} [{check['low']:.2f}, {check['high']:.2f}]"
 
 
-def _needs(check: Mapping[str, Any]) -> str:
+def needs(check: Mapping[str, Any]) -> str:
     """What an undecided check would need, in words."""
     if "power" not in check:
         return ""

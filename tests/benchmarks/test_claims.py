@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.claims import page, papers, results, runner, verdict, workshop
+from benchmarks.claims import ledger, page, papers, results, runner, verdict, workshop
 from benchmarks.claims.__main__ import COMPLETE, MISSING, WRONG, main, recorded_command
 from benchmarks.claims.catalogue import CATALOGUE
 from benchmarks.claims.entries import Claim, Control, Level, Probe, Sweep, Value, Variant, difference, values_of
@@ -660,7 +660,7 @@ def paper(monkeypatch: pytest.MonkeyPatch) -> str:
         replace(READS, id="F11", all_of=()),
     )
     monkeypatch.setattr(papers, "PAPERS", as_a_paper(*claims))
-    for module in (results, page):
+    for module in (results, page, ledger):
         monkeypatch.setattr(module, "PAPERS", papers.PAPERS)
     return "test"
 
@@ -693,17 +693,17 @@ def test_run_writes_one_file_per_paper_and_updates_it(
     assert (records[0]["verdict"], records[2]) == ("inconclusive", before)
     capsys.readouterr()
     assert main(["table", "--results", str(tmp_path)]) == COMPLETE
-    summary, table = (part.splitlines() for part in capsys.readouterr().out.split("\n\n"))
-    assert summary == [
-        "| paper | pass | fail | inconclusive | reported | claims |",
-        "|---|---|---|---|---|---|",
-        "| test | 1 | 0 | 1 | 1 | 3 |",
-        "| all | 1 | 0 | 1 | 1 | 3 |",
+    lines = capsys.readouterr().out.splitlines()
+    start = lines.index("| paper | pass | fail | inconclusive | reported | not run | claims | stale |")
+    assert lines[start + 2 : start + 4] == [
+        "| test | 1 | 0 | 1 | 1 | 0 | 3 | 0 |",
+        "| all | 1 | 0 | 1 | 1 | 0 | 3 | 0 |",
     ]
-    assert [line.split(" | ")[:2] for line in table[2:]] == [
-        ["| F17", "inconclusive"],
-        ["| F17@planted", "pass"],
-        ["| F11", "reported"],
+    table = [line for line in lines if line.startswith(("| F", "| claim"))]
+    assert [(line.split(":")[0], line.split(" | ")[3]) for line in table[1:]] == [
+        ("| F17", "inconclusive"),
+        ("| F17@planted", "pass"),
+        ("| F11", "reported"),
     ]
     assert len({line.count("|") for line in table}) == 1
 

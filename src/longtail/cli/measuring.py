@@ -1,4 +1,4 @@
-"""Commands that measure a model: evaluate, compare, report, labels."""
+"""Commands that measure a model: evaluate, compare, report; and what was measured of the papers: claims."""
 
 from __future__ import annotations
 
@@ -282,4 +282,17 @@ def report(
         print(f"wrote {card}")
 
 
-COMMANDS = [evaluate, compare, report]
+@command("claims", "longtail claims", "longtail claims ramen", "longtail claims E5 R6")
+@argument("which", "papers (astec, eclare, galaxc, gnnxml, ramen) or claims; all in a line each by default", nargs=-1)
+def claims(which: tuple[str, ...]) -> None:
+    """Show which claims of the papers held, by experiment.
+
+    Each claim in a sentence, with what the paper prints, what was measured here, the verdict, and why it failed, where
+    an experiment says so. The experiments themselves are in the repository (benchmarks/claims).
+    """
+    from longtail.ledger import told
+
+    print(told(which))
+
+
+COMMANDS = [evaluate, compare, report, claims]
