@@ -107,8 +107,11 @@ def test_verdicts_of_other_defaults_or_uncommitted_code_are_stale() -> None:
 
 
 def test_what_is_written_otherwise_but_means_the_same_is_not_stale() -> None:
-    then = {"features": {"fields": ["title"], "gone": 1}, "surrogate": {"clusters": 65536, "rate": 0.3333}}
-    now = {"features": {"fields": (), "new": 2}, "surrogate": {"clusters": 0, "rate": 1 / 3}}
+    then: dict[str, Any] = {
+        "features": {"fields": ["title"], "gone": 1},
+        "surrogate": {"clusters": 65536, "rate": 0.3333},
+    }
+    now: dict[str, Any] = {"features": {"fields": (), "new": 2}, "surrogate": {"clusters": 0, "rate": 1 / 3}}
     assert changed_settings({"base": "a", "settings": then}, {"base": "a", "settings": now}) == []
     now["surrogate"]["clusters"] = 64
     assert changed_settings({"base": "a", "settings": then}, {"base": "a", "settings": now}) == [
