@@ -72,8 +72,6 @@ class Recipe(Protocol):
     SPLITS_LABELS: ClassVar[bool] = False
     # It can train on documents that are on the disk (`TrainingSet.everything`).
     TRAINS_FROM_DISK: ClassVar[bool] = False
-    # Settings that trials of `train --effort` are trained with, so that they take less time.
-    TRIED_WITH: ClassVar[Mapping[str, Any]] = {}
     # For bases: the loss can be weighed, and asked for on documents that are kept apart from training.
     KEEPS_DOCUMENTS_APART: ClassVar[bool] = False
     # For bases: the encoder can be a pretrained transformer (`features.checkpoint`).
@@ -119,6 +117,10 @@ class Recipe(Protocol):
         from longtail.models.rankers import Ensemble
 
         return Ensemble(tuple(members))
+
+    def tried_with(self, data: Dataset) -> Mapping[str, Any]:
+        """Settings that trials of `train --effort` are trained with, so that they take less time.  data: all of it."""
+        return {}
 
     def choices(self, data: Dataset) -> Mapping[str, tuple[Any, ...]]:
         """What `train --effort` tries for `data`: settings and values, those first that are worth most."""

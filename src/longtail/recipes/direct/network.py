@@ -8,6 +8,7 @@ from functools import partial
 from typing import TypeAlias
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from longtail.nn.batches import DeviceCsr, Documents, fastest_products, to_tensor
@@ -22,6 +23,7 @@ from longtail.recipes.direct.settings import TEXT_EVERY, DirectConfig, EncoderCo
 from longtail.recipes.direct.sgd import SgdLabels, TokenTexts
 from longtail.recipes.direct.view import View
 from longtail.training.objectives import ExtraLoss
+from longtail.training.parent import ParentModel
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
 
@@ -85,6 +87,24 @@ def label_shares(shared: Shared) -> Tensor:
         of_anchors = np.bincount(shared.anchors.documents.indices, minlength=shared.anchors.count)
         counts = np.concatenate([counts, of_anchors])
     return to_tensor((counts / shared.data.all_documents).astype(np.float32), shared.trust.device)
+
+
+def free_shares(
+    config: LabelsConfig, data: TrainingSet, anchors: AnchorColumns | None, parent: ParentModel | None
+) -> Tensor:
+    """(L, 1): the share of its free vector that a label uses; anchors behind."""
+    counts = data.label_counts()
+    if parent is not None:
+        # A label that is not seen again has learnt from the documents of before.
+        before = parent.bundle.labels.counts
+        counts[: len(before)] = np.maximum(counts[: len(before)], before)
+    if anchors is not None:
+        counts = np.concatenate([counts, np.bincount(anchors.documents.indices, minlength=anchors.count)])
+    # Where there is no text, the free vector is all there is.
+    alone = not config.text or data.label_texts is None
+    whole = alone or not config.trust
+    share = np.ones(len(counts), np.float32) if whole else (counts / (counts + config.trust)).astype(np.float32)
+    return torch.from_numpy(share * np.float32(config.free or alone))[:, None]
 
 
 def with_block(encoder: Encoder, block: Block | None) -> Encoder:

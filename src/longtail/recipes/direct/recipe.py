@@ -23,11 +23,9 @@ made on validation slices: `direct_ablation.json` and `direct_memory_slices.json
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from longtail.data.dataset import Dataset
 from longtail.graph.label_graph import label_graph
@@ -39,7 +37,7 @@ from longtail.recipes.direct.continuing import EPOCHS_SHARE, FEWEST_EPOCHS, cont
 from longtail.recipes.direct.from_disk import DiskDocuments, DiskTargets
 from longtail.recipes.direct.members import keep_members
 from longtail.recipes.direct.memory import remembering, size_of_memory, together
-from longtail.recipes.direct.network import Shared, new_learner
+from longtail.recipes.direct.network import Shared, free_shares, new_learner
 from longtail.recipes.direct.objective import (
     AnchorColumns,
     OneCycle,
@@ -78,7 +76,6 @@ class Direct(Recipe):
     NAME = "direct"
     CONFIG = DirectConfig
     TUNABLE = TUNABLE
-    TRIED_WITH: ClassVar[Mapping[str, Any]] = {"train.together": 1}
     SPLITS_LABELS = True
     TRAINS_FROM_DISK = True
     CONTINUES = True
@@ -89,6 +86,10 @@ class Direct(Recipe):
 
     def choices(self, data: Dataset) -> Mapping[str, tuple[Any, ...]]:
         return choices(self.config, data)
+
+    def tried_with(self, data: Dataset) -> Mapping[str, Any]:
+        """Few documents would be looked at more often: a slice would take longer than its share of the time."""
+        return {"train.together": 1, "train.epochs": self.config.train.epochs or default_epochs(len(data.train))}
 
     def memory(self, data: TrainingSet) -> int:
         """Of each model tables with two moments, the vectors of label texts' words as they are looked at, composed rows
@@ -170,7 +171,7 @@ class Direct(Recipe):
             view=view,
             documents=documents,
             targets=targets,
-            trust=self.trust(data, anchors).to(run.device),
+            trust=free_shares(c.labels, data, anchors, self.parent).to(run.device),
             bias=bias.to(run.device),
             weights=anchor_weights(data.n_labels, anchors, c.anchors.weight, run.device),
             shard=shard,
@@ -202,19 +203,3 @@ class Direct(Recipe):
             targets = hstack([targets, anchors.documents], format="csr")
             masked = hstack([masked, anchors.own_documents], format="csr")
         return targets, masked
-
-    def trust(self, data: TrainingSet, anchors: AnchorColumns | None = None) -> Tensor:
-        """(L, 1): the share of its free vector that a label uses; anchors behind."""
-        c = self.config.labels
-        counts = data.label_counts()
-        if self.parent is not None:
-            # A label that is not seen again has learnt from the documents of before.
-            before = self.parent.bundle.labels.counts
-            counts[: len(before)] = np.maximum(counts[: len(before)], before)
-        if anchors is not None:
-            counts = np.concatenate([counts, np.bincount(anchors.documents.indices, minlength=anchors.count)])
-        # Where there is no text, the free vector is all there is.
-        alone = not c.text or data.label_texts is None
-        whole = alone or not c.trust
-        share = np.ones(len(counts), np.float32) if whole else (counts / (counts + c.trust)).astype(np.float32)
-        return torch.from_numpy(share * np.float32(c.free or alone))[:, None]
