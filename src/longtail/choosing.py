@@ -35,8 +35,8 @@ Train: TypeAlias = Callable[..., Predictor]
 Effort: TypeAlias = Literal["quick", "normal", "thorough"]
 
 # What an effort may take: trainings, the one with the settings as they are among them, and the share of the documents
-# that they are trained on. They are looked at as often as all of them will be, so that is the share of the time that each
-# takes: half of it in all, less where several models are trained side by side (`direct` on a GPU; trials have one).
+# that they are trained on. They are looked at as often as all of them will be, so each takes that share of the time:
+# half of it in all, less where several models are trained side by side (`direct` on a GPU; trials have one).
 TRIALS: Mapping[str, tuple[int, float]] = {"quick": (0, 0.0), "normal": (3, 1 / 6), "thorough": (24, 0.5)}
 # Of the documents, held out to judge by; and how many of them there must be.
 HELD_OUT, FEWEST = 0.1, 50

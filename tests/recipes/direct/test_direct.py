@@ -153,12 +153,18 @@ def test_masked_pairs_reach_the_objective(data: Dataset) -> None:
 
 def test_trust_grows_with_the_documents_of_a_label(data: Dataset) -> None:
     ready = prepare(data, recipe().config.features)
-    counts, trust = ready.label_counts(), recipe("labels.trust=3").trust(ready)[:, 0].numpy()
+    counts, trust = (
+        ready.label_counts(),
+        free_shares(recipe("labels.trust=3").config.labels, ready, None, None)[:, 0].numpy(),
+    )
     np.testing.assert_allclose(trust, counts / (counts + 3), rtol=1e-6)
-    assert np.all(recipe("labels.trust=0").trust(ready).numpy() == 1)
-    assert np.all(recipe("labels.free=false").trust(ready).numpy() == 0)
+    assert np.all(free_shares(recipe("labels.trust=0").config.labels, ready, None, None).numpy() == 1)
+    assert np.all(free_shares(recipe("labels.free=false").config.labels, ready, None, None).numpy() == 0)
     # without text there is nothing else to trust
-    assert np.all(recipe("labels.free=false").trust(replace(ready, label_texts=None)).numpy() == 1)
+    assert np.all(
+        free_shares(recipe("labels.free=false").config.labels, replace(ready, label_texts=None), None, None).numpy()
+        == 1
+    )
 
 
 def test_anchors_are_labels_in_training_and_gone_at_prediction(data: Dataset, tmp_path: Path) -> None:
@@ -173,7 +179,7 @@ def test_anchors_are_labels_in_training_and_gone_at_prediction(data: Dataset, tm
     twins = replace(anchors, own_documents=anchors.documents)
     hidden = recipe().targets(ready, None, twins)[1]
     assert (hidden[:, labels:] != anchors.documents).nnz == 0
-    trust = recipe("labels.trust=2").trust(ready, anchors)[labels:, 0].numpy()
+    trust = free_shares(recipe("labels.trust=2").config.labels, ready, anchors, None)[labels:, 0].numpy()
     degree = np.asarray(anchors.documents.sum(axis=0)).ravel()
     np.testing.assert_allclose(trust, degree / (degree + 2), rtol=1e-6)
     weights = anchor_weights(labels, anchors, 0.5, "cpu")
