@@ -16,11 +16,11 @@ from longtail.data.synthetic import SyntheticConfig, synthesise
 from longtail.evaluation import evaluate
 from longtail.nn.encoders import BagSum
 from longtail.recipes.direct import settings as direct
-from longtail.recipes.direct.network import new_encoder, text_rows
+from longtail.recipes.direct.network import free_shares, new_encoder, text_rows
 from longtail.recipes.direct.objective import TextRows, anchor_columns, anchor_weights, first_bias
 from longtail.recipes.direct.recipe import Direct
 from longtail.recipes.direct.settings import AnchorsConfig, DirectConfig, default_epochs, default_rate
-from longtail.training.prepare import prepare
+from longtail.training.prepare import TrainingSet, prepare
 from longtail.training.run import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -153,18 +153,16 @@ def test_masked_pairs_reach_the_objective(data: Dataset) -> None:
 
 def test_trust_grows_with_the_documents_of_a_label(data: Dataset) -> None:
     ready = prepare(data, recipe().config.features)
-    counts, trust = (
-        ready.label_counts(),
-        free_shares(recipe("labels.trust=3").config.labels, ready, None, None)[:, 0].numpy(),
-    )
-    np.testing.assert_allclose(trust, counts / (counts + 3), rtol=1e-6)
-    assert np.all(free_shares(recipe("labels.trust=0").config.labels, ready, None, None).numpy() == 1)
-    assert np.all(free_shares(recipe("labels.free=false").config.labels, ready, None, None).numpy() == 0)
+
+    def shares(setting: str, data: TrainingSet = ready) -> Any:
+        return free_shares(recipe(setting).config.labels, data, None, None)[:, 0].numpy()
+
+    counts = ready.label_counts()
+    np.testing.assert_allclose(shares("labels.trust=3"), counts / (counts + 3), rtol=1e-6)
+    assert np.all(shares("labels.trust=0") == 1)
+    assert np.all(shares("labels.free=false") == 0)
     # without text there is nothing else to trust
-    assert np.all(
-        free_shares(recipe("labels.free=false").config.labels, replace(ready, label_texts=None), None, None).numpy()
-        == 1
-    )
+    assert np.all(shares("labels.free=false", replace(ready, label_texts=None)) == 1)
 
 
 def test_anchors_are_labels_in_training_and_gone_at_prediction(data: Dataset, tmp_path: Path) -> None:
