@@ -209,8 +209,7 @@ class LabelTable(DataPart):
 
     @classmethod
     def of(cls, labels: Items, counts: I64) -> LabelTable:
-        names = [title or uid for title, uid in zip(labels.titles(), labels.uids, strict=True)]
-        return cls(StringTable.of(labels.uids), StringTable.of(names), counts)
+        return cls(StringTable.of(labels.uids), StringTable.of(labels.names()), counts)
 
     @classmethod
     def interleaved(cls, parts: Sequence[LabelTable]) -> LabelTable:

@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 
 from longtail.data.dataset import Dataset, Graph, Items
 from longtail.errors import DataError
+from longtail.persistence import StringTable
 
 
 def test_without_label_texts_labels_are_sorted_and_named_by_their_id() -> None:
@@ -190,3 +191,12 @@ def test_garbage_names_the_place_and_the_value(arguments: dict[str, Any], words:
     for word in words:
         assert word in str(caught.value)
     assert caught.value.hint
+
+
+def test_names_are_titles_or_ids_and_a_full_table_is_given_as_it_is() -> None:
+    items = Items(["a", "b"], {"title": ["cat", ""]})
+    assert list(items.names()) == ["cat", "b"] == [items.name(row) for row in range(2)]
+    table = StringTable.of(["cat", "dog"])
+    assert Items(["a", "b"], {"title": table}).names() is table
+    assert list(Items(["a", "b"], {"title": StringTable.of(["", "dog"])}).names()) == ["a", "dog"]
+    assert list(Items(["a", "b"]).names()) == ["a", "b"]

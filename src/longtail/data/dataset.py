@@ -17,6 +17,7 @@ import numpy as np
 from longtail.data.columns import Columns
 from longtail.declared import Shaped
 from longtail.errors import ConfigError, DataError
+from longtail.persistence import StringTable
 from longtail.report import facts_as_html, named
 from longtail.types import F32, I64, Csr
 
@@ -57,6 +58,13 @@ class Items:
         """What to show a person: the title, or the id where there is none."""
         titles = self._title_field()
         return (titles[index] if titles is not None else "") or self.uids[index]
+
+    def names(self) -> Sequence[str]:
+        """`name` of all. A table of strings that has one for each is given as it is: it need not be read."""
+        titles = self._title_field()
+        if isinstance(titles, StringTable) and np.diff(titles.offsets).all():
+            return titles
+        return [title or uid for title, uid in zip(self.titles(), self.uids, strict=True)]
 
     def titles(self) -> list[str]:
         """All titles, "" where there is none."""
