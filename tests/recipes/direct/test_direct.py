@@ -67,7 +67,7 @@ def test_it_learns_and_label_text_helps_rare_labels(data: Dataset, tmp_path: Pat
         ("train.self_pairs=1", "memory.weight=0"),
         ("labels.map=on", "features.damping=0"),
         ("labels.map=on", "encoder.signed=on"),
-        ("train.rows=sgd", "train.words=light", "labels.map=on"),
+        ("train.rows=sgd", "train.words=light", "labels.map=on", "encoder.signed=on", "train.together=2"),
         ("train.rows=sgd", "labels.text=false", "anchors.weight=0.5"),
     ],
     ids=" ".join,

@@ -84,7 +84,7 @@ def as_one(
         return None
     if len(learners) == 1:
         return learners[0].encoder.frozen(), frozen_block(learners[0].block), to_numpy(rows[0])
-    wide = WideModel.of(learners, rows)
+    wide = WideModel.of(learners, [part.float() for part in rows])
     return projected(wide, documents, targets, wide.width // len(learners), rng)
 
 
