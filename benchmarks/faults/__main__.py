@@ -37,12 +37,12 @@ EXCHANGES = 100
 _ENDS = 50
 
 
-def tried(kind: str, folder: Path, wanted: int, seconds: float) -> dict[str, Any]:
+def tried(kind: str, folder: Path, wanted: int, seconds: float, first: int = 0) -> dict[str, Any]:
     """Run a worker until it has tried often enough; one that ends early is a failure, and the next goes on after it."""
     environment = {**os.environ, "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     if kind == "forged":
         environment |= {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(folder / "checked-kernels")}
-    started, first, count, ended = time.monotonic(), 0, 0, 0
+    started, count, ended = time.monotonic(), 0, 0
     log, at = folder / f"{kind}.jsonl", folder / f"{kind}.at"
     for path in (log, at):
         path.unlink(missing_ok=True)  # of an earlier run
@@ -88,6 +88,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--kind", choices=WANTED, action="append", help="these kinds alone")
     parser.add_argument("--seed", type=int, help="try this seed of one kind alone, here and now")
+    parser.add_argument("--first", type=int, default=0, help="seeds from this one on, to try what was not tried before")
     parser.add_argument("--folder", type=Path, help="where models and kernels are kept from one run to the next")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
@@ -99,13 +100,13 @@ def main() -> None:
 
             print(KINDS[arguments.kind[0]](folder)(arguments.seed))
             return
-        numbers = _all(arguments.kind or list(WANTED), folder, 60 * arguments.minutes, arguments.out)
+        numbers = _all(arguments.kind or list(WANTED), folder, 60 * arguments.minutes, arguments.out, arguments.first)
     failures = sum(len(one["failures"]) for one in numbers.values())
     print(f"{failures} failures")
     sys.exit(1 if failures else 0)
 
 
-def _all(kinds: list[str], folder: Path, seconds: float, out: Path | None) -> dict[str, Any]:
+def _all(kinds: list[str], folder: Path, seconds: float, out: Path | None, first: int) -> dict[str, Any]:
     numbers: dict[str, Any] = {}
     left_until, shares = time.monotonic() + seconds, sum(WANTED[kind][1] for kind in kinds)
     for kind in kinds:
@@ -113,7 +114,7 @@ def _all(kinds: list[str], folder: Path, seconds: float, out: Path | None) -> di
         time_left = left_until - time.monotonic()
         here = time_left * share / shares if share < shares else time_left
         shares -= share
-        numbers[kind] = soaked(folder, wanted, here) if kind == "soak" else tried(kind, folder, wanted, here)
+        numbers[kind] = soaked(folder, wanted, here) if kind == "soak" else tried(kind, folder, wanted, here, first)
         found = numbers[kind]
         line = f"{kind}: {found['tried']:,} of {found['asked_for']:,}, {len(found['failures'])} failures"
         print(f"{line}, {found['seconds']:.0f} s", flush=True)
