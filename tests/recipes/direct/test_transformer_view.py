@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from benchmarks.faults.forging import Forger
 from safetensors.numpy import load_file, save_file
 from tests.checkpoints import write_checkpoint
 
@@ -343,6 +344,13 @@ def test_parts_that_do_not_fit_are_refused(checkpoint: Path, tmp_path: Path) -> 
     packed: Any = good.packed(Packer("int8"))
     assert isinstance(packed.view.encoder, FrozenTransformer)
     np.testing.assert_allclose(packed.encode(batch), good.encode(batch), atol=0.3)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of numbers that are none
+def test_forged_parts_do_no_harm(run: Path) -> None:
+    forger = Forger(run / "bundle")
+    forger.open_and_ask({})
+    assert [said for seed in range(60) if (said := forger.attempt(seed))] == []
 
 
 def _rows(rng: np.random.Generator) -> Any:
