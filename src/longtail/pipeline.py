@@ -311,7 +311,12 @@ def check_processes(recipe: Recipe, count: int, effort: Effort = "quick") -> Non
     if count > 1 and not recipe.SPLITS_LABELS:
         raise ConfigError(
             f"the recipe '{recipe.NAME}' trains in one process, and {count} were asked for",
-            "start one, or use the recipe direct, which splits labels over several",
+            "start one, or use direct, astec or eclare, which split labels over several",
+        )
+    if count > 1 and (what := recipe.needs_one_process()):
+        raise ConfigError(
+            f"'{recipe.NAME}' with {what} trains in one process, and {count} were asked for",
+            "start one, or leave the setting as it is by default",
         )
 
 

@@ -19,6 +19,7 @@ import pytest
 from benchmarks.scale import Training
 
 from longtail.bundle import open_bundle
+from longtail.cli import main
 from longtail.errors import ConfigError, RunError, RunTaken
 from longtail.persistence import load_part
 from longtail.pipeline import check_processes
@@ -43,8 +44,7 @@ def rows_of(run: Path) -> tuple[Any, Any]:
 
 
 def fit_of(run: Path) -> dict[str, Any]:
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return next(line for line in lines if line["event"] == "fit")
+    return next(iter(fits_of(run).values()))
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def started(words: list[str], **more: Any) -> Iterator[subprocess.Popen[str]]:
 
 def test_a_killed_process_ends_the_others_and_the_run_goes_on(planted_folder: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    words = command(planted_folder, run, 2, "--set", "train.epochs=150")
+    words = command(planted_folder, run, 2, "--set", "train.epochs=60")
     with started(words) as process:
         wait_for(lambda: (run / "work" / "4_classify" / "training" / "epoch.safetensors").exists())
         victim = int((run / FOLDER / "1").read_text().split()[0])
@@ -172,14 +172,95 @@ def test_what_fails_in_one_process_is_said_by_all(
 
 
 def test_a_recipe_of_one_process_refuses_several(capsys: pytest.CaptureFixture[str], planted_folder: Path) -> None:
-    from longtail.cli import main
-
-    with pytest.raises(ConfigError, match="'astec' trains in one process, and 2 were asked for"):
-        check_processes(make_recipe("astec"), 2)
-    check_processes(make_recipe("direct"), 2)
-    assert main(["train", str(planted_folder), "--out", "nowhere", "--recipe", "eclare", "--devices", "3"]) == 2
-    assert "the recipe 'eclare' trains in one process, and 3 were asked for" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="'galaxc' trains in one process, and 2 were asked for"):
+        check_processes(make_recipe("galaxc"), 2)
+    for recipe in ("direct", "astec", "eclare"):
+        check_processes(make_recipe(recipe), 2)
+    assert main(["train", str(planted_folder), "--out", "nowhere", "--recipe", "galaxc", "--devices", "3"]) == 2
+    assert "the recipe 'galaxc' trains in one process, and 3 were asked for" in capsys.readouterr().err
     assert not Path("nowhere").exists()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "setting"),
+    [
+        ("astec", "classify.learner=dismec"),
+        ("astec", "classify.negatives=full"),
+        ("astec", "reranker.enabled"),
+        ("eclare", "classify.negatives=full"),
+    ],
+)
+def test_settings_that_need_one_process(recipe: str, setting: str) -> None:
+    section, _, assigned = setting.partition(".")
+    name, _, value = assigned.partition("=")
+    made = make_recipe(recipe, settings={section: {name: value or True}})
+    with pytest.raises(ConfigError, match=f"'{recipe}' with {setting} trains in one process, and 2 were asked for"):
+        check_processes(made, 2)
+    check_processes(made, 1)
+
+
+# ---- stage IV of recipes with shortlists ----
+
+STAGES = {
+    "astec": ["surrogate.width=16", "surrogate.epochs=2", "classify.epochs=4", "classify.count=6", "classify.random=2"],
+    # Dropout of labels is another with several processes.
+    "eclare": [
+        "surrogate.width=16",
+        "surrogate.epochs=2",
+        "shortlist.epochs=1",
+        "classify.epochs=4",
+        "training.dropout=0",
+    ],
+}
+
+
+ONE_AFTER_THE_OTHER = """
+import json, sys
+from longtail.cli import main
+sys.exit(max(main(words) for words in json.loads(sys.argv[1])))
+"""
+
+
+def of_recipe(recipe: str, data: Path, folder: Path) -> list[str]:
+    settings = [word for setting in STAGES[recipe] for word in ("--set", setting)]
+    return ["train", str(data), "--out", str(folder / recipe), "--recipe", recipe, "--device", "cpu", *settings]
+
+
+@pytest.fixture(scope="module")
+def both(planted_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of two processes, which train one recipe after the other."""
+    folder = tmp_path_factory.mktemp("both")
+    words = json.dumps([of_recipe(recipe, planted_folder, folder) for recipe in STAGES])
+    shared = {**os.environ, "WORLD_SIZE": "2", MEETING: f"file://{folder}/meeting"}
+    code = [sys.executable, "-c", ONE_AFTER_THE_OTHER, words]
+    with contextlib.ExitStack() as stack:
+        pair = [stack.enter_context(started(code, env=shared | {"RANK": str(rank)})) for rank in range(2)]
+        said = [process.communicate(timeout=200)[1] for process in pair]
+    assert [process.returncode for process in pair] == [0, 0], said
+    return folder
+
+
+@pytest.mark.parametrize("recipe", STAGES)
+def test_stage_four_of_two_processes_is_that_of_one(
+    recipe: str, both: Path, planted_folder: Path, tmp_path: Path
+) -> None:
+    """The stages before it are those of the first process; what is saved looks the same."""
+    assert main(of_recipe(recipe, planted_folder, tmp_path)) == 0
+    runs = tmp_path / recipe, both / recipe
+    alone, together = map(fits_of, runs)
+    assert "sent" not in together["surrogate"], "the first process made it by itself"
+    assert together["classify"]["sent"]["documents"] > 0
+    np.testing.assert_allclose(together["classify"]["losses"], alone["classify"]["losses"], rtol=5e-3)
+    rankers: list[Any] = [open_bundle(run / "bundle").ranker for run in runs]
+    mine, wanted = (np.asarray(ranker.classifier.rows) for ranker in rankers)
+    np.testing.assert_allclose(mine, wanted, atol=0.02)
+    assert np.abs(mine - wanted).mean() < 1e-3
+    assert names_in(runs[0]) == names_in(runs[1])
+
+
+def fits_of(run: Path) -> dict[str, dict[str, Any]]:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return {line["name"]: line for line in lines if line["event"] == "fit"}
 
 
 def test_who_started_us() -> None:

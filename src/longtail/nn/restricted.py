@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from longtail.nn.batches import padded, to_device
 from longtail.nn.row_tables import OneVsAll, RowAdam
+from longtail.nn.shards import Shard
 from longtail.types import F32, I32, Candidates, TopK
 
 if TYPE_CHECKING:
@@ -30,42 +31,57 @@ class RestrictedTrainer:
 
     The step returns the gradient to the document vectors, for the caller's backward pass. A `reference` RowAdam (the
     oracle) takes torch's way on a CPU too. compute: type of the products there; bf16 on a GPU unless said otherwise.
+    shard: which labels the rows are, where labels are split over processes. All of them are given the same documents
+    and candidates; each scores those of its own labels, and loss and gradient are summed.
     """
 
     def __init__(
-        self, classifier: OneVsAll, *, adam: RowAdam | None = None, compute: torch.dtype | None = None
+        self,
+        classifier: OneVsAll,
+        *,
+        adam: RowAdam | None = None,
+        compute: torch.dtype | None = None,
+        shard: Shard | None = None,
     ) -> None:
-        self.classifier = classifier
+        self.classifier, self.shard = classifier, shard or Shard(classifier.labels)
+        if len(classifier.rows) != self.shard.count:
+            raise ValueError(f"{len(classifier.rows)} rows for a shard of {self.shard.count}")
         self.adam = adam or RowAdam(classifier.rows)
         self.compute = compute or products_type(classifier.rows)
         self._pass = CompiledPass()
 
     def step(self, z_BD: Tensor, candidates: Candidates, rate: float) -> tuple[Tensor, Tensor]:
         """(loss, gradient of the loss to z): a scalar and (B, D). Updates the rows. Without a real entry both are 0."""
-        inputs = self.classifier.inputs(z_BD.detach())
-        if not candidates.mask.any():
+        inputs, entries = self.classifier.inputs(z_BD.detach()), int(np.count_nonzero(candidates.mask))
+        if not entries:
             return z_BD.new_zeros(()), torch.zeros_like(z_BD)
-        loss, gradient = (self._by_kernel if self.adam.by_kernel else self._by_torch)(
-            inputs, real_ids(candidates), candidates.targets, rate
-        )
+        own = self.shard.places(real_ids(candidates))
+        if (own >= 0).any():
+            way = self._by_kernel if self.adam.by_kernel else self._by_torch
+            loss, gradient = way(inputs, own, candidates.targets, entries, rate)
+        else:
+            self.adam.factors(rate)  # a step of all rows, though none of these is named
+            loss, gradient = inputs.new_zeros(()), torch.zeros_like(inputs)
+        self.shard.summed_together([gradient, loss], "documents")
         return loss, gradient[:, : self.classifier.width]
 
-    def _by_kernel(self, z_BD: Tensor, ids_BC: I32, targets_BC: F32, rate: float) -> tuple[Tensor, Tensor]:
+    def _by_kernel(
+        self, z_BD: Tensor, ids_BC: I32, targets_BC: F32, entries: int, rate: float
+    ) -> tuple[Tensor, Tensor]:
         from longtail.nn.kernels import grouped_by_row
 
         adam = self.adam
         factors = adam.factors(rate).array(adam.arrays[0].dtype)
         groups = grouped_by_row(ids_BC.ravel(), adam.slots)
-        return self._pass(z_BD, CandidateRows(*adam.arrays, factors, None, groups.rows), groups, targets_BC)
+        return self._pass(z_BD, CandidateRows(*adam.arrays, factors, None, groups.rows), groups, targets_BC, entries)
 
     @torch.no_grad()
-    def _by_torch(self, z_BD: Tensor, ids_BC: I32, targets_BC: F32, rate: float) -> tuple[Tensor, Tensor]:
+    def _by_torch(self, z_BD: Tensor, ids_BC: I32, targets_BC: F32, entries: int, rate: float) -> tuple[Tensor, Tensor]:
         ids = to_device(ids_BC, z_BD.device).long()
         real = ids >= 0
         rows, place = self.adam.named_rows(torch.where(real, ids, ids.max()))
-        share = 1 / int((ids_BC >= 0).sum())
         loss, gradient, row_gradient = loss_and_gradients(
-            z_BD, self.adam.table[rows], place, real, targets_BC, share, self.compute
+            z_BD, self.adam.table[rows], place, real, targets_BC, 1 / entries, self.compute
         )
         self.adam.update_rows(rows, row_gradient, rate)
         return loss, gradient
@@ -119,12 +135,17 @@ class CompiledPass:
     def __init__(self) -> None:
         self._partial: NDArray[np.floating] = np.empty((0, 0, 0), dtype=np.float32)
 
-    def __call__(self, z_BD: Tensor, rows: CandidateRows, groups: RowGroups, targets_BC: F32) -> tuple[Tensor, Tensor]:
-        """Loss and gradient to the documents; `rows` are updated, or get their gradients."""
+    def __call__(
+        self, z_BD: Tensor, rows: CandidateRows, groups: RowGroups, targets_BC: F32, entries: int
+    ) -> tuple[Tensor, Tensor]:
+        """Loss and gradient to the documents; `rows` are updated, or get their gradients.
+
+        entries: of which the loss is the mean, those of labels of other processes among them.
+        """
         from longtail.nn.kernels import CHUNKS, restricted_step, summed_parts
 
         z = z_BD.contiguous().numpy()
-        share = z.dtype.type(1 / max(len(groups.entries), 1))
+        share = z.dtype.type(1 / max(entries, 1))
         if self._partial.shape != (CHUNKS, *z.shape) or self._partial.dtype != z.dtype:
             self._partial = np.empty((CHUNKS, *z.shape), dtype=z.dtype)
         losses = np.empty(CHUNKS)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from longtail.models.rankers import Classifier
 from longtail.nn.batches import Bags, DeviceCsr, has_triton, to_numpy, to_tensor
 from longtail.nn.blocks import uniform
+from longtail.nn.shards import Shard
 from longtail.types import Csr
 
 
@@ -381,15 +382,19 @@ class OneVsAll(LabelRows):
 
     rows: (L, D) parameter; with `bias` (L, D + 1), the last column being the weight of a feature that is always 1:
     every way of training then handles the bias without knowing of it.
+    shard: which of the labels have their rows here.
     """
 
-    def __init__(self, labels: int, width: int, rng: np.random.Generator, *, bias: bool = False) -> None:
+    def __init__(
+        self, labels: int, width: int, rng: np.random.Generator, *, bias: bool = False, shard: Shard | None = None
+    ) -> None:
         """Xavier-uniform weights, zero biases. Paper: Astec Sec. 4 (initialisation)."""
         super().__init__()
-        self.labels, self.width, self.has_bias = labels, width, bias
+        self.labels, self.width, self.has_bias, self.shard = labels, width, bias, shard or Shard(labels)
         limit = math.sqrt(6 / (width + labels))
-        rows = uniform((labels, width), limit, rng)
-        self.rows = nn.Parameter(torch.cat([rows, torch.zeros(labels, 1)], dim=1) if bias else rows)
+        # All are drawn, whoever has them: they begin as those of one process.
+        rows = self.shard.own(uniform((labels, width), limit, rng)).contiguous()
+        self.rows = nn.Parameter(torch.cat([rows, torch.zeros(len(rows), 1)], dim=1) if bias else rows)
 
     @property
     def weight(self) -> Tensor:
@@ -414,3 +419,10 @@ class OneVsAll(LabelRows):
     def frozen(self) -> Classifier:
         """Its twin that predicts without torch."""
         return Classifier(to_numpy(self.weight), None if self.bias is None else to_numpy(self.bias))
+
+    def whole(self) -> Classifier | None:
+        """The same of all labels, at the first process of several; None at the others."""
+        rows = self.shard.whole(self.rows.detach())
+        if rows is None:
+            return None
+        return Classifier(to_numpy(rows[:, : self.width]), to_numpy(rows[:, self.width]) if self.has_bias else None)

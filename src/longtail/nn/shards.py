@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from longtail.nn.batches import Bags, TensorBatch
+from longtail.types import F32, I32
 
 # torch has renamed these two; the old names warn where the new ones are there.
 _collectives: Any = torch.distributed
@@ -51,6 +53,13 @@ class Shard:
     def own(self, of_labels: Any) -> Any:
         """Of something with a row for each label, the rows of this process."""
         return of_labels if self.processes == 1 else of_labels[self.rank :: self.processes]
+
+    def places(self, ids: I32) -> I32:
+        """Numbers of labels as places among the rows of this process; -1 for labels of others, and at padding."""
+        if self.processes == 1:
+            return ids
+        mine = (ids >= 0) & (ids % self.processes == self.rank)
+        return np.where(mine, ids // self.processes, np.int32(-1)).astype(np.int32)
 
     # ---- documents of a batch ----
 
@@ -133,6 +142,11 @@ class Shard:
         for rank, part in enumerate(parts):
             result[rank :: self.processes] = part[: len(range(rank, self.labels, self.processes))].cpu()
         return result
+
+    def whole_array(self, own: F32) -> F32 | None:
+        """The same of an array."""
+        whole = own if self.processes == 1 else self.whole(torch.from_numpy(own))
+        return whole.numpy() if isinstance(whole, Tensor) else whole
 
     def agreed(self, value: int) -> int:
         """What the first process says."""

@@ -89,6 +89,10 @@ class Recipe(Protocol):
         """Bytes that training will take at its peak, estimated before it starts."""
         ...
 
+    def needs_one_process(self) -> str:
+        """Of a recipe that `SPLITS_LABELS`: what of its settings several processes cannot do; "" where nothing is."""
+        return ""
+
     def encoder_width(self) -> int:
         """For bases, which alone define this: numbers of the vectors that `extra_loss` sees."""
         return 0

@@ -239,6 +239,9 @@ class OwnCandidates:
     """Binary cross-entropy over the candidates of each document; only classifier rows that a batch names are updated.
 
     candidates: gives the labels of a step, e.g. the positives, hard negatives and a few random ones.
+
+    Where the trainer's labels are split over processes, every one of them encodes the whole batch, alike: dropout is
+    that of one process, and the encoder learns from the gradient that all labels together give.
     """
 
     def __init__(
@@ -249,7 +252,7 @@ class OwnCandidates:
         candidates: Callable[[I64, np.random.Generator], Candidates],
     ) -> None:
         self.encoder, self.trainer, self.documents, self.candidates = encoder.train(), trainer, documents, candidates
-        self.adam = ModelAdam(encoder)
+        self.adam, self.shard = ModelAdam(encoder), trainer.shard
 
     @property
     def size(self) -> int:
@@ -268,6 +271,9 @@ class OwnCandidates:
             "classifier.adam", self.trainer.adam.state()
         )
         return prefixed("encoder", trained_state(self.encoder)) | prefixed("adam", self.adam.state()) | own
+
+    def split_state(self) -> frozenset[str]:
+        return frozenset({"classifier.rows", "classifier.adam.first", "classifier.adam.second"})
 
 
 def triplet_loss(

@@ -58,7 +58,11 @@ class Astec(Recipe):
     NAME = "astec"
     CONFIG = AstecConfig
     TUNABLE = TUNABLE
+    SPLITS_LABELS = True
     config: AstecConfig
+
+    def needs_one_process(self) -> str:
+        return self.config.needs_one_process()
 
     def defined_stages(self, data: TrainingSet) -> frozenset[str]:
         """A tree of classifiers finds labels by itself: no Module II."""
@@ -94,7 +98,7 @@ class Astec(Recipe):
 
     def classify(
         self, data: TrainingSet, surrogate: Surrogate, shortlister: AstecShortlists, model: None, run: Run
-    ) -> EncodedTree | Model | ClusterModel | Reranked:
+    ) -> EncodedTree | Model | ClusterModel | Reranked | None:
         """One classifier per label against hard negatives. Paper: Astec Sec. 4, Module IV and the re-ranker."""
         c = self.config
         if c.classify.learner == "parabel":
@@ -104,8 +108,10 @@ class Astec(Recipe):
             rows = np.where(surrogate.clusters[:, None] >= 0, surrogate.heads[surrogate.clusters], np.float32(-1e3))
             refinement, classifier, alpha = surrogate.refinement, Classifier(rows.astype(np.float32)), 1.0
         else:
-            refinement, classifier = self.train_classifier(data, surrogate, shortlister, run)
-            alpha = c.classify.alpha
+            trained = self.train_classifier(data, surrogate, shortlister, run)
+            if trained is None:  # the first of several processes has them
+                return None
+            (refinement, classifier), alpha = trained, c.classify.alpha
         base: Model | ClusterModel
         if c.shortlist.structures == "clusters":
             base = ClusterModel(
@@ -139,16 +145,16 @@ class Astec(Recipe):
 
     def train_classifier(
         self, data: TrainingSet, surrogate: Surrogate, shortlists: AstecShortlists, run: Run
-    ) -> tuple[Refinement | None, Classifier]:
+    ) -> tuple[Refinement | None, Classifier] | None:
         """Classifier rows and, for the joint learner, the residual, on vectors v that no longer change."""
-        c, t = self.config.classify, self.config.transfer
-        width = surrogate.vectors.shape[1]
+        c, t, width = self.config.classify, self.config.transfer, surrogate.vectors.shape[1]
         # v is not negative, so a DenseEncoder without projection is v itself with its dropout.
         encoder: Encoder = DenseEncoder(width, run.rng("no parameters"), dropout=c.dropout)
-        chosen = t if c.learner == "joint" else replace(t, block="none")
-        block = new_block(chosen, width, run.rng("block"), c.dropout, run)
+        t = t if c.learner == "joint" else replace(t, block="none")
+        block = new_block(t, width, run.rng("block"), c.dropout, run)
         trained = encoder if block is None else Refined(encoder, block)
-        classifier = OneVsAll(data.n_labels, width, run.rng("classifier")).to(run.device)
+        rng, shard = run.rng("classifier"), run.shard(data.n_labels)
+        classifier = OneVsAll(data.n_labels, width, rng, shard=shard).to(run.device)
         documents = Documents(Batch(dense=surrogate.vectors), run.device)
         objective: TrainingObjective
         if c.negatives == "full" or c.learner == "dismec":
@@ -158,7 +164,8 @@ class Astec(Recipe):
         else:
             objective = self.own_candidates(trained, classifier, documents, data, shortlists.negatives)
         fit_stage(objective, run, "classify", epochs=c.epochs, batch=c.batch, schedule=StepDecay(c.rate, c.halve_at))
-        return frozen_block(block), classifier.frozen()
+        whole = classifier.whole()
+        return None if whole is None else (frozen_block(block), whole)
 
     def own_candidates(
         self,
@@ -173,7 +180,7 @@ class Astec(Recipe):
         negatives = sampled_negatives(targets, forbidden, c) if hard is None else hard.with_random(forbidden, c.random)
         return OwnCandidates(
             encoder,
-            RestrictedTrainer(classifier),
+            RestrictedTrainer(classifier, shard=classifier.shard),
             documents,
             lambda rows, rng: candidates(rows, targets, negatives, rng, max_positives=c.positives),
         )

@@ -89,6 +89,15 @@ class AstecConfig:
     )
     graph: LabelGraphConfig = section(LabelGraphConfig, "the label graph of game.enabled")
 
+    def needs_one_process(self) -> str:
+        """What several processes cannot do together; "" where nothing is."""
+        c = self.classify
+        if c.learner not in ("joint", "slice"):
+            return f"classify.learner={c.learner}"
+        return (
+            "classify.negatives=full" if c.negatives == "full" else "reranker.enabled" if self.reranker.enabled else ""
+        )
+
     def check_clusters(self) -> None:
         """Refuse settings about clusters that contradict others."""
         by_clusters = self.shortlist.structures == "clusters"

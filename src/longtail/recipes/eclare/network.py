@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,7 @@ from longtail.nn.blocks import Block, BoundedMatrix, ByteDropout, EmbeddingBlock
 from longtail.nn.encoders import Encoder
 from longtail.nn.restricted import CandidateRows, CompiledPass, loss_and_gradients, products_type, real_ids
 from longtail.nn.row_tables import Convolution, LabelRows, RowTable, bag_sums, with_gradients
+from longtail.nn.shards import Shard
 from longtail.recipes.eclare.settings import CPU_BATCH, CompositionConfig, EclareStages, GraphPart, MixMode
 from longtail.recipes.eclare.stages import has_edges
 from longtail.search.cluster import meta_labels
@@ -350,12 +351,13 @@ class NamedLabels:
     """The candidates of a batch by the labels that they name.
 
     groups: entries of the flat (B, C) candidates grouped by label; its `rows` are the labels, (U,) int32, ascending.
-    shape: (B, C).  targets: (B, C).
+    shape: (B, C).  targets: (B, C).  entries: that are no padding, those of labels of other processes among them.
     """
 
     groups: RowGroups
     shape: tuple[int, int]
     targets: F32
+    entries: int
 
     @property
     def labels(self) -> I32:
@@ -379,30 +381,41 @@ class CandidateLoss:
     compute: as for `RestrictedTrainer`. reference: torch's way on a CPU too (the oracle).
     """
 
-    def __init__(self, labels: int, *, compute: torch.dtype | None = None, reference: bool = False) -> None:
-        self.compute, self.reference = compute, reference
-        self._slots: NDArray[np.int32] = np.zeros(labels, dtype=np.int32)
+    def __init__(
+        self,
+        labels: int,
+        *,
+        compute: torch.dtype | None = None,
+        reference: bool = False,
+        shard: Shard | None = None,
+    ) -> None:
+        self.compute, self.reference, self.shard = compute, reference, shard or Shard(labels)
+        self._slots: NDArray[np.int32] = np.zeros(self.shard.count, dtype=np.int32)
         self._pass = CompiledPass()
 
     def named(self, candidates: Candidates) -> NamedLabels:
         from longtail.nn.kernels import grouped_by_row
 
-        ids = real_ids(candidates)
-        return NamedLabels(grouped_by_row(ids.ravel(), self._slots), (ids.shape[0], ids.shape[1]), candidates.targets)
+        own = self.shard.places(real_ids(candidates))
+        groups = grouped_by_row(own.ravel(), self._slots)
+        entries = int(np.count_nonzero(candidates.mask))
+        return NamedLabels(groups, (own.shape[0], own.shape[1]), candidates.targets, entries)
 
     def __call__(self, z_BD: Tensor, rows_UD: Tensor, named: NamedLabels) -> Tensor:
         """The mean over real entries, of which there must be one. rows_UD: a row for each of `named.labels`."""
         return with_gradients(lambda: self.loss_and_gradients(z_BD, rows_UD, named), z_BD, rows_UD)
 
     def loss_and_gradients(self, z_BD: Tensor, rows_UD: Tensor, named: NamedLabels) -> tuple[Tensor, Tensor, Tensor]:
-        """The loss with its gradients to documents (B, D) and rows (U, D)."""
+        """The loss with its gradients to documents (B, D) and rows (U, D); zero where no label is one of ours."""
+        if not len(named.labels):
+            return z_BD.new_zeros(()), torch.zeros_like(z_BD), torch.zeros_like(rows_UD)
         if z_BD.device.type == "cpu" and not self.reference:
             gradients = torch.empty_like(rows_UD)
             table, named_rows = rows_UD.detach().contiguous().numpy(), np.arange(len(rows_UD), dtype=np.int32)
             rows = CandidateRows(table, None, None, None, gradients.numpy(), named_rows)
-            return (*self._pass(z_BD.detach(), rows, named.groups, named.targets), gradients)
+            return (*self._pass(z_BD.detach(), rows, named.groups, named.targets, named.entries), gradients)
         places = to_device(named.places(), z_BD.device).long()
-        share = 1 / max(len(named.groups.entries), 1)
+        share = 1 / max(named.entries, 1)
         compute = self.compute or products_type(z_BD)
         return loss_and_gradients(
             z_BD.detach(), rows_UD.detach(), places.clamp(min=0), places >= 0, named.targets, share, compute
@@ -414,6 +427,10 @@ class ComposedCandidates:
 
     Each label that the batch names is composed once, however many documents name it.
     candidates: as for `training.objectives.OwnCandidates`.
+
+    shard: which labels the classifier has, where they are split over processes. Each of these encodes the whole batch,
+    alike, and composes its own labels; what labels have in common learns from the gradients of all. Dropout of labels
+    has a stream of its own for each process then, so it is another than with one.
     """
 
     def __init__(
@@ -422,11 +439,13 @@ class ComposedCandidates:
         classifier: LabelTextGraph,
         documents: Documents,
         candidates: Callable[[I64, np.random.Generator], Candidates],
+        shard: Shard | None = None,
     ) -> None:
         self.encoder, self.classifier, self.documents, self.candidates = encoder, classifier, documents, candidates
+        self.shard = shard or Shard(classifier.labels)
         self.model = nn.ModuleDict({"encoder": encoder, "classifier": classifier}).train()
         self.adam = ModelAdam(self.model)
-        self.loss = CandidateLoss(classifier.labels)
+        self.loss = CandidateLoss(self.shard.labels, shard=self.shard)
 
     @property
     def size(self) -> int:
@@ -434,16 +453,37 @@ class ComposedCandidates:
 
     def step(self, rows: I64, rng: np.random.Generator, rate: float) -> Tensor:
         named = self.loss.named(self.candidates(rows, rng))
-        if not len(named.labels):
+        if not named.entries:
             return torch.zeros((), device=self.documents.device)
         x_BD = self.classifier.inputs(training_vectors(self.encoder, self.documents, rows))
-        loss = self.loss(x_BD, self.classifier.rows(named.labels), named)
-        torch.autograd.backward(loss)
+        with self._dropout_of_labels():
+            rows_UD = self.classifier.rows(named.labels)  # none, where no candidate is a label of this process
+        loss, of_documents, of_rows = self.loss.loss_and_gradients(x_BD, rows_UD, named)
+        self.shard.summed_together([of_documents, loss], "documents")
+        wanted = [(one, gradient) for one, gradient in ((x_BD, of_documents), (rows_UD, of_rows)) if one.requires_grad]
+        torch.autograd.backward([one for one, _ in wanted], [gradient for _, gradient in wanted])
+        in_common = (p.grad for name, p in self.adam.dense.items() if name.startswith("classifier."))
+        self.shard.summed_together([gradient for gradient in in_common if gradient is not None], "classifier")
         self.adam.step(rate)
-        return loss.detach()
+        return loss
+
+    @contextmanager
+    def _dropout_of_labels(self) -> Iterator[None]:
+        """Processes compose different numbers of labels; what they draw for documents must stay the same."""
+        if self.shard.processes == 1:
+            yield
+            return
+        seed, device = int(torch.randint(2**62, ())), self.documents.device
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            torch.manual_seed(seed + self.shard.rank)
+            yield
 
     def state(self) -> dict[str, Tensor]:
         return trained_state(self.model) | prefixed("adam", self.adam.state())
+
+    def split_state(self) -> frozenset[str]:
+        own = "classifier.free"
+        return frozenset({f"{own}.weight", f"adam.{own}.first", f"adam.{own}.second"})
 
 
 # Numbers that the gradients of a composed row need for each of its own, by measurement.
@@ -535,10 +575,10 @@ class Composer:
         """Label texts and their convolutions by token vectors that stay as they are."""
         return self.frozen_texts(table, label_words(self.data), self.graph)
 
-    def label_classifiers(self, texts: FrozenTexts | None, negatives: int) -> LabelTextGraph:
-        """negatives: per document, beside which its labels stand."""
+    def label_classifiers(self, texts: FrozenTexts | None, negatives: int, shard: Shard) -> LabelTextGraph:
+        """negatives: per document, beside which its labels stand.  shard, texts: the labels of this process."""
         per_document = self.data.targets.nnz / self.data.n_documents
-        free = self.free_vectors(texts, self.data.n_labels, "free vectors")
+        free = self.free_vectors(texts, self.data.n_labels, "free vectors", shard)
         return self.classifiers(texts, free, "classifier", per_document / (per_document + negatives))
 
     # ---- both ----
@@ -546,18 +586,21 @@ class Composer:
     def frozen_texts(self, table: Rows, texts: Csr, graph: Csr) -> FrozenTexts:
         return FrozenTexts.of(to_tensor(table[:], self.run.device), texts, graph, self.orders)
 
-    def free_vectors(self, texts: FrozenTexts | None, rows: int, name: str) -> Tensor | None:
+    def free_vectors(
+        self, texts: FrozenTexts | None, rows: int, name: str, shard: Shard | None = None
+    ) -> Tensor | None:
         """What free vectors start from, None if there are none. Where no component reads text they are all there is."""
         orders = [] if texts is None else texts.all_orders()
         if not self.config.composition.free and self.reads_text(len(orders)):
             return None
-        return self.free_start(orders, rows, name)
+        return self.free_start(orders, rows, name, shard)
 
-    def free_start(self, orders: Sequence[Tensor], rows: int, name: str) -> Tensor:
-        """(rows, D). Without a graph a label's neighbours are itself; without text it is chance."""
+    def free_start(self, orders: Sequence[Tensor], rows: int, name: str, shard: Shard | None = None) -> Tensor:
+        """(rows, D), those of `shard`. Without a graph a label's neighbours are itself; without text it is chance."""
         start, width = self.config.transfer.start, self.config.surrogate.width
         if start == "random" or not orders:
-            return uniform((rows, width), np.sqrt(6 / (rows + width)), self.run.rng(name)).to(self.run.device)
+            drawn = uniform((rows, width), np.sqrt(6 / (rows + width)), self.run.rng(name))
+            return (drawn if shard is None else shard.own(drawn).contiguous()).to(self.run.device)
         return orders[0 if start == "text" else min(1, len(orders) - 1)].clone()
 
     def classifiers(self, texts: LabelTexts | None, free: Tensor | None, name: str, share: float) -> LabelTextGraph:

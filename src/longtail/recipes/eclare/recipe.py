@@ -78,7 +78,11 @@ class Eclare(Recipe):
     NAME = "eclare"
     CONFIG = EclareConfig
     TUNABLE = TUNABLE
+    SPLITS_LABELS = True
     config: EclareConfig
+
+    def needs_one_process(self) -> str:
+        return "classify.negatives=full" if self.config.classify.negatives == "full" else ""
 
     def defined_stages(self, data: TrainingSet) -> frozenset[str]:
         """Where label texts are lacking or of no use, there is no Module III."""
@@ -158,13 +162,17 @@ class Eclare(Recipe):
         shortlister: EclareShortlists,
         model: ConvolvedTexts | None,
         run: Run,
-    ) -> ClusterModel:
-        """One composed classifier per label. Paper: ECLARE Sec. 3.6, Module IV, and 3.5 (prediction)."""
+    ) -> ClusterModel | None:
+        """One composed classifier per label; of several processes the first has them. Paper: ECLARE Sec. 3.6, Module
+        IV, and 3.5 (prediction).
+        """
         c, graph, width = self.config, surrogate.graph, surrogate.vectors.shape[1]
         composer, against_all = Composer(c, data, graph, run), c.classify.negatives == "full"
-        texts = None if model is None else FrozenTexts([to_tensor(order, run.device) for order in model.orders])
+        shard, orders = run.shard(data.n_labels), () if model is None else model.orders
+        texts = FrozenTexts([to_tensor(shard.own(order), run.device) for order in orders]) if orders else None
         negatives = data.n_labels if against_all else negative_count(shortlister.beam, c.classify)
-        classifier, block = composer.label_classifiers(texts, negatives), composer.document_block("ranking block")
+        classifier = composer.label_classifiers(texts, negatives, shard)
+        block = composer.document_block("ranking block")
         encoder = Refined(GivenVectors(width), block)
         documents = Documents(Batch(dense=surrogate.vectors), run.device)
         objective: TrainingObjective
@@ -179,11 +187,14 @@ class Eclare(Recipe):
                 classifier,
                 documents,
                 lambda rows, rng: candidates(rows, data.targets, drawn, rng, max_positives=positives),
+                shard,
             )
         self.fit(objective, run, "classify", c.classify.epochs, c.classify.rate)
-        weights, lengths = classifier.strengths()
+        own = (*classifier.strengths(), classifier.materialised())
+        weights, lengths, rows = (shard.whole_array(of_labels) for of_labels in own)
+        if weights is None or lengths is None or rows is None:
+            return None
         run.leave("label_components", LabelComponents(classifier.names, weights, lengths, data.label_counts()))
-        rows = classifier.materialised()
         return ClusterModel(
             encoder=surrogate.encoder,
             shortlist_map=shortlister.document_map,
