@@ -158,7 +158,7 @@ def train(
             dataset = dataset.with_test_rows(rows)
         if isinstance(dataset, Dataset):
             made = choose(made, dataset, run, effort=effort, device=device, train=train)
-        made.parent = parent
+        made.parent, made.device = parent, run.device
         if processes.first:
             with written_aside(run.folder / "config.toml") as aside:
                 aside.write_text(describe(made.config), encoding="utf-8")

@@ -81,6 +81,8 @@ class Recipe(Protocol):
     # Whether training can go on from a model of the same recipe, and the one it goes on from (`train --from`).
     CONTINUES: ClassVar[bool] = False
     parent: ParentModel | None = None
+    # Where it will be trained, "cpu" or "cuda", which whoever trains it says before.
+    device: str = ""
 
     def __init__(self, config: Any) -> None:
         self.config = config

@@ -310,3 +310,36 @@ def test_by_default_a_gpu_trains_three_where_there_are_documents_enough(
         assert count("encoder.width=4") == expected, "so large that three would not fit"
     assert count("encoder.width=4", extra=True) == count("encoder.width=4", "encoder.signed=off") == 1
     assert count("encoder.width=5", "train.together=4", device="cpu") == 4, "as asked"
+
+
+def test_the_estimate_of_memory_counts_the_models_that_will_be_trained(data: Dataset) -> None:
+    from longtail.recipes.direct.recipe import Direct
+    from longtail.training.prepare import prepare
+
+    def needed(*changes: str, device: str = "cuda") -> int:
+        recipe = Direct(from_text(DirectConfig(), ("encoder.signed=on", "encoder.width=4", *changes)))
+        recipe.device = device
+        return recipe.memory(ready)
+
+    ready = prepare(data, DirectConfig().features)
+    one, two, three = (needed(f"train.together={count}") for count in (1, 2, 3))
+    assert two - one == three - two > 0
+    assert needed() == three, "by default a GPU trains three"
+    assert needed(device="cpu") == one
+    assert needed("encoder.signed=off") == needed("encoder.signed=off", "train.together=1")
+
+
+def test_a_recipe_is_told_where_it_is_trained_before_it_is_asked_for_memory(
+    data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from longtail.recipes.direct.recipe import Direct
+
+    class Asked(Exception):
+        pass
+
+    def memory(self: Direct, data: object) -> int:
+        raise Asked(self.device)
+
+    monkeypatch.setattr(Direct, "memory", memory)
+    with pytest.raises(Asked, match="cpu"):
+        longtail.train(data, tmp_path / "run", "direct", device="cpu")

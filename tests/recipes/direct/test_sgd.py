@@ -308,7 +308,7 @@ def test_small_rows_are_for_many_numbers_on_a_gpu() -> None:
 
 def test_memory_counts_the_bytes_of_rows_and_words() -> None:
     def of(**of_train: Any) -> int:
-        return bytes_of_model(config_of(**of_train), words=1000, rows=1000)
+        return bytes_of_model(config_of(**of_train), words=1000, rows=1000, device="cpu")
 
     assert of() - of(rows="sgd") == 1000 * (33 * 512 + 4 - (10 * 512 + 16))
     assert of() - of(words="light") == 1000 * 4 * 512

@@ -20,7 +20,7 @@ from longtail.nn.batches import to_numpy
 from longtail.nn.blocks import Block, Residual
 from longtail.nn.encoders import BagEncoder, BagSum
 from longtail.nn.row_tables import RowTable
-from longtail.recipes.direct.members import members_of
+from longtail.recipes.direct.members import members_to_go_on
 from longtail.recipes.direct.network import Learner, Shared, label_text_rows, learner_of
 from longtail.recipes.direct.ranker import HiddenMap
 from longtail.recipes.direct.sampled import TextParts
@@ -88,8 +88,7 @@ class Begin:
 
 def begins(start: ParentModel) -> Iterator[Begin]:
     """The model, or those that it was made of, where its run has them and labels are as they were."""
-    model = trained_rows(start)
-    members = None if isinstance(start.bundle.ranker, RenumberedLabels) else members_of(start.bundle)
+    model, members = trained_rows(start), members_to_go_on(start)
     if members is None:
         assert isinstance(model.encoder, FrozenSum | FrozenBag), "`trained_rows` checks it"
         rectified = not isinstance(model.encoder, FrozenSum)

@@ -15,11 +15,17 @@ from numpy.typing import NDArray
 
 from longtail.bundle import Bundle
 from longtail.declared import Shaped
+from longtail.models.renumbered import RenumberedLabels
 from longtail.nn.batches import to_numpy
 from longtail.nn.blocks import Residual
 from longtail.nn.encoders import BagSum
+from longtail.nn.shards import Shard
 from longtail.persistence import DataPart, load_part
 from longtail.recipes.direct.network import Learner
+from longtail.recipes.direct.settings import DirectConfig, models_together
+from longtail.training.parent import ParentModel
+from longtail.training.prepare import TrainingSet
+from longtail.training.processes import launched
 from longtail.training.run import Run
 from longtail.types import F32
 
@@ -72,3 +78,18 @@ def members_of(bundle: Bundle) -> Members | None:
     folder = bundle.folder.parent / "stages" / STAGE
     found = load_part(folder) if bundle.folder.name == "bundle" and folder.is_dir() else None
     return found if isinstance(found, Members) else None
+
+
+def members_to_go_on(start: ParentModel) -> Members | None:
+    """The models that a model to go on from was made of, where labels are as they were."""
+    return None if isinstance(start.bundle.ranker, RenumberedLabels) else members_of(start.bundle)
+
+
+def models_to_train(
+    config: DirectConfig, data: TrainingSet, device: str, start: ParentModel | None, *, extra: bool
+) -> int:
+    """How many models a training has: those that it goes on with, else as many as `models_together` says."""
+    if start is None:
+        return models_together(config, data, device, Shard(data.n_labels, processes=launched()[1]), extra=extra)
+    members = members_to_go_on(start)
+    return 1 if members is None else len(members)

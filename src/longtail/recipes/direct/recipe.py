@@ -35,7 +35,7 @@ from longtail.recipes.base import Recipe
 from longtail.recipes.direct.as_one import as_one, side_by_side
 from longtail.recipes.direct.continuing import EPOCHS_SHARE, FEWEST_EPOCHS, continued_learners, rate_share
 from longtail.recipes.direct.from_disk import DiskDocuments, DiskTargets
-from longtail.recipes.direct.members import keep_members
+from longtail.recipes.direct.members import keep_members, models_to_train
 from longtail.recipes.direct.memory import remembering, size_of_memory, together
 from longtail.recipes.direct.network import Shared, free_shares, new_learner
 from longtail.recipes.direct.objective import (
@@ -55,7 +55,6 @@ from longtail.recipes.direct.settings import (
     choices,
     default_epochs,
     default_rate,
-    models_together,
     small_parts,
 )
 from longtail.recipes.direct.text_vectors import size_of_view, text_vectors
@@ -103,7 +102,8 @@ class Direct(Recipe):
         graphs = data.graphs.values() if c.anchors.weight else ()
         anchors = sum(len(graph.anchors) for graph in graphs if graph.anchors is not None)
         rows, view = data.n_labels + anchors, size_of_view(data, c.features, anchors)
-        models = max(c.train.together, 1) * bytes_of_model(c, words, rows)
+        count = models_to_train(c, data, self.device, self.parent, extra=self.extra_loss is not None)
+        models = count * bytes_of_model(c, words, rows, self.device)
         return models + 3 * 8 * entries + view + size_of_memory(data, c.memory) + 2**29
 
     def defined_stages(self, data: TrainingSet) -> frozenset[str]:
@@ -127,7 +127,7 @@ class Direct(Recipe):
         if self.parent is not None:
             learners = continued_learners(c, shared, run, self.parent)
         else:
-            count = models_together(c, data, run.device, shared.shard, extra=self.extra_loss is not None)
+            count = models_to_train(c, data, run.device, None, extra=self.extra_loss is not None)
             learners = [new_learner(c, shared, run, number, self.extra_loss) for number in range(count)]
         objective = side_by_side([learner.objective for learner in learners])
         watch = learners[0].extra

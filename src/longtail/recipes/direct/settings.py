@@ -292,11 +292,11 @@ def small_parts(
     return {"labels_per_step": few, "row_pace": config.train.row_rate * pace if sgd else 0.0, "light_words": light}
 
 
-def bytes_of_model(config: DirectConfig, words: int, rows: int) -> int:
-    """While it is trained, where the best device here does it."""
-    import torch
-
-    device, width = "cuda" if torch.cuda.is_available() else "cpu", config.encoder.width
+def bytes_of_model(config: DirectConfig, words: int, rows: int, device: str) -> int:
+    """Of one model while it is trained: tables with two moments, the vectors of label texts' words as they are looked
+    at, composed rows with their gradients (and bytes, where labels are sampled), or what they are where they are small.
+    """
+    width = config.encoder.width
     # Without moments: row, text and its gradient in bf16, and the finished row. Light: a bf16 gradient of words.
     of_row = 10 * width + 16 if rows_by_sgd(config, rows, device) else 33 * width + 4
     of_word = (12 if words_are_light(config, words, device) else 16) * width
