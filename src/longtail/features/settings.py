@@ -92,6 +92,10 @@ class FeaturesConfig(SparseTextConfig):
     # Why documents cannot be given as vectors, where they cannot.
     NEEDS_TEXT: ClassVar[str] = ""
 
+    def reads_anchors(self) -> bool:
+        """Whether words of anchors are features."""
+        return False
+
     def sparse_text(self) -> SparseTextConfig:
         """Those of the settings that words, pairs and sub-words have."""
         return SparseTextConfig(**{field.name: getattr(self, field.name) for field in fields(SparseTextConfig)})
@@ -119,6 +123,15 @@ class CheckpointFeaturesConfig(FeaturesConfig):
         low=3,
         high=512,
     )
+
+    anchor_words: bool = setting(
+        False,
+        "words that only anchors of given graphs have are features, too: each anchor counts as a label text; a "
+        "checkpoint knows its pieces anyway",
+    )
+
+    def reads_anchors(self) -> bool:
+        return self.anchor_words and not self.checkpoint
 
     def fit(self, documents: Items, labels: Items | None) -> Fitted:
         from longtail.features.pieces import TokenizerPieces

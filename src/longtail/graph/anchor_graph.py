@@ -20,7 +20,7 @@ import numpy as np
 from longtail.data.dataset import Graph
 from longtail.errors import ConfigError
 from longtail.graph.ops import prune_rows, random_walk_graph, scale_rows_to_sum_one
-from longtail.kernels.arrays import csr
+from longtail.kernels.arrays import canonical, csr
 from longtail.types import I64, BoolArray, Csr
 
 
@@ -83,7 +83,7 @@ _COMPLETED_ROWS = 20_000
 @dataclass(frozen=True)
 class AnchorGraph:
     """Items linked to the anchors of one set.  sides: (items, M) CSR of ones for documents, labels or both; M is the
-    same.
+    same. A graph that was completed `by_visits` has weights in place of ones.
     """
 
     name: str
@@ -112,11 +112,15 @@ class AnchorGraph:
         """Edges to the anchors where (M,) `anchors` is True; the others keep their numbers, and have no edge."""
         return self.changed(lambda edges: selected(edges, anchors[edges.indices]))
 
-    def completed(self, *, length: int, restart: float, top: int, rng: np.random.Generator) -> AnchorGraph:
+    def completed(
+        self, *, length: int, restart: float, top: int, rng: np.random.Generator, by_visits: bool = False
+    ) -> AnchorGraph:
         """With the anchors that walks find near an item's own: the `most` largest of E Q per item, and its own.
 
         Q: visits of anchors by a walk from every anchor through the items of both sides, the `top` of each row, rows
             summing to one.
+        by_visits: edges weigh what of E Q is theirs, and those that were given 1 more. An item's visits sum to no more
+            than the number of its given edges, so these have at least half of the weight.
         Paper: RAMEN App. (a walk with restart on each anchor, 400 hops, restart 0.8). Differs: the paper names
         neither the graph that is walked nor what becomes of the visits; this is one reading of it.
         """
@@ -130,7 +134,8 @@ class AnchorGraph:
         def with_near(edges: Csr) -> Csr:
             blocks = [edges[start : start + _COMPLETED_ROWS] for start in range(0, edges.shape[0], _COMPLETED_ROWS)]
             found = vstack([prune_rows((block @ near).tocsr(), self.most) for block in blocks], format="csr")
-            return of_ones((found + edges).tocsr())
+            both = (found + edges).tocsr()
+            return canonical(both) if by_visits else of_ones(both)
 
         return self.changed(with_near)
 

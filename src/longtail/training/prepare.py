@@ -96,13 +96,29 @@ class TrainingSet(DataPart):
         return matrix
 
 
+def _with_anchors(data: Dataset) -> Items:
+    """Labels, and the anchors of all graphs behind them, by their titles: what a vocabulary is made of."""
+    anchors = [graph.anchors for graph in data.graphs.values() if graph.anchors is not None]
+    titles = [title for each in anchors for title in each.titles()]
+    if not data.labels.fields or not titles:
+        return data.labels
+    fields = {
+        name: [*texts, *(titles if name == "title" else [""] * len(titles))]
+        for name, texts in data.labels.fields.items()
+    }
+    return Items([*data.labels.uids, *(f"anchor {n}" for n in range(len(titles)))], fields)
+
+
 def prepare(data: Dataset, features: Any) -> TrainingSet:
     """Features and targets of the training split alone; `data.test` is not looked at.
 
     Dropped, and counted: masked pairs (from the targets), documents without a label, documents without a feature.
     """
     features = features.for_columns(data.columns)
-    featurizer, documents, label_texts = make_featurizer(data.train.documents, data.labels, features)
+    texts = _with_anchors(data) if features.reads_anchors() else data.labels
+    featurizer, documents, label_texts = make_featurizer(data.train.documents, texts, features)
+    if label_texts is not None and len(label_texts) > len(data.labels):
+        label_texts = label_texts.rows(slice(0, len(data.labels)))
     targets = drop_masked_targets(data.train.targets, data.train.masked)
     has_label = np.diff(targets.indptr) > 0
     has_feature = np.ones(len(documents), dtype=bool)

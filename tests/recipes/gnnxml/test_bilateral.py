@@ -315,3 +315,24 @@ def test_warm_up() -> None:
     assert [schedule.rate(epoch, 10) for epoch in (0, 0.5, 1, 5.5, 10)] == pytest.approx([0, 1, 2, 1.5, 1])
     assert WarmUp(2.0, 0.0).rate(0, 10) == 2
     assert WarmUp(2.0, 1.0).rate(5, 10) == 1
+
+
+def test_the_best_epoch_may_be_that_of_rare_labels(make_graphs: Callable[..., KeyGraphs]) -> None:
+    """Worth that the best cluster of a document holds is found, the rest is missed."""
+    plain = objective(make_graphs, balance="constant")
+    worth = np.zeros((40, CLUSTERS), dtype=np.float32)
+    worth[:, 0], worth[:, 1] = 1.0, 3.0
+    made = objective(make_graphs, balance="constant", worth=(csr_array(worth), 1))
+    made.model.eval()
+    with torch.no_grad():
+        rows = made.graphs.rows(made.validation)
+        best = made.model(rows).argmax(dim=1).numpy()
+    expected = 1 - (np.sum(best == 0) + 3 * np.sum(best == 1)) / (4 * len(best))
+    assert made.missed_worth(block=3) == pytest.approx(expected, abs=1e-6)
+    assert made.model.training
+    made.ended(0, 1)
+    plain.ended(0, 1)
+    assert float(made.progress[0]) == pytest.approx(expected, abs=1e-6)
+    assert float(plain.progress[0]) == pytest.approx(plain.validation_loss())
+    everything = objective(make_graphs, balance="constant", worth=(csr_array(worth), 99))
+    assert everything.missed_worth() == pytest.approx(0, abs=1e-6)

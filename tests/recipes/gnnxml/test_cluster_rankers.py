@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 from longtail.errors import ConfigError
 from longtail.persistence import State, load_part, save_part
-from longtail.recipes.gnnxml.ranker import ClusterRankers, RankerInput, cluster_documents
+from longtail.recipes.gnnxml.ranker import ClusterRankers, Clusters, RankerInput, cluster_documents
 from longtail.search.linear import LinearConfig
 from longtail.types import TopK
 
@@ -50,6 +50,7 @@ def fitted(world: dict[str, Any], reads: str, config: LinearConfig = EXACT, **mo
         arguments["masked"],
         config,
         np.random.default_rng(1),
+        rarity=more.get("rarity", 0.0),
     )
 
 
@@ -165,3 +166,17 @@ def test_nonsense_is_refused(world: dict[str, Any]) -> None:
     ):
         with pytest.raises(ValueError):
             ClusterRankers.from_state(State(state.values, {**state.arrays, name: array}))
+
+
+def test_log_odds_of_rare_labels_may_be_raised(world: dict[str, Any]) -> None:
+    plain = fitted(world, "both")
+    raised = fitted(world, "both", rarity=0.5)
+    counts = np.asarray(world["targets"].sum(axis=0)).ravel()[plain.labels]
+    np.testing.assert_allclose(raised.bias - plain.bias, 0.5 * np.log(counts.max() / counts), atol=1e-5)
+
+
+def test_sums_by_cluster(world: dict[str, Any]) -> None:
+    weights = world["targets"].multiply(np.arange(1, LABELS + 1, dtype=np.float32)[None, :]).tocsr()
+    found = Clusters(CLUSTER_OF).sums(weights).toarray()
+    for cluster in range(CLUSTERS):
+        np.testing.assert_allclose(found[:, cluster], weights.toarray()[:, cluster == CLUSTER_OF].sum(axis=1))

@@ -21,9 +21,9 @@ from longtail.persistence import load_part
 from longtail.predictor import Predictor
 from longtail.recipes import make_recipe
 from longtail.recipes.gnnxml.label_clusters import FrequencyCurves
-from longtail.recipes.gnnxml.ranker import KeygraphModel, Matcher
+from longtail.recipes.gnnxml.ranker import Clusters, KeygraphModel, Matcher
 from longtail.recipes.gnnxml.recipe import GnnXml
-from longtail.recipes.gnnxml.settings import VARIANTS, GnnXmlConfig
+from longtail.recipes.gnnxml.settings import VARIANTS, GnnXmlConfig, RankerConfig
 from longtail.training.prepare import prepare
 from longtail.training.run import Run
 
@@ -117,6 +117,8 @@ ABLATIONS = {
     "directed": ("clusters.directed=true",),
     "rankers on words and graphs": ("rankers.reads=both", "rankers.mistakes=0"),
     "rankers on graphs": ("rankers.reads=graph", "rankers.graph_weight=3"),
+    "soft gates": ("rankers.cluster_power=0.5", "rankers.logit_scale=0.5", "rankers.reach=9", "rankers.rarity=0.1"),
+    "unit read-out by rare labels": ("matcher.readout=unit", "matcher.best_by=rare", "matcher.validation=0.3"),
     "windows": ("features.keygraph.unit=window", "features.keygraph.ner=capitals"),
     "validation": ("matcher.validation=0.3",),  # with less, so few documents would be held out that none are
     "no epochs": ("matcher.epochs=0",),
@@ -241,6 +243,10 @@ def test_the_beam_adapts(data: Dataset) -> None:
     prepared = prepare(data, GnnXmlConfig().features)
     assert GnnXml(GnnXmlConfig()).beam(prepared, 6) == 5, "log2 of 18 labels"
     assert GnnXml(GnnXmlConfig()).beam(prepared, 3) == 3
+    by_labels = GnnXml(GnnXmlConfig(rankers=RankerConfig(reach=7)))
+    assert by_labels.beam(prepared, 6) == 6, "which of them are looked into depends on the document"
+    clusters = Clusters(np.arange(len(data.labels), dtype=np.int32) % 6)
+    assert by_labels.worth(prepared, clusters)[1] == 3, "three clusters of three labels"
     assert GnnXml(GnnXmlConfig()).memory(prepared) > 2**28
 
 

@@ -17,7 +17,15 @@ from longtail.nn.blocks import BatchNorm, GinLayer
 from longtail.persistence import load_part, save_part
 from longtail.recipes.gnnxml.keygraph import KeyGraphs
 from longtail.recipes.gnnxml.network import BilateralGin, DeviceGraphs
-from longtail.recipes.gnnxml.ranker import ClusterRankers, FrozenGin, KeygraphModel, RankerInput, joined, ranker_vectors
+from longtail.recipes.gnnxml.ranker import (
+    ClusterRankers,
+    FrozenGin,
+    Gating,
+    KeygraphModel,
+    RankerInput,
+    joined,
+    ranker_vectors,
+)
 from longtail.search.index import ExactIndex
 from longtail.search.linear import LinearConfig
 from longtail.types import Batch, TopK
@@ -62,7 +70,15 @@ def batch_of(graphs: KeyGraphs, seed: int = 0) -> Batch:
 @pytest.mark.parametrize("branches", ["both", "conventional", "rebalance"])
 @pytest.mark.parametrize(
     "how",
-    [{}, {"concat": False}, {"layers": 0}, {"layers": 3, "share": "none"}, {"share": "all"}, {"readout": "mean"}],
+    [
+        {},
+        {"concat": False},
+        {"layers": 0},
+        {"layers": 3, "share": "none"},
+        {"share": "all"},
+        {"readout": "mean"},
+        {"readout": "unit"},
+    ],
     ids=lambda how: str(how),
 )
 def test_the_numpy_twin(make_graphs: MakeGraphs, branches: str, how: dict[str, Any], tmp_path: Path) -> None:
@@ -193,3 +209,53 @@ def test_gates_are_sigmoids_of_the_joined_vectors(make_graphs: MakeGraphs) -> No
     for document in (0, *range(2, len(batch))):
         chosen = raw[document, clusters.ids[document]]
         np.testing.assert_allclose(clusters.scores[document], 1 / (1 + np.exp(-chosen)), rtol=1e-5)
+
+
+# ---- gates that are not plain ----
+
+
+def test_powers_and_scales_of_gates(make_graphs: MakeGraphs, tmp_path: Path) -> None:
+    model, batch = model_of(make_graphs(SIZES), beam=4)
+    plain = model.best_clusters(batch)
+    for gating in (Gating(0.5), Gating(scale=0.5), Gating(2.0, 3.0), Gating(0.0)):
+        changed = replace(model, gating=gating)
+        found = changed.best_clusters(batch)
+        np.testing.assert_array_equal(found.ids, plain.ids)
+        real = plain.ids >= 0
+        odds = np.log(plain.scores[real]) - np.log1p(-plain.scores[real])
+        expected = (1 / (1 + np.exp(-gating.scale * odds))) ** gating.power
+        np.testing.assert_allclose(found.scores[real], expected, rtol=1e-4)
+        save_part(changed, tmp_path / str(gating.power + 10 * gating.scale))
+        loaded: Any = load_part(tmp_path / str(gating.power + 10 * gating.scale))
+        assert loaded.gating == gating
+        np.testing.assert_array_equal(loaded.rank(batch, 5).scores, changed.rank(batch, 5).scores)
+    same = replace(model, gating=Gating()).rank(batch, 5)
+    np.testing.assert_array_equal(same.scores, model.rank(batch, 5).scores)
+    explained = replace(model, gating=Gating(0.5)).explain(batch, plain_ids := model.rank(batch, 3).ids)
+    assert explained is not None
+    ranked = replace(model, gating=Gating(0.5)).rank(batch, 8).looked_up(plain_ids)[0]
+    np.testing.assert_allclose(np.where(plain_ids >= 0, explained.scores, 0), ranked, rtol=1e-4, atol=1e-6)
+
+
+def test_clusters_are_looked_into_until_they_hold_enough_labels(make_graphs: MakeGraphs) -> None:
+    model, batch = model_of(make_graphs(SIZES), beam=4)
+    sizes = np.diff(model.rankers.starts)
+    assert sizes.tolist() == [2, 2, 2, 1]
+    whole = model.best_clusters(batch)
+    for reach in (1, 2, 3, 5, 100):
+        found = replace(model, gating=Gating(reach=reach)).best_clusters(batch)
+        for document in (0, *range(2, len(batch))):
+            taken, held = [], 0
+            for cluster in whole.ids[document].tolist():
+                if held < reach:
+                    taken.append(cluster)
+                    held += int(sizes[cluster])
+            assert found.ids[document][found.ids[document] >= 0].tolist() == taken
+            assert held >= min(reach, 7)
+        assert (found.ids[1] == TopK.PAD).all()
+
+
+@pytest.mark.parametrize("wrong", [{"power": -1.0}, {"scale": 0.0}, {"reach": -1}, {"power": float("nan")}])
+def test_gates_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="gates to the power"):
+        Gating(**wrong)

@@ -138,3 +138,41 @@ def test_the_first_block_teaches_nothing_beside_a_running_mean() -> None:
     assert (without.weights[1:] != 0.1).all()
     with_mean.learn(5.0)
     np.testing.assert_allclose(with_mean.weights, [1, 0.1, 0.1], atol=1e-12)
+
+
+def test_scaled_trials_keep_a_weight_at_its_floor_small() -> None:
+    """Added to it and cut at 0, a trial applies half of its step on average."""
+    for trials, mean in (("added", 0.05), ("scaled", 0.001)):
+        found = bandit(initial=1e-3, trials=trials)
+        tried = []
+        for _ in range(400):
+            tried.append(found.tried()[1:])
+            found.learn(1.0)
+        np.testing.assert_array_equal(found.weights[1:], 1e-3)
+        assert np.mean(tried) == pytest.approx(mean, rel=0.15)
+        assert np.min(tried) >= 0
+
+
+@pytest.mark.parametrize("estimator", ["sign", "gauss_score", "pairs"])
+def test_scaled_trials_learn_and_keep_bounds(estimator: Any) -> None:
+    found = bandit(rate=0.2, trials="scaled", estimator=estimator, initial=0.3)
+    for _ in range(600):
+        found.learn(float(1 - 0.3 * found.tried()[1] + 0.3 * found.tried()[2]))
+    assert found.weights[0] == 1
+    assert found.weights[1] > 0.6
+    assert found.weights[2] < 0.2
+    assert found.weights[1:].min() >= 1e-3
+    assert found.weights.max() <= 2
+
+
+def test_after_so_many_epochs_nothing_is_tried_any_more() -> None:
+    found = bandit(until=0.5)
+    for epoch in range(4):
+        found.begin_epoch(epoch, 4)
+        tries = bool((found.steps() != 0).any())
+        assert tries == (epoch < 2)
+        before = found.weights.copy()
+        for reward in (3.0, 1.0):
+            found.learn(reward)
+        assert bool((found.weights != before).any()) == tries
+    np.testing.assert_array_equal(found.tried(), found.weights)

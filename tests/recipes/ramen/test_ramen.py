@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 import longtail
 from longtail.cli import main
 from longtail.config import from_text, section
-from longtail.data.dataset import Dataset, Graph
+from longtail.data.dataset import Dataset, Graph, Items
 from longtail.data.from_texts import with_digest
 from longtail.data.read import write
 from longtail.errors import ConfigError, DataError
@@ -237,7 +237,8 @@ def test_items_come_nearer_to_their_anchors(planted_with_graphs: Dataset, tmp_pa
         ("graphs.labels=false",),
         ("bandit.estimator=gauss_score", "bandit.reward=task"),
         ("bandit.estimator=paper_ratio", "bandit.accumulate=sum", "bandit.baseline=none"),
-        ("bandit.estimator=pairs",),
+        ("bandit.estimator=pairs", "bandit.block=0", "bandit.trials=scaled", "bandit.until=0.5"),
+        ("graphs.draw=visits", "features.anchor_words=true"),
         ("bandit.reward=heldout", "bandit.fix_task_weight=false"),
     ],
     ids=" ".join,
@@ -413,3 +414,24 @@ def test_data_without_anchors_is_refused_with_a_hint(
     said = capsys.readouterr().err
     assert "graphs of anchors" in said
     assert "hint:" in said
+
+
+def test_words_that_only_anchors_have_are_features_where_asked_for(planted_with_graphs: Dataset) -> None:
+    graphs = {
+        name: replace(graph, anchors=Items(graph.anchors.uids, {"title": ["zyzzyva"] * len(graph.anchors)}))
+        for name, graph in planted_with_graphs.graphs.items()
+        if graph.anchors is not None
+    }
+    data = replace(planted_with_graphs, graphs=graphs)
+    plain, with_anchors = (
+        prepare(data, ramen("ance", f"features.anchor_words={asked}").config.features) for asked in ("false", "true")
+    )
+    title = ["zyzzyva"]
+    assert plain.featurizer.batch_of_texts(title).is_empty().all()
+    assert not with_anchors.featurizer.batch_of_texts(title).is_empty().any()
+    assert plain.label_texts is not None
+    assert with_anchors.label_texts is not None
+    assert len(with_anchors.label_texts) == len(plain.label_texts) == plain.n_labels
+    assert with_anchors.documents.sparse is not None
+    assert plain.documents.sparse is not None
+    assert with_anchors.documents.sparse.nnz == plain.documents.sparse.nnz

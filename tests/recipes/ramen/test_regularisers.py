@@ -18,12 +18,16 @@ from longtail.nn.batches import Documents
 from longtail.nn.encoders import GivenVectors, UnitEncoder
 from longtail.recipes.ramen import graph_loss as module
 from longtail.recipes.ramen.graph_loss import (
+    ENOUGH_BLOCKS,
+    MOST_STEPS,
     AnchorSet,
     BanditConfig,
     BatchVectors,
     RegulariserConfig,
     Regularisers,
     WeightBandit,
+    capped,
+    drawn_by_weight,
     term_names,
 )
 from longtail.training.objectives import vectors_together
@@ -155,7 +159,7 @@ def test_pruning_keeps_like_ends_always_from_all_edges_and_says_so() -> None:
     labels = Batch(dense=np.zeros((0, 2), np.float32))
 
     def kept(epoch: int, vectors: Any) -> Any:
-        found.begin_epoch(epoch, encoder, Batch(dense=np.array(vectors, np.float32)), labels)
+        found.begin_epoch(epoch, 20, encoder, Batch(dense=np.array(vectors, np.float32)), labels)
         return found.sets[0].current["documents"].toarray()[:, :2].tolist()
 
     one_way, other_way = [[1, -1], [-1, 1]], [[1, 1], [-1, -1]]
@@ -181,7 +185,7 @@ def test_pruning_in_the_batch_masks_positives_that_are_unlike() -> None:
     x = torch.tensor([[1.0, 0.0], [0.0, -1.0]])
 
     def loss(epoch: int) -> float:
-        found.begin_epoch(epoch, encoder, nothing, nothing)
+        found.begin_epoch(epoch, 20, encoder, nothing, nothing)
         (value,) = losses_of(found, encoder, BatchVectors({"documents": (np.arange(2), x)}), np.ones(1, bool))
         assert value is not None
         return float(value)
@@ -293,3 +297,75 @@ def test_an_item_has_at_most_so_many_anchors_in_an_epoch_and_others_in_the_next(
         assert anchors.current["documents"].nnz == graph.most == 3
         chosen.add(tuple(anchors.current["documents"].indices.tolist()))
     assert len(chosen) > 1
+
+
+# ---- anchors by visits ----
+
+
+def test_given_edges_have_at_least_half_of_the_weight_where_anchors_are_drawn_by_visits() -> None:
+    rng = np.random.default_rng(0)
+    graph = random_graph(rng, {"documents": 40, "labels": 25}, 30, share=0.1)
+    plain, by_visits = (
+        graph.completed(length=400, restart=0.8, top=10, rng=np.random.default_rng(1), by_visits=visits)
+        for visits in (False, True)
+    )
+    for side, given_edges in graph.sides.items():
+        weights = by_visits.sides[side]
+        assert (weights.toarray() > 0).tolist() == plain.sides[side].toarray().astype(bool).tolist()
+        assert set(plain.sides[side].data.tolist()) == {1.0}
+        given_share = weights.multiply(given_edges).sum(axis=1) / np.maximum(weights.sum(axis=1), 1e-9)
+        has_edges = given_edges.sum(axis=1) > 0
+        assert given_share[has_edges].min() >= 0.5
+        uniform = plain.sides[side].multiply(given_edges).sum(axis=1) / np.maximum(plain.sides[side].sum(axis=1), 1)
+        assert uniform[has_edges].min() < 0.5, "drawn uniformly they are less than half for some"
+        assert (weights.data[weights.multiply(given_edges).toarray()[weights.nonzero()] > 0] >= 1).all()
+
+
+def test_anchors_are_drawn_by_their_weights() -> None:
+    edges = csr_array(np.array([[3.0, 0, 1], [0, 0, 0], [0, 2.0, 2]], np.float32))
+    sums = np.append(0.0, np.cumsum(edges.data, dtype=np.float64))
+    rows = np.tile(np.arange(3), 4000)
+    found = drawn_by_weight(edges, sums, rows, np.random.default_rng(0)).reshape(-1, 3)
+    assert np.bincount(found[:, 0], minlength=3)[[1]].tolist() == [0]
+    assert (found[:, 0] == 0).mean() == pytest.approx(0.75, abs=0.03)
+    assert (found[:, 1] == -1).all()
+    assert (found[:, 2] == 1).mean() == pytest.approx(0.5, abs=0.03)
+    nothing = csr_array((2, 3), dtype=np.float32)
+    assert drawn_by_weight(nothing, np.zeros(1), np.arange(2), np.random.default_rng(0)).tolist() == [-1, -1]
+
+
+def test_a_set_draws_by_weights_where_there_are_any_and_keeps_heavy_edges_more_often() -> None:
+    weights = np.array([[6.0, 1, 1, 1, 1, 1, 1, 1]], np.float32)
+    texts = Documents(Batch(dense=np.eye(8, dtype=np.float32)))
+    rng = np.random.default_rng(0)
+
+    def share_of_first(edges: Any) -> float:
+        anchors = AnchorSet(AnchorGraph("g", {"documents": csr_array(edges)}), texts)
+        drawn: list[int] = []
+        for _ in range(300):
+            anchors.begin_epoch(rng)
+            drawn += anchors.draw("documents", np.zeros(5, np.int64), rng).tolist()
+        return float(np.mean(np.array(drawn) == 0))
+
+    assert share_of_first(weights) > 0.5
+    assert share_of_first(np.ones_like(weights)) == pytest.approx(1 / 8, abs=0.04)
+    assert capped(csr_array(weights), 8, rng).nnz == 8
+
+
+# ---- blocks ----
+
+
+@pytest.mark.parametrize(("steps", "epochs", "expected"), [(50, 30, 5), (2, 10, 1), (4000, 30, MOST_STEPS)])
+def test_blocks_that_adapt_are_enough_and_never_longer_than_the_papers(steps: int, epochs: int, expected: int) -> None:
+    rng = np.random.default_rng(0)
+    graph = random_graph(rng, {"documents": 3}, 4, share=0.6)
+    found, logged = made([graph], [unit(rng, 4)], RegulariserConfig(prune="none"), enabled=True, block=0)
+    nothing = Batch(dense=np.zeros((3, WIDTH), np.float32))
+    for epoch in range(2):
+        found.begin_epoch(epoch, epochs, ENCODER, nothing, nothing)
+        before = len(logged)
+        for _ in range(steps):
+            found.end_step()
+    blocks = len(logged) - before
+    assert abs(blocks - steps / expected) <= 1
+    assert blocks * epochs >= min(ENOUGH_BLOCKS, steps * epochs) * 0.9

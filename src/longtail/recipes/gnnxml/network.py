@@ -15,7 +15,7 @@ BBN (Zhou et al., CVPR 2020); Sec. 4.2 (RAdam).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -237,7 +237,8 @@ class BilateralGin(nn.Module):
             name: FrozenBranch(_frozen_layers(branch.layers), *map(to_numpy, branch.norm.folded()))
             for name, branch in branches.items()
         }
-        return FrozenGin(_frozen_layers(self.common), twins, self.concat, self.readout == "mean", weighted)
+        unit = True if self.readout == "unit" else None
+        return FrozenGin(_frozen_layers(self.common), twins, self.concat, self.readout == "mean", weighted, unit)
 
     def frozen_heads(self) -> F32:
         """(K, branches x D + 1): one row per cluster, to be multiplied with what `FrozenGin.encode` gives."""
@@ -257,6 +258,8 @@ class BilateralGin(nn.Module):
 
     def _read(self, h_VD: Tensor, batch: GraphBatch) -> Tensor:
         sums = graph_sums(h_VD, batch.members)
+        if self.readout == "unit":
+            return nn.functional.normalize(sums, dim=1)
         return sums / batch.sizes.clamp(min=1)[:, None] if self.readout == "mean" else sums
 
 
@@ -353,6 +356,8 @@ class Bilateral:
     train, validation: rows of the documents; with none to validate on the last epoch stays.
     sampler: draws from positions in `train`.
     fewest_epochs: no epoch before these is taken for the best, nor is there a stop.
+    worth: (N, K) CSR and a number of clusters: the best epoch is the one whose so many best clusters hold most of what
+        documents' clusters are worth; None: the one of the least loss.
     """
 
     def __init__(
@@ -368,12 +373,14 @@ class Bilateral:
         weigh_positives: bool = True,
         patience: int = 10,
         fewest_epochs: int = 0,
+        worth: tuple[Csr, int] | None = None,
     ) -> None:
         self.model, self.graphs, self.sampler = model.to(graphs.device).train(), graphs, sampler
         self.targets = DeviceCsr(targets, graphs.device)
         self.train, self.validation = train, validation
         self.balance, self.patience, self.fewest_epochs, self.alpha = balance, patience, fewest_epochs, 1.0
         self.positive_weight = positive_weight(targets[train]) if weigh_positives else 1.0
+        self._worth = None if worth is None else (DeviceCsr(worth[0], graphs.device), min(worth[1], worth[0].shape[1]))
         self.optimiser = ModelRAdam(model)
         self.best = {name: value.clone() for name, value in trained_state(model).items()}
         # Best validation loss so far, epochs since then.
@@ -426,7 +433,9 @@ class Bilateral:
         """Keep the network if it is the best so far on the documents held out."""
         if epoch + 1 < min(self.fewest_epochs, epochs):
             return
-        loss = self.validation_loss() if len(self.validation) else 0.0
+        loss = 0.0
+        if len(self.validation):
+            loss = self.validation_loss() if self._worth is None else self.missed_worth()
         if len(self.validation) and loss >= float(self.progress[0]):
             self.progress[1] += 1
             return
@@ -434,17 +443,35 @@ class Bilateral:
         for name, value in trained_state(self.model).items():
             self.best[name].copy_(value)
 
-    @torch.no_grad()
     def validation_loss(self, block: int = 1024) -> float:
         """Mean cross-entropy of the network as it predicts, over the documents held out."""
+        return sum(
+            float(self._cross_entropy(logits, rows)) * len(rows) for rows, logits in self._predicted(block)
+        ) / len(self.validation)
+
+    def missed_worth(self, block: int = 1024) -> float:
+        """Share of the worth of clusters of the documents held out that is not in the best clusters of each."""
+        assert self._worth is not None, "asked only where clusters are worth something"
+        worth, beam = self._worth
+        found = whole = 0.0
+        for rows, logits in self._predicted(block):
+            bags = worth.rows(rows)
+            w_BK = torch.zeros_like(logits)
+            w_BK[bags.owners, bags.ids.long()] = bags.weights
+            whole += float(w_BK.sum())
+            found += float(w_BK.gather(1, logits.topk(beam, dim=1).indices).sum())
+        return 1 - found / max(whole, 1e-9)
+
+    def _predicted(self, block: int) -> Iterator[tuple[I64, Tensor]]:
+        """Documents held out and their (B, K) logits, as the network predicts; it is in training again afterwards."""
         self.model.eval()
-        total = 0.0
         for start in range(0, len(self.validation), block):
             rows = self.validation[start : start + block]
-            vectors = self.model.represent(self.graphs.rows(rows), self.model.names)
-            total += float(self._cross_entropy(self.model.logits(vectors, ALPHA_AT_INFERENCE), rows)) * len(rows)
+            with torch.no_grad():
+                vectors = self.model.represent(self.graphs.rows(rows), self.model.names)
+                logits = self.model.logits(vectors, ALPHA_AT_INFERENCE)
+            yield rows, logits
         self.model.train()
-        return total / len(self.validation)
 
     @torch.no_grad()
     def take_best(self) -> None:

@@ -9,7 +9,7 @@ so that a document reads only what its own words weigh. Paper: GNN-XML Sec. 3.1 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -56,6 +56,15 @@ class Clusters(DataPart):
         """(N, K) CSR: the clusters of each document."""
         present = self.clusters >= 0
         return meta_labels(labels.tocsc()[:, present].tocsr(), self.clusters[present], self.count)
+
+    def sums(self, of_labels: Csr) -> Csr:
+        """(N, K) CSR: sums of what labels have (N, L), by cluster."""
+        from scipy.sparse import coo_array
+
+        present = np.flatnonzero(self.clusters >= 0)
+        ones = np.ones(len(present), np.float32)
+        shape = (len(self.clusters), self.count)
+        return (of_labels @ coo_array((ones, (present, self.clusters[present])), shape=shape).tocsr()).tocsr()
 
 
 @dataclass(frozen=True)
@@ -113,12 +122,15 @@ class ClusterRankers(DataPart):
         masked: I64,
         config: LinearConfig,
         rng: np.random.Generator,
+        *,
+        rarity: float = 0.0,
     ) -> ClusterRankers:
         """Train all classifiers.
 
         targets: (N, L) CSR.  clusters: (L,), -1 for labels without documents.
         found: (N, K) CSR, the clusters that the matcher finds.
         masked: (P, 2) (document, label) pairs that are neither positives nor negatives.
+        rarity: the log-odds of a label rise by this x ln(n_max / n) afterwards.
         """
         if config.loss != "logistic":
             raise ConfigError(
@@ -138,6 +150,10 @@ class ClusterRankers(DataPart):
             tail=tail,
             left_out=pairs_by_label(masked, targets)[labels],
         )
+        if rarity:
+            counts = np.maximum(np.bincount(targets.indices, minlength=n_labels)[labels], 1)
+            rise = rarity * np.log(counts.max(initial=1) / counts)
+            solved = replace(solved, bias=(solved.bias + rise).astype(np.float32))
         starts = np.append(0, np.cumsum(np.bincount(clusters[labels], minlength=n_clusters))).astype(np.int64)
         return cls.of(solved, n_labels, labels, starts)
 
@@ -255,6 +271,7 @@ class FrozenGin(DataPart):
 
     common: layers that branches share.  concat: h_G joins all layers, else it is the last one alone.
     mean: h_G is a mean over vertices, else a sum.  weighted: neighbours count by the number of shared sentences.
+    unit: the sum of each layer is brought to unit length.
     """
 
     KIND = "frozen-gin"
@@ -264,6 +281,7 @@ class FrozenGin(DataPart):
     concat: bool = True
     mean: bool = False
     weighted: bool = False
+    unit: bool | None = None
 
     def __post_init__(self) -> None:
         """Layers take what those before them give, and branches scale as many numbers as are read."""
@@ -291,19 +309,24 @@ class FrozenGin(DataPart):
         layers = (*self.common, *branch.layers)
         check_width(h, layers[0].first.shape[1] if layers else len(branch.scale))
         members = self._members(graphs)
-        read = [members @ h]
+        read = [self._read(members, h)]
         for layer in self.common:
             h = layer.apply(h, adjacency @ h)
-            read.append(members @ h)
+            read.append(self._read(members, h))
         return {name: self._own(h, read, adjacency, members, branch) for name, branch in self.branches.items()}
 
     def _own(self, h: F32, read: list[F32], adjacency: Csr, members: Csr, branch: FrozenBranch) -> F32:
         parts = list(read)
         for layer in branch.layers:
             h = layer.apply(h, adjacency @ h)
-            parts.append(members @ h)
+            parts.append(self._read(members, h))
         joined_parts: F32 = np.concatenate(parts, axis=1) if self.concat else parts[-1]
         return joined_parts * branch.scale + branch.shift
+
+    def _read(self, members: Csr, h: F32) -> F32:
+        """(B, D): what is read of the vertices of each document."""
+        found: F32 = members @ h
+        return unit_rows(found) if self.unit else found
 
     def _members(self, graphs: KeyGraphs) -> Csr:
         """(B, V): which vertices a document has, summed or averaged."""
@@ -351,6 +374,36 @@ class Matcher(DataPart):
 
 
 @dataclass(frozen=True)
+class Gating:
+    """What is made of the log-odds of clusters. gate = sigmoid(scale x log-odds)^power.
+
+    reach: labels that the clusters which are looked into hold at least; 0: the number of clusters decides.
+    """
+
+    power: float = 1.0
+    scale: float = 1.0
+    reach: int = 0
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.power < np.inf and 0 < self.scale < np.inf and self.reach >= 0):
+            raise ValueError(
+                f"gates to the power of {self.power}, scaled by {self.scale}, reaching {self.reach} labels"
+            )
+
+    def gates(self, log_odds: F32) -> F32:
+        found: F32 = sigmoid(np.float32(self.scale) * log_odds) ** np.float32(self.power)
+        return found
+
+    def looked_into(self, ids: I32, sizes: I64) -> I32:
+        """Clusters (B, m), best first, without those that come after enough labels.  sizes: (K,) labels of each."""
+        if not self.reach:
+            return ids
+        held = np.where(ids >= 0, sizes[np.maximum(ids, 0)], 0)
+        before = np.cumsum(held, axis=1) - held
+        return np.where(before < self.reach, ids, np.int32(TopK.PAD))
+
+
+@dataclass(frozen=True)
 class KeygraphModel(DataPart, Ranker):
     """score_l = g_c(l) x sigmoid(theta_l . phi(x)) for labels of the `beam` best clusters; other labels are never
     predicted.
@@ -360,7 +413,7 @@ class KeygraphModel(DataPart, Ranker):
     list.
 
     heads: an index over (K, branches x D + 1) rows, one per cluster.  reads: what rankers read; graph_weight: length
-    of h_G in it.
+    of h_G in it.  gating: where gates are not plain (see `Gating`).
     """
 
     KIND = "keygraph-model"
@@ -371,6 +424,7 @@ class KeygraphModel(DataPart, Ranker):
     beam: Annotated[int, Between(1)]
     reads: RankerReads = "both"
     graph_weight: float = 1.0
+    gating: Gating | None = None
 
     def __post_init__(self) -> None:
         if (self.reads == "graph") != (self.rankers.words is None) or (self.reads == "tfidf") != (
@@ -443,4 +497,6 @@ class KeygraphModel(DataPart, Ranker):
         # Scored again one by one, as products over a batch round differently from batch to batch; and put in order by
         # the raw score: clusters whose gate rounds to 1 keep theirs.
         found = best(ids, Classifier(np.asarray(self.heads.vectors)).scores(read, ids), ids.shape[1])
-        return TopK(found.ids, np.where(found.ids >= 0, sigmoid(found.scores), -np.inf).astype(np.float32))
+        gating = self.gating or Gating()
+        ids = gating.looked_into(found.ids, np.diff(self.rankers.starts))
+        return TopK(ids, np.where(ids >= 0, gating.gates(found.scores), -np.inf).astype(np.float32))

@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 
 from longtail.errors import ConfigError
+from longtail.metrics.scores import DEFAULT, inverse_propensities
 from longtail.recipes.base import Recipe
 from longtail.recipes.gnnxml.features import trust_folder
 from longtail.recipes.gnnxml.keygraph import KeyGraphs
@@ -41,6 +42,7 @@ from longtail.recipes.gnnxml.network import Bilateral, BilateralGin, DeviceGraph
 from longtail.recipes.gnnxml.ranker import (
     ClusterRankers,
     Clusters,
+    Gating,
     KeygraphModel,
     Matcher,
     RankerInput,
@@ -53,7 +55,7 @@ from longtail.search.index import ExactIndex
 from longtail.training.fit import WarmUp, fit_stage
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
-from longtail.types import F32, I64
+from longtail.types import F32, I64, Csr
 
 # Fewer documents held out than this say nothing about when to stop.
 _FEWEST_TO_VALIDATE = 20
@@ -155,11 +157,21 @@ class GnnXml(Recipe):
             weigh_positives=c.weigh_positives,
             patience=c.patience,
             fewest_epochs=math.ceil(c.fewest * c.epochs),
+            worth=None if c.best_by == "loss" else self.worth(data, surrogate),
         )
         schedule = WarmUp(c.rate, c.warm_up, c.rate_end)
         fit_stage(objective, run, "matcher", epochs=c.epochs, batch=c.batch, schedule=schedule, watch=objective)
         objective.take_best()
         return model
+
+    def worth(self, data: TrainingSet, surrogate: Clusters) -> tuple[Csr, int]:
+        """(N, K) CSR: what the labels of a document that a cluster holds are worth in PSP; and how many clusters are
+        looked into, on average where labels are counted.
+        """
+        inverse = inverse_propensities(data.label_counts(), data.n_documents, DEFAULT.a, DEFAULT.b)
+        weighed = data.targets.multiply(inverse[None, :].astype(np.float32)).tocsr()
+        reach = math.ceil(self.config.rankers.reach * surrogate.count / data.n_labels)
+        return surrogate.sums(weighed), reach or self.beam(data, surrogate.count)
 
     def held_out(self, documents: int, run: Run) -> tuple[I64, I64]:
         """Rows to train on, and rows to choose the best epoch by; none of these where they would be too few."""
@@ -181,13 +193,19 @@ class GnnXml(Recipe):
             None if c.reads == "tfidf" else scale * np.asarray(shortlister.vectors),
         )
         found, rng = shortlister.found_clusters(), run.rng("rankers")
-        rankers = ClusterRankers.fit(x, data.targets, surrogate.clusters, found, data.masked, c.linear, rng)
+        rankers = ClusterRankers.fit(
+            x, data.targets, surrogate.clusters, found, data.masked, c.linear, rng, rarity=c.rarity
+        )
         heads = ExactIndex.build(np.asarray(shortlister.heads), "dot")
         beam = self.beam(data, surrogate.count)
-        return KeygraphModel(shortlister.encoder, heads, rankers, beam, c.reads, c.graph_weight)
+        gating = Gating(c.cluster_power, c.logit_scale, c.reach)
+        plain = None if gating == Gating() else gating
+        return KeygraphModel(shortlister.encoder, heads, rankers, beam, c.reads, c.graph_weight, plain)
 
     def beam(self, data: TrainingSet, n_clusters: int) -> int:
-        """Clusters that a document is looked up in."""
+        """Clusters that a document is looked up in, at most: which of them hold enough labels shows when it is."""
+        if self.config.rankers.reach:
+            return n_clusters
         return min(self.config.rankers.beam or max(1, math.ceil(math.log2(max(data.n_labels, 2)))), n_clusters)
 
 

@@ -26,7 +26,7 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
 
 Share: TypeAlias = Literal["none", "all_but_last", "all"]
 Branches: TypeAlias = Literal["both", "conventional", "rebalance"]
-Readout: TypeAlias = Literal["sum", "mean"]
+Readout: TypeAlias = Literal["sum", "mean", "unit"]
 Balance: TypeAlias = Literal["parabolic", "linear", "cosine", "constant", "reversed"]
 
 
@@ -68,7 +68,11 @@ class MatcherConfig:
     layers: int = setting(2, "steps of message passing; 0: the sum of the vertices' features", low=0, high=10)
     width: int = setting(256, "numbers per vertex after a step", low=2)
     concat: bool = setting(True, "the document's vector joins all layers, not the last alone")
-    readout: Readout = setting("sum", "vertices of a document are summed, or averaged")
+    readout: Readout = setting(
+        "sum",
+        "vertices of a document are summed, averaged, or summed and brought to unit length, layer by layer: sums are "
+        "the longer the longer a document is",
+    )
     weighted: bool = setting(False, "neighbours count by the number of sentences they share")
     learned_eps: bool = setting(False, "train the weight of a vertex itself beside its neighbours")
     branches: Branches = setting("both", "documents as they come, those of rare labels, or both")
@@ -93,6 +97,11 @@ class MatcherConfig:
     )
     patience: int = setting(10, "epochs without a better loss on these before training stops", low=1)
     fewest: float = setting(0.7, "share of the epochs before which none is the best", low=0, high=1)
+    best_by: Literal["loss", "rare"] = setting(
+        "loss",
+        "what the best epoch is chosen by: the loss of clusters; or how much of the labels is in the clusters that are "
+        "looked into, rare labels counting more, as in PSP",
+    )
 
 
 @dataclass(frozen=True)
@@ -106,6 +115,23 @@ class RankerConfig:
         low=0,
     )
     beam: int = setting(0, "clusters that are looked into; 0: log2 of the number of labels", low=0)
+    reach: int = setting(
+        0,
+        "labels that are looked at: clusters are looked into, best first, until they hold so many, whatever their "
+        "number and sizes; 0: as many clusters as `beam` says",
+        low=0,
+    )
+    cluster_power: float = setting(
+        1.0, "what the gate of a cluster counts in a score: gate^this x probability; 0: not at all", low=0
+    )
+    logit_scale: float = setting(
+        1.0, "log-odds of clusters are multiplied by this; 0.5: as flat as those that two branches share", low=0.01
+    )
+    rarity: float = setting(
+        0.0,
+        "log-odds of a label rise by this x ln(n_max / n), n its documents: rare labels come first more often",
+        low=0,
+    )
     linear: LinearConfig = section(LinearConfig, "the logistic regressions", loss="logistic", cost=100.0, prune=0.1)
 
 

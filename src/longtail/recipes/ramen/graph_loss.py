@@ -42,6 +42,8 @@ FLOOR = 0.02
 # How much of the running mean of rewards is kept at each block.
 DECAY = 0.9
 TASK = "task"
+# Where the number of steps of a block follows from the length of the training.
+ENOUGH_BLOCKS, MOST_STEPS = 300, 30
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,13 @@ class BanditConfig:
         "what is made small: the weighted sum, the loss of the task alone, or that loss on documents kept apart",
     )
     accumulate: Literal["mean", "sum"] = setting("mean", "how the steps of a block become one reward")
-    block: int = setting(30, "steps with the same weights", low=1)
+    block: int = setting(30, "steps with the same weights; 0: as few as give 300 blocks in all, at most 30", low=0)
+    trials: Literal["added", "scaled"] = setting(
+        "added",
+        "a trial step is added to a weight, which becomes 0 where it would turn negative; or the weight's logarithm "
+        "moves by it, so that a small weight is tried small",
+    )
+    until: float = setting(1.0, "share of the epochs in which weights are tried; then they stay", low=0, high=1)
     deviation: float = setting(0.1, "size of a trial step", low=1e-6)
     rate: float = setting(0.01, "learning rate of the weights", low=0)
     lowest: float = setting(1e-3, "bound of the weights", low=0)
@@ -93,6 +101,7 @@ class WeightBandit:
 
         z  a random step of every weight;  tried = max(weight + z, 0);  P = what a block of steps with `tried` came to
         weight <- clip(weight - rate * slope, lowest, highest)
+        (trials=scaled: tried = weight exp(z), weight <- clip(weight exp(-rate * slope)))
         slope   sign: z = +-deviation, P / z      gauss_score: z ~ N(0, deviation^2), P z / deviation^2
                 pairs: a block with z and one with -z, (P - P') / 2z
 
@@ -123,6 +132,7 @@ class WeightBandit:
         self._mean = np.zeros(2)  # of rewards, and of how many blocks
         self._last = np.zeros(1)  # reward
         self.arrays: dict[str, NDArray[Any]] = {"weights": self.weights, "mean": self._mean, "last": self._last}
+        self._tries = config.enabled
 
     @property
     def blocks(self) -> int:
@@ -131,17 +141,25 @@ class WeightBandit:
     def steps(self) -> F64:
         """z of the block at work; 0 where a weight does not move."""
         c = self.config
-        if not c.enabled:
+        if not self._tries:
             return np.zeros(len(self.names))
         pairs = c.estimator == "pairs"
         rng = self._rng_for(self.blocks // 2 if pairs else self.blocks)
         z = trial_steps(len(self.names), c.estimator, c.deviation, rng) * (-1 if pairs and self.blocks % 2 else 1)
         return np.where(np.arange(len(z)) == 0, 0.0, z) if c.fix_task_weight else z
 
+    def begin_epoch(self, epoch: int, epochs: int) -> None:
+        """Weights are tried in the first epochs, or in all."""
+        self._tries = self.config.enabled and epoch < self.config.until * epochs
+
     def tried(self) -> F64:
         """The weights of the block at work. Differs: a weight as small as its trial step would turn negative, and push
-        items away from their anchors; it becomes 0.
+        items away from their anchors; it becomes 0. On average a weight at its floor is then tried at half of the step:
+        `trials=scaled` (not in the paper) has no such bias.
         """
+        if self.config.trials == "scaled":
+            scaled: F64 = self.weights * np.exp(self.steps())
+            return scaled
         return np.maximum(self.weights + self.steps(), 0.0)
 
     def learn(self, reward: float) -> None:
@@ -149,7 +167,11 @@ class WeightBandit:
         c, z = self.config, self.steps()
         moved, (mean, blocks) = z != 0, self._mean.tolist()
         if c.enabled and (c.estimator != "pairs" or blocks % 2):
-            self.weights[moved] -= c.rate * self._slopes(reward, z[moved])
+            change = c.rate * self._slopes(reward, z[moved])
+            if c.trials == "scaled":
+                self.weights[moved] *= np.exp(-change)
+            else:
+                self.weights[moved] -= change
             self.weights[moved] = np.clip(self.weights[moved], c.lowest, c.highest)
         self._mean[:] = (DECAY * mean + (1 - DECAY) * reward if blocks else reward), blocks + 1
         self._last[0] = reward
@@ -215,18 +237,31 @@ class DrawnStep:
 class AnchorSet:
     """One set of anchors with its edges to documents and labels.
 
-    graph: all edges, completed.  texts: of the M anchors.  kept: per side (E,) uint8, what pruning left.
+    graph: all edges, completed; where they weigh different amounts, anchors are drawn by them.  texts: of the M
+    anchors.  kept: per side (E,) uint8, what pruning left.
     """
 
     def __init__(self, graph: AnchorGraph, texts: Documents) -> None:
         self.graph, self.texts = graph, texts
         self.kept = {side: torch.ones(edges.nnz, dtype=torch.uint8) for side, edges in graph.sides.items()}
         self.current = dict(graph.sides)
+        self._weighted = any(bool((edges.data != 1).any()) for edges in graph.sides.values())
+        self._sums = {side: self._summed(edges) for side, edges in self.current.items()}
 
     def begin_epoch(self, rng: np.random.Generator) -> None:
         """A new random choice where an item has more anchors than it may keep."""
         for side, edges in self.graph.sides.items():
             self.current[side] = capped(selected(edges, self.kept[side].numpy() > 0), self.graph.most, rng)
+            self._sums[side] = self._summed(self.current[side])
+
+    def draw(self, side: Side, rows: I64, rng: np.random.Generator) -> I64:
+        """(B,): an anchor of each item, -1 where it has none."""
+        edges, sums = self.current[side], self._sums[side]
+        return drawn(edges, rows, rng) if sums is None else drawn_by_weight(edges, sums, rows, rng)
+
+    def _summed(self, edges: Csr) -> F64 | None:
+        """(E + 1,): sums of the weights of all entries before; None where they are alike."""
+        return np.append(0.0, np.cumsum(edges.data, dtype=np.float64)) if self._weighted else None
 
     def prune(self, vectors: dict[Side, F32], of_anchors: F32, threshold: float) -> dict[Side, tuple[int, int]]:
         """Keep edges whose ends are alike; per side how many stay, and how many there are."""
@@ -261,6 +296,8 @@ class Regularisers:
         # Sums over the block at work: the objective, the task and every term; read from the device once per block.
         self._sums = torch.zeros(2 + len(self.terms), dtype=torch.float64, device=device)
         self._count = torch.zeros((), dtype=torch.int64)
+        self._in_block = torch.zeros((), dtype=torch.int64)
+        self._block = bandit.config.block or MOST_STEPS
         self._in_batch = False
 
     @property
@@ -274,9 +311,13 @@ class Regularisers:
 
     # ---- between epochs ----
 
-    def begin_epoch(self, epoch: int, encoder: Encoder, documents: Batch, labels: Batch) -> None:
+    def begin_epoch(self, epoch: int, epochs: int, encoder: Encoder, documents: Batch, labels: Batch) -> None:
         """documents, labels: the texts of all items.  encoder: of unit vectors."""
         c = self.config
+        self.bandit.begin_epoch(epoch, epochs)
+        if not self.bandit.config.block and epoch:
+            # How long a training is shows in its first epoch.
+            self._block = min(max(self.steps * epochs // (epoch * ENOUGH_BLOCKS), 1), MOST_STEPS)
         due = epoch >= c.warm_up and (epoch - c.warm_up) % c.every == 0
         self._in_batch = c.prune == "inbatch" and epoch >= c.warm_up
         if c.prune == "offline" and due:
@@ -321,7 +362,7 @@ class Regularisers:
         self, anchors: AnchorSet, items: dict[Side, I64], asked: list[Side], rng: np.random.Generator
     ) -> DrawnAnchors:
         # Drawn whether wanted or not: a weight does not change what other terms get.
-        positives = {side: drawn(anchors.current[side], items[side], rng) for side in anchors.graph.sides}
+        positives = {side: anchors.draw(side, items[side], rng) for side in anchors.graph.sides}
         seed = int(rng.integers(2**63 - 1))
         pool = np.unique(np.concatenate([np.zeros(0, np.int64), *(positives[side] for side in asked)]))
         return DrawnAnchors(positives, asked, pool[pool >= 0], seed)
@@ -380,9 +421,11 @@ class Regularisers:
         heldout_loss: of the task on documents kept apart, where the reward is that.
         """
         self._count += 1
-        block = self.bandit.config.block
-        if int(self._count) % block:
+        self._in_block += 1
+        block = int(self._in_block)
+        if block < self._block:
             return
+        self._in_block.zero_()
         c, names = self.bandit.config, self.bandit.names
         weights, tried, sums = self.bandit.weights.tolist(), self.bandit.tried().tolist(), self._sums.tolist()
         self._sums.zero_()
@@ -404,7 +447,7 @@ class Regularisers:
         """Live tensors: everything that steps and epochs change."""
         kept = {f"kept.{place}.{side}": self.sets[place].kept[side] for place, side in self.terms}
         bandit = prefixed("bandit", {name: torch.from_numpy(array) for name, array in self.bandit.arrays.items()})
-        return kept | bandit | {"sums": self._sums, "count": self._count}
+        return kept | bandit | {"sums": self._sums, "count": self._count, "in_block": self._in_block}
 
 
 def term_names(graphs: Sequence[AnchorGraph]) -> list[str]:
@@ -446,7 +489,7 @@ class GraphLoss:
         return c.heldout_share if c.enabled and c.reward == "heldout" else 0.0
 
     def begins(self, epoch: int, epochs: int) -> bool:
-        self.regularisers.begin_epoch(epoch, self.encoder, self.documents, self.labels)
+        self.regularisers.begin_epoch(epoch, epochs, self.encoder, self.documents, self.labels)
         return True
 
     def ended(self, epoch: int, epochs: int) -> None:
@@ -510,10 +553,27 @@ class GraphStep:
         return self.owner.regularisers.objective(loss, vectors, self.anchors, texts)
 
 
+def drawn_by_weight(edges: Csr, sums: F64, rows: I64, rng: np.random.Generator) -> I64:
+    """(B,): a random column of each of `rows`, with a chance by its weight, -1 where a row is empty.
+
+    sums: (E + 1,), of the weights of all entries before.
+    """
+    begin, end = (np.asarray(edges.indptr, dtype=np.int64)[rows + add] for add in (0, 1))
+    # Drawn for empty rows too, so that how much of the generator is used does not depend on the graph.
+    place = np.searchsorted(sums, sums[begin] + rng.random(len(rows)) * (sums[end] - sums[begin]), side="right") - 1
+    if not len(edges.indices):
+        return np.full(len(rows), -1, dtype=np.int64)
+    inside = np.clip(place, begin, np.maximum(end - 1, begin))
+    columns = np.asarray(edges.indices, dtype=np.int64)[np.minimum(inside, len(edges.indices) - 1)]
+    return np.where(end > begin, columns, -1)
+
+
 def capped(edges: Csr, most: int, rng: np.random.Generator) -> Csr:
-    """At most `most` entries per row, a random choice where there are more."""
+    """At most `most` entries per row, a random choice by their weights where there are more (each waits for a time
+    that is the shorter the more it weighs, and the first ones stay).
+    """
     rows = edge_rows(edges)
-    order = np.lexsort((rng.random(len(rows)), rows))
+    order = np.lexsort((-np.log1p(-rng.random(len(rows))) / np.asarray(edges.data), rows))
     kept = np.zeros(len(rows), dtype=np.bool_)
     kept[order] = np.arange(len(rows)) - np.asarray(edges.indptr)[rows] < most
     return selected(edges, kept)

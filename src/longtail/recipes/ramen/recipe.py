@@ -20,8 +20,8 @@ length, they are scaled to it for the regularisers alone:
   anchors go through these. Its vectors have no negative numbers, so pruning at cosine 0 drops nothing.
 
 Differs: see the base for the encoder. The paper trains up to 300 epochs; here as long as the base does.
-Differs: words that only anchors have are not features: vocabulary and idf are those of the base. An anchor without a
-    known word is left out.
+Differs: words that only anchors have are not features (`features.anchor_words` makes them so, for the base, too):
+    vocabulary and idf are those of the base. An anchor without a known word is left out.
 """
 
 from __future__ import annotations
@@ -169,7 +169,13 @@ class Ramen(Recipe):
             # Edges that were moved to an anchor that says nothing are lost.
             ready = ready.noisy(c.noise, run.rng("noise", number))[0].among(known)
         if c.completion == "walk":
-            ready = ready.completed(length=c.length, restart=c.restart, top=c.top, rng=run.rng("completion", number))
+            ready = ready.completed(
+                length=c.length,
+                restart=c.restart,
+                top=c.top,
+                rng=run.rng("completion", number),
+                by_visits=c.draw == "visits",
+            )
         run.log(
             "graph",
             name=graph.name,

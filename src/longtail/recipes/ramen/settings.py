@@ -31,6 +31,11 @@ class GraphsConfig:
     length: int = setting(400, "steps of the walk from each anchor", low=1)
     restart: float = setting(0.8, "chance of a step to go back to the start", low=0, high=1)
     top: int = setting(10, "anchors kept per walk", low=1)
+    draw: Literal["uniform", "visits"] = setting(
+        "uniform",
+        "which of its anchors an item is pulled to in a step: any of them, or by visits of the walk, where given ones "
+        "have at least half of the chance",
+    )
     noise: float = setting(0.0, "for experiments: share of edges that lead to a random anchor instead", low=0, high=1)
     share: float = setting(1.0, "for experiments: share of edges used", low=0, high=1)
 
