@@ -3,9 +3,11 @@
 ``python -m benchmarks.ablation VARIANTS.json DATA... --recipe direct --out FILE [--device auto] [--seeds 1]
 [--max-minutes 4] [--labels 3000]``
 
-VARIANTS.json: ``{"name": ["section.setting=value", ...], ...}``; the first is what the others are compared with. A
-tenth of the training documents is held out, the same for all. --labels makes data small: so many labels, drawn at
-random, and 12,000 at most of their documents.
+VARIANTS.json: ``{"name": ["section.setting=value", ...], ...}``; the first is what the others are compared with. Of
+several recipes at once: ``{"recipe": {"name": [...], ...}, ...}``, as in benchmarks/variants/graphs.json (RAMEN and
+GNN-XML), and --recipe chooses one of them. A tenth of the training documents is held out, the same for all. --labels
+makes data small: so many labels, drawn at random, and 12,000 at most of their documents. What cannot be trained (a
+package is missing, data without a graph) is said, and left out.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import longtail
 from benchmarks.record import typed_command, write_result
 from longtail.data.dataset import Dataset
 from longtail.data.read import read
+from longtail.errors import ConfigError, LongtailError
 from longtail.evaluation import Yardstick, rank_test
 from longtail.recipes import make_recipe
 from longtail.training.progress import SilentDisplay
@@ -38,14 +41,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("variants", type=Path)
     parser.add_argument("data", nargs="+", type=Path)
-    parser.add_argument("--recipe", default="direct")
+    parser.add_argument("--recipe", help="default: direct; of a file of several recipes all of them")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--labels", type=int, help="only so many, drawn at random, and documents that have one of them")
     parser.add_argument("--max-minutes", type=float, default=600.0)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    variants: dict[str, list[str]] = json.loads(options.variants.read_text(encoding="utf-8"))
+    variants = read_variants(options.variants, options.recipe)
     deadline = time.monotonic() + 60 * options.max_minutes
     results: dict[str, Any] = {}
     for path in options.data:
@@ -54,24 +57,45 @@ def main() -> None:
         yardstick = Yardstick.of(data)
         found: dict[str, Any] = {}
         results[path.name] = {**yardstick.about(), "variants": found}
-        for name, settings in variants.items():
+        for name, (recipe, settings) in variants.items():
             for seed in range(options.seeds):
                 if time.monotonic() > deadline:
                     print(f"out of time before {path.name} {name}", flush=True)
                     continue
-                found.setdefault(name, []).append(
-                    measured(data, yardstick, options.recipe, settings, options.device, seed)
-                )
+                try:
+                    scores = measured(data, yardstick, recipe, settings, options.device, seed)
+                except LongtailError as problem:
+                    print(f"{path.name:<16} {name:<30} left out: {problem.message}", flush=True)
+                    continue
+                found.setdefault(name, []).append(scores)
                 print(f"{path.name:<16} {name:<30} {json.dumps(found[name][-1])}", flush=True)
                 if options.out:
                     command = typed_command("ablation", sys.argv[1:])
                     write_result(
                         options.out,
                         "ablation",
-                        {"held_out": HELD_OUT, "settings": variants, **results},
+                        {"held_out": HELD_OUT, "settings": {n: each for n, (_, each) in variants.items()}, **results},
                         command,
                         seed=seed,
                     )
+
+
+def read_variants(file: Path, recipe: str | None) -> dict[str, tuple[str, list[str]]]:
+    """The recipe and the settings of each variant, by its name; where a file has several recipes, behind the recipe's.
+    Settings that do not exist are refused before anything is trained.
+    """
+    content = json.loads(file.read_text(encoding="utf-8"))
+    found: dict[str, tuple[str, list[str]]] = {}
+    for name, value in content.items():
+        if isinstance(value, list):
+            found[name] = (recipe or "direct", value)
+        elif recipe in (None, name):
+            found |= {f"{name}: {inner}": (name, settings) for inner, settings in value.items()}
+    if not found:
+        raise ConfigError(f"{file} has no variants of '{recipe}'", f"it has those of {', '.join(content)}")
+    for name, settings in found.values():
+        make_recipe(name, assignments=settings)
+    return found
 
 
 def of_some_labels(data: Dataset, labels: int, documents: int = MOST_DOCUMENTS) -> Dataset:

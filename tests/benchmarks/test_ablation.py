@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
-from benchmarks.ablation import of_some_labels
+from benchmarks.ablation import of_some_labels, read_variants
 
 from longtail.data.dataset import Dataset
 from longtail.data.synthetic import SyntheticConfig, synthesise
+from longtail.errors import ConfigError
 
 
 @pytest.fixture(scope="module")
@@ -50,3 +54,27 @@ def test_graphs_follow(data: Dataset) -> None:
         rows = [list(all_items.uids).index(uid) for uid in items.uids]
         np.testing.assert_array_equal(getattr(graph, side).toarray(), getattr(whole, side).toarray()[rows])
     assert len(part.hold_out(0.1, 0).train) == 45
+
+
+def test_variants_of_one_recipe_or_of_several(tmp_path: Path) -> None:
+    plain, several = tmp_path / "plain.json", tmp_path / "several.json"
+    plain.write_text(json.dumps({"short": ["train.epochs=1"]}))
+    several.write_text(json.dumps({"ance": {"short": ["train.epochs=1"]}, "gnnxml": {"no": ["matcher.epochs=0"]}}))
+    assert read_variants(plain, None) == {"short": ("direct", ["train.epochs=1"])}
+    assert read_variants(plain, "ance") == {"short": ("ance", ["train.epochs=1"])}
+    both = {"ance: short": ("ance", ["train.epochs=1"]), "gnnxml: no": ("gnnxml", ["matcher.epochs=0"])}
+    assert read_variants(several, None) == both
+    assert read_variants(several, "gnnxml") == {"gnnxml: no": both["gnnxml: no"]}
+    with pytest.raises(ConfigError, match="no variants of 'galaxc'"):
+        read_variants(several, "galaxc")
+    plain.write_text(json.dumps({"wrong": ["train.epoch=1"]}))
+    with pytest.raises(ConfigError, match="epoch"):
+        read_variants(plain, None)
+
+
+def test_committed_variants_have_settings_that_exist_and_differ() -> None:
+    files = sorted((Path(__file__).parents[2] / "benchmarks" / "variants").glob("*.json"))
+    assert files
+    for file in files:
+        variants = read_variants(file, None)
+        assert len({(recipe, *settings) for recipe, settings in variants.values()}) == len(variants)

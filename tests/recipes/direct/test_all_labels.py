@@ -31,6 +31,7 @@ def objective(
     text_every: int = 1,
     trust: float = 0.5,
     text: bool = True,
+    long_steps: bool = False,
 ) -> AllLabels:
     encoder = BagEncoder(RowTable.random(WORDS, WIDTH, np.random.default_rng(3)), dropout=0.0)
     texts = TextRows(encoder.table, sparse(LABELS, WORDS, 1)) if text else None
@@ -49,6 +50,7 @@ def objective(
         start=start,
         text_every=text_every,
         compute=torch.float32,
+        long_steps=long_steps,
     )
 
 
@@ -107,6 +109,25 @@ def test_training_lowers_the_loss_with_rare_looks_at_texts() -> None:
         model, rows = objective(text_every=every), np.arange(DOCUMENTS)
         losses = [float(model.step(rows, np.random.default_rng(0), 0.02)) for _ in range(60)]
         assert losses[-1] < 0.5 * losses[0]
+
+
+def test_how_often_texts_are_looked_at_does_not_change_how_far_gains_go_with_long_steps() -> None:
+    """The first step of Adam is as long as the rate. n steps in random directions go as far as one of root n."""
+
+    def squared_per_step(every: int, long_steps: bool) -> float:
+        model = objective(text_every=every, long_steps=long_steps)
+        assert model.texts is not None
+        before = {name: p.detach().clone() for name, p in model.adam.dense.items() if name.startswith("texts.")}
+        assert before
+        for _ in range(every):
+            model.step(np.arange(DOCUMENTS), np.random.default_rng(0), 1e-4)
+        moved = torch.cat([(model.adam.dense[name].detach() - was).flatten() for name, was in before.items()])
+        return float(moved.square().max()) / every
+
+    for every in (4, 9):
+        assert squared_per_step(every, True) == pytest.approx(1e-8, rel=0.02)
+        assert squared_per_step(every, False) == pytest.approx(1e-8 / every, rel=0.02)
+    assert squared_per_step(1, True) == squared_per_step(1, False) == pytest.approx(1e-8, rel=0.02)
 
 
 def test_texts_are_looked_at_every_few_steps_only() -> None:

@@ -144,6 +144,7 @@ def learner_of(
         weights=shared.weights,
         start=start,
         text_every=config.train.text_every or TEXT_EVERY[run.device],
+        long_steps=config.train.text_steps == "all",
         token_dropout=config.encoder.token_dropout,
         extra=extra,
         shard=shared.shard,

@@ -380,6 +380,8 @@ class AllLabels:
     targets: see `marked_targets`.  weights: (L,) factor of positives, or None for 1.
     text_every: steps between two looks at the texts. In between, rows use what the last look gave, and the gradient
         to texts is summed up; on a CPU a look costs more than a step.
+    long_steps: M and gains take as long steps as words of label texts do, so that `text_every` does not change how far
+        they go.
     compute: type of the products with all labels; by default what is fastest here.  extra: a loss to be added.
     shard: which labels this process has the rows of; None: all.  trust, weights, start: of all labels;  targets,
         texts: of those of this process.
@@ -403,6 +405,7 @@ class AllLabels:
         extra: ExtraLoss | None = None,
         shard: Shard | None = None,
         light_words: bool = False,
+        long_steps: bool = False,
     ) -> None:
         self.shard, self.extra = shard or Shard(len(trust)), extra
         assert extra is None or self.shard.processes == 1, "an extra loss sees whole batches"
@@ -419,7 +422,7 @@ class AllLabels:
         # Adam's steps do not grow with the gradient, so what is taught less often must take longer steps: words, of
         # which each look teaches others. The gain and M, which every look teaches, are better off without.
         self.text_rate = text_every**0.5
-        self.adam = ModelAdam(self.model, light=light_words)
+        self.adam = ModelAdam(self.model, {"texts.": self.text_rate} if long_steps else None, light=light_words)
         self._count = torch.zeros((), dtype=torch.int64)
         self.make_rows(None if start is None else self.shard.own(start), bias, trust)
 

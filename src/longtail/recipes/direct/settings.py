@@ -147,6 +147,11 @@ class TrainConfig:
         f"steps between two looks at the label texts; 0: {TEXT_EVERY['cuda']} on a GPU, {TEXT_EVERY['cpu']} on a CPU",
         low=0,
     )
+    text_steps: Literal["words", "all"] = setting(
+        "words",
+        "what takes longer steps (the root of text_every times) as it is taught so rarely: words of label texts; or M "
+        "and gains, too, so that a CPU and a GPU take them as far",
+    )
     self_pairs: float = setting(
         0.1,
         "what a masked pair counts as a negative where the document is the label; 0: nothing, 1: as any other",
