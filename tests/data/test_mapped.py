@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.sparse import random_array
+from scipy.sparse import csr_array, random_array
 
+from longtail.data import mapped
 from longtail.data.mapped import BLOCKS_OF_WINDOW, MASKED, SAME, TARGET, BlockOrder, DocumentsOnDisk, DocumentsWriter
 from longtail.errors import RunError
 
@@ -41,7 +42,7 @@ def test_what_was_written_is_read(written: tuple[Any, ...]) -> None:
     documents = DocumentsOnDisk(folder)
     index = np.array([17, 0, 4, 4, 9])
     assert len(documents) == 18
-    assert np.array_equal(documents.features.rows(index).toarray(), features[index])
+    assert np.array_equal(dense(documents, index), features[index])
     plain, masked, same = documents.labels_of(index)
     assert np.array_equal(plain.toarray(), targets[index] == TARGET)
     assert np.array_equal(masked, np.argwhere(targets[index] < 0))
@@ -49,7 +50,31 @@ def test_what_was_written_is_read(written: tuple[Any, ...]) -> None:
     assert np.array_equal(documents.counts, (targets == TARGET).sum(axis=0))
     assert documents.pairs == (targets == TARGET).sum()
     documents.let_go()
-    assert np.array_equal(documents.features.rows(index).toarray(), features[index])
+    assert np.array_equal(dense(documents, index), features[index])
+
+
+def dense(documents: DocumentsOnDisk, index: np.ndarray) -> np.ndarray:
+    starts, numbers, values = documents.pieces("features", index)
+    return csr_array((values, numbers, starts), shape=(len(index), 40)).toarray()
+
+
+@pytest.mark.parametrize("batch", [1, 4, 6, 7])
+def test_windows_hold_what_is_drawn(written: tuple[Any, ...], batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No batch of an epoch is read from the map, those over two windows included."""
+    folder, features, targets = written
+    documents = DocumentsOnDisk(folder)
+    for seed in range(3):
+        order = documents.order(np.random.default_rng(seed))
+        assert isinstance(order, BlockOrder)
+        for start in range(0, 18, batch):
+            index = order[start : start + batch]
+            with monkeypatch.context() as patch:
+                patch.setattr(mapped.RowsOnDisk, "pieces", None)
+                assert np.array_equal(dense(documents, index), features[index])
+                assert np.array_equal(documents.labels_of(index)[0].toarray(), targets[index] == TARGET)
+            assert len(documents._windows) <= 2
+    documents.let_go()
+    assert not documents._windows
 
 
 @pytest.mark.parametrize("file", ["features.starts", "features.values", "targets.numbers", "labels.counts"])
@@ -65,7 +90,7 @@ def test_files_that_do_not_fit_are_refused(written: tuple[Any, ...], file: str) 
 @given(documents=st.integers(1, 300), window=st.integers(1, 320), batch=st.integers(1, 50), seed=st.integers(0, 9))
 def test_every_document_comes_once(documents: int, window: int, batch: int, seed: int) -> None:
     begun: list[int] = []
-    order = BlockOrder(documents, window, np.random.default_rng(seed), lambda: begun.append(1))
+    order = BlockOrder(documents, window, np.random.default_rng(seed), lambda blocks, size: begun.append(1))
     drawn = [order[start : start + batch] for start in range(0, documents, batch)]
     assert [len(rows) for rows in drawn[:-1]] == [batch] * (len(drawn) - 1)
     assert np.array_equal(np.sort(np.concatenate(drawn)), np.arange(documents))

@@ -2,15 +2,16 @@
 
 Two readings: the first counts features (`SparseText.fit_parts`), the second packs documents as numbers
 (`longtail.data.mapped`). Of the memory that was allowed counting has a half. After that a half is for the sample
-and what is made of it (label graph, votes of similar documents, examples), and a quarter for the documents that
-training steps draw from. What is left is for the part that is read.
+and what is made of it (label graph, votes of similar documents, examples), and a quarter for two windows of documents
+that training steps draw from. What is left is for the part that is read.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from longtail.persistence import StringTable, load_part, save_part
 from longtail.training.prepare import TrainingSet
 from longtail.types import I64, Batch, BoolArray, Csr
 
+_SILENCE = 30  # seconds
 _EVERYTHING, _EXAMPLES = "everything", "examples"
 # Bytes of memory, about: of a feature while features are counted; of the sample for each feature and pair of a
 # document, and for its text; of a document in a window for each feature and pair.
@@ -47,7 +49,7 @@ def pack(
 
     def documents() -> Iterator[Items]:
         nonlocal pairs
-        for part in data.parts(data.repairs):
+        for part in _told(data.parts(data.repairs), say):
             pairs += int(part.targets.nnz) + len(part.masked)
             yield part.documents
 
@@ -67,7 +69,7 @@ def pack(
     aside = folder.with_name(f"{folder.name}.{_EVERYTHING}")
     needed = _SAMPLED * counted.entries + _SAMPLED_PAIR * pairs + _SAMPLED_TEXT * counted.documents
     share = min(1.0, data.memory / 2 / max(needed, 1))
-    sample, texts = _packed(data, featurizer, Sample(counted.documents, round(share * counted.documents)), aside)
+    sample, texts = _packed(data, featurizer, Sample(counted.documents, round(share * counted.documents)), aside, say)
     if sample.n_documents < (documents_there := len(DocumentsOnDisk(aside))):
         say(
             f"note: {documents_there:,} documents are on the disk; a sample of {sample.n_documents:,} gives what has "
@@ -107,6 +109,17 @@ def _fitting(features: Any) -> Any:
     return features
 
 
+def _told(parts: Iterable[Split], say: Callable[[str], None]) -> Iterator[Split]:
+    """The same; now and then it is said how far it is."""
+    documents, last = 0, time.monotonic()
+    for part in parts:
+        yield part
+        documents += len(part)
+        if time.monotonic() - last > _SILENCE:
+            last = time.monotonic()
+            say(f"{documents:,} documents")
+
+
 @dataclass(frozen=True)
 class Sample:
     """`size` of `documents`, evenly spread; at least one."""
@@ -120,7 +133,9 @@ class Sample:
         return chosen
 
 
-def _packed(data: LargeData, featurizer: SparseText, sample: Sample, folder: Path) -> tuple[TrainingSet, Items]:
+def _packed(
+    data: LargeData, featurizer: SparseText, sample: Sample, folder: Path, say: Callable[[str], None]
+) -> tuple[TrainingSet, Items]:
     """Writes all documents, and gives those of the sample with their texts."""
     from scipy.sparse import csr_array, vstack
 
@@ -128,7 +143,7 @@ def _packed(data: LargeData, featurizer: SparseText, sample: Sample, folder: Pat
     found: list[tuple[I64, Csr, Csr]] = []  # of the sample: rows in the data, features, marked labels
     first = pairs = 0
     with DocumentsWriter(folder, len(labels)) as writer:
-        for part in data.parts():
+        for part in _told(data.parts(), say):
             kept, features, marked = _numbers(part, featurizer, labels, dropped)
             chosen = np.flatnonzero(sample.has(first + kept))
             found.append((first + kept[chosen], features[chosen], marked[chosen]))
@@ -141,7 +156,7 @@ def _packed(data: LargeData, featurizer: SparseText, sample: Sample, folder: Pat
                 "check the text and label columns with 'longtail data check'",
             )
         each = 16 + (_DRAWN * writer.entries + _DRAWN_PAIR * pairs) / writer.documents
-        writer.finish(featurizer.width, max(1, int(data.memory / 4 / each)))
+        writer.finish(featurizer.width, max(1, int(data.memory / 8 / each)))
     rows, sampled, marks = zip(*found, strict=True)
     targets, masked, same = labels_by_marks(csr_array(vstack(marks, format="csr")))
     return (

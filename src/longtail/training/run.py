@@ -309,8 +309,8 @@ class Run:
             raise RunError(
                 f"{purpose} needs about {readable_bytes(needed)} of memory, but only {readable_bytes(available)} "
                 "are available",
-                "use smaller settings ('longtail config RECIPE' lists them), fewer documents, or a machine with "
-                "more memory",
+                "use smaller settings ('longtail config RECIPE' lists them), documents from the disk (train --memory), "
+                "or a machine with more memory",
             )
 
     # ---- talking ----

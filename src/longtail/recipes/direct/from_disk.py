@@ -40,7 +40,7 @@ class DiskDocuments(Documents):
         return self._everything.order(rng)
 
     def rows(self, index: I64) -> TensorBatch:
-        starts, ids, weights = (to_device(piece, self.device) for piece in self._everything.features.pieces(index))
+        starts, ids, weights = (to_device(piece, self.device) for piece in self._everything.pieces("features", index))
         return TensorBatch(Bags(starts, ids, weights))
 
 

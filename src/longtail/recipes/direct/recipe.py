@@ -132,7 +132,10 @@ class Direct(Recipe):
         objective = side_by_side([learner.objective for learner in learners])
         watch = learners[0].extra
         fit_stage(objective, run, "training", epochs=epochs, batch=c.train.batch, schedule=schedule, watch=watch)
-        seen = shared.documents if data.everything is None else Documents(data.documents, run.device)
+        seen = shared.documents
+        if data.everything is not None:
+            data.everything.let_go()
+            seen = Documents(data.documents, run.device)
         keep_members(learners, data.n_labels, run)
         found = as_one(learners, seen, data.targets, run.rng("as one"))
         if found is None:
