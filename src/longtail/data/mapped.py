@@ -33,7 +33,7 @@ _PIECES: dict[str, tuple[DTypeLike, ...]] = {
 }
 
 
-class Rows:
+class CsrRows:
     """A CSR array of so many columns: where rows begin, column numbers and values."""
 
     def __init__(self, starts: I64, numbers: NDArray[Any], values: NDArray[Any], columns: int) -> None:
@@ -52,7 +52,7 @@ class Rows:
         return starts, self.numbers[places], self.values[places]
 
 
-class RowsOnDisk(Rows):
+class RowsOnDisk(CsrRows):
     """In three files, mapped into memory."""
 
     def __init__(self, folder: Path, name: str, rows: int, columns: int) -> None:
@@ -62,7 +62,7 @@ class RowsOnDisk(Rows):
             raise RunError(f"{folder}: '{name}' is not of {rows} documents", "--restart begins anew")
         super().__init__(starts, numbers, values, columns)
 
-    def copied(self, blocks: I64, size: int) -> Rows:
+    def copied(self, blocks: I64, size: int) -> CsrRows:
         """The rows of blocks of `size` rows each, one after the other, in memory of their own."""
         begins = blocks * size
         ends = np.minimum(begins + size, len(self))
@@ -77,7 +77,7 @@ class RowsOnDisk(Rows):
             numbers[part], values[part] = self.numbers[first:last], self.values[first:last]
             at = part.stop
             self.let_go()
-        return Rows(starts, numbers, values, self.columns)
+        return CsrRows(starts, numbers, values, self.columns)
 
     def let_go(self) -> None:
         """What was read need no longer be in memory; it is read again when it is asked for.
