@@ -41,8 +41,8 @@ TOGETHER, DOCUMENTS_PER_NUMBER = 3, 32
 # Numbers in the tables of words and labels of one model, up to which it is done unasked: three of them take three times
 # the memory, and larger ones were not measured.
 NUMBERS_TOGETHER = 2**28
-# Numbers in the rows of labels, and in the vectors of words, from which on they are kept in fewer bytes unasked: rows
-# lose nothing by it, words a little.
+# Numbers in the rows of labels, and in the vectors of words, from which on they are kept in fewer bytes unasked: words
+# lose a little more by it than rows.
 MANY_IN_ROWS, MANY_IN_WORDS = 2**28, 2**30
 # How far a document moves its own score towards its target where rows have no moments, at the highest rate.
 ROW_RATE = 1.0
