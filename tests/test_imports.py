@@ -51,6 +51,7 @@ ROOMS = [
         "vectors",
         "demo",
         "warming",
+        "ledger",
         "cluster",
         "serve",
         "cli",

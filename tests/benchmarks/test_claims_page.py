@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,11 @@ def test_the_command_tells_everything_of_a_claim_or_a_paper(
         *(entry["id"] for entry in found if entry["paper"] == "gnnxml"),
         "R1t",
     ]
+
+
+def test_the_ledger_is_in_the_wheel() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert SHIPPED.name in settings["tool"]["setuptools"]["package-data"]["longtail"]
 
 
 def test_an_unknown_claim_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

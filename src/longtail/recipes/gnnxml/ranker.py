@@ -382,7 +382,7 @@ class Gating:
 
     power: float = 1.0
     scale: float = 1.0
-    reach: int = 0
+    reach: Annotated[int, Between(0)] = 0
 
     def __post_init__(self) -> None:
         if not (0 <= self.power < np.inf and 0 < self.scale < np.inf and self.reach >= 0):
