@@ -28,6 +28,7 @@ from longtail.recipes.ramen.graph_loss import (
     WeightBandit,
     capped,
     drawn_by_weight,
+    given_shares,
     term_names,
 )
 from longtail.training.objectives import vectors_together
@@ -319,6 +320,14 @@ def test_given_edges_have_at_least_half_of_the_weight_where_anchors_are_drawn_by
         uniform = plain.sides[side].multiply(given_edges).sum(axis=1) / np.maximum(plain.sides[side].sum(axis=1), 1)
         assert uniform[has_edges].min() < 0.5, "drawn uniformly they are less than half for some"
         assert (weights.data[weights.multiply(given_edges).toarray()[weights.nonzero()] > 0] >= 1).all()
+
+
+def test_how_many_of_the_drawn_anchors_were_given() -> None:
+    given_edges = AnchorGraph("g", {"documents": csr_array(np.array([[1.0, 0, 0], [0, 0, 0], [0, 1, 1]], np.float32))})
+    weights = np.array([[3.0, 1, 0], [0, 0, 0], [2, 1, 1]], np.float32)
+    completed = AnchorGraph("g", {"documents": csr_array(weights)})
+    assert given_shares(given_edges, completed) == {"documents": pytest.approx((0.75 + 0.5) / 2)}
+    assert given_shares(given_edges, given_edges) == {"documents": 1.0}
 
 
 def test_anchors_are_drawn_by_their_weights() -> None:

@@ -553,6 +553,16 @@ class GraphStep:
         return self.owner.regularisers.objective(loss, vectors, self.anchors, texts)
 
 
+def given_shares(given: AnchorGraph, completed: AnchorGraph) -> dict[Side, float]:
+    """Of the anchors that are drawn for items of each side, the share that was given and not completed."""
+    shares: dict[Side, float] = {}
+    for side, edges in completed.sides.items():
+        of_given = np.asarray(edges.multiply(given.sides[side]).sum(axis=1)).ravel()
+        of_all = np.asarray(edges.sum(axis=1)).ravel()
+        shares[side] = round(float((of_given[of_all > 0] / of_all[of_all > 0]).mean()), 4) if of_all.any() else 0.0
+    return shares
+
+
 def drawn_by_weight(edges: Csr, sums: F64, rows: I64, rng: np.random.Generator) -> I64:
     """(B,): a random column of each of `rows`, with a chance by its weight, -1 where a row is empty.
 

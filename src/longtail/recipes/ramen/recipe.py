@@ -34,7 +34,14 @@ from longtail.nn.batches import Documents
 from longtail.nn.encoders import Encoder
 from longtail.recipes import recipe_class
 from longtail.recipes.base import Recipe
-from longtail.recipes.ramen.graph_loss import AnchorSet, GraphLoss, Regularisers, WeightBandit, term_names
+from longtail.recipes.ramen.graph_loss import (
+    AnchorSet,
+    GraphLoss,
+    Regularisers,
+    WeightBandit,
+    given_shares,
+    term_names,
+)
 from longtail.recipes.ramen.settings import TUNABLE, RamenConfig
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
@@ -168,6 +175,7 @@ class Ramen(Recipe):
         if c.noise:
             # Edges that were moved to an anchor that says nothing are lost.
             ready = ready.noisy(c.noise, run.rng("noise", number))[0].among(known)
+        given = ready
         if c.completion == "walk":
             ready = ready.completed(
                 length=c.length,
@@ -183,6 +191,7 @@ class Ramen(Recipe):
             edges=graph.edges,
             known=int(known.sum()),
             completed=ready.edges,
+            drawn_as_given=given_shares(given, ready),
         )
         return AnchorSet(ready, Documents(texts, run.device))
 
