@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longtail.recipes.galaxc.graph import Fanout, JointGraph, Paths, convolutions
+from longtail.recipes.galaxc.graph import Fanout, HiddenEdges, JointGraph, Paths, convolutions
 
 
 def random_graph(n: int, rng: np.random.Generator, mean_degree: float = 3) -> JointGraph:
@@ -143,32 +143,63 @@ def test_other_seeds_and_other_hops_draw_other_samples() -> None:
     assert one[1].tolist() != one[2].tolist(), "hops 1 and 2 draw for themselves"
 
 
-def test_an_excluded_node_is_never_entered_and_its_place_is_taken() -> None:
+def all_edges_of(node: int, n: int) -> HiddenEdges:
+    return HiddenEdges(np.array([node]), np.array([0, n]), np.arange(n, dtype=np.int32))
+
+
+def test_a_node_whose_edges_are_all_hidden_is_never_entered_and_its_place_is_taken() -> None:
     rng = np.random.default_rng(4)
+    hidden = all_edges_of(0, 8)
     for fanout in (Fanout((4, 3, 2)), Fanout((4, 3, 2), pad=False)):
         for seed in range(200):
             graph = random_graph(8, rng)
             paths = Paths(graph, np.eye(8, dtype=np.float32), fanout)
-            sums = paths.of_linked(
-                np.zeros((1, 8), np.float32), np.array([[1, 2]], np.int32), seed, exclude=np.array([0])
-            )
+            sums = paths.of_linked(np.zeros((1, 8), np.float32), np.array([[1, 2]], np.int32), seed, hidden)
             assert not sums[0, :, 0].any()
             degree = len(set(graph.neighbours[graph.starts[1] : graph.starts[2]].tolist()) - {0})
-            alone = paths.of_linked(
-                np.zeros((1, 8), np.float32), np.array([[1]], np.int32), seed, exclude=np.array([0])
-            )[0]
-            # Hop 2 to node 1 (weight 3), then hop 1 to its neighbours: four terms if it has any but the excluded one.
+            alone = paths.of_linked(np.zeros((1, 8), np.float32), np.array([[1]], np.int32), seed, hidden)[0]
+            # Hop 2 to node 1 (weight 3), then hop 1 to its neighbours: four terms if it has any but the hidden one.
             assert alone[3].sum() == pytest.approx(
                 3 * ((4 if degree else 0) if fanout.pad else min(4, degree)) / (1 if fanout.pad else 3)
             )
 
 
-def test_the_only_neighbour_may_be_excluded() -> None:
+def test_the_only_edge_may_be_hidden() -> None:
     graph, vectors = star()
     sums = Paths(graph, vectors, Fanout((4, 3))).of_linked(
-        vectors[[0]], np.array([[1]], np.int32), 0, exclude=np.array([0])
+        vectors[[0]], np.array([[1]], np.int32), 0, all_edges_of(0, 5)
     )
     assert not sums[0, 3].any()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    n=st.integers(2, 14),
+    seed=st.integers(0, 10**6),
+    size=st.integers(1, 5),
+    pad=st.booleans(),
+    unseen=st.sets(st.integers(0, 13), max_size=13),
+)
+def test_hidden_edges_are_never_taken_and_all_others_are_seen(
+    n: int, seed: int, size: int, pad: bool, unseen: set[int]
+) -> None:
+    """Against plain sets: whatever is hidden, a sample is full (with `pad`) as long as one neighbour is seen."""
+    rng = np.random.default_rng(seed)
+    graph, own = random_graph(n, rng, mean_degree=n / 2), int(rng.integers(n))
+    labels = np.array(sorted(label for label in unseen if label < n and label != own), dtype=np.int32)
+    hidden = HiddenEdges(np.full(n, own), np.arange(n + 1) * len(labels), np.tile(labels, n))
+    paths = Paths(graph, np.eye(n, dtype=np.float32), Fanout((size,), pad=pad))
+    drawn = paths.samples(np.arange(n, dtype=np.int32), 1, seed, hidden)[:, 1:]
+    plain = paths.samples(np.arange(n, dtype=np.int32), 1, seed)[:, 1:]
+    for node in range(n):
+        neighbours = set(graph.neighbours[graph.starts[node] : graph.starts[node + 1]].tolist())
+        gone = set(labels.tolist()) if node == own else {own} if node in labels else set()
+        found = [neighbour for neighbour in drawn[node].tolist() if neighbour >= 0]
+        assert set(found) <= neighbours - gone
+        assert len(set(found)) == min(size, len(neighbours - gone))
+        assert len(found) == (size if pad and found else len(set(found)))
+        if not neighbours & gone:
+            assert drawn[node].tolist() == plain[node].tolist(), "nothing hidden here: the same sample"
 
 
 # ---- introduced documents ----
@@ -221,5 +252,5 @@ def test_what_has_no_shape_or_no_meaning_is_refused() -> None:
     full = Paths(graph, vectors, Fanout((1,), full=True))
     with pytest.raises(ValueError, match="no shape"):
         full.samples(np.zeros(1, np.int32), 1, 0)
-    with pytest.raises(ValueError, match="excluded"):
-        full.of_linked(vectors[:1], np.zeros((1, 1), np.int32), 0, exclude=np.zeros(1, np.int64))
+    with pytest.raises(ValueError, match="hidden"):
+        full.of_linked(vectors[:1], np.zeros((1, 1), np.int32), 0, all_edges_of(0, 5))

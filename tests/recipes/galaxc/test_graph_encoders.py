@@ -13,7 +13,7 @@ from torch import nn
 
 from longtail.nn.blocks import BatchNorm
 from longtail.persistence import load_part, save_part
-from longtail.recipes.galaxc.graph import Fanout, JointGraph
+from longtail.recipes.galaxc.graph import Fanout, HiddenEdges, JointGraph
 from longtail.recipes.galaxc.network import (
     GraphEncoder,
     HopEncoder,
@@ -189,10 +189,12 @@ def test_prediction_is_the_forward_pass(make: Callable[[], GraphEncoder], pad: b
     frozen = load_part(tmp_path / "frozen")
     nodes, links = np.arange(20, dtype=np.int32), np.random.default_rng(1).integers(-1, 20, (20, 4)).astype(np.int32)
     own = frozen.of_nodes(around.paths, nodes, 42)
-    linked = frozen.of_linked(around.paths, vectors, links, 42, exclude=nodes.astype(np.int64))
+    hidden = HiddenEdges(nodes.astype(np.int64), np.arange(21) * 2, np.tile(np.array([1, 7], np.int32), 20))
+    linked = frozen.of_linked(around.paths, vectors, links, 42, hidden)
     with torch.no_grad():
         np.testing.assert_allclose(own.score, encoder(around, Roots(nodes, 42)).numpy(), rtol=1e-4, atol=1e-4)
-        np.testing.assert_allclose(linked.score, encoder(around, Roots(nodes, 42, links)).numpy(), rtol=1e-4, atol=1e-4)
+        roots = Roots(nodes, 42, links, unseen=hidden)
+        np.testing.assert_allclose(linked.score, encoder(around, roots).numpy(), rtol=1e-4, atol=1e-4)
     assert own.score.shape == (20, frozen.views, WIDTH)
     assert frozen.views == encoder.views
     np.testing.assert_allclose(own.search, own.score.mean(axis=1), rtol=1e-5)

@@ -63,7 +63,7 @@ def objective(
     graph, vectors, targets = world()
     rng = np.random.default_rng(seed)
     around = Neighbourhoods(graph, vectors, Fanout((3, 2)))
-    documents = GraphDocuments(around, graph.nodes, links, hide=hide)
+    documents = GraphDocuments(around, graph.nodes, links, targets, hide=hide)
     head = LabelAttention(L, 2, D, rng)
     return SharedCandidates(
         HopEncoder(2, D, rng, dropout=dropout),
@@ -137,9 +137,9 @@ def test_attention_has_a_rate_of_its_own() -> None:
 
 
 def test_a_share_of_the_documents_is_hidden() -> None:
-    graph, vectors, _ = world()
+    graph, vectors, targets = world()
     links = np.zeros((N, 2), np.int32)
-    documents = GraphDocuments(Neighbourhoods(graph, vectors, Fanout((2,))), graph.nodes, links, hide=0.25)
+    documents = GraphDocuments(Neighbourhoods(graph, vectors, Fanout((2,))), graph.nodes, links, targets, hide=0.25)
     rng = np.random.default_rng(0)
     hidden = [documents.roots(np.arange(N), rng).hidden for _ in range(100)]
     assert np.mean([h for h in hidden if h is not None]) == pytest.approx(0.25, abs=0.03)
@@ -150,16 +150,39 @@ def test_a_share_of_the_documents_is_hidden() -> None:
 
 def test_hidden_documents_cannot_copy_their_labels() -> None:
     """All are linked to nothing: with their own edges the labels are in the sums, without them they are not."""
-    graph, vectors, _ = world()
+    graph, vectors, targets = world()
     around = Neighbourhoods(graph, vectors, Fanout((3, 2)))
     open_, hidden = (
-        GraphDocuments(around, graph.nodes, np.full((N, 1), -1, np.int32), hide=share).roots(
+        GraphDocuments(around, graph.nodes, np.full((N, 1), -1, np.int32), targets, hide=share).roots(
             np.arange(N), np.random.default_rng(0)
         )
         for share in (0.0, 1.0)
     )
     assert around.sums(open_)[:, 1:].abs().sum() > 0
     assert around.sums(hidden)[:, 1:].abs().sum() == 0
+
+
+def test_only_the_edges_to_its_own_labels_are_hidden_from_a_document() -> None:
+    """Document 0 is label 0 and has label 1; documents 1 and 2 have label 0. Its node is the label's: it still leads to
+    the documents of that label, and they to it.
+    """
+    targets = csr_array(np.array([[0, 1, 0], [1, 0, 0], [1, 0, 1]], np.float32))
+    nodes = document_nodes(3, 3, np.array([[0, 0]]))
+    graph = joint_graph(targets, nodes, np.random.default_rng(0))
+    around = Neighbourhoods(graph, np.eye(len(graph), dtype=np.float32), Fanout((8, 8)))
+    # Linked to its own node (a new document with that text finds the label, too), and to its label.
+    links = np.array([[0, 1]] * 3, np.int32)
+    documents = GraphDocuments(around, nodes, links, targets, hide=1.0)
+    by_neighbours = around.sums(documents.roots(np.array([0]), np.random.default_rng(0)))[0, 3]
+    first, second = nodes[1:].tolist()
+    assert by_neighbours[1] == 0, "from its node to its label"
+    assert by_neighbours[0] == 0, "from its label to its node"
+    assert by_neighbours[first] > 0
+    assert by_neighbours[second] > 0, "documents of the label that it is"
+    linked_to_one = np.full((3, 1), first, np.int32)
+    other = GraphDocuments(around, nodes, linked_to_one, targets, hide=1.0)
+    back = around.sums(other.roots(np.array([0]), np.random.default_rng(0)))[0, 3]
+    assert back[0] > 0, "a document of the label still leads to the label"
 
 
 def test_samples_are_fixed_where_the_settings_say_so() -> None:

@@ -15,12 +15,16 @@ from longtail.graph.ops import unit_rows
 from longtail.models.encoders import FrozenGinLayer, FrozenSum
 from longtail.models.rankers import Classifier, sigmoid
 from longtail.persistence import StringTable, load_part, save_part
+from longtail.recipes.galaxc import graph as graph_module
 from longtail.recipes.galaxc.graph import (
     Anchors,
     Fanout,
     GraphSpace,
+    HiddenEdges,
+    JointGraph,
     Paths,
     Shape,
+    added,
     balanced,
     document_nodes,
     joint_graph,
@@ -307,16 +311,54 @@ def test_anchors_need_a_model_that_knows_some() -> None:
         model().rank_in_context(BATCH, 3, Context(anchors=matrix([[0]] * 14, 1)))
 
 
-def test_a_document_that_is_a_label_can_take_its_place() -> None:
+def test_a_document_that_is_a_label_has_its_neighbours_beside_the_nearest_nodes() -> None:
     made = space(test_identity=True)
     plain = space()
     vectors = np.concatenate([made.vectors[[3]], made.initial(BATCH)[:1]])
-    links = made.linked(vectors, Context())
+    links, near = made.linked(vectors, Context()), plain.linked(vectors, Context())
     graph = made.graph
-    assert sorted(links[0][links[0] >= 0].tolist()) == sorted(
-        graph.neighbours[graph.starts[3] : graph.starts[4]].tolist()
+    own = graph.neighbours[graph.starts[3] : graph.starts[4]].tolist()
+    assert set(near[0].tolist()) - set(own), "the test needs nearest nodes that are no neighbours"
+    assert sorted(links[0][links[0] >= 0].tolist()) == sorted({*own, *near[0].tolist()})
+    np.testing.assert_array_equal(links[1][:4], near[1])
+    assert (links[1][4:] == TopK.PAD).all()
+
+
+@pytest.mark.parametrize("test_identity", [False, True])
+def test_training_documents_as_new_ones_keep_all_but_their_labels(test_identity: bool) -> None:
+    """The nearest nodes; of a document that is a label this label among them, as a new document would find it, and
+    where new documents take a label's place its other neighbours. Documents are not linked to their own nodes.
+    """
+    made = space(test_identity=test_identity)
+    graph, nodes = made.graph, np.array([3, int(made.graph.nodes.max())], np.int32)
+    own = graph.neighbours[graph.starts[3] : graph.starts[4]].tolist()
+    gone = np.array([own[0], *graph.neighbours[graph.starts[nodes[1]] : graph.starts[nodes[1] + 1]]], np.int32)
+    hidden = HiddenEdges(nodes.astype(np.int64), np.array([0, 1, len(gone)]), gone)
+    links = made.as_new(nodes, hidden)
+    near = made.nearest(made.vectors[nodes], exclude=np.array([-1, nodes[1]])).ids
+    assert 3 in near[0]
+    expected = [{*near[0].tolist(), *(own[1:] if test_identity else [])}, set(near[1].tolist())]
+    assert [{node for node in row if node >= 0} for row in links.tolist()] == [found - {-1} for found in expected]
+
+
+def test_of_many_neighbours_some_are_taken() -> None:
+    made = space(test_identity=True)
+    n = len(made.graph)
+    hub = JointGraph(
+        np.array([0, n - 1, *[n - 1] * (n - 1)]), np.arange(1, n, dtype=np.int32), made.graph.nodes, made.graph.n_labels
     )
-    np.testing.assert_array_equal(links[1][:4], plain.linked(vectors, Context())[1])
+    most, links = graph_module._MOST_NEIGHBOURS, replace(made, graph=hub).linked(made.vectors[[0]], Context())
+    assert n - 1 > most
+    assert set(range(1, most + 1)) <= set(links[0].tolist())
+    assert (links[0] >= 0).sum() <= most + made.links
+
+
+@pytest.mark.parametrize(
+    ("first", "more", "expected"),
+    [([4, 5], [5, 6, -1], [4, 5, 6]), ([4, -1], [-1, 6], [4, 6]), ([-1, -1], [-1], [-1]), ([-1, 2], [2, 3], [2, 3])],
+)
+def test_added_links(first: list[int], more: list[int], expected: list[int]) -> None:
+    assert added(np.array([first], np.int32), np.array([more], np.int32)).tolist() == [expected]
 
 
 def test_preferences() -> None:

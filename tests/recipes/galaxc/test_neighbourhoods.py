@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from longtail.recipes.galaxc.graph import Fanout, JointGraph
+from longtail.recipes.galaxc.graph import Fanout, HiddenEdges, JointGraph
 from longtail.recipes.galaxc.network import Neighbourhoods, Roots
-from longtail.types import F32
+from longtail.types import F32, I32
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -32,6 +32,14 @@ def world(seed: int, n: int = 40) -> tuple[JointGraph, F32]:
     ).astype(np.float32)
 
 
+def some_hidden(nodes: I32, rng: np.random.Generator, n: int = 40) -> HiddenEdges:
+    """Of every node none to many others, and of one nothing."""
+    lists = [rng.permutation(n)[: rng.choice([0, 1, 2, 8, 20])].astype(np.int32) for _ in nodes]
+    own = nodes.astype(np.int64)
+    own[0] = -1
+    return HiddenEdges(own, np.cumsum([0, *map(len, lists)]), np.concatenate(lists))
+
+
 def both(graph: JointGraph, vectors: F32, fanout: Fanout) -> tuple[Neighbourhoods, Neighbourhoods]:
     return Neighbourhoods(graph, vectors, fanout), Neighbourhoods(graph, vectors, fanout, by_kernel=False)
 
@@ -45,10 +53,14 @@ def test_both_ways_sum_the_same_paths(fanout: Fanout, seed: int) -> None:
     nodes = rng.integers(0, 40, 50).astype(np.int32)
     links = rng.integers(-1, 40, (50, 4)).astype(np.int32)
     links[3] = -1
+    links[5, 0] = nodes[5]  # a path that begins at the document's own node, as of one that is a label
+    unseen = some_hidden(nodes, rng)
     for roots in (
         Roots(nodes, seed),
         Roots(nodes, seed, links),
         Roots(nodes, seed, links, rng.random(50) < 0.5),
+        Roots(nodes, seed, links, unseen=unseen),
+        Roots(nodes, seed, links, rng.random(50) < 0.5, unseen),
         Roots(nodes, seed, links, np.zeros(50, bool)),
     ):
         np.testing.assert_allclose(kernels.sums(roots), gathers.sums(roots), rtol=1e-5, atol=1e-4)
@@ -83,14 +95,16 @@ def test_hidden_documents_are_seen_by_their_links_and_others_by_their_edges() ->
         assert not torch.equal(own[row], linked[row])
 
 
-def test_a_hidden_document_never_meets_itself() -> None:
+def test_a_document_of_hidden_edges_alone_never_meets_itself() -> None:
     """Its own vector enters once, as itself, however the paths of its links run."""
     graph, _ = world(2)
     around = Neighbourhoods(graph, np.eye(40, dtype=np.float32), Fanout((4, 3, 2)))
     for seed in range(30):
-        roots = Roots(np.arange(40, dtype=np.int32), seed, np.tile(np.arange(40, dtype=np.int32), (40, 1)))
-        assert roots.links is not None
-        np.fill_diagonal(roots.links, -1)
+        everyone = np.arange(40, dtype=np.int32)
+        links = np.tile(everyone, (40, 1))
+        np.fill_diagonal(links, -1)
+        edges = HiddenEdges(everyone.astype(np.int64), np.arange(41) * 40, np.tile(everyone, 40))
+        roots = Roots(everyone, seed, links, unseen=edges)
         own = around.sums(roots)[torch.arange(40), :, torch.arange(40)]
         assert torch.equal(own[:, 0], torch.ones(40))
         assert not own[:, 1:].any()

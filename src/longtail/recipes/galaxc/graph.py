@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from longtail.declared import Between, Shaped, Sized
 from longtail.errors import ConfigError
 from longtail.graph.ops import prune_rows, unit_rows
-from longtail.kernels.arrays import canonical, csr, freeze, frozen, new_seed, pieces, run_starts
+from longtail.kernels.arrays import canonical, csr, freeze, frozen, new_seed, pieces, run_starts, taken_runs
 from longtail.kernels.threads import threads_for
 from longtail.models.encoders import FrozenEncoder, inverse
 from longtail.models.rankers import Classifier, best
@@ -254,6 +254,44 @@ class Fanout:
         return shares
 
 
+@dataclass(frozen=True)
+class HiddenEdges:
+    """Edges that B roots do not see, in neither direction: those of node `nodes[b]` with the labels
+    ``labels[starts[b] : starts[b + 1]]``.
+
+    nodes: (B,), -1 for a root that hides nothing.  starts: (B + 1,).
+    """
+
+    nodes: I64
+    starts: I64
+    labels: I32
+
+    @classmethod
+    def of_targets(cls, targets: Csr, nodes: I32) -> HiddenEdges:
+        """The labels of every document, whose node is `nodes[document]`; other edges of that node stay."""
+        starts, labels, _ = pieces(targets)
+        return cls(nodes.astype(np.int64), starts, labels)
+
+    @classmethod
+    def nothing(cls, roots: int) -> HiddenEdges:
+        return cls(np.full(roots, -1, dtype=np.int64), np.zeros(roots + 1, dtype=np.int64), np.zeros(0, np.int32))
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def rows(self, rows: I64) -> HiddenEdges:
+        starts, at = taken_runs(self.starts, rows)
+        return HiddenEdges(self.nodes[rows], starts, self.labels[at])
+
+    def arrays(self) -> tuple[I64, I64, I32]:
+        """As kernels take them."""
+        return (
+            frozen(self.nodes.astype(np.int64, copy=False)),
+            frozen(self.starts.astype(np.int64, copy=False)),
+            frozen(self.labels.astype(np.int32, copy=False)),
+        )
+
+
 class Paths:
     """Vectors of nodes, summed along paths of a graph.
 
@@ -265,21 +303,21 @@ class Paths:
             raise ValueError(f"{len(vectors)} vectors for {len(graph)} nodes")
         self.graph, self.vectors, self.fanout = graph, frozen(vectors), fanout
 
-    def of_nodes(self, nodes: I32, seed: int, exclude: I64 | None = None) -> F32:
+    def of_nodes(self, nodes: I32, seed: int, hidden: HiddenEdges | None = None) -> F32:
         """(B, 2^K, D): entry c sums over paths whose hops to a neighbour are the bits of c (bit 0 is hop 1); entry 0
         is the node itself.
         """
-        return self._sums(np.arange(len(nodes) + 1), nodes, self.fanout.hops, seed, exclude)
+        return self._sums(np.arange(len(nodes) + 1), nodes, self.fanout.hops, seed, hidden)
 
-    def of_linked(self, vectors: F32, links: I32, seed: int, exclude: I64 | None = None) -> F32:
+    def of_linked(self, vectors: F32, links: I32, seed: int, hidden: HiddenEdges | None = None) -> F32:
         """(B, 2^K, D): the same for documents that are not in the graph, or whose own edges shall not be seen.
 
         vectors: (B, D).  links: (B, m) their neighbours, -1 where there are fewer.
-        exclude: (B,) their own nodes, -1 where they have none.
+        hidden: what their paths do not take.
         """
         hops, real = self.fanout.hops, links >= 0
         counts = real.sum(axis=1)
-        beyond = self._sums(run_starts(counts), links[real], hops - 1, seed, exclude)
+        beyond = self._sums(run_starts(counts), links[real], hops - 1, seed, hidden)
         weights = self.fanout.link_weights(counts)
         sums = np.empty((len(links), 1 << hops, vectors.shape[1]), dtype=np.float32)
         sums[:, 0] = vectors
@@ -288,7 +326,7 @@ class Paths:
             np.multiply(beyond[:, : 1 << hop], weights[:, hop, None, None], out=sums[:, 1 << hop : 2 << hop])
         return sums
 
-    def samples(self, nodes: I32, hops: int, seed: int, exclude: I64 | None = None) -> I32:
+    def samples(self, nodes: I32, hops: int, seed: int, hidden: HiddenEdges | None = None) -> I32:
         """(B, 1 + F_hops, ..., 1 + F_1): sampled neighbours, theirs, and so on, -1 where there is none; index 0 of
         each axis is the node itself.
         """
@@ -306,7 +344,7 @@ class Paths:
                 hops,
                 self._sizes,
                 np.uint64(seed),
-                _or_none(exclude, nodes),
+                *(hidden or HiddenEdges.nothing(len(nodes))).arrays(),
                 self.fanout.pad,
                 samples,
             )
@@ -316,13 +354,13 @@ class Paths:
     def _sizes(self) -> I64:
         return frozen(np.array(self.fanout.sizes, dtype=np.int64))
 
-    def _sums(self, root_ptr: I64, roots: I32, hops: int, seed: int, exclude: I64 | None) -> F32:
+    def _sums(self, root_ptr: I64, roots: I32, hops: int, seed: int, hidden: HiddenEdges | None) -> F32:
         from longtail.recipes.galaxc.kernels import add_paths
 
         n = len(root_ptr) - 1
         sums = np.zeros((n, 1 << hops, self.vectors.shape[1]), dtype=np.float32)
         if self.fanout.full:
-            self._add_full(root_ptr, roots, hops, exclude, sums)
+            self._add_full(root_ptr, roots, hops, hidden, sums)
             return sums
         with threads_for(n, each=8):
             add_paths(
@@ -334,16 +372,16 @@ class Paths:
                 hops,
                 self._sizes,
                 np.uint64(seed),
-                _or_none(exclude, root_ptr[1:]),
+                *(hidden or HiddenEdges.nothing(n)).arrays(),
                 self.fanout.pad,
                 self.fanout.mean,
                 sums,
             )
         return sums
 
-    def _add_full(self, root_ptr: I64, roots: I32, hops: int, exclude: I64 | None, sums: F32) -> None:
-        if exclude is not None and np.any(exclude >= 0):
-            raise ValueError("nodes can be excluded from samples only")
+    def _add_full(self, root_ptr: I64, roots: I32, hops: int, hidden: HiddenEdges | None, sums: F32) -> None:
+        if hidden is not None and np.any(hidden.nodes >= 0):
+            raise ValueError("edges can be hidden from samples only")
         owners = np.repeat(np.arange(len(root_ptr) - 1), np.diff(root_ptr))
         for kind in range(1 << hops):
             np.add.at(sums[:, kind], owners, self._powers[kind.bit_count()][roots])
@@ -371,13 +409,11 @@ def convolutions(sums: Any, epsilons: Iterable[Any]) -> Iterator[Any]:
         yield sums[:, 0]
 
 
-def _or_none(exclude: I64 | None, like: NDArray[np.integer]) -> I64:
-    return frozen(np.full(len(like), -1, dtype=np.int64) if exclude is None else exclude.astype(np.int64))
-
-
 # More nodes than needed are looked up and compared again one by one: products over a batch round differently from
 # batch to batch.
 _SPARE = 4
+# Neighbours of its own node that a document is linked to beside the nearest, at most: a label may have thousands.
+_MOST_NEIGHBOURS = 32
 
 
 @dataclass(frozen=True)
@@ -427,7 +463,8 @@ class GraphSpace(DataPart):
     encoder, shape: give a document's initial vector.  vectors: (n, D), of nodes.
     linker: an index over these vectors. It finds the `links` nearest nodes of a document; those with a cosine of 0 or
         less are no neighbours. None where it is exact and vectors are of unit length: they are all that it needs.
-    test_identity: a document with the vector of a label takes that label's neighbours for its own (released code).
+    test_identity: a document with the vector of a label has that label's neighbours beside the nearest nodes (released
+        code).
     beside: links that are given (known labels, anchors) count as much as the nearest nodes. Otherwise they take their
         place, as in the paper: then a document of one known label is four times this label, and little is left of its
         text.
@@ -533,19 +570,47 @@ class GraphSpace(DataPart):
         return lengths[places].reshape(ids.shape)
 
     def _with_twins(self, vectors: F32, links: I32) -> I32:
-        """Documents whose nearest node is a label with exactly their vector get that label's neighbours, if it has
-        any.
+        """Documents whose nearest node is a label with exactly their vector are linked to that label's neighbours, too,
+        as the label itself is: they are one node.
         """
-        first, graph = links[:, 0], self.graph
-        twins = np.flatnonzero((first >= 0) & (first < graph.n_labels) & np.all(self.vectors[first] == vectors, axis=1))
-        own = [graph.neighbours[graph.starts[node] : graph.starts[node + 1]] for node in first[twins].tolist()]
-        wide = np.full((len(links), max([links.shape[1], *map(len, own)])), TopK.PAD, dtype=np.int32)
-        wide[:, : links.shape[1]] = links
-        for row, neighbours in zip(twins.tolist(), own, strict=True):
-            if len(neighbours):
-                wide[row] = TopK.PAD
-                wide[row, : len(neighbours)] = neighbours
-        return wide
+        first = links[:, 0]
+        is_label = (first >= 0) & (first < self.graph.n_labels) & np.all(self.vectors[first] == vectors, axis=1)
+        return added(links, self._neighbours(np.where(is_label, first, np.int32(TopK.PAD))))
+
+    def _neighbours(self, nodes: I32, hidden: HiddenEdges | None = None) -> I32:
+        """(B, m): neighbours of nodes (-1: none), those of hidden edges left out; some of them where they are many."""
+        graph, (hidden_starts, hidden_labels) = self.graph, (np.zeros(len(nodes) + 1, np.int64), np.zeros(0, np.int32))
+        if hidden is not None:
+            hidden_starts, hidden_labels = hidden.starts, hidden.labels
+        rows = np.flatnonzero(nodes >= 0)
+        starts, at = taken_runs(graph.starts, nodes[rows].astype(np.int64))
+        owners, ends = np.repeat(rows, np.diff(starts)), graph.neighbours[at]
+        unseen = np.repeat(np.arange(len(nodes)), np.diff(hidden_starts)) * np.int64(len(graph)) + hidden_labels
+        seen = ~np.isin(owners * np.int64(len(graph)) + ends, unseen)
+        owners, ends = owners[seen], ends[seen]
+        places = np.arange(len(owners)) - run_starts(np.bincount(owners, minlength=len(nodes)))[owners]
+        # Neighbours stand in a random order: the first of them are a sample.
+        kept = places < (len(graph) if self.fanout.full else _MOST_NEIGHBOURS)
+        found = np.full((len(nodes), int(places[kept].max(initial=0)) + 1), TopK.PAD, dtype=np.int32)
+        found[owners[kept], places[kept]] = ends[kept]
+        return found
+
+    # ---- training documents as new ones ----
+
+    def as_new(self, nodes: I32, hidden: HiddenEdges, linker: Index | None = None) -> I32:
+        """(B, m): what training documents are linked to as if they were new, -1 where there are fewer: the nearest
+        nodes, and what their own nodes are joined to by other edges than those to their labels.
+
+        A document that is a label finds this label among the nearest, as a new one would, and through it the label's
+        documents (with `test_identity` it has them as its own neighbours, as a new one would). Any other document is
+        not linked to its own node.
+        hidden: the edges to their labels.  linker: as in `nearest`.
+        """
+        is_label = nodes < self.n_labels
+        itself = np.where(is_label, np.int64(TopK.PAD), nodes.astype(np.int64))
+        near = self.nearest(self.vectors[nodes], exclude=itself, linker=linker).ids
+        own = np.where(is_label & (not self.test_identity), np.int32(TopK.PAD), nodes)
+        return added(near, self._neighbours(own, hidden))
 
     # ---- documents that see each other ----
 
@@ -562,6 +627,19 @@ class GraphSpace(DataPart):
             best(np.concatenate([nearest.ids, among], axis=1), scores, self.links).ids,
         )
         return Paths(self.graph.with_nodes(links), np.concatenate([self.vectors, vectors]), self.fanout)
+
+
+def added(first: I32, more: I32) -> I32:
+    """(B, m): rows of both, `first` before `more`, none twice; -1 at the end where a row has fewer."""
+    repeated = np.any(more[:, :, None] == first[:, None, :], axis=2)
+    return packed_left(np.concatenate([first, np.where(repeated, np.int32(TopK.PAD), more)], axis=1))
+
+
+def packed_left(rows: I32) -> I32:
+    """What a row holds moved to its beginning, in the same order; as wide as the longest, one column at least."""
+    order = np.argsort(rows < 0, axis=1, kind="stable")
+    width = max(int((rows >= 0).sum(axis=1).max(initial=0)), 1)
+    return np.take_along_axis(rows, order, axis=1)[:, :width].astype(np.int32)
 
 
 def rows_of(labels: Csr) -> I32:
@@ -598,7 +676,4 @@ def balanced(first: I32, second: I32) -> I32:
         )
         for side, count in zip((first, second), counts, strict=True)
     ]
-    found = np.stack(rows, axis=2).reshape(len(first), -1)
-    order = np.argsort(found < 0, axis=1, kind="stable")
-    width = max(int((found >= 0).sum(axis=1).max(initial=0)), 1)
-    return np.take_along_axis(found, order, axis=1)[:, :width].astype(np.int32)
+    return packed_left(np.stack(rows, axis=2).reshape(len(first), -1))

@@ -18,27 +18,49 @@ from longtail.types import F32, I32, I64
 
 
 @compiled()
+def holds(values: I32, value: int) -> bool:
+    """Whether a short list holds a number."""
+    for place in range(len(values)):  # noqa: SIM110 - a loop is what is compiled
+        if values[place] == value:
+            return True
+    return False
+
+
+@compiled()
 def sample(
-    starts: I64, neighbours: I32, node: int, hop: int, seed: np.uint64, exclude: int, pad: bool, found: I32
+    starts: I64,
+    neighbours: I32,
+    node: int,
+    hop: int,
+    seed: np.uint64,
+    own: int,
+    hidden: I32,
+    pad: bool,
+    found: I32,
 ) -> int:
     """Neighbours of a node into `found`, as many as it has room for; returns how many there are.
 
     A window of the node's list that starts anywhere and goes round: with `pad` again and again, so that `found` is
-    full unless the node is isolated. `exclude` is passed over. It is one neighbour of at least two (or the only one),
-    so twice as many steps as there is room are enough.
+    full unless nothing is left to see. Edges between the node `own` and the labels `hidden` are passed over. Of any
+    ``1 + h`` neighbours in a row, h of a list being hidden, one at least is seen (if any is), so ``1 + h`` times as
+    many steps as there is room are enough.
     """
     low, degree = starts[node], starts[node + 1] - starts[node]
     if degree == 0:
         return 0
+    at_own = node == own
+    beside = own >= 0 and not at_own and holds(hidden, node)
+    most = len(found) * (1 + (len(hidden) if at_own else 1 if beside else 0))
     first = below(draw(key_of(seed, node), hop), degree)
     size = 0
-    for step in range(2 * len(found) if pad else min(2 * len(found), degree)):
+    for step in range(most if pad else min(most, degree)):
         neighbour = neighbours[low + (first + step) % degree]
-        if neighbour != exclude:
-            found[size] = neighbour
-            size += 1
-            if size == len(found):
-                break
+        if (beside and neighbour == own) or (at_own and holds(hidden, neighbour)):
+            continue
+        found[size] = neighbour
+        size += 1
+        if size == len(found):
+            break
     return size
 
 
@@ -50,7 +72,8 @@ def grow(
     hops: int,
     fanouts: I64,
     seed: np.uint64,
-    exclude: int,
+    own: int,
+    hidden: I32,
     pad: bool,
     found: I32,
     nodes: I32,
@@ -67,7 +90,9 @@ def grow(
     for hop in range(hops, 0, -1):
         before = size
         for path in range(before):
-            count = sample(starts, neighbours, nodes[path], hop, seed, exclude, pad, found[: fanouts[hop - 1]])
+            count = sample(
+                starts, neighbours, nodes[path], hop, seed, own, hidden, pad, found[: fanouts[hop - 1]]
+            )
             for place in range(count):
                 nodes[size], parents[size] = found[place], parents[path] * count
                 taken[size] = taken[path] | (1 << (hop - 1))
@@ -85,7 +110,9 @@ def add_paths(
     hops: int,
     fanouts: I64,
     seed: np.uint64,
-    exclude: I64,
+    own: I64,
+    hidden_ptr: I64,
+    hidden: I32,
     pad: bool,
     mean: bool,
     sums: F32,
@@ -93,8 +120,8 @@ def add_paths(
     """sums[b, c] += the vectors at the ends of all paths from the roots of b whose hops to a neighbour are the bits
     of c.
 
-    sums: (B, 2^hops, D). exclude: (B,) a node that paths of b do not enter, -1 for none. mean: neighbours share a
-        weight of 1.
+    sums: (B, 2^hops, D). own, hidden_ptr, hidden: edges that paths of b do not take, as in
+        `longtail.recipes.galaxc.graph.HiddenEdges`. mean: neighbours share a weight of 1.
     """
     room = 1
     for hop in range(hops):
@@ -106,7 +133,19 @@ def add_paths(
         parents, found = np.empty(room, np.int32), np.empty(widest, np.int32)
         for root in range(root_ptr[b], root_ptr[b + 1]):
             size = grow(
-                starts, neighbours, roots[root], hops, fanouts, seed, exclude[b], pad, found, nodes, taken, parents
+                starts,
+                neighbours,
+                roots[root],
+                hops,
+                fanouts,
+                seed,
+                own[b],
+                hidden[hidden_ptr[b] : hidden_ptr[b + 1]],
+                pad,
+                found,
+                nodes,
+                taken,
+                parents,
             )
             for path in range(size):
                 out, vector = sums[b, taken[path]], vectors[nodes[path]]
@@ -123,17 +162,20 @@ def fill_samples(
     hops: int,
     fanouts: I64,
     seed: np.uint64,
-    exclude: I64,
+    own: I64,
+    hidden_ptr: I64,
+    hidden: I32,
     pad: bool,
     samples: I32,
 ) -> None:
     """samples: (B, (1 + F_hops) ... (1 + F_1)), sampled neighbours, theirs, and so on, -1 where there is none; a node's
-    first neighbour is itself.
+    first neighbour is itself. own, hidden_ptr, hidden: as in `add_paths`.
     """
     widest = fanouts.max() if len(fanouts) > 0 else 0
     for unsigned in prange(len(roots)):
         b = np.int64(unsigned)
         nodes, found = samples[b], np.empty(widest, np.int32)
+        unseen = hidden[hidden_ptr[b] : hidden_ptr[b + 1]]
         stride = np.int64(len(nodes))
         nodes[0] = roots[b]
         for hop in range(hops, 0, -1):
@@ -141,7 +183,9 @@ def fill_samples(
             step = stride // (1 + fan)
             for parent in range(0, len(nodes), stride):
                 node = nodes[parent]
-                count = sample(starts, neighbours, node, hop, seed, exclude[b], pad, found[:fan]) if node >= 0 else 0
+                count = 0
+                if node >= 0:
+                    count = sample(starts, neighbours, node, hop, seed, own[b], unseen, pad, found[:fan])
                 for place in range(fan):
                     nodes[parent + (1 + place) * step] = found[place] if place < count else -1
             stride = step

@@ -27,7 +27,7 @@ from longtail.nn.batches import Bags, to_device, to_numpy, to_tensor
 from longtail.nn.blocks import BatchNorm, GinLayer, uniform, xavier_linear
 from longtail.nn.row_tables import RowTable
 from longtail.persistence import DataPart
-from longtail.recipes.galaxc.graph import Fanout, JointGraph, Paths, convolutions
+from longtail.recipes.galaxc.graph import Fanout, HiddenEdges, JointGraph, Paths, convolutions
 from longtail.recipes.galaxc.ranker import (
     Averaged,
     FrozenGraphEncoder,
@@ -51,31 +51,38 @@ class Roots:
 
     nodes: (B,) int32.  seed: names the samples.  links: (B, m) int32, -1 where there are fewer.
     hidden: (B,) bool, with `links`: whose own edges are not seen; all by default.
+    unseen: with `links`: edges that paths of hidden ones do not take; none by default.
     """
 
     nodes: I32
     seed: int
     links: I32 | None = None
     hidden: BoolArray | None = None
+    unseen: HiddenEdges | None = None
 
     def __len__(self) -> int:
         return len(self.nodes)
 
     def rows(self, index: slice) -> Roots:
-        return Roots(
-            self.nodes[index],
-            self.seed,
-            None if self.links is None else self.links[index],
-            None if self.hidden is None else self.hidden[index],
-        )
+        return self._at(np.arange(len(self))[index], self.hidden is not None)
 
     def parts(self) -> list[tuple[Roots, I64]]:
         """Roots that are all of one kind, with their places; none is empty (unless all are)."""
+        everyone = np.arange(len(self))
         if self.links is None or self.hidden is None or self.hidden.all():
-            return [(Roots(self.nodes, self.seed, self.links), np.arange(len(self)))]
+            return [(self._at(everyone), everyone)]
         seen, unseen = np.flatnonzero(~self.hidden), np.flatnonzero(self.hidden)
         own = (Roots(self.nodes[seen], self.seed), seen)
-        return [own, (Roots(self.nodes[unseen], self.seed, self.links[unseen]), unseen)] if len(unseen) else [own]
+        return [own, (self._at(unseen), unseen)] if len(unseen) else [own]
+
+    def _at(self, places: I64, with_hidden: bool = False) -> Roots:
+        return Roots(
+            self.nodes[places],
+            self.seed,
+            None if self.links is None else self.links[places],
+            self.hidden[places] if with_hidden and self.hidden is not None else None,
+            None if self.unseen is None else self.unseen.rows(places),
+        )
 
 
 class Neighbourhoods:
@@ -123,9 +130,7 @@ class Neighbourhoods:
         if roots.links is None:
             return torch.from_numpy(self.paths.of_nodes(roots.nodes, roots.seed))
         own = self.paths.vectors[roots.nodes]
-        return torch.from_numpy(
-            self.paths.of_linked(own, roots.links, roots.seed, exclude=roots.nodes.astype(np.int64))
-        )
+        return torch.from_numpy(self.paths.of_linked(own, roots.links, roots.seed, roots.unseen))
 
     def _sums_by_torch(self, roots: Roots) -> Tensor:
         hops = self.fanout.hops
@@ -166,9 +171,8 @@ class Neighbourhoods:
         assert roots.links is not None
         real = roots.links >= 0
         owners = np.repeat(np.arange(len(roots)), real.sum(axis=1))
-        samples = self._samples(
-            roots.links[real], self.fanout.hops - 1, roots.seed, roots.nodes[owners].astype(np.int64)
-        )
+        unseen = None if roots.unseen is None else roots.unseen.rows(owners)
+        samples = self._samples(roots.links[real], self.fanout.hops - 1, roots.seed, unseen)
         return (
             samples,
             to_device(owners, self.device),
@@ -181,31 +185,69 @@ class Neighbourhoods:
             return torch.from_numpy(self.paths.vectors[roots.nodes])
         return self._vectors[to_device(roots.nodes.astype(np.int64), self.device)]
 
-    def _samples(self, nodes: I32, hops: int, seed: int, exclude: I64 | None) -> tuple[Tensor, Tensor]:
+    def _samples(self, nodes: I32, hops: int, seed: int, hidden: HiddenEdges | None) -> tuple[Tensor, Tensor]:
         if self.by_kernel:
-            ids = self.paths.samples(nodes, hops, seed, exclude)
+            ids = self.paths.samples(nodes, hops, seed, hidden)
             return torch.from_numpy(
                 np.where(ids[..., None] >= 0, self.paths.vectors[ids], np.float32(0))
             ), torch.from_numpy(ids >= 0)
-        at = self._samples_by_torch(nodes, hops, seed, exclude)
+        at = self._samples_by_torch(nodes, hops, seed, hidden)
         return self._vectors[at.clamp(min=0)] * (at >= 0)[..., None], at >= 0
 
-    def _samples_by_torch(self, nodes: I32, hops: int, seed: int, exclude: I64 | None) -> Tensor:
+    def _samples_by_torch(self, nodes: I32, hops: int, seed: int, hidden: HiddenEdges | None) -> Tensor:
         at = to_device(nodes.astype(np.int64), self.device)
-        without = None if exclude is None else to_device(exclude, self.device)
+        own, labels = (None, None) if hidden is None else self._padded(hidden)
         for hop in range(hops, 0, -1):
-            hidden = None if without is None else without.view(-1, *(1,) * (at.dim() - 1)).expand(at.shape)
-            at = torch.cat([at[..., None], self.sampled(at, hop, seed, hidden)], dim=-1)
+            if own is None or labels is None:
+                further = self._window(at, hop, seed)
+            else:
+                middle = (1,) * (at.dim() - 1)
+                further = self.sampled(
+                    at, hop, seed, own.view(-1, *middle).expand(at.shape), labels.view(len(labels), *middle, -1)
+                )
+            at = torch.cat([at[..., None], further], dim=-1)
         return at
 
-    def sampled(self, nodes: Tensor, hop: int, seed: int, exclude: Tensor | None = None) -> Tensor:
-        """(..., F_hop): neighbours of `nodes` (...) int64, -1 where there are none: what the kernel `sample` draws."""
+    def _padded(self, hidden: HiddenEdges) -> tuple[Tensor, Tensor]:
+        """(B,) the nodes and (B, H) their hidden labels, -2 where there are fewer: no node has that number."""
+        counts = np.diff(hidden.starts)
+        labels = np.full((len(hidden), max(int(counts.max(initial=0)), 1)), -2, dtype=np.int64)
+        labels[np.arange(labels.shape[1]) < counts[:, None]] = hidden.labels
+        return to_device(hidden.nodes, self.device), to_device(labels, self.device)
+
+    def sampled(self, nodes: Tensor, hop: int, seed: int, own: Tensor, hidden: Tensor) -> Tensor:
+        """(..., F_hop): neighbours of `nodes` (...) int64, -1 where there are none: what the kernel `sample` draws.
+
+        own: (...), hidden: (..., H), -2 as padding: edges between `own` and `hidden` are passed over.
+        """
+        beside = (nodes != own) & (own >= 0) & (nodes[..., None] == hidden).any(dim=-1)
+        found = self._window(nodes, hop, seed, 2, lambda seen: beside[..., None] & (seen == own[..., None]))
+        at_own = (nodes == own) & (own >= 0)
+        if bool(at_own.any()):
+            # Few paths come back to the document itself: only these are compared with all that is hidden.
+            unseen = hidden.expand(*nodes.shape, -1)[at_own]
+            found[at_own] = self._window(
+                nodes[at_own],
+                hop,
+                seed,
+                1 + int(hidden.shape[-1]),
+                lambda seen: (seen[..., None] == unseen[:, None]).any(dim=-1),
+            )
+        return found
+
+    def _window(
+        self, nodes: Tensor, hop: int, seed: int, rounds: int = 1, struck: Callable[[Tensor], Tensor] | None = None
+    ) -> Tensor:
+        """(..., F_hop): a window of each node's list, which goes round.
+
+        struck: which of the neighbours (..., steps) are passed over; of any `rounds` in a row one at least is not.
+        """
         size = self.fanout.sizes[hop - 1]
         node = nodes.clamp(min=0)
         low = self._starts[node]
         degree = self._starts[node + 1] - low
         first = _below(_draw(_key_of(seed, node), hop), degree)
-        steps = torch.arange(size if exclude is None else 2 * size, device=self.device)
+        steps = torch.arange(rounds * size, device=self.device)
         turn = (first[..., None] + steps) % degree.clamp(min=1)[..., None]
         there = ((degree > 0) & (nodes >= 0))[..., None] & (
             torch.tensor(self.fanout.pad, device=self.device) | (steps < degree[..., None])
@@ -215,9 +257,9 @@ class Neighbourhoods:
             if len(self._neighbours)
             else turn
         )
-        if exclude is None:
+        if struck is None:
             return torch.where(there, found, -1)
-        there &= found != exclude[..., None]
+        there &= ~struck(found)
         # The first `size` that are left keep their order: each goes to the place that counts those before it; the
         # rest, and what was struck out, to one more place that is cut off.
         place = torch.where(there, there.cumsum(dim=-1) - 1, size).clamp(max=size)

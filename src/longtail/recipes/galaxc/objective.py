@@ -19,6 +19,7 @@ from longtail.errors import ConfigError
 from longtail.kernels.arrays import pieces, taken_runs
 from longtail.nn.batches import Bags, fastest_products, to_device
 from longtail.nn.full import full_loss
+from longtail.recipes.galaxc.graph import HiddenEdges
 from longtail.recipes.galaxc.network import (
     GraphEncoder,
     LabelAttention,
@@ -111,25 +112,35 @@ def hard_labels(negatives: ShortlistNegatives, per_document: int) -> MoreLabels:
 class GraphDocuments:
     """The training documents in the graph.
 
-    nodes: (N,) the node of each.  links: (N, m) what a document is linked to when its own edges are hidden, or None.
-    hide: share of the documents of a step whose own edges are hidden: they are embedded as a new document would be,
-        linked to the nearest nodes, and no path comes back to them. At prediction a document's labels are not there to
-        be looked at. Paper: GalaXC hides none.
+    nodes: (N,) the node of each.  links: (N, m) what a document is linked to when its labels are hidden, or None.
+    targets: (N, L) CSR, with `links`: the labels of each, whose edges are what is hidden.
+    hide: share of the documents of a step whose labels are hidden: they are embedded as a new document would be,
+        linked to the nearest nodes, and no path takes an edge between them and their labels; all other edges of the
+        graph are seen. At prediction a document's labels are not there to be looked at. Paper: GalaXC hides none.
     fixed: the same neighbours are sampled in every step.
     """
 
     def __init__(
-        self, around: Neighbourhoods, nodes: I32, links: I32 | None = None, *, hide: float = 0.0, fixed: bool = False
+        self,
+        around: Neighbourhoods,
+        nodes: I32,
+        links: I32 | None = None,
+        targets: Csr | None = None,
+        *,
+        hide: float = 0.0,
+        fixed: bool = False,
     ) -> None:
-        if hide > 0 and links is None:
-            raise ValueError("documents whose edges are hidden need links")
+        if hide > 0 and (links is None or targets is None):
+            raise ValueError("documents whose labels are hidden need links, and their labels")
         self.around, self.nodes, self.links, self.hide, self.fixed = around, nodes, links, hide, fixed
+        self.unseen = None if targets is None else HiddenEdges.of_targets(targets, nodes)
 
     def roots(self, rows: I64, rng: np.random.Generator) -> Roots:
         seed = 0 if self.fixed else int(rng.integers(2**63))
-        if self.links is None or self.hide == 0:
+        if self.links is None or self.unseen is None or self.hide == 0:
             return Roots(self.nodes[rows], seed)
-        return Roots(self.nodes[rows], seed, self.links[rows], rng.random(len(rows)) < self.hide)
+        hidden = rng.random(len(rows)) < self.hide
+        return Roots(self.nodes[rows], seed, self.links[rows], hidden, self.unseen.rows(rows))
 
 
 # ---- the step ----
@@ -211,12 +222,9 @@ def start_classifiers(data: TrainingSet, start: Start, modules: Modules, c: Gala
     # With all neighbours nothing can be hidden.
     documents = Roots(nodes, 0)
     if not around.fanout.full:
-        near = (
-            space.nearest(space.vectors[nodes], nodes.astype(np.int64)).ids
-            if start.links is None
-            else start.links[rows]
-        )
-        documents = Roots(nodes, 0, near)
+        unseen = HiddenEdges.of_targets(data.targets, space.graph.nodes).rows(rows)
+        near = space.as_new(nodes, unseen) if start.links is None else start.links[rows]
+        documents = Roots(nodes, 0, near, unseen=unseen)
     everyone = np.arange(data.n_labels, dtype=np.int32)
     rows_LD, _ = head.read(encoded_blocks(encoder, around, Roots(everyone, 0)), everyone.astype(np.int64))
     pairs = [head.read(encoded_blocks(encoder, around, documents), labels) for labels in (right, wrong)]

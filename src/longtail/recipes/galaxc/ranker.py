@@ -27,7 +27,7 @@ from longtail.models.encoders import FrozenEncoder, FrozenGinLayer
 from longtail.models.rankers import Classifier, best, sigmoid
 from longtail.persistence import DataPart, Part
 from longtail.picture import Picture
-from longtail.recipes.galaxc.graph import GraphSpace, Paths, convolutions
+from longtail.recipes.galaxc.graph import GraphSpace, HiddenEdges, Paths, convolutions
 from longtail.search.index import ExactIndex, Index, check_width
 from longtail.search.negatives import ShortlistNegatives
 from longtail.search.packed import Packer, stored
@@ -55,9 +55,8 @@ class FrozenGraphEncoder(Part, Protocol):
 
     def of_nodes(self, paths: Paths, nodes: I32, seed: int) -> Views: ...
 
-    def of_linked(self, paths: Paths, vectors: F32, links: I32, seed: int, exclude: I64 | None = None) -> Views:
-        """vectors: (B, D).  links: (B, m), -1 where there are fewer.  exclude: (B,) a node of the graph that each
-        document is, -1 for none.
+    def of_linked(self, paths: Paths, vectors: F32, links: I32, seed: int, hidden: HiddenEdges | None = None) -> Views:
+        """vectors: (B, D).  links: (B, m), -1 where there are fewer.  hidden: what paths do not take.
         """
         ...
 
@@ -109,8 +108,8 @@ class FrozenHops(DataPart):
     def of_nodes(self, paths: Paths, nodes: I32, seed: int) -> Views:
         return self._views(paths.of_nodes(nodes, seed))
 
-    def of_linked(self, paths: Paths, vectors: F32, links: I32, seed: int, exclude: I64 | None = None) -> Views:
-        return self._views(paths.of_linked(vectors, links, seed, exclude))
+    def of_linked(self, paths: Paths, vectors: F32, links: I32, seed: int, hidden: HiddenEdges | None = None) -> Views:
+        return self._views(paths.of_linked(vectors, links, seed, hidden))
 
     def _views(self, sums: F32) -> Views:
         convolved = self.convolved(sums)
@@ -231,10 +230,10 @@ class FrozenMessages(DataPart):
         last = self._levels(paths, paths.samples(nodes, len(self.layers), seed))[-1]
         return Views(last, last[:, None])
 
-    def of_linked(self, paths: Paths, vectors: F32, links: I32, seed: int, exclude: I64 | None = None) -> Views:
+    def of_linked(self, paths: Paths, vectors: F32, links: I32, seed: int, hidden: HiddenEdges | None = None) -> Views:
         real = links >= 0
         owners = np.repeat(np.arange(len(links)), real.sum(axis=1))
-        samples = paths.samples(links[real], len(self.layers) - 1, seed, None if exclude is None else exclude[owners])
+        samples = paths.samples(links[real], len(self.layers) - 1, seed, None if hidden is None else hidden.rows(owners))
         weights = paths.fanout.link_weights(real.sum(axis=1), mean=self.mean)
         h: F32 = vectors
         for hop, (layer, theirs) in enumerate(zip(self.layers, self._levels(paths, samples), strict=True)):

@@ -40,7 +40,7 @@ import numpy as np
 from longtail.models.encoders import FrozenEncoder, FrozenSum
 from longtail.recipes.base import Recipe
 from longtail.recipes.galaxc import start as initial
-from longtail.recipes.galaxc.graph import Paths
+from longtail.recipes.galaxc.graph import HiddenEdges, Paths
 from longtail.recipes.galaxc.network import LabelAttention, LinkHead, Modules, Neighbourhoods, Network, new_encoder
 from longtail.recipes.galaxc.objective import (
     BatchLabels,
@@ -142,7 +142,9 @@ class Galaxc(Recipe):
         s, h = self.config.surrogate, self.config.hops
         c: GalaxcSurrogateConfig | GalaxcClassifyConfig = s if name == "graph" else self.config.classify
         nodes, fixed = start.space.graph.nodes, h.sampling == "fixed"
-        documents = GraphDocuments(modules.around, nodes, start.links, hide=s.mask_target_edges, fixed=fixed)
+        documents = GraphDocuments(
+            modules.around, nodes, start.links, data.targets, hide=s.mask_target_edges, fixed=fixed
+        )
         factor = c.attention_rate / c.rate if c.rate else 1.0
         labels = BatchLabels(data.targets, data.masked, more)
         objective = SharedCandidates(modules.encoder, modules.head, documents, labels, attention_factor=factor)
@@ -167,13 +169,15 @@ class Galaxc(Recipe):
         """Labels near to each training document, seen as it was in training: by its own edges, or as a new document."""
         space, h = start.space, self.config.hops
         paths = Paths(space.graph, space.vectors, initial.fanout(h, full=h.sampling == "full"))
+        targets = HiddenEdges.of_targets(data.targets, space.graph.nodes)
 
         def rank(rows: Any, k: int) -> TopK:
             nodes = space.graph.nodes[rows]
             if start.links is None:
                 return index.query(node_views(hops, paths, nodes).search, k)
-            own = nodes.astype(np.int64)
-            views = hops.of_linked(paths, space.vectors[nodes], start.links[rows], seed=0, exclude=own)
+            views = hops.of_linked(
+                paths, space.vectors[nodes], start.links[rows], seed=0, hidden=targets.rows(np.asarray(rows))
+            )
             return index.query(views.search, k)
 
         forbidden = forbidden_pairs(data.targets, data.masked)

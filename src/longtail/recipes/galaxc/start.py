@@ -20,6 +20,7 @@ from longtail.recipes.galaxc.graph import (
     Anchors,
     Fanout,
     GraphSpace,
+    HiddenEdges,
     Shape,
     document_nodes,
     joint_graph,
@@ -76,7 +77,7 @@ def make_start(c: GalaxcConfig, data: TrainingSet, encoder: FrozenEncoder, run: 
     )
     if not c.surrogate.mask_target_edges:
         return Start(space, None)
-    return Start(space, space.nearest(vectors[nodes], exclude=nodes.astype(np.int64), linker=linker).ids)
+    return Start(space, space.as_new(nodes, HiddenEdges.of_targets(data.targets, nodes), linker))
 
 
 def fanout(c: HopsConfig, *, full: bool) -> Fanout:
