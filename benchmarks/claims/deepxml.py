@@ -72,14 +72,12 @@ LABELS_ALONE = SEARCH_ONLY.changed("shortlist.structures=labels", "shortlist.hea
 ALPHAS = (0.1, 0.25, 0.5, 0.75, 0.9)
 STAGE_ONE_ONLY = "classify.learner=surrogate"
 
-# At equal number of negatives and epochs; nothing but their source differs, so no extra random ones.
-NEGATIVES = {
-    name: LEAN.changed(f"classify.negatives={name}", "classify.count=100", "classify.random=0")
-    for name in ("shortlist", "uniform", "unigram")
-}
+# At equal number of negatives and epochs; nothing but their source differs, so no extra random ones. Shortlists are as
+# long as a document has negatives: hard ones teach nothing about labels beyond them.
+HUNDRED = ("classify.count=100", "classify.random=0", "shortlist.size=100")
+NEGATIVES = {name: LEAN.changed(f"classify.negatives={name}", *HUNDRED) for name in ("shortlist", "uniform", "unigram")}
 REAL_NEGATIVES = {
-    name: Variant("astec", (f"classify.negatives={name}", "classify.count=100", "classify.random=0"))
-    for name in ("shortlist", "uniform", "unigram")
+    name: Variant("astec", (f"classify.negatives={name}", *HUNDRED)) for name in ("shortlist", "uniform", "unigram")
 }
 BEATS_OTHER_NEGATIVES = tuple(
     difference("shortlist", other, metric) for other in ("uniform", "unigram") for metric in ("P@1", "P@5")

@@ -263,24 +263,32 @@ def check_large(recipe: Recipe, *, holdout: float, effort: Effort, start: str | 
 
 
 def learners(recipe: Recipe, data: TrainingSet, run: Run) -> Ranker:
-    """One model, or several from scratch with seeds of their own whose scores are averaged (`ensemble.learners`)."""
+    """One model, or several with seeds of their own whose scores are averaged (`ensemble.learners`), each from scratch
+    or all from one stage I (`ensemble.shared`).
+    """
     run.check_memory(recipe.memory(data), f"training '{recipe.NAME}'")
     count: int = recipe.config.ensemble.learners if hasattr(recipe.config, "ensemble") else 1
     if count == 1:
         return stages(recipe, data, run)
-    members = tuple(stages(recipe, data, run.member(number)) for number in range(count))
+    first: Any = None
+    if recipe.config.ensemble.shared:
+        if "surrogate" not in recipe.defined_stages(data):
+            raise ConfigError(f"ensemble.shared: '{recipe.NAME}' has no stage I to share", "use ensemble.shared=false")
+        first = run.stage("1_surrogate", lambda: recipe.surrogate(data, run))
+    members = tuple(stages(recipe, data, run.member(number), first) for number in range(count))
     ranker: Any = run.stage("5_ensemble", lambda: recipe.joined(members, data))
     return as_ranker(ranker, recipe)
 
 
-def stages(recipe: Recipe, data: TrainingSet, run: Run) -> Ranker:
+def stages(recipe: Recipe, data: TrainingSet, run: Run, surrogate: Any = None) -> Ranker:
     """The four modules; a recipe has those that it defines, the others are passed over.
 
     Each is saved when it is done, and loaded when the same command is given again.
+    surrogate: of stage I, where it was trained before.
     """
     has = recipe.defined_stages(data)
-    surrogate = shortlister = model = None
-    if "surrogate" in has:
+    shortlister = model = None
+    if "surrogate" in has and surrogate is None:
         surrogate = run.stage("1_surrogate", lambda: recipe.surrogate(data, run))
     if "shortlist" in has:
         shortlister = run.stage("2_shortlist", lambda: recipe.shortlist(data, surrogate, run))

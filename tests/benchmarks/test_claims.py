@@ -811,3 +811,11 @@ def test_list_and_mistakes(paper: str, tmp_path: Path, capsys: pytest.CaptureFix
         results.update(tmp_path / "test.json", "test", [])
     with pytest.raises(ConfigError, match="did you mean 'test'"):
         papers.claims_of("tests")
+
+
+def test_negatives_are_compared_over_as_many_labels_as_they_were_trained_against() -> None:
+    for claim in ("A6", "A6@debian-related"):
+        (entry,) = (one for one in ENTRIES if one.id == claim)
+        for variant in entry.variants.values():
+            config = recipe_of(variant).config
+            assert config.shortlist.size == config.classify.count == 100

@@ -14,7 +14,16 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from longtail.errors import ConfigError, DataError
-from longtail.graph.label_graph import LabelGraphConfig, head_labels, label_graph, normalised, perron_scaled, walk_trace
+from longtail.graph.label_graph import (
+    LabelGraphConfig,
+    _sources,
+    head_labels,
+    label_graph,
+    near_in_text,
+    normalised,
+    perron_scaled,
+    walk_trace,
+)
 from longtail.graph.ops import expected_walk_graph, random_walk_graph
 from longtail.types import Csr
 
@@ -335,3 +344,32 @@ def test_inputs_stay_as_they_were() -> None:
         label_graph(targets, settings_of(source), rng(), [user])
     np.testing.assert_array_equal(before[0], targets.toarray())
     np.testing.assert_array_equal(before[1], user.toarray())
+
+
+# ---- texts ----
+
+
+def test_edges_between_labels_of_unlike_texts_are_left_out() -> None:
+    """By dense products. The diagonal stays, and so do edges of a label without text."""
+    weights = np.array([[2, 1, 3, 1], [1, 0, 2, 0], [1, 1, 1, 1], [1, 1, 1, 1]], float)
+    texts = np.array([[1, 1, 0], [2, 1, 0], [0, 0, 3], [0, 0, 0]], float)
+    unit = texts / np.maximum(np.linalg.norm(texts, axis=1, keepdims=True), 1e-12)
+    kept = (unit @ unit.T >= 0.5) | np.eye(4, dtype=bool)
+    kept[3], kept[:, 3] = True, True
+    found = near_in_text(csr_array(weights), csr_array(texts), 0.5)
+    np.testing.assert_array_equal(found.toarray(), weights * kept)
+    assert found.nnz == np.count_nonzero(weights * kept)
+
+
+def test_text_is_compared_before_the_graph_is_scaled() -> None:
+    targets = planted(3)
+    texts = csr_array(np.abs(np.random.default_rng(0).standard_normal((15, 6))) * (np.arange(6) < 3))
+    config = settings_of("cooc", text_cosine=0.8)
+    plain = settings_of("cooc")
+    assert (label_graph(targets, config, rng()) != label_graph(targets, plain, rng())).nnz == 0, "no texts, no pruning"
+    pruned = label_graph(targets, config, rng(), texts=texts)
+    assert pruned.nnz < label_graph(targets, plain, rng()).nnz
+    weights = near_in_text(
+        _sources(targets, head_labels(targets, config.head_documents), config, rng(), ())[0], texts, 0.8
+    )
+    np.testing.assert_allclose(pruned.toarray(), both_sides(with_diagonal(weights.toarray())), rtol=1e-5)

@@ -62,12 +62,19 @@ class Counting(SilentDisplay):
 
 
 def fitted(
-    folder: Path, objective: Watched, *, epochs: int = 2, batch: int = 255, name: str = "part", seed: int = 0
+    folder: Path,
+    objective: Watched,
+    *,
+    epochs: int = 2,
+    batch: int = 255,
+    name: str = "part",
+    seed: int = 0,
+    adapts: bool = True,
 ) -> Counting:
     display = Counting()
 
     def work() -> StringTable:
-        fit_stage(objective, run, name, epochs=epochs, batch=batch, schedule=RATE)
+        fit_stage(objective, run, name, epochs=epochs, batch=batch, schedule=RATE, adapts=adapts)
         return StringTable.of([])
 
     with Run.open(folder, {}, seed=seed, device="cpu", display=display) as run:
@@ -106,6 +113,13 @@ def test_steps_have_the_adapted_size(documents: int, asked: int, used: int, tmp_
     assert len(sizes) == -(-documents // used)
     assert sorted(row for rows, _ in objective.steps for row in rows) == list(range(documents)), "each document once"
     assert display.tasks == [("part", len(sizes))]
+
+
+@pytest.mark.parametrize("documents", [100, 2_000])
+def test_steps_have_the_size_that_was_asked_for_where_they_do_not_adapt(documents: int, tmp_path: Path) -> None:
+    objective = Watched(documents)
+    fitted(tmp_path / "run", objective, epochs=1, batch=255 if documents == 100 else 2, adapts=False)
+    assert max(len(rows) for rows, _ in objective.steps) == (100 if documents == 100 else 2)
 
 
 def test_epochs_have_orders_of_their_own_that_the_seed_and_the_name_decide(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from longtail.graph.ops import (
     random_walk_graph,
     scale_both_sides,
     scale_rows_to_sum_one,
+    unit_rows,
 )
 from longtail.kernels.arrays import canonical, csr
 from longtail.types import I32, BoolArray, Csr
@@ -35,6 +36,8 @@ Norm: TypeAlias = Literal["both", "perron", "rows"]
 _HEAD_DOCUMENTS, _HEAD_SHARE = 500, 0.01
 # Labels whose co-occurrences are counted at once, before they are cut to the largest.
 _COOC_BLOCK = 20_000
+# Edges whose texts are compared at once.
+_TEXT_BLOCK = 100_000
 # Chance of the Perron walk to jump anywhere, which makes its stationary distribution unique.
 _TELEPORT = 1e-3
 _PERRON_ROUNDS, _PERRON_CHANGE = 10_000, 1e-9
@@ -59,6 +62,13 @@ class LabelGraphConfig:
         "all documents where that is fewer",
         low=0,
     )
+    text_cosine: float = setting(
+        0.0,
+        "edges between labels whose texts have a lower cosine than this are left out (the released code prunes so); 0: "
+        "none are",
+        low=0,
+        high=1,
+    )
     norm: Norm = setting(
         "both",
         "both: by the roots of row and column sums; rows: rows sum to one; perron: by the stationary distribution",
@@ -74,8 +84,16 @@ def head_labels(targets: Csr, documents: int = 0) -> BoolArray:
     return np.bincount(targets.indices, minlength=targets.shape[1]) > threshold
 
 
-def label_graph(targets: Csr, config: LabelGraphConfig, rng: np.random.Generator, given: Sequence[Csr] = ()) -> Csr:
+def label_graph(
+    targets: Csr,
+    config: LabelGraphConfig,
+    rng: np.random.Generator,
+    given: Sequence[Csr] = (),
+    texts: Csr | None = None,
+) -> Csr:
     """The label graph: (L, L) CSR float32, not negative, its diagonal above zero, columns sorted.
+
+    texts: (L, V) CSR, of labels, for `config.text_cosine`.
 
     targets: (N, L) CSR of training labels. given: (L, L) graphs of the user, read where the source says so. A head
     has G_hh = 1 and no other entry in its row and column. Counts of a walk are used as they are, with a diagonal of
@@ -92,7 +110,26 @@ def label_graph(targets: Csr, config: LabelGraphConfig, rng: np.random.Generator
         weights = _sum([scale_rows_to_sum_one(graph.astype(np.float64)) for graph in found])
     else:
         weights = found[0].astype(np.float64)
+    if config.text_cosine and texts is not None:
+        weights = near_in_text(weights, texts, config.text_cosine)
     return normalised(ensure_diagonal(weights), config.norm).astype(np.float32)
+
+
+def near_in_text(graph: Csr, texts: Csr, least: float) -> Csr:
+    """The graph without edges between labels whose texts have a cosine below `least`. Of a label without text nothing
+    is known: its edges stay, and so does the diagonal.
+
+    texts: (L, V) CSR. Paper: none; ECLARE's released code prunes edges by the distance of texts.
+    """
+    graph, unit = canonical(graph), unit_rows(texts.astype(np.float64))
+    rows, ends = np.repeat(np.arange(graph.shape[0]), np.diff(graph.indptr)), graph.indices
+    silent = np.diff(unit.indptr) == 0
+    kept = silent[rows] | silent[ends] | (rows == ends)
+    for start in range(0, len(rows), _TEXT_BLOCK):
+        part = slice(start, start + _TEXT_BLOCK)
+        cosines = np.asarray(unit[rows[part]].multiply(unit[ends[part]]).sum(axis=1)).ravel()
+        kept[part] |= cosines >= least
+    return _where(graph, kept)
 
 
 def normalised(graph: Csr, norm: Norm) -> Csr:

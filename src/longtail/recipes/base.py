@@ -30,6 +30,9 @@ class EnsembleConfig:
     learners: int = setting(
         1, "models trained from scratch with seeds of their own, their scores averaged (Astec-3: 3)", low=1, high=100
     )
+    shared: bool = setting(
+        False, "stage I is trained once, and models differ from stage II on (ECLARE's released configurations)"
+    )
 
 
 def _parts_in(declared: Any) -> list[type[DataPart]]:

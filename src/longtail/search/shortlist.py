@@ -184,6 +184,38 @@ def rank_labels(labels: I32, scores: F32, top: TopK) -> None:
         best_listed(labels, scores, top.ids, top.scores)
 
 
+# ---- votes, and two lists as one ----
+
+
+def voted(nearest: TopK, labels: Pieces, k: int, *, voters: int, exclude: I64 | None = None) -> TopK:
+    """The best `k` labels by votes: each of the first `voters` items found gives its cosine, if above 0, to each of
+    its labels; the largest sum of a query counts 1. Paper: Astec Sec. 4, Module II (ANNS^x).
+
+    nearest: (B, m) items.  labels: those of every item, as the pieces of a CSR array.
+    exclude: (B,) an item without a vote, -1 for none.
+    """
+    from longtail.search.kernels.shortlist import vote
+
+    queries = len(nearest.ids)
+    answer = Heaps(queries, k)
+    without = np.full(queries, -1, dtype=np.int64) if exclude is None else exclude
+    with threads_for(queries):
+        vote(nearest.ids, nearest.scores, without, voters, labels.indptr, labels.indices, *answer.arrays)
+    return answer.ranked()
+
+
+def merged(first: TopK, second: TopK, k: int, *, weight: float, reserved: float) -> TopK:
+    """The best `k` labels of two lists by (1 - weight) x first + weight x second; one that is in one of them only
+    takes 0 from the other. Of the k places the share `reserved` is for labels that only the second has.
+    """
+    from longtail.search.kernels.shortlist import merge
+
+    answer = Heaps(len(first.ids), k)
+    with threads_for(len(first.ids)):
+        merge(first.ids, first.scores, second.ids, second.scores, weight, int(reserved * k), *answer.arrays)
+    return answer.ranked()
+
+
 # ---- labels by vectors ----
 
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 FEWEST_STEPS, MOST_STEPS = 64, 512
 ADAPTS = f"adapts to small and large data, an epoch has {FEWEST_STEPS} to {MOST_STEPS} steps"
 
+# Of a setting beside `batch`.
+KEEPS = "let documents per step adapt to the size of the data; false: as many as `batch` says, as in the papers"
+
 
 def adapted_batch(documents: int, asked: int) -> int:
     """`asked`, made smaller (down to 8) or larger (up to four times) so that an epoch has 64 to 512 steps."""

@@ -230,13 +230,15 @@ def fit_stage(
     epochs: int,
     batch: int,
     schedule: Schedule,
+    adapts: bool = True,
     watch: Watch | None = None,
 ) -> None:
     """Train for `epochs`; a killed run goes on after its last whole epoch, with the same result.
 
-    batch: documents per step for data of middle size; see `adapted_batch`. watch: see `fit`.
+    batch: documents per step for data of middle size; see `adapted_batch`. adapts: without it, for data of any size.
+    watch: see `fit`.
     """
-    batch = adapted_batch(objective.size, batch)
+    batch = adapted_batch(objective.size, batch) if adapts else batch
     checkpoint = run.checkpoint(name)
     if (saved := checkpoint.load()) is not None:
         run.display.say(f"{name}: going on after epoch {saved[0]} of {epochs}")

@@ -177,6 +177,7 @@ class AllTargets:
     targets: (N, L) CSR rows beside the documents; the classifier has L rows, free or composed, all of which are used
         in every step.
     masked: (N, L), pairs that are neither right nor wrong.  extra: a loss to be added.
+    factors: of rates, as for `ModelAdam`; names begin with ``encoder.`` or ``classifier.``.
     """
 
     def __init__(
@@ -187,6 +188,7 @@ class AllTargets:
         targets: DeviceCsr,
         masked: DeviceCsr | None = None,
         extra: ExtraLoss | None = None,
+        factors: Mapping[str, float] | None = None,
     ) -> None:
         if len(documents) != len(targets) or targets.columns != classifier.labels:
             raise ValueError(
@@ -201,7 +203,7 @@ class AllTargets:
         self.model = nn.ModuleDict(
             {"encoder": encoder} if self.free is not None else {"encoder": encoder, "classifier": classifier}
         ).train()
-        self.adam = ModelAdam(self.model)
+        self.adam = ModelAdam(self.model, factors)
 
     @property
     def size(self) -> int:

@@ -79,6 +79,10 @@ class TrainingSet(DataPart):
         """(L,) the same of `documents` alone."""
         return np.bincount(self.targets.indices, minlength=self.n_labels).astype(np.int64)
 
+    def label_words(self) -> Csr | None:
+        """(L, V) texts of labels as sparse features; None where they have none."""
+        return None if self.label_texts is None else self.label_texts.sparse
+
     def label_graphs(self) -> list[Csr]:
         """(L, L) each: the graphs between labels that came with the data."""
         return [graph.label_label for graph in self.graphs.values() if graph.label_label is not None]

@@ -34,7 +34,7 @@ from longtail.search.cluster import (
     meta_labels,
     smooth,
 )
-from longtail.training import ADAPTS
+from longtail.training import ADAPTS, KEEPS
 from longtail.training.fit import StepDecay, fit_stage
 from longtail.training.objectives import AllTargets
 from longtail.training.prepare import TrainingSet
@@ -74,6 +74,7 @@ class SurrogateConfig:
     rate: float = setting(0.005, "learning rate of Adam", low=0)
     halve_at: tuple[int, ...] = setting((14,), "epochs at which the rate is halved", low=1)
     batch: int = setting(255, f"documents per step; {ADAPTS}", low=1)
+    batch_adapts: bool = setting(True, KEEPS)
     dropout: float = setting(0.5, "share of numbers dropped after each ReLU", low=0, high=0.99)
     block: BlockKind = setting("residual", "what stands between v and the surrogate's heads")
     bound: float = setting(1.0, "bound of the residual's spectral norm", low=0)
@@ -129,7 +130,8 @@ def fit_surrogate(data: TrainingSet, config: SurrogateConfig, run: Run) -> Surro
         objective = AllTargets(
             trained, heads, Documents(data.documents.rows(rows), run.device), DeviceCsr(targets[rows], run.device)
         )
-        fit_stage(objective, run, "surrogate", epochs=c.epochs, batch=c.batch, schedule=StepDecay(c.rate, c.halve_at))
+        schedule = StepDecay(c.rate, c.halve_at)
+        fit_stage(objective, run, "surrogate", epochs=c.epochs, batch=c.batch, schedule=schedule, adapts=c.batch_adapts)
     return Surrogate(
         encoder=encoder.frozen(),
         refinement=frozen_block(block),

@@ -582,6 +582,28 @@ def test_no_step_trains_a_true_or_masked_pair_as_a_negative(
     assert len(wrong) == others if negatives != "inbatch" or reranker else len(wrong) > 0.7 * others
 
 
+def test_the_reranker_learns_from_labels_that_it_will_be_asked_about(
+    planted: Dataset, train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Negatives are among the first labels of the base, whatever is drawn at random for the base itself."""
+    seen = Seen(monkeypatch)
+    stages = train(
+        planted,
+        "reranker.enabled=true",
+        "reranker.depth=3",
+        "shortlist.size=6",
+        "classify.random=6",
+        "classify.epochs=0",
+        "surrogate.epochs=0",
+        "reranker.epochs=1",
+    )
+    base: Any = stages.ranker.base
+    first = base.rank(stages.data.documents, 12).ids
+    wrong = seen.pairs(positive=False)
+    assert wrong
+    assert all(label in first[document] for document, label in wrong), "never a label that the shortlist does not hold"
+
+
 def test_the_number_of_negatives_and_positives_is_a_setting(
     planted: Dataset, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:

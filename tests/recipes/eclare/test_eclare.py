@@ -26,10 +26,13 @@ from longtail.errors import ConfigError
 from longtail.evaluation import Yardstick, baselines, evaluate
 from longtail.graph.label_graph import LabelGraphConfig, label_graph
 from longtail.models.rankers import ClusterModel
+from longtail.nn.batches import DeviceCsr, Documents
+from longtail.nn.encoders import BagSum, Refined
+from longtail.nn.row_tables import RowTable
 from longtail.persistence import load_part
 from longtail.recipes import make_recipe
 from longtail.recipes.eclare import recipe as eclare
-from longtail.recipes.eclare.network import ComposedCandidates, DocumentBlock, FrozenTexts, LabelTextGraph
+from longtail.recipes.eclare.network import ComposedCandidates, Composer, DocumentBlock, FrozenTexts, LabelTextGraph
 from longtail.recipes.eclare.recipe import Eclare
 from longtail.recipes.eclare.settings import EclareConfig
 from longtail.recipes.eclare.stages import (
@@ -41,8 +44,10 @@ from longtail.recipes.eclare.stages import (
     clustered,
     has_edges,
 )
+from longtail.search.cluster import meta_labels
 from longtail.search.negatives import candidates
 from longtail.training.fit import restore_tensors, saved_tensors
+from longtail.training.objectives import AllTargets
 from longtail.training.prepare import TrainingSet, prepare
 from longtail.training.progress import SilentDisplay
 from longtail.training.run import Run
@@ -597,6 +602,8 @@ GOOD: dict[str, tuple[str, ...]] = {
     "whole": (),
     "all negatives": ("classify.negatives=full",),
     "ensemble": ("ensemble.learners=2",),
+    "trees that share stage I": ("ensemble.learners=2", "ensemble.shared=true"),
+    "graph pruned by text": ("graph.text_cosine=0.3",),
     "DECAF": VARIANTS["DECAF"],
 }
 
@@ -654,3 +661,51 @@ def test_the_memory_estimate_grows_with_all_that_grows(planted: Dataset) -> None
         recipe(setting).memory(data) > base
         for setting in ("surrogate.width=16", "classify.count=1000", "composition.order=3")
     )
+
+
+def test_twice_the_clusters() -> None:
+    assert [recipe(f"surrogate.labels_per_cluster={n}").config.n_clusters(4096) for n in (8, 4, 2, 1)] == [
+        512,
+        1024,
+        2048,
+        4096,
+    ]
+    assert recipe("surrogate.labels_per_cluster=2", "surrogate.clusters=64").config.n_clusters(4096) == 64
+
+
+def test_trees_that_share_stage_one(planted: Dataset, tmp_path: Path) -> None:
+    """One stage I; each model has its own clusters, from its own seed, and all have the same token vectors."""
+    made = recipe("ensemble.learners=2", "ensemble.shared=true", "surrogate.epochs=1", "classify.epochs=0")
+    model: Any = longtail.train(planted, tmp_path / "run", made, device="cpu").bundle.ranker
+    assert (tmp_path / "run" / "stages" / "1_surrogate").exists()
+    assert not list((tmp_path / "run" / "members").glob("*/stages/1_surrogate"))
+    first, second = model.members
+    np.testing.assert_array_equal(first.encoder.table, second.encoder.table)
+    assert not np.array_equal(first.beam.clusters, second.beam.clusters)
+
+
+def test_a_recipe_without_stage_one_has_nothing_to_share(planted: Dataset, tmp_path: Path) -> None:
+    made = make_recipe("direct", assignments=["ensemble.learners=2", "ensemble.shared=true", "train.epochs=1"])
+    with pytest.raises(ConfigError, match="no stage I"):
+        longtail.train(planted, tmp_path / "run", made, device="cpu")
+
+
+def test_attention_has_a_rate_of_its_own(planted: Dataset, run: Run) -> None:
+    """Adam's first step moves every number by its rate: that of the mix by a tenth of the others'."""
+    made = recipe("composition.mix_rate=0.1")
+    data = prepare(planted, made.config.features)
+    graph = build_graph(data, made.config, run)
+    composer = Composer(made.config, data, graph, run)
+    clusters = np.arange(data.n_labels, dtype=np.int32) % made.config.n_clusters(data.n_labels)
+    table = RowTable(torch.randn(data.featurizer.width, 8))
+    heads = composer.first_heads(table, clusters)
+    targets = DeviceCsr(meta_labels(data.targets, clusters, heads.labels), "cpu")
+    encoder = Refined(BagSum(table), composer.document_block("block"))
+    objective = AllTargets(encoder, heads, Documents(data.documents, "cpu"), targets, factors=composer.rate_factors())
+    before = {name: value.clone() for name, value in heads.named_parameters()}
+    objective.step(np.arange(64), np.random.default_rng(0), 0.01)
+    moved = {name: float((value - before[name]).abs().max().detach()) for name, value in heads.named_parameters()}
+    mixed = {name: value for name, value in moved.items() if name.startswith("mix.")}
+    assert len(mixed) == 2
+    assert all(value == pytest.approx(0.001, rel=0.05) for value in mixed.values())
+    assert moved["bias"] == pytest.approx(0.01, rel=0.05)

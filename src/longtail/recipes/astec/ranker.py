@@ -29,7 +29,7 @@ from longtail.models.rankers import Classifier, best, linear_reasons, sigmoid
 from longtail.persistence import DataPart, Part, State, csr_from_pieces
 from longtail.picture import Picture
 from longtail.recipes.astec.tree import ClusterTree
-from longtail.search.index import CENTROIDS, DOCUMENTS, Heaps, Index, IndexBuilder, build_index
+from longtail.search.index import CENTROIDS, DOCUMENTS, Index, IndexBuilder, build_index
 from longtail.search.negatives import (
     DOCUMENTS_PER_THREAD,
     Negatives,
@@ -44,8 +44,10 @@ from longtail.search.shortlist import (
     GameSettings,
     LabelIndex,
     cluster_graph,
+    merged,
     per_label,
     rank_labels,
+    voted,
 )
 from longtail.types import F32, I32, I64, Batch, Context, Csr, Ranker, Shortlister, TopK
 
@@ -106,7 +108,8 @@ def game_graph(data: TrainingSet, config: AstecConfig, run: Run) -> Csr | None:
     """The label graph that GAME spreads scores along, the same whenever it is asked for; None where GAME is off."""
     if not config.game.enabled:
         return None
-    return label_graph(data.targets, config.graph, run.rng("label graph"), data.label_graphs())
+    rng = run.rng("label graph")
+    return label_graph(data.targets, config.graph, rng, data.label_graphs(), data.label_words())
 
 
 def sampled_negatives(targets: Csr, forbidden: Csr, config: AstecClassifyConfig) -> Negatives:
@@ -164,24 +167,9 @@ class InstanceVote(Shortlister):
         return cls(make_index(vectors), y, neighbours)
 
     def query(self, vectors: F32, k: int, exclude: I64 | None = None) -> TopK:
-        from longtail.recipes.astec.kernels import vote
-
         asked = min(self.neighbours + (exclude is not None), len(self.index))
-        nearest, answer = self.index.query(vectors, asked), Heaps(len(vectors), k)
-        if exclude is None:
-            exclude = np.full(len(vectors), -1, dtype=np.int64)
-        indptr, labels, _ = self._labels
-        with threads_for(len(vectors)):
-            vote(
-                nearest.ids,
-                nearest.scores,
-                exclude,
-                self.neighbours,
-                indptr,
-                labels,
-                *answer.arrays,
-            )
-        return answer.ranked()
+        nearest = self.index.query(vectors, asked)
+        return voted(nearest, self._labels, k, voters=self.neighbours, exclude=exclude)
 
     def packed(self, packer: Packer, width: int) -> InstanceVote:
         return InstanceVote(self.index.packed(packer), self.targets, self.neighbours)
@@ -239,24 +227,8 @@ class MergedShortlist(DataPart, Shortlister):
         return max(self.labels.n_labels, self.instances.n_labels)
 
     def query(self, vectors: F32, k: int, exclude: I64 | None = None) -> TopK:
-        from longtail.recipes.astec.kernels import merge
-
-        near, voted, answer = (
-            self.labels.query(vectors, k),
-            self.instances.query(vectors, k, exclude),
-            Heaps(len(vectors), k),
-        )
-        with threads_for(len(vectors)):
-            merge(
-                near.ids,
-                near.scores,
-                voted.ids,
-                voted.scores,
-                self.gamma,
-                int(self.reserved * k),
-                *answer.arrays,
-            )
-        return answer.ranked()
+        near, votes = self.labels.query(vectors, k), self.instances.query(vectors, k, exclude)
+        return merged(near, votes, k, weight=self.gamma, reserved=self.reserved)
 
     def packed(self, packer: Packer, width: int) -> MergedShortlist:
         labels, instances = self.labels.packed(packer, width), self.instances.packed(packer, width)

@@ -13,6 +13,7 @@ two rankers that find clusters of labels first (`game.enabled` with `classify.le
 `shortlist.structures=clusters`).
 
 Differs: E starts from random vectors, not fastText's (none are at hand offline; `surrogate.vectors` takes any table).
+Differs: documents per step adapt to the data, and the re-ranker of the paper's numbers is off; presets keep both.
 Differs: the paper's width is 300; 512 was chosen on validation slices of wordnet-related and debian-related.
 Differs: walks of 400 steps with restart 0.8, ECLARE's, in place of the released code's 50 and 0.2.
 Differs: a training document is not its own neighbour when its negatives are looked up (the released code forgets that).
@@ -162,10 +163,14 @@ class Astec(Recipe):
             hidden = None if masked is None else DeviceCsr(masked, run.device)
             objective = AllTargets(trained, classifier, documents, DeviceCsr(data.targets, run.device), hidden)
         else:
-            objective = self.own_candidates(trained, classifier, documents, data, shortlists.negatives)
-        fit_stage(objective, run, "classify", epochs=c.epochs, batch=c.batch, schedule=StepDecay(c.rate, c.halve_at))
+            objective = self.own_candidates(trained, classifier, documents, data, shortlists.negatives, c.random)
+        self.fit(objective, run, "classify", c.epochs, StepDecay(c.rate, c.halve_at))
         whole = classifier.whole()
         return None if whole is None else (frozen_block(block), whole)
+
+    def fit(self, objective: TrainingObjective, run: Run, name: str, epochs: int, schedule: StepDecay) -> None:
+        c = self.config.classify
+        fit_stage(objective, run, name, epochs=epochs, batch=c.batch, schedule=schedule, adapts=c.batch_adapts)
 
     def own_candidates(
         self,
@@ -174,10 +179,11 @@ class Astec(Recipe):
         documents: Documents,
         data: TrainingSet,
         hard: ShortlistNegatives | None,
+        random: int,
     ) -> OwnCandidates:
         """The objective over positives, `hard` (or the sampled kind that the settings name) and random negatives."""
         c, targets, forbidden = self.config.classify, data.targets, forbidden_pairs(data.targets, data.masked)
-        negatives = sampled_negatives(targets, forbidden, c) if hard is None else hard.with_random(forbidden, c.random)
+        negatives = sampled_negatives(targets, forbidden, c) if hard is None else hard.with_random(forbidden, random)
         return OwnCandidates(
             encoder,
             RestrictedTrainer(classifier, shard=classifier.shard),
@@ -186,7 +192,9 @@ class Astec(Recipe):
         )
 
     def rerank(self, data: TrainingSet, base: Model | ClusterModel, run: Run) -> Reranked:
-        """A second model with an encoder of its own, on positives and the first one's best labels."""
+        """A second model with an encoder of its own, on positives and the first one's best labels: it will be asked
+        about no others, so it has no random negatives.
+        """
         r, s = self.config.reranker, self.config.surrogate
         mistakes = ShortlistNegatives.from_rankings(
             lambda rows, k: base.rank(data.documents.rows(rows), k),
@@ -199,9 +207,8 @@ class Astec(Recipe):
         assert block is not None
         classifier = OneVsAll(data.n_labels, encoder.width, run.rng("reranker classifier")).to(run.device)
         documents = Documents(data.documents, run.device)
-        objective = self.own_candidates(Refined(encoder, block), classifier, documents, data, mistakes)
-        schedule = StepDecay(r.rate, r.halve_at)
-        fit_stage(objective, run, "reranker", epochs=r.epochs, batch=self.config.classify.batch, schedule=schedule)
+        objective = self.own_candidates(Refined(encoder, block), classifier, documents, data, mistakes, random=0)
+        self.fit(objective, run, "reranker", r.epochs, StepDecay(r.rate, r.halve_at))
         return Reranked(
             base=base,
             encoder=encoder.frozen(),

@@ -14,7 +14,7 @@ from longtail.nn.blocks import BoundMode
 from longtail.recipes.astec.tree import TreeConfig
 from longtail.recipes.base import TUNABLE_FEATURES, EnsembleConfig
 from longtail.search.shortlist import GameSettings
-from longtail.training import ADAPTS
+from longtail.training import ADAPTS, KEEPS
 from longtail.training.surrogate import BlockKind, SurrogateConfig
 
 
@@ -56,7 +56,8 @@ class AstecClassifyConfig:
     epochs: int = setting(15, "passes over the documents", low=0)
     rate: float = setting(0.002, "learning rate of Adam", low=0)
     halve_at: tuple[int, ...] = setting((14,), "epochs at which the rate is halved", low=1)
-    batch: int = setting(255, f"documents per step; {ADAPTS}", low=1)
+    batch: int = setting(255, f"documents per step, of the re-ranker too; {ADAPTS}", low=1)
+    batch_adapts: bool = setting(True, KEEPS)
     dropout: float = setting(0.5, "share of numbers dropped after each ReLU", low=0, high=0.99)
     alpha: float = setting(0.5, "weight of the classifier beside the similarity in the final score", low=0, high=1)
     temperature: float = setting(1.0, "the similarity is divided by this before its sigmoid", low=1e-3)

@@ -185,7 +185,8 @@ class Direct(Recipe):
         """Which labels belong together; None where nothing asks (walks take time), or no label has a neighbour."""
         if not self.config.train.smoothing:
             return None
-        graph = label_graph(data.targets, self.config.labels.graph, run.rng("label graph"), data.label_graphs())
+        c, rng = self.config.labels.graph, run.rng("label graph")
+        graph = label_graph(data.targets, c, rng, data.label_graphs(), data.label_words())
         return graph if graph.nnz > data.n_labels else None
 
     def targets(

@@ -12,7 +12,7 @@ Composer            makes them as settings and data ask: of clusters in I and II
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -426,7 +426,7 @@ class ComposedCandidates:
     """Binary cross-entropy over the candidates of each document, for composed classifier rows.
 
     Each label that the batch names is composed once, however many documents name it.
-    candidates: as for `training.objectives.OwnCandidates`.
+    candidates: as for `training.objectives.OwnCandidates`.  factors: of rates, as for `AllTargets`.
 
     shard: which labels the classifier has, where they are split over processes. Each of these encodes the whole batch,
     alike, and composes its own labels; what labels have in common learns from the gradients of all. Dropout of labels
@@ -440,11 +440,12 @@ class ComposedCandidates:
         documents: Documents,
         candidates: Callable[[I64, np.random.Generator], Candidates],
         shard: Shard | None = None,
+        factors: Mapping[str, float] | None = None,
     ) -> None:
         self.encoder, self.classifier, self.documents, self.candidates = encoder, classifier, documents, candidates
         self.shard = shard or Shard(classifier.labels)
         self.model = nn.ModuleDict({"encoder": encoder, "classifier": classifier}).train()
-        self.adam = ModelAdam(self.model)
+        self.adam = ModelAdam(self.model, factors)
         self.loss = CandidateLoss(self.shard.labels, shard=self.shard)
 
     @property
@@ -515,6 +516,10 @@ class Composer:
     data: TrainingSet
     graph: Csr
     run: Run
+
+    def rate_factors(self) -> dict[str, float]:
+        """Of what is not trained at the common rate."""
+        return {"classifier.mix.": self.config.composition.mix_rate}
 
     @property
     def orders(self) -> int:

@@ -104,7 +104,7 @@ class Eclare(Recipe):
         refined, documents = Refined(encoder, block), Documents(data.documents, run.device)
         extra = None if self.extra_loss is None else self.extra_loss(refined, data, run)
         targets = DeviceCsr(meta_labels(data.targets, clusters, heads.labels), run.device)
-        objective = AllTargets(refined, heads, documents, targets, extra=extra)
+        objective = AllTargets(refined, heads, documents, targets, extra=extra, factors=composer.rate_factors())
         self.fit(objective, run, "surrogate", c.epochs, c.rate, watch=extra)
         return EclareSurrogate(
             encoder=FrozenSum(to_numpy(table.weight)),
@@ -118,11 +118,13 @@ class Eclare(Recipe):
         self, objective: TrainingObjective, run: Run, name: str, epochs: int, rate: float, watch: Watch | None = None
     ) -> None:
         t = self.config.training
-        batch = t.batch or (CPU_BATCH if run.device == "cpu" else BATCH)
-        if not t.batch:
+        batch = t.batch or (CPU_BATCH if run.device == "cpu" and t.batch_adapts else BATCH)
+        if not t.batch and t.batch_adapts:
             rate *= math.sqrt(adapted_batch(objective.size, batch) / adapted_batch(objective.size, BATCH))
         schedule = StepDecay.every(rate, t.halve_after, epochs)
-        fit_stage(objective, run, name, epochs=epochs, batch=batch, schedule=schedule, watch=watch)
+        fit_stage(
+            objective, run, name, epochs=epochs, batch=batch, schedule=schedule, adapts=t.batch_adapts, watch=watch
+        )
 
     # ---- II ----
 
@@ -137,7 +139,8 @@ class Eclare(Recipe):
         encoder = Refined(GivenVectors(surrogate.vectors.shape[1]), block)
         documents = Documents(Batch(dense=surrogate.vectors), run.device)
         targets = DeviceCsr(meta_labels(data.targets, clusters, heads.labels), run.device)
-        self.fit(AllTargets(encoder, heads, documents, targets), run, "shortlist", c.epochs, c.rate)
+        objective = AllTargets(encoder, heads, documents, targets, factors=composer.rate_factors())
+        self.fit(objective, run, "shortlist", c.epochs, c.rate)
         beam = best_clusters(heads.materialised(), clusters, graph, self.config, run)
         negatives = hard_negatives(data, beam, encode_all(encoder, documents, "score"), graph, self.config.classify)
         refinement = frozen_block(block)
@@ -179,7 +182,8 @@ class Eclare(Recipe):
         if against_all:
             masked = data.masked_matrix()
             hidden = None if masked is None else DeviceCsr(masked, run.device)
-            objective = AllTargets(encoder, classifier, documents, DeviceCsr(data.targets, run.device), hidden)
+            targets = DeviceCsr(data.targets, run.device)
+            objective = AllTargets(encoder, classifier, documents, targets, hidden, factors=composer.rate_factors())
         else:
             drawn, positives = step_negatives(data, shortlister, c.classify), c.classify.positives
             objective = ComposedCandidates(
@@ -188,6 +192,7 @@ class Eclare(Recipe):
                 documents,
                 lambda rows, rng: candidates(rows, data.targets, drawn, rng, max_positives=positives),
                 shard,
+                composer.rate_factors(),
             )
         self.fit(objective, run, "classify", c.classify.epochs, c.classify.rate)
         own = (*classifier.strengths(), classifier.materialised())

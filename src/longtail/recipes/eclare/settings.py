@@ -13,7 +13,7 @@ from longtail.graph.label_graph import LabelGraphConfig
 from longtail.recipes.base import TUNABLE_FEATURES, EnsembleConfig
 from longtail.search.cluster import LABELS_PER_CLUSTER, cluster_count
 from longtail.search.shortlist import GameSettings
-from longtail.training import ADAPTS
+from longtail.training import ADAPTS, KEEPS
 
 # The paper's, for large data sets.
 MOST_CLUSTERS = 2**17
@@ -48,6 +48,7 @@ class CompositionConfig:
         "have none)",
     )
     attention_sigmoid: bool = setting(True, "a sigmoid inside the attention (the paper; its released code has none)")
+    mix_rate: float = setting(1.0, "the rate of what attention learns, as a multiple of all others'", low=0)
     clamp_scale: bool = setting(False, "keep the trained scale of every embedding block within -1..1")
 
 
@@ -58,6 +59,7 @@ class TrainingConfig:
         f"documents per step; {ADAPTS}; 0: {BATCH}, on a CPU {CPU_BATCH:,} with rates that grow with its root",
         low=0,
     )
+    batch_adapts: bool = setting(True, KEEPS)
     dropout: float = setting(0.2, "share of numbers dropped after each ReLU", low=0, high=0.99)
     halve_after: float = setting(
         0.5, "share of a stage's epochs after which its rate is halved, again and again", low=0.01, high=1
@@ -68,8 +70,11 @@ class TrainingConfig:
 class EclareSurrogateConfig:
     clusters: int = setting(
         0,
-        f"clusters of labels; 0: at least {LABELS_PER_CLUSTER} labels to each, at most {MOST_CLUSTERS} clusters",
+        f"clusters of labels; 0: at least `labels_per_cluster` labels to each, at most {MOST_CLUSTERS} clusters",
         low=0,
+    )
+    labels_per_cluster: int = setting(
+        LABELS_PER_CLUSTER, "clusters=0: labels to each cluster at least; half of it is twice the clusters", low=1
     )
     augmented: bool = setting(
         True, "complete the centroids of labels along the label graph before clustering, in stages I and II"
@@ -129,7 +134,8 @@ class EclareStages:
     training: TrainingConfig = section(TrainingConfig, "what stages I, II and IV have in common")
 
     def n_clusters(self, n_labels: int) -> int:
-        return cluster_count(n_labels, self.surrogate.clusters, at_most=MOST_CLUSTERS)
+        s = self.surrogate
+        return cluster_count(n_labels, s.clusters, labels_per_cluster=s.labels_per_cluster, at_most=MOST_CLUSTERS)
 
     def beam_size(self, n_labels: int) -> int:
         """Clusters per document."""

@@ -137,7 +137,10 @@ def build_graph(data: TrainingSet, config: EclareStages, run: Run) -> Csr:
         chosen = replace(chosen, source="walk")
     if not config.uses_graph():
         chosen = replace(chosen, source="none")
-    graph = label_graph(data.targets, chosen, run.rng("graph"), given)
+    texts = data.label_words()
+    if chosen.text_cosine and texts is None:
+        run.note("label graph: no edge is left out for its texts (graph.text_cosine), as labels have none")
+    graph = label_graph(data.targets, chosen, run.rng("graph"), given, texts)
     if chosen.source != "none" and not has_edges(graph):
         run.note("label graph: no two labels belong together; clusters, classifiers and scores do without it")
     return graph
