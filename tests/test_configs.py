@@ -42,3 +42,33 @@ OF_PAPERS = {
 def test_every_data_set_of_a_paper_has_a_preset(recipe: str) -> None:
     assert OF_PAPERS[recipe] <= presets(recipe).keys()
     assert {path.parent.name for path in FILES} == OF_PAPERS.keys()
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.parent.name in ("astec", "eclare", "galaxc")], ids=str)
+def test_presets_keep_the_documents_per_step_of_the_papers(path: Path) -> None:
+    """Neither small nor large data changes them."""
+    config = make_recipe(path.parent.name, config=path).config
+    asked = {
+        "astec": lambda c: [(c.surrogate, 255), (c.classify, 255)],
+        "eclare": lambda c: [(c.training, 255)],
+        "galaxc": lambda c: [(c.surrogate, {"Q2K-50M": 1024, "LF-AmazonTitles-1.3M": 512, "Q2K-450K": 512})],
+    }[path.parent.name](config)
+    for section, batch in asked:
+        assert section.batch == (batch if isinstance(batch, int) else batch.get(path.stem, 256))
+        assert not section.batch_adapts
+
+
+def test_the_paper_of_galaxc_is_its_preset() -> None:
+    from longtail.recipes.galaxc.settings import PAPER
+
+    assert (
+        make_recipe("galaxc", assignments=[*PAPER, "surrogate.random=30000"]).config
+        == make_recipe("galaxc", preset_name="LF-AmazonTitles-131K").config
+    )
+
+
+def test_stage_iv_of_galaxc_begins_at_the_rates_of_stage_i() -> None:
+    config = make_recipe("galaxc", preset_name="LF-AmazonTitles-1.3M").config
+    assert config.classify.epochs == 15
+    assert (config.classify.rate, config.classify.attention_rate) == (0.001, 0.05)
+    assert (config.surrogate.rate, config.surrogate.attention_rate) == (0.001, 0.05)

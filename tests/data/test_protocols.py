@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+from longtail.cli import main
 from longtail.data.dataset import Dataset, Items
+from longtail.data.identity import titles
 from longtail.data.inspect import check
-from longtail.data.protocols import warm_start, zero_shot
+from longtail.data.protocols import identity, warm_start, zero_shot
+from longtail.data.read import read, write
 from longtail.data.synthetic import SyntheticConfig, synthesise
 from longtail.errors import ConfigError, DataError
 
@@ -225,3 +229,41 @@ def test_settings_and_data_that_do_not_work() -> None:
     )
     with pytest.raises(DataError, match="0 test documents"):
         zero_shot(lonely, 0, share=0.5)
+
+
+# ---- documents that are labels ----
+
+
+def test_test_documents_are_told_apart_by_whether_they_are_labels() -> None:
+    cut = identity(DATA)
+    assert cut.labels is not None
+    assert cut.others is not None
+    known = set(titles(DATA.labels))
+    assert all(title in known for title in titles(cut.labels.need_test().documents))
+    assert not any(title in known for title in titles(cut.others.need_test().documents))
+    assert len(cut.labels.need_test()) + len(cut.others.need_test()) == len(DATA.need_test())
+    assert cut.labels.train is DATA.train
+    assert no_errors(cut.labels)
+    config = SyntheticConfig(
+        documents=400, test_documents=50, labels=150, topics=10, share_documents_are_labels=0.0, graph_coverage=0.0
+    )
+    assert identity(synthesise(config).dataset).labels is None
+
+
+def test_the_command_writes_both_kinds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(DATA, tmp_path / "data", "lf")
+    assert main(["data", "identity", str(tmp_path / "data"), str(tmp_path / "cut")]) == 0
+    made, sizes = identity(read(tmp_path / "data")), []
+    for name, expected in (("labels", made.labels), ("others", made.others)):
+        assert expected is not None
+        assert read(tmp_path / "cut" / name).digest == expected.digest
+        sizes.append(f"{len(expected.need_test()):,} test documents in")
+    assert all(size in capsys.readouterr().out for size in sizes[:1])
+
+
+def test_data_whose_test_documents_are_no_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain = Dataset.from_texts(["a", "b"], [["x"], ["y"]], test_texts=["c"], test_labels=[["x"]])
+    write(plain, tmp_path / "data", "lf")
+    assert main(["data", "identity", str(tmp_path / "data"), str(tmp_path / "cut")]) == 2
+    assert "no test document of 'data' has the title of a label" in capsys.readouterr().err
+    assert not (tmp_path / "cut").exists()

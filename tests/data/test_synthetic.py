@@ -84,6 +84,17 @@ def test_shapes_have_the_labels_per_document_of_the_benchmark(
     assert np.diff(data.train.targets.indptr).max() <= small.most_labels
 
 
+def test_documents_of_many_labels() -> None:
+    many = PRESETS["many-labels"]
+    assert many.documents * many.labels_per_document <= many.labels * (many.documents // 50)
+    small = replace(many, documents=3_000, test_documents=200, labels=3_000, topics=20)
+    data = synthesise(small).dataset
+    for split in (data.train, data.need_test()):
+        assert split.targets.nnz / len(split) == pytest.approx(20, rel=0.01)
+        words = [len(title.split()) for title in split.documents.titles()]
+        assert np.median(words) < 40, "short texts"
+
+
 def test_the_seed_decides_everything() -> None:
     first, again, other = synthesise("tiny", 3), synthesise("tiny", 3), synthesise("tiny", 4)
     assert first.dataset.digest == again.dataset.digest

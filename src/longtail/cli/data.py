@@ -1,4 +1,4 @@
-"""Commands for data: sample, stats, check, convert, warm-start, zero-shot, synthetic."""
+"""Commands for data: sample, stats, check, convert, warm-start, zero-shot, identity, synthetic."""
 
 from __future__ import annotations
 
@@ -137,12 +137,38 @@ def zero_shot(source: DataSource, out: Path, share: float, transductive_labels: 
     )
 
 
+@command("identity")
+@data_source
+@argument("out", "the new folder", type=path(), metavar="OUT")
+def identity(source: DataSource, out: Path) -> None:
+    """Cut the test documents of DATA by whether they are labels themselves: OUT/labels and OUT/others."""
+    from longtail.data import protocols
+    from longtail.data.lines import new_folder
+    from longtail.data.read import write
+    from longtail.errors import DataError
+
+    data = source.read()
+    made = protocols.identity(data)
+    if made.labels is None:
+        raise DataError(
+            f"no test document of '{data.name}' has the title of a label",
+            "this protocol is for data whose documents are labels, too; use other data",
+        )
+    kinds = [(name, cut) for name, cut in (("labels", made.labels), ("others", made.others)) if cut is not None]
+    with new_folder(out) as aside:
+        for name, cut in kinds:
+            write(cut, aside / name, "lf" if cut.train.documents.vectors is None else "npz")
+    counts = ", ".join(f"{len(cut.need_test()):,} test documents in {out}/{name}" for name, cut in kinds)
+    print(f"wrote {out}: {counts}")
+    print("the training side is the same: train on either, and evaluate on both (docs/data-formats.md)")
+
+
 @command("synthetic", "longtail data synthetic planted --size small")
 @argument("out", "the new folder", type=path(), metavar="DIR")
 @option(
     "--size",
     default="tiny",
-    type=click.Choice(["tiny", "small", "medium", "shape-131k", "shape-1.3m"]),
+    type=click.Choice(["tiny", "small", "medium", "many-labels", "shape-131k", "shape-1.3m"]),
     help="how much (default {default}); shapes have the numbers of LF-AmazonTitles-131K and -1.3M",
 )
 @option("--set", "assignments", multiple=True, metavar="knob=value", help="one knob of the generator; may be repeated")
@@ -160,7 +186,7 @@ def synthetic(out: Path, size: str, assignments: tuple[str, ...], seed: int) -> 
 data = Group(
     name="data",
     help="Look at, check and convert data.",
-    sections={"Commands": [sample, stats, check, convert, synthetic], "Protocols": [warm_start, zero_shot]},
+    sections={"Commands": [sample, stats, check, convert, synthetic], "Protocols": [warm_start, zero_shot, identity]},
 )
 
 COMMANDS = [data]

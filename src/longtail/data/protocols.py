@@ -1,4 +1,6 @@
-"""Ways to cut a data set for questions that a plain test split does not answer: warm start and zero shot."""
+"""Ways to cut a data set for questions that a plain test split does not answer: warm start, zero shot, and test
+documents that are labels.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from numpy.typing import NDArray
 
 from longtail.data.dataset import Dataset, Graph, Items, Split
 from longtail.data.from_texts import binary_csr, with_digest
-from longtail.data.identity import full_texts
+from longtail.data.identity import full_texts, self_pairs
 from longtail.data.matrices import stacked
 from longtail.errors import ConfigError, DataError
 from longtail.metrics import drop_masked_targets
@@ -239,4 +241,41 @@ def _of_labels(dataset: Dataset, labels: I64) -> Dataset:
         train=narrowed(dataset.train),
         test=None if dataset.test is None else narrowed(dataset.test),
         graphs={name: of_labels(graph) for name, graph in dataset.graphs.items()},
+    )
+
+
+# ---- documents that are labels ----
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The same data set twice, with different test documents: those that are a label themselves, and the others. None
+    where there are none of a kind.
+
+    Of the first a model may know what the label's place in a graph tells (GalaXC, `graph.identity=train+test`: such a
+    document is the label's node), of the others it has the text alone. One mean over both hides that.
+    """
+
+    labels: Dataset | None
+    others: Dataset | None
+
+
+def identity(dataset: Dataset) -> Identity:
+    """Cut the test documents by whether they have the title of a label.
+
+    Paper: GalaXC Sec. 3 (documents that are labels are one node) is about training documents; the released code does
+    the same to test documents.
+    """
+    test = dataset.need_test()
+    is_label = np.zeros(len(test), dtype=bool)
+    is_label[self_pairs(test.documents, dataset.labels)[:, 0]] = True
+
+    def only(rows: I64, what: str) -> Dataset | None:
+        return (
+            with_digest(replace(dataset, name=f"{dataset.name}[{what}]", test=test.rows(rows))) if len(rows) else None
+        )
+
+    return Identity(
+        only(np.flatnonzero(is_label).astype(np.int64), "documents that are labels"),
+        only(np.flatnonzero(~is_label).astype(np.int64), "documents that are no labels"),
     )

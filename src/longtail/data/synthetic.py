@@ -103,6 +103,16 @@ PRESETS: Mapping[str, SyntheticConfig] = {
     "tiny": SyntheticConfig(),
     "small": SyntheticConfig(documents=20_000, test_documents=5_000, labels=5_000, topics=100),
     "medium": SyntheticConfig(documents=200_000, test_documents=20_000, labels=50_000, topics=500),
+    # Documents of about 20 labels each, of whose words few are left: what graphs and label text are worth there.
+    "many-labels": SyntheticConfig(
+        documents=20_000,
+        test_documents=5_000,
+        labels=5_000,
+        labels_per_document=20,
+        topics=100,
+        token_dropout=0.9,
+        missing_rate=0.0,
+    ),
     "shape-131k": replace(
         _SHAPE,
         documents=294_805,

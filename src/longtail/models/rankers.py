@@ -237,10 +237,13 @@ def sigmoid(x: Any) -> Any:
         return 1 / (1 + np.exp(-x))
 
 
-def best(ids: I32, scores: Any, k: int) -> TopK:
-    """The `k` best of each row's labels by (-score, label); padding last, and added where there are fewer than k."""
+def best(ids: I32, scores: Any, k: int, by: Any = None) -> TopK:
+    """The `k` best of each row's labels by (-score, label); padding last, and added where there are fewer than k.
+
+    by: what they are ranked by in place of the scores, higher first: something finer, which scores round to ties.
+    """
     ids, scores = np.asarray(ids), np.where(ids >= 0, scores, -np.inf).astype(np.float32)
-    order = np.lexsort((ids, -scores), axis=1)[:, :k]
+    order = np.lexsort((ids, -(scores if by is None else np.where(ids >= 0, by, -np.inf))), axis=1)[:, :k]
     ids, scores = np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1)
     missing = k - ids.shape[1]
     if missing > 0:

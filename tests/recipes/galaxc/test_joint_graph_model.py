@@ -28,6 +28,7 @@ from longtail.recipes.galaxc.graph import (
     balanced,
     document_nodes,
     joint_graph,
+    labels_of_nodes,
     preferred,
 )
 from longtail.recipes.galaxc.ranker import (
@@ -119,6 +120,54 @@ def test_a_rank_is_its_formula() -> None:
         assert (top.ids[row, 5:] == TopK.PAD).all()
 
 
+def test_log_odds_far_above_what_a_score_can_tell_apart_still_rank() -> None:
+    """At 20 and more every sigmoid is 1 in float32, from 37 on in double precision, too."""
+    bias = np.linspace(20, 60, LABELS).astype(np.float32)[::-1].copy()
+    bias[[1, 4]] = bias[[4, 1]]
+    top = replace(model(size=LABELS, beta=1.0), classifier=Classifier(np.zeros_like(ROWS), bias)).rank(BATCH, LABELS)
+    assert (top.scores == 1).all()
+    assert (top.ids == np.argsort(-bias, kind="stable")).all()
+
+
+def test_nodes_vote_for_the_labels_that_they_have_or_are() -> None:
+    """Against plain loops: votes of the nearest nodes, as a second list beside the nearest labels."""
+    made = space()
+    labels = labels_of_nodes(TARGETS, made.graph.nodes, len(made.graph))
+    wide = model(made, size=LABELS)
+    voting = model(made, size=6, node_labels=labels, voters=5, gamma=0.4, reserved=0.5)
+    vectors = made.initial(BATCH)
+    cosine = wide.index.query(wide.views(BATCH).search, LABELS)
+    near = made.nearest(vectors, count=5)
+    documents_of = {int(node): row for row, node in enumerate(made.graph.nodes)}
+    alone = 0
+    for row in range(len(BATCH)):
+        votes = np.zeros(LABELS)
+        for node, value in zip(near.ids[row].tolist(), near.scores[row].tolist(), strict=True):
+            if node >= 0:
+                own = {node} if node < LABELS else set(TARGETS[[documents_of[node]]].indices.tolist())
+                votes[sorted(own)] += value
+        votes /= max(votes.max(), 1e-12)
+        first = dict(zip(cosine.ids[row, :6].tolist(), cosine.scores[row, :6].tolist(), strict=True))
+        scores = {label: 0.6 * first.get(label, 0) + 0.4 * votes[label] for label in {*first, *np.flatnonzero(votes)}}
+        found, kept = voting._shortlisted(voting.views(BATCH), BATCH, Context())
+        listed = {
+            int(label): float(score)
+            for label, score in zip(found.ids[row][kept[row]], found.scores[row][kept[row]], strict=True)
+        }
+        assert len(listed) == 6
+        alone += len(set(listed) - set(first))
+        for label, score in listed.items():
+            assert score == pytest.approx(scores[label], abs=1e-5)
+    assert alone, "some labels are on the list by votes alone"
+
+
+def test_labels_of_nodes() -> None:
+    targets = matrix([[1], [0, 2], [2]], 3)
+    nodes = document_nodes(3, 3, np.array([[0, 0]]))
+    found = labels_of_nodes(targets, nodes, 5).toarray()
+    np.testing.assert_array_equal(found, [[1, 1, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1], [0, 0, 1]])
+
+
 def test_without_attention_labels_read_the_mean_view() -> None:
     made = replace(model(size=LABELS), alphas=None)
     same = replace(model(size=LABELS), alphas=np.full((LABELS, 3), 1 / 3, np.float32))
@@ -147,6 +196,7 @@ def test_it_is_saved(tmp_path: Path) -> None:
         "raw": model(space(unit=False)),
         "hnsw": replace(model(), space=replace(space(), linker=HnswIndex.build(space().vectors))),
         "all neighbours": model(space(Fanout((1, 1, 1), full=True))),
+        "votes": model(node_labels=labels_of_nodes(TARGETS, space().graph.nodes, len(space().graph)), voters=4),
     }.items():
         save_part(made, tmp_path / name)
         again = load_part(tmp_path / name)

@@ -20,7 +20,6 @@ from functools import cached_property
 from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from longtail.declared import Between, Shaped, Sized
 from longtail.errors import ConfigError
@@ -132,6 +131,20 @@ def joint_graph(
     order = np.lexsort((rng.random(len(codes)), source))
     starts = run_starts(np.bincount(source, minlength=n))
     return JointGraph(starts, end[order].astype(np.int32), nodes, n_labels)
+
+
+def labels_of_nodes(targets: Csr, nodes: I32, n: int) -> Csr:
+    """(n, L) CSR of ones: the labels that each node has (those of its documents) or is. targets: (N, L) CSR."""
+    from scipy.sparse import csr_array
+
+    n_labels = int(targets.shape[1])
+    pairs = canonical(targets)
+    owners = np.concatenate([np.repeat(nodes, np.diff(pairs.indptr)), np.arange(n_labels)])
+    labels = np.concatenate([pairs.indices, np.arange(n_labels)])
+    matrix = csr_array((np.ones(len(labels), np.float32), (owners, labels)), shape=(n, n_labels))
+    matrix.sum_duplicates()
+    matrix.data[:] = 1
+    return matrix
 
 
 def nearest_documents(targets: Csr, nodes: I32, vectors: F32, *, threshold: int, keep: int) -> Csr:
@@ -496,6 +509,10 @@ class GraphSpace(DataPart):
         return self.graph.n_labels
 
     @property
+    def n_nodes(self) -> int:
+        return len(self.graph)
+
+    @property
     def width(self) -> int:
         return int(self.vectors.shape[1])
 
@@ -540,16 +557,17 @@ class GraphSpace(DataPart):
             links = self.anchors.linked(context.anchors, self.links)
         return links if context.labels is None else preferred(rows_of(context.labels), links)
 
-    def nearest(self, vectors: F32, exclude: I64 | None = None, linker: Index | None = None) -> TopK:
+    def nearest(self, vectors: F32, exclude: I64 | None = None, linker: Index | None = None, count: int = 0) -> TopK:
         """(B, links) nodes by cosine.
 
         exclude: (B,) a node that is passed over, -1 for none.  linker: another index over the same vectors, which may
-        live on a GPU.
+        live on a GPU.  count: so many in place of `links`.
         """
+        count = count or self.links
         index = next(one for one in (linker, self.linker, ExactIndex(self.vectors, "cosine")) if one is not None)
-        found = index.query(vectors, min(self.links + _SPARE, len(self.graph)))
+        found = index.query(vectors, min(count + _SPARE, len(self.graph)))
         ids = found.ids if exclude is None else np.where(found.ids == exclude[:, None], np.int32(TopK.PAD), found.ids)
-        return best(ids, self._cosines(vectors, ids), self.links)
+        return best(ids, self._cosines(vectors, ids), count)
 
     def _cosines(self, vectors: F32, ids: I32) -> F32:
         """(B, C), each by itself, so that a document's neighbours do not depend on its batch; -inf if not above 0.

@@ -90,9 +90,7 @@ def grow(
     for hop in range(hops, 0, -1):
         before = size
         for path in range(before):
-            count = sample(
-                starts, neighbours, nodes[path], hop, seed, own, hidden, pad, found[: fanouts[hop - 1]]
-            )
+            count = sample(starts, neighbours, nodes[path], hop, seed, own, hidden, pad, found[: fanouts[hop - 1]])
             for place in range(count):
                 nodes[size], parents[size] = found[place], parents[path] * count
                 taken[size] = taken[path] | (1 << (hop - 1))

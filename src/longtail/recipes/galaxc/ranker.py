@@ -19,7 +19,7 @@ from longtail.declared import Between, Shaped, Sized
 from longtail.errors import ConfigError
 from longtail.explanation import Cause, Reasons
 from longtail.graph.ops import unit_rows
-from longtail.kernels.arrays import F64, steady_product
+from longtail.kernels.arrays import F64, Pieces, pieces, steady_product
 from longtail.kernels.threads import threads_for
 from longtail.metrics.label_groups import Bins, equal_count
 from longtail.models.analysis import Look
@@ -31,6 +31,7 @@ from longtail.recipes.galaxc.graph import GraphSpace, HiddenEdges, Paths, convol
 from longtail.search.index import ExactIndex, Index, check_width
 from longtail.search.negatives import ShortlistNegatives
 from longtail.search.packed import Packer, stored
+from longtail.search.shortlist import merged, voted
 from longtail.types import F32, I32, I64, Batch, BoolArray, Context, ContextRanker, Csr, TopK
 
 Averaged: TypeAlias = Literal["transformed", "convolved"]
@@ -56,8 +57,7 @@ class FrozenGraphEncoder(Part, Protocol):
     def of_nodes(self, paths: Paths, nodes: I32, seed: int) -> Views: ...
 
     def of_linked(self, paths: Paths, vectors: F32, links: I32, seed: int, hidden: HiddenEdges | None = None) -> Views:
-        """vectors: (B, D).  links: (B, m), -1 where there are fewer.  hidden: what paths do not take.
-        """
+        """vectors: (B, D).  links: (B, m), -1 where there are fewer.  hidden: what paths do not take."""
         ...
 
     def pulled(self, sums: F32, directions: F32) -> tuple[F32, F32] | None:
@@ -233,7 +233,9 @@ class FrozenMessages(DataPart):
     def of_linked(self, paths: Paths, vectors: F32, links: I32, seed: int, hidden: HiddenEdges | None = None) -> Views:
         real = links >= 0
         owners = np.repeat(np.arange(len(links)), real.sum(axis=1))
-        samples = paths.samples(links[real], len(self.layers) - 1, seed, None if hidden is None else hidden.rows(owners))
+        samples = paths.samples(
+            links[real], len(self.layers) - 1, seed, None if hidden is None else hidden.rows(owners)
+        )
         weights = paths.fanout.link_weights(real.sum(axis=1), mean=self.mean)
         h: F32 = vectors
         for hop, (layer, theirs) in enumerate(zip(self.layers, self._levels(paths, samples), strict=True)):
@@ -280,11 +282,14 @@ class JointGraphModel(DataPart, ContextRanker):
     never predicted.
 
     index: over the (L, D) mean views of labels.  alphas: (L, K), or None where a label reads the mean view.
+    node_labels: (n, L) CSR, the labels that each node has or is, or None. With it the `voters` nearest nodes vote for
+        labels, and shortlists are of both: the cosine is then (1 - gamma) cosine + gamma vote, and the share `reserved`
+        of the places is for labels that only the vote finds.
     """
 
     KIND = "joint-graph-model"
 
-    space: Annotated[GraphSpace, Sized(n_labels="labels", width="width", hops="hops")]
+    space: Annotated[GraphSpace, Sized(n_labels="labels", n_nodes="nodes", width="width", hops="hops")]
     hops: Annotated[FrozenGraphEncoder, Sized(width="width", views="views", hops="hops")]
     index: Annotated[Index, Sized(len="labels", width="width")]
     classifier: Annotated[Classifier, Sized(len="labels", width="width")]
@@ -292,6 +297,10 @@ class JointGraphModel(DataPart, ContextRanker):
     shortlist_size: Annotated[int, Between(1)]
     beta: float = 1.0
     temperature: float = 1.0
+    node_labels: Annotated[Csr, Shaped("nodes", "labels")] | None = None
+    voters: Annotated[int, Between(1, 1 << 20)] = 100
+    gamma: Annotated[float, Between(0, 1)] = 0.075
+    reserved: Annotated[float, Between(0, 1)] = 0.2
 
     def __post_init__(self) -> None:
         if self.space.fanout.full and getattr(self.hops, "SAMPLES", False):
@@ -364,7 +373,12 @@ class JointGraphModel(DataPart, ContextRanker):
     def _shortlisted(self, views: Views, documents: Batch, context: Context) -> tuple[TopK, BoolArray]:
         """The nearest labels by cosine, and which of them are scored."""
         known = np.zeros(len(documents), dtype=np.int64) if context.labels is None else np.diff(context.labels.indptr)
-        found = self.index.query(views.search, min(self.shortlist_size + int(known.max(initial=0)), self.n_labels))
+        size = min(self.shortlist_size + int(known.max(initial=0)), self.n_labels)
+        found = self.index.query(views.search, size)
+        if self._node_labels is not None:
+            near = self.space.nearest(self.space.initial(documents), count=self.voters)
+            votes = voted(near, self._node_labels, size, voters=self.voters)
+            found = merged(found, votes, size, weight=self.gamma, reserved=self.reserved)
         # Of a document without a known word nothing can be said, unless some of its labels are known. Known ones take
         # no place.
         kept = ~(documents.is_empty() & (known == 0))[:, None] & (
@@ -374,14 +388,19 @@ class JointGraphModel(DataPart, ContextRanker):
             kept &= ~listed(found.ids, context.labels)
         return found, kept
 
+    @cached_property
+    def _node_labels(self) -> Pieces | None:
+        return None if self.node_labels is None else pieces(self.node_labels)
+
     def _ranked(self, views: Views, documents: Batch, context: Context, k: int) -> TopK:
         found, kept = self._shortlisted(views, documents, context)
         ids = np.where(kept, found.ids, np.int32(TopK.PAD))
-        # In double precision: float32 would make ties of all scores above 17.
-        scores = sigmoid(self.scores(views.score, ids).astype(np.float64))
-        return best(
-            ids, self.beta * scores + (1 - self.beta) * sigmoid(found.scores.astype(np.float64) / self.temperature), k
-        )
+        # What is missing to 1, in double precision: float32 would make ties of all log-odds above 17, and 1 less
+        # something in double precision of all above 37.
+        classified = sigmoid(-self.scores(views.score, ids).astype(np.float64))
+        near = sigmoid(-found.scores.astype(np.float64) / self.temperature)
+        missing = self.beta * classified + (1 - self.beta) * near
+        return best(ids, 1 - missing, k, by=-missing)
 
     def explain(self, batch: Batch, ids: I32, context: Context | None = None) -> Reasons | None:
         """What the document's own words and each of its neighbours add, and what each hop does."""

@@ -23,11 +23,11 @@ Differs, each by a setting (`PAPER` undoes them; `docs/experiments.md` has what 
 - it is that of convolved vectors, each hop of unit length (`shortlist.space`, `shortlist.balanced`); the paper
   averages transformed views.
 - initial vectors are centred and of unit length (`initial`): sums of sub-word vectors share a large common part.
-- half of the documents of a step do not see their own labels (`surrogate.mask_target_edges`), as new documents will
-  not.
+- half of the documents of a step do not see the edges to their own labels (`surrogate.mask_target_edges`), as new
+  documents will not.
 - known labels (warm start) and nodes of the same metadata link a new document beside its nearest nodes, not instead
   of these (`hops.given`).
-- width 512, as Astec's, in place of 300.
+- width 512, as Astec's, in place of 300; words with pairs and sub-words; documents per step adapt to the data.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ import numpy as np
 from longtail.models.encoders import FrozenEncoder, FrozenSum
 from longtail.recipes.base import Recipe
 from longtail.recipes.galaxc import start as initial
-from longtail.recipes.galaxc.graph import HiddenEdges, Paths
+from longtail.recipes.galaxc.graph import HiddenEdges, Paths, labels_of_nodes
 from longtail.recipes.galaxc.network import LabelAttention, LinkHead, Modules, Neighbourhoods, Network, new_encoder
 from longtail.recipes.galaxc.objective import (
     BatchLabels,
@@ -148,7 +148,8 @@ class Galaxc(Recipe):
         factor = c.attention_rate / c.rate if c.rate else 1.0
         labels = BatchLabels(data.targets, data.masked, more)
         objective = SharedCandidates(modules.encoder, modules.head, documents, labels, attention_factor=factor)
-        fit_stage(objective, run, name, epochs=c.epochs, batch=c.batch, schedule=StepDecay(c.rate, c.halve_at))
+        schedule = StepDecay(c.rate, c.halve_at)
+        fit_stage(objective, run, name, epochs=c.epochs, batch=c.batch, schedule=schedule, adapts=c.batch_adapts)
 
     # ---- II. Paper: Sec. 4.1, Module II ----
 
@@ -200,6 +201,7 @@ class Galaxc(Recipe):
             self.fit("classify", data, start, modules, more, run)
         labels = np.arange(data.n_labels, dtype=np.int32)
         classifier, alphas = modules.head.frozen(lambda: node_views(shortlister.hops, start.space.paths, labels).score)
+        graph = start.space.graph
         return JointGraphModel(
             start.space,
             shortlister.hops,
@@ -209,4 +211,8 @@ class Galaxc(Recipe):
             shortlist_size=s.size,
             beta=s.beta,
             temperature=s.temperature,
+            node_labels=labels_of_nodes(data.targets, graph.nodes, len(graph)) if s.voters else None,
+            voters=s.voters or 1,
+            gamma=s.gamma,
+            reserved=s.reserved,
         )

@@ -12,13 +12,21 @@ from longtail.features.settings import FeaturesConfig
 from longtail.recipes.base import TUNABLE_FEATURES
 from longtail.recipes.galaxc.ranker import Averaged
 from longtail.search.index import IndexKind
-from longtail.training import ADAPTS
+from longtail.training import ADAPTS, KEEPS
 from longtail.training.surrogate import SurrogateConfig
 
 AttentionKind: TypeAlias = Literal["label", "global", "none"]
 
-# What the paper does where the defaults differ from it; `src/longtail/presets/galaxc` has its sizes too.
+# What the paper does where the defaults differ from it, with the sizes of its data sets of 131,000 and 320,000 labels:
+# the presets of these are this and the number of random labels (and of one another rate of attention).
 PAPER = (
+    "features.subwords=none",
+    "features.pairs=false",
+    "astec.width=300",
+    "astec.walk_length=50",
+    "astec.walk_restart=0.2",
+    "astec.batch_adapts=false",
+    "hops.sampling=fixed",
     "initial.unit=false",
     "initial.centred=false",
     "surrogate.start=random",
@@ -26,6 +34,8 @@ PAPER = (
     "surrogate.attention_spread=1",
     "surrogate.attention_rate=0.001",
     "surrogate.mask_target_edges=0",
+    "surrogate.batch=256",
+    "surrogate.batch_adapts=false",
     "surrogate.epochs=30",
     "surrogate.halve_at=6,11,16,21,26,29",
     "shortlist.beta=1",
@@ -133,7 +143,7 @@ class GalaxcSurrogateConfig:
     bias: bool = setting(True, "a bias per classifier (the paper has none); start=labels needs one")
     mask_target_edges: float = setting(
         0.5,
-        "share of the documents of a step whose own labels are hidden, and which are linked as new ones are",
+        "share of the documents of a step that do not see the edges to their own labels, and are linked as new ones",
         low=0,
         high=1,
     )
@@ -145,6 +155,7 @@ class GalaxcSurrogateConfig:
     attention_rate: float = setting(0.01, "that of attention weights", low=0)
     halve_at: tuple[int, ...] = setting((7,), "epochs at which the rates are halved", low=1)
     batch: int = setting(256, f"documents per step; {ADAPTS}", low=1)
+    batch_adapts: bool = setting(True, KEEPS)
 
     def random_count(self, n_labels: int) -> int:
         """Random labels of a step. Paper: Sec. 5 (a tenth of the labels, 30,000 to 100,000). Differs: at least 1,000,
@@ -165,6 +176,14 @@ class GalaxcShortlistConfig:
         True,
         "hops.encoder=galaxc: scale every hop to unit length before the mean; sums over wide neighbourhoods are longer",
     )
+    voters: int = setting(
+        0,
+        "nearest nodes, by initial vectors, that vote for the labels that they have or are: the shortlist is of both "
+        "(Astec's way); 0: none vote (the paper)",
+        low=0,
+    )
+    gamma: float = setting(0.075, "voters: weight of the vote beside the similarity", low=0, high=1)
+    reserved: float = setting(0.2, "voters: share of places for labels that only the vote finds", low=0, high=1)
     index: IndexKind = setting("auto", "how vectors are searched; auto: by their number")
     beta: float = setting(
         0.5, "weight of the classifier beside the similarity in the final score (the paper: 1)", low=0, high=1
@@ -182,7 +201,8 @@ class GalaxcClassifyConfig:
     rate: float = setting(0.0005, "learning rate of Adam, for classifiers", low=0)
     attention_rate: float = setting(0.0005, "that of attention weights", low=0)
     halve_at: tuple[int, ...] = setting((1, 5, 9, 13), "epochs at which the rates are halved", low=1)
-    batch: int = setting(256, "documents per step; adapts as in stage I", low=1)
+    batch: int = setting(256, f"documents per step; {ADAPTS}", low=1)
+    batch_adapts: bool = setting(True, KEEPS)
 
 
 @dataclass(frozen=True)
