@@ -81,6 +81,7 @@ TRAINED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "with the re-ranker": ("reranker.enabled=true",),
         "batch of 255": ("surrogate.batch_adapts=false", "classify.batch_adapts=false"),
         "100 negatives, shortlists of 100": ("classify.count=100", "shortlist.size=100"),
+        "MiniLM as the encoder of stage I": ("features.checkpoint=minilm",),
         "three models": ("ensemble.learners=3",),
         "three models that share stage I": ("ensemble.learners=3", "ensemble.shared=true"),
     },

@@ -50,6 +50,7 @@ PART_FORMAT = 2
 SHARED: Mapping[str, str] = {
     "strings": "longtail.persistence:StringTable",
     "sparse-text": "longtail.features.sparse:SparseText",
+    "text-with-tokens": "longtail.features.with_tokens:TextWithTokens",
     "given-sparse": "longtail.features.base:GivenSparse",
     "given-dense": "longtail.features.base:GivenDense",
     "pieces": "longtail.features.pieces:TokenizerPieces",
@@ -62,6 +63,7 @@ SHARED: Mapping[str, str] = {
     "frozen-mlp": "longtail.models.encoders:FrozenMlp",
     "frozen-cnn": "longtail.models.encoders:FrozenCnn",
     "frozen-sum": "longtail.models.encoders:FrozenSum",
+    "frozen-rectified": "longtail.models.encoders:FrozenRectified",
     "frozen-unit": "longtail.models.encoders:FrozenUnit",
     "frozen-transformer": "longtail.models.transformer:FrozenTransformer",
     "residual-map": "longtail.models.encoders:ResidualMap",

@@ -30,6 +30,7 @@ from longtail.data.from_texts import with_digest
 from longtail.errors import ConfigError
 from longtail.explanation import Explanation
 from longtail.features.base import is_sparse
+from longtail.kernels.arrays import pieces
 from longtail.models.rankers import ClusterModel, Ensemble, IndexedRows, Model
 from longtail.persistence import State, load_part, save_part
 from longtail.predictor import Predictor
@@ -43,7 +44,7 @@ from longtail.recipes.gnnxml.ranker import KeygraphModel
 from longtail.search.index import ExactIndex
 from longtail.search.nearest import NearestDocuments
 from longtail.search.packed import PackedIndex, PackedRows, PackedType
-from longtail.search.shortlist import ClusterBeam
+from longtail.search.shortlist import ClusterBeam, merged, voted
 from longtail.types import Batch, Ranker, TopK
 
 # Shortlists of 5 of the 12 labels, and a re-ranker that looks at 3 of them: every cut is met.
@@ -186,7 +187,8 @@ VARIANTS = {
     "plain-blocks": astec("surrogate.block=full", "transfer.block=none"),
     "galaxc": galaxc(),
     "galaxc-hard": galaxc("classify.epochs=2", "classify.count=4", "classify.per_document=2"),
-    "galaxc-paper": galaxc(*(s for s in PAPER if "epochs" not in s and "halve" not in s)),
+    "galaxc-paper": galaxc(*(s for s in PAPER if not any(size in s for size in ("epochs", "halve", "width", "batch")))),
+    "galaxc-votes": galaxc("shortlist.voters=5", "shortlist.gamma=0.3", "graph.identity=train+test"),
     "galaxc-no-attention": galaxc(
         "surrogate.attention=none", "hops.mean=true", "hops.pad=false", "shortlist.balanced=false"
     ),
@@ -485,7 +487,12 @@ def shortlisted(ranker: Any, batch: Batch) -> list[set[int]]:
     if isinstance(ranker, IndexedRows):  # all labels are looked at
         return [set(range(len(ranker.index))) for _ in range(len(batch))]
     if isinstance(ranker, JointGraphModel):
-        nearest = ranker.index.query(ranker.views(batch).search, ranker.shortlist_size)
+        size = ranker.shortlist_size
+        nearest = ranker.index.query(ranker.views(batch).search, size)
+        if ranker.node_labels is not None:
+            near = ranker.space.nearest(ranker.space.initial(batch), count=ranker.voters)
+            votes = voted(near, pieces(ranker.node_labels), size, voters=ranker.voters)
+            nearest = merged(nearest, votes, size, weight=ranker.gamma, reserved=ranker.reserved)
         return [set(row[row >= 0].tolist()) for row in nearest.ids]
     assert isinstance(ranker, Model)
     found = ranker.shortlister.query(ranker.encoder.encode(batch), ranker.shortlist_size)

@@ -322,6 +322,31 @@ class FrozenDense(DataPart, FrozenEncoder):
 
 
 @dataclass(frozen=True)
+class FrozenRectified(DataPart, FrozenEncoder):
+    """v = ReLU(encoder(document)), for encoders whose vectors have either sign."""
+
+    KIND = "frozen-rectified"
+
+    encoder: Annotated[FrozenEncoder, Sized(width="width")]
+
+    @property
+    def width(self) -> int | None:
+        return self.encoder.width
+
+    def encode(self, batch: Batch) -> F32:
+        return np.maximum(self.encoder.encode(batch), np.float32(0))
+
+    def rectified(self, wished: bool) -> FrozenEncoder:
+        return self if wished else self.encoder
+
+    def shares(self, batch: Batch, directions: F32) -> tuple[F32, F32] | None:
+        return self.encoder.shares(batch, directions * (self.encoder.encode(batch) > 0)[:, None])
+
+    def packed(self, packer: Packer) -> FrozenRectified:
+        return replace(self, encoder=self.encoder.packed(packer))
+
+
+@dataclass(frozen=True)
 class FrozenUnit(DataPart, FrozenEncoder):
     """x / |x| with x = refinement(encoder(document)), of either sign. A document without features stays zero."""
 

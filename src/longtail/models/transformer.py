@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from longtail.declared import Between, Shaped
 from longtail.errors import BundleError, ConfigError, DataError
-from longtail.features.pieces import read_object
+from longtail.features.pieces import checkpoint_folder, read_object
 from longtail.models.encoders import FrozenEncoder
 from longtail.persistence import DataPart, map_arrays
 from longtail.search.packed import Packer
@@ -413,6 +413,15 @@ class Pretrained:
     frozen: FrozenTransformer
     dropout: float
     attention_dropout: float
+
+
+def transformer_memory(checkpoint: str) -> int:
+    """Bytes of a transformer in training; 0 without one. That its file is missing is said when it is read."""
+    if not checkpoint:
+        return 0
+    weights = checkpoint_folder(checkpoint, f"features.checkpoint={checkpoint}") / WEIGHTS
+    # In float32, though stored perhaps in float16: as read, trained, frozen, the gradient and two moments.
+    return 6 * 2 * weights.stat().st_size if weights.is_file() else 0
 
 
 def read_checkpoint(folder: Path) -> Pretrained:

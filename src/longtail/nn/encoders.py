@@ -14,7 +14,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from longtail.models.encoders import FrozenBag, FrozenCnn, FrozenDense, FrozenEncoder, FrozenMlp, FrozenSum, FrozenUnit
+from longtail.models.encoders import (
+    FrozenBag,
+    FrozenCnn,
+    FrozenDense,
+    FrozenEncoder,
+    FrozenMlp,
+    FrozenRectified,
+    FrozenSum,
+    FrozenUnit,
+)
 from longtail.nn.batches import Bags, Documents, TensorBatch, to_numpy
 from longtail.nn.blocks import Block, frozen_block, xavier_convolution, xavier_linear
 from longtail.nn.row_tables import RowTable
@@ -287,6 +296,25 @@ class DenseEncoder(Encoder):
         if self.projection is None:
             return FrozenDense()
         return FrozenDense(to_numpy(self.projection.weight), to_numpy(self.projection.bias))
+
+
+class RectifiedEncoder(Encoder):
+    """v = ReLU of any encoder's vectors; what is scored has dropout after it. Paper: Astec Sec. 5 (a transformer as the
+    encoder of stage I).
+    """
+
+    def __init__(self, encoder: Encoder, *, dropout: float = 0.5) -> None:
+        super().__init__()
+        self.encoder, self.dropout = encoder, nn.Dropout(dropout)
+        self.width, self.together = encoder.width, encoder.together
+
+    def forward(self, batch: TensorBatch) -> Encoded:
+        encoded: Encoded = self.encoder(batch)
+        v_BD = torch.relu(encoded.search.float())
+        return Encoded(v_BD, self.dropout(v_BD))
+
+    def frozen(self) -> FrozenRectified:
+        return FrozenRectified(self.encoder.frozen())
 
 
 class UnitEncoder(Encoder):

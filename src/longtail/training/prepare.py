@@ -14,6 +14,7 @@ from longtail.data.mapped import DocumentsOnDisk
 from longtail.declared import Between, Shaped, Sized
 from longtail.errors import DataError
 from longtail.features.base import Featurizer, make_featurizer
+from longtail.graph.label_graph import LabelGraphConfig, label_graph
 from longtail.metrics import drop_masked_targets
 from longtail.persistence import DataPart, StringTable
 from longtail.types import I64, Batch, Csr
@@ -86,6 +87,10 @@ class TrainingSet(DataPart):
     def label_graphs(self) -> list[Csr]:
         """(L, L) each: the graphs between labels that came with the data."""
         return [graph.label_label for graph in self.graphs.values() if graph.label_label is not None]
+
+    def label_graph(self, config: LabelGraphConfig, rng: np.random.Generator) -> Csr:
+        """(L, L): which labels belong together, by all that is known of them (`longtail.graph.label_graph`)."""
+        return label_graph(self.targets, config, rng, self.label_graphs(), self.label_words())
 
     def masked_matrix(self) -> Csr | None:
         """(N, L) CSR of ones at the masked pairs; None if there are none."""

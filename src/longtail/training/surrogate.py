@@ -6,7 +6,7 @@ Astec begins with it, and GalaXC takes its start vectors from it. Paper: DeepXML
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal, Protocol
 
@@ -17,13 +17,25 @@ from longtail.config import setting
 from longtail.data.matrices import read_vectors
 from longtail.declared import Shaped
 from longtail.errors import ConfigError
+from longtail.features.pieces import checkpoint_folder
 from longtail.graph.ops import ensure_diagonal, random_walk_graph, scale_rows_to_sum_one
 from longtail.kernels.arrays import right_singular_vectors
 from longtail.models.encoders import FrozenEncoder, Refinement
+from longtail.models.transformer import read_checkpoint, transformer_memory
 from longtail.nn.batches import DeviceCsr, Documents, to_numpy
 from longtail.nn.blocks import BoundMode, FullyConnected, Residual, frozen_block
-from longtail.nn.encoders import BagEncoder, DenseEncoder, Encoder, MlpEncoder, Refined, TokenCnn, encode_all
+from longtail.nn.encoders import (
+    BagEncoder,
+    DenseEncoder,
+    Encoder,
+    MlpEncoder,
+    RectifiedEncoder,
+    Refined,
+    TokenCnn,
+    encode_all,
+)
 from longtail.nn.row_tables import OneVsAll, RowTable
+from longtail.nn.transformer import Transformer
 from longtail.persistence import DataPart
 from longtail.search.cluster import (
     ASTEC_CLUSTERS,
@@ -63,9 +75,10 @@ class SurrogateConfig:
     walk_restart: float = setting(0.8, "chance of a step to go back to the start", low=0, high=1)
     walk_top: int = setting(10, "labels kept per label", low=1)
     selected: float = setting(0.2, "label_selection: share of labels, the most frequent", low=0, high=1)
-    encoder: Literal["auto", "bag", "mlp", "cnn", "dense"] = setting(
-        "auto", "auto: bag for text, dense for given vectors"
+    encoder: Literal["auto", "bag", "mlp", "cnn", "transformer", "dense"] = setting(
+        "auto", "auto: bag for text, or the transformer that features.checkpoint names; dense for given vectors"
     )
+    encoder_rate: float = setting(0.0002, "encoder=transformer: its learning rate; that of all else is `rate`", low=0)
     vectors: str = setting(
         "", "a .npy file of word vectors (features x width) to start from; empty: random", is_path=True
     )
@@ -79,6 +92,10 @@ class SurrogateConfig:
     block: BlockKind = setting("residual", "what stands between v and the surrogate's heads")
     bound: float = setting(1.0, "bound of the residual's spectral norm", low=0)
     bound_mode: BoundMode = setting("project", "how the bound is kept")
+
+    def of_words(self) -> SurrogateConfig:
+        """The same with a bag of words in place of a transformer, which a second model would pay for once more."""
+        return replace(self, encoder="auto") if self.encoder == "transformer" else self
 
 
 @dataclass(frozen=True)
@@ -102,12 +119,16 @@ class Surrogate(DataPart):
         return self.vectors if self.refinement is None else self.refinement.apply(self.vectors)
 
 
-def surrogate_memory(data: TrainingSet, config: SurrogateConfig) -> int:
-    """Bytes: token vectors and heads with their two moments, features, and document vectors."""
+def surrogate_memory(data: TrainingSet, config: SurrogateConfig, checkpoint: str = "") -> int:
+    """Bytes: token vectors and heads with their two moments, features, and document vectors; a transformer's weights.
+
+    checkpoint: as in `fit_surrogate`.
+    """
     entries = 0 if data.documents.sparse is None else data.documents.sparse.nnz
     clusters = config.clusters or cluster_count(data.n_labels)
     tables = 3 * 4 * config.width * (token_rows(data) + clusters)
-    return tables + 3 * 4 * config.width * data.n_documents + 3 * 8 * entries + 2**28
+    documents = 3 * 4 * config.width * data.n_documents + 3 * 8 * entries
+    return tables + documents + transformer_memory(checkpoint) + 2**28
 
 
 def token_rows(data: TrainingSet) -> int:
@@ -115,11 +136,14 @@ def token_rows(data: TrainingSet) -> int:
     return data.featurizer.width if data.documents.dense is None else 0
 
 
-def fit_surrogate(data: TrainingSet, config: SurrogateConfig, run: Run) -> Surrogate:
-    """Learn v = ReLU(E x) by predicting targets that are easier than labels, over all of them in every step."""
+def fit_surrogate(data: TrainingSet, config: SurrogateConfig, run: Run, checkpoint: str = "") -> Surrogate:
+    """Learn v = ReLU(E x) by predicting targets that are easier than labels, over all of them in every step.
+
+    checkpoint: of the transformer that may be the encoder in place of E.
+    """
     c = config
+    encoder = new_encoder(data, c, run.rng("encoder"), checkpoint).to(run.device)
     clusters, n_clusters = surrogate_targets(data, c, run)
-    encoder = new_encoder(data, c, run.rng("encoder")).to(run.device)
     block = new_block(c, encoder.width, run.rng("surrogate block"), c.dropout, run)
     heads = OneVsAll(n_clusters, encoder.width, run.rng("heads")).to(run.device)
     if c.task != "unsupervised":
@@ -128,7 +152,11 @@ def fit_surrogate(data: TrainingSet, config: SurrogateConfig, run: Run) -> Surro
         rows = np.flatnonzero(np.diff(targets.indptr) > 0)
         trained = encoder if block is None else Refined(encoder, block)
         objective = AllTargets(
-            trained, heads, Documents(data.documents.rows(rows), run.device), DeviceCsr(targets[rows], run.device)
+            trained,
+            heads,
+            Documents(data.documents.rows(rows), run.device),
+            DeviceCsr(targets[rows], run.device),
+            factors=rate_factors(encoder, c, refined=block is not None),
         )
         schedule = StepDecay(c.rate, c.halve_at)
         fit_stage(objective, run, "surrogate", epochs=c.epochs, batch=c.batch, schedule=schedule, adapts=c.batch_adapts)
@@ -180,10 +208,26 @@ def label_clusters(data: TrainingSet, present: I64, n_clusters: int, config: Sur
 # ---- the network ----
 
 
-def new_encoder(data: TrainingSet, config: SurrogateConfig, rng: np.random.Generator) -> Encoder:
-    """The encoder that the settings ask for, untrained."""
+def rate_factors(encoder: Encoder, config: SurrogateConfig, *, refined: bool) -> dict[str, float]:
+    """Of what is not trained at the common rate: a transformer."""
+    if not isinstance(encoder, RectifiedEncoder):
+        return {}
+    return {"encoder.encoder." if refined else "encoder.": config.encoder_rate / config.rate if config.rate else 1.0}
+
+
+def new_encoder(data: TrainingSet, config: SurrogateConfig, rng: np.random.Generator, checkpoint: str = "") -> Encoder:
+    """The encoder that the settings ask for, untrained; a transformer as its checkpoint has it."""
     c, documents = config, data.documents
-    kind = c.encoder if c.encoder != "auto" else "bag" if documents.sparse is not None else "dense"
+    words = "transformer" if checkpoint else "bag"
+    kind = c.encoder if c.encoder != "auto" else words if documents.sparse is not None else "dense"
+    if kind == "transformer":
+        if not checkpoint or documents.tokens is None:
+            raise ConfigError(
+                "surrogate.encoder=transformer, but no checkpoint was read",
+                "give text, and --set features.checkpoint=FOLDER of a BERT or DistilBERT",
+            )
+        folder = checkpoint_folder(checkpoint, f"features.checkpoint={checkpoint}")
+        return RectifiedEncoder(Transformer(read_checkpoint(folder)), dropout=c.dropout)
     if kind == "dense":
         if documents.dense is None:
             raise ConfigError(

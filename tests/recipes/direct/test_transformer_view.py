@@ -27,6 +27,7 @@ from longtail.config import from_text
 from longtail.data.dataset import Dataset
 from longtail.errors import ConfigError, DataError, MissingExtra, RunError
 from longtail.features.settings import SparseTextConfig
+from longtail.features.with_tokens import TextWithTokens
 from longtail.models.encoders import FrozenBag, FrozenSum, FrozenUnit
 from longtail.models.transformer import FrozenTransformer, read_checkpoint
 from longtail.nn.batches import Documents
@@ -42,7 +43,7 @@ from longtail.recipes.direct.ranker import BagWithView
 from longtail.recipes.direct.recipe import Direct
 from longtail.recipes.direct.settings import DirectConfig, choices
 from longtail.recipes.direct.text_vectors import encoder_on
-from longtail.recipes.direct.view import TextVectors, TextWithTokens, TransformerView
+from longtail.recipes.direct.view import TextVectors, TransformerView
 from longtail.search.packed import PackedType, Packer
 from longtail.splitting import split
 from longtail.training.prepare import prepare
@@ -180,7 +181,7 @@ def test_tokens_beside_words(checkpoint: Path, run: Path, animals: Dataset) -> N
     )
     np.testing.assert_array_equal(words, with_view)
     np.testing.assert_array_equal(viewed.featurizer.batch(animals.train.documents).tokens, viewed.documents.tokens)
-    short, _, _ = TextWithTokens.fit_texts(animals.train.documents, None, SparseTextConfig(), str(checkpoint), 5)
+    short, _, _ = TextWithTokens.fit_texts(animals.train.documents, None, SparseTextConfig(), checkpoint, 5)
     cut = short.batch_of_texts(["w1 " * 99]).tokens
     assert cut is not None
     assert cut.shape == (1, 5)

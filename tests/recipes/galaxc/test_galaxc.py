@@ -114,7 +114,9 @@ def test_planted_labels_are_found(planted: Dataset, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_variant_of_the_paper_is_a_setting(variant: str, planted: Dataset, train: Train) -> None:
-    stages = train(with_graph(planted), *VARIANTS[variant], "surrogate.epochs=2")
+    # Steps of 256 documents would be one per epoch here.
+    small = ("astec.width=8", "astec.batch_adapts=true", "surrogate.batch_adapts=true", "surrogate.epochs=2")
+    stages = train(with_graph(planted), *VARIANTS[variant], *small)
     batch = stages.data.featurizer.batch(planted.need_test().documents)
     top = stages.ranker.rank(batch, 3)
     assert (top.ids[:, 0] >= 0).all()

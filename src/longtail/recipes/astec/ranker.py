@@ -20,7 +20,6 @@ import numpy as np
 from longtail.declared import Between, Shaped, Sized
 from longtail.errors import ConfigError
 from longtail.explanation import Reasons
-from longtail.graph.label_graph import label_graph
 from longtail.kernels.arrays import Pieces, frozen, new_seed, pieces
 from longtail.kernels.threads import threads_for
 from longtail.models.analysis import Look
@@ -108,8 +107,7 @@ def game_graph(data: TrainingSet, config: AstecConfig, run: Run) -> Csr | None:
     """The label graph that GAME spreads scores along, the same whenever it is asked for; None where GAME is off."""
     if not config.game.enabled:
         return None
-    rng = run.rng("label graph")
-    return label_graph(data.targets, config.graph, rng, data.label_graphs(), data.label_words())
+    return data.label_graph(config.graph, run.rng("label graph"))
 
 
 def sampled_negatives(targets: Csr, forbidden: Csr, config: AstecClassifyConfig) -> Negatives:

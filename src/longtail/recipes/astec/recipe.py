@@ -7,10 +7,10 @@
     then score = alpha * sigmoid(w_l . x) + (1 - alpha) * sigmoid(similarity), inside the shortlist
 
 Every ablation of the paper is a setting. XML-CNN and MACH inside the framework are settings too:
-`surrogate.encoder=cnn` with `features.max_tokens=32`, and `surrogate.encoder=mlp` with `surrogate.task=random`. Given
-vectors (images, say) take the place of text by themselves where the data holds them. ECLARE's GAME can be put on the
-two rankers that find clusters of labels first (`game.enabled` with `classify.learner=parabel` or
-`shortlist.structures=clusters`).
+`surrogate.encoder=cnn` with `features.max_tokens=32`, `surrogate.encoder=mlp` with `surrogate.task=random`; so is a
+transformer, `features.checkpoint`. Given vectors (images, say) take the place of text where the data holds them.
+ECLARE's GAME can be put on the two rankers that find clusters of labels first (`game.enabled` with
+`classify.learner=parabel` or `shortlist.structures=clusters`).
 
 Differs: E starts from random vectors, not fastText's (none are at hand offline; `surrogate.vectors` takes any table).
 Differs: documents per step adapt to the data, and the re-ranker of the paper's numbers is off; presets keep both.
@@ -75,7 +75,7 @@ class Astec(Recipe):
     def surrogate(self, data: TrainingSet, run: Run) -> Surrogate:
         """Learn the encoder on an easier task. Paper: Astec Sec. 4, Module I."""
         self.config.check_clusters()
-        return fit_surrogate(data, self.config.surrogate, run)
+        return fit_surrogate(data, self.config.surrogate, run, self.config.features.checkpoint)
 
     # ---- II ----
 
@@ -195,7 +195,7 @@ class Astec(Recipe):
         """A second model with an encoder of its own, on positives and the first one's best labels: it will be asked
         about no others, so it has no random negatives.
         """
-        r, s = self.config.reranker, self.config.surrogate
+        r, s = self.config.reranker, self.config.surrogate.of_words()
         mistakes = ShortlistNegatives.from_rankings(
             lambda rows, k: base.rank(data.documents.rows(rows), k),
             forbidden_pairs(data.targets, data.masked),
@@ -224,4 +224,4 @@ class Astec(Recipe):
         again = c.reranker.enabled
         tables = 3 * 4 * c.surrogate.width * (data.n_labels + (token_rows(data) if again else 0))
         per_document = 4 * (c.classify.count + (c.reranker.depth if again else 0))
-        return surrogate_memory(data, c.surrogate) + tables + per_document * data.n_documents
+        return surrogate_memory(data, c.surrogate, c.features.checkpoint) + tables + per_document * data.n_documents

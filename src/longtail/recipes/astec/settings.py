@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from longtail.config import section, setting
+from longtail.data.dataset import Items
 from longtail.errors import ConfigError
 from longtail.features.settings import FeaturesConfig
 from longtail.graph.label_graph import LabelGraphConfig
@@ -16,6 +17,31 @@ from longtail.recipes.base import TUNABLE_FEATURES, EnsembleConfig
 from longtail.search.shortlist import GameSettings
 from longtail.training import ADAPTS, KEEPS
 from longtail.training.surrogate import BlockKind, SurrogateConfig
+
+if TYPE_CHECKING:
+    from longtail.features.base import Fitted
+
+
+@dataclass(frozen=True)
+class AstecFeaturesConfig(FeaturesConfig):
+    """Texts as words, and beside that as a pretrained transformer reads them."""
+
+    checkpoint: str = setting(
+        "",
+        "a pretrained transformer is the encoder of stage I: the folder of a BERT or DistilBERT checkpoint, or "
+        "'minilm' (its package); empty: a bag of words",
+        is_path=True,
+    )
+    length: int = setting(32, "checkpoint: tokens per text at most", low=3, high=512)
+
+    def fit(self, documents: Items, labels: Items | None) -> Fitted:
+        if not self.checkpoint:
+            return super().fit(documents, labels)
+        from longtail.features.pieces import checkpoint_folder
+        from longtail.features.with_tokens import TextWithTokens
+
+        folder = checkpoint_folder(self.checkpoint, f"features.checkpoint={self.checkpoint}")
+        return TextWithTokens.fit_texts(documents, labels, self.sparse_text(), folder, self.length)
 
 
 @dataclass(frozen=True)
@@ -75,8 +101,8 @@ class RerankerConfig:
 
 @dataclass(frozen=True)
 class AstecConfig:
-    features: FeaturesConfig = section(
-        FeaturesConfig, "which texts are read, and how they become numbers", subwords="chars"
+    features: AstecFeaturesConfig = section(
+        AstecFeaturesConfig, "which texts are read, and how they become numbers", subwords="chars"
     )
     surrogate: SurrogateConfig = section(SurrogateConfig, "stage I")
     shortlist: AstecShortlistConfig = section(AstecShortlistConfig, "stage II")

@@ -3,7 +3,6 @@
 PARTS: dict[str, str] = {
     "remembering-rows": "longtail.recipes.direct.memory:RememberingRows",
     "remembering-ensemble": "longtail.recipes.direct.memory:RememberingEnsemble",
-    "text-with-tokens": "longtail.recipes.direct.view:TextWithTokens",
     "text-vectors": "longtail.recipes.direct.view:TextVectors",
     "bag-with-view": "longtail.recipes.direct.ranker:BagWithView",
     "members-made-one": "longtail.recipes.direct.members:Members",

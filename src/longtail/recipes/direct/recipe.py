@@ -28,7 +28,6 @@ from typing import Any
 import numpy as np
 
 from longtail.data.dataset import Dataset
-from longtail.graph.label_graph import label_graph
 from longtail.models.rankers import Ensemble, IndexedRows
 from longtail.nn.batches import DeviceCsr, Documents
 from longtail.recipes.base import Recipe
@@ -57,8 +56,8 @@ from longtail.recipes.direct.settings import (
     default_rate,
     small_parts,
 )
-from longtail.recipes.direct.text_vectors import size_of_view, text_vectors
-from longtail.recipes.direct.view import TextVectors, TextWithTokens, view_of
+from longtail.recipes.direct.text_vectors import reads_tokens, size_of_view, text_vectors
+from longtail.recipes.direct.view import TextVectors, view_of
 from longtail.search.index import build_index
 from longtail.training import adapted_batch
 from longtail.training.fit import fit_stage
@@ -107,7 +106,7 @@ class Direct(Recipe):
         return models + 3 * 8 * entries + view + size_of_memory(data, c.memory) + 2**29
 
     def defined_stages(self, data: TrainingSet) -> frozenset[str]:
-        return super().defined_stages(data) if isinstance(data.featurizer, TextWithTokens) else frozenset()
+        return super().defined_stages(data) if reads_tokens(data) else frozenset()
 
     def surrogate(self, data: TrainingSet, run: Run) -> TextVectors:
         """Module I, of a view alone: what a frozen transformer makes of every text."""
@@ -185,8 +184,7 @@ class Direct(Recipe):
         """Which labels belong together; None where nothing asks (walks take time), or no label has a neighbour."""
         if not self.config.train.smoothing:
             return None
-        c, rng = self.config.labels.graph, run.rng("label graph")
-        graph = label_graph(data.targets, c, rng, data.label_graphs(), data.label_words())
+        graph = data.label_graph(self.config.labels.graph, run.rng("label graph"))
         return graph if graph.nnz > data.n_labels else None
 
     def targets(

@@ -76,9 +76,11 @@ class DirectFeaturesConfig(FeaturesConfig):
         if self.view == "none":
             return super().fit(documents, labels)
         if self.view == "transformer":
-            from longtail.recipes.direct.view import TextWithTokens
+            from longtail.features.with_tokens import TextWithTokens
+            from longtail.recipes.direct.view import view_folder
 
-            return TextWithTokens.fit_texts(documents, labels, self.sparse_text(), self.view_model, self.view_length)
+            folder = view_folder(self.view_model)
+            return TextWithTokens.fit_texts(documents, labels, self.sparse_text(), folder, self.view_length)
         if self.subwords == "wordpiece":
             raise ConfigError(
                 "features.view=static brings pieces of words of its own, and features.subwords is 'wordpiece'",

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.features.with_tokens import TextWithTokens
 from longtail.models.encoders import FrozenUnit
 from longtail.models.transformer import Pretrained, read_checkpoint
 from longtail.nn.batches import Documents
@@ -14,7 +15,7 @@ from longtail.nn.encoders import UnitEncoder, encode_all
 from longtail.nn.transformer import Transformer
 from longtail.recipes.direct.objective import AnchorColumns
 from longtail.recipes.direct.settings import DirectFeaturesConfig
-from longtail.recipes.direct.view import TextVectors, TextWithTokens, view_folder
+from longtail.recipes.direct.view import TextVectors, view_folder
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
 from longtail.types import F32, I32, Batch
@@ -48,6 +49,11 @@ def text_vectors(
         return TextVectors(encoded(documents), encoded(labels))
 
 
+def reads_tokens(data: TrainingSet) -> bool:
+    """Whether texts were read as tokens, too, for the transformer."""
+    return isinstance(data.featurizer, TextWithTokens)
+
+
 def tokens_of(texts: Batch) -> I32:
     assert texts.tokens is not None, "`TextWithTokens` gives them"
     return texts.tokens
@@ -65,7 +71,7 @@ def size_of_view(data: TrainingSet, features: DirectFeaturesConfig, anchors: int
     """Bytes of the transformer and of the vectors of all texts, as they are kept and as they are trained with; 0
     without one.
     """
-    if not isinstance(data.featurizer, TextWithTokens):
+    if not reads_tokens(data):
         return 0
     frozen = read_checkpoint(view_folder(features.view_model)).frozen
     texts = data.n_documents + data.n_labels + anchors

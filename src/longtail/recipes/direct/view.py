@@ -14,21 +14,19 @@ transformer  vectors of whole texts, the mean over the tokens of a checkpoint's 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.data.dataset import Items
 from longtail.declared import Shaped
 from longtail.errors import DataError
 from longtail.features.base import Featurizer
-from longtail.features.pieces import TokenizerPieces, checkpoint_folder, read_object, read_tokenizer
+from longtail.features.pieces import checkpoint_folder, read_object
 from longtail.features.reading import WORD, class_runs, class_table, normalise
-from longtail.features.settings import CheckpointFeaturesConfig, SparseTextConfig
-from longtail.features.sparse import Columns, SparseText
+from longtail.features.sparse import SparseText
 from longtail.features.static import static_files, static_folder
 from longtail.features.vocabulary import INSIDE, piece_keys
 from longtail.models.encoders import FrozenBag, FrozenEncoder, FrozenSum, FrozenUnit
@@ -36,7 +34,7 @@ from longtail.models.transformer import read_checkpoint
 from longtail.persistence import DataPart
 from longtail.recipes.direct.ranker import BagWithView
 from longtail.recipes.direct.settings import DirectFeaturesConfig
-from longtail.types import F32, I32, Batch, Csr
+from longtail.types import F32, Batch, Csr
 
 # How vocabularies of this kind mark the beginning of a word.
 _BEGIN = "\u2581"
@@ -156,41 +154,6 @@ def pieces_of(numbers: dict[str, int]) -> dict[str, int]:
 
 
 # ---- transformer ----
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextWithTokens(SparseText):
-    """Words, pairs and sub-words as features, and the tokens that a transformer reads: ``Batch.tokens``.
-
-    reader: the checkpoint's tokenizer.
-    """
-
-    KIND = "text-with-tokens"
-
-    reader: TokenizerPieces
-
-    @classmethod
-    def fit_texts(
-        cls, documents: Items, labels: Items | None, config: SparseTextConfig, checkpoint: str, length: int
-    ) -> tuple[TextWithTokens, Batch, Batch | None]:
-        """Of the checkpoint the tokenizer alone is read.  length: tokens per text at most."""
-        words, of_documents, of_labels = SparseText.fit_batches(documents, labels, config)
-        folder = view_folder(checkpoint)
-        most = read_object(folder / "config.json").get("max_position_embeddings")
-        length = min(length, most) if isinstance(most, int) else length
-        reader = TokenizerPieces(CheckpointFeaturesConfig(fields=words.fields, length=length), read_tokenizer(folder))
-        text = cls(**{field.name: getattr(words, field.name) for field in fields(words)}, reader=reader)
-        with_tokens = Batch(sparse=of_documents.sparse, tokens=reader.numbers(text.document_columns(documents)))
-        if labels is None or of_labels is None:
-            return text, with_tokens, None
-        return text, with_tokens, Batch(sparse=of_labels.sparse, tokens=reader.numbers(text.label_columns(labels)))
-
-    @property
-    def can_be_extended(self) -> bool:
-        return False
-
-    def _tokens_view(self, columns: Columns) -> I32:
-        return self.reader.numbers(columns)
 
 
 def view_folder(checkpoint: str) -> Path:

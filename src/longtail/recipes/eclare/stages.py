@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from longtail.declared import Shaped, Sized
 from longtail.errors import ConfigError
-from longtail.graph.label_graph import head_labels, label_graph
+from longtail.graph.label_graph import head_labels
 from longtail.graph.ops import prune_rows, scale_rows_to_sum_one
 from longtail.kernels.arrays import csr
 from longtail.metrics.label_groups import Bins, equal_count
@@ -129,18 +129,17 @@ _KEPT = 4
 
 def build_graph(data: TrainingSet, config: EclareStages, run: Run) -> Csr:
     """(L, L): the label graph, the identity where nothing needs one. Paper: ECLARE Sec. 3.2."""
-    chosen, given = config.graph, data.label_graphs()
-    if "given" in chosen.source and not given:
+    chosen = config.graph
+    if "given" in chosen.source and not data.label_graphs():
         run.note(
             f"label graph: the data holds none (graph.source={chosen.source}); walks through documents take its place"
         )
         chosen = replace(chosen, source="walk")
     if not config.uses_graph():
         chosen = replace(chosen, source="none")
-    texts = data.label_words()
-    if chosen.text_cosine and texts is None:
+    if chosen.text_cosine and data.label_words() is None:
         run.note("label graph: no edge is left out for its texts (graph.text_cosine), as labels have none")
-    graph = label_graph(data.targets, chosen, run.rng("graph"), given, texts)
+    graph = data.label_graph(chosen, run.rng("graph"))
     if chosen.source != "none" and not has_edges(graph):
         run.note("label graph: no two labels belong together; clusters, classifiers and scores do without it")
     return graph

@@ -22,7 +22,7 @@ from longtail.errors import ConfigError, DataError
 from longtail.features.pieces import checkpoint_folder
 from longtail.graph.anchor_graph import drawn, linked
 from longtail.models.encoders import FrozenEncoder
-from longtail.models.transformer import WEIGHTS, read_checkpoint
+from longtail.models.transformer import read_checkpoint
 from longtail.nn.batches import Bags, Documents, to_device
 from longtail.nn.blocks import EmbeddingBlock
 from longtail.nn.encoders import BagSum, Encoder, UnitEncoder, encode_all
@@ -61,15 +61,6 @@ def new_encoder(data: TrainingSet, config: TwoTowersConfig, run: Run) -> UnitEnc
 
 def folder_of(checkpoint: str) -> Path:
     return checkpoint_folder(checkpoint, f"features.checkpoint={checkpoint}")
-
-
-def transformer_memory(checkpoint: str) -> int:
-    """Bytes of a transformer in training; 0 without one. That its file is missing is said when it is read."""
-    if not checkpoint:
-        return 0
-    weights = folder_of(checkpoint) / WEIGHTS
-    # In float32, though stored perhaps in float16: as read, trained, frozen, the gradient and two moments.
-    return 6 * 2 * weights.stat().st_size if weights.is_file() else 0
 
 
 # ---- training ----

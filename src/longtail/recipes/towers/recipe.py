@@ -24,6 +24,7 @@ import numpy as np
 import torch
 
 from longtail.models.rankers import IndexedRows, Model
+from longtail.models.transformer import transformer_memory
 from longtail.nn.batches import Documents
 from longtail.nn.encoders import GivenVectors, encode_all
 from longtail.nn.restricted import RestrictedTrainer
@@ -38,7 +39,6 @@ from longtail.recipes.towers.network import (
     label_index,
     label_texts,
     new_encoder,
-    transformer_memory,
 )
 from longtail.recipes.towers.settings import TUNABLE, TwoTowersConfig
 from longtail.search.index import build_index
