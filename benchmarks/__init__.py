@@ -7,5 +7,6 @@ sets           a recipe on whole data sets; `differences` compares what it kept,
 peers          the same systems on equal features, with intervals
 warm_start     warm start against cold on a real data set
 ablation       variants of a recipe on validation slices
+paper_variants what each choice of ECLARE, GalaXC and Astec is worth, on validation slices, with one command
 unchanged      every recipe before and after a change of the code: are rankings the same to the last bit?
 """

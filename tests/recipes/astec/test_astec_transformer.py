@@ -57,7 +57,8 @@ def test_the_encoder_is_the_transformer_under_a_relu(folder: Path, checkpoint: P
     ranker: Any = Predictor.open(folder).bundle.ranker
     base = ranker.base
     assert isinstance(base.encoder, FrozenRectified)
-    trained, start = base.encoder.encoder.weights, read_checkpoint(checkpoint).frozen.weights
+    inner: Any = base.encoder.encoder
+    trained, start = inner.weights, read_checkpoint(checkpoint).frozen.weights
     assert trained.keys() == start.keys()
     moved = max(float(np.abs(np.asarray(trained[name], np.float32) - start[name]).max()) for name in start)
     # Adam moves a number by about its rate in every step: 64 documents are 8 steps of the transformer's own rate.

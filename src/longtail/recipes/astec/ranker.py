@@ -35,6 +35,7 @@ from longtail.search.negatives import (
     RandomNegatives,
     ShortlistNegatives,
     check_count,
+    forbidden_pairs,
 )
 from longtail.search.packed import Packer
 from longtail.search.shortlist import (
@@ -118,6 +119,16 @@ def sampled_negatives(targets: Csr, forbidden: Csr, config: AstecClassifyConfig)
     if config.negatives == "unigram":
         return RandomNegatives.unigram(targets, forbidden, count)
     return RandomNegatives(forbidden, count)
+
+
+def step_negatives(data: TrainingSet, hard: ShortlistNegatives | None, config: AstecClassifyConfig) -> Negatives:
+    """Of a step: hard ones and a few random ones; where there are no hard ones, of the kind that the settings name."""
+    forbidden = forbidden_pairs(data.targets, data.masked)
+    return (
+        sampled_negatives(data.targets, forbidden, config)
+        if hard is None
+        else hard.with_random(forbidden, config.random)
+    )
 
 
 # Documents that may vote on a document, by int32.

@@ -40,12 +40,12 @@ from longtail.recipes.astec.ranker import (
     best_clusters,
     game_graph,
     nearest_labels,
-    sampled_negatives,
+    step_negatives,
 )
 from longtail.recipes.astec.settings import TUNABLE, AstecConfig
 from longtail.recipes.astec.tree import ClusterTree
 from longtail.recipes.base import Recipe
-from longtail.search.negatives import ShortlistNegatives, candidates, forbidden_pairs
+from longtail.search.negatives import Negatives, ShortlistNegatives, candidates, forbidden_pairs
 from longtail.search.shortlist import Labels
 from longtail.training.fit import StepDecay, fit_stage
 from longtail.training.objectives import AllTargets, OwnCandidates, TrainingObjective
@@ -163,7 +163,8 @@ class Astec(Recipe):
             hidden = None if masked is None else DeviceCsr(masked, run.device)
             objective = AllTargets(trained, classifier, documents, DeviceCsr(data.targets, run.device), hidden)
         else:
-            objective = self.own_candidates(trained, classifier, documents, data, shortlists.negatives, c.random)
+            negatives = step_negatives(data, shortlists.negatives, c)
+            objective = self.own_candidates(trained, classifier, documents, data, negatives)
         self.fit(objective, run, "classify", c.epochs, StepDecay(c.rate, c.halve_at))
         whole = classifier.whole()
         return None if whole is None else (frozen_block(block), whole)
@@ -173,28 +174,19 @@ class Astec(Recipe):
         fit_stage(objective, run, name, epochs=epochs, batch=c.batch, schedule=schedule, adapts=c.batch_adapts)
 
     def own_candidates(
-        self,
-        encoder: Encoder,
-        classifier: OneVsAll,
-        documents: Documents,
-        data: TrainingSet,
-        hard: ShortlistNegatives | None,
-        random: int,
+        self, encoder: Encoder, classifier: OneVsAll, documents: Documents, data: TrainingSet, negatives: Negatives
     ) -> OwnCandidates:
-        """The objective over positives, `hard` (or the sampled kind that the settings name) and random negatives."""
-        c, targets, forbidden = self.config.classify, data.targets, forbidden_pairs(data.targets, data.masked)
-        negatives = sampled_negatives(targets, forbidden, c) if hard is None else hard.with_random(forbidden, random)
+        """The objective over the labels of each document and its `negatives`."""
+        trainer, most = RestrictedTrainer(classifier, shard=classifier.shard), self.config.classify.positives
         return OwnCandidates(
             encoder,
-            RestrictedTrainer(classifier, shard=classifier.shard),
+            trainer,
             documents,
-            lambda rows, rng: candidates(rows, targets, negatives, rng, max_positives=c.positives),
+            lambda rows, rng: candidates(rows, data.targets, negatives, rng, max_positives=most),
         )
 
     def rerank(self, data: TrainingSet, base: Model | ClusterModel, run: Run) -> Reranked:
-        """A second model with an encoder of its own, on positives and the first one's best labels: it will be asked
-        about no others, so it has no random negatives.
-        """
+        """A second model with an encoder of its own, on positives and the first one's best labels, as it is asked."""
         r, s = self.config.reranker, self.config.surrogate.of_words()
         mistakes = ShortlistNegatives.from_rankings(
             lambda rows, k: base.rank(data.documents.rows(rows), k),
@@ -207,7 +199,7 @@ class Astec(Recipe):
         assert block is not None
         classifier = OneVsAll(data.n_labels, encoder.width, run.rng("reranker classifier")).to(run.device)
         documents = Documents(data.documents, run.device)
-        objective = self.own_candidates(Refined(encoder, block), classifier, documents, data, mistakes, random=0)
+        objective = self.own_candidates(Refined(encoder, block), classifier, documents, data, mistakes)
         self.fit(objective, run, "reranker", r.epochs, StepDecay(r.rate, r.halve_at))
         return Reranked(
             base=base,
