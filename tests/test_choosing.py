@@ -19,7 +19,7 @@ from longtail.errors import ConfigError
 from longtail.persistence import read_json
 from longtail.pipeline import check_processes
 from longtail.recipes.direct.recipe import Direct
-from longtail.recipes.direct.settings import DirectConfig, default_epochs
+from longtail.recipes.direct.settings import DirectConfig
 from longtail.training.progress import SilentDisplay
 from longtail.training.run import Run
 from longtail.types import TopK
@@ -136,10 +136,10 @@ def test_direct_tries_what_the_data_can_answer(data: Dataset, planted: Dataset) 
     assert {"train.smoothing", "memory.weight", "labels.map", "encoder.signed", "features.char_sizes"} <= set(found)
     for path in found:
         value_of(config, path)
-    # A trial looks at its documents as often as the training does at all, so it takes its share of the time.
-    assert Direct(config).tried_with(data) == {"train.together": 1, "train.epochs": default_epochs(len(data.train))}
-    asked = Direct(from_text(config, ("train.epochs=7",)))
-    assert asked.tried_with(data)["train.epochs"] == 7
+    # A trial has its share of the steps of the training, whatever batches and epochs its few documents would have.
+    asked = Direct(from_text(config, ("train.epochs=12",)))
+    assert asked.tried_with(data, 1.0) == {"train.together": 1, "train.epochs": 12}
+    assert asked.tried_with(data, 1 / 6)["train.epochs"] == round(12 / 6 * 65 / 19)
     assert "features.view" in Direct(from_text(config, ("features.view_model=somewhere",))).choices(data)
 
 

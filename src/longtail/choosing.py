@@ -35,8 +35,8 @@ Train: TypeAlias = Callable[..., Predictor]
 Effort: TypeAlias = Literal["quick", "normal", "thorough"]
 
 # What an effort may take: trainings, the one with the settings as they are among them, and the share of the documents
-# that they are trained on. They are looked at as often as all of them will be, so each takes that share of the time:
-# half of it in all, less where several models are trained side by side (`direct` on a GPU; trials have one).
+# that they are trained on. For each `direct` takes that share of its steps (`Recipe.tried_with`): half of the time in
+# all, less where several models are trained side by side (on a GPU; trials have one).
 TRIALS: Mapping[str, tuple[int, float]] = {"quick": (0, 0.0), "normal": (3, 1 / 6), "thorough": (24, 0.5)}
 # Of the documents, held out to judge by; and how many of them there must be.
 HELD_OUT, FEWEST = 0.1, 50
@@ -142,7 +142,7 @@ def choose(
     trials = Trials(
         run,
         "choices/trials",
-        type(recipe)(resolve(recipe.config, nested(recipe.tried_with(data)), "effort")),
+        type(recipe)(resolve(recipe.config, nested(recipe.tried_with(data, share)), "effort")),
         {effort: some_documents(held_out, share, run.seed)},
         device=device,
         train=train,

@@ -127,8 +127,10 @@ class Recipe(Protocol):
 
         return Ensemble(tuple(members))
 
-    def tried_with(self, data: Dataset) -> Mapping[str, Any]:
-        """Settings that trials of `train --effort` are trained with, so that they take less time.  data: all of it."""
+    def tried_with(self, data: Dataset, share: float) -> Mapping[str, Any]:
+        """Settings that trials of `train --effort` are trained with, so that they take less time.  data: all of it.
+        share: of its documents that a trial has.
+        """
         return {}
 
     def choices(self, data: Dataset) -> Mapping[str, tuple[Any, ...]]:

@@ -85,9 +85,14 @@ class Direct(Recipe):
     def choices(self, data: Dataset) -> Mapping[str, tuple[Any, ...]]:
         return choices(self.config, data)
 
-    def tried_with(self, data: Dataset) -> Mapping[str, Any]:
-        """Few documents would be looked at more often: a slice would take longer than its share of the time."""
-        return {"train.together": 1, "train.epochs": self.config.train.epochs or default_epochs(len(data.train))}
+    def tried_with(self, data: Dataset, share: float) -> Mapping[str, Any]:
+        """One model, and as many steps as its share of the documents: few of them would have smaller steps and more
+        epochs, and take longer than their share of the time.
+        """
+        c, whole = self.config.train, len(data.train)
+        steps, fewer = (-(-count // adapted_batch(count, c.batch)) for count in (whole, max(1, round(share * whole))))
+        epochs = (c.epochs or default_epochs(whole)) * share * steps / fewer
+        return {"train.together": 1, "train.epochs": max(1, round(epochs))}
 
     def memory(self, data: TrainingSet) -> int:
         """Of each model tables with two moments, the vectors of label texts' words as they are looked at, composed rows
