@@ -28,7 +28,7 @@ runs/demo/bundle:
 	@echo "error: there is no model in runs/demo yet; run make demo first"; exit 2
 
 test: $(VENV)/.dev lint
-	$(BIN)/pytest -n $(JOBS)
+	$(BIN)/pytest -n $(JOBS) --dist worksteal
 
 # Peers live in an environment of their own. OPTIONS: see python -m benchmarks.race --help
 race: $(VENV)/.train $(VENV)-peers/.done

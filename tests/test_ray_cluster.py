@@ -128,8 +128,8 @@ def test_what_a_cluster_cannot_do_is_refused(run: Path, tmp_path: Path, capsys: 
     for more in (["a text"], ["--input", "x", "--output", "y", "--shard", "1/2"], ["--input", "x"]):
         assert main(["predict", str(run), "--cluster", "auto", *more]) == 2
         assert "--cluster takes --input FILE and --output FOLDER" in capsys.readouterr().err
-    assert main(["train", "data", "--out", "run", "--recipe", "astec", "--devices", "2", "--cluster", "auto"]) == 2
-    assert "'astec' trains in one process" in capsys.readouterr().err
+    assert main(["train", "data", "--out", "run", "--recipe", "galaxc", "--devices", "2", "--cluster", "auto"]) == 2
+    assert "'galaxc' trains in one process" in capsys.readouterr().err
 
 
 def test_a_worker_is_not_told_of_the_cluster() -> None:

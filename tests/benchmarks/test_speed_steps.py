@@ -126,3 +126,10 @@ def test_training_beside_the_bare_encoder(
         found["texts_per_step"] / found["seconds_per_step"]["training"]
     )
     assert found["share_of_bare"] == sorted(found["share_of_bare_by_block"])[1]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_rows_of_two_bytes_by_kernel_and_by_torch(record_of: Measure) -> None:
+    numbers = record_of("small-rows", "--quick")["numbers"]
+    assert all(isinstance(found, dict) for name, found in numbers.items() if name.startswith(("differences", "step")))

@@ -9,6 +9,7 @@ process dies, however it dies, so the others know who is gone. One that ends wit
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import hashlib
@@ -76,6 +77,8 @@ class Processes:
         if on_gpu:
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", rank)))
         if not distributed.is_initialized():
+            # A group that ends with the interpreter may end it by a signal, and its exit code would be lost.
+            atexit.register(_leave_group)
             distributed.init_process_group(
                 "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
                 init_method=os.environ.get(MEETING, "env://"),
@@ -209,6 +212,14 @@ class Processes:
         assert self._lock is not None
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, text.encode(), 0)
+
+
+def _leave_group() -> None:
+    from torch import distributed
+
+    if distributed.is_initialized():
+        with contextlib.suppress(RuntimeError):
+            distributed.destroy_process_group()
 
 
 class ProcessLost(RunError):
