@@ -209,6 +209,9 @@ def test_a_terminal_that_lacks_signs_shows_question_marks(tiny_run: Path) -> Non
     assert ended.returncode == 0, ended.stderr.decode()
     assert b"gr?n owl" in ended.stdout
     assert b"id-owl" in ended.stdout
+    assert b"note: 1 characters that ascii lacks were shown as '?'" in ended.stderr
+    plain = run_longtail(["predict", str(tiny_run), "'grün owl'", "-k", "1"], PYTHONIOENCODING="utf-8")
+    assert b"lacks" not in plain.stderr
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,8 @@ from longtail.data.from_texts import with_digest
 from longtail.errors import ConfigError, DataError
 from longtail.features.sparse import SparseText
 from longtail.persistence import load_part
+from longtail.recipes.direct.continuing import rate_share
+from longtail.training.parent import ParentModel
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -186,6 +188,11 @@ def test_models_that_were_made_one_go_on_side_by_side(tmp_path: Path) -> None:
     assert np.allclose(now.residuals, before.residuals, atol=1e-3)
     assert not np.allclose(now.words[0], now.words[1], atol=1e-2)
     assert after.predict(["white owl"], k=1)[0][0].label == "id-3"
+
+    # One model that was projected, and goes on alone, takes shorter steps.
+    alone = copied(tmp_path / "old", tmp_path / "elsewhere")
+    for model, share in ((tmp_path / "old", 0.5), (alone, 0.1)):
+        assert rate_share(ParentModel.of(Predictor.open(model).bundle)) == share
 
     # Labels that changed since, and a bundle without its run, have the one model.
     labels.retire(tmp_path / "old", ["id-5"])

@@ -63,12 +63,9 @@ class Tower:
     both: Server
     front: Server
 
-    def begin_two(self, port: int = 0) -> Server:
-        return begin(self.folder, self.folder / "three" / "shard-2-of-3", "--token-file", self.token, port=port)
 
-    @property
-    def token(self) -> Path:
-        return self.folder / "token"
+def begin_two(folder: Path, port: int = 0) -> Server:
+    return begin(folder, folder / "three" / "shard-2-of-3", "--token-file", folder / "token", port=port)
 
 
 @pytest.fixture(scope="module")
@@ -76,22 +73,16 @@ def tower(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tow
     folder = tmp_path_factory.mktemp("tower")
     for name, shards in (("two", 2), ("three", 3), ("five", 5)):
         split(whole, folder / name, shards)
-    built = Tower(folder, *[None] * 4)  # type: ignore[arg-type]
-    built.token.write_text(TOKEN)
-    halves, thirds = folder / "two", folder / "three"
-    built.one = begin(folder, thirds / "shard-1-of-3", thirds / "shard-3-of-3", "--token-file", built.token)
-    built.two = built.begin_two()
-    built.both = begin(
-        folder, halves / "shard-1-of-2", halves / "shard-2-of-2", folder / "five", "--token-file", built.token
-    )
-    built.both.session.headers["Authorization"] = f"Bearer {TOKEN}"
-    built.front = begin(
-        folder,
-        f"three={built.one.url},{built.two.url}",
-        f"two={built.both.url}",
-        *("--shard-token-file", built.token, "--timeout", "5"),
-    )
-    assert built.front.url
+    token, halves, thirds = folder / "token", folder / "two", folder / "three"
+    token.write_text(TOKEN)
+    one = begin(folder, thirds / "shard-1-of-3", thirds / "shard-3-of-3", "--token-file", token)
+    two = begin_two(folder)
+    both = begin(folder, halves / "shard-1-of-2", halves / "shard-2-of-2", folder / "five", "--token-file", token)
+    both.session.headers["Authorization"] = f"Bearer {TOKEN}"
+    names = f"three={one.url},{two.url}", f"two={both.url}"
+    front = begin(folder, *names, "--shard-token-file", token, "--timeout", "5")
+    assert front.url
+    built = Tower(folder, one, two, both, front)
     yield built
     for server in (built.front, built.one, built.two, built.both):
         assert server.stop() == 0
@@ -176,7 +167,7 @@ def test_a_shard_that_is_killed_is_named_until_it_is_back(tower: Tower) -> None:
     annif = tower.front.session.post(f"{tower.front.url}/v1/projects/three/suggest", data={"text": "owl"}, timeout=30)
     assert annif.status_code == 503
     assert tower.front.predict("two", ["an owl"], k=3).status_code == 200  # another model, with all its shards
-    tower.two = tower.begin_two(port)
+    tower.two = begin_two(tower.folder, port)
     assert tower.two.url == at
     assert (
         tower.front.predict("three", ["an owl"], k=3).json()["results"]

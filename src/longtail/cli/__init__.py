@@ -12,6 +12,7 @@ at once.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import errno
 import io
@@ -57,6 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with longtail.make_context("longtail", words, obj=talk) as context:
             longtail.invoke(context)
         sys.stdout.flush()
+        if lost := _signs.replaced:
+            print(f"note: {lost:,} characters that {sys.stdout.encoding} lacks were shown as '?'", file=sys.stderr)
         return 0
     except click.exceptions.Exit as end:
         return end.exit_code
@@ -99,16 +102,33 @@ def _no_memory() -> LongtailError:
     )
 
 
+class _Signs:
+    """Counts what a terminal has no sign for: a question mark is shown in its place."""
+
+    replaced = 0
+
+    def replace(self, problem: UnicodeError) -> tuple[str, int]:
+        assert isinstance(problem, UnicodeEncodeError), "only asked for what is written"
+        count = problem.end - problem.start
+        self.replaced += count
+        return "?" * count, problem.end
+
+
+_signs = _Signs()
+codecs.register_error("longtail.counted", _signs.replace)
+
+
 def _make_streams_safe() -> None:
     """A stream that was closed leads nowhere, and what a terminal has no sign for is a question mark there: neither may
     cost the answers.
     """
+    _signs.replaced = 0
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (as long as the process lives)
         stream = getattr(sys, name)
         if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
-            stream.reconfigure(errors="replace")
+            stream.reconfigure(errors="longtail.counted" if name == "stdout" else "replace")
 
 
 def _let_go(stream: Any) -> None:

@@ -154,8 +154,8 @@ def pairs_as_matrix(pairs: I64, shape: tuple[int, int]) -> Csr:
 # ---- the rows of labels ----
 
 
-class TextRows(nn.Module):
-    """T = g (Z E + U P) M for all labels, with a trained gain g and a trained matrix M.
+class ComposedTexts(nn.Module):
+    """What T = g (Z E + U P) M is made of, for all labels: a trained gain g and a trained matrix M.
 
     table: token vectors E, (V, D), shared with the encoder of documents.  texts: Z, (L, V) CSR.
     view: P, shared as well, with the texts' own sums of given vectors, U (L, H); None without one.
@@ -180,15 +180,22 @@ class TextRows(nn.Module):
         self.shard = shard or Shard(texts.shape[0])
         self.view: GivenView | None = None if view is None else view[0]
         self.given = torch.empty(0, 0) if view is None else self.shard.own(view[1])
-        device = table.weight.device
+        device, self.width = table.weight.device, int(table.weight.shape[1])
         used, compact = used_columns(texts)
         self.tokens = to_device(used, device)
         self.sums = Convolution(self.shard.own(compact), device)
         self.gain = nn.Parameter(torch.ones(1, device=device))
-        self.map = nn.Parameter(torch.eye(table.weight.shape[1], device=device)) if mapped else None
+        self.map = nn.Parameter(torch.eye(self.width, device=device)) if mapped else None
+
+
+class TextRows(ComposedTexts):
+    """T for all labels at once.  Arguments: those of `ComposedTexts`."""
+
+    def __init__(self, table: RowTable, texts: Csr, **more: Any) -> None:
+        super().__init__(table, texts, **more)
         # What the gain multiplies, of the last `forward`; a buffer, so that a resumed training has it.
         self.plain: Tensor
-        self.register_buffer("plain", torch.zeros(self.shard.count, table.weight.shape[1], device=device))
+        self.register_buffer("plain", torch.zeros(self.shard.count, self.width, device=table.weight.device))
 
     @torch.no_grad()
     def forward(self) -> Tensor:

@@ -22,15 +22,14 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from longtail.nn.batches import COLUMN_MULTIPLE, has_triton, to_device
-from longtail.nn.encoders import Encoder, GivenView
+from longtail.nn.batches import COLUMN_MULTIPLE, has_triton
+from longtail.nn.encoders import Encoder
 from longtail.nn.full import BlockLearner, ReadTable
-from longtail.nn.row_tables import Convolution, RowAdam, RowTable
+from longtail.nn.row_tables import RowAdam
 from longtail.nn.shards import Shard
-from longtail.recipes.direct.objective import AllLabels, PaddedTable, used_columns
-from longtail.types import Csr
+from longtail.recipes.direct.objective import AllLabels, ComposedTexts, PaddedTable
 
 _MASK = 0xFFFFFFFF
 # Numbers of texts that are made at a time, and words whose vectors are.
@@ -206,34 +205,12 @@ def _signed(bits: int) -> int:
 # ---- texts ----
 
 
-class TokenTexts(nn.Module):
+class TokenTexts(ComposedTexts):
     """T = g Z (E M) + g U (P M) for all labels: `TextRows` with nothing of the size of T but T itself.
 
     Products with M are made on the side of words, of which there are fewer numbers, and the way back begins with
-    Z^T times the gradient: gradients of E, M and g all follow from it.  Arguments and fields: see `TextRows`.
+    Z^T times the gradient: gradients of E, M and g all follow from it.  Arguments and fields: see `ComposedTexts`.
     """
-
-    def __init__(
-        self,
-        table: RowTable,
-        texts: Csr,
-        *,
-        mapped: bool = False,
-        compute: torch.dtype = torch.float32,
-        view: tuple[GivenView, Tensor] | None = None,
-        shard: Shard | None = None,
-    ) -> None:
-        super().__init__()
-        self.table, self.compute = table, compute
-        self.shard = shard or Shard(texts.shape[0])
-        self.view: GivenView | None = None if view is None else view[0]
-        self.given = torch.empty(0, 0) if view is None else self.shard.own(view[1])
-        device, self.width = table.weight.device, int(table.weight.shape[1])
-        used, compact = used_columns(texts)
-        self.tokens = to_device(used, device)
-        self.sums = Convolution(self.shard.own(compact), device)
-        self.gain = nn.Parameter(torch.ones(1, device=device))
-        self.map = nn.Parameter(torch.eye(self.width, device=device)) if mapped else None
 
     def pieces(self) -> list[slice]:
         """Columns that are made at a time."""
