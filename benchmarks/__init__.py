@@ -6,7 +6,6 @@ claims         what the papers claim, decided by experiment: ``python -m benchma
 sets           a recipe on whole data sets; `differences` compares what it kept, with intervals
 peers          the same systems on equal features, with intervals
 warm_start     warm start against cold on a real data set
-ablation       variants of a recipe on validation slices
-paper_variants what each choice of ECLARE, GalaXC and Astec is worth, on validation slices, with one command
+variants       what choices of recipes are worth, trained side by side, on validation slices or on test
 unchanged      every recipe before and after a change of the code: are rankings the same to the last bit?
 """

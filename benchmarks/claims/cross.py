@@ -77,7 +77,7 @@ LABEL_TEXT = Claim(
 
 CLAIMS: tuple[Claim, ...] = (
     LABEL_TEXT,
-    *(on_real_data(LABEL_TEXT, name) for name in ("wordnet-related", "debian-related")),
+    *(on_real_data(LABEL_TEXT, name) for name in ("wordnet-related", "debian-related", "yso-finna-en")),
     Claim(
         id="X2",
         section="all papers",

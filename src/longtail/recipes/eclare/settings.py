@@ -11,12 +11,13 @@ from longtail.config import section, setting
 from longtail.features.settings import FeaturesConfig
 from longtail.graph.label_graph import LabelGraphConfig
 from longtail.recipes.base import TUNABLE_FEATURES, EnsembleConfig
-from longtail.search.cluster import LABELS_PER_CLUSTER, cluster_count
+from longtail.search.cluster import cluster_count
 from longtail.search.shortlist import GameSettings
 from longtail.training import ADAPTS, KEEPS
 
-# The paper's, for large data sets.
-MOST_CLUSTERS = 2**17
+# The paper's, for large data sets. It is nearly one for each of 131K labels, and on small data, too, many small
+# clusters are better than few large ones (docs/experiments.md).
+MOST_CLUSTERS, LABELS_PER_CLUSTER = 2**17, 1
 # About so many labels a beam shall hold, and so many clusters at least.
 BEAM_LABELS, LEAST_BEAM = 480, 10
 
@@ -74,7 +75,7 @@ class EclareSurrogateConfig:
         low=0,
     )
     labels_per_cluster: int = setting(
-        LABELS_PER_CLUSTER, "clusters=0: labels to each cluster at least; half of it is twice the clusters", low=1
+        LABELS_PER_CLUSTER, "clusters=0: labels to each cluster at least; twice as many are half of the clusters", low=1
     )
     augmented: bool = setting(
         True, "complete the centroids of labels along the label graph before clustering, in stages I and II"
