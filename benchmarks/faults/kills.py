@@ -38,7 +38,7 @@ class Operations:
         sys.addaudithook(self.saw)
 
     def saw(self, event: str, arguments: tuple[Any, ...]) -> None:
-        writes = event in self.events or (event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITING)
+        writes = event in self.events or (event == "open" and isinstance(arguments[2], int) and arguments[2] & WRITING)
         if not writes or not any(isinstance(one, str | Path) and str(one).startswith(self.folder) for one in arguments):
             return
         self.count += 1
@@ -46,7 +46,7 @@ class Operations:
             self.act()
 
 
-_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 
 def die() -> None:

@@ -95,24 +95,11 @@ def broken(kind: str) -> Callable[[Path], Attempt]:
     return start
 
 
-def every_operation(folder: Path) -> Attempt:
-    """The smallest training, killed at file operation number `seed` + 1."""
-    import torch
-
-    from benchmarks.faults.kills import Trainings
-
-    torch.set_num_threads(1)
-    trainings = Trainings("tiny", folder / "every")
-    (folder / "operations").write_text(str(trainings.operations))
-    return lambda seed: trainings.at("kill", [seed + 1])
-
-
 KINDS: dict[str, Callable[[Path], Attempt]] = {
     "forged": forged,
     "files": files,
     "texts": texts,
     "kill": broken("kill"),
-    "every-operation": every_operation,
     "disk": broken("disk"),
     "memory": broken("memory"),
 }

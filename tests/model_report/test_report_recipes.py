@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.faults.test_every_operation import SMALLEST
 from tests.model_report.test_model_report import made
-from tests.test_kill import SMALL
 
 import longtail
 from longtail.data.dataset import Dataset
@@ -34,11 +34,8 @@ def test_every_recipe_joins_this_test() -> None:
     assert INSIDE.keys() == RECIPES.keys()
 
 
-def short(recipe: str) -> list[str]:
-    """The small settings with two epochs each; bandits need a few blocks."""
-    if recipe == "ramen":
-        return [*SMALL[recipe], "train.epochs=4", "bandit.block=2", "regularise.warm_up=0"]
-    return [f"{one.partition('epochs=')[0]}epochs=2" if "epochs=" in one else one for one in SMALL[recipe]]
+# Bandits need a few blocks.
+MORE = {"ramen": ("train.epochs=4", "bandit.block=2", "regularise.warm_up=0")}
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -53,7 +50,7 @@ def test_a_report_of_every_recipe(
         return Markup("<svg></svg>")
 
     monkeypatch.setattr("longtail.model_report.plots.svg", draw)
-    made_by = make_recipe(recipe, assignments=short(recipe))
+    made_by = make_recipe(recipe, assignments=(*SMALLEST[recipe], *MORE.get(recipe, ())))
     longtail.train(planted_with_graphs, tmp_path / "run", made_by, device="cpu")
     page, _ = made(tmp_path / "run", planted_with_graphs, tmp_path)
     assert INSIDE[recipe] in page.texts["inside"]

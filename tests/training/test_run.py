@@ -293,6 +293,18 @@ def test_checkpoints_survive_and_vanish_with_the_stage(tmp_path: Path) -> None:
         assert list(run.stage("1_long", lambda: work(run, fail_at=-1))) == resumed
 
 
+def test_checkpoints_of_a_stage_that_was_finished_before_a_kill_vanish(tmp_path: Path) -> None:
+    """The stage has its name before they are removed."""
+    with Run.open(tmp_path / "r", IDENTITY) as run:
+        run.stage("1_long", lambda: words("a"))
+        left = StageCheckpoint(tmp_path / "r" / "work" / "1_long" / "fit")
+        run.files.add(left.file)
+        left.save(1, {"x": np.zeros(1)})
+    with Run.open(tmp_path / "r", IDENTITY) as run:
+        run.stage("1_long", lambda: words("never"))
+        assert not (tmp_path / "r" / "work" / "1_long").exists()
+
+
 def test_a_stage_may_have_stages_inside(tmp_path: Path) -> None:
     """The inner one is saved for itself; the outer one, interrupted, finds it and its own checkpoints again."""
     made: list[str] = []

@@ -207,6 +207,8 @@ class Run:
         else:
             if self.processes.first:
                 self.files.check(folder)
+                # Of a process that was killed between the end of the stage and the removal of its checkpoints.
+                self.files.remove(self.folder / "work" / name)
             self._done_before.append(name + self._title)
         return folder
 
