@@ -27,7 +27,8 @@ from longtail.recipes.direct.settings import (
     kind_of_rows,
     labels_per_step,
 )
-from longtail.training.fit import copy_into, to_array
+from longtail.training.fit import StepDecay, copy_into, fit, to_array
+from longtail.training.run import StageCheckpoint
 from longtail.types import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -148,6 +149,34 @@ def test_state_holds_all_that_steps_change() -> None:
     assert of_labels["free.second"] == (LABELS, 2)
     assert all(shape[0] == LABELS for shape in of_labels.values())
     assert "columns" not in first.split_state(), "those of all labels, the same for every process"
+
+
+def test_a_training_that_was_killed_goes_on_to_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StageCheckpoint, "due", lambda *_: True)
+
+    def fitted(checkpoint: StageCheckpoint | None, killed_after: int = 9) -> FactoredLabels:
+        model = objective(text_every=3)
+
+        def look(done: int, *_: Any) -> None:
+            if done > 2 * killed_after:
+                raise KeyboardInterrupt
+
+        fit(
+            model,
+            epochs=5,
+            batch_size=4,
+            schedule=StepDecay(0.02),
+            rng_for=lambda epoch: np.random.default_rng([7, epoch]),
+            checkpoint=checkpoint,
+            on_batch=look,
+        )
+        return model
+
+    with pytest.raises(KeyboardInterrupt):
+        fitted(StageCheckpoint(tmp_path / "training"), killed_after=2)
+    found, wanted = fitted(StageCheckpoint(tmp_path / "training")), fitted(None)
+    assert torch.equal(found.rows.free.rows, wanted.rows.free.rows)
+    assert torch.equal(found.rows.free.columns, wanted.rows.free.columns)
 
 
 # ---- several processes ----
