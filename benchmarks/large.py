@@ -1,6 +1,7 @@
 """A training of `direct` with very many labels, from planted texts to a bundle that answers: seconds, memory, bytes.
 
     python -m benchmarks.large --labels 10000000 --documents 1000000 --width 256 --out FILE.json
+    python -m benchmarks.large --labels 10000000 --documents 1000000 --width 256 --epoch-only --out FILE.json
     python -m benchmarks.large --synthetic --labels 1000000 --documents 1000000 --width 512 --pack int4 --out FILE.json
 
 Planted: a label's text is three words, each of which some two dozen labels have; a document is about one label and has
@@ -9,17 +10,20 @@ its words, and two others. Words alone are features. Most labels have no documen
 1.8 labels, and every label has a document.
 
 No memory of documents and no smoothing (walks over a graph of labels); rows are searched exactly. Answers are asked for
-by a process of its own, without a GPU.
+by a process of its own, without a GPU. --epoch-only: ends with the last step; seconds of the training beside what its
+products, reads and writes take at the least, at the rates of products and copies that are measured first.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import resource
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +33,17 @@ from numpy.typing import NDArray
 import benchmarks.large as here  # under the name by which another process finds it
 import longtail
 from benchmarks.record import typed_command, write_result
+from benchmarks.speed.cases.small_rows import floors
 from benchmarks.speed.common import TaskWatch, alone
+from benchmarks.speed.engine_oracle import Stopwatch, ceilings
 from longtail.data.dataset import Dataset, Items, Split
 from longtail.data.from_texts import binary_csr, with_digest
 from longtail.data.synthetic import SyntheticConfig, synthesise
 from longtail.packing import pack
 from longtail.predictor import Predictor
 from longtail.recipes import make_recipe
+from longtail.training import adapted_batch
+from longtail.training.progress import SilentDisplay, Task
 from longtail.types import I64
 
 WORDS_OF_LABEL, OTHER_WORDS, LABELS_OF_WORD, LETTERS = 3, 2, 24, 7
@@ -51,6 +59,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--synthetic", action="store_true")
     parser.add_argument("--pack", default="", help="also pack the bundle: int8 or int4")
+    parser.add_argument("--epoch-only", action="store_true", help="no bundle: end with the last step; needs a GPU")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--set", action="append", default=[], metavar="a.b=c")
     parser.add_argument("--folder", type=Path, help="where the run goes; else a temporary folder")
@@ -83,6 +92,8 @@ def measured(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     print(f"planted in {seconds['planting']:.1f} s", flush=True)
     words = () if options.synthetic else ("features.pairs=false", "features.subwords=none")
     chosen = [*SETTINGS, *words, f"encoder.width={options.width}", f"train.epochs={options.epochs}", *options.set]
+    if options.epoch_only:
+        return seconds_of_steps(data, folder, chosen, options) | {"seconds_of_planting": round(seconds["planting"], 1)}
     watch, began = TaskWatch(memory=True), clock()
     model = longtail.train(
         data, folder / "run", make_recipe("direct", assignments=chosen), device=options.device, display=watch
@@ -128,6 +139,63 @@ def measured(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         }
         print(json.dumps(numbers["packed"]), flush=True)
     return numbers
+
+
+# ---- the steps alone ----
+
+
+class StepsAreDone(Exception):
+    pass
+
+
+class UntilLastStep(SilentDisplay):
+    """Ends a training with its last step, and has the seconds of all of them, from the first look at a loss on.
+
+    A GPU is asked for a loss now and then (`fit`), and at the end: until then it is at work.
+    """
+
+    def __init__(self) -> None:
+        self.began, self.total = 0.0, 0
+        self.looks: list[tuple[int, float]] = []
+
+    @contextlib.contextmanager
+    def task(self, title: str, total: int) -> Iterator[Task]:
+        self.began, self.total = time.perf_counter(), total
+        yield self
+
+    def advance(self, steps: int = 1, note: str = "") -> None:
+        self.looks.append(((self.looks[-1][0] if self.looks else 0) + steps, time.perf_counter() - self.began))
+        if self.looks[-1][0] == self.total:
+            raise StepsAreDone
+
+
+def seconds_of_steps(data: Dataset, folder: Path, settings: list[str], options: argparse.Namespace) -> dict[str, Any]:
+    limits = ceilings(Stopwatch("cuda", seconds=0.4))
+    watch, began = UntilLastStep(), time.perf_counter()
+    with contextlib.suppress(StepsAreDone):
+        recipe = make_recipe("direct", assignments=settings)
+        longtail.train(data, folder / "run", recipe, device=options.device, display=watch)
+    batch = adapted_batch(options.documents, recipe.config.train.batch)
+    products, traffic = floors((batch, options.labels, options.width), limits, text=True)
+    steps, whole = watch.looks[-1]
+    (first, warm), count = watch.looks[0], options.documents / batch
+    each = (whole - warm) / max(steps - first, 1)
+    return {
+        "labels": options.labels,
+        "documents": options.documents,
+        "settings": settings,
+        "ceilings": limits,
+        "documents_of_a_step": batch,
+        "steps": steps,
+        "seconds_before_the_first_step": round(watch.began - began, 1),
+        "seconds_of_steps": round(whole, 2),
+        "ms_of_a_step_after_the_first_look": round(1000 * each, 2),
+        "seconds_of_an_epoch_at_that_pace": round(each * count, 2),
+        "floors_ms_of_a_step": {"products": round(products, 2), "traffic": round(traffic, 2)},
+        "floors_seconds_of_an_epoch": round((products + traffic) * count / 1000, 2),
+        "looks": [(done, round(at, 2)) for done, at in watch.looks],
+        **of_gpu(),
+    }
 
 
 def of_gpu() -> dict[str, Any]:

@@ -1,10 +1,11 @@
 """Memory and time of training on planted data of any size, in memory and from the disk (`train --memory`).
 
     python -m benchmarks.large_data slope --documents 200000 800000 --out FILE.json
-    python -m benchmarks.large_data train --documents 2500000 --memory 1GB --out FILE.json
+    python -m benchmarks.large_data train --documents 2500000 --memory 1GB --limit 2000000000 --out FILE.json
 
 `slope` trains on two sizes, each in a process of its own, and gives the bytes of memory that one more document takes.
-`train` trains once. Data is written to a folder of its own below --folder, and removed at the end.
+`train` trains once. With --limit a training is killed when it is seen with more in memory. Data is written to a folder
+of its own below --folder, and removed at the end.
 """
 
 from __future__ import annotations
@@ -22,14 +23,18 @@ import numpy as np
 
 from benchmarks.record import typed_command, write_result
 
-WORDS_OF_A_DOCUMENT, LABELS_OF_A_DOCUMENT = 12, 4
-_AT_ONCE = 50_000
+_AT_ONCE, _LOOK_EVERY = 50_000, 0.2  # documents, seconds
 
 
-def write_planted(folder: Path, documents: int, labels: int, words: int, seed: int = 0) -> int:
+def write_planted(
+    folder: Path, documents: int, labels: int, words: int, of_each: tuple[int, int], seed: int = 0
+) -> int:
     """A folder in the LF layout, written piece by piece: labels are named by two words, a document says a word of each
-    of its labels and some that are frequent (Zipf). Gives the number of pairs of a document and a label.
+    of its labels and some that are frequent (Zipf). Gives the number of different pairs of a document and a label.
+
+    of_each: words and labels of a document; a label that is drawn twice counts once.
     """
+    said_words, wanted = of_each
     folder.mkdir(parents=True)
     rng = np.random.default_rng(seed)
     spelled = np.array([_spelled(number) for number in range(words)])
@@ -45,9 +50,9 @@ def write_planted(folder: Path, documents: int, labels: int, words: int, seed: i
     with (folder / "trn.jsonl").open("w") as file:
         for start in range(0, documents, _AT_ONCE):
             count = min(_AT_ONCE, documents - start)
-            targets = np.searchsorted(popular, rng.random((count, LABELS_OF_A_DOCUMENT)))
+            targets = np.searchsorted(popular, rng.random((count, wanted)))
             said = own[targets, rng.integers(0, 2, targets.shape)]
-            noise = np.searchsorted(frequent, rng.random((count, WORDS_OF_A_DOCUMENT - LABELS_OF_A_DOCUMENT)))
+            noise = np.searchsorted(frequent, rng.random((count, said_words - wanted)))
             texts = spelled[np.concatenate([noise, said], axis=1)].tolist()
             for row, (text, numbers) in enumerate(zip(texts, targets.tolist(), strict=True), start):
                 chosen = sorted(set(numbers))
@@ -66,8 +71,11 @@ def _spelled(number: int) -> str:
     return found
 
 
-def trained(data: Path, run: Path, memory: str, settings: list[str]) -> dict[str, Any]:
-    """One training in a process of its own: seconds and the peak of memory, by stage."""
+def trained(data: Path, run: Path, memory: str, limit: int, settings: list[str]) -> dict[str, Any]:
+    """One training in a process of its own: seconds and the peak of memory, by stage.
+
+    limit: bytes of memory at which it is killed; 0: none.
+    """
     words = [
         sys.executable,
         "-m",
@@ -83,9 +91,13 @@ def trained(data: Path, run: Path, memory: str, settings: list[str]) -> dict[str
     words += ["--memory", memory] if memory else []
     words += [word for setting in settings for word in ("--set", setting)]
     started = time.monotonic()
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(done.stderr[-3000:])
+    notes = run.with_name("said.txt")
+    with notes.open("w") as file:
+        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=file)
+        most = _watched(process, limit)
+    said = notes.read_text()
+    if process.returncode:
+        raise SystemExit(f"{said[-3000:]}\nexit code {process.returncode}, {most:,} bytes seen in memory")
     events = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     stages = {
         event["name"]: {"seconds": event["seconds"], "peak_bytes": event["peak_memory"]}
@@ -97,9 +109,24 @@ def trained(data: Path, run: Path, memory: str, settings: list[str]) -> dict[str
         "seconds": round(time.monotonic() - started, 1),
         "stages": stages,
         "peak_bytes": next(event["peak_memory"] for event in reversed(events) if "peak_memory" in event),
+        "bytes_seen_in_memory": most,
         "bytes_of_stage_0_prepare": disk,
-        "said": [line for line in done.stderr.splitlines() if line.startswith(("note", "memory"))],
+        "said": [line for line in said.splitlines() if line.startswith(("note", "memory"))],
     }
+
+
+def _watched(process: subprocess.Popen[bytes], limit: int) -> int:
+    """Waits for the end, and gives the most bytes that were in memory whenever it looked, pages of mapped files
+    included; kills the process where they are more than `limit`.
+    """
+    status, most = Path(f"/proc/{process.pid}/status"), 0
+    while process.poll() is None:
+        found = [line.split()[1] for line in status.read_text().splitlines() if line.startswith("VmRSS:")]
+        most = max([most, *(1024 * int(kilobytes) for kilobytes in found)])
+        if limit and most > limit:
+            process.kill()
+        time.sleep(_LOOK_EVERY)
+    return most
 
 
 def main() -> None:
@@ -108,7 +135,10 @@ def main() -> None:
     parser.add_argument("--documents", type=int, nargs="+", required=True)
     parser.add_argument("--labels", type=int, default=10_000)
     parser.add_argument("--words", type=int, default=100_000)
+    parser.add_argument("--words-of-a-document", type=int, default=12)
+    parser.add_argument("--labels-of-a-document", type=int, default=4)
     parser.add_argument("--memory", default="")
+    parser.add_argument("--limit", type=int, default=0, help="bytes of memory at which a training is killed; 0: none")
     parser.add_argument("--set", dest="settings", action="append", default=[])
     parser.add_argument("--folder", type=Path, default=Path("runs/large_data"))
     parser.add_argument("--out", type=Path, required=True)
@@ -117,12 +147,15 @@ def main() -> None:
     for documents in asked.documents:
         place = asked.folder / f"{documents}"
         shutil.rmtree(place, ignore_errors=True)
-        pairs = write_planted(place / "data", documents, asked.labels, asked.words)
+        began = time.monotonic()
+        of_each = (asked.words_of_a_document, asked.labels_of_a_document)
+        pairs = write_planted(place / "data", documents, asked.labels, asked.words, of_each)
+        print(f"planted in {time.monotonic() - began:.0f} s", flush=True)
         size = (place / "data" / "trn.jsonl").stat().st_size
         found[f"{documents:,} documents"] = {
             "pairs": pairs,
             "bytes_of_texts": size,
-            **trained(place / "data", place / "run", asked.memory, asked.settings),
+            **trained(place / "data", place / "run", asked.memory, asked.limit, asked.settings),
         }
         shutil.rmtree(place)
         print(json.dumps(found, indent=1), flush=True)

@@ -1,6 +1,6 @@
 """A real Ray cluster on this machine: batch prediction with a worker that dies, and a training of two workers.
 
-Skipped where ray is not installed: with 240 MB it is no part of the dev extra.
+One test does both, so that one cluster is started, however tests are shared out. Skipped where ray is not installed.
 """
 
 from __future__ import annotations
@@ -69,23 +69,34 @@ def dies_once(bundle: str, **more: Any) -> type:
     return DiesOnce
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def cluster() -> Iterator[Any]:
     ray = pytest.importorskip("ray")
     os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+    # Few workers: each is a process that imports everything anew.
+    ray.init(num_cpus=2, object_store_memory=100 << 20, include_dashboard=False, log_to_driver=False)
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     yield ray
     ray.shutdown()
 
 
-def test_a_cluster_answers_every_document_once(
+@pytest.mark.slow
+def test_a_cluster_predicts_and_trains(
     cluster: Any,
     run: Path,
     documents: Path,
+    planted_folder: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+) -> None:
+    two_workers_train_one_model(planted_folder, tmp_path / "trained", capsys)
+    (tmp_path / "answered").mkdir()
+    every_document_is_answered_once(run, documents, tmp_path / "answered", monkeypatch, capsys)
+
+
+def every_document_is_answered_once(
+    run: Path, documents: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Also where a worker dies; and the answers are those of one process."""
     from longtail.cluster import ray_data
@@ -93,34 +104,33 @@ def test_a_cluster_answers_every_document_once(
     monkeypatch.setattr(ray_data, "PredictBatches", dies_once(str(run)))
     monkeypatch.setattr(ray_data, "BATCH", 64)
     command = ["predict", str(run), "--cluster", "auto", "--input", str(documents), "--text", "title"]
-    assert main([*command, "--id", "key", "-k", "2", "--output", str(tmp_path / "answers")]) == 0
+    assert main([*command, "--id", "key", "-k", "2", "--output", str(folder / "answers")]) == 0
     assert f"wrote {DOCUMENTS} answers" in capsys.readouterr().out
     assert (run.parent / "died").exists()
-    found = answers(tmp_path / "answers")
+    found = answers(folder / "answers")
     model = Predictor.open(run)
     for number, text in enumerate(["an owl", "a cat", "", "a dog"]):
         (wanted,) = model.predict([text], k=2)
         assert found[f"d{number}"][0] == [one.label for one in wanted]
         assert found[f"d{number}"][1] == pytest.approx([one.score for one in wanted])
-    assert [path.name for path in tmp_path.iterdir()] == ["answers"]
-    assert main([*command, "--id", "key", "--output", str(tmp_path / "answers")]) == 2
+    assert [path.name for path in folder.iterdir()] == ["answers"]
+    assert main([*command, "--id", "key", "--output", str(folder / "answers")]) == 2
     assert "exists already" in capsys.readouterr().err
-    assert main([*command, "--output", str(tmp_path / "more")]) == 2
+    assert main([*command, "--output", str(folder / "more")]) == 2
     assert "no column 'id' among key, title" in capsys.readouterr().err
-    # Ids that are not different cannot tell answers apart.
-    assert main([*command, "--id", "title", "--output", str(tmp_path / "more")]) == 2
+    # Ids that are not different cannot tell answers apart. No worker is needed for that.
+    monkeypatch.setattr(ray_data, "predict", lambda dataset, *_, **__: dataset.rename_columns({"title": "id"}))
+    assert main([*command, "--id", "title", "--output", str(folder / "more")]) == 2
     assert f"{DOCUMENTS} documents, {DOCUMENTS} answers, 4 different ids" in capsys.readouterr().err
-    assert not (tmp_path / "more").exists()
+    assert not (folder / "more").exists()
 
 
-def test_a_cluster_trains_what_two_processes_train(
-    cluster: Any, planted_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = ["train", str(planted_folder), "--device", "cpu", "--set", "encoder.width=16", "--set", "train.epochs=3"]
-    assert main([*command, "--cluster", "auto", "--devices", "2", "--out", str(tmp_path / "run")]) == 0
+def two_workers_train_one_model(planted_folder: Path, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["train", str(planted_folder), "--device", "cpu", "--set", "encoder.width=16", "--set", "train.epochs=1"]
+    assert main([*command, "--cluster", "auto", "--devices", "2", "--out", str(run)]) == 0
     assert "bundle:" in capsys.readouterr().out
-    assert '"sent"' in (tmp_path / "run" / "metrics.jsonl").read_text(), "two processes have trained it"
-    (found,) = Predictor.open(tmp_path / "run").predict(["a small cat"], k=1)
+    assert '"sent"' in (run / "metrics.jsonl").read_text(), "two processes have trained it"
+    (found,) = Predictor.open(run).predict(["a small cat"], k=1)
     assert found
 
 

@@ -169,8 +169,7 @@ def step(watch: Stopwatch, shape: Shape, limits: dict[str, float], text: bool) -
     except Exception as error:
         print("no graph:", error, flush=True)
     numbers = labels * (width + 1)
-    products = 6 * documents * numbers / limits["product_tflop_s"] / 1e9
-    traffic = (6 * documents * labels + (2 * 4 + 4 * text) * numbers) / limits["copy_gb_s"] / 1e6
+    products, traffic = floors(shape, limits, text=text)
     found: dict[str, Any] = {"ms": ms, "floors_ms": {"products": round(products, 3), "traffic": round(traffic, 3)}}
     best = min(ms.values())
     found["tflop_s"] = round(6 * documents * numbers / best / 1e9, 1)
@@ -180,6 +179,14 @@ def step(watch: Stopwatch, shape: Shape, limits: dict[str, float], text: bool) -
     found["bytes_of_rows_gb"] = round(sum(value.nbytes for value in table.state().values()) / 1e9, 2)
     found["peak_gb"] = round(torch.cuda.max_memory_allocated() / 1e9, 2)
     return found
+
+
+def floors(shape: Shape, limits: dict[str, float], *, text: bool) -> tuple[float, float]:
+    """Milliseconds that the products of a step and its reads and writes take at the least.  limits: see `ceilings`."""
+    documents, labels, width = shape
+    numbers = labels * (width + 1)
+    products = 6 * documents * numbers / limits["product_tflop_s"] / 1e9
+    return products, (6 * documents * labels + (2 * 4 + 4 * text) * numbers) / limits["copy_gb_s"] / 1e6
 
 
 def recorded(work: Callable[[], Any]) -> Callable[[], None]:

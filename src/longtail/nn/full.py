@@ -143,7 +143,10 @@ class Float32Table(FixedTable):
         super().__init__(rows)
         wanted = rows.is_cuda and has_triton() if kernels is None else kernels
         self.kernels = wanted and rows.dtype == torch.float32 and rows.is_contiguous()
-        self.first, self.second = torch.zeros_like(self.rows), torch.zeros_like(self.rows)
+        self.first, self.second = self._moments()
+
+    def _moments(self) -> tuple[Tensor, Tensor]:
+        return torch.zeros_like(self.rows), torch.zeros_like(self.rows)
 
     def update(self, start: int, count: int, gradient: Tensor, scale: float, factors: AdamFactors) -> None:
         """Adam on the rows from `start` on; gradient: of the shape of `block`, to be multiplied by `scale`."""

@@ -200,6 +200,11 @@ def adam_by_torch(values: Tensor, first: Tensor, second: Tensor, gradient: Tenso
     values.addcdiv_(first, second.sqrt().mul_(factors.spread).add_(factors.epsilon), value=-factors.rate)
 
 
+def add_mean_squares(second: Tensor, gradient: Tensor, factors: AdamFactors) -> None:
+    """second: (R, 1), one second moment for all numbers of a row, in place.  gradient: (R, D)."""
+    second.mul_(factors.keep_second).add_(gradient.square().mean(1, keepdim=True), alpha=factors.add_second)
+
+
 class RowAdam:
     """Adam whose moments and updates exist only for the rows a step touches; bias correction counts all steps.
 
@@ -354,7 +359,7 @@ class LightRowAdam(RowAdam):
     ) -> None:
         moved = first.to(values.dtype).mul_(factors.keep_first).add_(gradient, alpha=factors.add_first)
         first.copy_(moved)
-        second.mul_(factors.keep_second).add_(gradient.square().mean(1, keepdim=True), alpha=factors.add_second)
+        add_mean_squares(second, gradient, factors)
         values.addcdiv_(moved, second.sqrt().mul_(factors.spread).add_(factors.epsilon), value=-factors.rate)
 
 

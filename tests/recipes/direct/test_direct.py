@@ -69,6 +69,7 @@ def test_it_learns_and_label_text_helps_rare_labels(data: Dataset, tmp_path: Pat
         ("labels.map=on", "encoder.signed=on"),
         ("train.rows=sgd", "train.words=light", "labels.map=on", "encoder.signed=on", "train.together=2"),
         ("train.rows=sgd", "labels.text=false", "anchors.weight=0.5"),
+        ("train.rows=factored", "labels.map=on", "encoder.signed=on"),
     ],
     ids=" ".join,
 )

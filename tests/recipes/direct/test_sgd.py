@@ -25,8 +25,8 @@ from longtail.recipes.direct.settings import (
     DirectConfig,
     TrainConfig,
     bytes_of_model,
+    kind_of_rows,
     labels_per_step,
-    rows_by_sgd,
     words_are_light,
 )
 from longtail.recipes.direct.sgd import SgdLabels, SgdTable, TokenTexts, by_chance, key_of, random_bits
@@ -290,6 +290,10 @@ def test_rows_of_two_processes_are_those_of_one_to_the_last_bit(tmp_path: Path) 
 
 def config_of(**of_train: Any) -> DirectConfig:
     return make_recipe("direct", settings={"train": of_train}).config
+
+
+def rows_by_sgd(config: DirectConfig, labels: int, device: str) -> bool:
+    return kind_of_rows(config, labels, device) == "sgd"
 
 
 def test_small_rows_are_for_many_numbers_on_a_gpu() -> None:

@@ -17,9 +17,10 @@ from longtail.nn.encoders import BagEncoder, BagSum, DenseEncoder, Encoder, Give
 from longtail.nn.row_tables import RowTable
 from longtail.nn.shards import Shard
 from longtail.recipes.base import ExtraLossFactory
+from longtail.recipes.direct.factored import FactoredLabels
 from longtail.recipes.direct.objective import AllLabels, AnchorColumns, TextRows, random_rows
 from longtail.recipes.direct.sampled import SampledLabels, TextParts
-from longtail.recipes.direct.settings import TEXT_EVERY, DirectConfig, EncoderConfig, LabelsConfig, is_on
+from longtail.recipes.direct.settings import TEXT_EVERY, DirectConfig, EncoderConfig, LabelsConfig, RowsKind, is_on
 from longtail.recipes.direct.sgd import SgdLabels, TokenTexts
 from longtail.recipes.direct.view import View
 from longtail.training.objectives import ExtraLoss
@@ -37,7 +38,7 @@ class Shared:
 
     documents, targets: see `AllLabels`.  anchors, view: None without.  trust: (L, 1).  bias: where biases begin.
     weights: (L,) or None.  shard: which labels this process has.  labels_per_step: 0 for all of them.
-    row_pace: see `SgdLabels`; 0: rows have moments.  light_words: see `AllLabels`.
+    rows: how rows are kept.  row_pace: see `SgdLabels` and `FactoredLabels`.  light_words: see `AllLabels`.
     """
 
     data: TrainingSet
@@ -50,7 +51,8 @@ class Shared:
     weights: Tensor | None
     shard: Shard
     labels_per_step: int
-    row_pace: float = 0.0
+    rows: RowsKind = "adam"
+    row_pace: float = 1.0
     light_words: bool = False
 
 
@@ -112,7 +114,7 @@ def with_block(encoder: Encoder, block: Block | None) -> Encoder:
 
 
 def label_text_rows(config: DirectConfig, shared: Shared, encoder: Encoder) -> AnyTexts | None:
-    reading: Callable[..., AnyTexts] = partial(TokenTexts if shared.row_pace else TextRows, shard=shared.shard)
+    reading: Callable[..., AnyTexts] = partial(TokenTexts if shared.rows == "sgd" else TextRows, shard=shared.shard)
     if shared.labels_per_step:
         reading = TextParts
     return text_rows(config.labels, shared.data, shared.anchors, encoder, shared.view, reading)
@@ -129,11 +131,14 @@ def learner_of(
 ) -> Learner:
     """start: (L, D) where free vectors begin; None: at zero.  bias: where biases begin, one for all or one for each."""
     encoder, block, texts = network
-    kind: Callable[..., AllLabels] = partial(AllLabels, light_words=shared.light_words)
+    light = shared.light_words
+    kind: Callable[..., AllLabels] = partial(AllLabels, light_words=light)
     if shared.labels_per_step:
         kind = partial(SampledLabels, labels_per_step=shared.labels_per_step)
-    elif shared.row_pace:
-        kind = partial(SgdLabels, shares=label_shares(shared), pace=shared.row_pace, light_words=shared.light_words)
+    elif shared.rows == "sgd":
+        kind = partial(SgdLabels, shares=label_shares(shared), pace=shared.row_pace, light_words=light)
+    elif shared.rows == "factored":
+        kind = partial(FactoredLabels, pace=shared.row_pace, light_words=light)
     objective = kind(
         with_block(encoder, block),
         texts,

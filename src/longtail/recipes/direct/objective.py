@@ -259,11 +259,14 @@ class ComposedRows:
     """
 
     def __init__(self, free: Tensor, trust: Tensor, *, text: bool) -> None:
-        self.free, self.trust = Float32Table(free), trust
+        self.free, self.trust = self.table_of(free), trust
         self.labels, self.width = len(free), free.shape[1] - 1
         self.text = torch.zeros(self.labels, self.width, device=free.device) if text else None
         self.text_gradient = torch.zeros(self.labels, self.width, device=free.device) if text else None
         self._rows = torch.empty_like(free)
+
+    def table_of(self, free: Tensor) -> Float32Table:
+        return Float32Table(free)
 
     def rows(self) -> Tensor:
         """(L, D + 1) float32. Changed by the next call."""
@@ -504,12 +507,16 @@ class AllLabels:
 
     def _learner(self, rate: float) -> BlockLearner:
         """Takes the gradient of a block of rows while it is still near the processor."""
-        factors = AdamFactors.of(int(self._count), rate, BETAS, EPSILON)
+        factors = self.factors(rate)
 
         def receive(start: int, labels: int, gradient: Tensor, scale: float) -> None:
             self.rows.learn(start, labels, gradient, scale, factors)
 
         return by_gradient(receive)
+
+    def factors(self, rate: float) -> AdamFactors:
+        """Of the update of free vectors."""
+        return AdamFactors.of(int(self._count), rate, BETAS, EPSILON)
 
     def _learn_texts(self, rate: float) -> None:
         summed = self.rows.text_gradient

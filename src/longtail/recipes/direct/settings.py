@@ -51,6 +51,7 @@ ROW_RATE = 1.0
 FEWEST_COMMON = 50
 
 WhereManyPairs = Literal["auto", "on", "off"]
+RowsKind = Literal["adam", "factored", "sgd"]
 
 
 @dataclass(frozen=True)
@@ -179,14 +180,16 @@ class TrainConfig:
         low=0,
         high=16,
     )
-    rows: Literal["auto", "adam", "sgd"] = setting(
+    rows: Literal["auto", "adam", "factored", "sgd"] = setting(
         "auto",
-        "rows of labels are float32 numbers with Adam's moments, or sgd: 2 bytes a number, rounded by chance, and no "
-        f"moments; auto: sgd on a GPU from {MANY_IN_ROWS:,} numbers in them on",
+        "rows of labels are float32 numbers with Adam's moments; factored: with second moments for labels and columns "
+        "alone; or sgd: 2 bytes a number, rounded by chance, and no moments; auto: sgd on a GPU from "
+        f"{MANY_IN_ROWS:,} numbers in them on, else adam",
     )
     row_rate: float = setting(
         ROW_RATE,
-        "train.rows=sgd: how far a document moves its own score towards its target in a step, at the highest rate",
+        "train.rows=sgd: how far a document moves its own score towards its target in a step, at the highest rate; "
+        "factored: what the learning rate is multiplied with",
         low=0,
     )
     words: Literal["auto", "adam", "light"] = setting(
@@ -265,7 +268,8 @@ def labels_per_step(config: TrainConfig, device: str, shard: Shard, *, extra: bo
             "train.sampled=on, but training runs on a GPU, where all labels are cheaper than a choice of them",
             "leave it at auto, or train with --device cpu",
         )
-    asked = {"train.rows=sgd": config.rows == "sgd", "train.words=light": config.words == "light"}
+    asked = {f"train.rows={kind}": config.rows == kind for kind in ("factored", "sgd")}
+    asked["train.words=light"] = config.words == "light"
     all_at_once = [setting for setting, is_asked in asked.items() if is_asked]
     if config.sampled == "on" and all_at_once:
         raise ConfigError(
@@ -277,10 +281,11 @@ def labels_per_step(config: TrainConfig, device: str, shard: Shard, *, extra: bo
     return config.labels_per_step or max(LABELS_PER_STEP, shard.labels // 4)
 
 
-def rows_by_sgd(config: DirectConfig, labels: int, device: str) -> bool:
-    """Whether rows of so many labels have no moments."""
-    many = device == "cuda" and labels * config.encoder.width >= MANY_IN_ROWS
-    return config.train.rows == "sgd" or (config.train.rows == "auto" and many)
+def kind_of_rows(config: DirectConfig, labels: int, device: str) -> RowsKind:
+    """How rows of so many labels are kept."""
+    if config.train.rows != "auto":
+        return config.train.rows
+    return "sgd" if device == "cuda" and labels * config.encoder.width >= MANY_IN_ROWS else "adam"
 
 
 def words_are_light(config: DirectConfig, words: int, device: str) -> bool:
@@ -294,9 +299,10 @@ def small_parts(
 ) -> dict[str, Any]:
     """What `Shared` says of how much of the labels a step sees, and in how many bytes rows and words are kept."""
     few = labels_per_step(config.train, device, shard, extra=extra)
-    sgd = not few and rows_by_sgd(config, shard.labels, device)
+    rows = "adam" if few else kind_of_rows(config, shard.labels, device)
     light = not few and words_are_light(config, data.featurizer.width, device)
-    return {"labels_per_step": few, "row_pace": config.train.row_rate * pace if sgd else 0.0, "light_words": light}
+    row_pace = config.train.row_rate * (pace if rows == "sgd" else 1.0)
+    return {"labels_per_step": few, "rows": rows, "row_pace": row_pace, "light_words": light}
 
 
 def bytes_of_model(config: DirectConfig, words: int, rows: int, device: str) -> int:
@@ -305,7 +311,9 @@ def bytes_of_model(config: DirectConfig, words: int, rows: int, device: str) -> 
     """
     width = config.encoder.width
     # Without moments: row, text and its gradient in bf16, and the finished row. Light: a bf16 gradient of words.
-    of_row = 10 * width + 16 if rows_by_sgd(config, rows, device) else 33 * width + 4
+    of_row = {"adam": 33 * width + 4, "factored": 25 * width + 12, "sgd": 10 * width + 16}[
+        kind_of_rows(config, rows, device)
+    ]
     of_word = (12 if words_are_light(config, words, device) else 16) * width
     return of_word * words + of_row * rows
 
