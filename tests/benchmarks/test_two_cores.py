@@ -25,7 +25,9 @@ def test_it_trains_on_two_cores_and_records_what_is_needed_to_do_it_again(
     out = tmp_path / "result.json"
     try:
         settings = ["--set", "encoder.width=8", "--set", "train.epochs=1"]
-        two_cores.main([str(planted_folder), "--holdout", "0.2", "--seed", "3", *settings, "--out", str(out)])
+        two_cores.main(
+            [str(planted_folder), "--holdout", "0.2", "--seed", "3", "--profile", *settings, "--out", str(out)]
+        )
         assert len(os.sched_getaffinity(0)) <= 2
     finally:
         os.sched_setaffinity(0, before)
@@ -40,6 +42,9 @@ def test_it_trains_on_two_cores_and_records_what_is_needed_to_do_it_again(
     assert set(found["metrics"]) == set(two_cores.SHOWN)
     assert found["seconds"]["processors"] > 0
     assert "held out 0.2" in found["data"]
+    own = [each["seconds"] for each in found["most of the time"]]
+    assert own == sorted(own, reverse=True)
+    assert 0 < sum(own) <= found["seconds"]["from files to the model, wall"] + 0.5
 
 
 def test_a_process_of_its_own_answers_in_its_last_line(monkeypatch: pytest.MonkeyPatch) -> None:
