@@ -45,7 +45,7 @@ def test_what_does_not_exist_is_refused(tmp_path: Path, capsys: pytest.CaptureFi
     for words, why in (
         (["papers", "DATA", "--recipe", "tiny"], "no variants of 'tiny'"),
         (["papers", "DATA", "--only", "nothing"], "no variant 'nothing'"),
-        (["newspapers", "DATA"], "one of graphs, methods, papers"),
+        (["newspapers", "DATA"], "one of direct, graphs, methods, papers, rows"),
     ):
         assert main(words) == 2
         assert why in capsys.readouterr().err
