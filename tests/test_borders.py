@@ -301,6 +301,19 @@ def test_a_cell_may_be_long(tmp_path: Path) -> None:
     assert len(found.train.documents.fields["title"][0]) == 200_000
 
 
+@pytest.mark.parametrize("kind", ["timestamp", "date32"])
+def test_dates_that_python_does_not_know(
+    kind: str, tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    far = pyarrow.array([2**45], pyarrow.timestamp("s")) if kind == "timestamp" else pyarrow.array([2**30], "date32")
+    parquet.write_table(pyarrow.table({"title": ["owl"], "labels": ["a"], "day": far}), tmp_path / "x.parquet")
+    reads = ("predict", tiny_run, "--input", tmp_path / "x.parquet")
+    train = ("train", tmp_path / "x.parquet", "--recipe", "tiny", "--labels", "labels", "--out", tmp_path / "run")
+    for command in ((*reads, "--format", "csv", "--output", tmp_path / "o.csv"), train):
+        assert "a date or time" in refused(capsys, *command)
+
+
 # ---- what Python gives ----
 
 

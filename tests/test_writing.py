@@ -205,6 +205,7 @@ def test_a_file_of_npz_is_replaced_when_it_is_complete(
     out = tmp_path / "plain"
     assert answer(tiny_run, "--output", str(out), "--format", "npz") == 0
     assert [path.name for path in tmp_path.iterdir()] == ["plain"], "no .npz was put after the name"
+    assert load_npz(out).shape[0] == 2, "and all of it is under the name that was asked for"
     whole = out.read_bytes()
 
     def full(*_: Any, **__: Any) -> None:

@@ -17,9 +17,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.faults.models import MODELS
 from benchmarks.record import typed_command, write_result
 
 # kind -> tries that are asked for, and its share of the time.
@@ -37,7 +39,9 @@ EXCHANGES = 100
 _ENDS = 50
 
 
-def tried(kind: str, folder: Path, wanted: int, seconds: float, first: int = 0) -> dict[str, Any]:
+def tried(
+    kind: str, folder: Path, wanted: int, seconds: float, first: int = 0, models: Sequence[str] = ()
+) -> dict[str, Any]:
     """Run a worker until it has tried often enough; one that ends early is a failure, and the next goes on after it."""
     environment = {**os.environ, "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     if kind == "forged":
@@ -48,7 +52,7 @@ def tried(kind: str, folder: Path, wanted: int, seconds: float, first: int = 0) 
         path.unlink(missing_ok=True)  # of an earlier run
     while count < wanted and time.monotonic() - started < seconds and ended < _ENDS:
         left = max(seconds - (time.monotonic() - started), 1)
-        words = [kind, str(folder), str(first), str(wanted - count), str(left)]
+        words = [kind, str(folder), str(first), str(wanted - count), str(left), *models]
         done = subprocess.run(
             [sys.executable, "-m", "benchmarks.faults.worker", *words],
             env=environment,
@@ -89,24 +93,37 @@ def main() -> None:
     parser.add_argument("--kind", choices=WANTED, action="append", help="these kinds alone")
     parser.add_argument("--seed", type=int, help="try this seed of one kind alone, here and now")
     parser.add_argument("--first", type=int, default=0, help="seeds from this one on, to try what was not tried before")
+    parser.add_argument("--model", choices=MODELS, action="append", help="forged parts of these models alone")
     parser.add_argument("--folder", type=Path, help="where models and kernels are kept from one run to the next")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
+    if arguments.model and arguments.kind != ["forged"]:
+        parser.error("--model goes with --kind forged alone")
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as temporary:
         folder = arguments.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         if arguments.seed is not None:
-            from benchmarks.faults.worker import KINDS
+            from benchmarks.faults.worker import KINDS, forged
 
-            print(KINDS[arguments.kind[0]](folder)(arguments.seed))
+            here = forged(folder, arguments.model) if arguments.model else KINDS[arguments.kind[0]](folder)
+            print(here(arguments.seed))
             return
-        numbers = _all(arguments.kind or list(WANTED), folder, 60 * arguments.minutes, arguments.out, arguments.first)
+        numbers = _all(
+            arguments.kind or list(WANTED),
+            folder,
+            60 * arguments.minutes,
+            arguments.out,
+            arguments.first,
+            arguments.model or (),
+        )
     failures = sum(len(one["failures"]) for one in numbers.values())
     print(f"{failures} failures")
     sys.exit(1 if failures else 0)
 
 
-def _all(kinds: list[str], folder: Path, seconds: float, out: Path | None, first: int) -> dict[str, Any]:
+def _all(
+    kinds: list[str], folder: Path, seconds: float, out: Path | None, first: int, models: Sequence[str]
+) -> dict[str, Any]:
     numbers: dict[str, Any] = {}
     left_until, shares = time.monotonic() + seconds, sum(WANTED[kind][1] for kind in kinds)
     for kind in kinds:
@@ -114,7 +131,10 @@ def _all(kinds: list[str], folder: Path, seconds: float, out: Path | None, first
         time_left = left_until - time.monotonic()
         here = time_left * share / shares if share < shares else time_left
         shares -= share
-        numbers[kind] = soaked(folder, wanted, here) if kind == "soak" else tried(kind, folder, wanted, here, first)
+        if kind == "soak":
+            numbers[kind] = soaked(folder, wanted, here)
+        else:
+            numbers[kind] = tried(kind, folder, wanted, here, first, models)
         found = numbers[kind]
         line = f"{kind}: {found['tried']:,} of {found['asked_for']:,}, {len(found['failures'])} failures"
         print(f"{line}, {found['seconds']:.0f} s", flush=True)

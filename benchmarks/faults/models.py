@@ -57,6 +57,11 @@ MODELS: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     "galaxc": ("galaxc", _GALAXC, "graphs"),
     "galaxc-sage": ("galaxc", (*_GALAXC, "hops.encoder=sage", "hops.fanouts=3,2"), "text"),
     "galaxc-gin": ("galaxc", (*_GALAXC, "hops.encoder=gin"), "text"),
+    "galaxc-votes": (
+        "galaxc",
+        (*_GALAXC, "shortlist.voters=6", "shortlist.gamma=0.5", "shortlist.reserved=0.5"),
+        "text",
+    ),
     "galaxc-whole": ("galaxc", (*_GALAXC, "hops.predict=full", "initial.centred=false"), "text"),
     "gnnxml": ("gnnxml", (*_GNNXML, "rankers.reads=both"), "text"),
     "gnnxml-graph": ("gnnxml", (*_GNNXML, "rankers.reads=graph"), "text"),

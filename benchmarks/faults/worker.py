@@ -1,6 +1,6 @@
 """One process that tries, seed by seed, and writes down what it found: it may be ended by what it tries.
 
-    python -m benchmarks.faults.worker KIND FOLDER FIRST COUNT SECONDS
+    python -m benchmarks.faults.worker KIND FOLDER FIRST COUNT SECONDS [MODEL ...]
 
 FOLDER/KIND.jsonl gets a line for each failure; FOLDER/KIND.at holds the seed that is being tried, and how many tries
 and faults there were.
@@ -14,7 +14,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -22,12 +22,12 @@ Attempt = Callable[[int], tuple[int, str]]
 TEXTS_AT_ONCE = 250
 
 
-def forged(folder: Path) -> Attempt:
-    """One forged part, of a model that the seed chooses."""
+def forged(folder: Path, names: Sequence[str] = ()) -> Attempt:
+    """One forged part, of a model that the seed chooses. names: of these models alone."""
     from benchmarks.faults.forging import Forger
     from benchmarks.faults.models import made
 
-    forgers = [Forger(bundle) for _, bundle in made(folder / "models")]
+    forgers = [Forger(bundle) for _, bundle in made(folder / "models", iter(names) if names else None)]
     for forger in forgers:
         forger.open_and_ask({})
     return lambda seed: (1, _said(forgers[seed % len(forgers)], seed))
@@ -111,11 +111,11 @@ def seeds(first: int) -> Iterator[int]:
         first += 1
 
 
-def main(kind: str, folder: Path, first: int, count: int, seconds: float) -> None:
+def main(kind: str, folder: Path, first: int, count: int, seconds: float, models: Sequence[str]) -> None:
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     at, log = folder / f"{kind}.at", (folder / f"{kind}.jsonl").open("a")
-    attempt = KINDS[kind](folder)
+    attempt = forged(folder, models) if models else KINDS[kind](folder)
     tried, until = 0, time.monotonic() + seconds
     with at.open("r+b" if at.exists() else "w+b", buffering=0) as place:
         for seed in islice(seeds(first), 1 << 40):
@@ -131,4 +131,4 @@ def main(kind: str, folder: Path, first: int, count: int, seconds: float) -> Non
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5]))
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5]), sys.argv[6:])

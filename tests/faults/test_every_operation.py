@@ -19,7 +19,7 @@ from benchmarks.faults.pictures import Film, explored
 
 import longtail
 from longtail.config import from_text
-from longtail.persistence import put_json
+from longtail.persistence import put_json, written_aside
 from longtail.recipes import RECIPES, recipe_class
 from longtail.training.run import Run, StageCheckpoint
 
@@ -130,13 +130,10 @@ def test_values_of_a_run_written_in_place_are_found(home: Path, monkeypatch: pyt
 
 
 def test_checkpoints_written_in_place_are_found(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from longtail.training import run
-
     def aside_but_for_checkpoints(path: Path) -> Any:
         return in_place(path) if path.name == "epoch.safetensors" else written_aside(path)
 
-    written_aside = run.written_aside
-    monkeypatch.setattr(run, "written_aside", aside_but_for_checkpoints)
+    monkeypatch.setattr("longtail.training.run.written_aside", aside_but_for_checkpoints)
     (problem,) = explored(training("dexml"), home / "trainings", enough=1).problems
     assert "epoch.safetensors" in problem
     assert "cannot be resumed" in problem

@@ -51,6 +51,13 @@ OUTSIDE = [
     ("galaxc", "ranker/space/graph", "starts", MAX),
     ("galaxc", "ranker/space/graph", "nodes", -1),
     ("tiny", "featurizer/tokens", "offsets", MAX),
+    # Those that nothing but the declaration of the array checks.
+    ("astec-reranked", "ranker/members.1/base/shortlister/labels", "owners", MAX),
+    ("tiny", "labels/uids", "offsets", MAX),
+    ("tiny", "labels/names", "offsets", MAX),
+    ("direct", "company/examples", "offsets", MAX),
+    ("gnnxml", "featurizer/encoder", "columns", MAX),
+    ("gnnxml", "ranker/rankers", "words.words", MAX),
 ]
 
 

@@ -82,6 +82,8 @@ def plain_values(column: Any) -> Sequence[Any]:
         raise DataError(
             f"a text of the Parquet file is not valid UTF-8 ({problem.reason})", "the file is broken; write it again"
         ) from None
+    except OverflowError as problem:
+        raise DataError(f"{_FAR} ({problem})", _FAR_HINT) from None
 
 
 def open_table(
@@ -310,6 +312,12 @@ class Parquet:
                 "the file is truncated or of another format; write it again",
                 file=self.path,
             ) from None
+        except OverflowError as problem:
+            raise DataError(f"{_FAR} ({problem})", _FAR_HINT, file=self.path) from None
+
+
+_FAR = "a date or time of the Parquet file is beyond what Python knows"
+_FAR_HINT = "write the column as text, or leave it out"
 
 
 def arrow_modules() -> tuple[Any, Any]:
