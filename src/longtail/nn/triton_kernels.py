@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import signature
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -26,6 +26,20 @@ _INTERPRETED = bool(triton.knobs.runtime.interpret)
 _ADAM_BLOCK, _PAIRS_BLOCK, _MOST_COLUMNS = 2048, 16, 1024
 # Sizes that differ from batch to batch: a kernel compiled for one must serve all.
 _CHANGING = {"documents", "labels", "count", "start", "size", "key", "rank", "processes"}
+
+
+class FactorsThere(NamedTuple):
+    """`AdamFactors` of which rate and spread are on the GPU, (1,) float32 each: a kernel that is told once has those of
+    every step.
+    """
+
+    keep_first: float
+    add_first: float
+    keep_second: float
+    add_second: float
+    rate: Tensor
+    spread: Tensor
+    epsilon: float
 
 
 def kernel(function: Callable[..., Any]) -> Any:
@@ -46,7 +60,13 @@ def adam_step(
     spread: tl.tensor,
     epsilon: tl.tensor,
 ) -> tl.tensor:
-    """(values, first moments, second moments) after a step with the gradient g; `AdamFactors` come in their order."""
+    """(values, first moments, second moments) after a step with the gradient g; `AdamFactors` come in their order, or
+    `FactorsThere`.
+    """
+    if rate.dtype.is_ptr():
+        rate = tl.load(rate)
+    if spread.dtype.is_ptr():
+        spread = tl.load(spread)
     m = keep_first * m + add_first * g
     v = keep_second * v + add_second * g * g
     return value - rate * m / (tl.sqrt(v) * spread + epsilon), m, v
@@ -440,7 +460,12 @@ def light_rows(
 
 
 def adam_float32(
-    rows: Tensor, first: Tensor, second: Tensor, gradient: Tensor, scale: float, factors: AdamFactors
+    rows: Tensor,
+    first: Tensor,
+    second: Tensor,
+    gradient: Tensor,
+    scale: float,
+    factors: AdamFactors | FactorsThere,
 ) -> None:
     """One Adam step, in place, on contiguous float32 tensors of one shape; gradient: at least as wide."""
     grid = (triton.cdiv(rows.numel(), _ADAM_BLOCK),)

@@ -153,6 +153,11 @@ class ModelAdam:
             if pending is not None:
                 self.by_row[name].step(*pending, rate * self.factor(name))
 
+    def dense_state(self, name: str) -> dict[str, Tensor]:
+        """Of a dense parameter: its `step`, which counts, and its moments `exp_avg` and `exp_avg_sq`."""
+        assert self._adam is not None, "there are dense parameters"
+        return self._adam.state[self.dense[name]]
+
     def rows_of(self, table: RowTable) -> RowAdam:
         """What updates `table`, one of the tables of the model."""
         return next(self.by_row[name] for name, module in self.tables.items() if module is table)

@@ -162,7 +162,8 @@ class ComposedTexts(nn.Module):
     mapped: whether there is an M, which is at first the identity.
     compute: type of the products with M; they are as large as those of a step.
     shard: which labels the rows are for; texts and U are of all. None: of all.
-    Only tokens that occur in texts are read, and only their gradients exist: `tokens`, ascending.
+    Only tokens that occur in texts are read, and only their gradients exist: `tokens`, ascending. `entries` is Z of
+    these alone, of the labels of this process.
     """
 
     def __init__(
@@ -182,8 +183,8 @@ class ComposedTexts(nn.Module):
         self.given = torch.empty(0, 0) if view is None else self.shard.own(view[1])
         device, self.width = table.weight.device, int(table.weight.shape[1])
         used, compact = used_columns(texts)
-        self.tokens = to_device(used, device)
-        self.sums = Convolution(self.shard.own(compact), device)
+        self.tokens, self.entries = to_device(used, device), self.shard.own(compact)
+        self.sums = Convolution(self.entries, device)
         self.gain = nn.Parameter(torch.ones(1, device=device))
         self.map = nn.Parameter(torch.eye(self.width, device=device)) if mapped else None
 
@@ -201,6 +202,11 @@ class TextRows(ComposedTexts):
     def forward(self) -> Tensor:
         """(L, D), without gradients: `gradient` gives them."""
         self.plain.copy_(self.sums_of_vectors())
+        return self.finished()
+
+    @torch.no_grad()
+    def finished(self) -> Tensor:
+        """(L, D), from the sums of vectors in `plain`, which get those of a view."""
         if self.view is not None:
             self.plain += self._product(self.given, self.view.map)
         scaled = self.gain[0] * self.plain
@@ -445,7 +451,7 @@ class AllLabels:
         z_BD = self.vectors(batch, len(rows))
         if int(self._count) % self.text_every == 0:
             self._look_at_texts()
-        self._count += 1
+        self.counted()
         loss, gradient_BD = self.scored(z_BD, rows, rng, rate)
         gradients = [(z_BD, gradient_BD)]
         if self.extra is not None:
@@ -458,6 +464,16 @@ class AllLabels:
         if self.extra is not None:
             self.extra.after_step()
         return loss
+
+    def counted(self) -> int:
+        """Which step begins now: the number of those before it, and 1."""
+        self._count += 1
+        return int(self._count)
+
+    def of_texts(self) -> tuple[bool, bool]:
+        """Whether the next step looks at the texts, and whether it teaches them."""
+        count, there = int(self._count), self.texts is not None
+        return there and count % self.text_every == 0, there and (count + 1) % self.text_every == 0
 
     def make_rows(self, start: Tensor | None, bias: Tensor, trust: Tensor) -> None:
         """Of the labels of this process, (l, D) or None, one or (l,), and (l, 1)."""
