@@ -60,13 +60,7 @@ def adam_step(
     spread: tl.tensor,
     epsilon: tl.tensor,
 ) -> tl.tensor:
-    """(values, first moments, second moments) after a step with the gradient g; `AdamFactors` come in their order, or
-    `FactorsThere`.
-    """
-    if rate.dtype.is_ptr():
-        rate = tl.load(rate)
-    if spread.dtype.is_ptr():
-        spread = tl.load(spread)
+    """(values, first moments, second moments) after a step with the gradient g; `AdamFactors` come in their order."""
     m = keep_first * m + add_first * g
     v = keep_second * v + add_second * g * g
     return value - rate * m / (tl.sqrt(v) * spread + epsilon), m, v
@@ -363,8 +357,11 @@ def _adam_float32(
     WIDTH: tl.constexpr,
     STRIDE: tl.constexpr,
     BLOCK: tl.constexpr,
+    THERE: tl.constexpr,
 ) -> None:
-    """Adam on float32 numbers, rows of WIDTH; those of the gradient are STRIDE apart."""
+    """Adam on float32 numbers, rows of WIDTH; those of the gradient are STRIDE apart.  THERE: `FactorsThere`."""
+    if THERE:
+        rate, spread = tl.load(rate), tl.load(spread)
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < size
     g = tl.load(gradient + at // WIDTH * STRIDE + at % WIDTH, mask=inside, other=0.0).to(tl.float32) * scale
@@ -470,7 +467,8 @@ def adam_float32(
     """One Adam step, in place, on contiguous float32 tensors of one shape; gradient: at least as wide."""
     grid = (triton.cdiv(rows.numel(), _ADAM_BLOCK),)
     sizes = {"WIDTH": rows.shape[1], "STRIDE": gradient.stride(0), "BLOCK": _ADAM_BLOCK}
-    _adam_float32[grid](rows, first, second, gradient, rows.numel(), scale, *factors, **sizes, num_warps=8)
+    there = isinstance(factors, FactorsThere)
+    _adam_float32[grid](rows, first, second, gradient, rows.numel(), scale, *factors, **sizes, THERE=there, num_warps=8)
 
 
 def _tile_count(x: Tensor, rows: Tensor) -> int:

@@ -154,22 +154,41 @@ def pairs_as_matrix(pairs: I64, shape: tuple[int, int]) -> Csr:
 # ---- the rows of labels ----
 
 
+@dataclass(frozen=True)
+class TextEntries:
+    """Z, (l, V), of the labels of this process, as all models read it that are trained side by side.
+
+    tokens: those that occur in texts, ascending.  entries: Z of these columns alone.  sums: products with it.
+    """
+
+    tokens: Tensor
+    entries: Csr
+    sums: Convolution
+
+    @staticmethod
+    def of(texts: Csr, device: torch.device | str, shard: Shard) -> TextEntries:
+        """texts: of the labels of all processes."""
+        used, compact = used_columns(texts)
+        entries = shard.own(compact)
+        return TextEntries(to_device(used, device), entries, Convolution(entries, device))
+
+
 class ComposedTexts(nn.Module):
     """What T = g (Z E + U P) M is made of, for all labels: a trained gain g and a trained matrix M.
 
-    table: token vectors E, (V, D), shared with the encoder of documents.  texts: Z, (L, V) CSR.
+    table: token vectors E, (V, D), shared with the encoder of documents.  texts: Z, (L, V) CSR, or what another model
+        has made of it.
     view: P, shared as well, with the texts' own sums of given vectors, U (L, H); None without one.
     mapped: whether there is an M, which is at first the identity.
     compute: type of the products with M; they are as large as those of a step.
     shard: which labels the rows are for; texts and U are of all. None: of all.
-    Only tokens that occur in texts are read, and only their gradients exist: `tokens`, ascending. `entries` is Z of
-    these alone, of the labels of this process.
+    Only tokens that occur in texts are read, and only their gradients exist: `tokens`, ascending.
     """
 
     def __init__(
         self,
         table: RowTable,
-        texts: Csr,
+        texts: Csr | TextEntries,
         *,
         mapped: bool = False,
         compute: torch.dtype = torch.float32,
@@ -178,13 +197,12 @@ class ComposedTexts(nn.Module):
     ) -> None:
         super().__init__()
         self.table, self.compute = table, compute
-        self.shard = shard or Shard(texts.shape[0])
+        device, self.width = table.weight.device, int(table.weight.shape[1])
+        self.shard = shard or Shard(texts.entries.shape[0] if isinstance(texts, TextEntries) else texts.shape[0])
+        self.read = texts if isinstance(texts, TextEntries) else TextEntries.of(texts, device, self.shard)
+        self.tokens, self.sums = self.read.tokens, self.read.sums
         self.view: GivenView | None = None if view is None else view[0]
         self.given = torch.empty(0, 0) if view is None else self.shard.own(view[1])
-        device, self.width = table.weight.device, int(table.weight.shape[1])
-        used, compact = used_columns(texts)
-        self.tokens, self.entries = to_device(used, device), self.shard.own(compact)
-        self.sums = Convolution(self.entries, device)
         self.gain = nn.Parameter(torch.ones(1, device=device))
         self.map = nn.Parameter(torch.eye(self.width, device=device)) if mapped else None
 
@@ -192,7 +210,7 @@ class ComposedTexts(nn.Module):
 class TextRows(ComposedTexts):
     """T for all labels at once.  Arguments: those of `ComposedTexts`."""
 
-    def __init__(self, table: RowTable, texts: Csr, **more: Any) -> None:
+    def __init__(self, table: RowTable, texts: Csr | TextEntries, **more: Any) -> None:
         super().__init__(table, texts, **more)
         # What the gain multiplies, of the last `forward`; a buffer, so that a resumed training has it.
         self.plain: Tensor

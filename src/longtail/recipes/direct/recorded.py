@@ -125,7 +125,7 @@ def room_for(matrix: DeviceCsr, batch: int) -> int:
 
 def taken(matrix: DeviceCsr, starts: Tensor, begin: Tensor, room: int, nothing: int) -> RoomyBags:
     """The rows of a batch, (B,), as `DeviceCsr.bounds` says where they are.  nothing: the id where no entry is."""
-    place = torch.arange(room, device=starts.device)
+    place = torch.arange(room, dtype=starts.dtype, device=starts.device)
     owners = torch.searchsorted(starts, place, right=True) - 1
     real = owners < len(begin)
     owners = owners.clamp(max=len(begin) - 1)
@@ -141,8 +141,8 @@ def grouped(bags: RoomyBags) -> Sources:
     first = torch.ones_like(found, dtype=torch.bool)
     first[1:] = found[1:] != found[:-1]
     slot = torch.where(first, first.cumsum(0) - 1, count + 1)
-    starts = torch.full((count + 2,), count, dtype=torch.int64, device=found.device)
-    starts = starts.scatter_(0, slot, torch.arange(count, device=found.device))[:-1]
+    places = torch.arange(count, dtype=torch.int32, device=found.device)
+    starts = torch.full((count + 2,), count, dtype=torch.int32, device=found.device).scatter_(0, slot, places)[:-1]
     rows = torch.where(starts[:-1] < count, found[starts[:-1].clamp(max=count - 1)], _NONE)
     return Sources(rows, starts, bags.owned[order].int(), order=order)
 
@@ -169,7 +169,7 @@ class TextPlan:
             kinds = (np.float32 if array.dtype.kind == "f" else np.int32 for array in arrays)
             return tuple(to_tensor(array.astype(kind), device) for array, kind in zip(arrays, kinds, strict=True))
 
-        entries: Csr = texts.entries
+        entries: Csr = texts.read.entries
         forth = there(entries.indptr, tokens[entries.indices], entries.data)
         back = entries.T.tocsr()
         counts = np.diff(back.indptr)
@@ -327,15 +327,15 @@ class Kind:
 class FixedInputs:
     """What is sent to the GPU in each step of a batch of so many documents: one array of 32-bit numbers.
 
-    Of the documents' words and of their targets where they start and begin (`DeviceCsr.bounds`), the documents' own
-    numbers, and four places for the rate and the spread of each `AdamFactors` (groups of 16 bytes).
+    Four places for the rate and the spread of each `AdamFactors` (groups of 16 bytes); of the documents' words and of
+    their targets where they start and begin (`DeviceCsr.bounds`); and the documents' own numbers.
     """
 
     def __init__(self, one: AllLabels, documents: int, factors: int) -> None:
         self.matrices = [matrix for matrix in (one.documents.sparse, one.targets) if matrix is not None]
         self.rooms = [room_for(matrix, documents) for matrix in self.matrices]
         self.dense, self.documents = one.documents.dense, documents
-        self.sizes = [documents + 1, documents] * len(self.matrices) + [documents, 4 * factors]
+        self.sizes = [4 * factors, *[documents + 1, documents] * len(self.matrices), documents]
         self.there = torch.zeros(sum(self.sizes), dtype=torch.int32, device=one.documents.device)
 
     def positions(self, rows: I64) -> list[I64] | None:
@@ -351,7 +351,7 @@ class FixedInputs:
     def send(self, positions: Sequence[I64], factors: Sequence[AdamFactors]) -> None:
         numbers = np.zeros((len(factors), 4), np.float32)
         numbers[:, :2] = [(each.rate, each.spread) for each in factors]
-        array = np.concatenate([*(piece.astype(np.int32) for piece in positions), numbers.reshape(-1).view(np.int32)])
+        array = np.concatenate([numbers.reshape(-1).view(np.int32), *(piece.astype(np.int32) for piece in positions)])
         host = torch.from_numpy(array)
         self.there.copy_(host.pin_memory() if self.there.is_cuda else host, non_blocking=True)
 
@@ -359,7 +359,7 @@ class FixedInputs:
         """The documents, their targets, and Adam's factors, made of what was sent."""
         from longtail.nn.triton_kernels import FactorsThere
 
-        *pieces, rows, numbers = self.there.split(self.sizes)
+        numbers, *pieces, rows = self.there.split(self.sizes)
         # A word that is none, and a label: kernels leave both alone.
         nothing = [_NONE] * (len(self.matrices) - 1) + [-1]
         *words, targets = [

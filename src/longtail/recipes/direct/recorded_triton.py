@@ -16,10 +16,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from longtail.nn.row_tables import AdamFactors
 from longtail.nn.triton_kernels import FactorsThere, adam_step, kernel
 
-_MOST_COLUMNS = 1024
+_MOST_COLUMNS, _REGISTERS = 1024, 64
 
 
 @kernel
@@ -36,25 +35,22 @@ def _summed(
     """The columns `along` of the sum of weight * row over entries begin..end."""
     inside = along < WIDTH
     total = tl.zeros((BLOCK,), dtype=tl.float32)
-    entry = begin
+    entry, last = begin, end - 1
     while entry < end:
-        second, third, fourth = entry + 1 < end, entry + 2 < end, entry + 3 < end
-        id_0 = tl.load(ids + entry).to(tl.int64)
-        id_1 = tl.load(ids + entry + 1, mask=second, other=0).to(tl.int64)
-        id_2 = tl.load(ids + entry + 2, mask=third, other=0).to(tl.int64)
-        id_3 = tl.load(ids + entry + 3, mask=fourth, other=0).to(tl.int64)
-        weight_0 = tl.load(weights + entry)
-        weight_1 = tl.load(weights + entry + 1, mask=second, other=0.0)
-        weight_2 = tl.load(weights + entry + 2, mask=third, other=0.0)
-        weight_3 = tl.load(weights + entry + 3, mask=fourth, other=0.0)
-        row_0 = tl.load(table + id_0 * WIDTH + along, mask=inside, other=0.0)
-        row_1 = tl.load(table + id_1 * WIDTH + along, mask=inside & second, other=0.0)
-        row_2 = tl.load(table + id_2 * WIDTH + along, mask=inside & third, other=0.0)
-        row_3 = tl.load(table + id_3 * WIDTH + along, mask=inside & fourth, other=0.0)
+        # Beyond the end the last row is read again, for nothing: loads that depend on no condition go out together.
+        at_1, at_2, at_3 = tl.minimum(entry + 1, last), tl.minimum(entry + 2, last), tl.minimum(entry + 3, last)
+        id_0, id_1 = tl.load(ids + entry).to(tl.int64), tl.load(ids + at_1).to(tl.int64)
+        id_2, id_3 = tl.load(ids + at_2).to(tl.int64), tl.load(ids + at_3).to(tl.int64)
+        weight_0, weight_1 = tl.load(weights + entry), tl.load(weights + at_1)
+        weight_2, weight_3 = tl.load(weights + at_2), tl.load(weights + at_3)
+        row_0 = tl.load(table + id_0 * WIDTH + along, mask=inside, other=0.0).to(tl.float32)
+        row_1 = tl.load(table + id_1 * WIDTH + along, mask=inside, other=0.0).to(tl.float32)
+        row_2 = tl.load(table + id_2 * WIDTH + along, mask=inside, other=0.0).to(tl.float32)
+        row_3 = tl.load(table + id_3 * WIDTH + along, mask=inside, other=0.0).to(tl.float32)
         total += weight_0 * row_0
-        total += weight_1 * row_1
-        total += weight_2 * row_2
-        total += weight_3 * row_3
+        total += tl.where(entry + 1 < end, weight_1, 0.0) * row_1
+        total += tl.where(entry + 2 < end, weight_2, 0.0) * row_2
+        total += tl.where(entry + 3 < end, weight_3, 0.0) * row_3
         entry += 4
     return total
 
@@ -101,6 +97,7 @@ def _learn_rows(
     """Adam on a row whose gradient is the sum of a bag; a row beyond the `count` of the table is none."""
     place = tl.program_id(0).to(tl.int64)
     row = tl.load(rows + place).to(tl.int64)
+    rate, spread = tl.load(rate), tl.load(spread)
     if row < count:
         begin, end = tl.load(starts + place), tl.load(starts + place + 1)
         for first in range(0, WIDTH, BLOCK):
@@ -175,6 +172,7 @@ def _learn_composed(
 ) -> None:
     """From the gradient to composed rows: it is added to that of texts, and times trust Adam's for free vectors."""
     row = tl.program_id(0).to(tl.int64)
+    rate, spread = tl.load(rate), tl.load(spread)
     share = tl.load(trust + row)
     for first in range(0, WIDTH, BLOCK):
         along = first + tl.arange(0, BLOCK)
@@ -217,10 +215,12 @@ def _learn_composed(
 
 
 def bag_sums(table: Tensor, starts: Tensor, ids: Tensor, weights: Tensor, out: Tensor | None = None) -> Tensor:
-    """(B, D): of each bag the sum of weight * row.  starts: (B + 1,), entries beyond the last are not read."""
+    """(B, D) float32: of each bag the sum of weight * row of a table of float32 or bf16.  starts: (B + 1,); entries
+    beyond the last are not read.
+    """
     width = table.shape[1]
-    sums = torch.empty(len(starts) - 1, width, dtype=table.dtype, device=table.device) if out is None else out
-    _bag_sums[(len(sums),)](table.contiguous(), starts, ids, weights, sums, WIDTH=width, **_threads(width))
+    sums = torch.empty(len(starts) - 1, width, device=table.device) if out is None else out
+    _bag_sums[(len(sums),)](table.contiguous(), starts, ids, weights, sums, WIDTH=width, **_threads(table))
     return sums
 
 
@@ -231,7 +231,7 @@ def learn_rows(
     rows: Tensor,
     bags: tuple[Tensor, Tensor, Tensor],
     gradient_BD: Tensor,
-    factors: AdamFactors | FactorsThere,
+    factors: FactorsThere,
 ) -> None:
     """One Adam step, in place, on different `rows` (U,), with the sums of `bags` (starts, ids, weights) of rows of
     the gradient; numbers beyond the table name none.
@@ -247,7 +247,7 @@ def learn_rows(
         len(table),
         *factors,
         WIDTH=width,
-        **_threads(width),
+        **_threads(table),
     )
 
 
@@ -274,7 +274,7 @@ def learn_composed(
     scale: float,
     trust: Tensor,
     text_gradient: Tensor | None,
-    factors: AdamFactors | FactorsThere,
+    factors: FactorsThere,
 ) -> None:
     """tables: free vectors with their bias, and both moments, (L, D + 1).  gradient: at least as many rows and columns,
     times `scale`.
@@ -296,10 +296,10 @@ def learn_composed(
     )
 
 
-def _threads(width: int) -> dict[str, int]:
-    """Four float32 numbers for a thread."""
-    block = min(triton.next_power_of_2(width), _MOST_COLUMNS)
-    return {"BLOCK": block, "num_warps": max(1, block // 128)}
+def _threads(table: Tensor) -> dict[str, int]:
+    """16 bytes for a thread, and registers for all loads that may be under way."""
+    block = min(triton.next_power_of_2(table.shape[1]), _MOST_COLUMNS)
+    return {"BLOCK": block, "num_warps": max(1, block * table.element_size() // 512), "maxnreg": _REGISTERS}
 
 
 def _single_numbers(width: int) -> dict[str, int]:
