@@ -1,12 +1,15 @@
 """Where the seconds of a training of `direct` on a GPU go, from files to the bundle.
 
-``python -m benchmarks.gpu_training DATA... --out FILE [--parts] [--steps] [--runs 2] [--set a.b=c]``
+``python -m benchmarks.gpu_training DATA... --out FILE [--parts] [--steps] [--runs 2] [--effort] [--set a.b=c]
+[--limit SECONDS] [--add]``
 
-DATA: a data set, or ``shape-131k`` for planted data of that shape (`benchmarks.sets`), which is written to files first.
+DATA: a data set, or ``shape-131k`` for planted data of that shape (`benchmarks.sets`), which is written to files first;
+a folder of this name has them already.
 Each set is trained `--runs` times by ``longtail train`` in a new process, timed from outside; the first time kernels
 may have to be compiled. --parts: once more it is trained with a clock around each part; parts wait for the GPU, so this
 training is somewhat slower. --steps: also what a step takes, for one model and for three, recorded and plain. --effort:
-also ``longtail train --effort normal`` beside the others, once.
+also ``longtail train --effort normal`` beside the others, once. --limit: a training that takes longer is stopped.
+--add: what FILE has stays, and what is measured now is added. Each number is written as soon as it is known.
 """
 
 from __future__ import annotations
@@ -64,20 +67,26 @@ def main() -> None:
     parser.add_argument("--steps", action="store_true")
     parser.add_argument("--effort", action="store_true")
     parser.add_argument("--set", action="append", default=[], metavar="a.b=c")
+    parser.add_argument("--limit", type=float, metavar="SECONDS")
+    parser.add_argument("--add", action="store_true")
     options = parser.parse_args()
-    results: dict[str, Any] = {}
+    before = (read_json(options.out) if options.add else None) or {"numbers": {}, "command": ""}
+    command = "; ".join(filter(None, [before["command"], typed_command("gpu_training", sys.argv[1:])]))
+    results: dict[str, Any] = before["numbers"]
     with tempfile.TemporaryDirectory() as folder:
         for name in options.data:
-            found = results[Path(name).name] = {}
+            called = " ".join([Path(name).name, *options.set])
+            found = results.setdefault(called, {})
             path, settings = name, [*options.set]
-            if name == SHAPE:
+            if Path(name).name == SHAPE:
                 from benchmarks.sets import SETTINGS_131K
 
-                path, settings = planted(Path(folder) / SHAPE), [*SETTINGS_131K["direct"], *options.set]
+                path = name if Path(name).is_dir() else planted(Path(folder) / SHAPE)
+                settings = [*SETTINGS_131K["direct"], *options.set]
             for key, value in measurements(path, settings, options, Path(folder)):
                 found[key] = value
-                print(Path(name).name, key, json.dumps(value), flush=True)
-                write_result(options.out, "gpu_training", results, typed_command("gpu_training", sys.argv[1:]))
+                print(called, key, json.dumps(value), flush=True)
+                write_result(options.out, "gpu_training", results, command)
 
 
 def measurements(path: str, settings: list[str], options: Any, folder: Path) -> Iterator[tuple[str, Any]]:
@@ -85,13 +94,13 @@ def measurements(path: str, settings: list[str], options: Any, folder: Path) -> 
     words = [word for setting in settings for word in ("--set", setting)]
     walls, out = [], folder / Path(path).name
     for number in range(options.runs):
-        walls.append(seconds_of_training([path, "--out", f"{out}-{number}", *words]))
+        walls.append(seconds_of_training([path, "--out", f"{out}-{number}", *words], options.limit))
         yield "seconds from files to the bundle", walls
         yield "what was said of steps", said_of_steps(Path(f"{out}-{number}"))
     if options.effort:
         yield (
             "seconds with --effort normal",
-            seconds_of_training([path, "--out", f"{out}-effort", "--effort", "normal", *words]),
+            seconds_of_training([path, "--out", f"{out}-effort", "--effort", "normal", *words], options.limit),
         )
         yield "seconds of its trials", read_json(Path(f"{out}-effort") / "choices/seconds.json")
     if options.parts:
@@ -102,11 +111,14 @@ def measurements(path: str, settings: list[str], options: Any, folder: Path) -> 
             yield f"steps, models: {models}", in_child(job)
 
 
-def seconds_of_training(arguments: list[str]) -> float | str:
+def seconds_of_training(arguments: list[str], limit: float | None) -> float | str:
     """Of ``longtail train`` in a process of its own; or the end of what it said when it failed."""
     began = time.monotonic()
     command = [sys.executable, "-m", "longtail", "train", *arguments]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    try:
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=limit)
+    except subprocess.TimeoutExpired:
+        return f"stopped after {limit} seconds"
     return round(time.monotonic() - began, 2) if done.returncode == 0 else done.stderr[-800:]
 
 

@@ -158,9 +158,20 @@ class ModelAdam:
         for (factor, _), found in by_kind.items():
             parameters, gradients, first, second, steps = (list(part) for part in zip(*found, strict=True))
             torch._foreach_add_(steps, 1)
-            options = {"lr": rate * factor, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.0, "eps": 1e-8}
             torch._fused_adam_(
-                parameters, gradients, first, second, [], steps, amsgrad=False, maximize=False, **options
+                parameters,
+                gradients,
+                first,
+                second,
+                [],
+                steps,
+                lr=rate * factor,
+                beta1=0.9,
+                beta2=0.999,
+                weight_decay=0.0,
+                eps=1e-8,
+                amsgrad=False,
+                maximize=False,
             )
         for p in self.dense.values():
             p.grad = None

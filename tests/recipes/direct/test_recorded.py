@@ -6,6 +6,8 @@ Against the same without room; and a whole step, not recorded, in Triton's inter
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,19 +20,12 @@ from longtail.nn.batches import DeviceCsr, Documents
 from longtail.nn.blocks import Residual
 from longtail.nn.encoders import BagEncoder, BagSum, Refined
 from longtail.nn.full import Sweep
-from longtail.nn.row_tables import RowTable, summed_by_row
+from longtail.nn.row_tables import LightRowAdam, RowAdam, RowTable, summed_by_row
+from longtail.recipes.direct import recorded
 from longtail.recipes.direct.as_one import side_by_side
 from longtail.recipes.direct.objective import AllLabels, ComposedRows, TextRows, marked_targets
-from longtail.recipes.direct.recorded import (
-    _NONE,
-    FixedInputs,
-    RecordedSteps,
-    TextPlan,
-    grouped,
-    room_for,
-    taken,
-    why_not,
-)
+from longtail.recipes.direct.recorded import RecordedSteps, why_not
+from longtail.recipes.direct.recorded_inputs import _NONE, FixedInputs, TextPlan, grouped, room_for, taken
 from longtail.types import Batch
 
 if not torch.cuda.is_available():
@@ -77,7 +72,7 @@ def test_words_are_grouped_as_by_the_oracle(room: int) -> None:
     rows, sums = summed_by_row(plain, gradient)
     words = grouped(roomy)
     assert words.order is not None
-    number = len(rows.unique())
+    number = len(torch.unique(rows))
     assert words.rows[:number].tolist() == rows[:number].tolist()
     assert (words.rows[number:] == _NONE).all()
     weights = roomy.weights[words.order]
@@ -121,6 +116,34 @@ def test_words_of_texts_forth_and_back(common: int) -> None:
                 part = slice(int(plan.pieces[0][piece]), int(plan.pieces[0][piece + 1]))
                 np.add.at(back[row], plan.pieces[1][part].numpy(), plan.pieces[2][part].numpy())
     np.testing.assert_allclose(back, texts.T.toarray(), atol=1e-6)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("width", [20, 64])
+def test_words_learn_from_a_gradient_of_either_type(kind: torch.dtype, width: int) -> None:
+    """Long and short words, against the same sums as a product of matrices and Adam by torch."""
+    pytest.importorskip("triton", reason="Triton is not installed")
+    from longtail.nn.triton_kernels import FactorsThere
+
+    texts = sparse(200, 40, 3, 0.05).tolil()
+    texts[:150, 7] = 0.5
+    texts, device = csr_array(texts.tocsr()), "cuda" if torch.cuda.is_available() else "cpu"
+    rng, wanted = np.random.default_rng(0), RowTable.random(50, width, np.random.default_rng(1), device)
+    found = RowTable(wanted.weight.detach().clone())
+    plan = TextPlan.of(TextRows(found, texts))
+    assert plan.long is not None
+    ours, theirs = RowAdam(found.weight.detach()), RowAdam(wanted.weight.detach(), reference=True)
+    for _ in range(3):
+        gradient = torch.from_numpy(rng.standard_normal((200, width), dtype=np.float32)).to(device).to(kind)
+        same = ours.factors(0.01)
+        rate, spread = (torch.tensor([number], device=device) for number in (same.rate, same.spread))
+        plan.teach(ours, gradient, FactorsThere(*same[:4], rate, spread, same.epsilon))
+        sums = torch.from_numpy(texts.T.toarray()).to(device) @ gradient.float()
+        used = torch.from_numpy(np.unique(texts.indices)).long().to(device)
+        theirs.update_rows(used, sums[used], 0.01)
+    torch.testing.assert_close(ours.table, theirs.table, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(ours.second, theirs.second, atol=1e-6, rtol=1e-4)
 
 
 # ---- whole steps ----
@@ -196,8 +219,44 @@ def test_steps_in_fixed_shapes_are_plain_steps(kind: str, count: int) -> None:
         assert close.float().mean() > 0.97, name
 
 
-def test_what_cannot_be_recorded_is_said() -> None:
-    assert why_not([model()])
+class Derived(AllLabels):
+    """Steps of another kind."""
+
+
+# What is in the way -> a word of what is said about it.
+OBSTACLES: dict[str, tuple[Callable[[AllLabels], Any], str]] = {
+    "another kind": (lambda one: setattr(one, "__class__", Derived), "train.rows=sgd"),
+    "a loss": (lambda one: setattr(one, "extra", object()), "adds a loss"),
+    "processes": (lambda one: setattr(one, "shard", SimpleNamespace(processes=2)), "several processes"),
+    "documents": (lambda one: setattr(one, "documents", object()), "on the disk"),
+    "targets": (lambda one: setattr(one, "targets", object()), "on the disk"),
+    "float32": (lambda one: setattr(one.sweep, "variant", "torch"), "bf16"),
+    "light moments": (lambda one: one.adam.by_row.update(light=LightRowAdam(torch.zeros(4, 8))), "light"),
+}
+
+
+def recordable() -> AllLabels:
+    """One that a GPU could record, on any machine."""
+    one = model()
+    one.sweep.variant = "triton"
+    return one
+
+
+@pytest.mark.parametrize("obstacle", OBSTACLES)
+def test_what_cannot_be_recorded_is_said(obstacle: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded, "has_triton", lambda: True)
+    one, (put, said) = recordable(), OBSTACLES[obstacle]
+    assert why_not([one]) == ""
+    put(one)
+    assert said in why_not([one])
+
+
+def test_without_triton_nothing_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded, "has_triton", lambda: False)
+    assert "Triton" in why_not([recordable()])
+
+
+def test_a_batch_of_more_entries_than_there_is_room_for_is_not_sent() -> None:
     inputs = FixedInputs(model(), 4, 2)
     assert inputs.positions(np.arange(4)) is not None
     inputs.rooms[0] = 1
