@@ -8,8 +8,9 @@ a folder of this name has them already.
 Each set is trained `--runs` times by ``longtail train`` in a new process, timed from outside; the first time kernels
 may have to be compiled. --parts: once more it is trained with a clock around each part; parts wait for the GPU, so this
 training is somewhat slower. --steps: also what a step takes, for one model and for three, recorded and plain. --effort:
-also ``longtail train --effort normal`` beside the others, once. --limit: a training that takes longer is stopped.
---add: what FILE has stays, and what is measured now is added. Each number is written as soon as it is known.
+also ``longtail train --effort normal`` beside the others, once. --limit: so long after the first training of a set
+began, the one that runs is stopped. --add: what FILE has stays, and what is measured now is added. Each number is
+written as soon as it is known.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import argparse
 import functools
 import importlib
 import json
+import math
 import os
 import subprocess
 import sys
@@ -67,7 +69,7 @@ def main() -> None:
     parser.add_argument("--steps", action="store_true")
     parser.add_argument("--effort", action="store_true")
     parser.add_argument("--set", action="append", default=[], metavar="a.b=c")
-    parser.add_argument("--limit", type=float, metavar="SECONDS")
+    parser.add_argument("--limit", type=float, default=math.inf, metavar="SECONDS")
     parser.add_argument("--add", action="store_true")
     options = parser.parse_args()
     before = (read_json(options.out) if options.add else None) or {"numbers": {}, "command": ""}
@@ -91,16 +93,17 @@ def main() -> None:
 
 def measurements(path: str, settings: list[str], options: Any, folder: Path) -> Iterator[tuple[str, Any]]:
     yield "settings", settings
+    until = time.monotonic() + options.limit
     words = [word for setting in settings for word in ("--set", setting)]
     walls, out = [], folder / Path(path).name
     for number in range(options.runs):
-        walls.append(seconds_of_training([path, "--out", f"{out}-{number}", *words], options.limit))
+        walls.append(seconds_of_training([path, "--out", f"{out}-{number}", *words], until))
         yield "seconds from files to the bundle", walls
         yield "what was said of steps", said_of_steps(Path(f"{out}-{number}"))
     if options.effort:
         yield (
             "seconds with --effort normal",
-            seconds_of_training([path, "--out", f"{out}-effort", "--effort", "normal", *words], options.limit),
+            seconds_of_training([path, "--out", f"{out}-effort", "--effort", "normal", *words], until),
         )
         yield "seconds of its trials", read_json(Path(f"{out}-effort") / "choices/seconds.json")
     if options.parts:
@@ -111,14 +114,17 @@ def measurements(path: str, settings: list[str], options: Any, folder: Path) -> 
             yield f"steps, models: {models}", in_child(job)
 
 
-def seconds_of_training(arguments: list[str], limit: float | None) -> float | str:
-    """Of ``longtail train`` in a process of its own; or the end of what it said when it failed."""
+def seconds_of_training(arguments: list[str], until: float = math.inf) -> float | str:
+    """Of ``longtail train`` in a process of its own; or the end of what it said when it failed.  until: a time of the
+    monotonic clock, at which it is stopped.
+    """
     began = time.monotonic()
+    limit = None if until == math.inf else max(until - began, 0.0)
     command = [sys.executable, "-m", "longtail", "train", *arguments]
     try:
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=limit)
     except subprocess.TimeoutExpired:
-        return f"stopped after {limit} seconds"
+        return f"stopped after {limit:.0f} seconds"
     return round(time.monotonic() - began, 2) if done.returncode == 0 else done.stderr[-800:]
 
 
