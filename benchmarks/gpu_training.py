@@ -1,11 +1,16 @@
 """Where the seconds of a training of `direct` on a GPU go, from files to the bundle.
 
-``python -m benchmarks.gpu_training DATA... --out FILE [--steps] [--runs 2] [--set a.b=c]``
+``python -m benchmarks.gpu_training DATA... --out FILE [--parts] [--steps] [--runs 2] [--effort] [--set a.b=c]
+[--limit SECONDS] [--add]``
 
-DATA: a data set, or ``shape-131k`` for planted data of that shape (`benchmarks.sets`), which is written to files first.
+DATA: a data set, or ``shape-131k`` for planted data of that shape (`benchmarks.sets`), which is written to files first;
+a folder of this name has them already.
 Each set is trained `--runs` times by ``longtail train`` in a new process, timed from outside; the first time kernels
-may have to be compiled. Once more it is trained with a clock around each part; parts wait for the GPU, so this training
-is somewhat slower. --steps: also what a step takes, for one model and for three.
+may have to be compiled. --parts: once more it is trained with a clock around each part; parts wait for the GPU, so this
+training is somewhat slower. --steps: also what a step takes, for one model and for three, recorded and plain. --effort:
+also ``longtail train --effort normal`` beside the others, once. --limit: so long after the first training of a set
+began, the one that runs is stopped. --add: what FILE has stays, and what is measured now is added. Each number is
+written as soon as it is known.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ import argparse
 import functools
 import importlib
 import json
+import math
 import os
 import subprocess
 import sys
@@ -59,40 +65,80 @@ def main() -> None:
     parser.add_argument("data", nargs="+")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--runs", type=int, default=2)
+    parser.add_argument("--parts", action="store_true")
     parser.add_argument("--steps", action="store_true")
+    parser.add_argument("--effort", action="store_true")
     parser.add_argument("--set", action="append", default=[], metavar="a.b=c")
+    parser.add_argument("--limit", type=float, default=math.inf, metavar="SECONDS")
+    parser.add_argument("--add", action="store_true")
     options = parser.parse_args()
-    results: dict[str, Any] = {}
+    before = (read_json(options.out) if options.add else None) or {"numbers": {}, "command": ""}
+    command = "; ".join(filter(None, [before["command"], typed_command("gpu_training", sys.argv[1:])]))
+    results: dict[str, Any] = before["numbers"]
     with tempfile.TemporaryDirectory() as folder:
         for name in options.data:
-            found = results[Path(name).name] = {}
+            called = " ".join([Path(name).name, *options.set])
+            found = results.setdefault(called, {})
             path, settings = name, [*options.set]
-            if name == SHAPE:
+            if Path(name).name == SHAPE:
                 from benchmarks.sets import SETTINGS_131K
 
-                path, settings = planted(Path(folder) / SHAPE), [*SETTINGS_131K["direct"], *options.set]
+                path = name if Path(name).is_dir() else planted(Path(folder) / SHAPE)
+                settings = [*SETTINGS_131K["direct"], *options.set]
             for key, value in measurements(path, settings, options, Path(folder)):
                 found[key] = value
-                print(Path(name).name, key, json.dumps(value), flush=True)
-                write_result(options.out, "gpu_training", results, typed_command("gpu_training", sys.argv[1:]))
+                print(called, key, json.dumps(value), flush=True)
+                write_result(options.out, "gpu_training", results, command)
 
 
 def measurements(path: str, settings: list[str], options: Any, folder: Path) -> Iterator[tuple[str, Any]]:
     yield "settings", settings
+    until = time.monotonic() + options.limit
     words = [word for setting in settings for word in ("--set", setting)]
-    walls = []
+    walls, out = [], folder / Path(path).name
     for number in range(options.runs):
-        began = time.monotonic()
-        out = folder / f"{Path(path).name}-{number}"
-        command = [sys.executable, "-m", "longtail", "train", path, "--out", str(out), *words]
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
-        walls.append(round(time.monotonic() - began, 2) if done.returncode == 0 else done.stderr[-800:])
+        walls.append(seconds_of_training([path, "--out", f"{out}-{number}", *words], until))
         yield "seconds from files to the bundle", walls
-    yield "parts", in_child({"what": "parts", "path": path, "settings": settings})
+        yield "what was said of steps", said_of_steps(Path(f"{out}-{number}"))
+    if options.effort:
+        yield (
+            "seconds with --effort normal",
+            seconds_of_training([path, "--out", f"{out}-effort", "--effort", "normal", *words], until),
+        )
+        yield "seconds of its trials", read_json(Path(f"{out}-effort") / "choices/seconds.json")
+    if options.parts:
+        yield "parts", in_child({"what": "parts", "path": path, "settings": settings})
     if options.steps:
         for models in (1, 3):
             job = {"what": "steps", "path": path, "settings": settings, "models": models}
             yield f"steps, models: {models}", in_child(job)
+
+
+def seconds_of_training(arguments: list[str], until: float = math.inf) -> float | str:
+    """Of ``longtail train`` in a process of its own; or the end of what it said when it failed.  until: a time of the
+    monotonic clock, at which it is stopped.
+    """
+    began = time.monotonic()
+    limit = None if until == math.inf else max(until - began, 0.0)
+    command = [sys.executable, "-m", "longtail", "train", *arguments]
+    try:
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=limit)
+    except subprocess.TimeoutExpired:
+        return f"stopped after {limit:.0f} seconds"
+    return round(time.monotonic() - began, 2) if done.returncode == 0 else done.stderr[-800:]
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text("utf-8")) if path.exists() else None
+
+
+def said_of_steps(run: Path) -> list[Any]:
+    """Lines of metrics.jsonl that say whether steps were recorded."""
+    file = run / "metrics.jsonl"
+    lines = [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.exists() else []
+    return [
+        {key: line[key] for key in ("recorded", "why") if key in line} for line in lines if line["event"] == "steps"
+    ]
 
 
 def in_child(job: dict[str, Any]) -> Any:
@@ -163,7 +209,7 @@ def parts_of(path: str, settings: list[str], began: float, keep: str = "") -> di
 
 
 def steps_of(path: str, settings: list[str], models: int, began: float) -> dict[str, Any]:
-    """Milliseconds of a step of whole batches; launches and kernels of a step of one model."""
+    """Milliseconds of a step of whole batches, and its kernels: recorded, then plain."""
     import numpy as np
     import torch
 
@@ -181,10 +227,10 @@ def steps_of(path: str, settings: list[str], models: int, began: float) -> dict[
         run = Run(Path(folder), seed=0, device="cuda", display=SilentDisplay())
         shared = made.shared(ready, run)
         learners = [module.new_learner(made.config, shared, run, number, None) for number in range(models)]
-        objective: Any = module.side_by_side([learner.objective for learner in learners])
         batch, rng = adapted_batch(ready.n_documents, made.config.train.batch), np.random.default_rng(0)
+        result: dict[str, Any] = {"batch": batch, "labels and anchors": shared.targets.columns}
 
-        def go(steps: int) -> tuple[float, float]:
+        def go(objective: Any, steps: int) -> tuple[float, float]:
             """Milliseconds of a step: until all was told, and until all was done."""
             order = np.concatenate(
                 [rng.permutation(ready.n_documents) for _ in range(1 + steps * batch // ready.n_documents)]
@@ -197,27 +243,39 @@ def steps_of(path: str, settings: list[str], models: int, began: float) -> dict[
             torch.cuda.synchronize()
             return 1000 * told / steps, 1000 * (time.perf_counter() - begun) / steps
 
-        go(40)
-        told, done = go(200)
-        result: dict[str, Any] = {
-            "batch": batch,
-            "labels and anchors": shared.targets.columns,
-            "ms a step": round(done, 3),
-            "ms of the processor": round(told, 3),
-            "peak GPU memory, MB": torch.cuda.max_memory_allocated() // 2**20,
-        }
-        if models == 1:
-            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-                go(40)
-            kernels = [event for event in profile.key_averages() if event.self_device_time_total > 0]
-            kernels.sort(key=lambda event: -event.self_device_time_total)
-            result["GPU ms a step"] = round(sum(event.self_device_time_total for event in kernels) / 40_000, 3)
-            result["kernels a step"] = round(sum(event.count for event in kernels) / 40, 1)
-            result["by GPU time"] = [
-                {"name": event.key[:160], "us": round(event.self_device_time_total / 40, 1), "calls": event.count / 40}
-                for event in kernels[:24]
-            ]
+        for name, choice in (("recorded", "auto"), ("plain", "off")):
+            objective = module.steps_of([learner.objective for learner in learners], choice, run)
+            go(objective, 40)
+            told, done = go(objective, 200)
+            result[name] = {
+                "ms a step": round(done, 3),
+                "ms of the processor": round(told, 3),
+                **profiled(objective, go),
+            }
+        result["peak GPU memory, MB"] = torch.cuda.max_memory_allocated() // 2**20
     return result
+
+
+def profiled(objective: Any, go: Callable[[Any, int], Any], steps: int = 40) -> dict[str, Any]:
+    """Kernels of a step."""
+    import torch
+
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        go(objective, steps)
+    kernels = [event for event in profile.key_averages() if event.self_device_time_total > 0]
+    kernels.sort(key=lambda event: -event.self_device_time_total)
+    return {
+        "GPU ms a step": round(sum(event.self_device_time_total for event in kernels) / steps / 1000, 3),
+        "kernels a step": round(sum(event.count for event in kernels) / steps, 1),
+        "by GPU time": [
+            {
+                "name": event.key[:160],
+                "us": round(event.self_device_time_total / steps, 1),
+                "calls": event.count / steps,
+            }
+            for event in kernels[:24]
+        ],
+    }
 
 
 if __name__ == "__main__":

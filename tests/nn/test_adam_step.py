@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from longtail.nn.batches import Bags, has_triton
 from longtail.nn.full import Float32Table
 from longtail.nn.restricted import RestrictedTrainer
 from longtail.nn.row_tables import AdamFactors, OneVsAll, RowAdam, adam_by_torch
 from longtail.recipes.direct.objective import ComposedRows, ComposedRowsOnCpu
+from longtail.training.objectives import ModelAdam
 from longtail.types import Candidates
 
 ON_GPU = torch.cuda.is_available()
@@ -134,3 +135,40 @@ def test_the_step_on_candidates_is_the_formula(reference: bool) -> None:
         return (chances - targets).T @ z / targets.size
 
     np.testing.assert_allclose(classifier.rows.detach().numpy(), by_the_formula(gradient_of), rtol=1e-4, atol=1e-5)
+
+
+class Dense(nn.Module):
+    """Parameters of several shapes; `slow` learns at another rate, `resting` has a gradient only in some steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        rng = np.random.default_rng(3)
+        for name, shape in {"weight": (33, 17), "bias": (17,), "slow": (5, 3), "resting": (4,)}.items():
+            numbers = torch.from_numpy(rng.standard_normal(shape, dtype=np.float32))
+            self.register_parameter(name, nn.Parameter(numbers.to(DEVICE)))
+
+
+@pytest.mark.gpu
+def test_dense_parameters_learn_as_by_torchs_optimiser() -> None:
+    """To the last bit, moments and counts included; `ModelAdam` calls the operation of `fused=True` by itself."""
+    ours, theirs = Dense(), Dense()
+    adam = ModelAdam(ours, {"slow": 0.3})
+    named = dict(theirs.named_parameters())
+    groups = [[p for name, p in named.items() if name != "slow"], [named["slow"]]]
+    wanted = torch.optim.Adam([{"params": group} for group in groups], fused=True)
+    for step in range(7):
+        rng, rate = np.random.default_rng(step), 0.01 / (step + 1)
+        for name, p in named.items():
+            numbers = torch.from_numpy(rng.standard_normal(p.shape, dtype=np.float32)).to(DEVICE) * 10.0**-step
+            given = None if name == "resting" and step % 3 != 1 else numbers
+            p.grad, ours.get_parameter(name).grad = given, None if given is None else given.clone()
+        for group, factor in zip(wanted.param_groups, (1.0, 0.3), strict=True):
+            group["lr"] = rate * factor
+        wanted.step()
+        adam.step(rate)
+        assert all(p.grad is None for p in ours.parameters())
+    state = adam.state()
+    for name, p in named.items():
+        assert torch.equal(ours.get_parameter(name), p), name
+        for moment, value in wanted.state[p].items():
+            assert torch.equal(state[f"{name}.{moment}"], value), (name, moment)

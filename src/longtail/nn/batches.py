@@ -43,6 +43,15 @@ class Bags:
         """(P,) int64: the bag of every entry."""
         return owners_of(self.starts, len(self.ids))
 
+    def sums(self, table: Tensor) -> Tensor:
+        """(B, D): weighted sums of rows of a table (R, D)."""
+        if self.one_each:
+            return table.index_select(0, self.ids)
+        weights = self.weights.to(table.dtype)
+        return nn.functional.embedding_bag(
+            self.ids, table, self.starts.int(), mode="sum", per_sample_weights=weights, include_last_offset=True
+        )
+
     @staticmethod
     def of_rows(rows: Tensor) -> Bags:
         """A bag for each of these different rows, (U,) int32."""
@@ -121,14 +130,18 @@ class DeviceCsr:
 
     def rows(self, index: I64) -> Bags:
         """The rows at `index`, in that order."""
-        begin = self.starts[index]
-        lengths = self.starts[index + 1] - begin
-        starts = np.zeros(len(index) + 1, dtype=np.int64)
-        np.cumsum(lengths, out=starts[1:])
+        starts, begin = self.bounds(index)
         if self.ids.device.type == "cpu":
-            place = to_tensor(np.arange(starts[-1]) + np.repeat(begin - starts[:-1], lengths), "cpu")
+            place = to_tensor(np.arange(starts[-1]) + np.repeat(begin - starts[:-1], np.diff(starts)), "cpu")
             return Bags(to_tensor(starts, "cpu"), self.ids[place], self.weights[place])
         return self.rows_there(starts, begin)
+
+    def bounds(self, index: I64) -> tuple[I64, I64]:
+        """Where each of the rows at `index` starts among their entries, (B + 1,), and where it begins here, (B,)."""
+        begin = self.starts[index]
+        starts = np.zeros(len(index) + 1, dtype=np.int64)
+        np.cumsum(self.starts[index + 1] - begin, out=starts[1:])
+        return starts, begin
 
     def positive_sums(self) -> NDArray[np.float64]:
         """(columns,): the sum of the values above 0 of each column."""
@@ -152,13 +165,16 @@ def owners_of(starts: Tensor, entries: int) -> Tensor:
 
 
 class Documents:
-    """All documents of a training on a device, given out by row."""
+    """All documents of a training on a device, given out by row.
+
+    sparse, dense: what they have on the device, or None.
+    """
 
     def __init__(self, batch: Batch, device: torch.device | str = "cpu") -> None:
         self.device = torch.device(device)
         self._length = len(batch)
-        self._sparse = None if batch.sparse is None else DeviceCsr(batch.sparse, device)
-        self._dense = None if batch.dense is None else to_tensor(batch.dense.astype(np.float32, copy=False), device)
+        self.sparse = None if batch.sparse is None else DeviceCsr(batch.sparse, device)
+        self.dense = None if batch.dense is None else to_tensor(batch.dense.astype(np.float32, copy=False), device)
         self._tokens = None if batch.tokens is None else to_tensor(batch.tokens.astype(np.int32, copy=False), device)
         self._lengths = None if batch.tokens is None else np.count_nonzero(batch.tokens >= 0, axis=1)
 
@@ -170,10 +186,10 @@ class Documents:
         return rng.permutation(len(self))
 
     def rows(self, index: I64) -> TensorBatch:
-        at = None if self._dense is None and self._tokens is None else to_device(index, self.device)
+        at = None if self.dense is None and self._tokens is None else to_device(index, self.device)
         return TensorBatch(
-            None if self._sparse is None else self._sparse.rows(index),
-            None if self._dense is None else self._dense[at],
+            None if self.sparse is None else self.sparse.rows(index),
+            None if self.dense is None else self.dense[at],
             None if self._tokens is None else self._tokens[at],
             None if self._lengths is None else self._lengths[index],
         )

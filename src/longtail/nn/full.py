@@ -171,7 +171,7 @@ class Float32Table(FixedTable):
 
 
 class Sweep:
-    """How to go over all labels: which loss, in which precision, by which kernels. Keeps its scratch memory.
+    """How to go over all labels: which loss, in which precision, by which kernels. Keeps its memory, `scratch`.
 
     compute: type of the products; None for bf16 on a GPU and float32 on a CPU.  variant: None for what is fastest here.
     mean_over: the loss is the sum over all entries divided by their number, or by that of documents.
@@ -194,7 +194,7 @@ class Sweep:
         if self.variant != "torch" and self.compute != torch.bfloat16:
             raise ValueError(f"the kernels multiply bf16; {self.compute} is for variant torch")
         self.slopes = Slopes(self.compute) if self.variant == "torch" else TritonSlopes()
-        self._scratch = torch.empty(0, dtype=self.compute, device=device)
+        self.scratch = torch.empty(0, dtype=self.compute, device=device)
 
     @torch.no_grad()
     def __call__(
@@ -253,7 +253,7 @@ class Sweep:
 
     def _blocks(self, documents: int, labels: int) -> list[tuple[int, int]]:
         """(first label, number) of blocks of about the same size; none where there are no labels."""
-        most = max(1, BLOCK_SCORES[self._scratch.device.type] // max(documents, 1))
+        most = max(1, BLOCK_SCORES[self.scratch.device.type] // max(documents, 1))
         number = max(1, -(-labels // most))
         width = -(-labels // number)
         width += -width % ROW_MULTIPLE
@@ -261,9 +261,9 @@ class Sweep:
 
     def _slopes_of(self, documents: int, labels: int) -> Tensor:
         """(documents, labels) scratch, followed in memory by at least one more number (see `Slopes.put`)."""
-        if self._scratch.numel() <= documents * labels:
-            self._scratch = torch.empty(documents * labels + 8, dtype=self.compute, device=self._scratch.device)
-        return self._scratch[: documents * labels].view(documents, labels)
+        if self.scratch.numel() <= documents * labels:
+            self.scratch = torch.empty(documents * labels + 8, dtype=self.compute, device=self.scratch.device)
+        return self.scratch[: documents * labels].view(documents, labels)
 
 
 def add_product(gradient: Tensor, slopes: Tensor, rows: Tensor) -> None:

@@ -89,12 +89,7 @@ class _BagSum(torch.autograd.Function):
 
 def bag_sums(table: Tensor, bags: Bags) -> Tensor:
     """(B, D): weighted sums of rows."""
-    if bags.one_each:
-        return table.index_select(0, bags.ids)
-    weights = bags.weights.to(table.dtype)
-    return nn.functional.embedding_bag(
-        bags.ids, table, bags.starts.int(), mode="sum", per_sample_weights=weights, include_last_offset=True
-    )
+    return bags.sums(table)
 
 
 class Convolution:

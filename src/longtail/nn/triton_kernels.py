@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import signature
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -26,6 +26,20 @@ _INTERPRETED = bool(triton.knobs.runtime.interpret)
 _ADAM_BLOCK, _PAIRS_BLOCK, _MOST_COLUMNS = 2048, 16, 1024
 # Sizes that differ from batch to batch: a kernel compiled for one must serve all.
 _CHANGING = {"documents", "labels", "count", "start", "size", "key", "rank", "processes"}
+
+
+class FactorsThere(NamedTuple):
+    """`AdamFactors` of which rate and spread are on the GPU, (1,) float32 each: a kernel that is told once has those of
+    every step.
+    """
+
+    keep_first: float
+    add_first: float
+    keep_second: float
+    add_second: float
+    rate: Tensor
+    spread: Tensor
+    epsilon: float
 
 
 def kernel(function: Callable[..., Any]) -> Any:
@@ -343,8 +357,11 @@ def _adam_float32(
     WIDTH: tl.constexpr,
     STRIDE: tl.constexpr,
     BLOCK: tl.constexpr,
+    THERE: tl.constexpr,
 ) -> None:
-    """Adam on float32 numbers, rows of WIDTH; those of the gradient are STRIDE apart."""
+    """Adam on float32 numbers, rows of WIDTH; those of the gradient are STRIDE apart.  THERE: `FactorsThere`."""
+    if THERE:
+        rate, spread = tl.load(rate), tl.load(spread)
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < size
     g = tl.load(gradient + at // WIDTH * STRIDE + at % WIDTH, mask=inside, other=0.0).to(tl.float32) * scale
@@ -440,12 +457,18 @@ def light_rows(
 
 
 def adam_float32(
-    rows: Tensor, first: Tensor, second: Tensor, gradient: Tensor, scale: float, factors: AdamFactors
+    rows: Tensor,
+    first: Tensor,
+    second: Tensor,
+    gradient: Tensor,
+    scale: float,
+    factors: AdamFactors | FactorsThere,
 ) -> None:
     """One Adam step, in place, on contiguous float32 tensors of one shape; gradient: at least as wide."""
     grid = (triton.cdiv(rows.numel(), _ADAM_BLOCK),)
     sizes = {"WIDTH": rows.shape[1], "STRIDE": gradient.stride(0), "BLOCK": _ADAM_BLOCK}
-    _adam_float32[grid](rows, first, second, gradient, rows.numel(), scale, *factors, **sizes, num_warps=8)
+    there = isinstance(factors, FactorsThere)
+    _adam_float32[grid](rows, first, second, gradient, rows.numel(), scale, *factors, **sizes, THERE=there, num_warps=8)
 
 
 def _tile_count(x: Tensor, rows: Tensor) -> int:

@@ -126,32 +126,59 @@ class ModelAdam:
         self.by_row = {name: by_row(table.weight) for name, table in self.tables.items()}
         in_tables = {id(table.weight) for table in self.tables.values()}
         self.dense = {name: p for name, p in model.named_parameters() if p.requires_grad and id(p) not in in_tables}
-        groups = [
-            {"params": [p for name, p in self.dense.items() if self.factor(name) == f], "factor": f}
-            for f in {1.0, *self._factors.values()}
-        ]
-        groups = [group for group in groups if group["params"]]
-        self._adam = torch.optim.Adam(groups, fused=True) if groups else None
-        if self._adam is not None:
-            # torch makes this at the first step; made now, a checkpoint has something to be copied into.
-            for p in self.dense.values():
-                zero = torch.zeros((), dtype=torch.float32, device=p.device)
-                self._adam.state[p] = {"step": zero, "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+        self._moments = {
+            name: {
+                "step": torch.zeros((), dtype=torch.float32, device=p.device),
+                "exp_avg": torch.zeros_like(p),
+                "exp_avg_sq": torch.zeros_like(p),
+            }
+            for name, p in self.dense.items()
+        }
 
     def factor(self, name: str) -> float:
         return next((factor for beginning, factor in self._factors.items() if name.startswith(beginning)), 1.0)
 
     def step(self, rate: float) -> None:
         """Apply and clear the gradients that backward passes left."""
-        if self._adam is not None:
-            for group in self._adam.param_groups:
-                group["lr"] = rate * group["factor"]
-            self._adam.step()
-            self._adam.zero_grad(set_to_none=True)
+        self._step_dense(rate)
         for name, table in self.tables.items():
             pending = table.take_gradient()
             if pending is not None:
                 self.by_row[name].step(*pending, rate * self.factor(name))
+
+    @torch.no_grad()
+    def _step_dense(self, rate: float) -> None:
+        """As `torch.optim.Adam(fused=True)`, whose first step takes a second: it imports a compiler."""
+        by_kind: dict[tuple[float, torch.dtype], list[tuple[Tensor, ...]]] = {}
+        for name, p in self.dense.items():
+            if p.grad is not None:
+                moments = self._moments[name]
+                tensors = (p, p.grad, moments["exp_avg"], moments["exp_avg_sq"], moments["step"])
+                by_kind.setdefault((self.factor(name), p.dtype), []).append(tensors)
+        for (factor, _), found in by_kind.items():
+            parameters, gradients, first, second, steps = (list(part) for part in zip(*found, strict=True))
+            torch._foreach_add_(steps, 1)
+            torch._fused_adam_(
+                parameters,
+                gradients,
+                first,
+                second,
+                [],
+                steps,
+                lr=rate * factor,
+                beta1=0.9,
+                beta2=0.999,
+                weight_decay=0.0,
+                eps=1e-8,
+                amsgrad=False,
+                maximize=False,
+            )
+        for p in self.dense.values():
+            p.grad = None
+
+    def dense_state(self, name: str) -> dict[str, Tensor]:
+        """Of a dense parameter: its `step`, which counts, and its moments `exp_avg` and `exp_avg_sq`."""
+        return self._moments[name]
 
     def rows_of(self, table: RowTable) -> RowAdam:
         """What updates `table`, one of the tables of the model."""
@@ -159,9 +186,8 @@ class ModelAdam:
 
     def state(self) -> dict[str, Tensor]:
         state: dict[str, Tensor] = {}
-        if self._adam is not None:
-            for name, p in self.dense.items():
-                state |= {f"{name}.{moment}": value for moment, value in self._adam.state[p].items()}
+        for name, moments in self._moments.items():
+            state |= {f"{name}.{moment}": value for moment, value in moments.items()}
         for name, adam in self.by_row.items():
             state |= {f"{name}.{moment}": value for moment, value in adam.state().items()}
         return state

@@ -89,7 +89,8 @@ def test_what_needs_many_pairs_is_learnt_from_many(
         with Run.open(tmp_path / f"run{len(list(tmp_path.iterdir()))}", {}, device="cpu") as run:
             chosen = recipe(*settings)
             encoder = new_encoder(chosen.config.encoder, ready, run)
-            texts = text_rows(chosen.config.labels, ready, None, encoder)
+            assert ready.label_texts is not None
+            texts = text_rows(chosen.config.labels, ready, ready.label_texts.sparse, encoder)
         assert isinstance(texts, TextRows)
         return isinstance(encoder, BagSum), texts.map is not None
 

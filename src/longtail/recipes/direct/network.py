@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TypeAlias
 
 import numpy as np
@@ -18,7 +18,7 @@ from longtail.nn.row_tables import RowTable
 from longtail.nn.shards import Shard
 from longtail.recipes.base import ExtraLossFactory
 from longtail.recipes.direct.factored import FactoredLabels
-from longtail.recipes.direct.objective import AllLabels, AnchorColumns, TextRows, random_rows
+from longtail.recipes.direct.objective import AllLabels, AnchorColumns, TextEntries, TextRows, random_rows
 from longtail.recipes.direct.sampled import SampledLabels, TextParts
 from longtail.recipes.direct.settings import TEXT_EVERY, DirectConfig, EncoderConfig, LabelsConfig, RowsKind, is_on
 from longtail.recipes.direct.sgd import SgdLabels, TokenTexts
@@ -27,6 +27,7 @@ from longtail.training.objectives import ExtraLoss
 from longtail.training.parent import ParentModel
 from longtail.training.prepare import TrainingSet
 from longtail.training.run import Run
+from longtail.types import Batch, Csr
 
 # The part of rows that words make, as each kind of step reads it.
 AnyTexts: TypeAlias = TextRows | TextParts | TokenTexts
@@ -54,6 +55,15 @@ class Shared:
     rows: RowsKind = "adam"
     row_pace: float = 1.0
     light_words: bool = False
+
+    @cached_property
+    def label_texts(self) -> tuple[Csr | TextEntries | None, Tensor | None]:
+        """Words of the texts of labels, in the form that all models have in common, and (L, H) of a view."""
+        found, device = label_texts(self.data, self.anchors, self.view), self.trust.device
+        if found is None or found.sparse is None:
+            return None, None
+        given = None if found.dense is None else to_tensor(found.dense, device)
+        return found.sparse if self.labels_per_step else TextEntries.of(found.sparse, device, self.shard), given
 
 
 @dataclass(frozen=True)
@@ -117,7 +127,8 @@ def label_text_rows(config: DirectConfig, shared: Shared, encoder: Encoder) -> A
     reading: Callable[..., AnyTexts] = partial(TokenTexts if shared.rows == "sgd" else TextRows, shard=shared.shard)
     if shared.labels_per_step:
         reading = TextParts
-    return text_rows(config.labels, shared.data, shared.anchors, encoder, shared.view, reading)
+    texts, given = shared.label_texts
+    return text_rows(config.labels, shared.data, texts, encoder, given, reading)
 
 
 def learner_of(
@@ -171,26 +182,32 @@ def new_encoder(config: EncoderConfig, data: TrainingSet, run: Run, view: View |
     return (BagSum if signed else BagEncoder)(table, dropout=config.dropout, view=given)
 
 
-def text_rows(
-    config: LabelsConfig,
-    data: TrainingSet,
-    anchors: AnchorColumns | None,
-    encoder: Encoder,
-    view: View | None = None,
-    kind: Callable[..., AnyTexts] = TextRows,
-) -> AnyTexts | None:
-    """The part of rows that words make; None where labels have no text, or documents no words."""
+def label_texts(data: TrainingSet, anchors: AnchorColumns | None, view: View | None) -> Batch | None:
+    """What labels are called, anchors behind: words, and what a view has of them; None where there are no words."""
     from scipy.sparse import vstack
 
     texts = None if data.label_texts is None else data.label_texts.sparse
-    if not config.text or texts is None or not isinstance(encoder, BagEncoder | BagSum):
+    if texts is None:
         return None
     if anchors is not None:
         texts = vstack([texts, anchors.texts], format="csr")
-    device, given = encoder.table.weight.device, None
-    if view is not None and encoder.view is not None:
-        both = view.of_labels(texts)
-        assert both.dense is not None, "what a view is for"
-        texts, given = both.sparse, (encoder.view, to_tensor(both.dense, device))
-    mapped = is_on(config.map, data.all_pairs)
-    return kind(encoder.table, texts, mapped=mapped, compute=fastest_products(device), view=given)
+    return Batch(sparse=texts) if view is None else view.of_labels(texts)
+
+
+def text_rows(
+    config: LabelsConfig,
+    data: TrainingSet,
+    texts: Csr | TextEntries | None,
+    encoder: Encoder,
+    given: Tensor | None = None,
+    kind: Callable[..., AnyTexts] = TextRows,
+) -> AnyTexts | None:
+    """The part of rows that words make; None where labels have no text, or documents no words.
+
+    texts: their words.  given: (L, H), what a view has of them.
+    """
+    if not config.text or texts is None or not isinstance(encoder, BagEncoder | BagSum):
+        return None
+    view = None if encoder.view is None or given is None else (encoder.view, given)
+    mapped, device = is_on(config.map, data.all_pairs), encoder.table.weight.device
+    return kind(encoder.table, texts, mapped=mapped, compute=fastest_products(device), view=view)

@@ -154,10 +154,30 @@ def pairs_as_matrix(pairs: I64, shape: tuple[int, int]) -> Csr:
 # ---- the rows of labels ----
 
 
+@dataclass(frozen=True)
+class TextEntries:
+    """Z, (l, V), of the labels of this process, as all models read it that are trained side by side.
+
+    tokens: those that occur in texts, ascending.  entries: Z of these columns alone.  sums: products with it.
+    """
+
+    tokens: Tensor
+    entries: Csr
+    sums: Convolution
+
+    @staticmethod
+    def of(texts: Csr, device: torch.device | str, shard: Shard) -> TextEntries:
+        """texts: of the labels of all processes."""
+        used, compact = used_columns(texts)
+        entries = shard.own(compact)
+        return TextEntries(to_device(used, device), entries, Convolution(entries, device))
+
+
 class ComposedTexts(nn.Module):
     """What T = g (Z E + U P) M is made of, for all labels: a trained gain g and a trained matrix M.
 
-    table: token vectors E, (V, D), shared with the encoder of documents.  texts: Z, (L, V) CSR.
+    table: token vectors E, (V, D), shared with the encoder of documents.  texts: Z, (L, V) CSR, or what another model
+        has made of it.
     view: P, shared as well, with the texts' own sums of given vectors, U (L, H); None without one.
     mapped: whether there is an M, which is at first the identity.
     compute: type of the products with M; they are as large as those of a step.
@@ -168,7 +188,7 @@ class ComposedTexts(nn.Module):
     def __init__(
         self,
         table: RowTable,
-        texts: Csr,
+        texts: Csr | TextEntries,
         *,
         mapped: bool = False,
         compute: torch.dtype = torch.float32,
@@ -177,13 +197,12 @@ class ComposedTexts(nn.Module):
     ) -> None:
         super().__init__()
         self.table, self.compute = table, compute
-        self.shard = shard or Shard(texts.shape[0])
+        device, self.width = table.weight.device, int(table.weight.shape[1])
+        self.shard = shard or Shard(texts.entries.shape[0] if isinstance(texts, TextEntries) else texts.shape[0])
+        self.read = texts if isinstance(texts, TextEntries) else TextEntries.of(texts, device, self.shard)
+        self.tokens, self.sums = self.read.tokens, self.read.sums
         self.view: GivenView | None = None if view is None else view[0]
         self.given = torch.empty(0, 0) if view is None else self.shard.own(view[1])
-        device, self.width = table.weight.device, int(table.weight.shape[1])
-        used, compact = used_columns(texts)
-        self.tokens = to_device(used, device)
-        self.sums = Convolution(self.shard.own(compact), device)
         self.gain = nn.Parameter(torch.ones(1, device=device))
         self.map = nn.Parameter(torch.eye(self.width, device=device)) if mapped else None
 
@@ -191,7 +210,7 @@ class ComposedTexts(nn.Module):
 class TextRows(ComposedTexts):
     """T for all labels at once.  Arguments: those of `ComposedTexts`."""
 
-    def __init__(self, table: RowTable, texts: Csr, **more: Any) -> None:
+    def __init__(self, table: RowTable, texts: Csr | TextEntries, **more: Any) -> None:
         super().__init__(table, texts, **more)
         # What the gain multiplies, of the last `forward`; a buffer, so that a resumed training has it.
         self.plain: Tensor
@@ -201,6 +220,11 @@ class TextRows(ComposedTexts):
     def forward(self) -> Tensor:
         """(L, D), without gradients: `gradient` gives them."""
         self.plain.copy_(self.sums_of_vectors())
+        return self.finished()
+
+    @torch.no_grad()
+    def finished(self) -> Tensor:
+        """(L, D), from the sums of vectors in `plain`, which get those of a view."""
         if self.view is not None:
             self.plain += self._product(self.given, self.view.map)
         scaled = self.gain[0] * self.plain
@@ -448,7 +472,7 @@ class AllLabels:
         z_BD = self.vectors(batch, len(rows))
         if int(self._count) % self.text_every == 0:
             self._look_at_texts()
-        self._count += 1
+        self.counted()
         loss, gradient_BD = self.scored(z_BD, rows, rng, rate)
         gradients = [(z_BD, gradient_BD)]
         if self.extra is not None:
@@ -461,6 +485,16 @@ class AllLabels:
         if self.extra is not None:
             self.extra.after_step()
         return loss
+
+    def counted(self) -> int:
+        """Which step begins now: the number of those before it, and 1."""
+        self._count += 1
+        return int(self._count)
+
+    def of_texts(self) -> tuple[bool, bool]:
+        """Whether the next step looks at the texts, and whether it teaches them."""
+        count, there = int(self._count), self.texts is not None
+        return there and count % self.text_every == 0, there and (count + 1) % self.text_every == 0
 
     def make_rows(self, start: Tensor | None, bias: Tensor, trust: Tensor) -> None:
         """Of the labels of this process, (l, D) or None, one or (l,), and (l, 1)."""

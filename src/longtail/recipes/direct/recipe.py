@@ -31,7 +31,7 @@ from longtail.data.dataset import Dataset
 from longtail.models.rankers import Ensemble, IndexedRows
 from longtail.nn.batches import DeviceCsr, Documents
 from longtail.recipes.base import Recipe
-from longtail.recipes.direct.as_one import as_one, side_by_side
+from longtail.recipes.direct.as_one import as_one
 from longtail.recipes.direct.continuing import EPOCHS_SHARE, FEWEST_EPOCHS, continued_learners, rate_share
 from longtail.recipes.direct.from_disk import DiskDocuments, DiskTargets
 from longtail.recipes.direct.members import keep_members, models_to_train
@@ -47,6 +47,7 @@ from longtail.recipes.direct.objective import (
     pairs_as_matrix,
     smoothed_targets,
 )
+from longtail.recipes.direct.recorded import steps_of
 from longtail.recipes.direct.settings import (
     TUNABLE,
     DirectConfig,
@@ -133,7 +134,7 @@ class Direct(Recipe):
         else:
             count = models_to_train(c, data, run.device, None, extra=self.extra_loss is not None)
             learners = [new_learner(c, shared, run, number, self.extra_loss) for number in range(count)]
-        objective = side_by_side([learner.objective for learner in learners])
+        objective = steps_of([learner.objective for learner in learners], c.train.recorded, run)
         watch = learners[0].extra
         fit_stage(objective, run, "training", epochs=epochs, batch=c.train.batch, schedule=schedule, watch=watch)
         seen = shared.documents

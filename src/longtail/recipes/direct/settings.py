@@ -197,6 +197,9 @@ class TrainConfig:
         "vectors of words have Adam's two moments for each number, or light: 2 bytes for each in place of 8; auto: "
         f"light on a GPU from {MANY_IN_WORDS:,} numbers in them on",
     )
+    recorded: Literal["auto", "off"] = setting(
+        "auto", "steps are recorded on a GPU and played again, where that is possible; off: each is told anew"
+    )
     smoothing: float = setting(
         0.3, "target of labels that are neighbours (labels.graph) of a document's labels; 0: none", low=0, high=1
     )
