@@ -198,7 +198,9 @@ class TrainConfig:
         f"light on a GPU from {MANY_IN_WORDS:,} numbers in them on",
     )
     recorded: Literal["auto", "off"] = setting(
-        "auto", "steps are recorded on a GPU and played again, where that is possible; off: each is told anew"
+        "auto",
+        "auto: steps are recorded on a GPU and played again, unless something is in the way, which metrics.jsonl names;"
+        " off: each is told anew",
     )
     smoothing: float = setting(
         0.3, "target of labels that are neighbours (labels.graph) of a document's labels; 0: none", low=0, high=1
