@@ -225,7 +225,7 @@ class Derived(AllLabels):
 
 # What is in the way -> a word of what is said about it.
 OBSTACLES: dict[str, tuple[Callable[[AllLabels], Any], str]] = {
-    "another kind": (lambda one: setattr(one, "__class__", Derived), "train.rows=sgd"),
+    "another kind": (lambda one: setattr(one, "__class__", Derived), "train.rows"),
     "a loss": (lambda one: setattr(one, "extra", object()), "adds a loss"),
     "processes": (lambda one: setattr(one, "shard", SimpleNamespace(processes=2)), "several processes"),
     "documents": (lambda one: setattr(one, "documents", object()), "on the disk"),
