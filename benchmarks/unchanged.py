@@ -52,7 +52,10 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "astec surrogate": ("astec", ["surrogate.width=32", "classify.learner=surrogate"]),
     "astec clusters": ("astec", ["surrogate.width=32", "shortlist.structures=clusters", "reranker.enabled=false"]),
     "astec mlp": ("astec", ["surrogate.width=32", "surrogate.encoder=mlp", "reranker.enabled=false"]),
-    "astec cnn": ("astec", ["surrogate.width=32", "surrogate.encoder=cnn", "features.max_tokens=32", "reranker.enabled=false"]),
+    "astec cnn": (
+        "astec",
+        ["surrogate.width=32", "surrogate.encoder=cnn", "features.max_tokens=32", "reranker.enabled=false"],
+    ),
     "astec unigram": ("astec", ["surrogate.width=32", "classify.negatives=unigram", "reranker.enabled=false"]),
     "astec inbatch": ("astec", ["surrogate.width=32", "classify.negatives=inbatch", "reranker.enabled=false"]),
     "astec unsupervised": ("astec", ["surrogate.width=32", "surrogate.task=unsupervised", "reranker.enabled=false"]),
@@ -71,7 +74,14 @@ CASES: dict[str, tuple[str, list[str]]] = {
     ),
     "galaxc links": (
         "galaxc",
-        ["astec.width=32", "astec.epochs=4", "surrogate.epochs=6", "hops.encoder=sage", "surrogate.head=links", "classify.epochs=0"],
+        [
+            "astec.width=32",
+            "astec.epochs=4",
+            "surrogate.epochs=6",
+            "hops.encoder=sage",
+            "surrogate.head=links",
+            "classify.epochs=0",
+        ],
     ),
     "gnnxml": ("gnnxml", ["matcher.width=32", "matcher.epochs=12", "clusters.count=8"]),
     "ance": ("ance", ["encoder.width=64", "train.epochs=8"]),
