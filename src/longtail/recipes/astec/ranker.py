@@ -452,10 +452,6 @@ class Reranked(DataPart, Ranker):
         found: FrozenEncoder | None = self.base.document_encoder()
         return found
 
-    def onnx(self) -> bytes | None:
-        """Of the first model: the second reads words."""
-        return self.base.onnx()
-
     def packed(self, packer: Packer) -> Reranked:
         return replace(
             self,
