@@ -27,7 +27,7 @@ _ASTEC = (
 )
 _ECLARE = (
     *("surrogate.width=8", "surrogate.epochs=2", "shortlist.epochs=2", "shortlist.beam=1", "classify.epochs=2"),
-    "graph.head_documents=1000",
+    *("graph.head_documents=1000", "surrogate.labels_per_cluster=4"),
 )
 _GALAXC = (
     *("astec.width=8", "astec.epochs=2", "surrogate.epochs=2", "surrogate.halve_at=1", "surrogate.random=4"),

@@ -94,6 +94,7 @@ def eclare(*settings: str, documents: str = "text") -> Variant:
     small = (
         "surrogate.width=8",
         "surrogate.epochs=2",
+        "surrogate.labels_per_cluster=4",
         "shortlist.epochs=2",
         "shortlist.beam=1",
         "classify.epochs=2",
