@@ -30,9 +30,13 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 DATA = synthesise(
     SyntheticConfig(documents=400, test_documents=250, labels=60, topics=6, missing_rate=0.0, token_dropout=0.8), 0
 ).dataset
+# Without votes, which go by the text alone, and stage IV: the graph is what knows about known labels.
 SETTINGS = {
     "astec": {"width": 16, "epochs": 5},
+    "hops": {"pre_relu": True},
     "surrogate": {"epochs": 5},
+    "shortlist": {"voters": 0},
+    "classify": {"epochs": 0},
     "features": {"subwords": "none", "pairs": False},
 }
 

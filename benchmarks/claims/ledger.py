@@ -139,7 +139,9 @@ def _variants(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     found = {config.get("base", ""): dict(_flat(config.get("settings", {})))}
     for variant, changes in config.get("changes", {}).items():
         pairs = (_CHANGE.fullmatch(change) for change in changes)
-        found[variant] = {pair[1]: ast.literal_eval(pair[2]) for pair in pairs if pair is not None}
+        settings = {pair[1]: ast.literal_eval(pair[2]) for pair in pairs if pair is not None}
+        # A variant of another recipe lacks settings of the first.
+        found[variant] = {name: value for name, value in settings.items() if value != "absent"}
     return found
 
 

@@ -23,12 +23,16 @@ WORDS = ("cat", "dog", "bird", "fish", "horse", "bee", "ant", "frog", "goat", "h
 _ASTEC = (
     *("surrogate.width=8", "surrogate.epochs=2", "shortlist.size=5", "shortlist.neighbours=4", "classify.epochs=2"),
     *("classify.count=4", "classify.random=2", "reranker.epochs=2", "reranker.depth=3", "tree.leaf_size=4"),
+    "reranker.enabled=false",
 )
 _ECLARE = (
     *("surrogate.width=8", "surrogate.epochs=2", "shortlist.epochs=2", "shortlist.beam=1", "classify.epochs=2"),
-    "graph.head_documents=1000",
+    *("graph.head_documents=1000", "surrogate.labels_per_cluster=4"),
 )
-_GALAXC = ("astec.width=8", "astec.epochs=2", "surrogate.epochs=2", "surrogate.halve_at=1", "surrogate.random=4")
+_GALAXC = (
+    *("astec.width=8", "astec.epochs=2", "surrogate.epochs=2", "surrogate.halve_at=1", "surrogate.random=4"),
+    *("shortlist.voters=5", "classify.epochs=2", "classify.count=4"),
+)
 _GNNXML = (
     *("features.keygraph.width=8", "matcher.width=6", "matcher.epochs=2", "clusters.count=4", "rankers.beam=2"),
     "rankers.mistakes=1",

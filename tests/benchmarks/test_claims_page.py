@@ -130,6 +130,9 @@ def test_settings_of_other_variants_count_and_those_of_other_bases_do_not() -> N
 
     assert changed_settings(config(0.1, 1), config(0.1, 2)) == []
     assert changed_settings(config(0.1, 1), config(0.2, 1)) == ["train.rate (0.1, now 0.2)"]
+    lacked = {"base": "a", "settings": {"gamma": 1}, "changes": {"b": ["gamma: 1 -> 'absent'"]}}
+    has = {**lacked, "changes": {"b": ["gamma: 1 -> 2"]}}
+    assert changed_settings(lacked, has) == [], "a setting that came since"
 
 
 # ---- the command ----

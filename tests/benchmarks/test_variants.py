@@ -134,7 +134,7 @@ def test_variants_are_compared_by_the_seeds_that_both_have(tmp_path: Path) -> No
     keep(tmp_path, "smoothing off", 0, 30)
     keep(tmp_path, "smoothing off", 2, 90)
     keep(tmp_path, "smoothing off, no memory", 0, 35)
-    variants = {"direct": {"base": [], "smoothing off": []}}
+    variants: dict[str, dict[str, list[str]]] = {"direct": {"base": [], "smoothing off": []}}
     found = compared("planted", tmp_path, variants)
     assert found["n_test"] == 100
     assert found["variants"]["direct: base"]["mean"]["P@1"] == pytest.approx(45)

@@ -56,6 +56,7 @@ SMALL = (
     "classify.epochs=2",
     "classify.count=4",
     "classify.random=2",
+    "reranker.enabled=false",
     "reranker.epochs=2",
     "reranker.depth=3",
     "tree.leaf_size=4",
@@ -93,6 +94,7 @@ def eclare(*settings: str, documents: str = "text") -> Variant:
     small = (
         "surrogate.width=8",
         "surrogate.epochs=2",
+        "surrogate.labels_per_cluster=4",
         "shortlist.epochs=2",
         "shortlist.beam=1",
         "classify.epochs=2",
@@ -109,6 +111,10 @@ def galaxc(*settings: str, documents: str = "text") -> Variant:
         "surrogate.halve_at=1",
         "surrogate.random=4",
         "shortlist.size=5",
+        "shortlist.voters=5",
+        "classify.epochs=2",
+        "classify.count=4",
+        "classify.per_document=2",
     )
     return Variant("galaxc", (*small, *settings), documents)
 
@@ -186,9 +192,11 @@ VARIANTS = {
     ),
     "plain-blocks": astec("surrogate.block=full", "transfer.block=none"),
     "galaxc": galaxc(),
-    "galaxc-hard": galaxc("classify.epochs=2", "classify.count=4", "classify.per_document=2"),
-    "galaxc-paper": galaxc(*(s for s in PAPER if not any(size in s for size in ("epochs", "halve", "width", "batch")))),
-    "galaxc-votes": galaxc("shortlist.voters=5", "shortlist.gamma=0.3", "graph.identity=train+test"),
+    "galaxc-no-votes": galaxc("shortlist.voters=0", "classify.epochs=0"),
+    "galaxc-paper": galaxc(
+        *(s for s in PAPER if not any(size in s for size in ("surrogate.epochs", "halve", "width", "batch")))
+    ),
+    "galaxc-votes": galaxc("shortlist.gamma=0.3", "shortlist.reserved=0.2", "graph.identity=train+test"),
     "galaxc-no-attention": galaxc(
         "surrogate.attention=none", "hops.mean=true", "hops.pad=false", "shortlist.balanced=false"
     ),
@@ -196,7 +204,7 @@ VARIANTS = {
     "galaxc-all-neighbours": galaxc("hops.sampling=full", "hops.predict=full", "surrogate.mask_target_edges=0"),
     "galaxc-gin": galaxc("hops.encoder=gin"),
     "galaxc-sage": galaxc("hops.encoder=sage", "hops.fanouts=3,2"),
-    "galaxc-links": galaxc("hops.encoder=sage", "surrogate.head=links"),
+    "galaxc-links": galaxc("hops.encoder=sage", "surrogate.head=links", "classify.epochs=0"),
     "galaxc-hnsw": galaxc("shortlist.index=hnsw"),
     "galaxc-dense": galaxc(documents="dense"),
     "gnnxml": gnnxml("rankers.reads=both"),

@@ -186,14 +186,11 @@ def test_a_recipe_of_one_process_refuses_several(capsys: pytest.CaptureFixture[s
     [
         ("astec", "classify.learner=dismec"),
         ("astec", "classify.negatives=full"),
-        ("astec", "reranker.enabled"),
         ("eclare", "classify.negatives=full"),
     ],
 )
 def test_settings_that_need_one_process(recipe: str, setting: str) -> None:
-    section, _, assigned = setting.partition(".")
-    name, _, value = assigned.partition("=")
-    made = make_recipe(recipe, settings={section: {name: value or True}})
+    made = make_recipe(recipe, assignments=[setting])
     with pytest.raises(ConfigError, match=f"'{recipe}' with {setting} trains in one process, and 2 were asked for"):
         check_processes(made, 2)
     check_processes(made, 1)
@@ -202,7 +199,14 @@ def test_settings_that_need_one_process(recipe: str, setting: str) -> None:
 # ---- stage IV of recipes with shortlists ----
 
 STAGES = {
-    "astec": ["surrogate.width=16", "surrogate.epochs=2", "classify.epochs=4", "classify.count=6", "classify.random=2"],
+    "astec": [
+        "surrogate.width=16",
+        "surrogate.epochs=2",
+        "classify.epochs=4",
+        "classify.count=6",
+        "classify.random=2",
+        "reranker.epochs=2",
+    ],
     # Dropout of labels is another with several processes.
     "eclare": [
         "surrogate.width=16",
@@ -244,7 +248,9 @@ def both(planted_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 def test_stage_four_of_two_processes_is_that_of_one(
     recipe: str, both: Path, planted_folder: Path, tmp_path: Path
 ) -> None:
-    """The stages before it are those of the first process; what is saved looks the same."""
+    """The stages before it are those of the first process, and so is the re-ranker of Astec; what is saved looks the
+    same.
+    """
     assert main(of_recipe(recipe, planted_folder, tmp_path)) == 0
     runs = tmp_path / recipe, both / recipe
     alone, together = map(fits_of, runs)
@@ -252,6 +258,10 @@ def test_stage_four_of_two_processes_is_that_of_one(
     assert together["classify"]["sent"]["documents"] > 0
     np.testing.assert_allclose(together["classify"]["losses"], alone["classify"]["losses"], rtol=5e-3)
     rankers: list[Any] = [open_bundle(run / "bundle").ranker for run in runs]
+    if recipe == "astec":
+        assert "sent" not in together["reranker"], "the first process trained it by itself"
+        assert len(together["reranker"]["losses"]) == 2
+        rankers = [ranker.base for ranker in rankers]
     mine, wanted = (np.asarray(ranker.classifier.rows) for ranker in rankers)
     np.testing.assert_allclose(mine, wanted, atol=0.02)
     assert np.abs(mine - wanted).mean() < 1e-3

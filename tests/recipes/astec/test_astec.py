@@ -47,7 +47,10 @@ from longtail.types import F32, Candidates
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-SMALL = ("surrogate.width=8", "surrogate.epochs=2", "classify.epochs=2", "reranker.epochs=2")
+SMALL = (
+    *("surrogate.width=8", "surrogate.epochs=2", "classify.epochs=2", "reranker.epochs=2"),
+    "reranker.enabled=false",  # what is trained without it; tests of the re-ranker switch it on
+)
 
 
 def recipe(*settings: str) -> Astec:

@@ -59,6 +59,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 SMALL = (
     "surrogate.width=8",
     "surrogate.epochs=2",
+    "surrogate.labels_per_cluster=4",  # of so few labels each would be a cluster
     "shortlist.epochs=2",
     "shortlist.beam=2",
     "classify.epochs=2",
@@ -291,6 +292,7 @@ def test_sizes_adapt_to_the_data(planted: Dataset) -> None:
     assert recipe("shortlist.beam=0").config.beam_size(data.n_labels) == 2, "not more than there are clusters"
     many = prepared(Dataset.from_texts([f"word{i}" for i in range(4000)], [[f"l{i % 2000}"] for i in range(4000)]))
     assert recipe().config.n_clusters(many.n_labels) == 256
+    assert EclareConfig().n_clusters(many.n_labels) == 1024, "by default the largest power of two"
     assert recipe("surrogate.clusters=64").config.n_clusters(many.n_labels) == 64
     assert recipe("shortlist.beam=0").config.beam_size(many.n_labels) == 62, (
         "2,000 labels in 256 clusters: 480 labels need 62"

@@ -447,8 +447,10 @@ class Reranked(DataPart, Ranker):
             terms={"first model": first_part, "second model": second_part},
         )
 
-    def document_encoder(self) -> FrozenEncoder:
-        return self.encoder
+    def document_encoder(self) -> FrozenEncoder | None:
+        """That of stage I, as without a re-ranker: what other methods start from."""
+        found: FrozenEncoder | None = self.base.document_encoder()
+        return found
 
     def packed(self, packer: Packer) -> Reranked:
         return replace(

@@ -4,7 +4,8 @@
     II   label centroids and training documents in v-space give hard negatives, and shortlists at prediction
     III  E is frozen; a residual R starts as the identity: x = v + ReLU(R v), spectrally bounded
     IV   R and one classifier per label are trained on positives, hard negatives and a few random ones
-    then score = alpha * sigmoid(w_l . x) + (1 - alpha) * sigmoid(similarity), inside the shortlist
+    then score = alpha * sigmoid(w_l . x) + (1 - alpha) * sigmoid(similarity), inside the shortlist; a second model, the
+         re-ranker, is trained on the first one's mistakes and scores its best labels again (`reranker.enabled`)
 
 Every ablation of the paper is a setting. XML-CNN and MACH inside the framework are settings too:
 `surrogate.encoder=cnn` with `features.max_tokens=32`, `surrogate.encoder=mlp` with `surrogate.task=random`; so is a
@@ -13,7 +14,7 @@ ECLARE's GAME can be put on the two rankers that find clusters of labels first (
 `classify.learner=parabel` or `shortlist.structures=clusters`).
 
 Differs: E starts from random vectors, not fastText's (none are at hand offline; `surrogate.vectors` takes any table).
-Differs: documents per step adapt to the data, and the re-ranker of the paper's numbers is off; presets keep both.
+Differs: documents per step adapt to the data; presets keep the paper's number.
 Differs: the paper's width is 300; 512 was chosen on validation slices of wordnet-related and debian-related.
 Differs: walks of 400 steps with restart 0.8, ECLARE's, in place of the released code's 50 and 0.2.
 Differs: a training document is not its own neighbour when its negatives are looked up (the released code forgets that).
@@ -110,7 +111,7 @@ class Astec(Recipe):
             refinement, classifier, alpha = surrogate.refinement, Classifier(rows.astype(np.float32)), 1.0
         else:
             trained = self.train_classifier(data, surrogate, shortlister, run)
-            if trained is None:  # the first of several processes has them
+            if trained is None:  # the first of several processes has them, and trains the re-ranker
                 return None
             (refinement, classifier), alpha = trained, c.classify.alpha
         base: Model | ClusterModel

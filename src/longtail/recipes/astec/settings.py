@@ -91,7 +91,7 @@ class AstecClassifyConfig:
 
 @dataclass(frozen=True)
 class RerankerConfig:
-    enabled: bool = setting(False, "train a second encoder and classifiers on the first one's mistakes")
+    enabled: bool = setting(True, "train a second encoder and classifiers on the first one's mistakes")
     depth: int = setting(200, "labels per document that are re-scored", low=1)
     beta: float = setting(0.6, "weight of the second score", low=0, high=1)
     epochs: int = setting(12, "passes over the documents", low=0)
@@ -121,9 +121,7 @@ class AstecConfig:
         c = self.classify
         if c.learner not in ("joint", "slice"):
             return f"classify.learner={c.learner}"
-        return (
-            "classify.negatives=full" if c.negatives == "full" else "reranker.enabled" if self.reranker.enabled else ""
-        )
+        return "classify.negatives=full" if c.negatives == "full" else ""
 
     def check_clusters(self) -> None:
         """Refuse settings about clusters that contradict others."""

@@ -20,6 +20,7 @@ GALE and GAME fall away.
 Differs: the paper's width is 300 below 400K labels and 512 above; here 512, as for Astec.
 Differs: rates are 0.002 in all stages; the paper's 0.01, 0.008 and 0.008 (`presets/eclare`) learn documents by heart.
 Differs: on a CPU an epoch has 64 steps, of 8,192 documents at most, and rates grow with the root of that; paper: 255.
+Differs: clusters are more than half as many as labels, up to 131,072; the paper has a quarter on 131K. By slices.
 Differs: a shortlist holds about 480 labels, as the paper's for 1.3M labels and as Astec's; the paper has 120 for 131K.
 Differs: classifiers have a bias (so does the released code, in II and IV), which starts at the log-odds of a label.
 Differs: scores are spread along the graph by half (`game.mix`, the released code's way); the paper's 1 is a setting.

@@ -15,8 +15,8 @@ from longtail.search.cluster import cluster_count
 from longtail.search.shortlist import GameSettings
 from longtail.training import ADAPTS, KEEPS
 
-# The paper's, for large data sets. It is nearly one for each of 131K labels, and on small data, too, many small
-# clusters are better than few large ones (docs/experiments.md).
+# At most the paper's number for large data sets. Below that more than half as many as labels, where the paper has
+# 32,768 for 131K (its preset): many small clusters are better than few large ones (docs/experiments.md).
 MOST_CLUSTERS, LABELS_PER_CLUSTER = 2**17, 1
 # About so many labels a beam shall hold, and so many clusters at least.
 BEAM_LABELS, LEAST_BEAM = 480, 10

@@ -7,10 +7,9 @@
            negatives
     II     the mean view of every label is indexed; labels near to a training document are its hard negatives
     III    convolutions and their transformations are frozen
-    IV     classifiers and attention are trained on, against hard negatives (`classify.epochs`; none by default, as in
-           the paper)
+    IV     classifiers and attention are trained on, against hard negatives (`classify.epochs`)
     then   a new document is linked to the four nearest nodes, and to the labels that are known of it; its mean view
-           gives the shortlist, its views and each label's attention the score
+           and the votes of its nearest nodes give the shortlist, its views and each label's attention the score
 
 Every ablation of the paper is a setting: see `VARIANTS` in `settings.py`. What the data lacks is replaced, and the run
 says so: a label without text starts from the mean of its documents.
@@ -22,6 +21,8 @@ Differs, each by a setting (`PAPER` undoes them; `docs/experiments.md` has what 
 - the similarity that the shortlist was found by has a say in the score, as in Astec (`shortlist.beta`).
 - it is that of convolved vectors, each hop of unit length (`shortlist.space`, `shortlist.balanced`); the paper
   averages transformed views.
+- the nearest nodes vote for the labels that they have or are, as in Astec (`shortlist.voters`); no ReLU before the
+  transformation (`hops.pre_relu`); stage IV on data of any size (`classify.epochs`). Each gained on slices.
 - initial vectors are centred and of unit length (`initial`): sums of sub-word vectors share a large common part.
 - half of the documents of a step do not see the edges to their own labels (`surrogate.mask_target_edges`), as new
   documents will not.

@@ -27,6 +27,7 @@ PAPER = (
     "astec.walk_restart=0.2",
     "astec.batch_adapts=false",
     "hops.sampling=fixed",
+    "hops.pre_relu=true",
     "initial.unit=false",
     "initial.centred=false",
     "surrogate.start=random",
@@ -41,7 +42,9 @@ PAPER = (
     "shortlist.beta=1",
     "shortlist.space=transformed",
     "shortlist.balanced=false",
+    "shortlist.voters=0",
     "hops.given=instead",
+    "classify.epochs=0",
 )
 # Settings of the variants in the paper's Tables 1, 7, 8 and 10, and of those that the text speaks of.
 VARIANTS: Mapping[str, tuple[str, ...]] = {
@@ -51,7 +54,7 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
     "GraphSAGE": ("hops.encoder=sage",),
     "K=2": ("hops.fanouts=4,3",),
     "K=1": ("hops.fanouts=4",),
-    "GraphSAGE links": ("hops.encoder=sage", "surrogate.head=links"),
+    "GraphSAGE links": ("hops.encoder=sage", "surrogate.head=links", "classify.epochs=0"),
     "Aux-Test": ("graph.auxiliary=test",),
     "Aux-Train": ("graph.auxiliary=train",),
     "seen": ("surrogate.mask_target_edges=0",),
@@ -114,7 +117,7 @@ class HopsConfig:
     )
     pad: bool = setting(True, "a node with fewer neighbours gives them again and again")
     mean: bool = setting(False, "average neighbours in place of summing them")
-    pre_relu: bool = setting(True, "a ReLU between convolution and transformation")
+    pre_relu: bool = setting(False, "a ReLU between convolution and transformation (the paper has one)")
     dropout: float = setting(0.5, "share of numbers dropped after each ReLU", low=0, high=0.99)
     links: int = setting(4, "nodes that a new document is linked to", low=1)
     given: Literal["beside", "instead"] = setting(
@@ -177,13 +180,13 @@ class GalaxcShortlistConfig:
         "hops.encoder=galaxc: scale every hop to unit length before the mean; sums over wide neighbourhoods are longer",
     )
     voters: int = setting(
-        0,
+        100,
         "nearest nodes, by initial vectors, that vote for the labels that they have or are: the shortlist is of both "
         "(Astec's way); 0: none vote (the paper)",
         low=0,
     )
-    gamma: float = setting(0.075, "voters: weight of the vote beside the similarity", low=0, high=1)
-    reserved: float = setting(0.2, "voters: share of places for labels that only the vote finds", low=0, high=1)
+    gamma: float = setting(0.5, "voters: weight of the vote beside the similarity", low=0, high=1)
+    reserved: float = setting(0.5, "voters: share of places for labels that only the vote finds", low=0, high=1)
     index: IndexKind = setting("auto", "how vectors are searched; auto: by their number")
     beta: float = setting(
         0.5, "weight of the classifier beside the similarity in the final score (the paper: 1)", low=0, high=1
@@ -194,7 +197,7 @@ class GalaxcShortlistConfig:
 @dataclass(frozen=True)
 class GalaxcClassifyConfig:
     epochs: int = setting(
-        0, "passes over the documents; 0: stage IV is left out (the paper: 15 on its largest set)", low=0
+        10, "passes over the documents; 0: stage IV is left out (the paper, but for 15 on its largest set)", low=0
     )
     count: int = setting(500, "hard negatives per document", low=1)
     per_document: int = setting(20, "of them drawn for each document of a step; the batch shares them", low=1)
