@@ -52,7 +52,7 @@ def measured(data: Dataset, width: int) -> dict[str, Any]:
         eclare = train(data, Path(folder) / "eclare", "eclare", [*common, "shortlist.epochs=1"])
         ranker: Any = eclare.bundle.ranker
         size = int(ranker.shortlist_size)
-        same_size = [f"shortlist.size={size}", f"classify.count={size}"]
+        same_size = [f"shortlist.size={size}", f"classify.count={size}", "reranker.enabled=false"]
         astec = train(data, Path(folder) / "astec", "astec", [*common, *same_size])
         models = {"eclare": eclare, "astec": astec}
         return {
