@@ -2,8 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# --no-compile: Python compiles what it imports, which is a small part of what is installed; half of the time.
-PIP := $(BIN)/pip --disable-pip-version-check install --quiet --no-compile --constraint constraints.txt
+PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
 # Kernels are compiled once and kept; pytest-xdist uses the cores there are.
 JOBS ?= auto
 
