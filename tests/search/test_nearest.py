@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numba
 import numpy as np
@@ -11,8 +12,11 @@ from scipy.sparse import csr_array, random_array
 
 from longtail.errors import ConfigError
 from longtail.persistence import load_part, save_part
+from longtail.search.kernels import nearest
 from longtail.search.nearest import NearestDocuments, VoteConfig
 from longtail.types import Batch, Csr, TopK
+
+kernels: Any = nearest  # what numba makes of a function has no types
 
 
 def planted(seed: int, n: int = 60, width: int = 40, n_labels: int = 25) -> tuple[Csr, Csr, Csr]:
@@ -98,9 +102,12 @@ def test_save_and_load_is_bit_equal(tmp_path: Path) -> None:
         ("dense", documents.toarray(), Batch(dense=queries.toarray())),
     ):
         ranker = NearestDocuments(matrix, targets, VoteConfig(3, 1.5))
+        ranker.rank(batch, 9)
+        compiled = len(kernels.rank_sparse.signatures), len(kernels.vote_all.signatures)
         save_part(ranker, tmp_path / name)
         loaded = load_part(tmp_path / name)
         np.testing.assert_array_equal(loaded.rank(batch, 9).ids, ranker.rank(batch, 9).ids)
+        assert compiled == (len(kernels.rank_sparse.signatures), len(kernels.vote_all.signatures)), "one machine code"
         np.testing.assert_array_equal(loaded.rank(batch, 9).scores, ranker.rank(batch, 9).scores)
 
 

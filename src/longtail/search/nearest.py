@@ -12,7 +12,7 @@ from longtail.config import setting
 from longtail.declared import Shaped
 from longtail.errors import ConfigError
 from longtail.explanation import Cause, Reasons
-from longtail.kernels.arrays import csr, pieces, run_starts, taken_runs
+from longtail.kernels.arrays import csr, frozen, pieces, run_starts, taken_runs
 from longtail.kernels.threads import threads_for
 from longtail.persistence import DataPart
 from longtail.types import F32, I32, I64, Batch, BoolArray, Context, Csr, Ranker, TopK
@@ -147,7 +147,7 @@ class NearestDocuments(DataPart, Ranker):
                 lists(queries),
                 lists(inverse.postings),
                 lists(self.documents),
-                inverse.heaviest,
+                frozen(inverse.heaviest),
                 inverse.prunes(queries),
                 found.ids,
                 found.scores,
@@ -202,7 +202,7 @@ class NearestDocuments(DataPart, Ranker):
                 lists(queries),
                 lists(inverse.postings),
                 lists(self.documents),
-                inverse.heaviest,
+                frozen(inverse.heaviest),
                 inverse.prunes(queries),
                 lists(self.targets)[:2],
                 self.targets.shape[1],
@@ -235,9 +235,11 @@ class NearestDocuments(DataPart, Ranker):
 
 
 def lists(matrix: Csr) -> tuple[I64, I32, F32]:
-    """The pieces of a CSR array in the types that kernels are compiled for, copied only where they differ."""
+    """The pieces of a CSR array in the types that kernels are compiled for, copied only where they differ; read-only,
+    as those of a model that was just made and those of one that was opened shall share one machine code.
+    """
     return (
-        matrix.indptr.astype(np.int64, copy=False),
-        matrix.indices.astype(np.int32, copy=False),
-        matrix.data.astype(np.float32, copy=False),
+        frozen(matrix.indptr.astype(np.int64, copy=False)),
+        frozen(matrix.indices.astype(np.int32, copy=False)),
+        frozen(matrix.data.astype(np.float32, copy=False)),
     )

@@ -308,7 +308,7 @@ class PackedIndex(DataPart, Index):
         rounded, scales = as_bytes(vectors + shifts[:, None])
         candidates = Heaps(len(vectors), min(2 * answer.ids.shape[1] + _MORE_CANDIDATES, len(self)))
         offsets = np.zeros(len(self), np.float32) if self.offsets is None else self.offsets
-        rows = table.values, table.scales, offsets, self._totals
+        rows = table.values, table.scales, frozen(offsets), self._totals
         with in_pieces(table.values.nbytes * max(1, len(queries) // TILE), candidates, pools=True) as pieces:
             scan_bytes(rows, (rounded, scales, lasts, shifts), *pieces)
         doubtful = np.zeros(len(queries), dtype=np.bool_)

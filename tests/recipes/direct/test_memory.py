@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from longtail.models.rankers import IndexedRows
 from longtail.packing import pack
 from longtail.persistence import load_part, save_part
 from longtail.predictor import Predictor
+from longtail.recipes.direct import kernels
 from longtail.recipes.direct.memory import Memory, RememberingRows, remembered
 from longtail.recipes.direct.recipe import Direct
 from longtail.recipes.direct.settings import FEWEST_COMMON, DirectConfig, MemoryConfig
@@ -126,6 +127,17 @@ def test_a_document_of_training_is_remembered(planted: Dataset, tmp_path: Path) 
 
 def test_of_a_text_without_known_words_nothing_is_said(model: Predictor) -> None:
     assert model.predict(["zzzz qqqq"], k=3) == [[]]
+
+
+def test_what_was_made_and_what_was_opened_share_one_machine_code(model: Predictor, planted: Dataset) -> None:
+    """One kind of arrays is read-only; to compile for each mix of both would take many seconds more."""
+    vote: Any = kernels.votes_for
+    kept, opened = memory(MemoryConfig()), cast(Any, model.bundle.ranker).memory
+    kept.votes(Batch(sparse=kept.documents), np.zeros((50, 1), np.int32))
+    compiled = len(vote.signatures)
+    batch = model.batch(planted.need_test().documents)
+    opened.votes(batch, np.zeros((len(batch), 1), np.int32))
+    assert len(vote.signatures) == compiled
 
 
 def test_it_is_saved_packed_and_switched_off(model: Predictor, planted: Dataset, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from longtail.declared import Shaped, Sized
 from longtail.explanation import Reasons
 from longtail.features.sparse import SparseText
 from longtail.graph.ops import unit_rows
-from longtail.kernels.arrays import pieces
+from longtail.kernels.arrays import frozen, pieces
 from longtail.kernels.threads import threads_for
 from longtail.metrics.label_groups import by_frequency
 from longtail.models.analysis import Look, spread
@@ -104,9 +104,9 @@ class Memory:
                 pieces(batch.sparse),
                 lists(self.inverse.postings),
                 lists(self.documents),
-                self.inverse.heaviest,
+                frozen(self.inverse.heaviest),
                 lists(self.targets)[:2],
-                self.rarity,
+                frozen(self.rarity),
                 min(self.config.neighbours, self.targets.shape[0]),
                 np.ascontiguousarray(ids),
                 found,
@@ -306,7 +306,9 @@ def remembered(data: TrainingSet, config: MemoryConfig) -> Memory | None:
 
 def small_numbers(matrix: Csr) -> Csr:
     """The same with numbers as kernels read them: a prediction must not copy the whole index first."""
-    matrix.indptr, matrix.indices, matrix.data = lists(matrix)
+    matrix.indptr = matrix.indptr.astype(np.int64, copy=False)
+    matrix.indices = matrix.indices.astype(np.int32, copy=False)
+    matrix.data = matrix.data.astype(np.float32, copy=False)
     return matrix
 
 

@@ -19,7 +19,7 @@ from longtail.declared import Between, Shaped, Sized
 from longtail.errors import ConfigError
 from longtail.explanation import Cause, Reasons
 from longtail.graph.ops import unit_rows
-from longtail.kernels.arrays import F64, Pieces, pieces, steady_product
+from longtail.kernels.arrays import F64, Pieces, frozen, pieces, steady_product
 from longtail.kernels.threads import threads_for
 from longtail.metrics.label_groups import Bins, equal_count
 from longtail.models.analysis import Look
@@ -485,7 +485,9 @@ class JointGraphModel(DataPart, ContextRanker):
         found = np.empty(ids.shape, dtype=np.float32)
         with threads_for(len(ids), each=4):
             values, scales, _ = stored(self.classifier.rows)
-            score_views(np.ascontiguousarray(views), values, scales, self.alphas, np.ascontiguousarray(ids), found)
+            score_views(
+                np.ascontiguousarray(views), values, scales, frozen(self.alphas), np.ascontiguousarray(ids), found
+            )
         bias = self.classifier.bias
         return found if bias is None else found + np.where(ids >= 0, bias[ids], np.float32(0))
 
