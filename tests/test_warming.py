@@ -63,6 +63,7 @@ def test_what_was_compiled_while_an_image_was_built_is_taken_along(
     assert (tmp_path / "kept" / place / "heap.offer-1.py311.nbi").read_bytes() == b"index"
 
 
+@pytest.mark.slow
 def test_a_read_only_installation_answers_with_a_note(tiny_run: Path, tmp_path: Path) -> None:
     """A real process; a __pycache__ is a file, which is read-only even for root, and there is no home. Machine code of
     the search came with the installation, as in an image; that of reading texts is compiled.
@@ -133,6 +134,7 @@ assert loaded() == before, loaded() - before
 """
 
 
+@pytest.mark.slow
 def test_after_warming_up_nothing_is_left_to_compile(direct_run: Path, tmp_path: Path) -> None:
     """What `warm_up` asks its own model, plain and packed, takes every kernel that a trained model of the default
     recipe takes, however it is packed.
