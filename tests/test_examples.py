@@ -217,7 +217,8 @@ def test_what_the_formats_document_shows_works(
     shell = commands(FORMATS)
     assert len(shell) > 10
     for command in shell:
-        assert main(command) == 0, (command, capsys.readouterr().err)
+        short = ["--set", "classify.epochs=1"] if "galaxc" in command else []  # else half a minute is its stage IV
+        assert main([*command, *short]) == 0, (command, capsys.readouterr().err)
     (tmp_path / "python.py").write_text("\n".join(block for _, block in blocks(FORMATS, "python")))
     run_python("python.py", cwd=tmp_path)
     # All formats of the page name the same content: what was converted has the digest of its source.

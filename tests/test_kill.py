@@ -14,7 +14,7 @@ import pytest
 
 # Real kills, at moments that nobody chose; what one at any file operation of any recipe leaves is tried in
 # `faults/test_every_operation.py`. The one of many slow epochs more often.
-KILLS = {"slow": 4, "direct": 2}
+KILLS = {"slow": 4, "direct": 1}
 SLOW = Path(__file__).with_name("slow_recipe.py")
 SMALL = ["encoder.width=16", "train.epochs=12", "train.text_every=3", "train.smoothing=0.3", "ensemble.learners=2"]
 
@@ -31,6 +31,7 @@ def content(bundle: Path) -> dict[str, bytes]:
     return {str(path.relative_to(bundle)): path.read_bytes() for path in bundle.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", KILLS)
 def test_killed_at_random_moments_and_resumed(recipe: str, planted_folder: Path, tmp_path: Path) -> None:
     data, started = planted_folder, time.monotonic()

@@ -77,6 +77,7 @@ def test_engine_steps_and_errors(record_of: Measure, monkeypatch: pytest.MonkeyP
 def test_stages_of_two_sizes(record_of: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage_growth, "TOPICS", 10)
     monkeypatch.setattr(stage_growth, "WIDTH", 16)
+    monkeypatch.setattr(stage_growth, "EPOCHS", {"surrogate": 1, "classify": 1})
     numbers = record_of("stage-growth", "--documents", 300, "--labels", 50, 100, 200)["numbers"]
     assert numbers.keys() >= {"50 labels", "200 labels", "exponent of surrogate", "exponent of classify"}
     assert numbers["50 labels"]["classify seconds per epoch"] > 0

@@ -18,7 +18,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     before = tmp_path_factory.mktemp("unchanged") / "before"
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(unchanged, "PLANTED", ["documents=300", "test_documents=20", "labels=60", "topics=6"])
-        assert unchanged.main(["record", str(before), "--only", "tiny"]) == 0
+        assert unchanged.main(["record", str(before), "--once", "--only", "tiny"]) == 0
     return before
 
 

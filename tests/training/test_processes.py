@@ -50,7 +50,7 @@ def fit_of(run: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def alone(planted_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("alone") / "run"
-    subprocess.run(command(planted_folder, run, 1, "--set", "train.epochs=6"), check=True, capture_output=True)
+    assert main(command(planted_folder, run, 1, "--set", "train.epochs=6")[3:]) == 0
     return run
 
 
@@ -102,7 +102,10 @@ def started(words: list[str], **more: Any) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def test_a_killed_process_ends_the_others_and_the_run_goes_on(planted_folder: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_killed_process_ends_the_others_and_the_run_goes_on(
+    planted_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = tmp_path / "run"
     words = command(planted_folder, run, 2, "--set", "train.epochs=60")
     with started(words) as process:
@@ -118,8 +121,8 @@ def test_a_killed_process_ends_the_others_and_the_run_goes_on(planted_folder: Pa
     assert "goes on from the last checkpoint" in said
     assert "Traceback" not in said
     # With another number of processes.
-    done = subprocess.run(command(planted_folder, run, 1, *words[-2:]), capture_output=True, text=True, check=True)
-    assert "training: going on after epoch" in done.stderr
+    assert main(command(planted_folder, run, 1, *words[-2:])[3:]) == 0
+    assert "training: going on after epoch" in capsys.readouterr().err
     assert (run / "bundle").is_dir()
     assert not (run / FOLDER).exists()
 

@@ -125,7 +125,7 @@ def test_the_mean_over_draws_is_the_gradient_over_all_labels(
 ) -> None:
     monkeypatch.setattr(sampled, "LEAST_SLOPE", least)
     monkeypatch.setattr(sampled, "GROUP", 3)
-    model, draws = objective(labels_per_step), 4000
+    model, draws = objective(labels_per_step), 2000
     found = drawn(model, vectors(), draws)
     for values, wanted in zip(found, dense(model, vectors()), strict=True):
         numbers, truth = np.asarray(values, np.float64), np.asarray(wanted, np.float64)
