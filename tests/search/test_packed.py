@@ -189,7 +189,8 @@ def test_products_of_bytes_are_whole_numbers_without_error(asked: int, room: int
         np.zeros((1, asked), np.int64),
     )
     rounded = queries, np.ones(room, np.float32), np.full(asked, 2, np.float32), np.zeros(asked, np.float32)
-    byte_kernels.scan_bytes((frozen(rows), frozen(ones), frozen(ones), frozen(ones)), rounded, ids, scores, sizes)
+    same = frozen(ones)
+    byte_kernels.scan_bytes((frozen(rows), same, same, same), rounded, ids, scores, sizes)
     expected = queries[:asked].astype(np.int64) @ rows.astype(np.int64).T + 2
     assert (sizes == n).all()
     for query in range(asked):
@@ -209,7 +210,8 @@ def test_pools_of_bytes_hold_the_best_rows_of_each_piece(pieces: int, keep: int)
         np.zeros((pieces, 5), np.int64),
     )
     rounded = queries, np.ones(8, np.float32), some, some * 0
-    byte_kernels.scan_bytes((frozen(rows), frozen(ones), frozen(ones), frozen(ones)), rounded, ids, scores, sizes)
+    same = frozen(ones)
+    byte_kernels.scan_bytes((frozen(rows), same, same, same), rounded, ids, scores, sizes)
     products = queries[:5].astype(np.int64) @ rows.astype(np.int64).T + 1
     step = -(-len(rows) // pieces)
     for piece, query in np.ndindex(pieces, 5):
