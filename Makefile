@@ -6,7 +6,7 @@ PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint const
 # Kernels are compiled once and kept; pytest-xdist uses the cores there are.
 JOBS ?= auto
 
-.PHONY: demo serve test kernels race wheel browser lint format clean help
+.PHONY: demo serve test race wheel browser lint format clean help
 help:
 	@echo "make demo   train on the embedded sample and ask it questions"
 	@echo "make serve  a page and an API for the model of make demo, at http://127.0.0.1:8000/;"
@@ -27,13 +27,8 @@ serve: runs/demo/bundle $(VENV)/.serve
 runs/demo/bundle:
 	@echo "error: there is no model in runs/demo yet; run make demo first"; exit 2
 
-test: $(VENV)/.dev
-	@$(MAKE) --no-print-directory --jobs 2 lint kernels
+test: $(VENV)/.dev lint
 	$(BIN)/pytest -n $(JOBS) --dist worksteal
-
-# mypy leaves a core to compile kernels on that the tests need; they are kept beside the sources.
-kernels: $(VENV)/.dev
-	@$(BIN)/longtail warm-up --quiet
 
 # Peers live in an environment of their own. OPTIONS: see python -m benchmarks.race --help
 race: $(VENV)/.train $(VENV)-peers/.done
