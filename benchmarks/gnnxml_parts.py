@@ -250,7 +250,7 @@ class Parts:
 
     def _word_columns(self) -> slice:
         words: Any = self.training.featurizer
-        known = words.words.word_range
+        known = words.text.word_range
         return slice(known.start, known.stop)
 
 
