@@ -17,9 +17,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from benchmarks.claims import cross, gnnxml
+from benchmarks.claims import cross, deepxml, eclare, galaxc, gnnxml
 from benchmarks.claims.crafted_worlds import long_text_world
-from benchmarks.claims.entries import Difference, Value, Variant, difference
+from benchmarks.claims.entries import Difference, Level, Value, Variant, difference
+from benchmarks.claims.galaxc_measures import anchored_ranking, model_of
+from benchmarks.claims.graph_measures import game_forms
 from benchmarks.claims.keygraph_measures import cluster_quality
 from benchmarks.claims.measures import Columns, Trained
 from benchmarks.claims.runner import Experiment
@@ -28,6 +30,8 @@ from benchmarks.claims.workshop import Workshop, describe
 from benchmarks.claims.worlds import Crafted, DataSpec, Planted, World
 from benchmarks.record import typed_command, write_result
 from benchmarks.variants.slices import data_of
+from longtail import metrics
+from longtail.recipes.galaxc.ranker import attention, hop_norms
 
 SHOWN = ("P@1", "P@5", "PSP@1", "PSP@5", "R@100")
 
@@ -86,8 +90,6 @@ def _name(asked: Difference | Value) -> str:
 
 
 def _estimated(experiment: Experiment, asked: Difference | Value) -> dict[str, Any]:
-    from benchmarks.claims.entries import Level
-
     check = asked if isinstance(asked, Difference) else Level(asked, 0.0)
     found, _ = experiment.estimated(check, f"cause {_name(asked)}")
     kept = {"value": found.value, "low": found.low, "high": found.high}
@@ -175,7 +177,132 @@ STEPS = Look(
     ),
 )
 
-LOOKS: Mapping[str, Look] = {"X2": NEIGHBOURS, "N12": TFIDF_CLUSTERS, "N10": STEPS}
+# ---- A6 on debian-related: hard negatives ----
+
+_HARD = (("shortlist", "uniform"), ("shortlist", "unigram"))
+NEGATIVES = Look(
+    worlds={
+        f"planted, {missing:g} of the pairs missing": Planted(
+            "small", {**deepxml.WORLD, "missing_rate": missing}, truth="complete"
+        )
+        for missing in (0.0, 0.3, 0.6)
+    }
+    | {
+        "planted, 1.4 documents a label": Planted(
+            "small", {**deepxml.WORLD, "labels": 12_000, "topics": 240}, truth="complete"
+        )
+    },
+    variants=deepxml.NEGATIVES,
+    compared=_HARD,
+)
+REAL_NEGATIVES = Look(
+    worlds={"debian-related@3000": Slice("debian-related@3000")},
+    variants={
+        **deepxml.REAL_NEGATIVES,
+        "shortlist and 100 uniform ones": deepxml.REAL_NEGATIVES["shortlist"].changed("classify.random=100"),
+    },
+    compared=(*_HARD, ("shortlist and 100 uniform ones", "uniform")),
+)
+
+# ---- G13: metadata in training ----
+
+
+def anchored(a: str, b: str, metric: str) -> Difference:
+    return difference(a, b, metric, by=anchored_ranking)
+
+
+AUXILIARY = Look(
+    worlds={"as in the claim": Planted("small", galaxc.LINKED, truth="complete")},
+    variants={
+        "aux test": galaxc.LEAN.changed("graph.auxiliary=test"),
+        **{
+            f"aux train, {edges} edges": galaxc.LEAN.changed("graph.auxiliary=train", f"graph.auxiliary_edges={edges}")
+            for edges in (1, 2, 4, 8)
+        },
+    },
+    also=tuple(
+        anchored(f"aux train, {edges} edges", "aux test", metric)
+        for edges in (1, 2, 4, 8)
+        for metric in ("P@1", "PSP@5", "R@100")
+    ),
+)
+
+# ---- G15: attention to far hops ----
+
+
+def far_shares(trained: Trained) -> Columns:
+    """far: the share of hops 2 and 3 in attention x length, percent, for the rarest and the most frequent fifth of
+    labels, and at equal attention, where training begins. moved: how far attention went from there, summed over hops.
+    """
+    model = model_of(trained)
+    weights, lengths = attention(model), hop_norms(model)
+    bins = metrics.equal_count(trained.predictor.bundle.labels.counts, 5).bin_of_label
+    product = weights * lengths
+    far = 1 - product[:, 0] / product.sum(axis=1)
+    moved = np.abs(weights - 1 / weights.shape[1]).sum(axis=1)
+    one = np.ones(1)
+    return {
+        "far, equal attention": Column(np.array([1 - lengths[0] / lengths.sum()]), one),
+        **{f"far, {name}": Column(np.array([far[bins == at].mean()]), one) for name, at in _FIFTHS},
+        **{f"moved, {name}": Column(np.array([moved[bins == at].mean()]), one) for name, at in _FIFTHS},
+    }
+
+
+_FIFTHS = (("most frequent", 0), ("rarest", 4))
+ATTENTION = Look(
+    worlds={
+        "as in the claim": Planted("small", galaxc.WORLD),
+        "half of the labels without text": Planted("small", galaxc.MIXED),
+        "no label with text": Planted("small", {**galaxc.WORLD, "label_text": 0.0}),
+    },
+    variants={"galaxc": galaxc.LEAN.changed("surrogate.attention_rate=0.05")},
+    also=tuple(
+        Value("galaxc", name, far_shares)
+        for name in (
+            "far, equal attention",
+            *(f"{what}, {of}" for what in ("far", "moved") for of, _ in _FIFTHS),
+        )
+    ),
+)
+
+# ---- E13: what free vectors start from ----
+
+STARTS = Look(
+    worlds={
+        f"{share:.0%} of the labels have text": Planted("small", {**eclare.WORLD, "label_text": share})
+        for share in (1.0, 0.5)
+    },
+    variants={start: eclare.LEAN.changed(f"transfer.start={start}") for start in ("graph", "text", "random")},
+    compared=(("graph", "text"), ("graph", "random")),
+)
+
+# ---- E7: GAME on a tree ----
+
+LEAVES = Look(
+    worlds={"as in the claim": Planted("small", eclare.WORLD)},
+    variants={f"leaves of {size}": eclare.TREE.changed(f"tree.leaf_size={size}") for size in (3, 6, 12, 24)},
+    also=tuple(
+        Difference(
+            Value(f"leaves of {size}", f"{metric} {form}", game_forms),
+            Value(f"leaves of {size}", f"{metric} plain", game_forms),
+        )
+        for size in (3, 6, 12, 24)
+        for form in ("GAME", "mixed GAME")
+        for metric in ("PSP@5", "shortlist recall", "P@1")
+    ),
+)
+
+LOOKS: Mapping[str, Look] = {
+    "X2": NEIGHBOURS,
+    "N12": TFIDF_CLUSTERS,
+    "N10": STEPS,
+    "A6": NEGATIVES,
+    "A6@debian-related": REAL_NEGATIVES,
+    "G13": AUXILIARY,
+    "G15": ATTENTION,
+    "E13": STARTS,
+    "E7": LEAVES,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
