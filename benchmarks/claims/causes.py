@@ -23,7 +23,8 @@ from benchmarks.claims.entries import Difference, Level, Value, Variant, differe
 from benchmarks.claims.galaxc_measures import anchored_ranking, model_of
 from benchmarks.claims.graph_measures import game_forms
 from benchmarks.claims.keygraph_measures import cluster_quality
-from benchmarks.claims.measures import Columns, Trained
+from benchmarks.claims.measures import Columns, Trained, columns_of
+from benchmarks.claims.model_measures import batch_to_rank
 from benchmarks.claims.runner import Experiment
 from benchmarks.claims.verdict import Column
 from benchmarks.claims.workshop import Workshop, describe
@@ -31,7 +32,10 @@ from benchmarks.claims.worlds import Crafted, DataSpec, Planted, World
 from benchmarks.record import typed_command, write_result
 from benchmarks.variants.slices import data_of
 from longtail import metrics
+from longtail.graph.ops import unit_rows
 from longtail.recipes.galaxc.ranker import attention, hop_norms
+from longtail.search.nearest import NearestDocuments, VoteConfig
+from longtail.types import Batch
 
 SHOWN = ("P@1", "P@5", "PSP@1", "PSP@5", "R@100")
 
@@ -86,7 +90,9 @@ def _values(asked: Difference | Value) -> tuple[Value, ...]:
 
 
 def _name(asked: Difference | Value) -> str:
-    return asked.name
+    if isinstance(asked, Value) or asked.a.metric == asked.b.metric:
+        return asked.name
+    return " - ".join(f"{value.metric}({value.source})" for value in (asked.a, asked.b))
 
 
 def _estimated(experiment: Experiment, asked: Difference | Value) -> dict[str, Any]:
@@ -112,6 +118,44 @@ NEIGHBOURS = Look(
     also=tuple(cross.above(method, cross.NEAREST) for method in cross.METHODS),
 )
 
+
+def by_own_vectors(trained: Trained) -> Columns:
+    """Every metric of the nearest training documents' vote, as of the baseline, but near by what Astec's encoder makes
+    of them.
+    """
+    model: Any = trained.predictor.bundle.ranker
+    while hasattr(model, "base"):
+        model = model.base
+    sides = trained.training.documents, batch_to_rank(trained)
+    known, asked = (Batch(dense=unit_rows(model.encoder.encode(side))) for side in sides)
+    voted = NearestDocuments.of(known, trained.training.targets, VoteConfig()).rank(
+        asked, trained.world.yardstick.depth
+    )
+    return columns_of(trained.world.yardstick.measure(voted))
+
+
+_ASTEC, _GNNXML, _NEAREST = cross.METHODS["astec"], cross.METHODS["gnnxml"], f"{cross.NEAREST} P@1"
+_BELOW = {
+    "astec": _ASTEC,
+    "astec, 512 numbers": _ASTEC.changed("surrogate.width=512"),
+    "astec, re-ranker": _ASTEC.changed("reranker.enabled=true"),
+    "gnnxml": _GNNXML,
+    "gnnxml, every cluster": _GNNXML.changed(beam=10_000),
+    "galaxc": cross.METHODS["galaxc"],
+    "galaxc, votes, no ReLU, stage IV": Variant("galaxc", galaxc.SMALL),
+}
+BELOW_NEIGHBOURS = Look(
+    worlds={"as in the claim": Planted("small", cross.WORLD)},
+    variants=_BELOW,
+    also=(
+        *(Difference(Value(name, "P@1"), Value("astec", _NEAREST, cross.baseline_ranking)) for name in _BELOW),
+        *(
+            Difference(Value(name, "P@1", by_own_vectors), Value("astec", _NEAREST, cross.baseline_ranking))
+            for name in ("astec", "astec, 512 numbers")
+        ),
+    ),
+)
+
 # ---- N12: clusters by TF-IDF ----
 
 
@@ -120,7 +164,6 @@ def reached(trained: Trained) -> Columns:
     percent of all that have one.
     """
     from benchmarks.claims.keygraph_measures import _model
-    from benchmarks.claims.model_measures import batch_to_rank
 
     model = _model(trained)
     rankers = model.rankers
@@ -294,6 +337,7 @@ LEAVES = Look(
 
 LOOKS: Mapping[str, Look] = {
     "X2": NEIGHBOURS,
+    "X2 parts": BELOW_NEIGHBOURS,
     "N12": TFIDF_CLUSTERS,
     "N10": STEPS,
     "A6": NEGATIVES,
