@@ -144,6 +144,12 @@ class Parts:
             "one against all, squared hinges": lambda: self._ranked(own, one_vs_all_hinged(), beam=every, power=0.0),
             "one against all, logistic, x gates": lambda: self._ranked(own, one_vs_all()),
             **{f"rankers of cost {cost:g}": self._of_cost(own, cost) for cost in (1.0, 10.0, 1000.0)},
+            **{
+                f"rare labels raised by {rarity:g}": self._raised(own, rankers, rarity)
+                for rarity in (0.1, 0.2, 0.4, 0.7, 1.0)
+            },
+            "one against all, logistic, x gates, rare labels raised by 0.4": self._raised(own, one_vs_all, 0.4),
+            "gates by linear classifiers, rare labels raised by 0.4": lambda: self._raised(linear(), rankers, 0.4)(),
             "rankers' weights kept": lambda: self._ranked(own, self._rankers(replace(LOGISTIC, prune=0.0))()),
         }
 
@@ -171,6 +177,12 @@ class Parts:
 
     def _of_cost(self, gates: F32, cost: float) -> Callable[[], TopK]:
         return lambda: self._ranked(gates, self._rankers(replace(LOGISTIC, cost=cost))())
+
+    def _raised(self, gates: F32, rankers: Callable[[], F32], rarity: float) -> Callable[[], TopK]:
+        """As `rankers.rarity` does."""
+        counts = np.maximum(self.training.label_counts(), 1)
+        rise = (rarity * np.log(counts.max() / counts)).astype(np.float32)
+        return lambda: self._ranked(gates, rankers() + rise)
 
     def _rankers(self, config: LinearConfig, gates: Callable[[Any], F32] | None = None) -> Callable[[], F32]:
         """(B, L) scores of classifiers, each against the documents of its cluster and those where it is found."""
