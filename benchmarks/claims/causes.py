@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -34,6 +34,7 @@ from benchmarks.variants.slices import data_of
 from longtail import metrics
 from longtail.graph.ops import unit_rows
 from longtail.recipes.galaxc.ranker import attention, hop_norms
+from longtail.recipes.gnnxml.settings import VARIANTS
 from longtail.search.nearest import NearestDocuments, VoteConfig
 from longtail.types import Batch
 
@@ -203,10 +204,7 @@ TFIDF_CLUSTERS = Look(
 
 _V2 = gnnxml.STEPS["v2"]
 STEPS = Look(
-    worlds={
-        "as in the claim": gnnxml.LONG,
-        "four times the documents": Crafted(long_text_world, {**gnnxml.WORLD, "documents": 16_000}),
-    },
+    worlds={"as in the claim": gnnxml.LONG},
     variants={
         "v1": gnnxml.STEPS["v1"],
         "v2": _V2,
@@ -218,6 +216,18 @@ STEPS = Look(
         Difference(Value(name, "cluster recall", cluster_quality), Value("v1", "cluster recall", cluster_quality))
         for name in ("v2", "v2, all layers joined", "v2, one layer")
     ),
+)
+
+MORE_STEPS = replace(
+    STEPS,
+    worlds={"four times the documents": Crafted(long_text_world, {**gnnxml.WORLD, "documents": 16_000})},
+)
+REAL_STEPS = replace(
+    STEPS,
+    worlds={"debian-related@2000": Slice("debian-related@2000")},
+    variants={name: Variant("gnnxml", (gnnxml.BOTH_FIELDS, *VARIANTS[name])) for name in ("v1", "v2", "v3", "v4")},
+    compared=(("v2", "v1"), ("v3", "v2"), ("v4", "v3")),
+    also=(),
 )
 
 # ---- A6 on debian-related: hard negatives ----
@@ -340,6 +350,8 @@ LOOKS: Mapping[str, Look] = {
     "X2 parts": BELOW_NEIGHBOURS,
     "N12": TFIDF_CLUSTERS,
     "N10": STEPS,
+    "N10 documents": MORE_STEPS,
+    "N10 debian-related": REAL_STEPS,
     "A6": NEGATIVES,
     "A6@debian-related": REAL_NEGATIVES,
     "G13": AUXILIARY,
