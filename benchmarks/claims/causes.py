@@ -143,6 +143,7 @@ _BELOW = {
     "gnnxml": _GNNXML,
     "gnnxml, every cluster": _GNNXML.changed(beam=10_000),
     "galaxc": cross.METHODS["galaxc"],
+    "galaxc, 512 numbers": cross.METHODS["galaxc"].changed("astec.width=512"),
     "galaxc, votes, no ReLU, stage IV": Variant("galaxc", galaxc.SMALL),
 }
 BELOW_NEIGHBOURS = Look(
