@@ -4,7 +4,8 @@
 
 One GNN-XML is trained on a slice (`variants.slices`), in --run, which a second call finds. Its gates and rankers are
 then fitted anew, each in other ways, on the same rows of the same documents, and all labels of the held-out documents
-are scored by gate x probability. Where the package `omikuji` is installed, it is trained on the same rows as well.
+are scored by gate x probability, and measured by themselves where no training document is near. Where the package
+`omikuji` is installed, it is trained on the same rows as well.
 --beside: which row the others are compared with; GNN-XML and omikuji are always among them.
 """
 
@@ -28,6 +29,7 @@ from benchmarks.variants.slices import data_of
 from longtail.evaluation import Yardstick
 from longtail.kernels.arrays import csr
 from longtail.metrics import paired_bootstrap
+from longtail.metrics.scores import PerDocument
 from longtail.models.rankers import sigmoid
 from longtail.persistence import load_part
 from longtail.recipes import make_recipe
@@ -39,6 +41,8 @@ from longtail.types import F32, Batch, Csr, TopK
 
 SHOWN = ("P@1", "P@5", "PSP@1", "PSP@5", "R@10", "R@100")
 GNNXML, OMIKUJI = "GNN-XML", "omikuji"
+# Documents with a training document at least so similar are near: often of one origin with it.
+NEAR = 0.5
 LOGISTIC, HINGE = LinearConfig(loss="logistic", cost=100.0), LinearConfig()
 
 
@@ -59,7 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     assert isinstance(ranker, KeygraphModel)
     yardstick = Yardstick.of(data)
     batch = model.bundle.featurizer.batch(data.need_test().documents)
-    found = Parts(options.run, ranker, batch, yardstick.truth, yardstick.depth).rows()
+    parts = Parts(options.run, ranker, batch, yardstick.truth, yardstick.depth)
+    found, similar = parts.rows(), parts.similarities()
+    sides = {"far": similar < NEAR, "near": similar >= NEAR}
     measured: dict[str, Any] = {}
     seconds = {GNNXML: round(time.monotonic() - began, 1)}
     for name, ranked in found.items():
@@ -70,33 +76,50 @@ def main(arguments: Sequence[str] | None = None) -> int:
         seconds.setdefault(name, round(time.monotonic() - began, 1))
         measured[name] = yardstick.measure(top)
         values = measured[name].values()
-        print(f"{name:<62}", {m: round(values[m], 2) for m in SHOWN}, f"{seconds[name]} s", flush=True)
-    results = {
-        name: {
-            "metrics": {m: round(one.values()[m], 3) for m in SHOWN},
-            "seconds": seconds[name],
-            **{
-                f"beside {other}": {
-                    m: [round(d.mean, 2), round(d.low, 2), round(d.high, 2)]
-                    for m, d in paired_bootstrap(one, measured[other], rng=np.random.default_rng(0)).items()
-                    if m in SHOWN
-                }
-                for other in dict.fromkeys(options.beside)
-                if other in measured and other != name
-            },
+        far = _of_rows(measured[name], sides["far"]).values()
+        shown = [{m: round(each[m], 2) for m in SHOWN} for each in (values, far)]
+        print(f"{name:<62}", *shown, f"{seconds[name]} s", flush=True)
+    beside = [other for other in dict.fromkeys(options.beside) if other in measured]
+    rows = {
+        name: {"seconds": seconds[name], **compared(name, measured, beside)}
+        | {
+            side: compared(name, {n: _of_rows(m, of) for n, m in measured.items()}, beside)
+            for side, of in sides.items()
         }
-        for name, one in measured.items()
+        for name in measured
     }
+    counts = {f"{side} documents": int(of.sum()) for side, of in sides.items()}
+    results = {"near from a cosine of": NEAR, **counts, "rows": rows}
     if options.out:
         write_result(
             options.out,
             "gnnxml_parts",
-            {**yardstick.about(), "rows": results},
+            {**yardstick.about(), **results},
             typed_command("gnnxml_parts", words),
             data.digest,
             0,
         )
     return 0
+
+
+def compared(name: str, measured: Mapping[str, PerDocument], beside: Sequence[str]) -> dict[str, Any]:
+    one, values = measured[name], measured[name].values()
+    return {
+        "metrics": {m: round(values[m], 3) for m in SHOWN},
+        **{
+            f"beside {other}": {
+                m: [round(d.mean, 2), round(d.low, 2), round(d.high, 2)]
+                for m, d in paired_bootstrap(one, measured[other], rng=np.random.default_rng(0)).items()
+                if m in SHOWN
+            }
+            for other in beside
+            if other != name
+        },
+    }
+
+
+def _of_rows(measured: PerDocument, rows: Any) -> PerDocument:
+    return replace(measured, numerators=measured.numerators[rows], denominators=measured.denominators[rows])
 
 
 class Parts:
@@ -116,6 +139,11 @@ class Parts:
         self.has_cluster = surrogate.clusters >= 0
         # Masked pairs are neither positives nor negatives.
         self.left_out = pairs_by_label(training.masked, training.targets)
+
+    def similarities(self) -> F32:
+        """(B,) cosine to the nearest training document, by TF-IDF."""
+        found: F32 = (self.asked @ self.x.T).max(axis=1).toarray().ravel()
+        return found
 
     def rows(self) -> Mapping[str, Callable[[], TopK | None]]:
         every, own, linear = self.model.rankers.n_clusters, self._graph_gates(), self._linear_gates
