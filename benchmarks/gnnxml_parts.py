@@ -151,6 +151,7 @@ class Parts:
         hinged = self._rankers(HINGE)
         one_vs_all = self._one_vs_all(LOGISTIC)
         one_vs_all_hinged = self._one_vs_all(HINGE)
+        words_alone = self._rankers(LOGISTIC, words_alone=True)
         found_by_lines = self._rankers(LOGISTIC, linear)
         return {
             GNNXML: lambda: self.model.rank(self.batch, self.depth),
@@ -168,17 +169,21 @@ class Parts:
             "gates by linear classifiers, rankers of squared hinges": lambda: self._ranked(
                 linear(), hinged(), hinge=True
             ),
-            "one against all, logistic": lambda: self._ranked(own, one_vs_all(), beam=every, power=0.0),
-            "one against all, squared hinges": lambda: self._ranked(own, one_vs_all_hinged(), beam=every, power=0.0),
-            "one against all, logistic, x gates": lambda: self._ranked(own, one_vs_all()),
             **{f"rankers of cost {cost:g}": self._of_cost(own, cost) for cost in (1.0, 10.0, 1000.0)},
             **{
                 f"rare labels raised by {rarity:g}": self._raised(own, rankers, rarity)
                 for rarity in (0.1, 0.2, 0.4, 0.7, 1.0)
             },
-            "one against all, logistic, x gates, rare labels raised by 0.4": self._raised(own, one_vs_all, 0.4),
             "gates by linear classifiers, rare labels raised by 0.4": lambda: self._raised(linear(), rankers, 0.4)(),
+            "rankers of words alone": lambda: self._ranked(own, words_alone()),
+            "rankers of words alone, rare labels raised by 0.2": self._raised(own, words_alone, 0.2),
+            "rankers of words alone, rare labels raised by 0.4": self._raised(own, words_alone, 0.4),
+            "rankers of words alone, gates by linear classifiers": lambda: self._ranked(linear(), words_alone()),
             "rankers' weights kept": lambda: self._ranked(own, self._rankers(replace(LOGISTIC, prune=0.0))()),
+            "one against all, logistic": lambda: self._ranked(own, one_vs_all(), beam=every, power=0.0),
+            "one against all, squared hinges": lambda: self._ranked(own, one_vs_all_hinged(), beam=every, power=0.0),
+            "one against all, logistic, x gates": lambda: self._ranked(own, one_vs_all()),
+            "one against all, logistic, x gates, rare labels raised by 0.4": self._raised(own, one_vs_all, 0.4),
         }
 
     # ---- gates ----
@@ -212,7 +217,9 @@ class Parts:
         rise = (rarity * np.log(counts.max() / counts)).astype(np.float32)
         return lambda: self._ranked(gates, rankers() + rise)
 
-    def _rankers(self, config: LinearConfig, gates: Callable[[Any], F32] | None = None) -> Callable[[], F32]:
+    def _rankers(
+        self, config: LinearConfig, gates: Callable[[Any], F32] | None = None, *, words_alone: bool = False
+    ) -> Callable[[], F32]:
         """(B, L) scores of classifiers, each against the documents of its cluster and those where it is found."""
 
         def fitted() -> F32:
@@ -223,10 +230,9 @@ class Parts:
             groups = cluster_documents(self.training.targets, self.surrogate.clusters, found)
             of_labels = self.training.targets.T.tocsr()[labels]
             rng, left_out = np.random.default_rng(0), self.left_out[labels]
-            rows = fit_linear(
-                self.x, of_labels, groups, self.surrogate.clusters[labels], config, rng, left_out=left_out
-            )
-            return self._of_all(rows)
+            x, asked = self._words_alone() if words_alone else (self.x, self.asked)
+            rows = fit_linear(x, of_labels, groups, self.surrogate.clusters[labels], config, rng, left_out=left_out)
+            return self._of_all(rows, asked)
 
         return _once(fitted)
 
@@ -238,9 +244,9 @@ class Parts:
 
         return _once(fitted)
 
-    def _of_all(self, rows: LinearRows) -> F32:
+    def _of_all(self, rows: LinearRows, asked: Any = None) -> F32:
         scores = np.full((len(self.batch), len(self.has_cluster)), -np.inf, dtype=np.float32)
-        scores[:, self.has_cluster] = _scores(self.asked, rows)
+        scores[:, self.has_cluster] = _scores(self.asked if asked is None else asked, rows)
         return scores
 
     # ---- ranking ----
@@ -269,10 +275,7 @@ class Parts:
         from benchmarks.race.peer_systems import _pairs, _write_repository_format
         from longtail.metrics import drop_masked_targets
 
-        x, asked = self.x, self.asked
-        if words_alone:
-            chosen = self._word_columns()
-            x, asked = _unit(x[:, chosen]), _unit(asked[:, chosen])
+        x, asked = self._words_alone() if words_alone else (self.x, self.asked)
         settings = omikuji.Model.default_hyper_param()
         settings.cluster_k, settings.cluster_balanced, settings.max_depth, settings.min_branch_size = 100, False, 3, 100
         settings.n_trees = trees
@@ -288,10 +291,12 @@ class Parts:
                 top.ids[number, place], top.scores[number, place] = label, score
         return top
 
-    def _word_columns(self) -> slice:
+    def _words_alone(self) -> tuple[Any, Any]:
+        """Training and held-out rows without pairs of words."""
         words: Any = self.training.featurizer
         known = words.text.word_range
-        return slice(known.start, known.stop)
+        chosen = slice(known.start, known.stop)
+        return _unit(self.x[:, chosen]), _unit(self.asked[:, chosen])
 
 
 def _against_all(x: Csr, of_labels: Csr, config: LinearConfig, left_out: Csr | None = None) -> LinearRows:
