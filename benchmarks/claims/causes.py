@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.claims import cross, deepxml, eclare, galaxc, gnnxml
 from benchmarks.claims.crafted_worlds import long_text_world
 from benchmarks.claims.entries import Difference, Level, Value, Variant, difference
-from benchmarks.claims.galaxc_measures import anchored_ranking, model_of
+from benchmarks.claims.galaxc_measures import anchored_ranking, far_attention, model_of
 from benchmarks.claims.graph_measures import game_forms
 from benchmarks.claims.keygraph_measures import cluster_quality
 from benchmarks.claims.measures import Columns, Trained, columns_of
@@ -310,12 +310,12 @@ ATTENTION = Look(
         "no label with text": Planted("small", {**galaxc.WORLD, "label_text": 0.0}),
     },
     variants={"galaxc": galaxc.LEAN.changed("surrogate.attention_rate=0.05")},
-    also=tuple(
-        Value("galaxc", name, far_shares)
-        for name in (
-            "far, equal attention",
-            *(f"{what}, {of}" for what in ("far", "moved") for of, _ in _FIFTHS),
-        )
+    also=(
+        Value("galaxc", "tail - head", far_attention),
+        *(
+            Value("galaxc", name, far_shares)
+            for name in ("far, equal attention", *(f"{what}, {of}" for what in ("far", "moved") for of, _ in _FIFTHS))
+        ),
     ),
 )
 
