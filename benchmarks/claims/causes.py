@@ -22,7 +22,7 @@ from benchmarks.claims.crafted_worlds import long_text_world
 from benchmarks.claims.entries import Difference, Level, Value, Variant, difference
 from benchmarks.claims.galaxc_measures import anchored_ranking, far_attention, model_of
 from benchmarks.claims.graph_measures import game_forms
-from benchmarks.claims.keygraph_measures import cluster_quality
+from benchmarks.claims.keygraph_measures import _model, cluster_quality
 from benchmarks.claims.measures import Columns, Trained, columns_of
 from benchmarks.claims.model_measures import batch_to_rank
 from benchmarks.claims.runner import Experiment
@@ -34,6 +34,7 @@ from benchmarks.variants.slices import data_of
 from longtail import metrics
 from longtail.graph.ops import unit_rows
 from longtail.recipes.galaxc.ranker import attention, hop_norms
+from longtail.recipes.gnnxml.ranker import Gating
 from longtail.recipes.gnnxml.settings import VARIANTS
 from longtail.search.nearest import NearestDocuments, VoteConfig
 from longtail.types import Batch
@@ -165,8 +166,6 @@ def reached(trained: Trained) -> Columns:
     """looked at: labels in the clusters that are looked into, percent of all. largest: labels of the largest cluster,
     percent of all that have one.
     """
-    from benchmarks.claims.keygraph_measures import _model
-
     model = _model(trained)
     rankers = model.rankers
     sizes = np.bincount(rankers.clusters[rankers.clusters >= 0], minlength=rankers.n_clusters)
@@ -203,6 +202,14 @@ TFIDF_CLUSTERS = Look(
 
 # ---- N10: one graph network beside the sum of vertices ----
 
+
+def half_as_sure(trained: Trained) -> Columns:
+    """Every metric, with the log-odds of clusters halved."""
+    model = replace(_model(trained), gating=Gating(scale=0.5))
+    yardstick = trained.world.yardstick
+    return columns_of(yardstick.measure(model.rank(batch_to_rank(trained), yardstick.depth)))
+
+
 _V2 = gnnxml.STEPS["v2"]
 STEPS = Look(
     worlds={"as in the claim": gnnxml.LONG},
@@ -213,9 +220,16 @@ STEPS = Look(
         "v2, one layer": _V2.changed("matcher.layers=1"),
     },
     compared=(("v2", "v1"), ("v2, all layers joined", "v1"), ("v2, one layer", "v1")),
-    also=tuple(
-        Difference(Value(name, "cluster recall", cluster_quality), Value("v1", "cluster recall", cluster_quality))
-        for name in ("v2", "v2, all layers joined", "v2, one layer")
+    also=(
+        *(
+            Difference(Value(name, "cluster recall", cluster_quality), Value("v1", "cluster recall", cluster_quality))
+            for name in ("v2", "v2, all layers joined", "v2, one layer")
+        ),
+        *(
+            Difference(Value(name, metric, half_as_sure), Value("v1", metric))
+            for name in ("v1", "v2", "v2, all layers joined", "v2, one layer")
+            for metric in ("P@1", "P@5", "PSP@5")
+        ),
     ),
 )
 
