@@ -254,14 +254,18 @@ NEGATIVES = Look(
             "small", {**deepxml.WORLD, "missing_rate": missing}, truth="complete"
         )
         for missing in (0.0, 0.3, 0.6)
-    }
-    | {
-        "planted, 1.4 documents a label": Planted(
-            "small", {**deepxml.WORLD, "labels": 12_000, "topics": 240}, truth="complete"
-        )
     },
     variants=deepxml.NEGATIVES,
     compared=_HARD,
+)
+FEW_DOCUMENTS = Look(
+    worlds={
+        "planted, four times the labels": Planted(
+            "small", {**deepxml.WORLD, "labels": 12_000, "topics": 240}, truth="complete"
+        )
+    },
+    variants={name: deepxml.NEGATIVES[name] for name in ("shortlist", "uniform")},
+    compared=_HARD[:1],
 )
 REAL_NEGATIVES = Look(
     worlds={"debian-related@3000": Slice("debian-related@3000")},
@@ -368,6 +372,7 @@ LOOKS: Mapping[str, Look] = {
     "N10 documents": MORE_STEPS,
     "N10 debian-related": REAL_STEPS,
     "A6": NEGATIVES,
+    "A6 documents": FEW_DOCUMENTS,
     "A6@debian-related": REAL_NEGATIVES,
     "G13": AUXILIARY,
     "G15": ATTENTION,
