@@ -144,12 +144,6 @@ REASONS: Mapping[str, Reason] = {
         "ECLARE: claims",
         ("claims/eclare.json",),
     ),
-    "E8": Reason(
-        "The graph finds more (R@100 is 2.8 points lower without it, the recall of shortlists 3.3), but brings "
-        "labels of a family together, which then compete for the first places: PSP@1 is 1.6 points higher without it.",
-        "ECLARE: claims",
-        ("claims/eclare.json",),
-    ),
     "E8@debian-related": Reason(
         "The recall of shortlists is the same without the graph, so clusters are not what costs. On slices with the "
         "defaults the graph costs 1.4 of P@1 and 1.2 of PSP@5, nearly all of PSP@5 by free vectors that start from "
