@@ -1,17 +1,17 @@
 """Trains variants of recipes side by side, measures them on slices or on test documents, and compares them.
 
-    python -m benchmarks.variants VARIANTS.json DATA... [--out FILE] [--on slice] [--seeds 1] [--workers 1]
-                                  [--seconds 36000] [--device auto] [--recipe R] [--only NAME ...] [--beside NAME ...]
-                                  [--set a.b=c] [--kept FOLDER] [--list]
+    python -m benchmarks.variants VARIANTS.json DATA... [--out FILE] [--on slice] [--seeds 1] [--first-seed 0]
+                                  [--workers 1] [--seconds 36000] [--device auto] [--recipe R] [--only NAME ...]
+                                  [--beside NAME ...] [--set a.b=c] [--kept FOLDER] [--list]
 
 VARIANTS.json: ``{"recipe": {"variant": ["section.setting=value", ...], ...}, ...}``, as beside this file; a name alone
 (``papers``) means one of those. The first variant of a recipe is what its others are compared with; --beside names
 further ones. DATA: see `slices.data_of`.
 
---on: where choices are made, held-out training documents (slice), or what is reported (test). --seeds: how many.
---workers: processes that train at the same time, each with one thread. One GPU serves a dozen; nothing is then said of
-times but that they were no longer. --seconds: what is not done by then is left out. --kept: results of single trainings
-stay there, and what is there is not trained again. --set: a setting of all variants.
+--on: where choices are made, held-out training documents (slice), or what is reported (test). --seeds: how many, from
+--first-seed on. --workers: processes that train at the same time, each with one thread. One GPU serves a dozen; nothing
+is then said of times but that they were no longer. --seconds: what is not done by then is left out. --kept: results of
+single trainings stay there, and what is there is not trained again. --set: a setting of all variants.
 
 A model is also asked in other ways (`choices`), and each is a variant of its own, behind the trained one's name.
 Differences are means over the seeds that both have, with a 95% interval of a paired bootstrap over documents.
@@ -106,6 +106,7 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, metavar="FILE")
     parser.add_argument("--on", choices=("slice", "test"), default="slice")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=36_000.0)
     parser.add_argument("--device", default="auto")
@@ -152,7 +153,7 @@ def read_variants(asked: str, recipes: Sequence[str] | None = None, only: Sequen
 
 def jobs(variants: Variants, options: argparse.Namespace, folder: str) -> Iterator[Job]:
     for data in options.data:
-        for seed in range(options.seeds):
+        for seed in range(options.first_seed, options.first_seed + options.seeds):
             for recipe, own in variants.items():
                 for name, settings in own.items():
                     every = [*options.set, *settings]

@@ -109,6 +109,8 @@ def test_what_cannot_be_had_is_said(tmp_path: Path, capfd: pytest.CaptureFixture
 def test_what_there_is_no_time_for_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["methods", str(tmp_path / "planted"), "--seconds", "0"]) == 0
     assert capsys.readouterr().out.count("no time") == len(read_variants("methods"))
+    assert main(["direct", "data", "--seconds", "0", "--only", "one model", "--first-seed", "2", "--seeds", "2"]) == 0
+    assert [line[-15:] for line in capsys.readouterr().out.splitlines()] == ["seed 2: no time", "seed 3: no time"]
 
 
 # ---- differences ----
