@@ -20,6 +20,10 @@ export function lookUp(input, list, take) {
     } else input.removeAttribute("aria-activedescendant");
   };
   const fold = () => {
+    // What was typed last may not have been asked yet, or not be answered: it must not open the list again.
+    clearTimeout(timer);
+    asking?.abort();
+    asking = null;
     show(list, false);
     input.setAttribute("aria-expanded", "false");
     select(-1);
