@@ -6,7 +6,7 @@ PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint const
 # Kernels are compiled once and kept; pytest-xdist uses the cores there are.
 JOBS ?= auto
 
-.PHONY: demo serve test race wheel browser lint format clean help
+.PHONY: demo serve test race wheel browser lint style types tests format clean help
 help:
 	@echo "make demo   train on the embedded sample and ask it questions"
 	@echo "make serve  a page and an API for the model of make demo, at http://127.0.0.1:8000/;"
@@ -27,8 +27,13 @@ serve: runs/demo/bundle $(VENV)/.serve
 runs/demo/bundle:
 	@echo "error: there is no model in runs/demo yet; run make demo first"; exit 2
 
-test: $(VENV)/.dev lint
-	$(BIN)/pytest -n $(JOBS) --dist worksteal
+# Types are checked beside the tests: one core is enough for them.
+test: style
+	@$(MAKE) --no-print-directory --jobs=2 types tests
+
+# Hundreds of processes read the same sources: their bytecode is kept, also where the environment says otherwise.
+tests: $(VENV)/.dev
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n $(JOBS) --dist worksteal
 
 # Peers live in an environment of their own. OPTIONS: see python -m benchmarks.race --help
 race: $(VENV)/.train $(VENV)-peers/.done
@@ -42,9 +47,13 @@ browser:
 	apt-get update
 	apt-get install --yes --no-install-recommends chromium fonts-dejavu-core
 
-lint: $(VENV)/.dev
+lint: style types
+
+style: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
 	$(BIN)/mypy
 
 format: $(VENV)/.dev
@@ -62,8 +71,9 @@ $(VENV)/.train: $(VENV)/.python pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.python pyproject.toml constraints.txt
+# --no-compile: Python compiles what it imports, a small part of what is installed; half of the time.
 	@echo "installing longtail for development (once; a minute or two)"
-	@$(PIP) --editable '.[dev]'
+	@$(PIP) --no-compile --editable '.[dev]'
 	@touch $@ $(VENV)/.train $(VENV)/.serve
 
 $(VENV)/.serve: $(VENV)/.python pyproject.toml constraints.txt

@@ -7,6 +7,7 @@ import re
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,9 +24,15 @@ MODULES = {
 }
 
 
+@cache
+def tree_of(module: str) -> ast.Module:
+    """Read once: whoever follows names from module to module asks thousands of times."""
+    return ast.parse(MODULES[module].read_text(encoding="utf-8"))
+
+
 def imported(name: str) -> Iterator[str]:
     """Modules of the house that a module imports, at its top or inside a function; not for types alone."""
-    tree = ast.parse(MODULES[name].read_text(encoding="utf-8"))
+    tree = tree_of(name)
     for_types = {id(inner) for node in ast.walk(tree) if is_type_checking(node) for inner in ast.walk(node)}
     for node in ast.walk(tree):
         if id(node) in for_types:
@@ -135,9 +142,10 @@ ALL = "*"  # in the place of a name: a module that is handed on as a whole
 IMPORT = "import"  # in the place of a name: what a module does when it is imported
 
 
+@cache
 def home_of(module: str, name: str) -> Name:
     """Where a name that is imported from a module is defined: rooms hand on what their files define."""
-    for node in ast.parse(MODULES[module].read_text(encoding="utf-8")).body:
+    for node in tree_of(module).body:
         if isinstance(node, ast.ImportFrom) and node.module in MODULES and node.module != module:
             for alias in node.names:
                 if name == (alias.asname or alias.name):
@@ -147,7 +155,7 @@ def home_of(module: str, name: str) -> Name:
 
 def named(module: str) -> dict[Name, set[Name]]:
     """What each class, function and constant at the top of a module refers to, in its own module and in others."""
-    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
+    tree = tree_of(module)
     known: dict[str, Name] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module in MODULES:
@@ -220,7 +228,7 @@ def lone_names() -> dict[str, set[str]]:
     """Public classes and functions of shared modules that one family alone uses, or nobody."""
     found = {}
     for module in SHARED:
-        for node in ast.parse(MODULES[module].read_text(encoding="utf-8")).body:
+        for node in tree_of(module).body:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not node.name.startswith(
                 "_"
             ):
@@ -242,14 +250,15 @@ def test_the_rule_finds_names_in_the_wrong_room(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_no_two_classes_have_one_name() -> None:
-    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in MODULES.values())
-    names = Counter(node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    names = Counter(
+        node.name for module in MODULES for node in ast.walk(tree_of(module)) if isinstance(node, ast.ClassDef)
+    )
     assert not [name for name, count in names.items() if count > 1]
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_no_constructor_is_called_with_ten_arguments_by_place(name: str) -> None:
-    for node in ast.walk(ast.parse(MODULES[name].read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(name)):
         if isinstance(node, ast.Call) and len(node.args) >= 10:
             called = ast.unparse(node.func).rpartition(".")[2]
             assert not called[:1].isupper(), f"line {node.lineno}: name the arguments of {called}"

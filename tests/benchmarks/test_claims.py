@@ -64,7 +64,10 @@ def claims_marked_in(source: str) -> set[str]:
 
 
 MARKED = {
-    name for path in TESTS.rglob("test_*.py") if path != Path(__file__) for name in claims_marked_in(path.read_text())
+    name
+    for path in TESTS.rglob("test_*.py")
+    if path != Path(__file__) and "mark.claim" in (source := path.read_text())
+    for name in claims_marked_in(source)
 }
 
 
