@@ -14,7 +14,7 @@ import pytest
 
 # Real kills, at moments that nobody chose; what one at any file operation of any recipe leaves is tried in
 # `faults/test_every_operation.py`. The one of many slow epochs more often.
-KILLS = {"slow": 4, "direct": 1}
+KILLS = {"slow": 2, "direct": 1}
 SLOW = Path(__file__).with_name("slow_recipe.py")
 SMALL = ["encoder.width=16", "train.epochs=12", "train.text_every=3", "train.smoothing=0.3", "ensemble.learners=2"]
 
