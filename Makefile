@@ -6,7 +6,7 @@ PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint const
 # Kernels are compiled once and kept; pytest-xdist uses the cores there are.
 JOBS ?= auto
 
-.PHONY: demo serve test race wheel browser lint style types computing waiting format clean help
+.PHONY: demo serve test race wheel browser lint style types tests format clean help
 help:
 	@echo "make demo   train on the embedded sample and ask it questions"
 	@echo "make serve  a page and an API for the model of make demo, at http://127.0.0.1:8000/;"
@@ -27,22 +27,13 @@ serve: runs/demo/bundle $(VENV)/.serve
 runs/demo/bundle:
 	@echo "error: there is no model in runs/demo yet; run make demo first"; exit 2
 
-# Tests that mostly wait, for servers, browsers and other processes, run beside those that compute; so do types.
-WAITING := tests/serve tests/model_report/test_report_browser.py tests/test_ray_cluster.py tests/test_kill.py \
-	tests/training/test_processes.py tests/faults/test_broken_runs.py tests/benchmarks/test_serving_load.py \
-	tests/benchmarks/test_race.py tests/test_examples.py tests/test_walks.py
-# Hundreds of processes read the same sources: their bytecode is kept, also where the environment says otherwise.
-PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest
-
+# Types are checked beside the tests: one core is enough for them.
 test: style
-	@$(MAKE) --no-print-directory --jobs=3 types computing waiting
+	@$(MAKE) --no-print-directory --jobs=2 types tests
 
-computing: $(VENV)/.dev
-	$(PYTEST) -n $(JOBS) --dist worksteal $(WAITING:%=--ignore=%)
-
-# What it says is shown when it has ended: two reports at once nobody can read.
-waiting: $(VENV)/.dev
-	@$(PYTEST) -p no:cacheprovider $(WAITING) > $(VENV)/waiting.log 2>&1; code=$$?; cat $(VENV)/waiting.log; exit $$code
+# Hundreds of processes read the same sources: their bytecode is kept, also where the environment says otherwise.
+tests: $(VENV)/.dev
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n $(JOBS) --dist worksteal
 
 # Peers live in an environment of their own. OPTIONS: see python -m benchmarks.race --help
 race: $(VENV)/.train $(VENV)-peers/.done
