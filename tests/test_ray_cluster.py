@@ -70,10 +70,10 @@ def dies_once(bundle: str, **more: Any) -> type:
 
 
 @pytest.fixture
-def cluster() -> Iterator[Any]:
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     ray = pytest.importorskip("ray")
-    os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
-    os.environ["RAY_worker_niceness"] = "0"  # else other tests leave its workers hardly any time
+    monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    monkeypatch.setenv("RAY_worker_niceness", "0")  # else other tests leave its workers hardly any time
     # Few workers: each is a process that imports everything anew.
     ray.init(num_cpus=2, object_store_memory=100 << 20, include_dashboard=False, log_to_driver=False)
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
