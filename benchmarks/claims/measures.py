@@ -30,11 +30,15 @@ class Trained:
     """A trained variant with the world it belongs to.
 
     folder: its place in the cache; the run is in ``folder/run``, predictions lie beside it.
-    at_prediction: fields of the model that are replaced before it ranks.
+    at_prediction: fields of the model that are replaced before it ranks. device: where all test documents are ranked;
+    a GPU searches large indices in place of the processor, with the same answers.
     """
 
-    def __init__(self, folder: Path, world: World, seed: int, at_prediction: Mapping[str, Any]) -> None:
+    def __init__(
+        self, folder: Path, world: World, seed: int, at_prediction: Mapping[str, Any], device: str = "cpu"
+    ) -> None:
         self.run, self.world, self.seed, self.at_prediction = folder / "run", world, seed, at_prediction
+        self.device = device
         name = (
             sha256(json.dumps(dict(at_prediction), sort_keys=True).encode()).hexdigest()[:12]
             if at_prediction
@@ -44,6 +48,9 @@ class Trained:
 
     @cached_property
     def predictor(self) -> Predictor:
+        return self._opened()
+
+    def _opened(self) -> Predictor:
         bundle = Predictor.open(self.run).bundle
         return Predictor(replace(bundle, ranker=changed(bundle.ranker, self.at_prediction)))
 
@@ -60,7 +67,13 @@ class Trained:
     def predictions(self) -> TopK:
         """For all test documents, uncut; kept on disk."""
         if not self._predictions.exists():
-            top = rank_test(self.predictor, self.world.yardstick, SilentDisplay())
+            model = self.predictor
+            if self.device == "cuda":
+                from benchmarks.sets import search_on_gpu
+
+                model = self._opened()  # one of its own, as it is changed
+                search_on_gpu(model.bundle.ranker)
+            top = rank_test(model, self.world.yardstick, SilentDisplay())
             with written_aside(self._predictions) as aside, aside.open("wb") as file:
                 np.savez(file, ids=top.ids, scores=top.scores)
         with np.load(self._predictions, allow_pickle=False) as saved:

@@ -90,7 +90,7 @@ class Workshop:
                 if not wait:
                     raise
                 time.sleep(LOOK_AGAIN)
-        return Trained(folder, self.world(spec, seed), seed, variant.at_prediction)
+        return Trained(folder, self.world(spec, seed), seed, variant.at_prediction, self.device)
 
     def _train(self, variant: Variant, spec: DataSpec, seed: int, folder: Path, name: str) -> None:
         self.check_time(f"training '{name}' with seed {seed}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from benchmarks.claims import timing
 from benchmarks.claims.crafted_worlds import dense_world, single_label_world
 from benchmarks.claims.cross import NEAREST, POPULAR, baseline_ranking
+from benchmarks.claims.measures import Trained
 from benchmarks.claims.model_measures import (
     drift,
     head_recall,
@@ -274,3 +276,20 @@ def test_dense_worlds_differ_by_seed_and_have_no_text() -> None:
     assert not a.train.documents.fields
     vectors: Any = a.need_test().documents.vectors
     assert vectors.shape == (100, 512)
+
+
+def test_on_a_gpu_documents_are_ranked_by_a_model_of_their_own_that_searches_there(
+    tiny_run: Path, planted: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed: list[object] = []
+    monkeypatch.setattr("benchmarks.sets.search_on_gpu", changed.append)
+    shutil.copytree(tiny_run, tmp_path / "run")
+    here = Trained(tmp_path, ClaimWorld.of(planted), 0, {})
+    expected = here.predictions()
+    assert not changed
+    (tmp_path / "predictions-as-trained.npz").unlink()
+    there = Trained(tmp_path, ClaimWorld.of(planted), 0, {}, "cuda")
+    plain = there.predictor
+    assert np.array_equal(there.predictions().ids, expected.ids)
+    assert len(changed) == 1
+    assert changed[0] is not plain.bundle.ranker
