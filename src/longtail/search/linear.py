@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -115,47 +115,40 @@ def fit_linear(
     objective = LinearObjective(
         config.loss == "logistic", float(config.bias), float(config.cost), float(config.tolerance), config.rounds
     )
+    dense = np.zeros((x.shape[0], 0), np.float32) if tail is None else tail
     if isinstance(x, np.ndarray):
-        return _fit_dense(x, problems, objective, new_seed(rng))
-    return _fit_sparse(x, tail, problems, objective, float(config.prune), new_seed(rng))
+        x, dense = csr(np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(len(x) + 1, np.int64), (len(x), 0)), x
+        found = _fit(x, dense, problems, objective, float(config.prune), new_seed(rng))
+        return LinearRows(found.tail, found.bias, found.rounds)
+    found = _fit(x, dense, problems, objective, float(config.prune), new_seed(rng))
+    return found if tail is not None else replace(found, tail=None)
 
 
-def _fit_sparse(
-    x: Csr, tail: F32 | None, problems: Problems, objective: LinearObjective, prune: float, seed: np.uint64
+def _fit(
+    x: Csr, tail: F32, problems: Problems, objective: LinearObjective, prune: float, seed: np.uint64
 ) -> LinearRows:
-    from longtail.search.kernels.linear import solve_sparse
+    from longtail.search.kernels.linear import solve
 
-    rows, count = pieces(x.astype(np.float32)), len(problems.group_of)
-    bias, rounds = np.zeros(count, dtype=np.float32), np.zeros(count, dtype=np.int32)
-    dense, weights = (
-        (None, None)
-        if tail is None
-        else (frozen(tail.astype(np.float32, copy=False)), np.zeros((count, tail.shape[1]), dtype=np.float32))
+    rows, dense, count = (
+        pieces(x.astype(np.float32)),
+        frozen(tail.astype(np.float32, copy=False)),
+        len(problems.group_of),
     )
+    bias, rounds = np.zeros(count, dtype=np.float32), np.zeros(count, dtype=np.int32)
+    weights = np.zeros((count, dense.shape[1]), dtype=np.float32)
 
-    def solve(job: I64) -> tuple[I64, I32, F32]:
-        sound, sizes, columns, values = solve_sparse(
+    def solve_job(job: I64) -> tuple[I64, I32, F32]:
+        sound, sizes, columns, values = solve(
             job, problems, rows, dense, int(x.shape[1]), objective, prune, seed, bias, rounds, weights
         )
-        _check_positives(sound)
+        if not sound:
+            raise ValueError("a problem has a positive document that is not in its group")
         return sizes, columns, values
 
-    jobs = _jobs(problems, np.diff(rows.indptr) + (0 if tail is None else tail.shape[1]))
-    return LinearRows(_rows_in_order(jobs, _in_threads(solve, jobs), (count, int(x.shape[1]))), bias, rounds, weights)
-
-
-def _fit_dense(x: F32, problems: Problems, objective: LinearObjective, seed: np.uint64) -> LinearRows:
-    from longtail.search.kernels.linear import solve_dense
-
-    data, count = frozen(x.astype(np.float32, copy=False).ravel()), len(problems.group_of)
-    weights = np.zeros((count, x.shape[1]), dtype=np.float32)
-    bias, rounds = np.zeros(count, dtype=np.float32), np.zeros(count, dtype=np.int32)
-
-    def solve(job: I64) -> None:
-        _check_positives(solve_dense(job, problems, data, objective, seed, weights, bias, rounds))
-
-    _in_threads(solve, _jobs(problems, np.full(len(x), x.shape[1])))
-    return LinearRows(weights, bias, rounds)
+    jobs = _jobs(problems, np.diff(rows.indptr) + dense.shape[1])
+    return LinearRows(
+        _rows_in_order(jobs, _in_threads(solve_job, jobs), (count, int(x.shape[1]))), bias, rounds, weights
+    )
 
 
 def _jobs(problems: Problems, row_costs: I64) -> list[I64]:
@@ -167,11 +160,6 @@ def _jobs(problems: Problems, row_costs: I64) -> list[I64]:
     order = np.argsort(problems.group_of, kind="stable")
     done = np.cumsum(costs[problems.group_of[order]])
     return [frozen(job) for job in np.split(order, np.flatnonzero(np.diff(done * _JOBS // done[-1])) + 1)]
-
-
-def _check_positives(sound: bool) -> None:
-    if not sound:
-        raise ValueError("a problem has a positive document that is not in its group")
 
 
 def _in_threads(work: Callable[[I64], Found], jobs: list[I64]) -> list[Found]:

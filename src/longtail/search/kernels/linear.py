@@ -1,9 +1,9 @@
 """Dual coordinate descent for binary linear classifiers, as in LIBLINEAR (Hsieh et al. 2008; Yu, Huang, Lin 2011).
 
-Rows are CSR (`indptr`, `indices`, `data`) or, with ``indptr = indices = None``, dense ones, one after the other in
-`data`; numba compiles each case on its own. `w` is float64 and one longer than a row: its last number belongs to a
-constant feature of value `bias`; problems that are solved side by side have a column of it each. `place` says where
-in the matrix each document of a problem stands; `signs` are +1 and -1.
+A row has sparse columns (CSR) and then dense ones; dense documents have no sparse ones, and others often no dense ones
+(loops over nothing: one machine code for all of them). `w` is float64 and one longer than a row: its last number
+belongs to a constant feature of value `bias`; problems that are solved side by side have a column of it each. `signs`
+are +1 and -1.
 
 A sparse feature that only one document of a group has gets the weight dual * sign * value, whatever else happens.
 Such features are left out of rows and weights: all that they do is to add dual * `alone` to the document's margin,
@@ -13,7 +13,7 @@ Such features are left out of rows and weights: all that they do is to add dual 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,99 +33,82 @@ _NEWTON_STEPS = 50
 _SIDE_BY_SIDE = 16
 
 
+class GroupRows(NamedTuple):
+    """The documents of a group. Row i has the sparse columns of row i, and the dense ones of row ``place[i]`` of
+    `tail` (N, E): these are not moved.
+    """
+
+    indptr: I64
+    indices: I32
+    data: F32
+    tail: F32
+    place: I32
+
+
 @compiled(fastmath=True)
-def _dot(indptr: Any, indices: Any, data: F32, tail: Any, row: int, w: F64, bias: float) -> float:
+def _dot(rows: GroupRows, i: Any, w: F64, bias: float) -> float:
     """fastmath keeps several partial sums of a dense row; their order is fixed at compile time."""
-    width = len(w) - 1
+    width, place, dense = len(w) - 1, rows.place[i], rows.tail.shape[1]
     total = bias * w[width]
-    if indptr is None:
-        for column in range(width):
-            total += data[row * width + column] * w[column]
-    else:
-        for entry in range(indptr[row], indptr[row + 1]):
-            total += data[entry] * w[indices[entry]]
-    if tail is not None:
-        first = width - tail.shape[1]
-        for column in range(tail.shape[1]):
-            total += tail[row, column] * w[first + column]
+    for entry in range(rows.indptr[i], rows.indptr[i + 1]):
+        total += rows.data[entry] * w[rows.indices[entry]]
+    for column in range(dense):
+        total += rows.tail[place, column] * w[width - dense + column]
     return total
 
 
 @compiled()
-def _add(indptr: Any, indices: Any, data: F32, tail: Any, row: int, factor: float, w: F64, bias: float) -> None:
+def _add(rows: GroupRows, i: Any, factor: float, w: F64, bias: float) -> None:
     """w += factor * row."""
-    width = len(w) - 1
+    width, place, dense = len(w) - 1, rows.place[i], rows.tail.shape[1]
     w[width] += factor * bias
-    if indptr is None:
-        for column in range(width):
-            w[column] += factor * data[row * width + column]
-    else:
-        for entry in range(indptr[row], indptr[row + 1]):
-            w[indices[entry]] += factor * data[entry]
-    if tail is not None:
-        first = width - tail.shape[1]
-        for column in range(tail.shape[1]):
-            w[first + column] += factor * tail[row, column]
+    for entry in range(rows.indptr[i], rows.indptr[i + 1]):
+        w[rows.indices[entry]] += factor * rows.data[entry]
+    for column in range(dense):
+        w[width - dense + column] += factor * rows.tail[place, column]
 
 
 @compiled(fastmath=True)
-def _dots(indptr: Any, indices: Any, data: F32, tail: Any, row: int, w: F64, bias: float, out: F64) -> None:
+def _dots(rows: GroupRows, i: Any, w: F64, bias: float, out: F64) -> None:
     """out[k] = row . w[:, k]. With one problem `_dot` is faster: its sum stays in a register."""
-    width = len(w) - 1
+    width, place, dense = len(w) - 1, rows.place[i], rows.tail.shape[1]
     for k in range(len(out)):
         out[k] = bias * w[width, k]
-    if indptr is None:
-        for column in range(width):
-            for k in range(len(out)):
-                out[k] += data[row * width + column] * w[column, k]
-    else:
-        for entry in range(indptr[row], indptr[row + 1]):
-            value, weights = np.float64(data[entry]), w[indices[entry]]
-            for k in range(len(out)):
-                out[k] += value * weights[k]
-    if tail is not None:
-        first = width - tail.shape[1]
-        for column in range(tail.shape[1]):
-            for k in range(len(out)):
-                out[k] += tail[row, column] * w[first + column, k]
+    for entry in range(rows.indptr[i], rows.indptr[i + 1]):
+        value, weights = np.float64(rows.data[entry]), w[rows.indices[entry]]
+        for k in range(len(out)):
+            out[k] += value * weights[k]
+    for column in range(dense):
+        value, weights = np.float64(rows.tail[place, column]), w[width - dense + column]
+        for k in range(len(out)):
+            out[k] += value * weights[k]
 
 
 @compiled()
-def _adds(indptr: Any, indices: Any, data: F32, tail: Any, row: int, factors: F64, w: F64, bias: float) -> None:
+def _adds(rows: GroupRows, i: Any, factors: F64, w: F64, bias: float) -> None:
     """w[:, k] += factors[k] * row."""
-    width = len(w) - 1
+    width, place, dense = len(w) - 1, rows.place[i], rows.tail.shape[1]
     for k in range(len(factors)):
         w[width, k] += factors[k] * bias
-    if indptr is None:
-        for column in range(width):
-            for k in range(len(factors)):
-                w[column, k] += factors[k] * data[row * width + column]
-    else:
-        for entry in range(indptr[row], indptr[row + 1]):
-            value, weights = np.float64(data[entry]), w[indices[entry]]
-            for k in range(len(factors)):
-                weights[k] += factors[k] * value
-    if tail is not None:
-        first = width - tail.shape[1]
-        for column in range(tail.shape[1]):
-            for k in range(len(factors)):
-                w[first + column, k] += factors[k] * tail[row, column]
+    for entry in range(rows.indptr[i], rows.indptr[i + 1]):
+        value, weights = np.float64(rows.data[entry]), w[rows.indices[entry]]
+        for k in range(len(factors)):
+            weights[k] += factors[k] * value
+    for column in range(dense):
+        value, weights = np.float64(rows.tail[place, column]), w[width - dense + column]
+        for k in range(len(factors)):
+            weights[k] += factors[k] * value
 
 
 @compiled()
-def _squares(indptr: Any, indices: Any, data: F32, tail: Any, place: I64, width: int, bias: float) -> F64:
+def _squares(rows: GroupRows, bias: float) -> F64:
     """Squared length of each document's row, the constant feature included."""
-    squares = np.full(len(place), bias * bias)
-    for i in range(len(place)):
-        if indptr is None:
-            for column in range(width):
-                squares[i] += np.float64(data[place[i] * width + column]) ** 2
-        else:
-            for entry in range(indptr[place[i]], indptr[place[i] + 1]):
-                squares[i] += np.float64(data[entry]) ** 2
-        if tail is not None:
-            for column in range(tail.shape[1]):
-                squares[i] += np.float64(tail[place[i], column]) ** 2
+    squares = np.full(len(rows.place), bias * bias)
+    for i in range(len(rows.place)):
+        for entry in range(rows.indptr[i], rows.indptr[i + 1]):
+            squares[i] += np.float64(rows.data[entry]) ** 2
+        for column in range(rows.tail.shape[1]):
+            squares[i] += np.float64(rows.tail[rows.place[i], column]) ** 2
     return squares
 
 
@@ -155,11 +138,7 @@ def _shuffle(order: I64, size: int, key: np.uint64, counter: int) -> int:
 
 @compiled()
 def _squared_hinge(
-    indptr: Any,
-    indices: Any,
-    data: F32,
-    tail: Any,
-    place: I64,
+    rows: GroupRows,
     signs: F64,
     squares: F64,
     alone: F64,
@@ -181,9 +160,7 @@ def _squared_hinge(
         highest, lowest, at = -np.inf, np.inf, 0
         while at < active:
             i = order[at]
-            gradient = (
-                signs[i] * _dot(indptr, indices, data, tail, place[i], w, bias) - 1.0 + (alone[i] + ridge) * dual[i]
-            )
+            gradient = signs[i] * _dot(rows, i, w, bias) - 1.0 + (alone[i] + ridge) * dual[i]
             if dual[i] == 0.0 and gradient > limit:
                 active -= 1
                 order[at], order[active] = order[active], order[at]
@@ -193,7 +170,7 @@ def _squared_hinge(
             highest, lowest = max(highest, projected), min(lowest, projected)
             if projected != 0.0:
                 moved = max(dual[i] - gradient / (squares[i] + ridge), 0.0)
-                _add(indptr, indices, data, tail, place[i], (moved - dual[i]) * signs[i], w, bias)
+                _add(rows, i, (moved - dual[i]) * signs[i], w, bias)
                 dual[i] = moved
         used += 1
         if highest - lowest > objective.tolerance:
@@ -233,11 +210,7 @@ def _new_logit(old: float, share: float, margin: float, scale: float, tolerance:
 
 @compiled()
 def _logistic(
-    indptr: Any,
-    indices: Any,
-    data: F32,
-    tail: Any,
-    place: I64,
+    rows: GroupRows,
     signs: F64,
     squares: F64,
     alone: F64,
@@ -257,7 +230,7 @@ def _logistic(
     the time goes into fetching single numbers. A problem that is solved is left alone while the others go on.
     """
     bias, cost, close = objective.bias, objective.cost, 0.1 * objective.tolerance
-    order, problems = np.arange(len(place)), w.shape[1]
+    order, problems = np.arange(len(rows.place)), w.shape[1]
     shares = _sigmoids(logits)
     margins, steps, largest = np.empty(problems), np.empty(problems), np.empty(problems)
     done = np.zeros(problems, dtype=np.bool_)
@@ -267,7 +240,7 @@ def _logistic(
         counter = _shuffle(order, len(order), key, counter)
         largest[:] = 0.0
         for i in order:
-            _dots(indptr, indices, data, tail, place[i], w, bias, margins)
+            _dots(rows, i, w, bias, margins)
             moves = False
             for k in range(problems):
                 steps[k] = 0.0
@@ -283,7 +256,7 @@ def _logistic(
                     logits[i, k], shares[i, k] = moved, share
                     moves = True
             if moves:
-                _adds(indptr, indices, data, tail, place[i], steps, w, bias)
+                _adds(rows, i, steps, w, bias)
         for k in range(problems):
             if not done[k]:
                 used[k] += 1
@@ -292,11 +265,7 @@ def _logistic(
 
 @compiled()
 def _solve(
-    indptr: Any,
-    indices: Any,
-    data: F32,
-    tail: Any,
-    place: I64,
+    rows: GroupRows,
     signs: F64,
     squares: F64,
     alone: F64,
@@ -310,16 +279,14 @@ def _solve(
     dual = np.full(signs.shape, _FIRST_LOGIT if logistic else 0.0)
     if logistic:
         of_row = np.empty(signs.shape[1])
-        for i in range(len(place)):
+        for i in range(len(rows.place)):
             for k in range(len(of_row)):
                 of_row[k] = cost * _sigmoid(dual[i, k]) * signs[i, k]
-            _adds(indptr, indices, data, tail, place[i], of_row, w, bias)
-        _logistic(indptr, indices, data, tail, place, signs, squares, alone, objective, key, dual, w, used)
+            _adds(rows, i, of_row, w, bias)
+        _logistic(rows, signs, squares, alone, objective, key, dual, w, used)
         dual = cost * _sigmoids(dual)
     else:
-        used[0] = _squared_hinge(
-            indptr, indices, data, tail, place, signs.ravel(), squares, alone, objective, key, dual.ravel(), w.ravel()
-        )
+        used[0] = _squared_hinge(rows, signs.ravel(), squares, alone, objective, key, dual.ravel(), w.ravel())
     return dual * signs
 
 
@@ -348,17 +315,6 @@ def _mark(members: I32, problem: int, problems: Problems, signs: F64) -> bool:
         else:
             signs[i] = 0.0 if out < len(left_out) and left_out[out] == members[i] else -1.0
     return at == len(positives)
-
-
-@compiled()
-def _tails_of(tail: Any, members: I32) -> Any:
-    """Dense columns of these rows, side by side in memory."""
-    if tail is None:
-        return None
-    rows = np.empty((len(members), tail.shape[1]), dtype=np.float32)
-    for i in range(len(members)):
-        rows[i] = tail[members[i]]
-    return rows
 
 
 @compiled()
@@ -438,20 +394,20 @@ def _room_for(array: Any, needed: int) -> Any:
 
 
 @compiled()
-def solve_sparse(
+def solve(
     job: I64,
     problems: Problems,
-    rows: Pieces,
-    tail: Any,
+    words: Pieces,
+    tail: F32,
     n_columns: int,
     objective: LinearObjective,
     prune: float,
     seed: np.uint64,
     out_bias: F32,
     out_rounds: I32,
-    out_tail: Any,
+    out_tail: F32,
 ) -> tuple[bool, I64, I32, F32]:
-    """Solve the problems of a job on sparse rows.  tail: (N, E) dense columns, or None.
+    """Solve the problems of a job.  words: (N, V), the sparse columns; tail: (N, E), the dense ones.
 
     Returns whether all positives were in their groups, and the weights of |w| > prune: numbers per problem, columns,
     values.
@@ -463,14 +419,12 @@ def solve_sparse(
     while at < len(job):
         group = problems.group_of[job[at]]
         members = problems.group_rows[problems.group_starts[group] : problems.group_starts[group + 1]]
-        own, shared = _columns_of(rows.indptr, rows.indices, members, local)
+        own, shared = _columns_of(words.indptr, words.indices, members, local)
         alone = np.zeros(len(members))
-        indptr, indices, data = _rows_of(rows.indptr, rows.indices, rows.data, members, local, alone)
-        single = _single_values(rows.indptr, rows.indices, rows.data, members, local, own)
-        tails = _tails_of(tail, members)
-        width = shared + (0 if tail is None else tail.shape[1])
-        place = np.arange(len(members))
-        squares = _squares(indptr, indices, data, tails, place, shared, objective.bias) + alone
+        indptr, indices, data = _rows_of(words.indptr, words.indices, words.data, members, local, alone)
+        single = _single_values(words.indptr, words.indices, words.data, members, local, own)
+        rows, width = GroupRows(indptr, indices, data, tail, members), shared + tail.shape[1]
+        squares = _squares(rows, objective.bias) + alone
         while at < len(job) and problems.group_of[job[at]] == group:
             count = _together(job, at, problems.group_of, objective.logistic)
             signs, w, used = (
@@ -482,12 +436,12 @@ def solve_sparse(
                 if not _mark(members, job[at + k], problems, signs[:, k]):
                     return False, sizes, columns, values
             key = key_of(seed, job[at])
-            factors = _solve(indptr, indices, data, tails, place, signs, squares, alone, objective, key, w, used)
+            factors = _solve(rows, signs, squares, alone, objective, key, w, used)
             for k in range(count):
                 problem = job[at + k]
                 out_rounds[problem], out_bias[problem] = used[k], w[width, k] * objective.bias
-                if out_tail is not None:
-                    out_tail[problem] = w[shared:width, k]
+                for column in range(tail.shape[1]):
+                    out_tail[problem, column] = w[shared + column, k]
                 columns, values = _room_for(columns, filled + len(own)), _room_for(values, filled + len(own))
                 before = filled
                 for column in range(len(own)):
@@ -501,42 +455,3 @@ def solve_sparse(
         for column in own:
             local[column] = -1
     return True, sizes, columns[:filled].copy(), values[:filled].copy()
-
-
-@compiled()
-def solve_dense(
-    job: I64,
-    problems: Problems,
-    data: F32,
-    objective: LinearObjective,
-    seed: np.uint64,
-    out: F32,
-    out_bias: F32,
-    out_rounds: I32,
-) -> bool:
-    """Solve the problems of a job on dense rows, into rows of `out`; whether all positives were in their groups."""
-    width = out.shape[1]
-    at = 0
-    while at < len(job):
-        group = problems.group_of[job[at]]
-        members = problems.group_rows[problems.group_starts[group] : problems.group_starts[group + 1]]
-        place = members.astype(np.int64)
-        squares, alone = _squares(None, None, data, None, place, width, objective.bias), np.zeros(len(members))
-        while at < len(job) and problems.group_of[job[at]] == group:
-            count = _together(job, at, problems.group_of, objective.logistic)
-            signs, w, used = (
-                np.empty((len(members), count)),
-                np.zeros((width + 1, count)),
-                np.zeros(count, dtype=np.int32),
-            )
-            for k in range(count):
-                if not _mark(members, job[at + k], problems, signs[:, k]):
-                    return False
-            key = key_of(seed, job[at])
-            _solve(None, None, data, None, place, signs, squares, alone, objective, key, w, used)
-            for k in range(count):
-                problem = job[at + k]
-                out[problem] = w[:width, k]
-                out_rounds[problem], out_bias[problem] = used[k], w[width, k] * objective.bias
-            at += count
-    return True
