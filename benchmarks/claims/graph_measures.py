@@ -132,7 +132,8 @@ def component_dominance(trained: Trained) -> Columns:
 
     Over five bins of labels with as many training pairs each, for the free vector (``refinement``) and for both text
     components together; and the mean over shuffled frequencies (``... by chance``). ``weight of ... in head`` and
-    ``in tail``: the mean weight of a component in the bin of the most frequent and of the rarest labels, in percent.
+    ``in tail``: the mean weight of a component, and of both text components together, in the bin of the most frequent
+    and of the rarest labels, in percent.
     One number per training, so intervals come from seeds alone.
     """
     part: Any = load_part(trained.run / "analysis" / "label_components")
@@ -166,11 +167,15 @@ def _frequency_correlation(part: LabelComponents, counts: I64) -> tuple[float, f
 
 
 def _mean_weights(part: LabelComponents) -> dict[str, float]:
-    """Mean weights of the free component and of the others together, in the first and the last bin that has labels."""
+    """Mean weights of the free vector, the label's own text, its neighbours' texts and both of these, in the first and
+    the last bin that has labels.
+    """
     bins = equal_volume(part.counts)
     filled = np.flatnonzero(bins.n_labels > 0)
-    free = part.weights[:, part.names.index("free")].astype(np.float64)
-    sides = {"refinement": free, "text and graph": part.weights.sum(axis=1, dtype=np.float64) - free}
+    weights = part.weights.astype(np.float64)
+    free, text = (weights[:, [name == wanted for name in part.names]].sum(axis=1) for wanted in ("free", "text"))
+    texts = weights.sum(axis=1) - free
+    sides = {"refinement": free, "text": text, "graph": texts - text, "text and graph": texts}
     ends = {"head": filled[0], "tail": filled[-1]}
     return {
         f"weight of {name} in {end}": float(values[bins.bin_of_label == place].mean())

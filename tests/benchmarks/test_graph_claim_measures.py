@@ -221,7 +221,10 @@ def test_mean_weights_are_those_of_the_most_frequent_and_the_rarest_bin(tmp_path
         name.removeprefix("weight of "): column.value for name, column in measured.items() if name.startswith("weight")
     }
     assert found == pytest.approx(
-        {"refinement in head": 90, "refinement in tail": 40, "text and graph in head": 10, "text and graph in tail": 60}
+        {
+            **{"refinement in head": 90, "text in head": 0, "graph in head": 10, "text and graph in head": 10},
+            **{"refinement in tail": 40, "text in tail": 50, "graph in tail": 10, "text and graph in tail": 60},
+        }
     )
 
 
