@@ -33,7 +33,10 @@ def content(bundle: Path) -> dict[str, bytes]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", KILLS)
-def test_killed_at_random_moments_and_resumed(recipe: str, planted_folder: Path, tmp_path: Path) -> None:
+def test_killed_at_random_moments_and_resumed(
+    recipe: str, planted_folder: Path, direct_run: Path, tmp_path: Path
+) -> None:
+    # `direct_run` has compiled the kernels: the first training here says how long another takes.
     data, started = planted_folder, time.monotonic()
     subprocess.run(command(recipe, data, tmp_path / "whole"), check=True, capture_output=True)
     duration = time.monotonic() - started
@@ -51,7 +54,7 @@ def test_killed_at_random_moments_and_resumed(recipe: str, planted_folder: Path,
             continue
         assert process.stderr is not None
         assert process.returncode == 0, process.stderr.read().decode()
-        # It was faster than the first one (which may have compiled kernels): begin again with less patience.
+        # It was faster than the first one: begin again with less patience.
         shutil.rmtree(tmp_path / "killed")
         duration *= 0.7
     subprocess.run(command(recipe, data, tmp_path / "killed"), check=True, capture_output=True)

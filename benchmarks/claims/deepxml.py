@@ -61,8 +61,9 @@ WORLD = {
 }
 # For the token CNN, which is slow on a CPU.
 HALF = {**WORLD, "documents": 6_000, "labels": 1_500, "topics": 30}
-# Words are noise and all labels are equally frequent.
-NOTHING_TO_LEARN = {"text_informativeness": 0.0, "zipf": 0.0}
+# Words are noise, all labels are equally frequent, and no document is a label: such a one has that label's text, and
+# whoever finds the label finds what is recorded together with it.
+NOTHING_TO_LEARN = {"text_informativeness": 0.0, "zipf": 0.0, "share_documents_are_labels": 0.0}
 
 # So small that no label has more than 32 documents: below that a label stays within its family, unless it is a
 # multi-modal head.
