@@ -361,7 +361,7 @@ CLAIMS: tuple[Claim, ...] = (
                 "text and graph",
                 *(
                     f"weight of {part} in {labels}"
-                    for part in ("refinement", "text and graph")
+                    for part in ("refinement", "text", "graph")
                     for labels in ("head", "tail")
                 ),
             )
