@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import io
 import re
 import shlex
+import sys
 import tokenize
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from benchmarks.speed.__main__ import NAMES
@@ -142,12 +145,50 @@ def test_every_result_is_cited() -> None:
     assert sorted(path.name for path in RESULTS.iterdir() if path.is_file() and path not in cited) == []
 
 
+def typed(document: Path) -> list[str]:
+    """Lines of a document that are for a terminal."""
+    blocks = re.findall(r"```(?:sh|bash|console)\n(.*?)```", document.read_text(), flags=re.S)
+    lines = "".join(blocks).splitlines()
+    return [line.strip().removeprefix("$ ").removeprefix(".venv/bin/") for line in lines]
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)
 def test_commands_parse(document: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    for block in re.findall(r"```(?:sh|bash|console)\n(.*?)```", document.read_text(), flags=re.S):
-        for line in block.splitlines():
-            words = re.match(r"(?:\$ )?(?:\.venv/bin/)?longtail ([^#|]+)", line.strip())
-            if words:
-                monkeypatch.setattr(Command, "invoke", lambda *_: None)
-                asked = shlex.split(words.group(1).replace("[", "").replace("]", ""))
-                assert cli.main(asked) == 0, (line, capsys.readouterr().err)
+    for line in typed(document):
+        words = re.match(r"(?:torchrun \S+ -m )?longtail ([^#|]+)", line)
+        if words:
+            monkeypatch.setattr(Command, "invoke", lambda *_: None)
+            asked = shlex.split(words.group(1).replace("[", "").replace("]", ""))
+            assert cli.main(asked) == 0, (line, capsys.readouterr().err)
+
+
+class Parsed(Exception):
+    """A benchmark knows what it was asked for, and goes no further."""
+
+
+@pytest.mark.parametrize("document", OF_TODAY, ids=lambda p: p.name)
+def test_commands_of_benchmarks_parse(
+    document: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parse = argparse.ArgumentParser.parse_args
+
+    def parse_alone(*given: Any) -> None:
+        parse(*given)
+        raise Parsed
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_alone)
+    wrong = []
+    for line in typed(document):
+        found = re.match(r"python -m (benchmarks[\w.]*)([^#|]*)", line)
+        if found:
+            program = importlib.import_module(found[1])
+            if hasattr(program, "__path__"):
+                program = importlib.import_module(f"{found[1]}.__main__")
+            monkeypatch.setattr(sys, "argv", [found[1], *shlex.split(found[2])])
+            try:
+                wrong.append((line, program.main()))
+            except SystemExit:
+                wrong.append((line, capsys.readouterr().err))
+            except Parsed:
+                pass
+    assert not wrong
