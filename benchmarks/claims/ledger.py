@@ -36,6 +36,8 @@ _SAME = {
     "astec.clusters": ((65536,), 0),
     "eclare.surrogate.clusters": ((131072,), 0),
 }
+# Settings that came with a default that is not what was done before: what was done.
+_BEFORE = {"surrogate.labels_per_cluster": 4, "eclare.surrogate.labels_per_cluster": 4}
 # A line of what differs between variants.
 _CHANGE = re.compile(r"([a-z_.]+): .* -> (.+)")
 # Sections of RAMEN that only one base reads.
@@ -120,12 +122,13 @@ def stale(record: Mapping[str, Any], claim: Claim) -> list[str]:
 
 def changed_settings(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """``a.b (old, now new)`` for each setting of a variant that was recorded, exists and differs. What came or went
-    since is left out: a new setting's default does what was done before.
+    since is left out: a new setting's default does what was done before, but for those in `_BEFORE`.
     """
     found: dict[str, str] = {}
     today = _variants(now)
     for variant, settings in _variants(then).items():
         new = today.get(variant, {})
+        settings = {**{name: value for name, value in _BEFORE.items() if name in new}, **settings}
         for name in sorted(settings.keys() & new.keys()):
             section, base = name.partition(".")[0], new.get("base")
             unread = base is not None and section in _OF_A_BASE and section != base

@@ -135,6 +135,13 @@ def test_settings_of_other_variants_count_and_those_of_other_bases_do_not() -> N
     assert changed_settings(lacked, has) == [], "a setting that came since"
 
 
+def test_a_setting_that_came_with_another_default_makes_what_was_before_stale() -> None:
+    then = {"base": "a", "settings": {"surrogate": {"clusters": 0}}}
+    now = {"base": "a", "settings": {"surrogate": {"clusters": 0, "labels_per_cluster": 1}}}
+    assert changed_settings(then, now) == ["surrogate.labels_per_cluster (4, now 1)"]
+    assert changed_settings(now, now) == []
+
+
 # ---- the command ----
 
 
