@@ -28,7 +28,7 @@ from benchmarks.claims.model_measures import batch_to_rank
 from benchmarks.claims.runner import Experiment
 from benchmarks.claims.verdict import Column
 from benchmarks.claims.workshop import Workshop, describe
-from benchmarks.claims.worlds import Crafted, DataSpec, Planted, World
+from benchmarks.claims.worlds import Crafted, DataSpec, Folder, Planted, World
 from benchmarks.record import typed_command, write_result
 from benchmarks.variants.slices import data_of
 from longtail import metrics
@@ -276,6 +276,22 @@ REAL_NEGATIVES = Look(
     compared=(*_HARD, ("shortlist and 100 uniform ones", "uniform")),
 )
 
+WEIGHED_NEGATIVES = Look(
+    worlds={"debian-related": Folder("debian-related")},
+    variants={
+        f"{name}, classifiers count {alpha:g}": deepxml.REAL_NEGATIVES[name].changed(alpha=alpha)
+        for name in ("shortlist", "uniform")
+        for alpha in (0.0, 0.25, 0.5, 1.0)
+    },
+    compared=(
+        *(
+            (f"shortlist, classifiers count {alpha:g}", f"uniform, classifiers count {alpha:g}")
+            for alpha in (0.25, 0.5, 1.0)
+        ),
+        *((f"{name}, classifiers count 1", f"{name}, classifiers count 0") for name in ("shortlist", "uniform")),
+    ),
+)
+
 # ---- G13: metadata in training ----
 
 
@@ -374,6 +390,7 @@ LOOKS: Mapping[str, Look] = {
     "A6": NEGATIVES,
     "A6 documents": FEW_DOCUMENTS,
     "A6@debian-related": REAL_NEGATIVES,
+    "A6@debian-related by weight": WEIGHED_NEGATIVES,
     "G13": AUXILIARY,
     "G15": ATTENTION,
     "E13": STARTS,
