@@ -43,6 +43,9 @@ IndexKind: TypeAlias = Literal["auto", "exact", "hnsw"]
 
 # Queries per matrix product, and similarities that one yields (16 MB: they stay near the processor).
 _QUERIES, _SIMILARITIES = 512, 4_194_304
+# Products that are nearly right name candidates: so many more than are asked for; and how many times the largest error
+# met among them may lie between the last of them and the last answer before a query meets all items.
+_MORE_CANDIDATES, _SAFETY = 8, 3.0
 # Up to so many queries one pass over the items is faster than a matrix product, which packs the items anew for each
 # (docs/cost-model.md).
 FEW_QUERIES = 8
@@ -138,6 +141,10 @@ class Heaps:
     def arrays(self) -> tuple[I32, F32, I64]:
         return self.ids, self.scores, self.sizes
 
+    def rows(self, part: slice) -> tuple[I32, F32, I64]:
+        """The room of some of the queries."""
+        return self.ids[part], self.scores[part], self.sizes[part]
+
     def ranked(self) -> TopK:
         from longtail.search.kernels.shortlist import rank
 
@@ -179,6 +186,10 @@ def in_pieces(work: int, answer: Heaps, *, pools: bool = False) -> Iterator[tupl
         gather(ids, scores, sizes, *answer.arrays)
 
 
+# Queries (B, D), and what offsets are multiplied with (B,).
+Split: TypeAlias = tuple[F32, F32]
+
+
 def scan_few(table: Table, queries: F32, lasts: F32, answer: Heaps) -> None:
     """Compare all items with a few queries (B, D) in one pass. lasts: (B,) what offsets are multiplied with."""
     from longtail.kernels.products import scan
@@ -187,17 +198,41 @@ def scan_few(table: Table, queries: F32, lasts: F32, answer: Heaps) -> None:
         scan(*table, queries, lasts, *pieces)
 
 
-def best_of_products(queries: F32, n: int, vectors: Callable[[slice], F32], answer: Heaps) -> None:
-    """Compare all n items with many queries, block by block. vectors: gives the vectors of some items."""
+def best_of_products(table: Table, vectors: Callable[[slice], F32], queries: F32, split: Split, answer: Heaps) -> None:
+    """Compare all items with many queries (B, D), block by block. vectors: gives the vectors of some items, as these
+    queries meet them.  split: the queries as `scan_few` takes them.
+
+    BLAS adds up in an order of its own, which on some processors depends on where an item stands in its block, so its
+    products only name candidates: answers are the same for few queries, many, and shards of the items.
+    """
     from longtail.search.kernels.shortlist import keep_best
 
+    n = len(table.values)
     items = _SIMILARITIES // max(min(len(queries), _QUERIES), 1)
     for row in range(0, len(queries), _QUERIES):
         rows = slice(row, row + _QUERIES)
+        candidates = Heaps(len(queries[rows]), min(answer.ids.shape[1] + _MORE_CANDIDATES, n))
         for item in range(0, n, items):
             similarities = queries[rows] @ vectors(slice(item, item + items)).T
             with threads_for(len(similarities)):
-                keep_best(similarities, item, answer.ids[rows], answer.scores[rows], answer.sizes[rows])
+                keep_best(similarities, item, *candidates.arrays)
+        settle_candidates(table, (split[0][rows], split[1][rows]), candidates, answer.rows(rows))
+
+
+def settle_candidates(table: Table, split: Split, candidates: Heaps, answer: tuple[I32, F32, I64]) -> None:
+    """The best candidates by their products, in the empty `answer`. A query whose last answer could have been missed
+    meets all items.
+    """
+    from longtail.kernels.products import choose_among
+
+    (queries, lasts), (ids, scores, sizes) = split, answer
+    doubtful = np.zeros(len(queries), dtype=np.bool_)
+    with threads_for(len(queries)):
+        choose_among(*table, queries, lasts, *candidates.arrays, _SAFETY, ids, scores, sizes, doubtful)
+    if doubtful.any():
+        again = Heaps(int(doubtful.sum()), ids.shape[1])
+        scan_few(table, queries[doubtful], lasts[doubtful], again)
+        ids[doubtful], scores[doubtful], sizes[doubtful] = again.arrays
 
 
 @dataclass(frozen=True)
@@ -223,16 +258,13 @@ class ExactIndex(DataPart, Index):
 
     def query(self, vectors: F32, k: int) -> TopK:
         queries, answer = ready(vectors, self.similarity, self.width), Heaps(len(vectors), k)
-        if k and 0 < len(queries) <= FEW_QUERIES:
-            none = np.zeros(0, np.float32)
-            scan_few(
-                Table(frozen(self.vectors), frozen(none), frozen(none)),
-                queries,
-                np.zeros(len(queries), np.float32),
-                answer,
-            )
-        elif k:
-            best_of_products(queries, len(self), self.read, answer)
+        none = frozen(np.zeros(0, np.float32))
+        table, lasts = Table(frozen(self.vectors), none, none), np.zeros(len(queries), np.float32)
+        if k and len(self):
+            if len(queries) <= FEW_QUERIES:
+                scan_few(table, queries, lasts, answer)
+            else:
+                best_of_products(table, self.read, queries, (queries, lasts), answer)
         return answer.ranked()
 
     def read(self, part: slice | I64 = slice(None)) -> F32:

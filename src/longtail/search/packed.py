@@ -26,11 +26,13 @@ from longtail.search.index import (
     Heaps,
     Index,
     Similarity,
+    Split,
     Table,
     best_of_products,
     in_pieces,
     ready,
     scan_few,
+    settle_candidates,
 )
 from longtail.types import F32, I32, I64, BoolArray, TopK
 
@@ -40,10 +42,8 @@ _LARGEST_BYTE, _LARGEST_QUERY_BYTE = 127, 255
 # largest number. Numbers of a row are spread like a bell, for which fifteen even steps lose least when they end at
 # about 2.35 times the standard deviation (Max, IRE Trans. 1960); the largest of 512 lies at about 3.1.
 _LARGEST_NIBBLE, NIBBLE_SHIFT, _CUT_AT = 7, 8, 0.75
-# Candidates of rounded products that are looked at again, beside twice as many as asked for; and how many times the
-# largest error met among them may lie between the last of them and the last answer before a query is asked again,
-# exactly.
-_MORE_CANDIDATES, _SAFETY = 20, 3.0
+# Candidates of rounded products, beside twice as many as asked for.
+_MORE_CANDIDATES = 20
 _NO_NUMBERS: F32 = frozen(np.zeros(0, np.float32))
 _NO_PLACES: I32 = frozen(np.zeros(0, np.int32))
 
@@ -238,9 +238,9 @@ class PackedIndex(DataPart, Index):
             if self.multiplies_bytes():
                 self._through_candidates(queries, answer)
             elif len(queries) <= FEW_QUERIES:
-                self._scan(queries, answer)
+                scan_few(self.table(), *self.split(queries), answer)
             else:
-                best_of_products(queries, len(self), self.read, answer)
+                best_of_products(self.table(), self.read, queries, self.split(queries), answer)
         return answer.ranked()
 
     def packed_rows(self) -> PackedIndex:
@@ -273,10 +273,7 @@ class PackedIndex(DataPart, Index):
         values, scales, _ = self.rows.stored
         return Table(values, scales, _NO_NUMBERS if self.offsets is None else self.offsets)
 
-    def _scan(self, queries: F32, answer: Heaps) -> None:
-        scan_few(self.table(), *self.split(queries), answer)
-
-    def split(self, queries: F32) -> tuple[F32, F32]:
+    def split(self, queries: F32) -> Split:
         """(B, D) and what offsets are multiplied with (B,)."""
         if self.offsets is None:
             return queries, np.zeros(len(queries), np.float32)
@@ -300,7 +297,6 @@ class PackedIndex(DataPart, Index):
         return frozen(values.sum(axis=1, dtype=np.int32).astype(np.float32) * scales)
 
     def _through_candidates(self, queries: F32, answer: Heaps) -> None:
-        from longtail.kernels.products import choose_among
         from longtail.search.kernels.packed import TILE, scan_bytes
 
         table, (vectors, lasts) = self.table(), self.split(queries)
@@ -311,13 +307,7 @@ class PackedIndex(DataPart, Index):
         rows = table.values, table.scales, frozen(offsets), self._totals
         with in_pieces(table.values.nbytes * max(1, len(queries) // TILE), candidates, pools=True) as pieces:
             scan_bytes(rows, (rounded, scales, lasts, shifts), *pieces)
-        doubtful = np.zeros(len(queries), dtype=np.bool_)
-        with threads_for(len(queries)):
-            choose_among(*table, vectors, lasts, *candidates.arrays, _SAFETY, *answer.arrays, doubtful)
-        if doubtful.any():
-            again = Heaps(int(doubtful.sum()), answer.ids.shape[1])
-            self._scan(queries[doubtful], again)
-            answer.ids[doubtful], answer.scores[doubtful], answer.sizes[doubtful] = again.arrays
+        settle_candidates(table, (vectors, lasts), candidates, answer.arrays)
 
 
 @dataclass(frozen=True)
