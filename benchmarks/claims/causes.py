@@ -23,7 +23,7 @@ from benchmarks.claims.entries import Difference, Level, Value, Variant, differe
 from benchmarks.claims.galaxc_measures import anchored_ranking, far_attention, model_of
 from benchmarks.claims.graph_measures import game_forms
 from benchmarks.claims.keygraph_measures import _model, cluster_quality
-from benchmarks.claims.measures import Columns, Trained, columns_of
+from benchmarks.claims.measures import Columns, Trained, by_frequency, columns_of
 from benchmarks.claims.model_measures import batch_to_rank
 from benchmarks.claims.runner import Experiment
 from benchmarks.claims.verdict import Column
@@ -289,6 +289,15 @@ WEIGHED_NEGATIVES = Look(
             for alpha in (0.25, 0.5, 1.0)
         ),
         *((f"{name}, classifiers count 1", f"{name}, classifiers count 0") for name in ("shortlist", "uniform")),
+    ),
+    also=tuple(
+        Difference(
+            Value(f"shortlist, classifiers count {alpha:g}", f"{metric}@5 [{documents}]", by_frequency),
+            Value(f"uniform, classifiers count {alpha:g}", f"{metric}@5 [{documents}]", by_frequency),
+        )
+        for alpha in (0.5, 1.0)
+        for metric in ("P", "PSP")
+        for documents in ("1", "2-4", "5-9", "10-99", "100+")
     ),
 )
 
