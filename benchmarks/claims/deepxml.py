@@ -28,26 +28,24 @@ from benchmarks.claims.worlds import Crafted, Folder, Planted
 WORDS_ALONE = ("features.pairs=false", "features.subwords=none")
 # Claims are about stages I to IV; what the re-ranker adds to them is A11.
 FIRST_MODEL = "reranker.enabled=false"
-LEAN = Variant(
-    "astec",
-    (
-        *WORDS_ALONE,
-        "surrogate.width=192",
-        "surrogate.batch=64",
-        "surrogate.epochs=15",
-        "surrogate.rate=0.01",
-        "surrogate.halve_at=10",
-        "shortlist.size=200",
-        "shortlist.neighbours=50",
-        "classify.count=100",
-        "classify.random=10",
-        "classify.batch=64",
-        "classify.epochs=10",
-        "classify.rate=0.005",
-        "classify.halve_at=8",
-        FIRST_MODEL,
-    ),
+# Sizes and rates for a small world.
+SMALL = (
+    *WORDS_ALONE,
+    "surrogate.width=192",
+    "surrogate.batch=64",
+    "surrogate.epochs=15",
+    "surrogate.rate=0.01",
+    "surrogate.halve_at=10",
+    "shortlist.size=200",
+    "shortlist.neighbours=50",
+    "classify.count=100",
+    "classify.random=10",
+    "classify.batch=64",
+    "classify.epochs=10",
+    "classify.rate=0.005",
+    "classify.halve_at=8",
 )
+LEAN = Variant("astec", (*SMALL, FIRST_MODEL))
 # Words of labels are often missing or replaced: nearest neighbours on TF-IDF find 65% of first places, so there is
 # room on both sides.
 WORLD = {

@@ -38,6 +38,12 @@ _SAME = {
 }
 # Settings that came with a default that is not what was done before: what was done.
 _BEFORE = {"surrogate.labels_per_cluster": 4, "eclare.surrogate.labels_per_cluster": 4}
+# What the code of a recipe does otherwise since, with no setting that tells: verdicts of before are of another program.
+_MENDED: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "galaxc": (
+        ("2026-11-18T08:31:36+00:00", "documents that are hidden hide the edges to their own labels and no others"),
+    ),
+}
 # A line of what differs between variants.
 _CHANGE = re.compile(r"([a-z_.]+): .* -> (.+)")
 # Sections of RAMEN that only one base reads.
@@ -67,8 +73,9 @@ def _of_paper(folder: Path, paper: str) -> Iterator[dict[str, Any]]:
             "measured": [] if record is None else measured(record),
             "controls": [] if record is None else [_control(control) for control in record["controls"]],
             "data": "" if record is None else "; ".join(data["data"] for data in record["data"][:1]),
+            "settings": in_common(claim),
             "seeds": 0 if record is None else len(record["seeds"]),
-            "stale": [] if record is None else stale(record, claim),
+            "stale": [] if record is None else stale(record, claim, paper),
             "why": why(claim.id) if record is not None and record["verdict"] == "fail" else "",
             "command": command(claim, record),
         }
@@ -109,15 +116,47 @@ def command(claim: Claim, record: Mapping[str, Any] | None) -> str:
 # ---- stale ----
 
 
-def stale(record: Mapping[str, Any], claim: Claim) -> list[str]:
-    """Why a verdict may not be that of today's program: its code was in no commit, or defaults are others now."""
+def stale(record: Mapping[str, Any], claim: Claim, paper: str) -> list[str]:
+    """Why a verdict may not be that of today's program: its code was in no commit, or defaults, data or what the code
+    of a recipe does are others now.
+    """
     found = ["recorded with uncommitted changes"] if record["uncommitted_changes"] else []
     if record["sentence"] != claim.sentence:
         found.append("the claim is worded otherwise now")
     changes = changed_settings(record["config"], config_record(claim.variants))
     if changes:
         found.append(f"defaults changed since: {', '.join(changes)}")
+    worlds = [control.data for control in claim.controls if control.data is not None]
+    if claim.data is not None and {each["data"] for each in record["data"]} != {
+        data.describe() for data in (claim.data, *worlds)
+    }:
+        found.append("the data of the claim or of its control is another now")
+    recipes = {variant.recipe for variant in claim.variants.values()} | {paper}
+    for recipe in sorted(recipes & _MENDED.keys()):
+        found += [f"mended since: {what}" for when, what in _MENDED[recipe] if record["date"] < when]
     return found
+
+
+def in_common(claim: Claim) -> list[str]:
+    """The settings that all variants of a claim have beside the defaults of their recipes. Of variants of several
+    recipes: each recipe's own.
+    """
+    by_recipe: dict[str, list[list[str]]] = {}
+    for variant in claim.variants.values():
+        by_recipe.setdefault(variant.recipe, []).append(_assignments(variant.settings))
+    found = []
+    for recipe, variants in by_recipe.items():
+        shared = [each for each in variants[0] if all(each in others for others in variants[1:])]
+        mark = f"{recipe}: " if len(by_recipe) > 1 and shared else ""
+        found += [f"{mark}{', '.join(shared)}"] if shared else []
+    return found
+
+
+def _assignments(settings: Any) -> list[str]:
+    """``a.b=c`` of each setting; where one is given twice, the last."""
+    if isinstance(settings, Mapping):
+        return [f"{name}={value}" for name, value in _flat(settings)]
+    return [f"{name}={value}" for name, value in dict(each.split("=", 1) for each in settings).items()]
 
 
 def changed_settings(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

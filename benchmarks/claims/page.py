@@ -19,7 +19,7 @@ COLUMNS = (
     "measured here [95% interval]",
     "verdict",
     "where the mechanism is removed",
-    "data, seeds",
+    "data, seeds, settings",
     "again",
 )
 KINDS: tuple[str, ...] = (*get_args(Verdict), NOT_RUN)
@@ -44,8 +44,11 @@ settings, data and seeds. `longtail claims` prints the same, of a paper or of on
   What would decide it stands beside the number.
 - **reported**: numbers without a claim about them.
 - **not run**: there is an experiment, and no verdict yet.
-- **stale**: the verdict was recorded with code that no commit holds, or defaults of the recipe changed since. It is not
-  known whether today's program comes to the same.
+- **stale**: the verdict was recorded with code that no commit holds, or defaults of the recipe, its code or the data of
+  the claim changed since. It is not known whether today's program comes to the same.
+
+Verdicts are of the recipes with their defaults, but for what stands behind *with*: small worlds ask for small models,
+and a claim about a part of a method leaves others out.
 
 Claims that can be decided exactly are tests (`@pytest.mark.claim`) and not on this page. Claims are about planted data
 where nothing else is said; `A6@debian-related` is claim A6 on that data set. Values are in percent points unless they
@@ -94,7 +97,11 @@ def row(entry: Mapping[str, Any]) -> str:
         "<br>".join(entry["measured"]),
         "<br>".join(verdict),
         "<br>".join(entry["controls"]),
-        "<br>".join(part for part in (entry["data"], seeds) if part),
+        "<br>".join(part for part in (entry["data"], seeds, *map(_with, entry["settings"])) if part),
         f"`{entry['command']}`",
     ]
     return "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |"
+
+
+def _with(settings: str) -> str:
+    return f"with {settings}"

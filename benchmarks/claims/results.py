@@ -5,6 +5,7 @@ it ran.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ KEYS = frozenset(
         "trainings",
         "command",
         "commit",
+        "date",
         "uncommitted_changes",
         "machine",
         "device",
@@ -44,7 +46,8 @@ KEYS = frozenset(
 
 def provenance(command: str, device: str) -> dict[str, Any]:
     """What a record says about where it was made."""
-    return {"command": command, "device": device, "machine": {**machine(), **_gpu(device)}, **code()}
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"command": command, "device": device, "machine": {**machine(), **_gpu(device)}, "date": now, **code()}
 
 
 def update(path: Path, paper: str, records: Iterable[Mapping[str, Any]]) -> None:

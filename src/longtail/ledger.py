@@ -18,8 +18,8 @@ from longtail.errors import ConfigError
 WIDTH = 100
 ABOUT = (
     "Claims of the papers, decided by experiment; `longtail claims PAPER` or `longtail claims ID` says more. Numbers "
-    "are percent points with 95% intervals. * stale: recorded before defaults changed, or with code that no commit "
-    "holds."
+    "are percent points with 95% intervals. * stale: recorded before defaults, data or code of the recipe changed, "
+    "or with code that no commit holds."
 )
 Entry = Mapping[str, Any]
 
@@ -61,6 +61,7 @@ def whole(claim: Entry) -> str:
         ("the paper", [claim["printed"]]),
         ("here", claim["measured"]),
         ("on", [", ".join(part for part in (claim["data"], _seeds(claim)) if part)]),
+        ("with", claim["settings"]),
         ("without", claim["controls"]),
         ("stale", claim["stale"]),
         ("why", [claim["why"]]),

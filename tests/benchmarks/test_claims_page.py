@@ -97,14 +97,53 @@ def test_a_folder_without_verdicts_has_claims_that_were_not_run(tmp_path: Path) 
 def test_verdicts_of_other_defaults_or_uncommitted_code_are_stale() -> None:
     claim = claims_of("gnnxml")[0]
     record = next(record for record in results.verdicts(VERDICTS, "gnnxml") if record["id"] == claim.id)
-    assert ledger.stale(record, claim) == []
-    assert ledger.stale({**record, "uncommitted_changes": True}, claim) == ["recorded with uncommitted changes"]
-    assert ledger.stale({**record, "sentence": "Another."}, claim) == ["the claim is worded otherwise now"]
+
+    def stale(**changed: Any) -> list[str]:
+        return ledger.stale({**record, **changed}, claim, "gnnxml")
+
+    assert stale() == []
+    assert stale(uncommitted_changes=True) == ["recorded with uncommitted changes"]
+    assert stale(sentence="Another.") == ["the claim is worded otherwise now"]
     settings = record["config"]["settings"]
     other = {**record["config"], "settings": {**settings, "rankers": {**settings["rankers"], "beam": 99}}}
-    assert [line[:44] for line in ledger.stale({**record, "config": other}, claim)] == [
-        "defaults changed since: rankers.beam (99, no"
+    assert [line[:44] for line in stale(config=other)] == ["defaults changed since: rankers.beam (99, no"]
+
+
+def test_verdicts_of_other_data_are_stale() -> None:
+    """Also where only the control's is another."""
+    claim = next(claim for claim in claims_of("cross") if claim.id == "X1")
+    assert claim.data is not None
+    assert claim.controls[0].data is not None
+    data = [{"data": claim.data.describe()}, {"data": claim.controls[0].data.describe()}]
+    record = {"uncommitted_changes": False, "sentence": claim.sentence, "config": {}, "date": "2100", "data": data}
+    assert ledger.stale(record, claim, "cross") == []
+    data[1] = {"data": "planted otherwise"}
+    assert ledger.stale(record, claim, "cross") == ["the data of the claim or of its control is another now"]
+
+
+def test_verdicts_of_a_recipe_that_was_mended_since_are_stale() -> None:
+    """By a variant's recipe, and where a probe trains: by the paper."""
+    by_paper = [("galaxc", "G6c"), ("galaxc", "G10"), ("cross", "X1@debian-related"), ("astec", "A6@debian-related")]
+    found = {}
+    for paper, name in by_paper:
+        claim = next(claim for claim in claims_of(paper) if claim.id == name)
+        record = next(record for record in results.verdicts(VERDICTS, paper) if record["id"] == name)
+        old = {**record, "date": "2026-11-16T00:00:00+00:00"}
+        found[name] = any(line.startswith("mended since") for line in ledger.stale(old, claim, paper))
+        assert not any(
+            line.startswith("mended since") for line in ledger.stale({**record, "date": "2100"}, claim, paper)
+        )
+    assert found == {"G6c": True, "G10": True, "X1@debian-related": True, "A6@debian-related": False}
+
+
+def test_what_a_claim_sets_beside_defaults_is_said() -> None:
+    of = {claim.id: ledger.in_common(claim) for paper in PAPERS for claim in claims_of(paper)}
+    assert of["X1@debian-related"] == []
+    assert of["A6@debian-related"] == [
+        "classify.count=100, classify.random=0, shortlist.size=100, reranker.enabled=false"
     ]
+    assert [line.split(":")[0] for line in of["X1"]] == ["astec", "eclare", "galaxc"]
+    assert "shortlist.voters=0" in of["G6"][0]
 
 
 def test_what_is_written_otherwise_but_means_the_same_is_not_stale() -> None:
