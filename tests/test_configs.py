@@ -46,7 +46,12 @@ def test_every_data_set_of_a_paper_has_a_preset(recipe: str) -> None:
 
 
 # Documents per step, by recipe and section; of GalaXC by data set.
-PER_STEP = {"astec": {"surrogate": 255, "classify": 255}, "eclare": {"training": 255}, "galaxc": {"surrogate": 256}}
+PER_STEP = {
+    "astec": {"surrogate": 255, "classify": 255},
+    "eclare": {"training": 255},
+    "galaxc": {"surrogate": 256},
+    "ramen": {"train": 1024},
+}
 OTHERS_PER_STEP = {"Q2K-50M": 1024, "LF-AmazonTitles-1.3M": 512, "Q2K-450K": 512}
 
 
@@ -63,7 +68,9 @@ def test_presets_keep_the_documents_per_step_of_the_papers(path: Path) -> None:
 
 def test_the_paper_of_galaxc_is_its_preset() -> None:
     assert (
-        make_recipe("galaxc", assignments=[*PAPER, "surrogate.random=30000"]).config
+        make_recipe(
+            "galaxc", assignments=[*PAPER, "surrogate.random=30000", "astec.rate=0.03", "astec.clusters=65536"]
+        ).config
         == make_recipe("galaxc", preset_name="LF-AmazonTitles-131K").config
     )
 

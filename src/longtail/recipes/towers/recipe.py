@@ -83,7 +83,16 @@ class TwoTowersRecipe(Recipe):
         """The encoder, trained by the loss and the batches of the method."""
         c, objective = self.config.train, self.objective(data, run)
         schedule = WarmUp(self.config.encoder.rate if self.config.features.checkpoint else c.rate, 0.1, 0.0)
-        fit_stage(objective, run, "towers", epochs=c.epochs, batch=c.batch, schedule=schedule, watch=objective)
+        fit_stage(
+            objective,
+            run,
+            "towers",
+            epochs=c.epochs,
+            batch=c.batch,
+            schedule=schedule,
+            adapts=c.batch_adapts,
+            watch=objective,
+        )
         vectors = (encode_all(objective.encoder, texts, "search") for texts in (objective.documents, objective.labels))
         return Towers(objective.encoder.frozen(), *vectors)
 
@@ -155,7 +164,8 @@ class ClassifiedTowers(TwoTowersRecipe):
             Documents(Batch(dense=np.array(surrogate.documents)), run.device),
             lambda rows, rng: candidates(rows, data.targets, negatives, rng, max_positives=c.positives),
         )
-        fit_stage(objective, run, "classify", epochs=c.epochs, batch=c.batch, schedule=WarmUp(c.rate, 0.1, 0.0))
+        schedule, adapts = WarmUp(c.rate, 0.1, 0.0), self.config.train.batch_adapts
+        fit_stage(objective, run, "classify", epochs=c.epochs, batch=c.batch, schedule=schedule, adapts=adapts)
         return Model(
             encoder=surrogate.encoder,
             refinement=None,

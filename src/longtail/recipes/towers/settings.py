@@ -10,7 +10,7 @@ from longtail.config import section, setting
 from longtail.features.settings import CheckpointFeaturesConfig
 from longtail.recipes.base import TUNABLE_FEATURES, EnsembleConfig
 from longtail.search.index import IndexKind
-from longtail.training import ADAPTS
+from longtail.training import ADAPTS, KEEPS
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class TowerEncoderConfig:
 class TowerTrainConfig:
     epochs: int = setting(30, "passes over the documents", low=0)
     batch: int = setting(1024, f"documents per step; {ADAPTS}", low=1)
+    batch_adapts: bool = setting(True, f"{KEEPS}; of stage IV too")
     rate: float = setting(0.002, "highest learning rate of Adam (bag of words)", low=0)
     margin: float = setting(0.3, "triplets: by how much a document must be nearer to its label than to others", low=0)
     hardest: int = setting(12, "triplets: negatives per document at most, the nearest; 0: all of the batch", low=0)
