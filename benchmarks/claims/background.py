@@ -132,8 +132,8 @@ REASONS: Mapping[str, Reason] = {
     "A6@debian-related": Reason(
         "Shortlists are the same, so it is what classifiers learnt. Those of hard negatives put rare labels forward "
         "(PSP@5 +1.2 [0.3, 2.0]) and pay with the first place. By the similarity of document and label alone there is "
-        "no difference; by classifiers alone hard negatives are 4.9 [3.7, 6.2] of P@1 below uniform ones, of which each "
-        "document meets 1,500 of 16,692 in 15 epochs.",
+        "no difference; by classifiers alone hard negatives are 4.9 [3.7, 6.2] of P@1 below uniform ones, of which "
+        "each document meets 1,500 of 16,692 in 15 epochs.",
         "Hard negatives on debian-related",
         ("claims/astec.json", "causes_a6_weight_h200.json"),
     ),
