@@ -21,7 +21,7 @@ METHODS = {
     "astec": Variant("astec", (*deepxml.SMALL, "surrogate.width=128")),
     "eclare": eclare.LEAN,
     "galaxc": Variant("galaxc", galaxc.SMALL),
-    "gnnxml": Variant("gnnxml", tuple(s for s in gnnxml.LEAN.settings if s != gnnxml.BOTH_FIELDS)),
+    "gnnxml": Variant("gnnxml", gnnxml.SMALL),
     "direct": Variant("direct", WORDS_ALONE),
 }
 NOTHING = Planted("small", {**WORLD, **NOTHING_TO_LEARN})

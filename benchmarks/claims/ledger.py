@@ -37,7 +37,11 @@ _SAME = {
     "eclare.surrogate.clusters": ((131072,), 0),
 }
 # Settings that came with a default that is not what was done before: what was done.
-_BEFORE = {"surrogate.labels_per_cluster": 4, "eclare.surrogate.labels_per_cluster": 4}
+_BEFORE = {
+    "surrogate.labels_per_cluster": 4,
+    "eclare.surrogate.labels_per_cluster": 4,
+    "rankers.cluster_power": 1.0,
+}
 # What the code of a recipe does otherwise since, with no setting that tells: verdicts of before are of another program.
 _MENDED: Mapping[str, tuple[tuple[str, str], ...]] = {
     "galaxc": (

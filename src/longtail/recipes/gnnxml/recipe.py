@@ -21,6 +21,8 @@ Differs, where the paper's text is silent (its supplement is missing): layers, w
 network, what the branches share, the bias of heads, the weight of positives, thresholds of the label graph, the
 number of clusters that are looked into, the features and the cost of rankers. The docstrings of the parts say what
 was chosen; defaults are common ones, or were chosen on a slice of the training documents of debian-related.
+Differs: a score takes the root of the cluster's gate (`rankers.cluster_power`): the network is surer of its clusters
+than it is right.
 Differs: the best epoch is looked for in the last 30% of epochs only: the paper's patience could stop before rare
 labels had their turn.
 """

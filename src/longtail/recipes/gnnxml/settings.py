@@ -122,7 +122,9 @@ class RankerConfig:
         low=0,
     )
     cluster_power: float = setting(
-        1.0, "what the gate of a cluster counts in a score: gate^this x probability; 0: not at all", low=0
+        0.5,
+        "what the gate of a cluster counts in a score: gate^this x probability; 1: the paper's; 0: not at all",
+        low=0,
     )
     logit_scale: float = setting(
         1.0, "log-odds of clusters are multiplied by this; 0.5: as flat as those that two branches share", low=0.01
@@ -138,7 +140,7 @@ class RankerConfig:
 @dataclass(frozen=True)
 class GnnXmlConfig:
     features: GraphFeaturesConfig = section(
-        GraphFeaturesConfig, "which texts are read, and how they become numbers and graphs", source="text"
+        GraphFeaturesConfig, "which texts are read, and how they become numbers and graphs", source="text", pairs=False
     )
     clusters: ClusterConfig = section(ClusterConfig, "stage I")
     matcher: MatcherConfig = section(MatcherConfig, "stage II")
