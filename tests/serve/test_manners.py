@@ -183,7 +183,7 @@ def test_too_many_at_once_are_told_to_come_back(strict: Server) -> None:
 def test_retry_after(strict: Server) -> None:
     """A request that holds its place while others come."""
     held = [socket.create_connection(("127.0.0.1", strict.port)) for _ in range(3)]
-    head = b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    head = b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     for one in held:
         one.sendall(head + b"Content-Length: 9\r\n\r\n")
     time.sleep(0.3)
@@ -200,15 +200,15 @@ def test_retry_after(strict: Server) -> None:
     [
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(50),
         b"GET / HTTP/9.9\r\n\r\n",
-        b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET /api/v1/models HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 100_000 + b"\r\n\r\n",
-        b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
-        b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n"
+        b"GET /\xff\xfe HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /api/v1/models HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 100_000 + b"\r\n\r\n",
+        b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
+        b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n"
         b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        b"DELETE /api/v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-        b"GET /page/../../../../etc/passwd HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-        b"GET /page/%2e%2e%2f%2e%2e%2fnative.py HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-        b"GET /api/v1/models/tiny/labels?q=%ff&limit=1 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+        b"DELETE /api/v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        b"GET /page/../../../../etc/passwd HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        b"GET /page/%2e%2e%2f%2e%2e%2fnative.py HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        b"GET /api/v1/models/tiny/labels?q=%ff&limit=1 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
     ],
 )
 def test_garbage_is_refused(server: Server, garbage: bytes) -> None:
@@ -239,10 +239,12 @@ def test_a_header_without_an_end_is_refused(server: Server) -> None:
     """Also on a connection that has had an answer; a body counts for itself."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=5) as raw:
         body = json.dumps({"texts": ["owl" * 30_000]}).encode()
-        raw.sendall(b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
+        raw.sendall(
+            b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        )
         raw.sendall(b"Content-Length: %d\r\n\r\n" % len(body) + body)
         assert whole_answer(raw).startswith(b"HTTP/1.1 200")
-        raw.sendall(b"GET /api/v1/models HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 60_000)
+        raw.sendall(b"GET /api/v1/models HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 60_000)
         time.sleep(0.2)
         raw.settimeout(0.2)
         with pytest.raises(TimeoutError):
@@ -252,12 +254,96 @@ def test_a_header_without_an_end_is_refused(server: Server) -> None:
         assert raw.recv(65536).startswith(b"HTTP/1.1 400")
 
 
+def is_open(raw: socket.socket, seconds: float) -> bool:
+    """Whether a connection is still open after so many seconds in which nothing comes."""
+    raw.settimeout(seconds)
+    try:
+        return raw.recv(65536) != b""
+    except TimeoutError:
+        return True
+    except ConnectionResetError:
+        return False
+
+
+LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n"
+
+
+def test_who_begins_nothing_is_not_waited_for(strict: Server) -> None:
+    """What begins no request, and what is only a piece of a body that nobody read, ends the time of idle ones."""
+    with contextlib.ExitStack() as stack:
+        waiting = []
+        for rest in (b"", b"\r\n", b"\r\n\r", b"G", b"{"):
+            raw = stack.enter_context(socket.create_connection(("127.0.0.1", strict.port), timeout=5))
+            raw.sendall(LIVE + (b"Content-Length: 9\r\n\r\n" if rest == b"{" else b"\r\n"))
+            assert whole_answer(raw).startswith(b"HTTP/1.1 200")
+            raw.sendall(rest)
+            waiting.append(raw)
+        assert all(is_open(raw, 0.05) for raw in waiting)
+        time.sleep(2)
+        assert [is_open(raw, 0.05) for raw in waiting] == [True, False, False, False, False]
+
+
+def test_headers_behind_a_body_have_an_end(server: Server) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as raw:
+        raw.sendall(
+            b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        )
+        raw.sendall(b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: " + b"y" * 60_000)
+        for _ in range(2):
+            time.sleep(0.1)
+            raw.sendall(b"y" * 60_000)
+        assert raw.recv(65536).startswith(b"HTTP/1.1 400")
+
+
+UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n"
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_request_that_could_be_upgraded_keeps_its_body(server: Server, apart: bool, chunked: bool) -> None:
+    """As ``curl --http2`` and Java send it. The body is no request of its own, and nothing is read after it."""
+    body = b'{"texts": ["an owl"], "k": 1}'
+    length = b"Transfer-Encoding: chunked" if chunked else b"Content-Length: %d" % len(body)
+    head = b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head += UPGRADE + length + b"\r\n\r\n"
+    sent = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if chunked else body
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as raw:
+        for piece in [head, sent[:7], sent[7:] + LIVE + b"\r\n"] if apart else [head + sent + LIVE + b"\r\n"]:
+            raw.sendall(piece)
+            time.sleep(0.1)
+        answer = b"".join(iter(partial(raw.recv, 65536), b""))
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert b'"label":"id-owl"' in answer
+
+
+def test_who_has_said_all_is_answered(server: Server) -> None:
+    """Clients that close their half of the connection after a request, or after several."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as raw:
+        body = b'{"texts": ["an owl"]}'
+        raw.sendall(LIVE + b"\r\n")
+        raw.sendall(
+            b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        )
+        raw.sendall(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        raw.shutdown(socket.SHUT_WR)
+        answer = b"".join(iter(partial(raw.recv, 65536), b""))
+    assert answer.count(b"HTTP/1.1 200") == 2
+    assert b'"label":"id-owl"' in answer
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as raw:
+        raw.sendall(LIVE + b"X: ")
+        raw.shutdown(socket.SHUT_WR)
+        assert raw.recv(100) == b""
+
+
 def test_who_does_not_read_keeps_a_place_only_for_a_while(tmp_path: Path, tiny_run: Path) -> None:
     running = start(tmp_path, f"tiny={tiny_run}", "--timeout", "2", "--max-requests", "1")
     try:
         body = json.dumps({"texts": ["cat dog"] * 100_000, "k": 10}).encode()
         with socket.create_connection(("127.0.0.1", running.port), timeout=20) as raw:
-            raw.sendall(b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
+            raw.sendall(
+                b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            )
             raw.sendall(b"Accept: application/x-ndjson\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
             assert raw.recv(1000).startswith(b"HTTP/1.1 200")
             # The stream has begun and is not over: it counts.
