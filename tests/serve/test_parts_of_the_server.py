@@ -194,6 +194,40 @@ def test_one_broken_request_breaks_no_other(tiny_run: Path, monkeypatch: pytest.
     assert good[0].labels[0] == model.numbers["id-owl"]
 
 
+class Panic(BaseException):
+    """As libraries in Rust raise it."""
+
+
+def test_a_library_that_gives_up_ends_no_thread(tiny_run: Path, counters: Counters) -> None:
+    """Neither where a text does it, nor where it happens between the requests."""
+    model = OpenedModel.open("m", tiny_run, Plan(()))
+    rank = model.predictor.rank_texts
+
+    def fragile(texts: Sequence[str], *a: Any, **m: Any) -> Any:
+        if "panic" in texts:
+            raise Panic("no memory")
+        return rank(texts, *a, **m)
+
+    def no_turn() -> Any:
+        raise Panic("no turn")
+
+    async def run() -> None:
+        line = Line("m", Limits(), counters)
+        texts = ("an owl", "panic", "a pig")
+        asked = [line.ask(model, Wanted([text], 3)) for text in texts]
+        good, bad, other = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 20)
+        assert isinstance(bad, RuntimeError)
+        assert "Panic: no memory" in str(bad)
+        assert [type(good), type(other)] == [list, list]
+        with pytest.raises(RuntimeError, match="Panic: no turn"):
+            await asyncio.wait_for(line.ask(SimpleNamespace(turn=no_turn), Wanted(["a"], 3)), 20)  # type: ignore[arg-type]
+        assert await asyncio.wait_for(line.ask(model, Wanted(["an owl"], 3)), 20)
+        line.stop()
+
+    model.predictor.rank_texts = fragile  # type: ignore[method-assign, assignment]
+    asyncio.run(run())
+
+
 def test_allowed_labels_are_looked_for_deeper_and_deeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An exact model of many labels: the last of all is found, and no more is ranked than needed."""
     from longtail.warming import write_model
