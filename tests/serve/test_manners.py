@@ -18,13 +18,17 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import requests
 from benchmarks.serving.load import closed_loop, predict_bytes
 from tests.serve.servers import Asking, Server, copied, replaced, start
 
-from longtail import Predictor, labels
+from longtail import Predictor, cli, labels
+from longtail.serve.hosts import names_of
+from longtail.serve.limits import Plan
 
 TOKEN = "0123456789abcdef-test"
 
@@ -34,7 +38,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, tiny_run: Path, direct_run
     """Two workers with a token, and a model that tests may exchange."""
     folder = tmp_path_factory.mktemp("guarded")
     tokens = folder / "tokens.txt"
-    tokens.write_text(f"{'x' * 32}\n{TOKEN}\n")
+    tokens.write_text(f"{TOKEN}\n{'x' * 32}\n", encoding="utf-8-sig")  # as some editors write it, with a mark before
     run = copied(tiny_run, folder / "model")
     running = start(folder, run, "--token-file", tokens, "--workers", "2")
     running.wait_for(lambda: len(running.workers()) == 2)
@@ -66,6 +70,57 @@ def test_a_token_is_asked_for(guarded: Server) -> None:
         assert requests.get(guarded.url + path, timeout=30).status_code == 200
 
 
+def asked_as(server: Server, *hosts: str | None) -> list[int]:
+    """Statuses of requests with these headers Host."""
+    statuses = []
+    for host in hosts:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+        connection.putrequest("GET", "/api/v1/models", skip_host=True)
+        if host is not None:
+            connection.putheader("Host", host)
+        connection.endheaders()
+        statuses.append(connection.getresponse().status)
+        connection.close()
+    return statuses
+
+
+def test_a_page_of_another_name_cannot_ask_this_machine(server: Server, guarded: Server) -> None:
+    """A name that was made to lead here is still another name. A token, which such a page has not, is enough."""
+    ours = ("localhost", "LocalHost:8000", f"127.0.0.1:{server.port}", "[::1]:80", "[::1]", None, "")
+    assert asked_as(server, *ours) == [200] * 7
+    others = (
+        "evil.example",
+        "evil.example:80",
+        "localhost.evil.example",
+        "localhost@evil.example",
+        "127.0.0.2",
+        "[::2]",
+        ":",
+    )
+    assert asked_as(server, *others) == [421] * 7
+    answer = server.post("/api/v1/models/tiny/corrections", {}, headers={"Host": "evil.example"})
+    assert answer.status_code == 421
+    assert "--allow-host" in answer.json()["detail"]
+    assert guarded.get("/api/v1/models", headers={"Host": "evil.example"}).status_code == 200
+
+
+def test_names_that_are_allowed(strict: Server) -> None:
+    assert asked_as(strict, "tags.example.org:443", "localhost", "other", "others") == [200, 200, 200, 421]
+
+
+def test_which_names_a_server_has() -> None:
+    def names(address: str, host: str, **more: Any) -> tuple[str, ...]:
+        listener: Any = SimpleNamespace(getsockname=lambda: (address, 8000))
+        return names_of(Plan((), **more), host, listener)
+
+    local = ("localhost", "127.0.0.1", "::1")
+    assert names("127.0.0.1", "localhost") == local
+    assert names("127.0.1.1", "MyHost", hosts=("a",)) == (*local, "127.0.1.1", "myhost", "a")
+    assert names("127.0.0.1", "localhost", token_digests=("00",)) == ()
+    assert names("0.0.0.0", "0.0.0.0") == ()
+    assert names("0.0.0.0", "0.0.0.0", hosts=("a",)) == (*local, "0.0.0.0", "a")
+
+
 def test_without_a_token_models_are_not_exchanged_by_request(server: Server) -> None:
     answer = server.post("/api/v1/models/tiny/reload")
     assert answer.status_code == 403
@@ -94,6 +149,27 @@ def test_what_cannot_be_served_ends_with_2(tmp_path: Path, tiny_run: Path, words
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--host", "a..b"], "cannot be listened at"),
+        (["--host", "a" * 300], "cannot be listened at"),
+        (["--allow-host", "http://a"], "expected a name"),
+        (["--timeout", "nan"], "--timeout nan"),
+        (["--timeout", "inf"], "--timeout inf"),
+        (["--token-file", "LATIN"], "no text in UTF-8"),
+    ],
+)
+def test_options_that_cannot_be(
+    tmp_path: Path, tiny_run: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    latin = tmp_path / "latin.txt"
+    latin.write_bytes(b"\xfc" * 20)
+    line = [str(latin) if word == "LATIN" else word for word in words]
+    assert cli.main(["serve", str(tiny_run), "--port", "0", *line]) == 2
+    assert said in capsys.readouterr().err
+
+
 def test_the_extra_is_named_where_it_is_missing(tiny_run: Path, tmp_path: Path) -> None:
     (tmp_path / "starlette.py").write_text("raise ImportError('not here')")
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
@@ -120,6 +196,10 @@ def strict(tmp_path_factory: pytest.TempPathFactory, tiny_run: Path) -> Iterator
         "3",
         "--timeout",
         "1",
+        "--allow-host",
+        "Tags.example.org",
+        "--allow-host",
+        "other",
     ]
     running = start(tmp_path_factory.mktemp("strict"), f"tiny={tiny_run}", *limits, "--log-texts")
     yield running

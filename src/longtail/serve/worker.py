@@ -40,7 +40,8 @@ def plan_of(line: str) -> Plan:
     """What `dataclasses.asdict` made of a plan, as JSON."""
     fields = json.loads(line)
     models = tuple(NamedRun(**one) for one in fields.pop("models"))
-    return Plan(models, Limits(**fields.pop("limits")), tuple(fields.pop("token_digests")), **fields)
+    digests, hosts = tuple(fields.pop("token_digests")), tuple(fields.pop("hosts"))
+    return Plan(models, Limits(**fields.pop("limits")), digests, hosts=hosts, **fields)
 
 
 def opened(name: str, path: str, plan: Plan) -> Hosted:
