@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import json
 import re
 import shlex
@@ -11,6 +12,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -22,17 +24,19 @@ from longtail import cli
 from longtail.bundle import LabelTable
 from longtail.cli.base import Command
 from longtail.data.dataset import Items
-from longtail.errors import ConfigError
+from longtail.errors import BundleError, ConfigError
 from longtail.predictor import Predictor
 from longtail.serve import batching, languages, worker
 from longtail.serve.batching import Line
 from longtail.serve.counters import Counters
-from longtail.serve.hosted import Given, Wanted, answer_together
+from longtail.serve.hosted import Given, Hosted, Wanted, answer_together
 from longtail.serve.label_search import LabelSearch
 from longtail.serve.limits import Limits, Plan
-from longtail.serve.opened import OpenedModel
+from longtail.serve.native import as_list
+from longtail.serve.opened import OpenedModel, _settings
 from longtail.serve.page_files import Page, read_files
-from longtail.serve.problems import Problem
+from longtail.serve.problems import Problem, as_json
+from longtail.types import TopK
 
 ROOT = Path(__file__).parents[2]
 
@@ -276,6 +280,62 @@ def test_a_new_version_is_asked_only_when_no_other_answers(monkeypatch: pytest.M
     worker.opened("m", "somewhere", Plan(()))
     assert met == [True] * 4
     assert not batching._ONE_AT_A_TIME.locked()
+
+
+# ---- numbers that JSON has no form for ----
+
+
+def strictly(text: str | bytes) -> Any:
+    """JSON, read as others than Python do."""
+
+    def none(name: str) -> float:
+        raise AssertionError(f"{name} is no JSON")
+
+    return json.loads(text, parse_constant=none)
+
+
+def test_labels_without_a_finite_score_are_not_given(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of a forged bundle may hold anything."""
+    model = OpenedModel.open("m", tiny_run, Plan(()))
+    asked = Wanted(["an owl and a pig"], 5)
+    (plain,) = model.answer(asked, Limits())
+    kind = type(model.predictor.bundle.ranker)
+    rank = kind.rank
+
+    def odd(self: Any, batch: Any, k: int) -> TopK:
+        top = rank(self, batch, k)
+        scores = top.scores.copy()
+        scores[:, 0], scores[:, 2] = np.inf, np.nan
+        return TopK(top.ids, scores)
+
+    monkeypatch.setattr(kind, "rank", odd)
+    (given,) = model.answer(asked, Limits())
+    assert given.labels == [plain.labels[n] for n in (1, 3, 4)]
+    assert given.scores == [plain.scores[n] for n in (1, 3, 4)]
+    assert [one["score"] for one in strictly(as_list(model, given))] == given.scores
+    assert len(model.predictor.predict(["an owl and a pig"])[0]) == 3
+
+
+def test_facts_of_a_model_are_json(tiny_run: Path) -> None:
+    settings = {"when": datetime.date(2026, 1, 2), "rate": float("nan"), "large": 1 << 20_000, "name": "\ud800"}
+    model = OpenedModel.open("m", tiny_run, Plan(()))
+    facts = replace(model.facts, settings=settings, metrics={"P@1": float("-inf")}, calibration=[float("inf")])
+    company: Any = SimpleNamespace(
+        neighbours_of=lambda _: [(0, float("nan")), (1, 0.5)], examples_of=lambda _: [], texts=None, examples=None
+    )
+    odd = Hosted.__new__(OpenedModel)
+    Hosted.__init__(odd, "m", facts, model.labels, company=company)
+    told = strictly(as_json(odd.details))
+    assert told["settings"] == {"when": "2026-01-02", "rate": None, "large": None, "name": "\ud800"}
+    assert (told["metrics"], told["calibration"]) == ({"P@1": None}, [None])
+    assert [one["score"] for one in strictly(as_json(odd.label_page(0)))["neighbours"]] == [0.5]
+
+
+def test_settings_that_are_no_toml_are_an_error(tmp_path: Path) -> None:
+    for text in ("a = ", f"a = {'[' * 5000}{']' * 5000}", f"a = 1{'0' * 5000}"):
+        (tmp_path / "config.toml").write_text(text)
+        with pytest.raises(BundleError, match="no TOML"):
+            _settings(tmp_path / "config.toml")
 
 
 # ---- labels ----

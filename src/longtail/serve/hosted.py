@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -273,6 +274,7 @@ class Hosted(ABC):
             "neighbours": [
                 {"label": self.uid(other), "name": self.label_name(other), "score": round(score, 6)}
                 for other, score in neighbours
+                if math.isfinite(score)
             ],
             "examples": [{"id": uid, "text": text} for uid, text in examples],
         }
