@@ -23,9 +23,10 @@ from scipy.sparse import load_npz
 from longtail import writing
 from longtail.cli import main
 from longtail.errors import RunError
+from longtail.explanation import Explanation
 from longtail.persistence import write_arrays, write_json
 from longtail.predictor import Predictor
-from longtail.writing import LOCK, open_through, written_aside
+from longtail.writing import LOCK, json_writer, open_through, written_aside
 
 OUTSIDERS = 65534
 
@@ -339,3 +340,18 @@ def test_what_systems_leave_in_a_folder_does_not_spoil_a_bundle(tiny_run: Path, 
     for name in (".DS_Store", "ranker/.DS_Store", ".nfs00000000071a2b3c00000001"):
         (bundle / name).write_bytes(b"litter")
     assert Predictor.open(bundle).predict("an owl", 1)[0][0].label == "id-owl"
+
+
+def test_json_is_what_every_reader_can_read(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No NaN and no infinite number, whatever a model says."""
+    odd = {"a": [float("nan"), 1.5, {"b": float("-inf")}], "c": (True, 1 << 20_000)}
+    assert json_writer()(odd) == '{"a": [null, 1.5, {"b": null}], "c": [true, null]}'
+    assert json_writer(",", ":")({"a": [1, 2.5]}) == '{"a":[1,2.5]}'
+    deep: Any = float("nan")
+    for _ in range(900):
+        deep = [deep]
+    assert json_writer(",", ":")(deep) == "[" * 100 + "null" + "]" * 100
+    share = Explanation.by_share
+    monkeypatch.setattr(Explanation, "as_json", lambda self: {"total": float("nan"), "words": len(share(self))})
+    assert answer(tiny_run, "--explain", "--output", str(tmp_path / "x.jsonl")) == 0
+    assert '"why": [{"total": null, ' in (tmp_path / "x.jsonl").read_text()

@@ -514,6 +514,7 @@ class Predictor:
             top = self.needs_context("a context").rank_in_context(batch, k, context)
         if self.calibration is not None:
             top = self.calibration.calibrated(top, self._groups_of_labels)
+        top = with_finite_scores(top)
         return top if threshold is None else top.above(threshold)
 
     def lowest_score(self, threshold: float | None = None, precision: float | None = None) -> float | None:
@@ -614,6 +615,20 @@ class Predictor:
         fields = zip(self._uids.take(found), self._names.take(found), top.scores[real].tolist(), strict=True)
         every: Iterator[Prediction] = map(tuple.__new__, repeat(Prediction), fields)
         return [list(islice(every, count)) for count in real.sum(axis=1).tolist()]
+
+
+def with_finite_scores(top: TopK) -> TopK:
+    """Without labels whose scores are no finite numbers, as a model gives whose tables hold such: they have no place in
+    any order, and none in JSON.
+    """
+    real = np.isfinite(top.scores)
+    if np.array_equal(real, top.ids != TopK.PAD):
+        return top
+    real &= top.ids != TopK.PAD
+    order = np.argsort(~real, axis=1, kind="stable")  # padding comes last
+    ids = np.where(real, top.ids, np.int32(TopK.PAD))
+    scores = np.where(real, top.scores, np.float32(-np.inf))
+    return TopK(np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1))
 
 
 def _whole_number(k: Any) -> int:

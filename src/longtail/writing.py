@@ -15,6 +15,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import json
+import math
 import os
 import re
 import secrets
@@ -22,9 +24,9 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from longtail.errors import RunError
 
@@ -235,6 +237,41 @@ def _make_alike(path: Path, before: os.stat_result) -> None:
     if (now.st_uid, now.st_gid) != (before.st_uid, before.st_gid):
         os.chown(path, before.st_uid, before.st_gid)
     path.chmod(stat.S_IMODE(before.st_mode))
+
+
+# ---- JSON ----
+
+
+def json_writer(*separators: str) -> Callable[[Any], str]:
+    """What makes JSON that every reader can read, whatever a stranger's file held: what is no finite number is null,
+    and so is what lies too deep; what JSON has no form for (dates) is a string.
+    """
+    # Made once: `json.dumps` would make one for every value.
+    form = {"separators": (separators[0], separators[1])} if separators else {}
+    encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str, **form).encode
+
+    def written(value: Any) -> str:
+        try:
+            return encode(value)
+        except (ValueError, RecursionError):
+            return encode(_plain(value))
+
+    return written
+
+
+_BITS, _DEPTH = 10_000, 100  # of whole numbers (Python writes no longer ones in decimals), and of what lies in another
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    if isinstance(value, dict | list | tuple) and depth == _DEPTH:
+        return None
+    if isinstance(value, dict):
+        return {name: _plain(one, depth + 1) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one, depth + 1) for one in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return None if isinstance(value, int) and value.bit_length() > _BITS else value
 
 
 # ---- folders that are checked file by file ----

@@ -18,13 +18,17 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import requests
 from benchmarks.serving.load import closed_loop, predict_bytes
 from tests.serve.servers import Asking, Server, copied, replaced, start
 
-from longtail import Predictor, labels
+from longtail import Predictor, cli, labels
+from longtail.serve.hosts import names_of
+from longtail.serve.limits import Plan
 
 TOKEN = "0123456789abcdef-test"
 
@@ -34,7 +38,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, tiny_run: Path, direct_run
     """Two workers with a token, and a model that tests may exchange."""
     folder = tmp_path_factory.mktemp("guarded")
     tokens = folder / "tokens.txt"
-    tokens.write_text(f"{'x' * 32}\n{TOKEN}\n")
+    tokens.write_text(f"{TOKEN}\n{'x' * 32}\n", encoding="utf-8-sig")  # as some editors write it, with a mark before
     run = copied(tiny_run, folder / "model")
     running = start(folder, run, "--token-file", tokens, "--workers", "2")
     running.wait_for(lambda: len(running.workers()) == 2)
@@ -66,6 +70,57 @@ def test_a_token_is_asked_for(guarded: Server) -> None:
         assert requests.get(guarded.url + path, timeout=30).status_code == 200
 
 
+def asked_as(server: Server, *hosts: str | None) -> list[int]:
+    """Statuses of requests with these headers Host."""
+    statuses = []
+    for host in hosts:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+        connection.putrequest("GET", "/api/v1/models", skip_host=True)
+        if host is not None:
+            connection.putheader("Host", host)
+        connection.endheaders()
+        statuses.append(connection.getresponse().status)
+        connection.close()
+    return statuses
+
+
+def test_a_page_of_another_name_cannot_ask_this_machine(server: Server, guarded: Server) -> None:
+    """A name that was made to lead here is still another name. A token, which such a page has not, is enough."""
+    ours = ("localhost", "LocalHost:8000", f"127.0.0.1:{server.port}", "[::1]:80", "[::1]", None, "")
+    assert asked_as(server, *ours) == [200] * 7
+    others = (
+        "evil.example",
+        "evil.example:80",
+        "localhost.evil.example",
+        "localhost@evil.example",
+        "127.0.0.2",
+        "[::2]",
+        ":",
+    )
+    assert asked_as(server, *others) == [421] * 7
+    answer = server.post("/api/v1/models/tiny/corrections", {}, headers={"Host": "evil.example"})
+    assert answer.status_code == 421
+    assert "--allow-host" in answer.json()["detail"]
+    assert guarded.get("/api/v1/models", headers={"Host": "evil.example"}).status_code == 200
+
+
+def test_names_that_are_allowed(strict: Server) -> None:
+    assert asked_as(strict, "tags.example.org:443", "localhost", "other", "others") == [200, 200, 200, 421]
+
+
+def test_which_names_a_server_has() -> None:
+    def names(address: str, host: str, **more: Any) -> tuple[str, ...]:
+        listener: Any = SimpleNamespace(getsockname=lambda: (address, 8000))
+        return names_of(Plan((), **more), host, listener)
+
+    local = ("localhost", "127.0.0.1", "::1")
+    assert names("127.0.0.1", "localhost") == local
+    assert names("127.0.1.1", "MyHost", hosts=("a",)) == (*local, "127.0.1.1", "myhost", "a")
+    assert names("127.0.0.1", "localhost", token_digests=("00",)) == ()
+    assert names("0.0.0.0", "0.0.0.0") == ()
+    assert names("0.0.0.0", "0.0.0.0", hosts=("a",)) == (*local, "0.0.0.0", "a")
+
+
 def test_without_a_token_models_are_not_exchanged_by_request(server: Server) -> None:
     answer = server.post("/api/v1/models/tiny/reload")
     assert answer.status_code == 403
@@ -94,6 +149,27 @@ def test_what_cannot_be_served_ends_with_2(tmp_path: Path, tiny_run: Path, words
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--host", "a..b"], "cannot be listened at"),
+        (["--host", "a" * 300], "cannot be listened at"),
+        (["--allow-host", "http://a"], "expected a name"),
+        (["--timeout", "nan"], "--timeout nan"),
+        (["--timeout", "inf"], "--timeout inf"),
+        (["--token-file", "LATIN"], "no text in UTF-8"),
+    ],
+)
+def test_options_that_cannot_be(
+    tmp_path: Path, tiny_run: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    latin = tmp_path / "latin.txt"
+    latin.write_bytes(b"\xfc" * 20)
+    line = [str(latin) if word == "LATIN" else word for word in words]
+    assert cli.main(["serve", str(tiny_run), "--port", "0", *line]) == 2
+    assert said in capsys.readouterr().err
+
+
 def test_the_extra_is_named_where_it_is_missing(tiny_run: Path, tmp_path: Path) -> None:
     (tmp_path / "starlette.py").write_text("raise ImportError('not here')")
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
@@ -120,6 +196,10 @@ def strict(tmp_path_factory: pytest.TempPathFactory, tiny_run: Path) -> Iterator
         "3",
         "--timeout",
         "1",
+        "--allow-host",
+        "Tags.example.org",
+        "--allow-host",
+        "other",
     ]
     running = start(tmp_path_factory.mktemp("strict"), f"tiny={tiny_run}", *limits, "--log-texts")
     yield running
@@ -183,7 +263,7 @@ def test_too_many_at_once_are_told_to_come_back(strict: Server) -> None:
 def test_retry_after(strict: Server) -> None:
     """A request that holds its place while others come."""
     held = [socket.create_connection(("127.0.0.1", strict.port)) for _ in range(3)]
-    head = b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    head = b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     for one in held:
         one.sendall(head + b"Content-Length: 9\r\n\r\n")
     time.sleep(0.3)
@@ -200,15 +280,15 @@ def test_retry_after(strict: Server) -> None:
     [
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(50),
         b"GET / HTTP/9.9\r\n\r\n",
-        b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET /api/v1/models HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 100_000 + b"\r\n\r\n",
-        b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
-        b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n"
+        b"GET /\xff\xfe HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /api/v1/models HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 100_000 + b"\r\n\r\n",
+        b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
+        b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n"
         b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        b"DELETE /api/v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-        b"GET /page/../../../../etc/passwd HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-        b"GET /page/%2e%2e%2f%2e%2e%2fnative.py HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-        b"GET /api/v1/models/tiny/labels?q=%ff&limit=1 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+        b"DELETE /api/v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        b"GET /page/../../../../etc/passwd HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        b"GET /page/%2e%2e%2f%2e%2e%2fnative.py HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        b"GET /api/v1/models/tiny/labels?q=%ff&limit=1 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
     ],
 )
 def test_garbage_is_refused(server: Server, garbage: bytes) -> None:
@@ -239,10 +319,12 @@ def test_a_header_without_an_end_is_refused(server: Server) -> None:
     """Also on a connection that has had an answer; a body counts for itself."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=5) as raw:
         body = json.dumps({"texts": ["owl" * 30_000]}).encode()
-        raw.sendall(b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
+        raw.sendall(
+            b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        )
         raw.sendall(b"Content-Length: %d\r\n\r\n" % len(body) + body)
         assert whole_answer(raw).startswith(b"HTTP/1.1 200")
-        raw.sendall(b"GET /api/v1/models HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 60_000)
+        raw.sendall(b"GET /api/v1/models HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 60_000)
         time.sleep(0.2)
         raw.settimeout(0.2)
         with pytest.raises(TimeoutError):
@@ -252,12 +334,96 @@ def test_a_header_without_an_end_is_refused(server: Server) -> None:
         assert raw.recv(65536).startswith(b"HTTP/1.1 400")
 
 
+def is_open(raw: socket.socket, seconds: float) -> bool:
+    """Whether a connection is still open after so many seconds in which nothing comes."""
+    raw.settimeout(seconds)
+    try:
+        return raw.recv(65536) != b""
+    except TimeoutError:
+        return True
+    except ConnectionResetError:
+        return False
+
+
+LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n"
+
+
+def test_who_begins_nothing_is_not_waited_for(strict: Server) -> None:
+    """What begins no request, and what is only a piece of a body that nobody read, ends the time of idle ones."""
+    with contextlib.ExitStack() as stack:
+        waiting = []
+        for rest in (b"", b"\r\n", b"\r\n\r", b"G", b"{"):
+            raw = stack.enter_context(socket.create_connection(("127.0.0.1", strict.port), timeout=5))
+            raw.sendall(LIVE + (b"Content-Length: 9\r\n\r\n" if rest == b"{" else b"\r\n"))
+            assert whole_answer(raw).startswith(b"HTTP/1.1 200")
+            raw.sendall(rest)
+            waiting.append(raw)
+        assert all(is_open(raw, 0.05) for raw in waiting)
+        time.sleep(2)
+        assert [is_open(raw, 0.05) for raw in waiting] == [True, False, False, False, False]
+
+
+def test_headers_behind_a_body_have_an_end(server: Server) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as raw:
+        raw.sendall(
+            b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        )
+        raw.sendall(b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: " + b"y" * 60_000)
+        for _ in range(2):
+            time.sleep(0.1)
+            raw.sendall(b"y" * 60_000)
+        assert raw.recv(65536).startswith(b"HTTP/1.1 400")
+
+
+UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n"
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_request_that_could_be_upgraded_keeps_its_body(server: Server, apart: bool, chunked: bool) -> None:
+    """As ``curl --http2`` and Java send it. The body is no request of its own, and nothing is read after it."""
+    body = b'{"texts": ["an owl"], "k": 1}'
+    length = b"Transfer-Encoding: chunked" if chunked else b"Content-Length: %d" % len(body)
+    head = b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head += UPGRADE + length + b"\r\n\r\n"
+    sent = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if chunked else body
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as raw:
+        for piece in [head, sent[:7], sent[7:] + LIVE + b"\r\n"] if apart else [head + sent + LIVE + b"\r\n"]:
+            raw.sendall(piece)
+            time.sleep(0.1)
+        answer = b"".join(iter(partial(raw.recv, 65536), b""))
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert b'"label":"id-owl"' in answer
+
+
+def test_who_has_said_all_is_answered(server: Server) -> None:
+    """Clients that close their half of the connection after a request, or after several."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as raw:
+        body = b'{"texts": ["an owl"]}'
+        raw.sendall(LIVE + b"\r\n")
+        raw.sendall(
+            b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        )
+        raw.sendall(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        raw.shutdown(socket.SHUT_WR)
+        answer = b"".join(iter(partial(raw.recv, 65536), b""))
+    assert answer.count(b"HTTP/1.1 200") == 2
+    assert b'"label":"id-owl"' in answer
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as raw:
+        raw.sendall(LIVE + b"X: ")
+        raw.shutdown(socket.SHUT_WR)
+        assert raw.recv(100) == b""
+
+
 def test_who_does_not_read_keeps_a_place_only_for_a_while(tmp_path: Path, tiny_run: Path) -> None:
     running = start(tmp_path, f"tiny={tiny_run}", "--timeout", "2", "--max-requests", "1")
     try:
         body = json.dumps({"texts": ["cat dog"] * 100_000, "k": 10}).encode()
         with socket.create_connection(("127.0.0.1", running.port), timeout=20) as raw:
-            raw.sendall(b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
+            raw.sendall(
+                b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            )
             raw.sendall(b"Accept: application/x-ndjson\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
             assert raw.recv(1000).startswith(b"HTTP/1.1 200")
             # The stream has begun and is not over: it counts.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import json
 import re
 import shlex
@@ -11,6 +12,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -22,17 +24,19 @@ from longtail import cli
 from longtail.bundle import LabelTable
 from longtail.cli.base import Command
 from longtail.data.dataset import Items
-from longtail.errors import ConfigError
+from longtail.errors import BundleError, ConfigError
 from longtail.predictor import Predictor
 from longtail.serve import batching, languages, worker
 from longtail.serve.batching import Line
 from longtail.serve.counters import Counters
-from longtail.serve.hosted import Given, Wanted, answer_together
+from longtail.serve.hosted import Given, Hosted, Wanted, answer_together
 from longtail.serve.label_search import LabelSearch
 from longtail.serve.limits import Limits, Plan
-from longtail.serve.opened import OpenedModel
+from longtail.serve.native import as_list
+from longtail.serve.opened import OpenedModel, _settings
 from longtail.serve.page_files import Page, read_files
-from longtail.serve.problems import Problem
+from longtail.serve.problems import Problem, as_json
+from longtail.types import TopK
 
 ROOT = Path(__file__).parents[2]
 
@@ -194,6 +198,40 @@ def test_one_broken_request_breaks_no_other(tiny_run: Path, monkeypatch: pytest.
     assert good[0].labels[0] == model.numbers["id-owl"]
 
 
+class Panic(BaseException):
+    """As libraries in Rust raise it."""
+
+
+def test_a_library_that_gives_up_ends_no_thread(tiny_run: Path, counters: Counters) -> None:
+    """Neither where a text does it, nor where it happens between the requests."""
+    model = OpenedModel.open("m", tiny_run, Plan(()))
+    rank = model.predictor.rank_texts
+
+    def fragile(texts: Sequence[str], *a: Any, **m: Any) -> Any:
+        if "panic" in texts:
+            raise Panic("no memory")
+        return rank(texts, *a, **m)
+
+    def no_turn() -> Any:
+        raise Panic("no turn")
+
+    async def run() -> None:
+        line = Line("m", Limits(), counters)
+        texts = ("an owl", "panic", "a pig")
+        asked = [line.ask(model, Wanted([text], 3)) for text in texts]
+        good, bad, other = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 20)
+        assert isinstance(bad, RuntimeError)
+        assert "Panic: no memory" in str(bad)
+        assert [type(good), type(other)] == [list, list]
+        with pytest.raises(RuntimeError, match="Panic: no turn"):
+            await asyncio.wait_for(line.ask(SimpleNamespace(turn=no_turn), Wanted(["a"], 3)), 20)  # type: ignore[arg-type]
+        assert await asyncio.wait_for(line.ask(model, Wanted(["an owl"], 3)), 20)
+        line.stop()
+
+    model.predictor.rank_texts = fragile  # type: ignore[method-assign, assignment]
+    asyncio.run(run())
+
+
 def test_allowed_labels_are_looked_for_deeper_and_deeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An exact model of many labels: the last of all is found, and no more is ranked than needed."""
     from longtail.warming import write_model
@@ -242,6 +280,62 @@ def test_a_new_version_is_asked_only_when_no_other_answers(monkeypatch: pytest.M
     worker.opened("m", "somewhere", Plan(()))
     assert met == [True] * 4
     assert not batching._ONE_AT_A_TIME.locked()
+
+
+# ---- numbers that JSON has no form for ----
+
+
+def strictly(text: str | bytes) -> Any:
+    """JSON, read as others than Python do."""
+
+    def none(name: str) -> float:
+        raise AssertionError(f"{name} is no JSON")
+
+    return json.loads(text, parse_constant=none)
+
+
+def test_labels_without_a_finite_score_are_not_given(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of a forged bundle may hold anything."""
+    model = OpenedModel.open("m", tiny_run, Plan(()))
+    asked = Wanted(["an owl and a pig"], 5)
+    (plain,) = model.answer(asked, Limits())
+    kind = type(model.predictor.bundle.ranker)
+    rank = kind.rank
+
+    def odd(self: Any, batch: Any, k: int) -> TopK:
+        top = rank(self, batch, k)
+        scores = top.scores.copy()
+        scores[:, 0], scores[:, 2] = np.inf, np.nan
+        return TopK(top.ids, scores)
+
+    monkeypatch.setattr(kind, "rank", odd)
+    (given,) = model.answer(asked, Limits())
+    assert given.labels == [plain.labels[n] for n in (1, 3, 4)]
+    assert given.scores == [plain.scores[n] for n in (1, 3, 4)]
+    assert [one["score"] for one in strictly(as_list(model, given))] == given.scores
+    assert len(model.predictor.predict(["an owl and a pig"])[0]) == 3
+
+
+def test_facts_of_a_model_are_json(tiny_run: Path) -> None:
+    settings = {"when": datetime.date(2026, 1, 2), "rate": float("nan"), "large": 1 << 20_000, "name": "\ud800"}
+    model = OpenedModel.open("m", tiny_run, Plan(()))
+    facts = replace(model.facts, settings=settings, metrics={"P@1": float("-inf")}, calibration=[float("inf")])
+    company: Any = SimpleNamespace(
+        neighbours_of=lambda _: [(0, float("nan")), (1, 0.5)], examples_of=lambda _: [], texts=None, examples=None
+    )
+    odd = Hosted.__new__(OpenedModel)
+    Hosted.__init__(odd, "m", facts, model.labels, company=company)
+    told = strictly(as_json(odd.details))
+    assert told["settings"] == {"when": "2026-01-02", "rate": None, "large": None, "name": "\ud800"}
+    assert (told["metrics"], told["calibration"]) == ({"P@1": None}, [None])
+    assert [one["score"] for one in strictly(as_json(odd.label_page(0)))["neighbours"]] == [0.5]
+
+
+def test_settings_that_are_no_toml_are_an_error(tmp_path: Path) -> None:
+    for text in ("a = ", f"a = {'[' * 5000}{']' * 5000}", f"a = 1{'0' * 5000}"):
+        (tmp_path / "config.toml").write_text(text)
+        with pytest.raises(BundleError, match="no TOML"):
+            _settings(tmp_path / "config.toml")
 
 
 # ---- labels ----

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from pathlib import Path
 
@@ -52,6 +53,14 @@ ANNIF = "Annif's API"
     help="the token that the servers of shards ask for",
 )
 @option("--allow-origin", default="", metavar="URL", section=ACCESS, help="pages of this origin may use the native API")
+@option(
+    "--allow-host",
+    multiple=True,
+    metavar="NAME",
+    section=ACCESS,
+    help="requests may ask for this name (their header Host), as those through a proxy do; may be repeated. Others but "
+    "localhost, 127.0.0.1 and --host are then refused, as they are on this machine without --token-file anyway",
+)
 @option(
     "--corrections",
     type=path(),
@@ -121,6 +130,7 @@ def serve(
     token_file: Path | None,
     shard_token_file: Path | None,
     allow_origin: str,
+    allow_host: tuple[str, ...],
     corrections: Path | None,
     log_texts: bool,
     max_body: int,
@@ -142,10 +152,13 @@ def serve(
         except ImportError:
             raise MissingExtra(package, "serve", "serving") from None
     from longtail.serve.corrections import check_file
+    from longtail.serve.hosts import allowed
     from longtail.serve.supervisor import serve as run
 
     if corrections is not None:
         check_file(corrections)
+    if not math.isfinite(timeout):
+        raise ConfigError(f"--timeout {timeout}, expected a number of seconds", "e.g. --timeout 30")
     limits = Limits(
         body_bytes=max_body,
         texts=max_texts,
@@ -160,6 +173,7 @@ def serve(
         tuple(hashlib.sha256(token.encode()).hexdigest() for token in tokens_of(token_file)),
         shard_token=next(iter(tokens_of(shard_token_file)), ""),
         allow_origin=allow_origin,
+        hosts=tuple(map(allowed, allow_host)),
         language=language,
         uri_prefix=uri_prefix,
         annif_labels="" if annif_labels is None else str(annif_labels),
@@ -201,7 +215,11 @@ def tokens_of(file: Path | None) -> list[str]:
     """One in a line. Of those that requests must have, workers see digests alone."""
     if file is None:
         return []
-    tokens = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    try:
+        lines = file.read_text(encoding="utf-8-sig").splitlines()  # some editors begin a file with a mark
+    except UnicodeDecodeError as problem:
+        raise ConfigError(f"{file}: is no text in UTF-8 ({problem})", "make a token: openssl rand -hex 32") from problem
+    tokens = [line.strip() for line in lines if line.strip()]
     short = [number for number, token in enumerate(tokens, 1) if len(token) < 16]
     if not tokens or short:
         problem = f"token {short[0]} has fewer than 16 characters" if short else "no token"

@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
-import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +33,7 @@ from longtail.errors import ConfigError, DataError
 from longtail.explanation import Explanation
 from longtail.metrics import to_csr
 from longtail.types import Csr, TopK
-from longtail.writing import no_room_is_an_error, open_through, written_aside
+from longtail.writing import json_writer, no_room_is_an_error, open_through, written_aside
 
 ROWS = 1 << 15  # that Parquet holds together
 PREFIX = "predicted_"  # of our columns, where the documents have columns of the same names
@@ -403,8 +402,7 @@ FORMATS: Mapping[str, type[_Format]] = {
     "parquet": _Parquet,
     "npz": _Matrix,
 }
-# Made once: `json.dumps` would make one for every line.
-_as_json = json.JSONEncoder(ensure_ascii=False, default=str).encode
+_as_json = json_writer()
 WITH_COLUMNS = ("csv", "tsv", "parquet")  # formats that have the columns that documents came with
 
 

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
-from longtail.serve import annif_api, conventions, languages, native, openapi, shard_api
+from longtail.serve import annif_api, conventions, hosts, languages, native, openapi, shard_api
 from longtail.serve.counters import Counters
 from longtail.serve.page_files import Page
 from longtail.serve.problems import Problem
@@ -87,6 +87,7 @@ class Application:
 
     def __init__(self, service: Service) -> None:
         self.service = service
+        self.hosts = frozenset(service.plan.hosts)
         page = Page()
         pages: list[tuple[str, str, str, Handler]] = [
             ("page", "/", "GET", page.index),
@@ -133,6 +134,8 @@ class Application:
             await send(message)
 
         try:
+            if self.hosts:
+                hosts.check(self.hosts, scope["headers"])
             if scope["method"] == "OPTIONS" and self._origin(scope):
                 response: Response = Response(status_code=204, headers=_PREFLIGHT)
                 await response(scope, receive, answer)

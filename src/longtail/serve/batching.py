@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from longtail.serve.counters import Counters
-from longtail.serve.hosted import Given, Hosted, Wanted, answer_together
+from longtail.serve.hosted import Given, Hosted, Wanted, answer_together, as_error
 from longtail.serve.limits import Limits
 from longtail.serve.problems import busy
 
@@ -86,8 +86,12 @@ class Line:
         while self._calls.get():
             while tickets := self._next():
                 started = time.perf_counter()
-                with tickets[0].hosted.turn():
-                    answers = answer_together(tickets[0].hosted, [ticket.asked for ticket in tickets], self.limits)
+                answers: list[list[Given] | Exception]
+                try:
+                    with tickets[0].hosted.turn():
+                        answers = answer_together(tickets[0].hosted, [ticket.asked for ticket in tickets], self.limits)
+                except BaseException as problem:  # the thread goes on, whatever happens
+                    answers = [as_error(problem)] * len(tickets)
                 seconds = time.perf_counter() - started
                 try:
                     self._loop.call_soon_threadsafe(self._done, tickets, answers, seconds)

@@ -22,6 +22,7 @@ from longtail.bundle import LabelTable, digest_of
 from longtail.errors import ConfigError, LongtailError
 from longtail.models.gathered import ranked
 from longtail.persistence import StringTable
+from longtail.predictor import with_finite_scores
 from longtail.search.split import ShardLists
 from longtail.serve.hosted import Facts, Hosted, annif_uids
 from longtail.serve.limits import Plan
@@ -312,7 +313,7 @@ class Front(Hosted):
         return threshold
 
     def ranked(self, texts: Sequence[str], depth: int, context: Context | None) -> TopK:
-        return ranked(self._found(texts, depth), depth, len(self))
+        return with_finite_scores(ranked(self._found(texts, depth), depth, len(self)))
 
     def _found(self, texts: Sequence[str], depth: int) -> list[ShardLists]:
         pieces = list(_pieces(texts))

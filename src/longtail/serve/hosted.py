@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -273,6 +274,7 @@ class Hosted(ABC):
             "neighbours": [
                 {"label": self.uid(other), "name": self.label_name(other), "score": round(score, 6)}
                 for other, score in neighbours
+                if math.isfinite(score)
             ],
             "examples": [{"id": uid, "text": text} for uid, text in examples],
         }
@@ -350,25 +352,36 @@ def answer_together(hosted: Hosted, requests: Sequence[Wanted], limits: Limits) 
     for numbers in together.values():
         first = requests[numbers[0]]
         if len(numbers) == 1:
-            answers[numbers[0]] = _tried(hosted, first, limits)
+            answers[numbers[0]] = tried(hosted, first, limits)
             continue
         texts = [text for number in numbers for text in requests[number].texts]
-        found = _tried(hosted, replace(first, texts=texts, threshold=None), limits)
+        found = tried(hosted, replace(first, texts=texts, threshold=None), limits)
         start = 0
         for number in numbers:
             asked = requests[number]
             if isinstance(found, Problem):  # it is not about a text
                 answers[number] = found
             elif isinstance(found, Exception):  # one by one: the text that breaks it breaks its own request
-                answers[number] = _tried(hosted, asked, limits)
+                answers[number] = tried(hosted, asked, limits)
             else:
                 answers[number] = [one.above(asked.threshold) for one in found[start : start + len(asked.texts)]]
                 start += len(asked.texts)
     return answers
 
 
-def _tried(hosted: Hosted, asked: Wanted, limits: Limits) -> list[Given] | Exception:
+def tried(hosted: Hosted, asked: Wanted, limits: Limits) -> list[Given] | Exception:
     try:
         return hosted.answer(asked, limits)
-    except Exception as problem:
+    except BaseException as problem:
+        return as_error(problem)
+
+
+def as_error(problem: BaseException) -> Exception:
+    """What is no `Exception`, as one. A library in Rust that gives up raises such a thing, and it would end the thread
+    or the task that asked it, and with it all that waits there.
+    """
+    if isinstance(problem, Exception):
         return problem
+    error = RuntimeError(f"a library gave up: {type(problem).__name__}: {problem}")
+    error.__cause__ = problem
+    return error

@@ -52,6 +52,8 @@ class Plan:
     token_digests: tuple[str, ...] = ()  # SHA-256 of the tokens, in hex
     shard_token: str = ""  # sent to the servers of shards
     allow_origin: str = ""
+    # Names that the user allows, and from `hosts.names_of` on all by which the server may be asked for; empty: any.
+    hosts: tuple[str, ...] = ()
     language: str = "en"
     uri_prefix: str = ""
     annif_labels: str = ""  # a file of the labels that Annif's API may give; empty: all

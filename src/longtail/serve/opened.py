@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -12,6 +11,7 @@ from typing import Any
 
 from longtail.bundle import MANIFEST
 from longtail.data.dataset import Items
+from longtail.errors import BundleError
 from longtail.explanation import Explanation
 from longtail.predictor import Predictor
 from longtail.search.split import ShardLists
@@ -74,8 +74,8 @@ def facts_of(predictor: Predictor) -> Facts:
         sha=bundle.digest,
         recipe=predictor.recipe,
         data=str(bundle.manifest.get("data", {}).get("name", "")),
-        settings=tomllib.loads((bundle.folder / "config.toml").read_text(encoding="utf-8")),
-        metrics=json.loads(json.dumps(predictor.metrics, default=str)),
+        settings=_settings(bundle.folder / "config.toml"),
+        metrics=predictor.metrics,
         calibration=None if predictor.calibration is None else bundle.manifest.get("calibration"),
         fields=fields,
         saved_columns=bundle.manifest.get("columns"),
@@ -84,6 +84,14 @@ def facts_of(predictor: Predictor) -> Facts:
         reads_known=isinstance(bundle.ranker, ContextRanker),
         shard=bundle.manifest.get("shard"),
     )
+
+
+def _settings(file: Path) -> dict[str, Any]:
+    """A model answers without them; what a bundle has in their place may be anything."""
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as problem:
+        raise BundleError(f"{file}: is no TOML ({problem})", "get the model again from its author") from problem
 
 
 def _reason(why: Explanation) -> str:

@@ -7,6 +7,10 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
+from longtail.writing import json_writer
+
+_written = json_writer(",", ":")
+
 
 class Problem(Exception):
     """Ends a request with an answer that says why."""
@@ -37,10 +41,11 @@ def busy(detail: str, seconds: float) -> Problem:
 
 def as_json(value: Any) -> bytes:
     """Strings of a model may hold what is no Unicode text; these alone are written as escapes."""
+    text = _written(value)
     try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+        return text.encode()
     except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+        return text.encode("utf-8", "backslashreplace")
 
 
 def shown(value: Any, length: int = 60) -> str:

@@ -29,6 +29,7 @@ from longtail.bundle import MANIFEST, find_bundle, joined_manifest, open_parts, 
 from longtail.errors import ConfigError, LongtailError
 from longtail.label_changes import changes_folder, digest_with_changes
 from longtail.serve.front import Shards, addresses
+from longtail.serve.hosts import names_of
 from longtail.serve.limits import Plan
 from longtail.serve.service import log
 
@@ -60,9 +61,10 @@ def bound(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(1024)
-    except OSError as problem:
+    except (OSError, UnicodeError) as problem:  # the second: what can be no name, "a..b" say
+        why = getattr(problem, "strerror", None) or problem
         raise ConfigError(
-            f"{host}:{port} cannot be listened at ({problem.strerror or problem})", "choose another --host or --port"
+            f"{host}:{port} cannot be listened at ({why})", "choose another --host or --port"
         ) from problem
     return listener
 
@@ -371,6 +373,7 @@ def serve(plan: Plan, host: str, port: int, *, watch: bool = False) -> None:
         counters.touch(mode=0o600)
 
         async def run() -> None:
-            await Supervisor(replace(plan, counters=str(counters)), listener, watch=watch).run()
+            ready = replace(plan, counters=str(counters), hosts=names_of(plan, host, listener))
+            await Supervisor(ready, listener, watch=watch).run()
 
         asyncio.run(run())

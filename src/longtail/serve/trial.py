@@ -41,7 +41,7 @@ def tried(order: dict[str, Any]) -> str:
 def _problem(order: dict[str, Any]) -> str:
     try:
         opened_version(order["name"], order["path"], order["sha"], plan_of(order["plan"]))
-    except Exception as problem:
+    except BaseException as problem:  # libraries in Rust raise what is no Exception
         return str(getattr(problem, "message", repr(problem)))
     return ""
 

@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,7 +22,7 @@ from longtail.errors import LongtailError
 from longtail.serve.application import Application, counters_of
 from longtail.serve.connection import Connection
 from longtail.serve.front import Front, addresses
-from longtail.serve.hosted import Hosted, Wanted
+from longtail.serve.hosted import Hosted, Wanted, tried
 from longtail.serve.limits import Limits, NamedRun, Plan
 from longtail.serve.opened import OpenedModel
 from longtail.serve.problems import Problem
@@ -39,7 +40,8 @@ def plan_of(line: str) -> Plan:
     """What `dataclasses.asdict` made of a plan, as JSON."""
     fields = json.loads(line)
     models = tuple(NamedRun(**one) for one in fields.pop("models"))
-    return Plan(models, Limits(**fields.pop("limits")), tuple(fields.pop("token_digests")), **fields)
+    digests, hosts = tuple(fields.pop("token_digests")), tuple(fields.pop("hosts"))
+    return Plan(models, Limits(**fields.pop("limits")), digests, hosts=hosts, **fields)
 
 
 def opened(name: str, path: str, plan: Plan) -> Hosted:
@@ -51,10 +53,11 @@ def opened(name: str, path: str, plan: Plan) -> Hosted:
         questions.append(Wanted(["a b c"], 5, explain=True))
     for asked in questions:
         with hosted.turn():  # the version before may be answering
-            try:
-                hosted.answer(asked, plan.limits)
-            except Problem as problem:
-                raise LongtailError(problem.detail) from problem
+            found = tried(hosted, asked, plan.limits)
+        if isinstance(found, Problem):
+            raise LongtailError(found.detail) from found
+        if isinstance(found, Exception):
+            raise found
     return hosted
 
 
@@ -113,7 +116,7 @@ class Control:
         try:
             self.aside[model] = await asyncio.to_thread(opened_version, model, path, sha, self.plan)
             self.say(number=number, done=True)
-        except Exception as problem:
+        except BaseException as problem:  # libraries in Rust raise what is no Exception; the others wait for this one
             self.say(number=number, error=getattr(problem, "message", repr(problem)))
 
     async def reload(self, model: str) -> dict[str, Any]:
@@ -233,10 +236,10 @@ def main() -> None:
     except LongtailError as problem:
         line.sendall(json.dumps({"failed": problem.message, "hint": problem.hint}).encode() + b"\n")
         sys.exit(3)
-    except Exception as problem:
-        log("error", error=repr(problem))
+    except BaseException as problem:
+        log("error", error=repr(problem), trace=traceback.format_exception(problem))
         line.sendall(json.dumps({"failed": repr(problem), "hint": ""}).encode() + b"\n")
-        raise
+        sys.exit(3)
     control = Control(plan)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(answer(control, line, listener, models))
