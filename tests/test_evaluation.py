@@ -13,6 +13,7 @@ from scipy.sparse import csr_array, save_npz
 
 from longtail import metrics
 from longtail.data.dataset import Dataset, Items, Split
+from longtail.data.matrices import save_csr
 from longtail.errors import BundleError, DataError
 from longtail.evaluation import (
     Yardstick,
@@ -245,6 +246,28 @@ def test_a_prediction_file_is_read_as_ranked_labels(planted: Dataset, tmp_path: 
     found = read_predictions(tmp_path / "p.npz", planted)
     np.testing.assert_array_equal(found.ids, guesses.ids)
     np.testing.assert_array_equal(predictions(tmp_path / "p.npz", Yardstick.of(planted), QUIET).ids, guesses.ids)
+
+
+def test_rows_of_a_prediction_file_are_found_by_their_ids(planted: Dataset, tmp_path: Path) -> None:
+    guesses, uids = random_top(30, 12, 4), [f"d{row}" for row in range(30)]
+    matrix, test = metrics.to_csr(guesses, 12), planted.need_test()
+    given = replace(planted, test=replace(test, documents=replace(test.documents, uids=uids)))
+
+    def put(matrix: csr_array, ids: list[str] | list[bytes]) -> Path:
+        save_csr(tmp_path / "p.npz", matrix, ids=np.array(ids))
+        return tmp_path / "p.npz"
+
+    for file in (put(matrix, uids), put(matrix[::-1], [uid.encode() for uid in uids[::-1]])):
+        np.testing.assert_array_equal(read_predictions(file, given).ids, guesses.ids)
+    numbers = [str(row) for row in range(30)]
+    np.testing.assert_array_equal(read_predictions(put(matrix, numbers), given).ids, guesses.ids)
+    assert list(test.documents.uids)[:2] == ["test-0", "test-1"]  # the data have no ids
+    np.testing.assert_array_equal(read_predictions(put(matrix, uids), planted).ids, guesses.ids)
+    for foreign in (["r0", *uids[1:]], [uids[1], *uids[1:]], uids[:-1]):
+        with pytest.raises(DataError, match="ids of the predictions are not those of the test documents"):
+            read_predictions(put(matrix, foreign), given)
+    with pytest.raises(DataError, match="ids of its rows cannot be read"):
+        read_predictions(put(matrix, [b"\xff"] * 30), given)
 
 
 def test_a_prediction_file_may_be_empty(planted: Dataset, tmp_path: Path) -> None:

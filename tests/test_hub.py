@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from longtail import Predictor, hub
+from longtail import Predictor, hub, labels
 from longtail.cli import main
 from longtail.errors import BundleError, ConfigError, MissingExtra
 
@@ -135,7 +136,7 @@ def test_what_is_not_there_is_a_users_error(stand_in: Path, capsys: pytest.Captu
 
 
 def test_pushing_sends_bundle_and_card(
-    tiny_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import huggingface_hub
 
@@ -160,6 +161,11 @@ def test_pushing_sends_bundle_and_card(
     assert sent["private"] is True
     assert "manifest.json" in str(sent["bundle"])
     assert 'Predictor.open("hf://me/animals")' in str(sent["README.md"])
+    # A model whose labels were changed is sent with the changes inside.
+    shutil.copytree(tiny_run / "bundle", tmp_path / "changed")
+    labels.retire(tmp_path / "changed", [Predictor.open(tiny_run).labels[0]])
+    assert main(["push", str(tmp_path / "changed"), "hf://me/animals"]) == 0
+    assert "manifest.json" in str(sent["bundle"])
 
 
 def test_the_extra_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,9 @@ from longtail import Predictor, labels
 from longtail.bundle import open_bundle
 from longtail.cli import main
 from longtail.data.dataset import Dataset
-from longtail.errors import BundleError, ConfigError, RunTaken
+from longtail.data.new_labels import read_new_labels
+from longtail.data.table_files import open_table
+from longtail.errors import BundleError, ConfigError, DataError, RunTaken
 from longtail.label_changes import CHANGE, changes_folder, changing
 from longtail.models.new_labels import LabelSpace, Modesty, Nearest, Regression, modest, taught
 
@@ -239,16 +241,51 @@ def test_the_commands(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [("", "none is 'id'"), ("text\nred\n", "none is 'id'"), ("id,text\n,red\n", "no id"), ("id,text\n", "no label")],
+    [
+        ("", "is empty"),
+        ("text\nred\n", "none is 'id'"),
+        ("id,text\n,red\n", "line 2: column 'id' is empty"),
+        ("id,text\n", "no label"),
+        ("id,text\nx,red\nx,blue\n", "line 3: column 'id' has the label 'x' of line 2 again"),
+        ("id,text\nx,red,panda\n", "line 2: 3 columns"),
+        ("id,text,text\nx,red,panda\n", "twice"),
+        ('id,text\nx,"red panda\ny,blue\n', "line 2: not valid CSV"),
+        ("id,text\nx,red\0\n", "NUL"),
+        ("id,text\nx,\udce9\n", "line 2: byte 0xe9"),
+    ],
 )
 def test_files_of_labels_that_say_nothing_are_refused(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, said: str
 ) -> None:
     file = tmp_path / "new.csv"
-    file.write_text(content.replace("\\\n", "\n"))
+    file.write_text(content, errors="surrogateescape")
     assert said in fails(capsys, "labels", "add", str(model), "--file", str(file))[0]
     assert "give either" in fails(capsys, "labels", "add", str(model))[0]
-    assert "cannot be read" in fails(capsys, "labels", "add", str(model), "--file", str(tmp_path / "none.csv"))[0]
+    assert "no such file" in fails(capsys, "labels", "add", str(model), "--file", str(tmp_path / "none.csv"))[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", 'ID;Text;near\n x ;"red\npanda\u2028";id-0|id-5\n'),
+        ("a.csv", 'id\ttext\tnear\nx\t"red\npanda\u2028"\tid-0|id-5\n'),
+        ("A.JSONL", '{"id": "x", "text": "red\\npanda\u2028", "near": ["id-0", "id-5"]}\n'),
+        ("a.ndjson", '{"id": "x", "text": "red\\npanda\u2028", "near": "id-0|id-5", "examples": null}\n'),
+    ],
+)
+def test_files_of_labels_are_tables_like_any_other(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    found = read_new_labels(open_table(tmp_path / name))
+    assert found.texts == {"x": "red\npanda\u2028"}
+    assert found.near == {"x": ["id-0", "id-5"]}
+    assert found.examples == {"x": []}
+
+
+@pytest.mark.parametrize("cell", ['"\\ud800"', "[" * 100_000 + "]" * 100_000, "1" * 5000, "[[]]"])
+def test_json_lines_of_labels_that_no_text_can_be_made_of(tmp_path: Path, cell: str) -> None:
+    (tmp_path / "a.jsonl").write_text(f'{{"id": "x", "text": {cell}}}\n')
+    with pytest.raises(DataError, match="line 1"):
+        read_new_labels(open_table(tmp_path / "a.jsonl"))
 
 
 # ---- formulas ----

@@ -252,8 +252,10 @@ def renumbered(top: TopK, from_uids: Any, to_uids: Any) -> TopK:
 
 
 def read_predictions(path: Path, data: Dataset) -> TopK:
-    """A prediction file (SciPy CSR npz, test documents x labels) as ranked labels."""
-    from longtail.data.matrices import load_csr
+    """A prediction file (SciPy CSR npz, test documents x labels) as ranked labels. Where it has ids of documents, rows
+    are put in the order of the test documents by them.
+    """
+    from longtail.data.matrices import load_csr, load_ids
 
     matrix = load_csr(path)
     expected = (len(data.need_test()), len(data.labels))
@@ -263,7 +265,29 @@ def read_predictions(path: Path, data: Dataset) -> TopK:
             "predict for this data set with --format npz",
             file=path,
         )
+    order = _rows_by_id(load_ids(path), list(data.need_test().documents.uids), path)
+    matrix = matrix if order is None else matrix[order]
     return metrics.top_k(matrix, max(1, int(np.diff(matrix.indptr).max(initial=0))))
+
+
+def _rows_by_id(found: list[str] | None, expected: list[str], file: Path) -> I64 | None:
+    """For each test document its row among the ids of a prediction file; None where rows are in order, or where one
+    side has no ids but row numbers.
+    """
+    if found is None or found == expected or all(uid == str(row) for row, uid in enumerate(found)):
+        return None
+    row_of = {uid: row for row, uid in enumerate(found)}
+    if len(found) != len(expected) or row_of.keys() != set(expected):
+        if all(uid in (f"test-{row}", f"tst-{row}") for row, uid in enumerate(expected)):
+            return None
+        foreign = next(iter(set(expected).symmetric_difference(found)), None)
+        which = "some twice" if foreign is None else f"'{foreign}' is on one side only"
+        raise DataError(
+            f"the ids of the predictions are not those of the test documents ({which})",
+            "predict for the test documents of this data set",
+            file=file,
+        )
+    return np.array([row_of[uid] for uid in expected], dtype=np.int64)
 
 
 def predictions(source: Path, yardstick: Yardstick, display: Display) -> TopK:

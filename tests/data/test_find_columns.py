@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from longtail.data.columns import Columns
 from longtail.data.find_columns import Asked, Found, find_columns
+from longtail.data.inputs import documents_in_blocks
 from longtail.data.read import read
 from longtail.errors import ConfigError, DataError
 
@@ -247,6 +248,52 @@ def test_a_name_twice_is_an_error(tmp_path: Path) -> None:
     pq.write_table(pa.table([["a"], ["b"]], names=["text", "text"]), tmp_path / "d.parquet")
     with pytest.raises(DataError, match="two columns are called 'text'"):
         read(tmp_path / "d.parquet")
+
+
+def test_columns_without_a_name(tmp_path: Path) -> None:
+    """One is left as it is (the row numbers of pandas); several are the delimiters that spreadsheets leave."""
+    one = read(put(tmp_path / "d.csv", ",title,labels\n0,a red shoe,x\n1,a blue cup,y\n"))
+    assert one.columns is not None
+    assert one.columns.ignored == ("",)
+    several = put(tmp_path / "e.csv", "title,labels,,\na red shoe,x,,\na blue cup,y,, \n")
+    columns = read(several).columns
+    assert columns is not None
+    assert columns.ignored == ()
+    assert [list(block.carried) for block in documents_in_blocks(str(several), carry=True)] == [["title", "labels"]]
+    with pytest.raises(DataError, match="line 3: 'here' stands in column 4"):
+        read(put(tmp_path / "f.csv", "title,labels,,\na red shoe,x,,\na blue cup,y,,here\n"))
+    with pytest.raises(DataError, match="names no column"):
+        read(put(tmp_path / "g.csv", ",,\na,b,c\n"))
+
+
+def test_parquet_columns_without_a_name(tmp_path: Path) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table([["a"], ["b"], ["c"]], names=["title", "", ""]), tmp_path / "d.parquet")
+    with pytest.raises(DataError, match="two columns are called ''"):
+        read(tmp_path / "d.parquet")
+
+
+def test_a_column_that_python_does_not_know_may_be_left_unread(tmp_path: Path) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    texts = {"title": ["a red shoe", "a blue cup"], "labels": ["x", "y"]}
+    for number, (value, kind) in enumerate(((1, pa.timestamp("us", tz="Nowhere/Zone")), (2**60, pa.timestamp("us")))):
+        when = pa.array([value, 1], pa.int64()).cast(kind)
+        pq.write_table(pa.table({**texts, "when": when}), path := tmp_path / f"{number}.parquet")
+        columns = read(path).columns
+        assert columns is not None
+        assert (columns.text, columns.ignored) == (("title",), ("when",))
+        assert [list(block.documents.fields) for block in documents_in_blocks(str(path))] == [["title"]]
+        with pytest.raises(DataError, match="the column 'when'"):
+            read(path, text="when")
+    pq.write_table(pa.table({**texts, "tags": when}), tmp_path / "d.parquet")
+    with pytest.raises(DataError, match="two columns could be the labels"):
+        read(tmp_path / "d.parquet")
+
+
+def test_a_delimiter_between_quotes_is_none(tmp_path: Path) -> None:
+    data = read(put(tmp_path / "d.csv", '"title, long, name, here";labels\na red shoe;x\na blue cup;y\n'))
+    assert data.columns is not None
+    assert (data.columns.text, data.columns.labels) == (("title, long, name, here",), "labels")
 
 
 def test_empty_columns_are_nothing(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from scipy import sparse
 from longtail.data.columns import Columns
 from longtail.data.dataset import Items
 from longtail.data.inputs import documents_in_blocks, heading, read_documents
+from longtail.data.table_files import open_table
 from longtail.data.tables import IdLists
 from longtail.errors import ConfigError, DataError
 
@@ -37,6 +38,25 @@ def test_json_lines_on_standard_input_are_recognised(monkeypatch: pytest.MonkeyP
     assert found.fields == {"product_name": ["cup", "a shoe", ""], "description": ["", "", ""]}
     assert list(found.uids) == ["B-2", "1", "7"]
     assert piped(monkeypatch, '\ufeff{"title": "cup"}\n', fields=["title"]).fields == {"title": ["cup"]}
+
+
+def test_ids_of_json_lines_are_texts_or_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ['{"title": "a", "uid": null}', '{"title": "b", "uid": 17}', '{"title": "c", "uid": null, "id": "x"}']
+    assert list(piped(monkeypatch, "\n".join(lines), fields=["title"]).uids) == ["0", "17", "x"]
+    for wrong in ('["a"]', '{"a": 1}', "true", "NaN"):
+        with pytest.raises(DataError, match="line 1: 'uid' holds"):
+            piped(monkeypatch, f'{{"title": "a", "uid": {wrong}}}\n', fields=["title"])
+
+
+@pytest.mark.parametrize("lines", ['[\n  {"title": "cup"}\n]\n', '[{"title": "cup"}]\n'])
+def test_a_json_array_is_to_be_cut(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lines: str) -> None:
+    with pytest.raises(DataError) as caught:
+        piped(monkeypatch, lines, fields=["title"])
+    assert "jq -c '.[]'" in caught.value.hint
+    (tmp_path / "d.jsonl").write_text(lines)
+    with pytest.raises(DataError) as caught:
+        open_table(tmp_path / "d.jsonl").columns()
+    assert "jq -c '.[]'" in caught.value.hint
 
 
 def test_plain_lines_stay_plain(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,6 +74,24 @@ def test_invalid_utf8_names_the_line(tmp_path: Path) -> None:
     assert f"{path}, line 3: byte 0xe4 is not valid UTF-8" in fails(path)
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("title\nbees\n".encode("utf-16"), "UTF-16"),
+        (b"\xfe\xff" + "title\nbees\n".encode("utf-16-be"), "UTF-16"),
+        (b"PK\x03\x04\x14\x00\x06\x00\n", "spreadsheet"),
+        (b"title\rbees\rroses\r", "carriage returns alone"),
+    ],
+)
+def test_what_is_no_lines_of_utf8_is_named(tmp_path: Path, content: bytes, said: str) -> None:
+    for name in ("x.txt", "x.txt.gz"):
+        path = put(tmp_path / name, content)
+        assert said in fails(path)
+        with pytest.raises(DataError, match=said):  # also where broken texts are mended
+            list(line_blocks(path, on_mended=lambda line: None))
+    assert list(open_text_lines(put(tmp_path / "one.txt", b"a single line\r"))) == ["a single line"]
+
+
 def test_invalid_utf8_in_a_later_block(tmp_path: Path) -> None:
     line = b"x" * 99 + b"\n"
     count = 3 * BLOCK // 100

@@ -120,6 +120,19 @@ def test_json_lines_become_columns(tmp_path: Path) -> None:
     assert not (tmp_path / "other.parquet").exists()
 
 
+def test_what_parquet_has_no_type_for_is_json(tmp_path: Path) -> None:
+    """Objects without fields, alone or in others."""
+    lines = [{"title": "x", "a": {}, "b": [{}], "c": {"d": {}}, "e": {"f": 1}}]
+    lines += [{"title": "y"}, {"title": "z", "a": {"n": 1}}]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = parquet.read_table(written(blocks_of(tmp_path / "in.jsonl", fields=["title"]), tmp_path / "out.parquet"))
+    assert found.drop_columns(["labels", "scores"]).to_pylist() == [
+        {"title": "x", "a": "{}", "b": "[{}]", "c": '{"d": {}}', "e": {"f": 1}},
+        {"title": "y", "a": None, "b": None, "c": None, "e": None},
+        {"title": "z", "a": '{"n": 1}', "b": None, "c": None, "e": None},
+    ]
+
+
 def test_columns_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("title,labels\nowl,truth\n")
     told: list[str] = []

@@ -253,7 +253,40 @@ def test_round_trip(tmp_path_factory: pytest.TempPathFactory, format: str, data:
     folder = tmp_path_factory.mktemp("table") / "out"
     write_table(dataset, folder, format)
     assert sorted(path.name for path in folder.iterdir()) == [f"labels.{format}", f"test.{format}", f"train.{format}"]
-    assert_same(dataset, read_table(folder, Asked(separator="|" if format in ("csv", "tsv") else None)))
+    assert_same(dataset, read_table(folder))
+
+
+@pytest.mark.parametrize("format", ["csv", "tsv", "jsonl"])
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [["a;b"], ["c"]],
+        [["a;b", "c"], ["c"]],
+        [["a,b"], ["c"]],
+        [["a|b", "c"], []],
+        [['["x"]'], ['["y"]']],
+        [["http://a/1 http://b/2"], ["http://a/3"]],
+        [["<http://a/1>"], ["<http://a/3>"]],
+        [["http://a/1"], ["http://a/2"]],
+        [["c"], ["d"]],
+    ],
+)
+def test_labels_that_look_like_several_come_back_as_they_are(
+    tmp_path: Path, labels: list[list[str]], format: str
+) -> None:
+    data = Dataset.from_texts(
+        ["x", "y"], labels, test_texts=["z"], test_labels=[sorted({label for each in labels for label in each})]
+    )
+    write_table(data, tmp_path / "out", format)
+    assert_same(data, read_table(tmp_path / "out"))
+
+
+def test_plain_labels_are_joined_by_the_separator(tmp_path: Path) -> None:
+    data = Dataset.from_texts(["x", "y"], [["a", "b"], ["c"]])
+    for separator, cell in (("|", "a|b"), (";", "a;b"), (",", '["a", "b"]')):
+        write_table(data, tmp_path / cell, "tsv", separator=separator)
+        assert (tmp_path / cell / "train.tsv").read_text().splitlines()[1] == f"train-0\tx\t{cell}"
+        assert_same(replace(data, test=data.train), replace(again := read_table(tmp_path / cell), test=again.train))
 
 
 @pytest.mark.parametrize("format", ["jsonl", "csv", "parquet"])
@@ -300,10 +333,15 @@ def test_nothing_is_masked_without_a_filter_file(tmp_path: Path) -> None:
 
 def test_refusals_of_the_writer_leave_nothing_behind(tmp_path: Path) -> None:
     data = Dataset.from_texts(["a\ttab"], [["one|two"]])
-    with pytest.raises(DataError, match=r"'one\|two' cannot be told apart"):
-        write_table(data, tmp_path / "out", "csv")
-    with pytest.raises(DataError, match="' padded'"):
-        write_table(Dataset.from_texts(["x"], [[" padded"]]), tmp_path / "out", "csv")
+    for kind in ("csv", "tsv", "jsonl", "parquet"):
+        with pytest.raises(DataError, match="' padded'"):
+            write_table(Dataset.from_texts(["x"], [[" padded"]]), tmp_path / "out", kind)
+    for kind in ("csv", "tsv"):
+        for text, label in (("x\0", "a"), ("x", "a\0")):
+            with pytest.raises(DataError, match="NUL"):
+                write_table(Dataset.from_texts([text], [[label]]), tmp_path / "out", kind)
+        with pytest.raises(ConfigError, match="' title'"):
+            write_table(Dataset.from_texts([{" title": "x"}], [["a"]]), tmp_path / "out", kind)
     with pytest.raises(DataError, match="tab"):
         write_table(data, tmp_path / "out", "tsv", separator=";")
     with pytest.raises(ConfigError, match="xlsx"):

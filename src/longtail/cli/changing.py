@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +16,6 @@ from longtail.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from longtail.data.dataset import Items
     from longtail.label_changes import LabelChange
-
-SEPARATOR = "|"
 
 
 @command(
@@ -35,8 +32,8 @@ SEPARATOR = "|"
     "--file",
     type=path(),
     metavar="FILE",
-    help="many labels at once: CSV, TSV or JSON lines with id and text; also examples (texts; in a table separated by "
-    f"'{SEPARATOR}') and near (ids, likewise), where there are some",
+    help="many labels at once: a table (CSV, TSV, JSON lines, Parquet) with id and text; also examples (texts; lists, "
+    "or separated by '|') and near (ids, likewise), where there are some",
 )
 @option(
     "--examples",
@@ -60,6 +57,8 @@ def add(
     A label gets its row from its text, from labels near it, and from examples.
     """
     from longtail.data.dataset import Items
+    from longtail.data.new_labels import NewLabels, read_new_labels
+    from longtail.data.table_files import open_table
     from longtail.labels import add_with_documents, with_texts
     from longtail.predictor import Predictor
 
@@ -75,7 +74,7 @@ def add(
             documents = Predictor.open(model).documents(str(examples), on_columns=lambda one: talk.note(one.line()))
             carried = [[0]] * len(documents)
     else:
-        new = read_new_labels(file)
+        new = read_new_labels(open_table(file))
         if examples is not None:
             documents, carried = labelled_documents(Predictor.open(model), examples, list(new.texts), talk)
     documents, targets = with_texts(list(new.texts), new.examples, documents, carried or [])
@@ -146,73 +145,6 @@ def undo(model: Path) -> None:
 
 def _done(change: LabelChange, what: str, model: Path) -> None:
     print(f"{what} (change {change.number}); longtail labels undo {model} takes it back")
-
-
-# ---- files of new labels ----
-
-
-class NewLabels:
-    """What a file says of new labels, by id."""
-
-    def __init__(
-        self, texts: dict[str, str], near: Mapping[str, Sequence[str]], examples: Mapping[str, Sequence[str]]
-    ) -> None:
-        self.texts, self.near, self.examples = texts, near, examples
-
-
-def read_new_labels(file: Path) -> NewLabels:
-    """CSV, TSV (by the end of the name) or JSON lines; one label a row."""
-    texts: dict[str, str] = {}
-    near: dict[str, list[str]] = {}
-    examples: dict[str, list[str]] = {}
-    for number, row in _rows(file):
-        uid, text = row.get("id"), row.get("text", "")
-        if not isinstance(uid, str) or not uid.strip():
-            raise DataError(f"no id ({uid!r})", "give every label an id, a string", file=file, line=number)
-        if not isinstance(text, str):
-            raise DataError(f"the text {text!r} is no string", "give a string", file=file, line=number)
-        if uid in texts:
-            raise DataError(f"the label {uid!r} a second time", "name each once", file=file, line=number)
-        texts[uid] = text
-        near[uid], examples[uid] = (_several(row.get(name), name, file, number) for name in ("near", "examples"))
-    if not texts:
-        raise DataError("no label in it", "give a row per label, with id and text", file=file)
-    return NewLabels(texts, near, examples)
-
-
-def _rows(file: Path) -> list[tuple[int, dict[str, Any]]]:
-    hint = "give a CSV or TSV file with the columns id and text, or JSON lines with these keys"
-    try:
-        content = file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as problem:
-        raise DataError(f"cannot be read ({problem})", hint, file=file) from problem
-    if file.suffix in (".jsonl", ".json"):
-        found = []
-        for number, line in enumerate(content.splitlines(), 1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError as problem:
-                raise DataError(f"not valid JSON ({problem})", hint, file=file, line=number) from problem
-            if not isinstance(row, dict):
-                raise DataError(f"{line[:60]!r} is no JSON object", hint, file=file, line=number)
-            found.append((number, row))
-        return found
-    reader = csv.DictReader(content.splitlines(), delimiter="\t" if file.suffix == ".tsv" else ",")
-    if "id" not in (reader.fieldnames or ()):
-        raise DataError(f"columns {', '.join(reader.fieldnames or ()) or '(none)'}, none is 'id'", hint, file=file)
-    return [(reader.line_num, {name: value or "" for name, value in row.items() if name}) for row in reader]
-
-
-def _several(value: Any, name: str, file: Path, line: int) -> list[str]:
-    if value is None:
-        return []
-    if isinstance(value, str):
-        return [one.strip() for one in value.split(SEPARATOR) if one.strip()]
-    if isinstance(value, list) and all(isinstance(one, str) for one in value):
-        return value
-    raise DataError(f"{name} is {value!r}", "give a list of strings", file=file, line=line)
 
 
 def labelled_documents(model: Any, file: Path, uids: Sequence[str], talk: Talk) -> tuple[Items, list[list[int]]]:

@@ -125,7 +125,8 @@ def push(model: Path, address: str, public: bool) -> None:
     from longtail.hub import push as run_push
     from longtail.predictor import Predictor
 
-    print(f"pushed to {run_push(Predictor.open(model).settled().bundle, address, private=not public)}")
+    settled = Predictor.open(model).settled()  # kept until the end: with it goes the folder of what was changed
+    print(f"pushed to {run_push(settled.bundle, address, private=not public)}")
 
 
 @command(

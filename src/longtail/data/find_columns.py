@@ -19,7 +19,7 @@ from typing import Any
 
 from longtail.data.columns import Columns
 from longtail.data.from_texts import shown
-from longtail.data.table_files import TableSource
+from longtail.data.table_files import NoValues, TableSource
 from longtail.errors import ConfigError
 
 TEXT_NAMES = (
@@ -359,12 +359,26 @@ class _Looks:
 
     @cached_property
     def looks(self) -> dict[str, _Look]:
-        rows = [values for _, values in islice(self.source.rows(self.names), _ROWS)]
-        columns: Sequence[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * len(self.names)
+        try:
+            columns = self._first_values(self.names)
+        except NoValues:
+            columns = [column for name in self.names for column in self._first_values_if_any(name)]
+        total = max(map(len, columns), default=0)
         return {
-            name: _Look(name, [value for value in values if not _is_empty(value)], len(rows))
+            name: _Look(name, [value for value in values if not _is_empty(value)], total)
             for name, values in zip(self.names, columns, strict=True)
         }
+
+    def _first_values(self, names: Sequence[str]) -> Sequence[Sequence[Any]]:
+        rows = [values for _, values in islice(self.source.rows(names), _ROWS)]
+        return list(zip(*rows, strict=True)) or [()] * len(names)
+
+    def _first_values_if_any(self, name: str) -> Sequence[Sequence[Any]]:
+        """A column that nobody can look at is no text, and no empty one. It may be left unread."""
+        try:
+            return self._first_values([name])
+        except NoValues:
+            return [[_Unknown()]]
 
     def named(self, column: str, option: str) -> str:
         """The column that an option names."""
@@ -393,6 +407,13 @@ class _Looks:
             f"'{name}' (e.g. {shown(self.looks[name].filled[0])})" if self.looks[name].filled else f"'{name}' (empty)"
             for name in names
         )
+
+
+class _Unknown:
+    """Stands for the values of a column that cannot be shown."""
+
+    def __repr__(self) -> str:
+        return "values that cannot be shown"
 
 
 def _is_empty(value: Any) -> bool:

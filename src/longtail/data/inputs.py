@@ -25,7 +25,7 @@ from longtail.data.find_columns import ID_NAMES, Asked, agreed_text, find_column
 from longtail.data.from_texts import is_whole, mended, shown
 from longtail.data.lines import BLOCK, NOT_UNICODE, decoded, line_blocks, whole_lines
 from longtail.data.matrices import stacked
-from longtail.data.table_files import RowBlock, open_table, plain_values
+from longtail.data.table_files import CUT_ARRAY, RowBlock, open_table, plain_values
 from longtail.data.tables import IdLists, Rows, documents_of_rows, place_in
 from longtail.errors import DataError
 
@@ -166,7 +166,7 @@ def _stream(source: str, size: int, on_mended: Callable[[int], None]) -> Iterato
     with contextlib.nullcontext(sys.stdin.buffer) if source == "-" else Path(source).open("rb") as pipe:
         read1: Callable[[int], bytes] = getattr(pipe, "read1")  # noqa: B009 (the type of standard input lacks it)
         name = "standard input" if source == "-" else source
-        for first, lines in decoded(whole_lines(lambda: read1(BLOCK)), name, on_mended):
+        for first, lines in decoded(whole_lines(lambda: read1(BLOCK), name), name, on_mended):
             yield from _cut(first, lines, size)
 
 
@@ -317,10 +317,11 @@ class _LineReader:
                 raise self.error(
                     number,
                     f"not valid JSON ({problem.msg} at column {problem.colno}): {shown(line)}",
-                    "every line must be a JSON object or string, as the first is",
+                    f"every line must be a JSON object or string, as the first is{_about_array(number, line)}",
                 ) from None
             except (ValueError, RecursionError) as problem:
-                raise self.error(number, str(problem), f'write {{"{first}": "..."}} on every line') from None
+                hint = f'write {{"{first}": "..."}} on every line{_about_array(number, line)}'
+                raise self.error(number, str(problem), hint) from None
             uids.append(str(done + len(rows)) if uid is None else uid)
             rows.append(row)
             records.append(value)
@@ -360,6 +361,10 @@ def _before_error(make: Callable[[Several], InputBlock], rows: Several) -> Itera
     yield from _before_error(make, rows[half:])
 
 
+def _about_array(number: int, line: str) -> str:
+    return f"; {CUT_ARRAY}" if number == 1 and line.startswith("[") else ""
+
+
 def _begins_json(line: str) -> bool:
     """Whether a line is JSON, or the beginning of it, and not a text that begins with the same sign."""
     if line.startswith("{"):
@@ -388,7 +393,7 @@ def _record(value: Any, wanted: Sequence[str], asked: Asked) -> tuple[dict[str, 
     if not isinstance(value, dict):
         raise ValueError(f"{shown(value)} is neither an object nor a string")
     id_names = _id_names(asked)
-    uid = next((str(value[name]) for name in id_names if name in value), None)
+    uid = next((_text(name, value[name]) for name in id_names if name and value.get(name) is not None), None)
     if not wanted:
         return {name: text for name, text in value.items() if isinstance(text, str) and name not in id_names}, uid
     found = {name: _text(name, value[name]) for name in wanted if name in value}
@@ -430,7 +435,7 @@ def _from_table(
     done = 0
 
     def made(rows: Rows) -> InputBlock:
-        read = Rows(source, rows.lines, {name: plain_values(rows.columns[name]) for name in wanted})
+        read = Rows(source, rows.lines, {name: plain_values(rows.columns[name], path, name) for name in wanted})
         return InputBlock(
             documents_of_rows(read, found, done),
             done,

@@ -29,6 +29,11 @@ from longtail.persistence import no_room_is_an_error, written_aside
 BLOCK = 1 << 18  # bytes: large enough that work per block does not count, small enough to stay in the cache
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_NO_TEXT = {
+    b"\xff\xfe": ("is UTF-16, not UTF-8", "save it as UTF-8, or: iconv -f UTF-16 -t UTF-8"),
+    b"\xfe\xff": ("is UTF-16, not UTF-8", "save it as UTF-8, or: iconv -f UTF-16 -t UTF-8"),
+    b"PK\x03\x04": ("is a zip archive (or a spreadsheet, .xlsx), not lines of text", "save it as CSV, in UTF-8"),
+}
 
 # ---- reading ----
 
@@ -82,6 +87,9 @@ def whole_lines(read: Callable[[], bytes], source: Path | str = "standard input"
     """
     line, unfinished, length, longest = 1, [b""], 0, LINE.most()
     chunk = read().removeprefix(_BYTE_ORDER_MARK)
+    for beginning, (wrong, hint) in _NO_TEXT.items():
+        if chunk.startswith(beginning):
+            raise DataError(wrong, hint, file=source)
     while chunk:
         cut = chunk.rfind(b"\n") + 1
         if cut:
@@ -95,6 +103,12 @@ def whole_lines(read: Callable[[], bytes], source: Path | str = "standard input"
             LINE.check(length, "bytes without an end of line", source, line)
         chunk = read()
     if last := b"".join(unfinished):
+        if line == 1 and b"\r" in last.rstrip(b"\r"):
+            raise DataError(
+                "lines end in carriage returns alone, expected line feeds",
+                "convert it: tr '\\r' '\\n' < FILE > NEW",
+                file=source,
+            )
         yield line, last
 
 

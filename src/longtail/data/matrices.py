@@ -77,13 +77,29 @@ def load_csr(
     return matrix
 
 
-def _pieces(path: Path) -> dict[str, NDArray[Any]]:
+def load_ids(path: Path) -> list[str] | None:
+    """The ids of rows that stand beside a matrix, where they do."""
+    found = _pieces(path, "ids").get("ids")
+    if found is None:
+        return None
+    try:
+        if found.ndim != 1 or found.dtype.kind not in "SU":
+            raise ValueError("expected texts in a flat array")
+        return [uid.decode() for uid in found.tolist()] if found.dtype.kind == "S" else list(found.tolist())
+    except ValueError as problem:
+        raise DataError(
+            f"the ids of its rows cannot be read ({problem})", "write the file again, or leave ids out", file=path
+        ) from None
+
+
+def _pieces(path: Path, *wanted: str) -> dict[str, NDArray[Any]]:
+    """The arrays of an archive: all, or the wanted ones that are there."""
     try:
         loaded = np.load(path, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
             raise ValueError("it holds one dense array")
         with loaded as file:
-            return {name: file[name] for name in file.files}
+            return {name: file[name] for name in file.files if not wanted or name in wanted}
     except FileNotFoundError:
         raise DataError("the file is missing", "check the path", file=path) from None
     except _UNREADABLE as problem:

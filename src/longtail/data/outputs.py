@@ -375,6 +375,15 @@ class _Parquet(_Rows):
             return self.arrow.list_(number if name == "scores" else text)
         return {"rank": self.arrow.int32(), "score": number}.get(name, text)
 
+    def _can_hold(self, type: Any) -> bool:
+        """Arrow knows types that Parquet does not, e.g. objects without fields."""
+        nothing = self.arrow.schema([("", type)]).empty_table()
+        try:
+            self.parquet.write_table(nothing, io.BytesIO())
+        except self.arrow.ArrowNotImplementedError:
+            return False
+        return True
+
     def _array(self, name: str, column: Any, type: Any) -> Any:
         """type: that of the first block; None where this is it. What Arrow has no one type for is text."""
         if hasattr(column, "to_pylist"):
@@ -383,7 +392,7 @@ class _Parquet(_Rows):
         try:
             if type != text:
                 array = self.arrow.array(column, type=type)
-                if "null" not in str(array.type):
+                if "null" not in str(array.type) and self._can_hold(array.type):
                     return array
         except (ValueError, TypeError, OverflowError) as problem:
             if type is not None:

@@ -32,6 +32,8 @@ SUFFIXES = {
 }
 URI_CELL = re.compile(r"\s*((<[^<>\s]+>|[a-z][a-z0-9+.-]*://[^<>\s|;,]+)(\s+|$|(?=<)))+", re.IGNORECASE)
 
+CUT_ARRAY = "a JSON array can be cut into lines with: jq -c '.[]'"
+
 RowBlock = tuple[Sequence[int], Mapping[str, Any]]
 
 _BATCH = 1 << 14  # rows of Parquet that become Python's values at a time
@@ -72,18 +74,40 @@ class TableFile(TableSource, Protocol):
         ...
 
 
-def plain_values(column: Any) -> Sequence[Any]:
-    """The values of a column of a block as Python's own."""
+class NoValues(DataError):
+    """A column of a Parquet file has values that Python cannot hold."""
+
+
+def plain_values(column: Any, file: Path | None = None, name: str = "") -> Sequence[Any]:
+    """The values of a column of a block as Python's own. file, name: of the column, for errors."""
     if not hasattr(column, "to_pylist"):
         return cast(Sequence[Any], column)
+    _, arrow = arrow_modules()
+    where = f" '{name}'" if name else ""
     try:
         return cast(Sequence[Any], column.to_pylist())
     except UnicodeDecodeError as problem:
-        raise DataError(
-            f"a text of the Parquet file is not valid UTF-8 ({problem.reason})", "the file is broken; write it again"
+        raise NoValues(
+            f"a text of the Parquet file is not valid UTF-8 ({problem.reason}), in the column{where}",
+            "the file is broken; write it again",
+            file=file,
         ) from None
     except OverflowError as problem:
-        raise DataError(f"{_FAR} ({problem})", _FAR_HINT) from None
+        raise NoValues(
+            f"a date or time of the Parquet file is beyond what Python knows ({problem}), in the column{where}",
+            "write the column as text, or leave it out",
+            file=file,
+        ) from None
+    except (arrow.ArrowException, ValueError) as problem:
+        raise NoValues(
+            f"the column{where} of the Parquet file holds values that Python does not know ({_first_line(problem)})",
+            "write the column as text, or leave it out",
+            file=file,
+        ) from None
+
+
+def _first_line(problem: Exception) -> str:
+    return str(problem).strip().split("\n")[0]
 
 
 def open_table(
@@ -168,14 +192,10 @@ class JsonLines(_Lines):
                     if isinstance(problem, json.JSONDecodeError)
                     else str(problem)
                 )
-                array = "this is a JSON array; " if number == 1 and line.startswith("[") else ""
-                raise self.error(number, f"not valid JSON ({at})", f"{array}write one JSON object per line") from None
+                array = f"; {CUT_ARRAY}" if number == 1 and line.startswith("[") else ""
+                raise self.error(number, f"not valid JSON ({at})", f"write one JSON object per line{array}") from None
             if not isinstance(record, dict):
-                array = (
-                    "a JSON array can be cut into lines with: jq -c '.[]'"
-                    if isinstance(record, list)
-                    else 'e.g. {"text": "...", "labels": ["..."]}'
-                )
+                array = CUT_ARRAY if isinstance(record, list) else 'e.g. {"text": "...", "labels": ["..."]}'
                 raise self.error(
                     number, f"{shown(record)} is not a JSON object", f"write one JSON object per line; {array}"
                 )
@@ -186,11 +206,14 @@ class Delimited(_Lines):
     """CSV with quotes, or TSV without."""
 
     def columns(self) -> list[str]:
-        return self._header()[0]
+        """Several columns without a name, which spreadsheets leave at the end of every line, are none."""
+        names = self._header()[0]
+        return [name for name in names if name] if _nameless(names) else names
 
     def rows(self, wanted: Sequence[str]) -> Iterator[tuple[int, Sequence[Any]]]:
         names, first = self._header()
         places = [names.index(name) for name in wanted]
+        nameless = _nameless(names)
         for line, cells in self._split():
             if line < first or (not cells and len(names) > 1):  # in a single column, a blank line is an empty cell
                 continue
@@ -200,6 +223,13 @@ class Delimited(_Lines):
                     f"{len(cells)} columns, the header has {len(names)} ({', '.join(names)})",
                     _COLUMNS_HINT[self._tabs],
                 )
+            if nameless and cells and (filled := [place for place in nameless if cells[place].strip()]):
+                raise self.error(
+                    line,
+                    f"{shown(cells[filled[0]])} stands in column {filled[0] + 1}, and the header names neither that "
+                    "nor another one",
+                    "give every column a name of its own, or leave it empty",
+                )
             yield line, [cells[place] for place in places] if cells else [""]
 
     @property
@@ -207,7 +237,7 @@ class Delimited(_Lines):
         return format_of(self.path) == "tsv"
 
     def _header(self) -> tuple[list[str], int]:
-        """Names of the columns, and the line after them."""
+        """Names of the columns, "" where there is none, and the line after them."""
         line, cells = next((row for row in self._split() if row[1]), (0, []))
         if not cells:
             raise DataError(
@@ -219,7 +249,9 @@ class Delimited(_Lines):
             return ["text", "uris"], line
         COLUMNS.check(len(cells), "columns", self.path, line)
         names = [cell.strip() for cell in cells]
-        if twice := _twice(names):
+        if not any(names):
+            raise self.error(line, "the header names no column", "write the names of the columns on the first line")
+        if twice := _twice(filter(None, names)):
             raise self.error(line, f"the header names column '{twice}' twice", "give every column a name of its own")
         return names, line + 1
 
@@ -246,12 +278,18 @@ class Delimited(_Lines):
 
     def _delimiter(self) -> str:
         first = next((line for _, line in self.lines() if line.strip()), "")
-        return max(",;\t", key=first.count)
+        return max(",;\t", key=re.sub('"[^"]*("|$)', "", first).count)
 
 
-def _twice(names: list[str]) -> str:
-    """A name that occurs twice, or ""."""
-    return min((name for name, times in Counter(names).items() if times > 1), default="")
+def _twice(names: Iterable[str]) -> str | None:
+    """A name that occurs twice."""
+    return min((name for name, times in Counter(names).items() if times > 1), default=None)
+
+
+def _nameless(names: Sequence[str]) -> list[int]:
+    """Places of columns without a name, where they are several: a single one is told from all others."""
+    places = [place for place, name in enumerate(names) if not name]
+    return places if len(places) > 1 else []
 
 
 _COLUMNS_HINT = {
@@ -270,14 +308,13 @@ class Parquet:
     def columns(self) -> list[str]:
         with self._opened() as file:
             names = list(file.schema_arrow.names)
-        if twice := _twice(names):
+        if (twice := _twice(names)) is not None:
             raise self.error(None, f"two columns are called '{twice}'", "give every column a name of its own")
         return names
 
     def rows(self, wanted: Sequence[str]) -> Iterator[tuple[int, Sequence[Any]]]:
         for numbers, columns in self.blocks(wanted, _BATCH):
-            with self._readable():
-                values = [columns[name].to_pylist() for name in wanted]
+            values = [plain_values(columns[name], self.path, name) for name in wanted]
             yield from zip(numbers, zip(*values, strict=True), strict=True)
 
     def blocks(self, wanted: Sequence[str], size: int) -> Iterator[RowBlock]:
@@ -306,18 +343,11 @@ class Parquet:
         try:
             yield
         except (arrow.ArrowException, OSError, UnicodeDecodeError) as problem:
-            reason = str(problem).strip().split("\n")[0]
             raise DataError(
-                f"not a readable Parquet file ({reason})",
+                f"not a readable Parquet file ({_first_line(problem)})",
                 "the file is truncated or of another format; write it again",
                 file=self.path,
             ) from None
-        except OverflowError as problem:
-            raise DataError(f"{_FAR} ({problem})", _FAR_HINT, file=self.path) from None
-
-
-_FAR = "a date or time of the Parquet file is beyond what Python knows"
-_FAR_HINT = "write the column as text, or leave it out"
 
 
 def arrow_modules() -> tuple[Any, Any]:
@@ -364,6 +394,7 @@ def _write_jsonl(path: Path, columns: Mapping[str, list[Any]]) -> None:
 
 
 def _write_csv(path: Path, columns: Mapping[str, list[Any]]) -> None:
+    _refuse_nul(columns)
     with path.open("w", encoding="utf-8", newline="") as file:
         # The writer quotes only the line ends it uses itself, so it must know \r, too.
         writer = csv.writer(file, lineterminator="\r\n")
@@ -372,7 +403,15 @@ def _write_csv(path: Path, columns: Mapping[str, list[Any]]) -> None:
 
 
 def _write_tsv(path: Path, columns: Mapping[str, list[Any]]) -> None:
+    _refuse_nul(columns)
     write_lines(path, map(tab_separated, [tuple(columns), *zip(*columns.values(), strict=True)]))
+
+
+def _refuse_nul(columns: Mapping[str, list[Any]]) -> None:
+    """Readers take a NUL byte for a sign that a file is broken."""
+    for value in chain(columns, *columns.values()):
+        if "\0" in value:
+            raise DataError(f"{shown(value)} holds a NUL character, which CSV and TSV cannot hold", "write jsonl")
 
 
 def tab_separated(values: Sequence[str]) -> str:

@@ -116,7 +116,7 @@ def from_tables(
 
 
 def _groups(source: TableSource, column: str) -> list[str]:
-    return _texts(_read(source, [place := place_in(source, source.columns(), column, "--group")]), place)
+    return column_texts(read_rows(source, [place := place_in(source, source.columns(), column, "--group")]), place)
 
 
 def _tested(source: TableSource, columns: Columns) -> Labelled:
@@ -148,13 +148,15 @@ def texts_of(source: TableSource, asked: Asked | None = None) -> tuple[Items, Co
     what.
     """
     found = find_columns(source, asked or Asked(), labelled=False)
-    return documents_of_rows(_read(source, list(dict.fromkeys(found.places.values()))), found), found.columns
+    return documents_of_rows(read_rows(source, list(dict.fromkeys(found.places.values()))), found), found.columns
 
 
 def documents_of_rows(rows: Rows, found: Found, first: int = 0) -> Items:
     """first: number of the first row, where rows are numbered."""
     uid = found.columns.id
-    uids = [str(row) for row in range(first, first + len(rows))] if uid is None else _texts(rows, found.places[uid])
+    uids = (
+        [str(row) for row in range(first, first + len(rows))] if uid is None else column_texts(rows, found.places[uid])
+    )
     return Items(uids, fields_of(rows, found))
 
 
@@ -256,14 +258,14 @@ class _Documents:
 def _documents(source: TableSource, found: Found, prefix: str) -> _Documents:
     places, labels, uid = found.places, found.columns.labels, found.columns.id
     assert labels is not None, "documents that have no labels are read by texts_of"
-    table = _read(source, list(dict.fromkeys(places.values())))
+    table = read_rows(source, list(dict.fromkeys(places.values())))
     if not len(table):
         raise source.error(None, "the file has no rows", "write a row per document")
     uids = [f"{prefix}-{row}" for row in range(len(table))] if uid is None else unique_ids(table, places[uid])
     return _Documents(Items(uids, fields_of(table, found)), places[labels], table)
 
 
-def _read(source: TableSource, wanted: list[str]) -> Rows:
+def read_rows(source: TableSource, wanted: list[str]) -> Rows:
     lines, columns = [], [list[Any]() for _ in wanted]
     for line, values in source.rows(wanted):
         lines.append(line)
@@ -273,10 +275,10 @@ def _read(source: TableSource, wanted: list[str]) -> Rows:
 
 
 def fields_of(table: Rows, found: Found) -> dict[str, list[str]]:
-    return {field: _texts(table, found.places[field]) for field in found.columns.text}
+    return {field: column_texts(table, found.places[field]) for field in found.columns.text}
 
 
-def _texts(table: Rows, column: str) -> list[str]:
+def column_texts(table: Rows, column: str) -> list[str]:
     """A column as texts: nothing is "", a number is what it looks like."""
     values = table.columns[column]
     if set(map(type, values)) <= {str, type(None)} and is_whole("".join(filter(None, values))):
@@ -305,7 +307,7 @@ def _text(table: Rows, row: int, column: str, value: Any) -> str:
 
 def unique_ids(table: Rows, column: str) -> list[str]:
     seen: dict[str, int] = {}
-    for row, text in enumerate(_texts(table, column)):
+    for row, text in enumerate(column_texts(table, column)):
         uid = text.strip()
         if not uid:
             raise table.error(
@@ -337,10 +339,10 @@ def read_labels(source: TableSource) -> Items:
     title = _first(LABEL_TITLE_NAMES, others)
     if title is None:
         raise source.error(None, f"no title column among {quoted(names)}", "call it title")
-    table = _read(source, [uid, title, *(name for name in others if name != title)])
+    table = read_rows(source, [uid, title, *(name for name in others if name != title)])
     if not len(table):
         raise source.error(None, "the file has no rows", "write a row per label")
-    fields = {"title" if name == title else name: _texts(table, name) for name in others}
+    fields = {"title" if name == title else name: column_texts(table, name) for name in others}
     return Items(unique_ids(table, uid), fields)
 
 
@@ -464,8 +466,10 @@ _NOTATIONS: Mapping[str | None, Callable[[str], Sequence[Any]]] = {
 def write_table(dataset: Dataset, folder: Path | str, format: str = "jsonl", separator: str = "|") -> None:
     """Write ``train.*``, ``test.*`` and ``labels.*``, and masked pairs and graphs beside them, into a new folder.
 
-    `read_table` gives the same data set back, where text columns beyond `TEXT_NAMES` must be named.
-    format: jsonl, csv, tsv or parquet. separator: between labels in CSV and TSV.
+    `read_table` gives the same data set back, where text columns beyond `TEXT_NAMES` must be named, and where one of
+    them is called as labels or ids may be, the columns ``labels`` and ``uid``, too.
+    format: jsonl, csv, tsv or parquet. separator: between labels in CSV and TSV; where a reader would not find it
+    there, or would split labels at it, all cells are JSON lists.
     """
     if format not in WRITERS:
         raise ConfigError(f"unknown table format '{format}'", f"use one of {', '.join(WRITERS)}")
@@ -474,10 +478,15 @@ def write_table(dataset: Dataset, folder: Path | str, format: str = "jsonl", sep
         _check_can_be_held(items)
     # Both files have the columns of both: those that training has are looked for in test documents.
     fields = dict.fromkeys(name for split in splits.values() for name in split.documents.fields)
-    write, joiner = WRITERS[format], None if format in ("jsonl", "parquet") else separator
+    lists = {name: _label_lists(split, dataset.labels) for name, split in splits.items()}
+    cells: Mapping[str, Sequence[Any]] = lists
+    if format in ("csv", "tsv"):
+        _check_names([*fields, *dataset.labels.fields])
+        cells = _joined(lists, separator)
+    write = WRITERS[format]
     with new_folder(Path(folder)) as aside:
         for name, split in splits.items():
-            write(aside / f"{name}.{format}", _document_columns(split, dataset.labels, joiner, fields))
+            write(aside / f"{name}.{format}", _document_columns(split, cells[name], fields))
         write(
             aside / f"labels.{format}",
             {
@@ -494,33 +503,61 @@ def _check_can_be_held(items: Items) -> None:
         raise ConfigError("a table holds text, and the data has vectors", "write npz (or split) instead")
     if reserved := sorted({"uid", "labels"} & set(items.fields)):
         raise ConfigError(f"a text field cannot be called '{reserved[0]}' in a table", "give the field another name")
+    if (padded := next((uid for uid in items.uids if uid != uid.strip()), None)) is not None:
+        raise DataError(
+            f"the id {shown(padded)} has white space around it, which readers of tables take away",
+            "write lf or npz, or give it an id without",
+        )
+
+
+def _check_names(fields: Iterable[str]) -> None:
+    """Headers have no white space around names."""
+    if (padded := next((name for name in fields if name != name.strip()), None)) is not None:
+        raise ConfigError(
+            f"the text field {shown(padded)} has white space around its name, which CSV and TSV cannot hold",
+            "write jsonl or parquet, or give the field another name",
+        )
 
 
 def _with_title(items: Items) -> Mapping[str, Sequence[str]]:
     return items.fields if "title" in items.fields else {"title": [""] * len(items), **items.fields}
 
 
-def _document_columns(
-    split: Split, labels: Items, separator: str | None, fields: Iterable[str]
-) -> dict[str, list[Any]]:
-    indices, indptr = split.targets.indices.tolist(), split.targets.indptr.tolist()
-    uids = list(labels.uids)
-    lists = [[uids[label] for label in indices[start:end]] for start, end in itertools.pairwise(indptr)]
-    joined: list[Any] = (
-        lists if separator is None else [separator.join(cells) for cells in _joinable(lists, uids, separator)]
-    )
+def _document_columns(split: Split, labels: Sequence[Any], fields: Iterable[str]) -> dict[str, list[Any]]:
     return {
         "uid": list(split.documents.uids),
         **{name: list(split.documents.fields.get(name) or [""] * len(split)) for name in fields},
-        "labels": joined,
+        "labels": list(labels),
     }
 
 
-def _joinable(lists: list[list[str]], uids: list[str], separator: str) -> list[list[str]]:
-    for uid in uids:
-        if not separator or separator in uid or uid != uid.strip():
-            raise DataError(
-                f"label '{uid}' cannot be told apart when labels are joined with '{separator}'",
-                "choose another separator, or write jsonl or parquet",
-            )
-    return lists
+def _label_lists(split: Split, labels: Items) -> list[list[str]]:
+    indices, indptr, uids = split.targets.indices.tolist(), split.targets.indptr.tolist(), list(labels.uids)
+    return [[uids[label] for label in indices[start:end]] for start, end in itertools.pairwise(indptr)]
+
+
+class _Written:
+    """The table that is being written, as a source of rows."""
+
+    def error(self, line: int | None, message: str, hint: str) -> DataError:
+        return DataError(message, hint)
+
+
+def _joined(lists: Mapping[str, list[list[str]]], separator: str) -> Mapping[str, list[str]]:
+    """Cells of labels, of training and test documents: joined by the separator if whoever reads them finds the same
+    labels again, else JSON lists.
+    """
+    cells = {name: [separator.join(labels) for labels in each] for name, each in lists.items()}
+    found: str | None = None
+    try:
+        for name in cells:  # training first
+            table = Rows(_Written(), range(len(cells[name])), {name: cells[name]})
+            reader = LabelCells(table, name, found)
+            found = reader.separator
+            if reader.split(table, name) != lists[name]:
+                break
+        else:
+            return cells
+    except DataError:  # the reader would ask
+        pass
+    return {name: [json.dumps(labels, ensure_ascii=False) for labels in each] for name, each in lists.items()}
