@@ -333,6 +333,46 @@ def test_nothing_is_written_into_a_bundle(
     Predictor.open(run)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["evaluate", "RUN", "DATA", "--json", "DATA"],
+        ["evaluate", "RUN", "DATA", "--test", "TEST", "--json", "TEST"],
+        ["data", "stats", "DATA", "--json", "DATA"],
+        ["report", "RUN", "DATA", "--output", "DATA"],
+        ["report", "RUN", "DATA", "--output", "new", "--card", "new"],
+        ["predict", "RUN", "--input", "DATA", "--output", "DATA"],
+        ["predict", "RUN", "owl", "--output", "RUN/run.json"],
+        ["predict", "RUN", "owl", "--output", "RUN/files.jsonl"],
+        ["evaluate", "RUN", "DATA", "--json", "RUN/stages/STAGE/part.json"],
+        ["data", "convert", "DATA", "DATA"],
+    ],
+)
+def test_nothing_is_written_over_what_is_read_or_over_files_of_a_run(
+    command: list[str], tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = {"RUN": tmp_path / "run", "DATA": tmp_path / "data.csv", "TEST": tmp_path / "test.csv"}
+    shutil.copytree(tiny_run, names["RUN"])
+    for name in ("DATA", "TEST"):
+        names[name].write_text("title,labels\nan owl,id-owl\n")
+    names["STAGE"] = Path(min(path.name for path in (tiny_run / "stages").iterdir()))
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    words = [str(names.get(word, word)) for word in command]
+    words = [word.replace("RUN", str(names["RUN"])).replace("STAGE", names["STAGE"].name) for word in words]
+    words = [str(tmp_path / word) if word == "new" else word for word in words]
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert " is both " in said or "is a file of the run" in said
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_file_beside_those_of_a_run_is_replaced(tiny_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_run, tmp_path / "run")
+    for _ in range(2):
+        assert answer(tmp_path / "run", "--output", str(tmp_path / "run" / "answers.txt")) == 0
+    assert main(["predict", str(tiny_run), "--output", "/dev/null", "--input", "/dev/null"]) == 0
+
+
 def test_what_systems_leave_in_a_folder_does_not_spoil_a_bundle(tiny_run: Path, tmp_path: Path) -> None:
     bundle = tmp_path / "bundle"
     shutil.copytree(tiny_run / "bundle", bundle)

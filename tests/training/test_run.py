@@ -195,7 +195,9 @@ def test_restart_follows_no_link(tmp_path: Path) -> None:
     assert (tmp_path / "elsewhere" / "1_first" / "part.json").exists()
 
 
-@pytest.mark.parametrize("line", ['{"path": "../../precious"}', '{"path": "/etc"}', "[1]", '{"path": 3}', '{"path": "p", "size": 1}', "x"])
+@pytest.mark.parametrize(
+    "line", ['{"path": "../../precious"}', '{"path": "/etc"}', "[1]", '{"path": 3}', '{"path": "p", "size": 1}', "x"]
+)
 def test_a_list_that_was_altered_is_refused(line: str, tmp_path: Path) -> None:
     Run.open(tmp_path / "r", IDENTITY).close()
     (tmp_path / "precious").write_text("")

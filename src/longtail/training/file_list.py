@@ -8,8 +8,9 @@ A line is an object with a ``path`` and what lies there:
     {"path": "bundle", "holds": "bundle"}                          a bundle, whose manifest lists its files
     {"path": "trials/0123", "holds": "run"}                        a run of its own
 
-The first two are of ``run.json`` and ``config.toml``: data sets often have a file of this name and such lines, too, and
-are not to be taken for runs. A line is on the disk before what it tells of appears; a later line of the same path counts.
+The first two are of ``run.json`` and ``config.toml``: data sets may have a file of this name and such lines, too, and
+are not to be taken for runs. A line is on the disk before what it tells of appears; a later line of the same path
+counts.
 """
 
 from __future__ import annotations
