@@ -25,7 +25,8 @@ from longtail.cli import main
 from longtail.errors import RunError
 from longtail.persistence import write_arrays, write_json
 from longtail.predictor import Predictor
-from longtail.writing import LOCK, open_through, written_aside
+from longtail.training.run import Run
+from longtail.writing import LOCK, no_room_is_an_error, open_through, written_aside
 
 OUTSIDERS = 65534
 
@@ -364,6 +365,40 @@ def test_nothing_is_written_over_what_is_read_or_over_files_of_a_run(
     said = capsys.readouterr().err
     assert " is both " in said or "is a file of the run" in said
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["data", "convert", "DATA", "LOOP"],
+        ["data", "sample", "LOOP/x"],
+        ["train", "DATA", "--recipe", "tiny", "--out", "LOOP"],
+        ["predict", "RUN", "owl", "--output", "LOOP"],
+        ["pack", "RUN", "LOOP/x"],
+    ],
+)
+def test_a_loop_of_links_is_an_error(
+    command: list[str], tiny_run: Path, planted_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    places = {"RUN": tiny_run, "DATA": planted_folder, "LOOP": tmp_path / "loop", "LOOP/x": tmp_path / "loop" / "x"}
+    assert main([str(places.get(word, word)) for word in command]) == 2
+    assert "Too many levels of symbolic links" in capsys.readouterr().err
+    with pytest.raises(RunError, match="symbolic links"):
+        Run.open(tmp_path / "loop", {})
+
+
+def test_errors_name_the_place_and_not_what_stands_aside(tmp_path: Path) -> None:
+    aside = tmp_path / ".new.01234567.tmp" / "new"
+    with pytest.raises(RunError) as caught, no_room_is_an_error(aside / "part.json"):
+        raise OSError(errno.ENOSPC, "full")
+    assert str(tmp_path / "new" / "part.json") in caught.value.message
+
+
+@pytest.mark.skipif(not Path("/proc/1").is_dir(), reason="there is no /proc")
+def test_where_nothing_can_be_made_is_said_by_its_name() -> None:
+    with pytest.raises(RunError, match=r"^/proc/1/x: cannot be written"):
+        write(Path("/proc/1/x"))
 
 
 def test_a_file_beside_those_of_a_run_is_replaced(tiny_run: Path, tmp_path: Path) -> None:
