@@ -209,6 +209,26 @@ def test_a_kill_leaves_the_old_labels_or_the_new_ones(model: Path) -> None:
     assert sorted(path.name for path in changes_folder(model).iterdir()) == [".lock", "0001-rename"]
 
 
+def test_folders_of_others_beside_changes_stay(model: Path) -> None:
+    theirs = changes_folder(model) / ".mine.tmp"
+    theirs.mkdir(parents=True)
+    (theirs / "precious").touch()
+    labels.rename(model, "id-0", "fox")
+    labels.undo(model)
+    assert (theirs / "precious").exists()
+    assert sorted(path.name for path in changes_folder(model).iterdir()) == [".lock", ".mine.tmp"]
+
+
+def test_a_folder_of_that_name_without_a_change_is_of_somebody_else(model: Path) -> None:
+    changes_folder(model).mkdir()
+    (changes_folder(model) / "train.csv").touch()
+    assert labels.log(model) == []
+    assert best(model, "red fox") == "id-0"
+    with pytest.raises(ConfigError, match=r"train\.csv: not a change of labels"):
+        labels.rename(model, "id-0", "fox")
+    assert [path.name for path in changes_folder(model).iterdir()] == ["train.csv"]
+
+
 # ---- the command line ----
 
 

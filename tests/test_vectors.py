@@ -67,6 +67,45 @@ def test_documents_of_a_file(trained: Path, tmp_path: Path, capsys: pytest.Captu
     assert "text: title; id: none, rows are numbered; ignored: pages\n" in capsys.readouterr().err
 
 
+def test_vectors_are_written_and_not_mapped(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is mapped onto a full disk ends the process."""
+
+    def mapped(*_: object, **__: object) -> None:
+        raise AssertionError("mapped")
+
+    model = Predictor.open(trained)
+    monkeypatch.setattr(np, "memmap", mapped)
+    export_vectors(model, tmp_path / "v.npy")
+    np.save(tmp_path / "again.npy", np.load(tmp_path / "v.npy"))
+    assert (tmp_path / "v.npy").read_bytes() == (tmp_path / "again.npy").read_bytes()
+
+
+def test_ids_replace_no_file_of_somebody_else(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ids, out = tmp_path / "v.ids.txt", tmp_path / "v.npy"
+    ids.write_text("precious\n")
+    assert main(["vectors", str(trained), str(out)]) == 2
+    assert "v.ids.txt: exists already, and is not that of v.npy" in capsys.readouterr().err
+    out.touch()
+    assert main(["vectors", str(trained), str(out), "--input", str(ids)]) == 2
+    assert "is both --input and the file of ids" in capsys.readouterr().err
+    assert (ids.read_text(), out.read_bytes()) == ("precious\n", b"")
+    assert main(["vectors", str(trained), str(out), "--input", ""]) == 2
+    assert "an empty name" in capsys.readouterr().err
+
+
+def test_ids_and_vectors_appear_together(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "v.npy").touch()
+    (tmp_path / "v.ids.txt").mkdir()
+    (tmp_path / "v.ids.txt" / "full").touch()
+    assert main(["vectors", str(trained), str(tmp_path / "v.npy")]) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["v.ids.txt", "v.npy"]
+    assert (tmp_path / "v.npy").read_bytes() == b""
+
+
 def test_a_model_without_vectors_says_so(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["vectors", str(tiny_run), str(tmp_path / "labels.npy")]) == 2
     assert "'tiny' does not rank by one product" in capsys.readouterr().err

@@ -26,7 +26,8 @@ from longtail.errors import RunError
 from longtail.explanation import Explanation
 from longtail.persistence import write_arrays, write_json
 from longtail.predictor import Predictor
-from longtail.writing import LOCK, json_writer, open_through, written_aside
+from longtail.training.run import Run
+from longtail.writing import LOCK, json_writer, no_room_is_an_error, open_through, written_aside
 
 OUTSIDERS = 65534
 
@@ -332,6 +333,80 @@ def test_nothing_is_written_into_a_bundle(
     assert "inside the bundle" in capsys.readouterr().err
     assert sorted((run / "bundle").rglob("*")) == before
     Predictor.open(run)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["evaluate", "RUN", "DATA", "--json", "DATA"],
+        ["evaluate", "RUN", "DATA", "--test", "TEST", "--json", "TEST"],
+        ["data", "stats", "DATA", "--json", "DATA"],
+        ["report", "RUN", "DATA", "--output", "DATA"],
+        ["report", "RUN", "DATA", "--output", "new", "--card", "new"],
+        ["predict", "RUN", "--input", "DATA", "--output", "DATA"],
+        ["predict", "RUN", "owl", "--output", "RUN/run.json"],
+        ["predict", "RUN", "owl", "--output", "RUN/files.jsonl"],
+        ["evaluate", "RUN", "DATA", "--json", "RUN/stages/STAGE/part.json"],
+        ["data", "convert", "DATA", "DATA"],
+    ],
+)
+def test_nothing_is_written_over_what_is_read_or_over_files_of_a_run(
+    command: list[str], tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = {"RUN": tmp_path / "run", "DATA": tmp_path / "data.csv", "TEST": tmp_path / "test.csv"}
+    shutil.copytree(tiny_run, names["RUN"])
+    for name in ("DATA", "TEST"):
+        names[name].write_text("title,labels\nan owl,id-owl\n")
+    names["STAGE"] = Path(min(path.name for path in (tiny_run / "stages").iterdir()))
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    words = [str(names.get(word, word)) for word in command]
+    words = [word.replace("RUN", str(names["RUN"])).replace("STAGE", names["STAGE"].name) for word in words]
+    words = [str(tmp_path / word) if word == "new" else word for word in words]
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert " is both " in said or "is a file of the run" in said
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["data", "convert", "DATA", "LOOP"],
+        ["data", "sample", "LOOP/x"],
+        ["train", "DATA", "--recipe", "tiny", "--out", "LOOP"],
+        ["predict", "RUN", "owl", "--output", "LOOP"],
+        ["pack", "RUN", "LOOP/x"],
+    ],
+)
+def test_a_loop_of_links_is_an_error(
+    command: list[str], tiny_run: Path, planted_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    places = {"RUN": tiny_run, "DATA": planted_folder, "LOOP": tmp_path / "loop", "LOOP/x": tmp_path / "loop" / "x"}
+    assert main([str(places.get(word, word)) for word in command]) == 2
+    assert "Too many levels of symbolic links" in capsys.readouterr().err
+    with pytest.raises(RunError, match="symbolic links"):
+        Run.open(tmp_path / "loop", {})
+
+
+def test_errors_name_the_place_and_not_what_stands_aside(tmp_path: Path) -> None:
+    aside = tmp_path / ".new.01234567.tmp" / "new"
+    with pytest.raises(RunError) as caught, no_room_is_an_error(aside / "part.json"):
+        raise OSError(errno.ENOSPC, "full")
+    assert str(tmp_path / "new" / "part.json") in caught.value.message
+
+
+@pytest.mark.skipif(not Path("/proc/1").is_dir(), reason="there is no /proc")
+def test_where_nothing_can_be_made_is_said_by_its_name() -> None:
+    with pytest.raises(RunError, match=r"^/proc/1/x: cannot be written"):
+        write(Path("/proc/1/x"))
+
+
+def test_a_file_beside_those_of_a_run_is_replaced(tiny_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_run, tmp_path / "run")
+    for _ in range(2):
+        assert answer(tmp_path / "run", "--output", str(tmp_path / "run" / "answers.txt")) == 0
+    assert main(["predict", str(tiny_run), "--output", "/dev/null", "--input", "/dev/null"]) == 0
 
 
 def test_what_systems_leave_in_a_folder_does_not_spoil_a_bundle(tiny_run: Path, tmp_path: Path) -> None:

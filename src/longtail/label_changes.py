@@ -16,7 +16,6 @@ import contextlib
 import fcntl
 import os
 import re
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -42,6 +41,7 @@ from longtail.persistence import (
     written_aside,
 )
 from longtail.types import Ranker
+from longtail.writing import remove_at_once, remove_dead
 
 ChangeKind: TypeAlias = Literal["add", "rename", "merge", "retire"]
 CHANGE, ADDED, FORMAT = "change.json", "added", 1
@@ -101,12 +101,17 @@ def trained_digest(manifest: Mapping[str, Any]) -> str:
 def read_changes(bundle: Path, manifest: Mapping[str, Any], *, verify: bool = True) -> list[LabelChange]:
     """All changes of the bundle in a folder, the first first; none where there is no folder of them."""
     folder, of = changes_folder(bundle), trained_digest(manifest)
-    if not folder.is_dir():
+    if not _has_changes(folder):
         return []
     found: list[LabelChange] = []
     for path in sorted(path for path in folder.iterdir() if not path.name.startswith(".")):
         found.append(_read(path, of, found[-1] if found else None, verify))
     return found
+
+
+def _has_changes(folder: Path) -> bool:
+    """Whether any change lies there: else a folder of this name is of somebody else."""
+    return folder.is_dir() and any(_NAME.fullmatch(path.name) for path in folder.iterdir())
 
 
 def _read(path: Path, of: str, before: LabelChange | None, verify: bool) -> LabelChange:
@@ -289,6 +294,10 @@ def changing(bundle: Bundle) -> Iterator[Path]:
     """The folder of changes, for one process at a time; what a killed one had left half-written is removed."""
     folder = changes_folder(bundle.folder)
     with no_room_is_an_error(folder):
+        if folder.is_dir() and not _has_changes(folder):
+            foreign = next((path for path in sorted(folder.iterdir()) if not path.name.startswith(".")), None)
+            if foreign is not None:
+                raise ConfigError(f"{foreign}: not a change of labels", f"move {folder} away, or the model")
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -296,8 +305,7 @@ def changing(bundle: Bundle) -> Iterator[Path]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise RunTaken(f"{folder}: another process is changing labels here", "wait for it") from None
-        for leftover in folder.glob(".*.tmp"):
-            shutil.rmtree(leftover, ignore_errors=True)
+        remove_dead(folder)
         yield folder
     finally:
         os.close(lock)
@@ -331,7 +339,4 @@ def write_change(
 
 def take_back(change: LabelChange) -> None:
     """Remove the last change: it is gone by one rename. Only within `changing`."""
-    aside = change.folder.with_name(f".{change.folder.name}.{os.getpid()}.tmp")
-    with no_room_is_an_error(change.folder):
-        os.replace(change.folder, aside)
-    shutil.rmtree(aside, ignore_errors=True)
+    remove_at_once(change.folder)

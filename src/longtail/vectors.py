@@ -70,16 +70,26 @@ def _document_blocks(model: Predictor, documents: Items) -> Iterator[F32]:
 
 
 def _write_npy(out: Path, uids: list[str], first: F32, rest: Iterator[F32]) -> None:
-    with written_aside(out) as aside:
-        target = np.lib.format.open_memmap(aside, mode="w+", dtype=np.float32, shape=(len(uids), first.shape[1]))
-        start = 0
-        for block in _chained(first, rest):
-            target[start : start + len(block)] = block
-            start += len(block)
-        target.flush()
-        del target
-    with written_aside(out.with_suffix(".ids.txt")) as aside:
-        aside.write_text("".join(f"{uid}\n" for uid in uids), encoding="utf-8")
+    """Ids take their place after the vectors, so that where they lie alone they are of somebody else. Not mapped: where
+    a disk is full, what was mapped ends the process.
+    """
+    ids = ids_file(out)
+    if ids.exists() and not (ids.is_file() and out.exists()):
+        raise ConfigError(
+            f"{ids}: exists already, and is not that of {out.name}", "move it away, or choose another name for OUT"
+        )
+    about = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)), "fortran_order": False}
+    with written_aside(ids) as ids_aside, written_aside(out) as aside:
+        ids_aside.write_text("".join(f"{uid}\n" for uid in uids), encoding="utf-8")
+        with aside.open("wb") as file:
+            np.lib.format.write_array_header_1_0(file, {**about, "shape": (len(uids), first.shape[1])})
+            for block in _chained(first, rest):
+                file.write(np.ascontiguousarray(block, dtype=np.float32).data)
+
+
+def ids_file(out: Path) -> Path:
+    """Where the ids of the vectors in a file stand, a line each."""
+    return out.with_suffix(".ids.txt")
 
 
 def _write_parquet(out: Path, uids: list[str], shown: list[str], first: F32, rest: Iterator[F32]) -> None:

@@ -53,18 +53,25 @@ def no_room_is_an_error(path: Path) -> Iterator[None]:
     except Exception as problem:
         wrapped = _WRAPPED.search(str(problem))
         code = problem.errno if isinstance(problem, OSError) else int(wrapped[1]) if wrapped else None
+        if isinstance(problem, RuntimeError) and str(problem).startswith("Symlink loop"):  # pathlib's, before 3.13
+            code = errno.ELOOP
         if code in _FULL:
             raise RunError(
-                f"{path}: no space left on the disk", "free some space and run the same command again"
+                f"{_place_of(path)}: no space left on the disk", "free some space and run the same command again"
             ) from problem
         if code == errno.ENOMEM:
             raise MemoryError(f"{path}: {os.strerror(errno.ENOMEM)}") from problem
         if code in _REFUSED:
             raise RunError(
-                f"{path}: cannot be written ({os.strerror(code)})",
+                f"{_place_of(path)}: cannot be written ({os.strerror(code)})",
                 "choose another place, or change the rights and limits of this one",
             ) from problem
         raise
+
+
+def _place_of(path: Path) -> Path:
+    """Where something will lie that is written aside."""
+    return Path(*(part for part in path.parts if not _ASIDE.fullmatch(part)))
 
 
 @contextlib.contextmanager
@@ -115,6 +122,8 @@ class _Place:
             try:
                 home = self.home / f".{self.path.name[:_LONGEST]}.{secrets.token_hex(4)}.tmp"
                 home.mkdir(mode=0o700)
+            except FileNotFoundError:  # a file system of the kernel, where nothing can be made
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES)) from None
             except PermissionError:
                 # The file may be written to, though the folder that holds it may not.
                 if not self.is_file:
@@ -124,7 +133,7 @@ class _Place:
         try:
             yield home / self.path.name
         finally:
-            shutil.rmtree(home, ignore_errors=True)
+            _remove(home)
             os.close(lock)
 
     def take(self, aside: Path) -> None:
@@ -219,6 +228,19 @@ def remove_dead(folder: Path, name: str = "") -> None:
                     _remove_if_dead(path)
 
 
+def _remove(home: Path) -> None:
+    """With its lock last: by that alone is known, should this process be killed meanwhile, whose the rest was."""
+    with contextlib.suppress(OSError):
+        for path in home.iterdir():
+            if path.name == LOCK:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink()
+    shutil.rmtree(home, ignore_errors=True)
+
+
 def _remove_if_dead(home: Path) -> None:
     if not (home / LOCK).exists():
         home.rmdir()
@@ -226,9 +248,23 @@ def _remove_if_dead(home: Path) -> None:
     lock = os.open(home / LOCK, os.O_RDWR)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # refused where its process lives
-        shutil.rmtree(home, ignore_errors=True)
+        _remove(home)
     finally:
         os.close(lock)
+
+
+def remove_at_once(folder: Path) -> None:
+    """Remove a folder, which is gone by one rename; what a killed process leaves of it is like what stands aside."""
+    with no_room_is_an_error(folder):
+        home = folder.with_name(f".{folder.name[:_LONGEST]}.{secrets.token_hex(4)}.tmp")
+        home.mkdir(mode=0o700)
+        lock = _locked(home)
+        try:
+            os.replace(folder, home / folder.name)
+            to_disk(folder.parent, inside=False)
+        finally:
+            _remove(home)
+            os.close(lock)
 
 
 def _make_alike(path: Path, before: os.stat_result) -> None:
@@ -281,7 +317,9 @@ SEAL = "manifest.json"  # of a bundle: it lists all files of its folder, with th
 
 def refuse_sealed(path: Path) -> None:
     """Nothing is put into a bundle: it would no longer be what its manifest says."""
-    for folder in path.resolve().parents:
+    with no_room_is_an_error(path):
+        folders = path.resolve().parents
+    for folder in folders:
         if (folder / SEAL).is_file() and (folder / "ranker").is_dir():
             raise RunError(
                 f"{path}: lies inside the bundle {folder}, which would no longer match its checksums",

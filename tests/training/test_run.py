@@ -137,6 +137,27 @@ def test_a_lock_or_a_file_of_that_name_does_not_make_a_folder_a_run(
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*names, "thesis.txt"])
 
 
+@pytest.mark.parametrize("more", ['{"path": "p1.txt"}', '{"path": "p1.txt", "size": 9}', '{"path": "run.json"}', ""])
+@pytest.mark.parametrize("restart", [True, False])
+def test_a_list_of_other_files_does_not_make_a_folder_a_run(more: str, restart: bool, tmp_path: Path) -> None:
+    (tmp_path / "files.jsonl").write_text(more + "\n")
+    (tmp_path / "p1.txt").write_text("precious")
+    with pytest.raises(RunError, match="not a run of longtail"):
+        Run.open(tmp_path, IDENTITY, restart=restart)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["files.jsonl", "p1.txt"]
+
+
+def test_a_run_inside_a_run_is_known_by_its_list(tmp_path: Path) -> None:
+    with Run.open(tmp_path / "r", IDENTITY) as run:
+        inside = run.writes("trials/1", holds="run")
+    inside.mkdir(parents=True)
+    (inside / "files.jsonl").write_text('{"path": "p1.txt"}\n')
+    (inside / "p1.txt").write_text("precious")
+    with pytest.raises(RunError, match="was not written by the run"):
+        Run.open(tmp_path / "r", IDENTITY, restart=True)
+    assert (inside / "p1.txt").exists()
+
+
 def test_a_run_that_was_locked_and_killed_is_begun(tmp_path: Path) -> None:
     (tmp_path / ".lock").touch()
     with Run.open(tmp_path, IDENTITY) as run:
@@ -174,7 +195,9 @@ def test_restart_follows_no_link(tmp_path: Path) -> None:
     assert (tmp_path / "elsewhere" / "1_first" / "part.json").exists()
 
 
-@pytest.mark.parametrize("line", ['{"path": "../../precious"}', '{"path": "/etc"}', "[1]", '{"path": 3}', "x"])
+@pytest.mark.parametrize(
+    "line", ['{"path": "../../precious"}', '{"path": "/etc"}', "[1]", '{"path": 3}', '{"path": "p", "size": 1}', "x"]
+)
 def test_a_list_that_was_altered_is_refused(line: str, tmp_path: Path) -> None:
     Run.open(tmp_path / "r", IDENTITY).close()
     (tmp_path / "precious").write_text("")
@@ -201,8 +224,9 @@ def test_a_run_without_its_values_is_not_mixed_with_another(tmp_path: Path) -> N
     with Run.open(tmp_path / "r", IDENTITY) as run:
         run.stage("1_first", lambda: words("a"))
     (tmp_path / "r" / "run.json").unlink()
-    with pytest.raises(RunError, match=r"beside 'metrics\.jsonl' of an earlier run"):
+    with pytest.raises(RunError, match=r"beside 'metrics\.jsonl' of an earlier run") as caught:
         Run.open(tmp_path / "r", {**IDENTITY, "seed": 1})
+    assert "--restart" not in caught.value.hint
 
 
 @pytest.mark.parametrize("content", ["[1]", "3", '"x"', "null", "[" * 100_000, "{"])

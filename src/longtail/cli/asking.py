@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from longtail.cli.base import Talk, argument, command, model_argument, open_model, option, path, talk
+from longtail.cli.base import (
+    AnyText,
+    NamedPath,
+    Talk,
+    argument,
+    command,
+    model_argument,
+    open_model,
+    option,
+    output_path,
+    talk,
+)
 from longtail.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -33,9 +44,10 @@ LONG = 1000  # documents whose progress is shown
     "cat queries.txt | longtail predict runs/first --threshold 0.3 | less",
 )
 @model_argument
-@argument("texts", "texts to tag", nargs=-1, metavar="[TEXT]...")
+@argument("texts", "texts to tag", type=AnyText(), nargs=-1, metavar="[TEXT]...")
 @option(
     "--input",
+    type=NamedPath(),
     metavar="FILE",
     help="one text per line, JSON lines (also a data set's tst.json.gz), a table, or - for standard input, which is "
     "read where neither texts nor --input are given; answers come as lines do",
@@ -69,7 +81,7 @@ LONG = 1000  # documents whose progress is shown
     help="under each label the words that made the model choose it, with their shares (text; jsonl: the key 'why')",
 )
 @option("--explain-features", is_flag=True, help="the same, with the pairs and parts of words behind each word")
-@option("--output", type=path(), metavar="FILE", help="where to write (default: standard output)")
+@option("--output", type=output_path(), metavar="FILE", help="where to write (default: standard output)")
 @option(
     "--cluster",
     metavar="ADDRESS",
@@ -139,8 +151,6 @@ def predict(
         raise ConfigError(f"-k {k}, expected a whole number >= 1", "ask for at least one label")
     if threshold is not None and math.isnan(threshold):
         raise ConfigError("--threshold nan, expected a number", "give the lowest score that a label may have")
-    if source not in (None, "-") and output is not None and output.exists() and output.samefile(source):
-        raise ConfigError(f"{output} is both --input and --output", "name another file to write to")
     part = _part_of(shard)
     if cluster is not None:
         from longtail.cluster.ray_data import predict_files

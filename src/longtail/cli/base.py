@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -130,7 +131,70 @@ class _Helpful(click.Command):
 
 
 class Command(_Helpful):
-    """One thing to do."""
+    """One thing to do. What is given is looked at as a whole before anything is done."""
+
+    def invoke(self, context: click.Context) -> Any:
+        given = [(parameter, value) for parameter in self.params for value in _each(context, parameter)]
+        for parameter, value in given:
+            if isinstance(value, str) and not isinstance(parameter.type, click.Path | AnyText):
+                _refuse_halves(parameter, value)
+        paths = [(one, value) for one, value in given if isinstance(one.type, NamedPath) and value != "-"]
+        refuse_overwriting(
+            [(_called(one), value) for one, value in paths if isinstance(one.type, OutputPath)],
+            [(_called(one), Path(value)) for one, value in paths if not isinstance(one.type, OutputPath)],
+        )
+        return super().invoke(context)
+
+
+def _each(context: click.Context, parameter: click.Parameter) -> Sequence[Any]:
+    value = context.params.get(parameter.name or "")
+    return value if isinstance(value, tuple) else [] if value is None else [value]
+
+
+def _called(parameter: click.Parameter) -> str:
+    return parameter.human_readable_name if isinstance(parameter, click.Argument) else max(parameter.opts, key=len)
+
+
+def _refuse_halves(parameter: click.Parameter, value: str) -> None:
+    """Bytes of the command line that are not UTF-8 come as halves of characters, which nothing can be written with."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{_called(parameter)} {value!a}: bytes that are no UTF-8", "give text in UTF-8") from None
+
+
+def refuse_overwriting(written: Sequence[tuple[str, Path]], read: Sequence[tuple[str, Path]]) -> None:
+    """Nothing is written over what is read, over something else that is written, or over a file of a run or a bundle.
+    Each with what it is called on the command line.
+    """
+    from longtail.writing import refuse_sealed
+
+    before = list(read)
+    for name, path in written:
+        refuse_sealed(path)
+        if other := next((other for other, one in before if _are_one(path, one)), None):
+            raise ConfigError(f"{path} is both {other} and {name}", "name another file to write to")
+        if path.is_file():
+            _refuse_listed(path)
+        before.append((name, path))
+
+
+def _are_one(path: Path, other: Path) -> bool:
+    try:
+        if path.exists() and other.exists():
+            return path.samefile(other) and (path.is_file() or path.is_dir())  # a device may be both
+    except OSError:
+        return False
+    return os.path.realpath(path) == os.path.realpath(other)
+
+
+def _refuse_listed(path: Path) -> None:
+    from longtail.training.file_list import FileList, is_listed
+
+    real = Path(os.path.realpath(path))
+    for folder in filter(is_listed, real.parents):
+        if FileList(folder).names(real):
+            raise ConfigError(f"{path}: is a file of the run {folder}", "name another file to write to")
 
 
 class Group(_Helpful, click.Group):
@@ -208,9 +272,22 @@ class NamedPath(click.Path):
         return super().convert(value, parameter, context)
 
 
+class OutputPath(NamedPath):
+    """Where a command writes. See `refuse_overwriting`."""
+
+
+class AnyText(click.types.StringParamType):
+    """Text that may hold bytes which are no UTF-8: the command mends it, or it names a file."""
+
+
 def path() -> click.Path:
     """A path; what is wrong with it is said by whoever opens it, with a hint."""
     return NamedPath(path_type=Path)
+
+
+def output_path() -> click.Path:
+    """A path of something that the command makes."""
+    return OutputPath(path_type=Path)
 
 
 class FiniteNumber(click.types.FloatParamType):
@@ -259,7 +336,7 @@ def open_model(folder: Path, recipe: str | None = None) -> Predictor:
     return Predictor.open(folder)
 
 
-json_option = option("--json", type=path(), metavar="FILE", help="also write all numbers, in percent, to FILE")
+json_option = option("--json", type=output_path(), metavar="FILE", help="also write all numbers, in percent, to FILE")
 talk = click.make_pass_decorator(Talk, ensure=True)
 
 

@@ -17,14 +17,14 @@ from longtail.cli.base import (
     data_source,
     json_option,
     option,
-    path,
+    output_path,
     talk,
     write_json_file,
 )
 
 
 @command("sample", "longtail data sample words")
-@argument("out", "the new folder", type=path(), metavar="DIR")
+@argument("out", "the new folder", type=output_path(), metavar="DIR")
 def sample(out: Path) -> None:
     """Write the embedded sample (a reverse dictionary from WordNet) to DIR."""
     from longtail.data.read import write_sample
@@ -68,7 +68,7 @@ def check(source: DataSource) -> None:
 
 @command("convert", "longtail data convert shop.csv shop --text title --labels tags --format lf")
 @data_source
-@argument("out", "the new folder", type=path(), metavar="OUT")
+@argument("out", "the new folder", type=output_path(), metavar="OUT")
 @option(
     "--format",
     default="lf",
@@ -91,7 +91,7 @@ def convert(talk: Talk, source: DataSource, out: Path, format: str) -> None:
 
 @command("warm-start")
 @data_source
-@argument("out", "the new folder", type=path(), metavar="OUT")
+@argument("out", "the new folder", type=output_path(), metavar="OUT")
 @option("--seed", type=SEED, default=0, help="chooses which half")
 def warm_start(source: DataSource, out: Path, seed: int) -> None:
     """Cut DATA for warm start: OUT/warm and OUT/cold, in which half of the labels of test documents are known."""
@@ -109,7 +109,7 @@ def warm_start(source: DataSource, out: Path, seed: int) -> None:
 
 @command("zero-shot")
 @data_source
-@argument("out", "the new folder", type=path(), metavar="OUT")
+@argument("out", "the new folder", type=output_path(), metavar="OUT")
 @option("--share", type=FINITE, default=0.15, help="of the labels to hold out (default {default})")
 @option(
     "--transductive-labels",
@@ -139,7 +139,7 @@ def zero_shot(source: DataSource, out: Path, share: float, transductive_labels: 
 
 @command("identity")
 @data_source
-@argument("out", "the new folder", type=path(), metavar="OUT")
+@argument("out", "the new folder", type=output_path(), metavar="OUT")
 def identity(source: DataSource, out: Path) -> None:
     """Cut the test documents of DATA by whether they are labels themselves: OUT/labels and OUT/others."""
     from longtail.data import protocols
@@ -164,7 +164,7 @@ def identity(source: DataSource, out: Path) -> None:
 
 
 @command("synthetic", "longtail data synthetic planted --size small")
-@argument("out", "the new folder", type=path(), metavar="DIR")
+@argument("out", "the new folder", type=output_path(), metavar="DIR")
 @option(
     "--size",
     default="tiny",

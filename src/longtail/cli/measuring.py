@@ -21,6 +21,7 @@ from longtail.cli.base import (
     model_argument,
     open_model,
     option,
+    output_path,
     path,
     talk,
     write_json_file,
@@ -227,10 +228,13 @@ def weak(talk: Talk, model: Path, source: DataSource, k: int, support: int, limi
 )
 @model_argument
 @data_source
-@option("--output", type=path(), metavar="FILE", required=True, help="where to write the report, one HTML file")
+@option("--output", type=output_path(), metavar="FILE", required=True, help="where to write the report, one HTML file")
 @option("--against", type=path(), metavar="RUN2", help="a second model to set beside it, with differences")
 @option(
-    "--card", type=path(), metavar="FILE", help="also write a model card in Markdown, with the numbers of the report"
+    "--card",
+    type=output_path(),
+    metavar="FILE",
+    help="also write a model card in Markdown, with the numbers of the report",
 )
 @option(
     "--documents",

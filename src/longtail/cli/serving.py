@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from longtail.cli.base import Talk, argument, command, option, path, talk
+from longtail.cli.base import AnyText, Talk, argument, command, option, path, talk
 from longtail.errors import ConfigError, MissingExtra
 from longtail.serve.limits import NAME, Limits, NamedRun, Plan
 
@@ -30,6 +30,7 @@ ANNIF = "Annif's API"
     "runs",
     "runs, bundles or folders of shards; NAME=RUN gives one a name (default: that of its folder); "
     "NAME=http://ONE:PORT,http://TWO:PORT is the model whose shards these servers have",
+    type=AnyText(),
     nargs=-1,
     metavar="RUN...",
 )

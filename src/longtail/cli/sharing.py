@@ -9,6 +9,7 @@ import click
 
 from longtail.cli.base import (
     DataSource,
+    NamedPath,
     Talk,
     argument,
     command,
@@ -16,7 +17,8 @@ from longtail.cli.base import (
     json_option,
     model_argument,
     option,
-    path,
+    output_path,
+    refuse_overwriting,
     talk,
     write_json_file,
 )
@@ -24,7 +26,7 @@ from longtail.cli.base import (
 
 @command("pack", "longtail pack runs/first small --dtype int8", "longtail pack runs/first small --data DATA")
 @model_argument
-@argument("out", "the new folder", type=path(), metavar="OUT")
+@argument("out", "the new folder", type=output_path(), metavar="OUT")
 @option(
     "--dtype",
     default="int8",
@@ -73,7 +75,7 @@ def pack(
 
 @command("export", "longtail export runs/towers onnx")
 @model_argument
-@argument("out", "the new folder", type=path(), metavar="OUT")
+@argument("out", "the new folder", type=output_path(), metavar="OUT")
 def export(model: Path, out: Path) -> None:
     """Write the transformer of a model as an ONNX graph with its tokenizer, for other programs."""
     from longtail.packing import export as run_export
@@ -85,7 +87,7 @@ def export(model: Path, out: Path) -> None:
 
 @command("split", "longtail split runs/large shards --shards 4")
 @model_argument
-@argument("out", "the new folder", type=path(), metavar="OUT")
+@argument("out", "the new folder", type=output_path(), metavar="OUT")
 @option("--shards", type=int, required=True, metavar="N", help="how many")
 def split(model: Path, out: Path, shards: int) -> None:
     """Write a model as N bundles in OUT, each with every N-th label.
@@ -100,7 +102,7 @@ def split(model: Path, out: Path, shards: int) -> None:
 
 @command("card", "longtail card runs/first > CARD.md")
 @model_argument
-@option("--out", type=path(), metavar="FILE", help="where to write (default: standard output)")
+@option("--out", type=output_path(), metavar="FILE", help="where to write (default: standard output)")
 def card(model: Path, out: Path | None) -> None:
     """Write a model card: what the model is, how good it was found to be, and how to ask it."""
     from longtail.hub import card as card_of
@@ -133,8 +135,8 @@ def push(model: Path, address: str, public: bool) -> None:
     "vectors", "longtail vectors runs/first labels.npy", "longtail vectors runs/first shop.parquet --input shop.csv"
 )
 @model_argument
-@argument("out", "OUT.npy (ids beside it) or OUT.parquet", type=path(), metavar="OUT")
-@option("--input", metavar="FILE", help="the documents of FILE (default: the labels)")
+@argument("out", "OUT.npy (ids beside it) or OUT.parquet", type=output_path(), metavar="OUT")
+@option("--input", type=NamedPath(), metavar="FILE", help="the documents of FILE (default: the labels)")
 @talk
 def vectors(talk: Talk, model: Path, out: Path, input: str | None) -> None:
     """Write the vectors of labels or documents, for vector stores.
@@ -142,8 +144,10 @@ def vectors(talk: Talk, model: Path, out: Path, input: str | None) -> None:
     Labels by the largest inner product with a document's vector are the answer of the model.
     """
     from longtail.predictor import Predictor
-    from longtail.vectors import export_vectors
+    from longtail.vectors import export_vectors, ids_file
 
+    if input is not None and out.suffix.lower() == ".npy":
+        refuse_overwriting([("the file of ids", ids_file(out))], [("--input", Path(input))])
     opened = Predictor.open(model)
     documents = None
     if input is not None:

@@ -23,6 +23,7 @@ from longtail.cli.base import (
     open_model,
     option,
     optional_data_source,
+    output_path,
     path,
     talk,
     write_json_file,
@@ -50,7 +51,7 @@ def recipe_names(context: click.Context, parameter: click.Parameter, incomplete:
     "longtail train DATA --recipe astec --set train.epochs=10 --out runs/astec",
 )
 @data_source
-@option("--out", required=True, type=path(), metavar="RUN", help="run folder; RUN/bundle will be the model")
+@option("--out", required=True, type=output_path(), metavar="RUN", help="run folder; RUN/bundle will be the model")
 @option(
     "--recipe",
     shell_complete=recipe_names,
@@ -207,7 +208,7 @@ def _without(words: Sequence[str], option: str) -> list[str]:
     metavar="DIR",
     help="where trials are kept; the same command goes on (default {default})",
 )
-@option("--out", type=path(), metavar="F.toml", help="also write the best settings, for train --config")
+@option("--out", type=output_path(), metavar="F.toml", help="also write the best settings, for train --config")
 @option(
     "--recipe",
     shell_complete=recipe_names,
@@ -281,7 +282,7 @@ def tune(
 
 
 @command("demo", "longtail demo", "longtail demo --out runs/demo --restart")
-@option("--out", type=path(), default=Path("runs/demo"), metavar="RUN", help="run folder (default {default})")
+@option("--out", type=output_path(), default=Path("runs/demo"), metavar="RUN", help="run folder (default {default})")
 @option("--restart", is_flag=True, help="throw away what lies in RUN and begin anew, e.g. after an update")
 @talk
 def demo(talk: Talk, out: Path, restart: bool) -> None:

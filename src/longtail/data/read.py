@@ -239,7 +239,8 @@ def sample_folder() -> Path:
 
 def write_sample(folder: Path) -> None:
     """Copy the sample to `folder`, which must not exist or be empty. It appears complete or not at all."""
-    target = folder.resolve()
+    with no_room_is_an_error(folder):
+        target = folder.resolve()
     _refuse_unless_free(folder, target)
     source = sample_folder()
     with no_room_is_an_error(folder), written_aside(target) as aside:

@@ -8,7 +8,9 @@ A line is an object with a ``path`` and what lies there:
     {"path": "bundle", "holds": "bundle"}                          a bundle, whose manifest lists its files
     {"path": "trials/0123", "holds": "run"}                        a run of its own
 
-A line is on the disk before what it tells of appears; a later line of the same path counts.
+The first two are of ``run.json`` and ``config.toml``: data sets may have a file of this name and such lines, too, and
+are not to be taken for runs. A line is on the disk before what it tells of appears; a later line of the same path
+counts.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -28,6 +30,22 @@ from longtail.writing import is_aside, is_litter, no_room_is_an_error, remove_de
 
 NAME = "files.jsonl"
 LOCK = ".lock"
+_BEGINNING = ("run.json", "config.toml")  # what the list of every run names first
+_KEYS, _KINDS = {"path", "files", "holds"}, (None, "bundle", "run")
+
+
+def is_listed(folder: Path) -> bool:
+    """Whether the folder has a list that begins as that of a run does."""
+    beginning = _lines(_BEGINNING)
+    try:
+        with (folder / NAME).open("rb") as file:
+            return file.read(len(beginning)) == beginning
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return False
+
+
+def _lines(names: Iterable[str]) -> bytes:
+    return "".join(json.dumps({"path": name}) + "\n" for name in names).encode()
 
 
 def contents(folder: Path) -> dict[str, Any]:
@@ -64,9 +82,9 @@ class FileList:
                 self.entries[entry["path"]] = entry
 
     def begin(self, *names: str) -> None:
-        """A new list, of files directly in the folder."""
-        self.entries = {name: {"path": name} for name in names}
-        content = "".join(json.dumps(entry) + "\n" for entry in self.entries.values()).encode()
+        """A new list, of files directly in the folder beside those that every run has."""
+        names = (*_BEGINNING, *names)
+        self.entries, content = {name: {"path": name} for name in names}, _lines(names)
         with written_aside(self.file) as aside:
             aside.write_bytes(content)
         self._whole = len(content)
@@ -116,13 +134,18 @@ class FileList:
             if path.is_symlink():
                 continue
             if kind == "run":
-                yield from FileList(path)._known()
+                if is_listed(path):
+                    yield from FileList(path)._known()
             elif kind == "bundle":
                 yield from (path / name for name in _listed_in_bundle(path))
             elif "files" in entry:
                 yield from (path / name for name in entry["files"])
             else:
                 yield path
+
+    def names(self, path: Path) -> bool:
+        """Whether the run wrote this file."""
+        return path in set(self._known())
 
     def remove(self, below: Path | None = None) -> None:
         """Remove what the run wrote, all of it or what lies below a folder. ``run.json`` goes last: as long as it is
@@ -156,11 +179,12 @@ def remove_run(folder: Path) -> None:
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
-    """An entry, if it is one of a run: a path below its folder, and names of files below that."""
+    """An entry, if it is one of a run: a path below its folder, names of files below that, and nothing else."""
     try:
         entry = json.loads(line)
         names = [entry["path"], *entry.get("files", {})]
         sound = all(_is_below(name) for name in names)
+        sound &= entry.keys() <= _KEYS and entry.get("holds") in _KINDS
         sound &= all({"bytes", "sha256"} <= file.keys() for file in entry.get("files", {}).values())
         return entry if sound else None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

@@ -47,7 +47,7 @@ from longtail.persistence import (
     write_json,
     written_aside,
 )
-from longtail.training.file_list import LOCK, FileList, contents
+from longtail.training.file_list import LOCK, FileList, contents, is_listed
 from longtail.training.file_list import NAME as LIST_NAME
 from longtail.training.processes import FOLDER as PROCESSES_FOLDER
 from longtail.training.processes import Processes
@@ -126,9 +126,9 @@ class Run:
             if left := next((name for name in self.files.entries if (self.folder / name).exists()), None):
                 raise RunError(
                     f"{self._file}: the file is missing, beside '{left}' of an earlier run",
-                    "--restart begins anew, or give another --out",
+                    "put it back, remove the folder yourself, or give another --out",
                 )
-            self.files.begin("run.json", "config.toml", "metrics.jsonl")
+            self.files.begin("metrics.jsonl")
             write_json(self._file, identity)
             return
         known = read_json(self._file, RunError)
@@ -434,7 +434,7 @@ def _refuse_foreign(folder: Path) -> None:
     """A folder is a run if it has a list of what a run wrote, or (of earlier versions) the values that one begins
     with. One that was made and locked, and nothing more, is as good as empty.
     """
-    if not folder.is_dir() or (folder / LIST_NAME).is_file():
+    if not folder.is_dir() or is_listed(folder):
         return
     names = {path.name for path in folder.iterdir() if not is_litter(path.name) and not is_aside(path)}
     began = read_json(folder / "run.json", RunError) if (folder / "run.json").is_file() else None
