@@ -19,6 +19,7 @@ from longtail.evaluation import (
     Yardstick,
     baselines,
     evaluate,
+    labels_it_lacks,
     predictions,
     quantiles,
     rank_test,
@@ -289,6 +290,18 @@ def test_a_prediction_file_of_another_shape_is_refused(
 def test_a_model_is_asked_where_a_run_is_given(tiny_run: Path, planted: Dataset) -> None:
     found = predictions(tiny_run, Yardstick.of(planted), QUIET)
     np.testing.assert_array_equal(found.ids, Predictor.open(tiny_run).rank(planted.need_test().documents, 12).ids)
+
+
+def test_labels_of_the_truth_that_the_model_lacks_are_counted(tiny_run: Path, planted: Dataset) -> None:
+    model, yardstick = Predictor.open(tiny_run), Yardstick.of(planted)
+    assert labels_it_lacks(model, yardstick) is None
+    uids = [uid.upper() if n < 2 else uid for n, uid in enumerate(planted.labels.uids)]
+    said = labels_it_lacks(model, Yardstick.of(replace(planted, labels=replace(planted.labels, uids=uids))))
+    share = 100 * (yardstick.truth.indices < 2).mean()
+    assert said == (
+        f"warning: 2 labels of the test documents ({share:.1f}% of the pairs) are not in the model, such as "
+        f"'{uids[0]}', '{uids[1]}'; they count as misses in every metric"
+    )
 
 
 def test_a_test_side_that_training_has_seen_is_doubted(tiny_run: Path, planted: Dataset) -> None:

@@ -20,12 +20,14 @@ import longtail
 from longtail import Predictor, labels
 from longtail.bundle import open_bundle
 from longtail.cli import main
+from longtail.compare import compare
 from longtail.data.dataset import Dataset
 from longtail.data.new_labels import read_new_labels
 from longtail.data.table_files import open_table
 from longtail.errors import BundleError, ConfigError, DataError, RunTaken
 from longtail.label_changes import CHANGE, changes_folder, changing
 from longtail.models.new_labels import LabelSpace, Modesty, Nearest, Regression, modest, taught
+from longtail.training.progress import SilentDisplay
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -53,6 +55,19 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def model(bundle: Path, tmp_path: Path) -> Path:
     shutil.copytree(bundle, tmp_path / "model")
     return tmp_path / "model"
+
+
+class Heard(SilentDisplay):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
+
+
+@pytest.fixture
+def heard() -> Heard:
+    return Heard()
 
 
 def best(model: Path, text: str) -> str:
@@ -227,6 +242,29 @@ def test_a_folder_of_that_name_without_a_change_is_of_somebody_else(model: Path)
     with pytest.raises(ConfigError, match=r"train\.csv: not a change of labels"):
         labels.rename(model, "id-0", "fox")
     assert [path.name for path in changes_folder(model).iterdir()] == ["train.csv"]
+
+
+def test_a_label_that_is_gone_is_said_to_be_where_it_went(model: Path) -> None:
+    labels.merge(model, ["id-0"], into="id-1")
+    labels.retire(model, ["id-2"])
+    for uid, where in (("id-0", r"merged into 'id-1' \(change 1\)"), ("id-2", r"retired \(change 2\)")):
+        with pytest.raises(ConfigError, match=f"not a label of this model any more: it was {where}"):
+            labels.merge(model, [uid], into="id-1")
+
+
+def test_a_measurement_says_which_labels_of_the_truth_are_gone(model: Path, heard: Heard) -> None:
+    carried = [[f"id-{n % 6}"] for n in range(12)]
+    data = Dataset.from_texts(NAMES * 2, carried, test_texts=NAMES * 2, test_labels=carried)
+    longtail.evaluate(model, data, heard)
+    assert not [line for line in heard.said if "not in the model" in line]
+    labels.merge(model, ["id-0"], into="id-1")
+    labels.retire(model, ["id-2"])
+    longtail.evaluate(model, data, heard)
+    (said,) = [line for line in heard.said if "not in the model" in line]
+    assert said.startswith("warning: 2 labels of the test documents (33.3% of the pairs) are not in the model")
+    assert "such as 'id-0', 'id-2'; 2 of them were retired or merged" in said
+    compare(model, model, data, resamples=1, display=heard)
+    assert len([line for line in heard.said if "not in the model" in line]) == 3, "of both models"
 
 
 # ---- the command line ----

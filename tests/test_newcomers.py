@@ -14,7 +14,7 @@ import longtail
 from longtail.cli import main
 from longtail.config import resolve
 from longtail.data.read import read
-from longtail.errors import ConfigError, DataError
+from longtail.errors import ConfigError, DataError, LongtailError
 from longtail.recipes import make_recipe
 
 TRAIN = ["--recipe", "tiny", "-q"]
@@ -115,6 +115,9 @@ def test_one_column_is_not_text_and_labels(tmp_path: Path, capsys: pytest.Captur
     table = shop(tmp_path / "shop.csv")
     line = ["data", "check", str(table), "--text", "product_name", "--labels", "product_name"]
     assert "both text and labels" in errors(capsys, *line)
+    with pytest.raises(LongtailError) as caught:
+        longtail.train(pd.DataFrame({"x": ["a text"]}), text="x", labels="x", recipe="tiny")
+    assert caught.value.hint == "name another one: text='COLUMN' or labels='COLUMN'"
 
 
 def test_a_column_of_addresses_is_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,6 +32,8 @@ MOST_FOREIGN = 1000
 HIERARCHY = "broader"
 # Share of test documents that are training documents, word for word, from which a result is doubtful.
 MANY_LEARNT = 0.1
+# Share of pairs of the truth whose label a model does not have, from which it is a warning.
+MANY_LACKING = 0.01
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,7 @@ def evaluate(
     if len(data.need_test().known):
         result["start"] = "cold" if start is None else "warm"
         if start is not None:
-            without = rank_test(model, yardstick, display, replace(start, labels=None) if transductive else None)
+            without = _ranked(model, yardstick, display, replace(start, labels=None) if transductive else None)
             result["cold"] = yardstick.score(without, threshold)
     return Metrics(result)
 
@@ -219,7 +221,48 @@ def context_of_test(model: Predictor, yardstick: Yardstick, *, transductive: boo
 
 
 def rank_test(model: Predictor, yardstick: Yardstick, display: Display, context: Context | None = None) -> TopK:
-    """Predictions for every test document, in the label numbers of the data set. context: from `context_of_test`."""
+    """Predictions for every test document, in the label numbers of the data set. context: from `context_of_test`.
+
+    Where the truth has labels that the model lacks, `display` says so.
+    """
+    lacking = labels_it_lacks(model, yardstick)
+    if lacking is not None:
+        display.say(lacking)
+    return _ranked(model, yardstick, display, context)
+
+
+def labels_it_lacks(model: Predictor, yardstick: Yardstick) -> str | None:
+    """For people: how much of the truth has labels that the model does not know, which are misses whatever it does;
+    None where it knows all.
+    """
+    known, uids = set(model.bundle.labels.uids), yardstick.data.labels.uids
+    unknown = np.array([uid not in known for uid in uids], dtype=bool)
+    missing = np.unique(yardstick.truth.indices[unknown[yardstick.truth.indices]])
+    if not len(missing):
+        return None
+    lost = unknown[yardstick.truth.indices].mean()
+    gone = _taken_away(model)
+    away = [uids[label] for label in missing.tolist() if uids[label] in gone]
+    examples = ", ".join(f"'{uid}'" for uid in (away or [uids[label] for label in missing[:3].tolist()])[:3])
+    also = f"; {len(away):,} of them {'was' if len(away) == 1 else 'were'} retired or merged" if away else ""
+    level = "warning" if away or lost >= MANY_LACKING else "note"
+    return (
+        f"{level}: {len(missing):,} labels of the test documents ({100 * lost:.1f}% of the pairs) are not in the model, "
+        f"such as {examples}{also}; they count as misses in every metric"
+    )
+
+
+def _taken_away(model: Predictor) -> dict[str, str]:
+    """What became of labels that were retired or merged after training, by id."""
+    from longtail.label_changes import read_changes
+
+    bundle, gone = model.bundle, {}
+    for change in read_changes(bundle.folder, bundle.manifest, verify=False) if bundle.changed else ():
+        gone |= change.gone
+    return gone
+
+
+def _ranked(model: Predictor, yardstick: Yardstick, display: Display, context: Context | None) -> TopK:
     if model.columns is not None and yardstick.data.columns is not None:
         model.columns.check_fit(yardstick.data.columns)
     documents, known = yardstick.data.need_test().documents, yardstick.data.labels.uids

@@ -78,6 +78,13 @@ class LabelChange:
             what = _some(said["ids"])
         return f"{self.number:>4}  {self.time}  {self.kind:<7} {what}"
 
+    @property
+    def gone(self) -> dict[str, str]:
+        """What became of the labels that it took away, by id, for people."""
+        if self.kind == "merge":
+            return {uid: f"merged into {self.said['into']!r} (change {self.number})" for uid in self.said["ids"]}
+        return {uid: f"retired (change {self.number})" for uid in self.said["ids"]} if self.kind == "retire" else {}
+
 
 def _some(ids: Sequence[str]) -> str:
     return ", ".join(ids[:5]) + (f" and {len(ids) - 5:,} more" if len(ids) > 5 else "")
@@ -152,7 +159,7 @@ class ChangedLabels:
     """The labels of a model while changes are applied: those of training, and those that were added behind them.
 
     uids, names, counts: of all of them, also those that are no longer shown.  groups: (labels,) for each the one that
-    it became, itself mostly; -1: retired.  numbers: of those that are shown, by id.
+    it became, itself mostly; -1: retired.  numbers: of those that are shown, by id.  gone: what became of others.
     """
 
     def __init__(self, bundle: Bundle) -> None:
@@ -162,6 +169,7 @@ class ChangedLabels:
         self.groups = list(range(len(self.uids)))
         self.numbers = dict(zip(self.uids, self.groups, strict=True))
         self.added: list[AddedLabels] = []
+        self.gone: dict[str, str] = {}
         self.last = ""
 
     @classmethod
@@ -189,13 +197,18 @@ class ChangedLabels:
             self.merge(said["ids"], said["into"])
         else:
             self.retire(said["ids"])
+        self.gone |= change.gone
         self.last = change.sha
 
     def number(self, uid: str) -> int:
         found = self.numbers.get(uid)
         if found is None:
-            gone = " any more: it was retired or merged" if uid in self.uids else ""
-            raise ConfigError(f"{uid!r} is not a label of this model{gone}", nearest(str(uid), list(self.numbers)))
+            if uid in self.gone:
+                raise ConfigError(
+                    f"{uid!r} is not a label of this model any more: it was {self.gone[uid]}",
+                    "'longtail labels log' lists all changes, 'longtail labels undo' takes the last one back",
+                )
+            raise ConfigError(f"{uid!r} is not a label of this model", nearest(str(uid), list(self.numbers)))
         return found
 
     def check_new(self, uids: Sequence[str]) -> None:

@@ -39,6 +39,22 @@ def with_train(dataset: Dataset, **changes: Any) -> Dataset:
     return replace(dataset, train=replace(dataset.train, **changes))
 
 
+def test_labels_that_look_like_ids_are_doubted() -> None:
+    texts = [f"text {n}" for n in range(20)]
+    assert "labels-like-ids" in codes(Dataset.from_texts(texts, [[f"sku-{n}"] for n in range(20)]), "warning")
+    nearly = Dataset.from_texts(texts, [[f"sku-{min(n, 18)}"] for n in range(20)])
+    assert "18 of 20 training documents have one label each" in str(check(nearly)[0])
+    assert "labels-like-ids" not in codes(Dataset.from_texts(texts, [[f"sku-{n // 2}"] for n in range(20)]))
+    both = [[f"sku-{n}", "all"] for n in range(20)]
+    assert "labels-like-ids" not in codes(Dataset.from_texts(texts, both)), "there is something to share"
+    assert "labels-like-ids" not in codes(Dataset.from_texts(texts[:5], [[f"sku-{n}"] for n in range(5)])), "by chance"
+
+
+def test_labels_of_one_text_are_named() -> None:
+    (found,) = [finding for finding in check(small()) if finding.code == "labels-same-text"]
+    assert "such as 'cat' and 'dog'" in found.message
+
+
 # ---- counts ----
 
 

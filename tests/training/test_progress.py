@@ -87,6 +87,21 @@ def test_a_line_every_few_seconds_and_one_at_the_end(clock: Clock) -> None:
     ]
 
 
+def test_what_compiling_took_is_no_part_of_the_rate(clock: Clock) -> None:
+    stream = io.StringIO()
+    with PlainDisplay(stream, seconds=5).task("training", 100) as task:
+        clock.now += 60
+        task.advance(1)
+        for _ in range(2):
+            clock.now += 5
+            task.advance(10)
+    assert stream.getvalue().splitlines()[:3] == [
+        "training: 1/100",
+        "training: 11/100, about 44 s left",
+        "training: 21/100, about 40 s left",
+    ]
+
+
 def test_quick_work_is_one_line(clock: Clock) -> None:
     stream = io.StringIO()
     with PlainDisplay(stream).task("quick", 3) as task:

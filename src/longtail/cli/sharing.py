@@ -58,7 +58,7 @@ def pack(
     source: DataSource | None,
     json: Path | None,
 ) -> None:
-    """Write a model with its tables in float16 or int8: a quarter of the bytes, and faster to search.
+    """Write a model with its tables in float16, int8 or int4: fewer bytes, and faster to search.
 
     OUT is the new bundle. With --data, the loss of accuracy is measured on its test documents.
     """

@@ -107,8 +107,8 @@ def find_columns(source: TableSource, asked: Asked, *, labelled: bool = True) ->
     rest = [name for name in table.names if name not in (labels, uid)]
     chosen = _asked_text(table, asked.text) or [(name, None) for name in _text(table, rest)]
     if labels in {name for name, _ in chosen}:
-        raise ConfigError(
-            f"the column '{labels}' is both text and labels", "name another one: --text or --labels COLUMN"
+        raise source.error(
+            None, f"the column '{labels}' is both text and labels", "name another one: --text COLUMN or --labels COLUMN"
         )
     columns = _lower([name for name, _ in chosen])
     ignored = [name for name in rest if name not in {name for name, _ in chosen}]

@@ -19,6 +19,8 @@ from longtail.metrics import drop_masked_targets
 from longtail.types import Csr
 
 Level = Literal["error", "warning", "note"]
+# Share of documents with a label of their own, of so many or more, from which labels look like ids.
+_LIKE_IDS, _ENOUGH = 0.9, 10
 
 
 @dataclass(frozen=True)
@@ -207,9 +209,32 @@ def _check_labels(dataset: Dataset, counts: Mapping[str, Any]) -> list[Finding]:
             )
         )
     if labels["repeated_texts"]:
-        message = f"{labels['repeated_texts']} labels have the same text as another label"
+        first, second = _same_text(dataset.labels)
+        message = (
+            f"{labels['repeated_texts']} labels have the same text as another label, such as '{first}' and '{second}'"
+        )
         found.append(Finding("note", "labels-same-text", message, "if they mean the same, merge them"))
+    train = counts["train"]
+    labelled = train["documents"] - train["documents_without_labels"]
+    alone = labels["share_with_1_document"] * labels["labels"]
+    if labelled >= _ENOUGH and train["pairs"] == labelled and alone >= _LIKE_IDS * labelled:
+        found.append(
+            Finding(
+                "warning",
+                "labels-like-ids",
+                f"{round(alone)} of {labelled} training documents have one label each, which no other document has",
+                "are the labels ids or titles? Labels are learnt from documents that share them",
+            )
+        )
     return found
+
+
+def _same_text(labels: Items) -> tuple[str, str]:
+    """The first two labels that have the same text."""
+    seen: dict[str, int] = {}
+    texts = full_texts(labels)
+    second = next(n for n, text in enumerate(texts) if text and seen.setdefault(text, n) != n)
+    return labels.uids[seen[texts[second]]], labels.uids[second]
 
 
 def _check_split(split: Split, counts: Mapping[str, Any], side: str) -> list[Finding]:

@@ -95,8 +95,10 @@ def svg(picture: Picture, name: str) -> Markup:
         (_lines if picture.shape == "lines" else _bars)(axes, picture)
         axes.set_xlabel(picture.x_label)
         axes.set_ylabel(picture.y_label)
-        if len(picture.series) > 1:
+        if len(picture.series) > 1 and picture.shape == "lines":
             axes.legend(loc="best")
+        elif len(picture.series) > 1:  # bars leave no room beside them
+            axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2)
         out = io.BytesIO()
         drawing.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     return _inline(out.getvalue().decode("utf-8"), name, f"{picture.title}. {picture.about}")

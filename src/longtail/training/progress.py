@@ -84,17 +84,21 @@ class _PlainTask:
         self.display, self.title, self.total = display, title, total
         self.done, self.note = 0, ""
         self.started = self.shown = time.monotonic()
+        # Of the first report: until then code was compiled, memory was filled, or steps of an earlier process counted.
+        self.warm_done, self.warm_at = 0, 0.0
 
     def advance(self, steps: int = 1, note: str = "") -> None:
         self.done += steps
         self.note = note or self.note
         now = time.monotonic()
+        if not self.warm_done:
+            self.warm_done, self.warm_at = self.done, now
         if now - self.shown >= self.display.seconds and 0 < self.done < self.total:
             self.shown = now
-            left = (now - self.started) / self.done * (self.total - self.done)
-            self.display.say(
-                f"{self.title}: {self.done}/{self.total}, about {left:.0f} s left{self.note and '  ' + self.note}"
-            )
+            since, left = self.done - self.warm_done, ""
+            if since:
+                left = f", about {(now - self.warm_at) / since * (self.total - self.done):.0f} s left"
+            self.display.say(f"{self.title}: {self.done}/{self.total}{left}{self.note and '  ' + self.note}")
 
 
 class SilentDisplay:
