@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import numpy as np
 import pytest
 
 from longtail import Predictor
-from longtail.bundle import digest_of, open_bundle
+from longtail.bundle import digest_of, open_bundle, sha256
 from longtail.data.dataset import Dataset
 from longtail.errors import BundleError, ConfigError
 
@@ -110,6 +112,44 @@ def link(bundle: Path) -> None:
     (bundle / "config.toml").symlink_to(bundle.parent / "elsewhere.toml")
 
 
+def sealed(spoil: Callable[[Path], object]) -> Callable[[Path], None]:
+    """Spoils a bundle and writes a manifest with the checksums of what is there then."""
+
+    def spoil_and_seal(bundle: Path) -> None:
+        spoil(bundle)
+        files = {
+            path.relative_to(bundle).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256(path)}
+            for path in bundle.rglob("*")
+            if path.is_file() and path.name != MANIFEST
+        }
+        edit_manifest(lambda head: head.update(files=files))(bundle)
+
+    return spoil_and_seal
+
+
+def in_part(part: str, **changes: Any) -> Callable[[Path], None]:
+    """What part.json of a part says, changed."""
+
+    def change(bundle: Path) -> None:
+        path = bundle / part / "part.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+    return sealed(change)
+
+
+def as_pipe(name: str) -> Callable[[Path], None]:
+    def replace(bundle: Path) -> None:
+        (bundle / name).unlink()
+        os.mkfifo(bundle / name)
+
+    return sealed(replace)
+
+
+def surrogate(bundle: Path) -> None:
+    path = bundle / MANIFEST
+    path.write_text(path.read_text().replace('"tiny"', '"\\ud800"'))
+
+
 SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing file": (lambda b: (b / "ranker" / "part.json").unlink(), "part.json: the file is missing"),
     "missing folder": (lambda b: shutil.rmtree(b / "featurizer"), "the file is missing"),
@@ -127,6 +167,20 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
         "outside the bundle",
     ),
     "counts do not fit": (edit_manifest(lambda m: m.update(n_labels=3)), "fit together"),
+    "no count": (edit_manifest(lambda m: m.pop("n_labels")), "'n_labels' is 'None'"),
+    "no labels": (edit_manifest(lambda m: m.update(n_labels=0)), "'n_labels' is '0'"),
+    "a count that is a text": (edit_manifest(lambda m: m.update(n_labels="12")), "'n_labels'"),
+    "calibration a list": (edit_manifest(lambda m: m.update(calibration=[1])), "'calibration'"),
+    "calibration a text": (edit_manifest(lambda m: m.update(calibration="x")), "'calibration'"),
+    "columns a list": (edit_manifest(lambda m: m.update(columns=[1])), "'columns'"),
+    "columns of numbers": (edit_manifest(lambda m: m.update(columns={"text": 5})), "'columns'"),
+    "half a character": (surrogate, "what no text is made of"),
+    "a pipe": (lambda b: os.mkfifo(b / "pipe"), "a pipe or a device inside a bundle"),
+    **{f"a pipe as {name}": (as_pipe(name), "a pipe or a device") for name in ("ranker/part.json", "config.toml")},
+    "a part twice": (in_part("ranker", parts=["encoder", "encoder"]), "a nested part is named 'encoder'"),
+    "a part in itself": (in_part("ranker", parts=[""]), "a nested part is named ''"),
+    "parts a text": (in_part("ranker", parts="encoder"), "a nested part is named 'e'"),
+    "a number that is none": (in_part("ranker", values={"x": float("nan")}), "NaN is no number of JSON"),
 }
 
 
@@ -148,3 +202,35 @@ def test_an_unfinished_run_says_how_to_finish_it(tmp_path: Path) -> None:
         open_bundle(tmp_path)
     with pytest.raises(BundleError, match="no such run"):
         open_bundle(tmp_path / "absent")
+
+
+def test_a_folder_that_may_not_be_looked_through_is_refused(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever lies in it could be opened by its name, though nobody has checked it."""
+    bundle = tmp_path / "bundle"
+    shutil.copytree(tiny_run / "bundle", bundle)
+    manifest = json.loads((bundle / MANIFEST).read_text())
+    files = {name: entry for name, entry in manifest["files"].items() if not name.startswith("ranker/")}
+    edit_manifest(lambda head: head.update(files=files))(bundle)
+    look = os.scandir
+
+    def refuse(folder: Any) -> Any:
+        if Path(folder).name == "ranker":
+            raise PermissionError(13, "Permission denied")
+        return look(folder)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(BundleError, match="ranker: cannot be looked through"):
+        open_bundle(bundle)
+    monkeypatch.setattr("longtail.bundle.check_files", lambda *_, verify: None)
+    with pytest.raises(BundleError, match=r"ranker/part\.json: not a plain file that the manifest lists"):
+        open_bundle(bundle)
+
+
+def test_parts_that_are_asked_for_later_are_those_of_the_manifest(tiny_run: Path) -> None:
+    opened = open_bundle(tiny_run)
+    assert opened.company() is not None
+    files = {name: entry for name, entry in opened.manifest["files"].items() if name != "company/arrays.safetensors"}
+    with pytest.raises(BundleError, match=r"company/arrays\.safetensors: not a plain file that the manifest lists"):
+        replace(opened, manifest={**opened.manifest, "files": files}).company()

@@ -18,7 +18,7 @@ from tests.test_cli import fails
 
 import longtail
 from longtail import Predictor, labels
-from longtail.bundle import open_bundle
+from longtail.bundle import digest_of, open_bundle
 from longtail.cli import main
 from longtail.compare import compare
 from longtail.data.dataset import Dataset
@@ -191,6 +191,59 @@ def test_an_altered_change_is_refused(model: Path, spoil: str) -> None:
     else:
         (folder / "0002-retire" / CHANGE).write_text("{")
     with pytest.raises(BundleError):
+        Predictor.open(model)
+
+
+def forged(change: Path, **said: Any) -> None:
+    """What a change says, altered by somebody who can write checksums; None: left out."""
+    head = json.loads((change / CHANGE).read_text()) | said
+    head = {name: value for name, value in head.items() if value is not None and name != "sha256"}
+    (change / CHANGE).write_text(json.dumps({**head, "sha256": digest_of(head)}))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *({name: None} for name in ("of", "after", "number", "kind", "said", "time")),
+        {"time": 5},
+        {"said": []},
+        {"said": {"labels": 5}},
+        *({"said": {"labels": [{"id": "x", "text": text}]}} for text in (5, ["x"], None)),
+        {"said": {"labels": [{"id": 5, "text": "x"}]}},
+    ],
+    ids=str,
+)
+def test_a_forged_change_is_refused(model: Path, said: dict[str, Any]) -> None:
+    labels.add(model, {"x": "red panda"})
+    forged(changes_folder(model) / "0001-add", **said)
+    for ask in (Predictor.open, labels.log):
+        with pytest.raises(BundleError, match=r"0001-add"):
+            ask(model)
+
+
+@pytest.mark.parametrize("ids", [None, "id-0", [5], 5], ids=str)
+def test_forged_ids_are_refused(model: Path, ids: Any) -> None:
+    labels.retire(model, ["id-0"])
+    forged(changes_folder(model) / "0001-retire", said={"ids": ids})
+    with pytest.raises(BundleError, match="does not say what was changed"):
+        Predictor.open(model)
+
+
+def test_changes_are_neither_links_nor_pipes(model: Path, tmp_path: Path) -> None:
+    labels.retire(model, ["id-0"])
+    change, elsewhere = changes_folder(model) / "0001-retire", tmp_path / "elsewhere"
+    change.rename(elsewhere)
+    change.symlink_to(elsewhere)
+    with pytest.raises(BundleError, match="not a change of labels"):
+        Predictor.open(model)
+    change.unlink()
+    change.mkdir()
+    os.mkfifo(change / CHANGE)
+    with pytest.raises(BundleError, match="not a plain file"):
+        Predictor.open(model)
+    changes_folder(model).rename(elsewhere.with_name("all"))
+    changes_folder(model).symlink_to(elsewhere.with_name("all"))
+    with pytest.raises(BundleError, match="a link beside a bundle"):
         Predictor.open(model)
 
 

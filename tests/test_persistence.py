@@ -6,11 +6,12 @@ import importlib
 import json
 import os
 import pkgutil
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from longtail.errors import BundleError, RunError, UnknownKind
 from longtail.persistence import (
     SHARED,
     DataPart,
+    Part,
     State,
     StringTable,
     class_of,
@@ -61,7 +63,7 @@ def here(kind: str) -> str | None:
     return f"{__name__}:{OWN[kind]}" if kind in OWN else home_of(kind)
 
 
-OWN = {"everything": "Everything", "sample": "Sample"}
+OWN = {"everything": "Everything", "sample": "Sample", "shop": "Shop", "counter": "Counter"}
 
 
 def example() -> Everything:
@@ -273,6 +275,49 @@ def test_what_does_not_fit_the_declared_fields_is_refused(name: str, value: Any,
     head["values"][name] = value
     (tmp_path / "p" / "part.json").write_text(json.dumps(head))
     with pytest.raises(BundleError, match="does not hold what a 'sample' needs"):
+        load_part(tmp_path / "p", here)
+
+
+def test_numbers_of_nothing_ask_for_no_memory(tmp_path: Path) -> None:
+    write_arrays(tmp_path / "small", {"a": np.zeros((0, 300), np.float32), "b": np.zeros((1 << 20, 0), np.int8)})
+    assert map_arrays(tmp_path / "small")["a"].shape == (0, 300)
+    for shape in ((0, 1 << 29), (1 << 12, 0, 1 << 12)):
+        write_arrays(tmp_path / "large", {"a": np.zeros(shape, np.int8)})
+        with pytest.raises(BundleError, match="'a' has no numbers"):
+            map_arrays(tmp_path / "large")
+
+
+class Counts(Part, Protocol):
+    """Cannot be asked whether something is one."""
+
+    size: int
+
+    def counted(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Counter(DataPart):
+    KIND = "counter"
+
+    size: int
+
+    def counted(self) -> int:
+        return self.size
+
+
+@dataclass(frozen=True)
+class Shop(DataPart):
+    KIND = "shop"
+
+    till: Counts
+
+
+def test_a_part_without_the_members_of_a_protocol_is_refused(tmp_path: Path) -> None:
+    save_part(Shop(Counter(3)), tmp_path / "p")
+    assert load_part(tmp_path / "p", here).till.counted() == 3
+    shutil.rmtree(tmp_path / "p" / "till")
+    save_part(StringTable.of(["a"]), tmp_path / "p" / "till")
+    with pytest.raises(BundleError, match="'till' is a StringTable, expected Counts"):
         load_part(tmp_path / "p", here)
 
 

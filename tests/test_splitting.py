@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import longtail
+from longtail.bundle import digest_of, open_bundle
 from longtail.cli import main
 from longtail.data.dataset import Dataset
 from longtail.errors import BundleError, ConfigError
@@ -106,6 +108,28 @@ def test_what_cannot_be_put_together_is_refused(run: Path, tmp_path: Path) -> No
         Predictor.open(tmp_path / "two")
     with pytest.raises(BundleError, match="a folder of shards, not a bundle"):
         longtail.bundle.find_bundle(tmp_path / "shards")
+
+
+def test_forged_shards_are_refused(run: Path, tmp_path: Path) -> None:
+    split(run, tmp_path / "shards", 2)
+    first, second = (tmp_path / "shards" / f"shard-{number}-of-2" for number in (1, 2))
+    for forged in ({"shard": [1]}, {"shard": "abc"}, {"n_labels": None}):
+        manifest = json.loads((first / "manifest.json").read_text())
+        head = {name: value for name, value in (manifest | forged).items() if value is not None}
+        head.pop("manifest_sha256")
+        (first / "manifest.json").write_text(json.dumps({**head, "manifest_sha256": digest_of(head)}))
+        with pytest.raises(BundleError, match=f"'{next(iter(forged))}' is"):
+            Predictor.open(tmp_path / "shards")
+        (first / "manifest.json").write_text(json.dumps(manifest))
+    opened = [open_bundle(folder) for folder in (first, second)]
+    ranker: Any = opened[1].ranker
+    fewer = ranker.memory.documents[:-1]
+    memory = replace(
+        ranker.memory, documents=fewer, targets=ranker.memory.targets[:-1], inverse=ranker.memory.inverse.of(fewer)
+    )
+    other = replace(opened[1], ranker=replace(ranker, memory=memory))
+    with pytest.raises(BundleError, match="do not fit together"):
+        longtail.bundle._joined(tmp_path / "shards", [opened[0], other])
 
 
 def test_models_that_cannot_be_split_say_so(run: Path, planted: Dataset, tmp_path: Path) -> None:

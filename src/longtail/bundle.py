@@ -18,11 +18,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
+import stat
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
@@ -30,6 +32,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from longtail import __version__
+from longtail.data.columns import Columns
 from longtail.data.dataset import Items
 from longtail.declared import Shaped, Sized
 from longtail.errors import BundleError, UnknownKind
@@ -99,7 +102,7 @@ def open_parts(
     check_manifest(folder, manifest)
     check_files(folder, manifest["files"], verify=verify)
     try:
-        return folder, manifest, tuple(load_part(folder / name) for name in names)
+        return folder, manifest, tuple(_listed_part(folder, manifest, name) for name in names)
     except UnknownKind as problem:
         recipe = manifest.get("recipe")
         raise BundleError(
@@ -108,8 +111,30 @@ def open_parts(
         ) from problem
 
 
+def _listed_part(folder: Path, manifest: Mapping[str, Any], name: str) -> Any:
+    """A part of the bundle, of those files alone that its manifest lists: they were checked."""
+    return load_part(folder / name, listed={folder / listed for listed in manifest["files"]})
+
+
+# What a manifest says, and of which type: whoever asks it relies on that. Of those that a bundle may lack, too.
+_SAID: Mapping[str, type] = {
+    "n_labels": int,
+    "recipe": str,
+    "longtail": str,
+    "seed": int,
+    "data": dict,
+    "metrics": dict,
+    "columns": dict,
+    "vocabulary": str,
+    "calibration": dict,
+    "packed": dict,
+    "shard": dict,
+    "label_changes": dict,
+}
+
+
 def check_manifest(folder: Path, manifest: Any) -> None:
-    """Of a format that this longtail reads, and as it was written."""
+    """Of a format that this longtail reads, as it was written, and with what it must say."""
     path = folder / MANIFEST
     if not isinstance(manifest, dict) or "format" not in manifest:
         raise BundleError(f"{path}: not a manifest of longtail", "the file was altered or written by another program")
@@ -121,23 +146,42 @@ def check_manifest(folder: Path, manifest: Any) -> None:
             "upgrade longtail" if newer else "use the version of longtail that made it, or train again",
         )
     head = {name: value for name, value in manifest.items() if name != "manifest_sha256"}
-    if manifest.get("manifest_sha256") != digest_of(head) or not isinstance(manifest.get("files"), dict):
+    if manifest.get("manifest_sha256") != said_digest(path, head) or not isinstance(manifest.get("files"), dict):
         raise BundleError(
             f"{path}: the manifest does not match its own checksum",
             "the file was altered or is incomplete; copy the bundle anew",
         )
+    wrong = [name for name, kind in _SAID.items() if name in manifest and type(manifest[name]) is not kind]
+    if "n_labels" not in wrong and manifest.get("n_labels", 0) < 1:
+        wrong.append("n_labels")
+    if "columns" not in wrong and "columns" in manifest and not _are_columns(manifest["columns"]):
+        wrong.append("columns")
+    if wrong:
+        raise BundleError(
+            f"{path}: '{wrong[0]}' is {named(str(manifest.get(wrong[0])))}, which no bundle says",
+            "the file was altered; do not use the bundle",
+        )
+
+
+def _are_columns(saved: Mapping[str, Any]) -> bool:
+    try:
+        found = Columns.loaded(saved)
+    except (KeyError, TypeError, ValueError):
+        return False
+    names = (found.labels, found.id, found.separator)
+    return (
+        isinstance(saved["text"], list)
+        and len(found.text) == len(found.weights)
+        and all(isinstance(name, str) for name in found.text)
+        and all(name is None or isinstance(name, str) for name in names)
+    )
 
 
 def check_files(folder: Path, files: Mapping[str, Any], *, verify: bool) -> None:
     """Nothing missing, truncated, altered or foreign; no file outside the folder, no links. What systems leave in any
     folder (`is_litter`) is passed over.
     """
-    present: set[str] = set()
-    for path in folder.rglob("*"):
-        if path.is_symlink():
-            raise BundleError(f"{path}: a link inside a bundle", "bundles hold plain files only; copy the bundle anew")
-        if path.is_file() and not is_litter(path.name):
-            present.add(path.relative_to(folder).as_posix())
+    present = {path.relative_to(folder).as_posix() for path in _plain_files(folder) if not is_litter(path.name)}
     for name, entry in files.items():
         pure = PurePosixPath(name)
         if pure.is_absolute() or ".." in pure.parts:
@@ -171,6 +215,34 @@ def check_files(folder: Path, files: Mapping[str, Any], *, verify: bool) -> None
         )
 
 
+def _plain_files(folder: Path) -> Iterator[Path]:
+    """All files of a folder and of those in it; an error where there is anything but plain files, or where it cannot be
+    seen what there is.
+    """
+    folders = [folder]
+    while folders:
+        try:
+            entries = [
+                (Path(entry.path), entry.stat(follow_symlinks=False).st_mode) for entry in os.scandir(folders[-1])
+            ]
+        except OSError as problem:
+            raise BundleError(
+                f"{folders[-1]}: cannot be looked through ({problem.strerror})",
+                "bundles hold folders and files that may be read; copy the bundle anew",
+            ) from problem
+        folders.pop()
+        for path, mode in entries:
+            if stat.S_ISDIR(mode):
+                folders.append(path)
+            elif stat.S_ISREG(mode):
+                yield path
+            else:
+                what = "link" if stat.S_ISLNK(mode) else "pipe or a device"
+                raise BundleError(
+                    f"{path}: a {what} inside a bundle", "bundles hold plain files only; copy the bundle anew"
+                )
+
+
 # What a calibration that was interrupted may leave in a bundle. Nothing reads it.
 _LEFT_BEHIND = re.compile(rf"{CALIBRATION}-[0-9a-f]{{12}}/")
 
@@ -195,6 +267,16 @@ def content_digest(path: Path) -> str:
 def digest_of(value: Any) -> str:
     """SHA-256 of plain values, whatever the order of their names."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def said_digest(path: Path, said: Any) -> str:
+    """`digest_of` what the file at `path` says, which may come from a stranger."""
+    try:
+        return digest_of(said)
+    except (UnicodeEncodeError, RecursionError) as problem:
+        raise BundleError(
+            f"{path}: holds what no text is made of ({problem})", "the file was altered; copy the bundle anew"
+        ) from problem
 
 
 @dataclass(frozen=True)
@@ -258,8 +340,9 @@ class Bundle:
 
     def held_out(self) -> StringTable | None:
         """Ids of the documents that were held out of training; None where none were."""
-        folder = self.folder / HOLDOUT
-        found: StringTable | None = load_part(folder) if folder.is_dir() else None
+        found = self._part(HOLDOUT)
+        if not isinstance(found, StringTable | None):
+            raise BundleError(f"{self.folder / HOLDOUT}: no ids of documents", "the bundle was altered; copy it anew")
         return found
 
     def calibration(self) -> Any:
@@ -270,8 +353,7 @@ class Bundle:
         if about is None or not self.own_labels:
             return None
         name = str(about.get("part"))
-        known = f"{name}/part.json" in self.manifest.get("files", ())
-        found = load_part(self.folder / name) if known and name.startswith(f"{CALIBRATION}-") else None
+        found = self._part(name) if name.startswith(f"{CALIBRATION}-") else None
         if not hasattr(found, "calibrated"):
             raise BundleError(f"{self.folder}: '{name}' is no calibration", "the bundle was altered; copy it anew")
         return found
@@ -280,13 +362,19 @@ class Bundle:
         """The `longtail.graph.company.Company` of the labels; None where the bundle has none, or other labels took the
         place of those of training.
         """
-        folder = self.folder / COMPANY
-        found = load_part(folder) if self.own_labels and folder.is_dir() else None
+        found = self._part(COMPANY) if self.own_labels else None
         if found is not None and self.shown is not None and hasattr(found, "of_labels"):
             found = found.of_labels(self.shown)
         if found is not None and (not hasattr(found, "neighbours_of") or len(found) != len(self.labels)):
-            raise BundleError(f"{folder}: not the company of these labels", "the bundle was altered; copy it anew")
+            raise BundleError(
+                f"{self.folder / COMPANY}: not the company of these labels", "the bundle was altered; copy it anew"
+            )
         return found
+
+    def _part(self, name: str) -> Any:
+        """A part that a bundle may have; None where it has none."""
+        there = f"{name}/part.json" in self.manifest["files"]
+        return _listed_part(self.folder, self.manifest, name) if there else None
 
 
 def write_bundle(
@@ -391,7 +479,7 @@ def fitting(folder: Path, manifest: Mapping[str, Any], labels: Any, featurizer: 
         not isinstance(labels, LabelTable)
         or not isinstance(ranker, Ranker)
         or not hasattr(featurizer, "batch_of_texts")
-        or len(labels) != manifest["n_labels"]
+        or len(labels) != manifest.get("n_labels")
         or getattr(ranker, "n_labels", len(labels)) not in (len(labels), None)
     ):
         raise BundleError(
@@ -403,9 +491,9 @@ def fitting(folder: Path, manifest: Mapping[str, Any], labels: Any, featurizer: 
 
 def _joined(path: Path, shards: Sequence[Bundle]) -> Bundle:
     """The model whose shards these are."""
-    said = [shard.manifest.get("shard") for shard in shards]
+    said = [shard.manifest.get("shard", {}) for shard in shards]
     count = len(shards)
-    wanted = [{**(said[0] or {}), "number": number, "of": count} for number in range(1, count + 1)]
+    wanted = [{**said[0], "number": number, "of": count} for number in range(1, count + 1)]
     if said != wanted:
         problem = next(
             f"{shard.folder.name} says {found}"
@@ -421,7 +509,12 @@ def _joined(path: Path, shards: Sequence[Bundle]) -> Bundle:
         raise BundleError(f"{path}: shards of {sizes} labels do not fit together", "split the model again")
     labels, first = LabelTable.interleaved([shard.labels for shard in shards]), shards[0]
     manifest = joined_manifest([shard.manifest for shard in shards])
-    ranker = first.ranker.joined([shard.ranker for shard in shards])
+    try:
+        ranker = first.ranker.joined([shard.ranker for shard in shards])
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as problem:
+        raise BundleError(
+            f"{path}: models of shards that do not fit together ({problem})", "split the model again"
+        ) from problem
     return Bundle(first.folder, manifest, labels, first.featurizer, ranker)
 
 

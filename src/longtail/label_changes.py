@@ -25,7 +25,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from longtail import __version__
-from longtail.bundle import CALIBRATION, Bundle, LabelTable, check_files, digest_of, sha256
+from longtail.bundle import CALIBRATION, Bundle, LabelTable, check_files, digest_of, said_digest, sha256
 from longtail.config import nearest
 from longtail.errors import BundleError, ConfigError, RunTaken
 from longtail.models.new_labels import AddedLabels
@@ -110,6 +110,10 @@ def read_changes(bundle: Path, manifest: Mapping[str, Any], *, verify: bool = Tr
     folder, of = changes_folder(bundle), trained_digest(manifest)
     if not _has_changes(folder):
         return []
+    if folder.is_symlink():
+        raise BundleError(
+            f"{folder}: a link beside a bundle", "changes of labels are plain files; copy the folder anew"
+        )
     found: list[LabelChange] = []
     for path in sorted(path for path in folder.iterdir() if not path.name.startswith(".")):
         found.append(_read(path, of, found[-1] if found else None, verify))
@@ -124,7 +128,7 @@ def _has_changes(folder: Path) -> bool:
 def _read(path: Path, of: str, before: LabelChange | None, verify: bool) -> LabelChange:
     named, number = _NAME.fullmatch(path.name), (before.number if before else 0) + 1
     altered = "'longtail labels undo' takes changes back; remove what you put there yourself, or copy the folder anew"
-    if named is None or not path.is_dir() or named[2] not in get_args(ChangeKind):
+    if named is None or path.is_symlink() or not path.is_dir() or named[2] not in get_args(ChangeKind):
         raise BundleError(f"{path}: not a change of labels", altered)
     if int(named[1]) != number:
         raise BundleError(f"{path}: change {number} is missing before it", altered)
@@ -134,18 +138,35 @@ def _read(path: Path, of: str, before: LabelChange | None, verify: bool) -> Labe
             f"{path / CHANGE}: not a change of format {FORMAT}", "upgrade longtail if a newer one made it"
         )
     said = {name: value for name, value in head.items() if name != "sha256"}
-    if head.get("sha256") != digest_of(said) or not isinstance(head.get("files"), dict):
+    if head.get("sha256") != said_digest(path / CHANGE, said) or not isinstance(head.get("files"), dict):
         raise BundleError(f"{path / CHANGE}: does not match its own checksum", altered)
-    if head["of"] != of:
+    if head.get("of") != of:
         raise BundleError(
-            f"{path}: a change of another model (SHA-256 {str(head['of'])[:8]}..., this one has {of[:8]}...)",
+            f"{path}: a change of another model (SHA-256 {str(head.get('of'))[:8]}..., this one has {of[:8]}...)",
             f"the model was exchanged since; remove {path.parent} and make the change again",
         )
-    if head["after"] != (before.sha if before else "") or (head["number"], head["kind"]) != (number, named[2]):
+    follows = (before.sha if before else "", number, named[2])
+    if tuple(head.get(name) for name in ("after", "number", "kind")) != follows:
         raise BundleError(f"{path}: does not follow the change before it", altered)
+    if not _is_said(named[2], head.get("said")) or not isinstance(head.get("time"), str):
+        raise BundleError(f"{path / CHANGE}: does not say what was changed, and when", altered)
     check_files(path, {**head["files"], CHANGE: _entry(path / CHANGE)}, verify=verify)
     kind: Any = named[2]
     return LabelChange(number, kind, head["said"], head["time"], head["sha256"], path)
+
+
+def _is_said(kind: str, said: Any) -> bool:
+    """Whether this is what a change of its kind says (`LabelChange`)."""
+    try:
+        texts: list[Any] = {
+            "add": lambda: [one[name] for one in said["labels"] for name in ("id", "text")],
+            "rename": lambda: [said["id"], said["text"]],
+            "merge": lambda: [*said["ids"], said["into"]],
+            "retire": lambda: [*said["ids"]],
+        }[kind]()
+    except (LookupError, TypeError):
+        return False
+    return not isinstance(said.get("ids"), str) and all(isinstance(text, str) for text in texts)
 
 
 def _entry(path: Path) -> dict[str, Any]:
@@ -312,7 +333,7 @@ def changing(bundle: Bundle) -> Iterator[Path]:
             if foreign is not None:
                 raise ConfigError(f"{foreign}: not a change of labels", f"move {folder} away, or the model")
         folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -19,12 +19,14 @@ from __future__ import annotations
 import importlib
 import itertools
 import json
+import math
 import os
 import re
 import shutil
+import stat
 import struct
 from collections import abc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -363,8 +365,14 @@ def _is_instance(part: Any, kind: Any) -> bool:
         return False
     try:
         return isinstance(part, kind)
-    except TypeError:  # a protocol that cannot be asked; a part it must be
-        return hasattr(part, "KIND")
+    except TypeError:  # a protocol that cannot be asked: a part that has all its members
+        return all(hasattr(part, name) for name in ("KIND", *_members(get_origin(kind) or kind)))
+
+
+def _members(protocol: Any) -> set[str]:
+    owners = [one for one in protocol.__mro__ if getattr(one, "_is_protocol", False) and one is not Protocol]
+    names = (name for one in owners for name in (*vars(one), *getattr(one, "__annotations__", ())))
+    return {name for name in names if not name.startswith("_")}
 
 
 class StringTable(Sequence[str]):
@@ -488,9 +496,14 @@ def _link_or_copy(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def load_part(folder: Path, home_of: Callable[[str], str | None] = home_of) -> Any:
-    """Load what `save_part` wrote; arrays are memory-mapped and read-only."""
-    head = read_json(folder / "part.json")
+def load_part(
+    folder: Path, home_of: Callable[[str], str | None] = home_of, listed: Collection[Path] | None = None
+) -> Any:
+    """Load what `save_part` wrote; arrays are memory-mapped and read-only.
+
+    listed: the only files that may be opened, for parts that may come from a stranger; None: all.
+    """
+    head = read_json(_allowed(folder / "part.json", listed))
     kind = head.get("kind") if isinstance(head, dict) else None
     if not isinstance(kind, str) or head.get("format") != PART_FORMAT:
         raise BundleError(
@@ -514,22 +527,43 @@ def load_part(folder: Path, home_of: Callable[[str], str | None] = home_of) -> A
             "install the package that it belongs to, with all that it needs",
         ) from problem
     try:
-        arrays: dict[str, Any] = dict(map_arrays(folder / "arrays.safetensors")) if head["arrays"] else {}
+        file = folder / "arrays.safetensors"
+        arrays: dict[str, Any] = dict(map_arrays(_allowed(file, listed))) if head["arrays"] else {}
         for name, shape in head["sparse"].items():
             data, indices, indptr = (arrays.pop(f"{name}.{piece}") for piece in ("data", "indices", "indptr"))
             arrays[name] = csr_from_pieces(data, indices, indptr, (int(shape[0]), int(shape[1])))
-        for name in head["parts"]:
-            if not isinstance(name, str) or Path(name).name != name or name in ("..", "."):
+        inside = head["parts"]
+        for number, name in enumerate(inside):
+            if (
+                not isinstance(name, str)
+                or Path(name).name != name
+                or name in ("", "..", ".")
+                or name in inside[:number]  # a name given twice, at every depth, would be opened without end
+            ):
                 raise BundleError(
                     f"{folder / 'part.json'}: a nested part is named {name!r}", "the bundle was altered; do not use it"
                 )
-        parts = {name: load_part(folder / name, home_of) for name in head["parts"]}
+        parts = {name: load_part(folder / name, home_of, listed) for name in inside}
         return cls.from_state(State(head["values"], arrays, parts))
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as problem:
         raise BundleError(
             f"{folder}: the part does not hold what a '{kind}' needs ({problem!r})",
             "the folder was altered or is incomplete",
         ) from problem
+
+
+def _allowed(path: Path, listed: Collection[Path] | None) -> Path:
+    """The path of a file that may be opened: not a link, nor a pipe, which would be waited for."""
+    try:
+        plain = stat.S_ISREG(path.lstat().st_mode)
+    except FileNotFoundError:
+        return path  # whoever opens it says so
+    if not plain or not (listed is None or path in listed):
+        raise BundleError(
+            f"{path}: not a plain file that the manifest lists" if plain else f"{path}: not a plain file",
+            "the bundle was altered; copy it anew",
+        )
+    return path
 
 
 # Kernels number columns by int32.
@@ -592,6 +626,11 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
         path.chmod(rights)
 
 
+# Of an array without numbers, the product of all sizes but those that are 0: a few bytes of a file must not ask for
+# vectors of gigabytes.
+_LARGEST_EMPTY = 1 << 20
+
+
 def map_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """Every array of a safetensors file as a read-only memory map. (The library's own numpy reader copies.)"""
     foreign = "the file was truncated, altered or written by another program"
@@ -611,6 +650,8 @@ def map_arrays(path: Path) -> dict[str, NDArray[Any]]:
                 continue
             dtype, shape, (start, end) = np.dtype(_DTYPES[entry["dtype"]]), tuple(entry["shape"]), entry["data_offsets"]
             count = int(np.prod(shape, dtype=np.int64))
+            if 0 in shape and math.prod(size or 1 for size in shape) > _LARGEST_EMPTY:
+                raise BundleError(f"{path}: array '{name}' has no numbers, and the shape {shape}", foreign)
             if (
                 not 0 <= start <= end <= len(whole)
                 or end - start != count * dtype.itemsize
@@ -649,9 +690,16 @@ def put_json(path: Path, value: Any) -> None:
     )
 
 
+def _no_number(name: str) -> None:
+    """NaN and Infinity, which Python reads though JSON has neither, and `put_json` does not write."""
+    raise ValueError(f"{name} is no number of JSON")
+
+
 def read_json(path: Path, error: type[LongtailError] = BundleError) -> Any:
     try:
-        return json.loads(path.read_bytes())
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            raise error(f"{path}: not a plain file", "the folder was altered; copy it anew")
+        return json.loads(path.read_bytes(), parse_constant=_no_number)
     except FileNotFoundError:
         raise error(f"{path}: the file is missing", "the folder is incomplete; make it anew or copy it again") from None
     except (ValueError, RecursionError) as problem:
