@@ -85,7 +85,7 @@ def test_wrong_calls(tiny_run: Path) -> None:
         model.predict(untyped)
 
 
-def edit_manifest(change: Callable[[dict[str, object]], None], *, resign: bool = True) -> Callable[[Path], None]:
+def edit_manifest(change: Callable[[dict[str, object]], object], *, resign: bool = True) -> Callable[[Path], None]:
     def edit(bundle: Path) -> None:
         head = json.loads((bundle / MANIFEST).read_text())
         head.pop("manifest_sha256")

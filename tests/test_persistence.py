@@ -290,7 +290,8 @@ def test_numbers_of_nothing_ask_for_no_memory(tmp_path: Path) -> None:
 class Counts(Part, Protocol):
     """Cannot be asked whether something is one."""
 
-    size: int
+    @property
+    def size(self) -> int: ...
 
     def counted(self) -> int: ...
 

@@ -247,8 +247,8 @@ def labels_it_lacks(model: Predictor, yardstick: Yardstick) -> str | None:
     also = f"; {len(away):,} of them {'was' if len(away) == 1 else 'were'} retired or merged" if away else ""
     level = "warning" if away or lost >= MANY_LACKING else "note"
     return (
-        f"{level}: {len(missing):,} labels of the test documents ({100 * lost:.1f}% of the pairs) are not in the model, "
-        f"such as {examples}{also}; they count as misses in every metric"
+        f"{level}: {len(missing):,} labels of the test documents ({100 * lost:.1f}% of the pairs) are not in the "
+        f"model, such as {examples}{also}; they count as misses in every metric"
     )
 
 
@@ -256,7 +256,8 @@ def _taken_away(model: Predictor) -> dict[str, str]:
     """What became of labels that were retired or merged after training, by id."""
     from longtail.label_changes import read_changes
 
-    bundle, gone = model.bundle, {}
+    bundle = model.bundle
+    gone: dict[str, str] = {}
     for change in read_changes(bundle.folder, bundle.manifest, verify=False) if bundle.changed else ():
         gone |= change.gone
     return gone

@@ -82,8 +82,8 @@ class LabelChange:
     def gone(self) -> dict[str, str]:
         """What became of the labels that it took away, by id, for people."""
         if self.kind == "merge":
-            return {uid: f"merged into {self.said['into']!r} (change {self.number})" for uid in self.said["ids"]}
-        return {uid: f"retired (change {self.number})" for uid in self.said["ids"]} if self.kind == "retire" else {}
+            return dict.fromkeys(self.said["ids"], f"merged into {self.said['into']!r} (change {self.number})")
+        return dict.fromkeys(self.said["ids"], f"retired (change {self.number})") if self.kind == "retire" else {}
 
 
 def _some(ids: Sequence[str]) -> str:

@@ -283,8 +283,8 @@ def json_writer(*separators: str) -> Callable[[Any], str]:
     and so is what lies too deep; what JSON has no form for (dates) is a string.
     """
     # Made once: `json.dumps` would make one for every value.
-    form = {"separators": (separators[0], separators[1])} if separators else {}
-    encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str, **form).encode
+    between = (separators[0], separators[1]) if separators else None
+    encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str, separators=between).encode
 
     def written(value: Any) -> str:
         try:

@@ -228,7 +228,7 @@ def test_a_library_that_gives_up_ends_no_thread(tiny_run: Path, counters: Counte
         assert await asyncio.wait_for(line.ask(model, Wanted(["an owl"], 3)), 20)
         line.stop()
 
-    model.predictor.rank_texts = fragile  # type: ignore[method-assign, assignment]
+    model.predictor.rank_texts = fragile  # type: ignore[method-assign]
     asyncio.run(run())
 
 

@@ -223,8 +223,8 @@ def tokens_of(file: Path | None) -> list[str]:
     tokens = [line.strip() for line in lines if line.strip()]
     short = [number for number, token in enumerate(tokens, 1) if len(token) < 16]
     if not tokens or short:
-        problem = f"token {short[0]} has fewer than 16 characters" if short else "no token"
-        raise ConfigError(f"{file}: {problem}", "make one: openssl rand -hex 32")
+        wrong = f"token {short[0]} has fewer than 16 characters" if short else "no token"
+        raise ConfigError(f"{file}: {wrong}", "make one: openssl rand -hex 32")
     return tokens
 
 
