@@ -22,7 +22,7 @@ from longtail.bundle import digest_of, open_bundle
 from longtail.cli import main
 from longtail.compare import compare
 from longtail.data.dataset import Dataset
-from longtail.data.new_labels import read_new_labels
+from longtail.data.label_tables import read_new_labels
 from longtail.data.table_files import open_table
 from longtail.errors import BundleError, ConfigError, DataError, RunTaken
 from longtail.label_changes import CHANGE, changes_folder, changing

@@ -233,12 +233,12 @@ def rank_test(model: Predictor, yardstick: Yardstick, display: Display, context:
 
 def labels_it_lacks(model: Predictor, yardstick: Yardstick) -> str | None:
     """For people: how much of the truth has labels that the model does not know, which are misses whatever it does;
-    None where it knows all.
+    None where it knows all, or none, which `renumbered` refuses.
     """
     known, uids = set(model.bundle.labels.uids), yardstick.data.labels.uids
     unknown = np.array([uid not in known for uid in uids], dtype=bool)
     missing = np.unique(yardstick.truth.indices[unknown[yardstick.truth.indices]])
-    if not len(missing):
+    if not len(missing) or unknown.all():
         return None
     lost = unknown[yardstick.truth.indices].mean()
     gone = _taken_away(model)
@@ -246,9 +246,10 @@ def labels_it_lacks(model: Predictor, yardstick: Yardstick) -> str | None:
     examples = ", ".join(f"'{uid}'" for uid in (away or [uids[label] for label in missing[:3].tolist()])[:3])
     also = f"; {len(away):,} of them {'was' if len(away) == 1 else 'were'} retired or merged" if away else ""
     level = "warning" if away or lost >= MANY_LACKING else "note"
+    many, be = ("1 label", "is") if len(missing) == 1 else (f"{len(missing):,} labels", "are")
     return (
-        f"{level}: {len(missing):,} labels of the test documents ({100 * lost:.1f}% of the pairs) are not in the "
-        f"model, such as {examples}{also}; they count as misses in every metric"
+        f"{level}: {many} of the test documents ({100 * lost:.1f}% of the pairs) {be} not in the model, such as "
+        f"{examples}{also}; they count as misses in every metric"
     )
 
 

@@ -40,7 +40,7 @@ def paper(monkeypatch: pytest.MonkeyPatch) -> str:
 def verdicts(out: Path) -> list[dict[str, Any]]:
     """Without what differs between any two runs."""
     return [
-        {key: value for key, value in record.items() if key not in ("trainings", "command")}
+        {key: value for key, value in record.items() if key not in ("trainings", "command", "date")}
         for record in results.read(out / "test.json")
     ]
 

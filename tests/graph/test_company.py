@@ -187,7 +187,8 @@ def test_no_examples_and_no_company(tmp_path: Path, planted: Dataset) -> None:
     # Other labels, other company; and bundles of before have none.
     bundle = model.bundle
     assert replace(bundle, own_labels=False).company() is None
-    assert replace(bundle, folder=tmp_path).company() is None
+    before = {name: about for name, about in bundle.manifest["files"].items() if not name.startswith(COMPANY)}
+    assert replace(bundle, manifest={**bundle.manifest, "files": before}).company() is None
     fewer = replace(bundle, labels=LabelTable.of(Items(["a"]), np.ones(1, np.int64)))
     with pytest.raises(BundleError, match="company"):
         fewer.company()

@@ -137,10 +137,11 @@ sys.exit(main())
 """
 FULL_DISK = """
     import errno
+    from pathlib import Path
     from longtail.persistence import no_room_is_an_error
     from longtail.recipes.direct.objective import AllLabels
     def full(*_):
-        with no_room_is_an_error("scratch"):
+        with no_room_is_an_error(Path("scratch")):
             raise OSError(errno.ENOSPC, "No space left on device")
     AllLabels.final_rows = full
 """

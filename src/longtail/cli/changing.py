@@ -57,7 +57,7 @@ def add(
     A label gets its row from its text, from labels near it, and from examples.
     """
     from longtail.data.dataset import Items
-    from longtail.data.new_labels import NewLabels, read_new_labels
+    from longtail.data.label_tables import NewLabels, read_new_labels
     from longtail.data.table_files import open_table
     from longtail.labels import add_with_documents, with_texts
     from longtail.predictor import Predictor

@@ -536,7 +536,7 @@ def _label_lists(split: Split, labels: Items) -> list[list[str]]:
     return [[uids[label] for label in indices[start:end]] for start, end in itertools.pairwise(indptr)]
 
 
-class _Written:
+class _OwnTable:
     """The table that is being written, as a source of rows."""
 
     def error(self, line: int | None, message: str, hint: str) -> DataError:
@@ -551,7 +551,7 @@ def _joined(lists: Mapping[str, list[list[str]]], separator: str) -> Mapping[str
     found: str | None = None
     try:
         for name in cells:  # training first
-            table = Rows(_Written(), range(len(cells[name])), {name: cells[name]})
+            table = Rows(_OwnTable(), range(len(cells[name])), {name: cells[name]})
             reader = LabelCells(table, name, found)
             found = reader.separator
             if reader.split(table, name) != lists[name]:

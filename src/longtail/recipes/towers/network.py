@@ -30,10 +30,10 @@ from longtail.nn.full import full_loss
 from longtail.nn.row_tables import RowTable
 from longtail.nn.transformer import Transformer
 from longtail.persistence import DataPart
-from longtail.recipes.towers.settings import TwoTowersConfig
+from longtail.recipes.towers.settings import TowerTrainConfig, TwoTowersConfig
 from longtail.search.cluster import even_clusters
 from longtail.search.index import IndexBuilder
-from longtail.search.negatives import ShortlistNegatives
+from longtail.search.negatives import ShortlistNegatives, forbidden_pairs
 from longtail.search.shortlist import LabelIndex
 from longtail.training.indices import exact_index_on
 from longtail.training.objectives import (
@@ -142,6 +142,20 @@ class PairTask:
     temperature: float
     random: int = 0
     mined: int = 0
+
+    @classmethod
+    def of(cls, data: TrainingSet, settings: TowerTrainConfig, loss: PairLoss, *, mined: bool) -> PairTask:
+        """As the settings say, with no more labels than there are."""
+        return cls(
+            data.targets,
+            forbidden_pairs(data.targets, data.masked),
+            loss=loss,
+            margin=settings.margin,
+            hardest=settings.hardest,
+            temperature=settings.temperature,
+            random=min(settings.random, data.n_labels),
+            mined=min(settings.mined, data.n_labels) if mined else 0,
+        )
 
 
 class TwoTowers:

@@ -102,16 +102,7 @@ class TwoTowersRecipe(Recipe):
         encoder = new_encoder(data, self.config, run).to(run.device)
         extra = None if self.extra_loss is None else self.extra_loss(encoder, data, run)
         share = 0.0 if extra is None else extra.heldout_share
-        task = PairTask(
-            data.targets,
-            forbidden_pairs(data.targets, data.masked),
-            loss=self.LOSS,
-            margin=c.margin,
-            hardest=c.hardest,
-            temperature=c.temperature,
-            random=min(c.random, data.n_labels),
-            mined=min(c.mined, data.n_labels) if self.MINED else 0,
-        )
+        task = PairTask.of(data, c, self.LOSS, mined=self.MINED)
         return TwoTowers(
             encoder,
             Documents(data.documents, run.device),
