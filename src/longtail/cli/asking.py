@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -214,10 +215,10 @@ def _part_of(shard: str | None) -> tuple[int, int] | None:
     """(number of the first document, step) of a shard as it is written, "1/4" being the first of four."""
     if shard is None:
         return None
-    number, _, of = shard.partition("/")
-    if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
+    found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", shard)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
         raise ConfigError(f"--shard {shard}, expected I/N with I from 1 to N", "the first of four is --shard 1/4")
-    return int(number) - 1, int(of)
+    return int(found[1]) - 1, int(found[2])
 
 
 def _typed(texts: Sequence[str], repairs: Counter[str]) -> InputBlock:

@@ -26,11 +26,15 @@ from longtail.cli.base import (
     talk,
     write_json_file,
 )
-from longtail.errors import ConfigError
 
 if TYPE_CHECKING:
     from longtail.data.dataset import Dataset
     from longtail.predictor import Predictor
+
+# More would take hours and say the same.
+resamples_option = option(
+    "--resamples", type=click.IntRange(1, 1_000_000), default=1000, help="of the bootstrap (default {default})"
+)
 
 
 @command(
@@ -157,7 +161,7 @@ def _unlisted(folder: Path, model: Predictor, data: Dataset, shown: int) -> dict
     help="show the five best labels of both for N documents on which they differ",
 )
 @option("--missed", is_flag=True, help="show which labels one misses and the other finds (FN@k), by label frequency")
-@option("--resamples", type=int, default=1000, help="of the bootstrap (default {default})")
+@resamples_option
 @option("--seed", type=SEED, default=0, help="of the bootstrap")
 @json_option
 @talk
@@ -178,8 +182,6 @@ def compare(
     """
     from longtail import compare as comparison
 
-    if resamples < 1:
-        raise ConfigError(f"--resamples {resamples}, expected a whole number >= 1", "1000 is usual")
     data = source.read(columns=comparison.columns_of(a, b))
     result = comparison.compare(a, b, data, resamples=resamples, seed=seed, display=talk.display())
     print(header(result) + "\n" + comparison.render(result))
@@ -244,7 +246,7 @@ def weak(talk: Talk, model: Path, source: DataSource, k: int, support: int, limi
     help="look at a sample of N test documents where there are more; 0: all (default {default})",
 )
 @option("--no-texts", is_flag=True, help="leave all texts of documents out, and name documents by their ids")
-@option("--resamples", type=int, default=1000, help="of the bootstrap (default {default})")
+@resamples_option
 @option("--seed", type=SEED, default=0, help="of the sample and the bootstrap")
 @talk
 def report(
