@@ -48,6 +48,14 @@ def test_ids_of_json_lines_are_texts_or_numbers(monkeypatch: pytest.MonkeyPatch)
             piped(monkeypatch, f'{{"title": "a", "uid": {wrong}}}\n', fields=["title"])
 
 
+def test_an_id_that_is_asked_for_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = '{"title": "a", "sku": "x"}\n{"title": "b", "sku": null}\n'
+    assert list(piped(monkeypatch, lines, id="sku", fields=["title"]).uids) == ["x", "1"]
+    with pytest.raises(DataError, match="line 3: the object has title, and no 'sku', which --id names") as caught:
+        piped(monkeypatch, lines + '{"title": "c"}\n', id="sku", fields=["title"])
+    assert caught.value.hint == 'write {"sku": "...", "title": "..."} on every line'
+
+
 @pytest.mark.parametrize("lines", ['[\n  {"title": "cup"}\n]\n', '[{"title": "cup"}]\n'])
 def test_a_json_array_is_to_be_cut(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lines: str) -> None:
     with pytest.raises(DataError) as caught:

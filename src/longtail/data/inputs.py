@@ -320,7 +320,8 @@ class _LineReader:
                     f"every line must be a JSON object or string, as the first is{_about_array(number, line)}",
                 ) from None
             except (ValueError, RecursionError) as problem:
-                hint = f'write {{"{first}": "..."}} on every line{_about_array(number, line)}'
+                expected = json.dumps(dict.fromkeys([*filter(None, [self.asked.id]), first], "..."), ensure_ascii=False)
+                hint = f"write {expected} on every line{_about_array(number, line)}"
                 raise self.error(number, str(problem), hint) from None
             uids.append(str(done + len(rows)) if uid is None else uid)
             rows.append(row)
@@ -393,6 +394,8 @@ def _record(value: Any, wanted: Sequence[str], asked: Asked) -> tuple[dict[str, 
     if not isinstance(value, dict):
         raise ValueError(f"{shown(value)} is neither an object nor a string")
     id_names = _id_names(asked)
+    if asked.id and asked.id not in value:
+        raise ValueError(f"the object has {', '.join(value) or 'nothing'}, and no '{asked.id}', which --id names")
     uid = next((_text(name, value[name]) for name in id_names if name and value.get(name) is not None), None)
     if not wanted:
         return {name: text for name, text in value.items() if isinstance(text, str) and name not in id_names}, uid
