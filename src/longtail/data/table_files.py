@@ -226,9 +226,8 @@ class Delimited(_Lines):
             if nameless and cells and (filled := [place for place in nameless if cells[place].strip()]):
                 raise self.error(
                     line,
-                    f"{shown(cells[filled[0]])} stands in column {filled[0] + 1}, and the header names neither that "
-                    "nor another one",
-                    "give every column a name of its own, or leave it empty",
+                    f"{shown(cells[filled[0]])} stands in column {filled[0] + 1}, which the header does not name",
+                    "name the column, or leave it empty",
                 )
             yield line, [cells[place] for place in places] if cells else [""]
 
