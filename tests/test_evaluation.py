@@ -288,7 +288,7 @@ def test_a_prediction_file_of_another_shape_is_refused(
 
 
 def test_a_model_is_asked_where_a_run_is_given(tiny_run: Path, planted: Dataset) -> None:
-    found = predictions(tiny_run, Yardstick.of(planted), QUIET)
+    found = predictions(Predictor.open(tiny_run), Yardstick.of(planted), QUIET)
     np.testing.assert_array_equal(found.ids, Predictor.open(tiny_run).rank(planted.need_test().documents, 12).ids)
 
 

@@ -6,6 +6,7 @@ Masked pairs vanish from predictions and truth before the cut at k. Propensities
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 
 from longtail import metrics
 from longtail.bundle import label_counts
+from longtail.data.columns import Columns
 from longtail.data.dataset import Dataset
 from longtail.data.from_texts import binary_csr
 from longtail.data.identity import full_texts, training_digest
@@ -203,6 +205,12 @@ def learnt_by_heart(data: Dataset) -> int:
     return sum(text in training for text in full_texts(test.documents))
 
 
+def columns_of_models(*models: Predictor) -> Columns | None:
+    """The columns that models were trained on, together; None where none was trained on a table."""
+    known = [model.columns for model in models if model.columns is not None]
+    return functools.reduce(Columns.joined, known) if known else None
+
+
 def context_of_test(model: Predictor, yardstick: Yardstick, *, transductive: bool = False) -> Context | None:
     """What a model can use of the test documents beside their text: labels that are known beforehand. None if it can
     use nothing.
@@ -335,12 +343,11 @@ def _rows_by_id(found: list[str] | None, expected: list[str], file: Path) -> I64
     return np.array([row_of[uid] for uid in expected], dtype=np.int64)
 
 
-def predictions(source: Path, yardstick: Yardstick, display: Display) -> TopK:
-    """From a prediction file, or by asking the model of a run or bundle."""
-    if source.is_file():
+def predictions(source: Path | Predictor, yardstick: Yardstick, display: Display) -> TopK:
+    """From a prediction file, or by asking a model."""
+    if isinstance(source, Path):
         return read_predictions(source, yardstick.data)
-    model = Predictor.open(source)
-    return rank_test(model, yardstick, display, context_of_test(model, yardstick))
+    return rank_test(source, yardstick, display, context_of_test(source, yardstick))
 
 
 def quantiles(top: TopK, yardstick: Yardstick) -> dict[str, Any]:
@@ -425,18 +432,24 @@ def _rounded(found: Any) -> Any:
     return round(found, 4) if isinstance(found, float) else found
 
 
-def held_out_data(model: Predictor, data: Dataset) -> Dataset:
+def held_out_data(model: Predictor, data: Dataset, *others: Predictor) -> Dataset:
     """`data` as training saw it: the documents that were held out are its test side, the others its training side.
 
-    What is chosen after training (a threshold, a calibration) is chosen on them.
+    What is chosen after training (a threshold, a calibration) is chosen on them. others: models that are measured on
+    the same documents, and must not have learnt them, either.
     """
     ids = model.bundle.held_out()
     if ids is None:
         raise BundleError(
             "this model was trained on all documents of its data",
-            "train with --holdout 0.1, or choose on documents that are in no training",
+            "train with --holdout 0.1, or give documents that are in no training",
         )
     known = set(ids)
+    if any(set(other.bundle.held_out() or ()) != known for other in others):
+        raise BundleError(
+            "the models did not hold the same documents out of training",
+            "train both with the same --holdout, --seed and --group, or give test documents: --test FILE",
+        )
     rows = np.array([row for row, uid in enumerate(data.train.documents.uids) if uid in known], dtype=np.int64)
     if len(rows) != len(known) or model.bundle.manifest["data"]["digest"] != training_digest(data.digest):
         raise DataError(

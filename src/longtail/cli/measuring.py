@@ -178,12 +178,15 @@ def compare(
 ) -> None:
     """Differences between two models with intervals (paired bootstrap), also by label frequency.
 
-    RUN_A and RUN_B are runs, bundles, or predictions as npz.
+    RUN_A and RUN_B are runs, bundles, or predictions as npz. Where DATA has no test documents, two models are compared
+    on those that both held out of training.
     """
     from longtail import compare as comparison
+    from longtail.evaluation import columns_of_models
 
-    data = source.read(columns=comparison.columns_of(a, b))
-    result = comparison.compare(a, b, data, resamples=resamples, seed=seed, display=talk.display())
+    sides = comparison.Sides(a, b)
+    data = source.read(columns=columns_of_models(*sides.models))
+    result = comparison.compare_sides(sides, data, resamples=resamples, seed=seed, display=talk.display())
     print(header(result) + "\n" + comparison.render(result))
     if missed:
         print(comparison.render_missed(result))
@@ -191,9 +194,9 @@ def compare(
         from longtail.diagnosis import side_by_side
         from longtail.predictor import Predictor
 
-        test = data.need_test()
-        models = Predictor.open(a), Predictor.open(b)
-        print(side_by_side(*models, test.documents, test.targets, data.labels, examples))
+        test = sides.with_test(data).need_test()
+        one, other = (side if isinstance(side, Predictor) else Predictor.open(side) for side in sides.opened)
+        print(side_by_side(one, other, test.documents, test.targets, data.labels, examples))
     write_json_file(json, result)
 
 
@@ -266,14 +269,15 @@ def report(
     One HTML file that needs no network: the data, metrics with intervals, rare labels, curves, training, size, weak
     labels, examples with explanations, and suspected errors of the truth.
     """
-    from longtail.model_report.document import columns_of_models, write_report
+    from longtail.evaluation import columns_of_models
+    from longtail.model_report.document import write_report
     from longtail.model_report.plots import check_installed
 
     check_installed()
     opened, other = open_model(model), None if against is None else open_model(against)
     write_report(
         opened,
-        source.read(columns=columns_of_models(opened, other)),
+        source.read(columns=columns_of_models(*filter(None, (opened, other)))),
         output,
         against=other,
         card_file=card,
