@@ -23,6 +23,7 @@ from longtail.evaluation import Yardstick, renumbered
 from longtail.features.base import Featurizer
 from longtail.models.analysis import spread
 from longtail.predictor import Predictor
+from longtail.report import one_line
 from longtail.types import I64, Batch, BoolArray, Csr, TopK
 
 
@@ -208,7 +209,7 @@ def side_by_side(
                 lines.append(f"\n{heading(documents, int(row))}")
                 for place in range(k):
                     shown = [
-                        f"{'*' if top.ids[at, place] in right else ' '} {labels.name(int(top.ids[at, place]))[:56]}"
+                        f"{'*' if top.ids[at, place] in right else ' '} {one_line(labels.name(int(top.ids[at, place])))[:56]}"
                         if top.ids[at, place] >= 0
                         else ""
                         for top in tops

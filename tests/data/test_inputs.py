@@ -142,6 +142,7 @@ def test_a_heading_has_the_id_of_the_user(tmp_path: Path) -> None:
     assert heading(Items(["B-2"], {"product_name": ["cup"]}), 0) == "B-2  cup"
     assert heading(Items(["0"], {"product_name": ["cup"]}), 0) == "cup"
     assert heading(Items(["B-2"], {"product_name": [""]}), 0) == "B-2"
+    assert heading(Items(["B\n2"], {"product_name": ["cup\r\nof\u2028tea\r"]}), 0) == "B 2  cup of tea"
 
 
 # ---- blocks ----

@@ -28,6 +28,7 @@ from longtail.data.matrices import stacked
 from longtail.data.table_files import CUT_ARRAY, RowBlock, open_table, plain_values
 from longtail.data.tables import IdLists, Rows, documents_of_rows, place_in
 from longtail.errors import DataError
+from longtail.report import one_line
 
 Fields = Sequence[str]
 Lines = tuple[int, list[str]]  # and the number of the first
@@ -477,8 +478,8 @@ def _or_this(blocks: Iterator[Some], nothing: Some) -> Iterator[Some]:
 
 
 def heading(documents: Items, row: int, first: int = 0) -> str:
-    """A document for people: its text, with the id before it where the documents came with ids. first: number of the
-    first of them, where rows are numbered.
+    """A document for people, in one line: its text, with the id before it where the documents came with ids. first:
+    number of the first of them, where rows are numbered.
     """
     uid, name = documents.uids[row], documents.name(row)
-    return name if uid in (str(first + row), name) else f"{uid}  {name}"
+    return one_line(name if uid in (str(first + row), name) else f"{uid}  {name}")
