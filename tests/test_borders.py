@@ -231,15 +231,24 @@ def test_a_closed_standard_input_is_named(
     assert "standard input" in refused(capsys, "predict", tiny_run, "--input", "-")
 
 
-@pytest.mark.parametrize("problem", [MemoryError(), OSError(12, "ENOMEM"), RuntimeError("can't start new thread")])
+@pytest.mark.parametrize(
+    ("problem", "said"),
+    [
+        (MemoryError(), "out of memory"),
+        (OSError(12, "ENOMEM"), "out of memory"),
+        (RuntimeError("can't start new thread"), "out of memory"),
+        (ImportError("READ THIS\nx.so: failed to map segment from shared object"), "a library cannot be loaded: x.so"),
+        (OSError("Could not find/load shared object file 'x.so'"), "a library cannot be loaded: Could not find"),
+    ],
+)
 def test_a_machine_without_memory(
-    problem: Exception, tiny_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    problem: Exception, said: str, tiny_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise problem
 
     monkeypatch.setattr(Predictor, "open", fail)
-    assert "error: out of memory" in refused(capsys, "predict", tiny_run, "owl")
+    assert f"error: {said}" in refused(capsys, "predict", tiny_run, "owl")
 
 
 # ---- what is read as what ----
