@@ -17,6 +17,7 @@ import pytest
 
 from longtail.cli import main
 from longtail.cli.asking import LONG
+from longtail.errors import ConfigError
 from longtail.predictor import Predictor
 
 WITHOUT_BUFFERS = {**os.environ, "PYTHONUNBUFFERED": ""}
@@ -175,6 +176,8 @@ def test_threshold(tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", str(tiny_run), "owl", "--threshold", "99"]) == 0
     assert capsys.readouterr().out == "owl\n  (no label above 99)\n"
     assert main(["predict", str(tiny_run), "owl", "--threshold", "nan"]) == 2
+    with pytest.raises(ConfigError, match="the threshold nan, expected a number"):
+        model.predict("owl", threshold=float("nan"))
 
 
 def test_formats_follow_the_name_of_the_output(

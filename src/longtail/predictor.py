@@ -524,6 +524,8 @@ class Predictor:
         were right so often, over all documents that it was calibrated on. Whoever asks for a precision gets empty lists
         for texts of which nothing can be said that surely.
         """
+        if isinstance(threshold, str) or threshold != threshold:
+            raise ConfigError(f"the threshold {threshold!r}, expected a number", "give the lowest score of a label")
         if precision is None:
             return threshold
         if threshold is not None:

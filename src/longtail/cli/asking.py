@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import re
 import sys
 from collections import Counter
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from longtail.cli.base import (
+    FINITE,
     AnyText,
     NamedPath,
     Talk,
@@ -61,7 +61,7 @@ LONG = 1000  # documents whose progress is shown
 @option("--text", default="", metavar="COLUMN", help="text column(s) of a table (default: those of training)")
 @option("--id", metavar="COLUMN", help="id column of a table (default: that of training)")
 @option("-k", type=int, default=5, help="labels per text, at most (default {default})")
-@option("--threshold", type=float, metavar="T", help="leave out labels with a score below T")
+@option("--threshold", type=FINITE, metavar="T", help="leave out labels with a score below T")
 @option(
     "--precision",
     type=float,
@@ -150,8 +150,6 @@ def predict(
         )
     if k < 1:
         raise ConfigError(f"-k {k}, expected a whole number >= 1", "ask for at least one label")
-    if threshold is not None and math.isnan(threshold):
-        raise ConfigError("--threshold nan, expected a number", "give the lowest score that a label may have")
     part = _part_of(shard)
     if cluster is not None:
         from longtail.cluster.ray_data import predict_files

@@ -250,7 +250,7 @@ class Delimited(_Lines):
         names = [cell.strip() for cell in cells]
         if not any(names):
             raise self.error(line, "the header names no column", "write the names of the columns on the first line")
-        if twice := _twice(filter(None, names)):
+        if twice := name_twice(filter(None, names)):
             raise self.error(line, f"the header names column '{twice}' twice", "give every column a name of its own")
         return names, line + 1
 
@@ -280,7 +280,7 @@ class Delimited(_Lines):
         return max(",;\t", key=re.sub('"[^"]*("|$)', "", first).count)
 
 
-def _twice(names: Iterable[str]) -> str | None:
+def name_twice(names: Iterable[str]) -> str | None:
     """A name that occurs twice."""
     return min((name for name, times in Counter(names).items() if times > 1), default=None)
 
@@ -307,7 +307,7 @@ class Parquet:
     def columns(self) -> list[str]:
         with self._opened() as file:
             names = list(file.schema_arrow.names)
-        if (twice := _twice(names)) is not None:
+        if (twice := name_twice(names)) is not None:
             raise self.error(None, f"two columns are called '{twice}'", "give every column a name of its own")
         return names
 
