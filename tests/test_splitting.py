@@ -65,6 +65,20 @@ def test_shards_answer_as_the_whole(
     )
 
 
+def test_a_model_whose_labels_were_changed(run: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(run / "bundle", model)
+    longtail.labels.rename(model, "id-owl", "the wise owl")
+    for change in (lambda: longtail.labels.retire(model, ["id-hen"]), lambda: longtail.labels.add(model, {"x": "hen"})):
+        change()
+        with pytest.raises(ConfigError, match="labels were added, merged or retired since training") as caught:
+            split(model, tmp_path / "shards", 2)
+        assert f"longtail labels undo {model}" in caught.value.hint
+        longtail.labels.undo(model)
+    split(model, tmp_path / "shards", 2)
+    assert "the wise owl" in Predictor.open(tmp_path / "shards").label_names
+
+
 def test_a_shard_by_itself_knows_its_own_labels(run: Path, tmp_path: Path) -> None:
     second = split(run, tmp_path / "shards", 3)[1]
     assert second.name == "shard-2-of-3"

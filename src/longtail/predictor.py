@@ -600,6 +600,11 @@ class Predictor:
         field. A model that was trained on no table has no names of its own: the only text is what it reads.
         """
         fields, given = self.bundle.featurizer.fields, dict(documents.fields)
+        if fields and not given and documents.vectors is not None:
+            raise ConfigError(
+                f"the documents are vectors, and the model reads texts ({', '.join(fields)})",
+                "give texts, JSON lines or a table",
+            )
         plain = len(given) == 1 and (self.columns is None or not {"title", "text"}.isdisjoint(given))
         if plain and fields and given.keys().isdisjoint(fields):
             given = {fields[0]: next(iter(given.values()))}

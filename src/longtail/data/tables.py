@@ -304,9 +304,8 @@ def _text(table: Rows, row: int, column: str, value: Any) -> str:
         return ""
     if type(value) is int or (type(value) is float and math.isfinite(value)):
         return str(value)
-    raise table.error(
-        row, column, f"holds {shown(value)}, expected a text", "name the right column, or leave the value empty"
-    )
+    hint = "name the right column, write the value as text, or leave it empty"
+    raise table.error(row, column, f"holds {shown(value)}, expected a text", hint)
 
 
 def unique_ids(table: Rows, column: str, instead: str = "") -> list[str]:
