@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import longtail
+from longtail import labels
 from longtail.bundle import digest_of, open_bundle
 from longtail.cli import main
 from longtail.data.dataset import Dataset
@@ -68,13 +69,13 @@ def test_shards_answer_as_the_whole(
 def test_a_model_whose_labels_were_changed(run: Path, tmp_path: Path) -> None:
     model = tmp_path / "model"
     shutil.copytree(run / "bundle", model)
-    longtail.labels.rename(model, "id-owl", "the wise owl")
-    for change in (lambda: longtail.labels.retire(model, ["id-hen"]), lambda: longtail.labels.add(model, {"x": "hen"})):
-        change()
+    labels.rename(model, "id-owl", "the wise owl")
+    for change in ("retire", "add"):
+        labels.retire(model, ["id-hen"]) if change == "retire" else labels.add(model, {"x": "hen"})
         with pytest.raises(ConfigError, match="labels were added, merged or retired since training") as caught:
             split(model, tmp_path / "shards", 2)
         assert f"longtail labels undo {model}" in caught.value.hint
-        longtail.labels.undo(model)
+        labels.undo(model)
     split(model, tmp_path / "shards", 2)
     assert "the wise owl" in Predictor.open(tmp_path / "shards").label_names
 
