@@ -151,6 +151,15 @@ def test_many_blocks_are_one_answer(tiny_run: Path, tmp_path: Path, capsys: pyte
     assert capsys.readouterr().err == ""
 
 
+def test_documents_of_small_blocks_are_all_counted(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table({"title": ["owl"] * 1200}), tmp_path / "in.parquet", row_group_size=300)
+    assert main(["predict", str(tiny_run), "--input", str(tmp_path / "in.parquet"), "-k", "1"]) == 0
+    assert capsys.readouterr().err.splitlines()[-1].startswith("predicting: 1,200 (")
+
+
 def test_a_pipe_with_a_name(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo(tmp_path / "pipe")
     with subprocess.Popen(["bash", "-c", f"echo owl > {tmp_path / 'pipe'}"]):

@@ -246,6 +246,7 @@ class _Progress(contextlib.ExitStack):
         self.documents += documents
         if self.shown and self.count is None and self.documents > LONG:
             self.count = self.enter_context(self.talk.display().count("predicting"))
+            self.count.advance(self.documents - documents)
 
     def advance(self, documents: int, share: float | None) -> None:
         if self.count is not None:
