@@ -193,6 +193,11 @@ def test_bytes_of_the_command_line_that_are_no_text(tiny_run: Path, capsys: pyte
     assert "warning: 1 texts" in said
 
 
+def test_bytes_that_are_no_text_go_into_no_file(tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (("rename", tiny_run, "--id", "id-owl", "--text", "owl \udcff"), ("retire", tiny_run, "owl \udcff")):
+        assert "'owl \\udcff': bytes that are no UTF-8" in refused(capsys, "labels", *words)
+
+
 def test_whole_characters_are_left_alone(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "x.jsonl").write_text('{"title": "owl \\ud83d\\ude00 gr\\u00fcn"}\n')
     _, said = answered(capsys, "predict", tiny_run, "--input", tmp_path / "x.jsonl")

@@ -92,6 +92,7 @@ def test_what_is_no_lines_of_utf8_is_named(tmp_path: Path, content: bytes, said:
         with pytest.raises(DataError, match=said):  # also where broken texts are mended
             list(line_blocks(path, on_mended=lambda line: None))
     assert list(open_text_lines(put(tmp_path / "one.txt", b"a single line\r"))) == ["a single line"]
+    assert list(open_text_lines(put(tmp_path / "two.txt", b"a line\na\rlast one"))) == ["a line", "a\rlast one"]
 
 
 def test_invalid_utf8_in_a_later_block(tmp_path: Path) -> None:

@@ -340,8 +340,12 @@ def test_refusals_of_the_writer_leave_nothing_behind(tmp_path: Path) -> None:
         for text, label in (("x\0", "a"), ("x", "a\0")):
             with pytest.raises(DataError, match="NUL"):
                 write_table(Dataset.from_texts([text], [[label]]), tmp_path / "out", kind)
-        with pytest.raises(ConfigError, match="' title'"):
-            write_table(Dataset.from_texts([{" title": "x"}], [["a"]]), tmp_path / "out", kind)
+        with pytest.raises(DataError, match="NUL"):
+            write_table(Dataset.from_texts([{"a\0": "x"}], [["a"]]), tmp_path / "out", kind)
+        padded = Dataset.from_texts([{" title": "x"}], [["a"]])
+        for wrong in (padded, replace(data, labels=Items(data.labels.uids, {" title": ["x"]}))):
+            with pytest.raises(ConfigError, match="' title'"):
+                write_table(wrong, tmp_path / "out", kind)
     with pytest.raises(DataError, match="tab"):
         write_table(data, tmp_path / "out", "tsv", separator=";")
     with pytest.raises(ConfigError, match="xlsx"):

@@ -223,7 +223,7 @@ class Delimited(_Lines):
                     f"{len(cells)} columns, the header has {len(names)} ({', '.join(names)})",
                     _COLUMNS_HINT[self._tabs],
                 )
-            if nameless and cells and (filled := [place for place in nameless if cells[place].strip()]):
+            if nameless and (filled := [place for place in nameless if cells[place].strip()]):
                 raise self.error(
                     line,
                     f"{shown(cells[filled[0]])} stands in column {filled[0] + 1}, which the header does not name",
