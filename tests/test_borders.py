@@ -324,8 +324,12 @@ def test_dates_that_python_does_not_know(
     parquet.write_table(pyarrow.table({"title": ["owl"], "labels": ["a"], "day": far}), tmp_path / "x.parquet")
     reads = ("predict", tiny_run, "--input", tmp_path / "x.parquet")
     train = ("train", tmp_path / "x.parquet", "--recipe", "tiny", "--labels", "labels", "--out", tmp_path / "run")
-    for command in ((*reads, "--format", "csv", "--output", tmp_path / "o.csv"), (*train, "--text", "title,day")):
-        assert "a date or time" in refused(capsys, *command)
+    carried = (*reads, "--format", "csv", "--output", tmp_path / "o.csv")
+    for command in (carried, (*reads, "--id", "day"), (*train, "--text", "title,day")):
+        said = refused(capsys, *command)
+        assert "a date or time" in said
+        assert "in the column 'day'" in said
+        assert command is carried or "x.parquet: " in said
     assert main([str(word) for word in train]) == 0  # a column that nobody reads may hold anything
 
 

@@ -628,10 +628,10 @@ def with_finite_scores(top: TopK) -> TopK:
     """Without labels whose scores are no finite numbers, as a model gives whose tables hold such: they have no place in
     any order, and none in JSON.
     """
-    real = np.isfinite(top.scores)
-    if np.array_equal(real, top.ids != TopK.PAD):
+    found = top.ids != TopK.PAD
+    real = found & np.isfinite(top.scores)
+    if np.array_equal(real, found):
         return top
-    real &= top.ids != TopK.PAD
     order = np.argsort(~real, axis=1, kind="stable")  # padding comes last
     ids = np.where(real, top.ids, np.int32(TopK.PAD))
     scores = np.where(real, top.scores, np.float32(-np.inf))

@@ -439,7 +439,7 @@ def _from_table(
     done = 0
 
     def made(rows: Rows) -> InputBlock:
-        read = Rows(source, rows.lines, {name: plain_values(rows.columns[name], path, name) for name in wanted})
+        read = Rows(source, rows.lines, {name: plain_values(rows.columns[name], name, path) for name in wanted})
         return InputBlock(
             documents_of_rows(read, found, done),
             done,

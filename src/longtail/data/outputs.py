@@ -312,7 +312,7 @@ class _Csv(_Rows):
             self.join["names"] = _joiner(asked.model.label_names, "|" if separator == URIS else separator)
 
     def write_rows(self, carried: Mapping[str, Any], ours: Mapping[str, list[Any]], first: bool) -> None:
-        columns = {name: [_cell(value) for value in plain_values(column)] for name, column in carried.items()}
+        columns = {name: [_cell(value) for value in plain_values(column, name)] for name, column in carried.items()}
         for name, column in ours.items():
             plain = name.removeprefix(self.prefix)
             if plain == "score":

@@ -78,29 +78,28 @@ class NoValues(DataError):
     """A column of a Parquet file has values that Python cannot hold."""
 
 
-def plain_values(column: Any, file: Path | None = None, name: str = "") -> Sequence[Any]:
-    """The values of a column of a block as Python's own. file, name: of the column, for errors."""
+def plain_values(column: Any, name: str, file: Path | None = None) -> Sequence[Any]:
+    """The values of a column of a block as Python's own. name, file: of the column, for errors."""
     if not hasattr(column, "to_pylist"):
         return cast(Sequence[Any], column)
     _, arrow = arrow_modules()
-    where = f" '{name}'" if name else ""
     try:
         return cast(Sequence[Any], column.to_pylist())
     except UnicodeDecodeError as problem:
         raise NoValues(
-            f"a text of the Parquet file is not valid UTF-8 ({problem.reason}), in the column{where}",
+            f"a text of the Parquet file is not valid UTF-8 ({problem.reason}), in the column '{name}'",
             "the file is broken; write it again",
             file=file,
         ) from None
     except OverflowError as problem:
         raise NoValues(
-            f"a date or time of the Parquet file is beyond what Python knows ({problem}), in the column{where}",
+            f"a date or time of the Parquet file is beyond what Python knows ({problem}), in the column '{name}'",
             "write the column as text, or leave it out",
             file=file,
         ) from None
     except (arrow.ArrowException, ValueError) as problem:
         raise NoValues(
-            f"the column{where} of the Parquet file holds values that Python does not know ({_first_line(problem)})",
+            f"the column '{name}' of the Parquet file holds values that Python does not know ({_first_line(problem)})",
             "write the column as text, or leave it out",
             file=file,
         ) from None
@@ -313,7 +312,7 @@ class Parquet:
 
     def rows(self, wanted: Sequence[str]) -> Iterator[tuple[int, Sequence[Any]]]:
         for numbers, columns in self.blocks(wanted, _BATCH):
-            values = [plain_values(columns[name], self.path, name) for name in wanted]
+            values = [plain_values(columns[name], name, self.path) for name in wanted]
             yield from zip(numbers, zip(*values, strict=True), strict=True)
 
     def blocks(self, wanted: Sequence[str], size: int) -> Iterator[RowBlock]:
