@@ -333,6 +333,16 @@ def test_dates_that_python_does_not_know(
     assert main([str(word) for word in train]) == 0  # a column that nobody reads may hold anything
 
 
+@pytest.mark.parametrize("column", ["id", "labels"])
+def test_dates_are_neither_ids_nor_labels(column: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rows = {"title": ["owl"], "labels": ["a"], column: pyarrow.array([1], "date32")}
+    parquet.write_table(pyarrow.table(rows), tmp_path / "x.parquet")
+    train = ("train", tmp_path / "x.parquet", "--recipe", "tiny", "--out", tmp_path / "run")
+    assert f"row 1: column '{column}' holds datetime.date(1970, 1, 2), expected" in refused(capsys, *train)
+    assert not (tmp_path / "run").exists()
+
+
 # ---- what Python gives ----
 
 

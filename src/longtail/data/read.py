@@ -154,7 +154,7 @@ def recognise(path: Path) -> str:
     from longtail.data.tables import is_table
 
     if not path.exists():
-        raise DataError("no such file or folder", f"give {_KNOWN}", file=path)
+        raise DataError("no such file or folder", "check the path", file=path)
     if path.is_dir():
         if find_json(path, "trn") or find_json(path, "lbl"):
             return "lf"
