@@ -153,6 +153,9 @@ def test_data_from_a_pipe_is_refused_with_a_reason(tmp_path: Path, capsys: pytes
     os.mkfifo(tmp_path / "pipe")
     said = refused(capsys, "train", tmp_path / "pipe", "--recipe", "tiny", "--out", tmp_path / "run")
     assert "neither a file nor a folder" in said
+    (tmp_path / "x.csv").write_text("title,labels\nowl,a\n")
+    for option in ("--test", "--label-texts"):
+        assert "(a pipe?)" in refused(capsys, "data", "check", tmp_path / "x.csv", option, tmp_path / "pipe")
 
 
 # ---- text that is no Unicode ----

@@ -118,6 +118,8 @@ def open_table(
     `lines.decoded`; of one line it may be told several times.
     """
     kind = format_of(path)
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise is_a_pipe(path)
     if kind is None:
         raise DataError(
             f"'{''.join(path.suffixes) or path.name}' is not a table that can be read",
@@ -129,6 +131,15 @@ def open_table(
     if kind == "parquet":
         return Parquet(path, on_read)
     return JsonLines(path, on_read, on_mended) if kind == "jsonl" else Delimited(path, on_read, on_mended)
+
+
+def is_a_pipe(path: Path) -> DataError:
+    """Data is looked at before it is read, and a pipe can be read but once."""
+    return DataError(
+        "is neither a file nor a folder (a pipe?)",
+        "save it as a file with the ending of its format, e.g. .csv; documents to predict for may come from a pipe",
+        file=path,
+    )
 
 
 @dataclass(frozen=True)
