@@ -34,6 +34,7 @@ MOST_FOREIGN = 1000
 HIERARCHY = "broader"
 # Share of test documents that are training documents, word for word, from which a result is doubtful.
 MANY_LEARNT = 0.1
+HELD_OUT = "documents held out of training"  # what a calibration says that it was learnt from
 # Share of pairs of the truth whose label a model does not have, from which it is a warning.
 MANY_LACKING = 0.01
 
@@ -145,9 +146,12 @@ def evaluate(
             "longtail.train(..., holdout=0.1) measures on a part of a frame",
         )
     data = data if isinstance(data, Dataset) else read(Path(data), columns=model.columns)
+    display = display or SilentDisplay()
     if data.test is None and model.bundle.held_out() is not None:
         data = held_out_data(model, data)
-    yardstick, display = Yardstick.of(data), display or SilentDisplay()
+        also = " and probabilities were" if calibrated_on_held_out(model) else " was"
+        display.say(f"note: measured on {HELD_OUT}; the threshold of F1{also} chosen on them")
+    yardstick = Yardstick.of(data)
     for remark in [*data.remarks(), *_about_vocabulary(model, data)]:
         display.say(remark)
     learnt = learnt_by_heart(data)
@@ -458,6 +462,10 @@ def held_out_data(model: Predictor, data: Dataset, *others: Predictor) -> Datase
             "give the same data as in training",
         )
     return data.with_test_rows(rows)
+
+
+def calibrated_on_held_out(model: Predictor) -> bool:
+    return bool(model.bundle.manifest.get("calibration", {}).get("from") == HELD_OUT)
 
 
 def render_held_out(found: Mapping[str, Any], recipe: str = "model") -> str:

@@ -176,6 +176,10 @@ def test_documents_that_training_held_out_are_asked_for(planted: Dataset, tmp_pa
     longtail.train(data, tmp_path / "run", "tiny", holdout=0.3)
     page, _ = made(tmp_path / "run", data, tmp_path)
     assert "documents that training held out" in page.texts["metrics"]
+    assert "It flatters" not in page.texts["curves"]
+    longtail.calibrate(tmp_path / "run", data)
+    page, _ = made(tmp_path / "run", data, tmp_path)
+    assert "It flatters: these are the documents that probabilities were learnt from" in page.texts["curves"]
 
 
 def test_without_documents_there_is_no_report(tiny_run: Path, planted: Dataset, tmp_path: Path) -> None:
