@@ -245,12 +245,12 @@ def rank_test(model: Predictor, yardstick: Yardstick, display: Display, context:
 
 def labels_it_lacks(model: Predictor, yardstick: Yardstick) -> str | None:
     """For people: how much of the truth has labels that the model does not know, which are misses whatever it does;
-    None where it knows all.
+    None where it knows all, or none, which `renumbered` refuses.
     """
     known, uids = set(model.bundle.labels.uids), yardstick.data.labels.uids
     unknown = np.array([uid not in known for uid in uids], dtype=bool)
     missing = np.unique(yardstick.truth.indices[unknown[yardstick.truth.indices]])
-    if not len(missing):
+    if not len(missing) or unknown.all():
         return None
     lost = unknown[yardstick.truth.indices].mean()
     gone = _taken_away(model)
