@@ -48,6 +48,17 @@ def test_ids_of_json_lines_are_texts_or_numbers(monkeypatch: pytest.MonkeyPatch)
             piped(monkeypatch, f'{{"title": "a", "uid": {wrong}}}\n', fields=["title"])
 
 
+def test_fields_of_json_lines_are_found_as_columns_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In any case; a model remembers the column Title as title."""
+    lines, said = '{"Product_Name": "cup", "SKU": "B-2", "Price": "3"}\n', list[Columns]()
+    found = piped(monkeypatch, lines, columns=TRAINED, fields=FIELDS, on_columns=said.append)
+    assert found.fields == {"product_name": ["cup"], "description": [""]}
+    assert list(found.uids) == ["B-2"]
+    assert (said[0].id, said[0].ignored) == ("SKU", ("Price",))
+    assert list(piped(monkeypatch, lines, columns=TRAINED, fields=FIELDS, id="sku").uids) == ["B-2"]
+    assert piped(monkeypatch, '{"Title": "cup", "ID": "x"}\n').fields == {"Title": ["cup"]}
+
+
 def test_an_id_that_is_asked_for_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = '{"title": "a", "sku": "x"}\n{"title": "b", "sku": null}\n'
     assert list(piped(monkeypatch, lines, id="sku", fields=["title"]).uids) == ["x", "1"]

@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -293,8 +294,9 @@ class _LineReader:
 
     def _say(self, first: dict[str, Any], names: Sequence[str]) -> None:
         """What the fields of the first object are read as."""
-        uid = next((name for name in _id_names(self.asked) if name in first), None)
-        ignored = tuple(name for name in first if name not in (*names, uid))
+        keys = tuple(first)
+        uid = next(iter(_places(keys, _id_names(self.asked)).values()), None)
+        ignored = tuple(key for key in keys if key not in (uid, *_places(keys, tuple(names)).values()))
         known = self.asked.remembered
         weights = {} if known is None else dict(zip(known.text, known.weights, strict=True))
         counted = tuple(weights.get(name, 1.0) for name in names)
@@ -385,22 +387,33 @@ def text_names(asked: Asked, fields: Fields) -> list[str]:
     return list(fields if asked.remembered is not None and fields else named or fields)
 
 
-def _id_names(asked: Asked) -> tuple[str | None, ...]:
-    remembered = None if asked.remembered is None else asked.remembered.id
-    return (remembered, *ID_NAMES) if asked.id is None else (asked.id,)
+def _id_names(asked: Asked) -> tuple[str, ...]:
+    """Names that the id of an object may have."""
+    if asked.id is not None:
+        return (asked.id,) if asked.id else ()
+    known = asked.remembered
+    return ID_NAMES if known is None or known.id is None else (known.id, *ID_NAMES)
+
+
+@lru_cache(maxsize=16)  # objects of a file mostly have the same keys
+def _places(keys: tuple[str, ...], names: tuple[str, ...]) -> Mapping[str, str]:
+    """The keys of an object that have these names, as the columns of a table are found."""
+    places = {name: place_of(keys, name) for name in names}
+    return {name: place for name, place in places.items() if place is not None}
 
 
 def _record(value: Any, wanted: Sequence[str], asked: Asked) -> tuple[dict[str, str], str | None]:
     """The texts of an object that are read, and its id."""
     if not isinstance(value, dict):
         raise ValueError(f"{shown(value)} is neither an object nor a string")
-    id_names = _id_names(asked)
-    if asked.id and asked.id not in value:
+    keys = tuple(value)
+    ids = _places(keys, _id_names(asked)).values()
+    if asked.id and not ids:
         raise ValueError(f"the object has {', '.join(value) or 'nothing'}, and no '{asked.id}', which --id names")
-    uid = next((_text(name, value[name]) for name in id_names if name and value.get(name) is not None), None)
+    uid = next((_text(name, value[name]) for name in ids if value[name] is not None), None)
     if not wanted:
-        return {name: text for name, text in value.items() if isinstance(text, str) and name not in id_names}, uid
-    found = {name: _text(name, value[name]) for name in wanted if name in value}
+        return {name: text for name, text in value.items() if isinstance(text, str) and name not in ids}, uid
+    found = {name: _text(place, value[place]) for name, place in _places(keys, tuple(wanted)).items()}
     if not found and asked.remembered is None and not asked.text and "text" in value:
         found = {wanted[0]: _text("text", value["text"])}  # a model that has no names of its own
     if not found:
