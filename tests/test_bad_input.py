@@ -15,8 +15,8 @@ import longtail
 from longtail import Predictor
 from longtail.bundle import BUNDLE_FORMAT, digest_of
 from longtail.cli import main
-from longtail.data.dataset import Dataset
-from longtail.errors import BundleError
+from longtail.data.dataset import Dataset, Items
+from longtail.errors import BundleError, ConfigError
 
 LABELS = 12
 
@@ -74,6 +74,11 @@ def test_more_labels_than_there_are(model: Predictor, planted: Dataset, k: int) 
     assert len({p.label for p in found}) == len(found) <= LABELS
     assert found[0].label == "id-owl"
     assert all(np.isfinite(p.score) for p in found)
+
+
+def test_vectors_are_no_text(model: Predictor) -> None:
+    with pytest.raises(ConfigError, match=r"are vectors, and the model reads texts \(title\)"):
+        model.rank(Items(["0"], vectors=np.ones((1, 4), np.float32)), 1)
 
 
 def test_no_document(model: Predictor, planted: Dataset) -> None:

@@ -153,6 +153,9 @@ def test_data_from_a_pipe_is_refused_with_a_reason(tmp_path: Path, capsys: pytes
     os.mkfifo(tmp_path / "pipe")
     said = refused(capsys, "train", tmp_path / "pipe", "--recipe", "tiny", "--out", tmp_path / "run")
     assert "neither a file nor a folder" in said
+    (tmp_path / "x.csv").write_text("title,labels\nowl,a\n")
+    for option in ("--test", "--label-texts"):
+        assert "(a pipe?)" in refused(capsys, "data", "check", tmp_path / "x.csv", option, tmp_path / "pipe")
 
 
 # ---- text that is no Unicode ----
@@ -193,6 +196,11 @@ def test_bytes_of_the_command_line_that_are_no_text(tiny_run: Path, capsys: pyte
     assert "warning: 1 texts" in said
 
 
+def test_bytes_that_are_no_text_go_into_no_file(tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (("rename", tiny_run, "--id", "id-owl", "--text", "owl \udcff"), ("retire", tiny_run, "owl \udcff")):
+        assert "'owl \\udcff': bytes that are no UTF-8" in refused(capsys, "labels", *words)
+
+
 def test_whole_characters_are_left_alone(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "x.jsonl").write_text('{"title": "owl \\ud83d\\ude00 gr\\u00fcn"}\n')
     _, said = answered(capsys, "predict", tiny_run, "--input", tmp_path / "x.jsonl")
@@ -231,15 +239,24 @@ def test_a_closed_standard_input_is_named(
     assert "standard input" in refused(capsys, "predict", tiny_run, "--input", "-")
 
 
-@pytest.mark.parametrize("problem", [MemoryError(), OSError(12, "ENOMEM"), RuntimeError("can't start new thread")])
+@pytest.mark.parametrize(
+    ("problem", "said"),
+    [
+        (MemoryError(), "out of memory"),
+        (OSError(12, "ENOMEM"), "out of memory"),
+        (RuntimeError("can't start new thread"), "out of memory"),
+        (ImportError("READ THIS\nx.so: failed to map segment from shared object"), "a library cannot be loaded: x.so"),
+        (OSError("Could not find/load shared object file 'x.so'"), "a library cannot be loaded: Could not find"),
+    ],
+)
 def test_a_machine_without_memory(
-    problem: Exception, tiny_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    problem: Exception, said: str, tiny_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise problem
 
     monkeypatch.setattr(Predictor, "open", fail)
-    assert "error: out of memory" in refused(capsys, "predict", tiny_run, "owl")
+    assert f"error: {said}" in refused(capsys, "predict", tiny_run, "owl")
 
 
 # ---- what is read as what ----
@@ -310,9 +327,23 @@ def test_dates_that_python_does_not_know(
     parquet.write_table(pyarrow.table({"title": ["owl"], "labels": ["a"], "day": far}), tmp_path / "x.parquet")
     reads = ("predict", tiny_run, "--input", tmp_path / "x.parquet")
     train = ("train", tmp_path / "x.parquet", "--recipe", "tiny", "--labels", "labels", "--out", tmp_path / "run")
-    for command in ((*reads, "--format", "csv", "--output", tmp_path / "o.csv"), (*train, "--text", "title,day")):
-        assert "a date or time" in refused(capsys, *command)
+    carried = (*reads, "--format", "csv", "--output", tmp_path / "o.csv")
+    for command in (carried, (*reads, "--id", "day"), (*train, "--text", "title,day")):
+        said = refused(capsys, *command)
+        assert "a date or time" in said
+        assert "in the column 'day'" in said
+        assert command is carried or "x.parquet: " in said
     assert main([str(word) for word in train]) == 0  # a column that nobody reads may hold anything
+
+
+@pytest.mark.parametrize("column", ["id", "labels"])
+def test_dates_are_neither_ids_nor_labels(column: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rows = {"title": ["owl"], "labels": ["a"], column: pyarrow.array([1], "date32")}
+    parquet.write_table(pyarrow.table(rows), tmp_path / "x.parquet")
+    train = ("train", tmp_path / "x.parquet", "--recipe", "tiny", "--out", tmp_path / "run")
+    assert f"row 1: column '{column}' holds datetime.date(1970, 1, 2), expected" in refused(capsys, *train)
+    assert not (tmp_path / "run").exists()
 
 
 # ---- what Python gives ----

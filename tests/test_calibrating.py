@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from dataclasses import replace
@@ -241,6 +242,12 @@ def test_held_out_documents_are_calibrated_on(run: Path, data: Dataset) -> None:
     assert after["P@1"] == before["P@1"]
     assert after["threshold"] == found["threshold"] != before["threshold"]
     assert after["MicroF1"] == pytest.approx(before["MicroF1"], abs=5)
+    said = io.StringIO()
+    evaluate(run, replace(data, test=None), PlainDisplay(said))
+    assert (
+        "note: measured on documents held out of training; the threshold of F1 and probabilities were"
+        in said.getvalue()
+    )
 
 
 def test_a_model_of_all_documents_needs_others(tiny_run: Path, planted: Dataset, tmp_path: Path) -> None:

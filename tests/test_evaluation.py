@@ -288,11 +288,13 @@ def test_a_prediction_file_of_another_shape_is_refused(
 
 
 def test_a_model_is_asked_where_a_run_is_given(tiny_run: Path, planted: Dataset) -> None:
-    found = predictions(tiny_run, Yardstick.of(planted), QUIET)
+    found = predictions(Predictor.open(tiny_run), Yardstick.of(planted), QUIET)
     np.testing.assert_array_equal(found.ids, Predictor.open(tiny_run).rank(planted.need_test().documents, 12).ids)
 
 
-def test_labels_of_the_truth_that_the_model_lacks_are_counted(tiny_run: Path, planted: Dataset) -> None:
+def test_labels_of_the_truth_that_the_model_lacks_are_counted(
+    tiny_run: Path, planted: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, yardstick = Predictor.open(tiny_run), Yardstick.of(planted)
     assert labels_it_lacks(model, yardstick) is None
     uids = [uid.upper() if n < 2 else uid for n, uid in enumerate(planted.labels.uids)]
@@ -302,6 +304,9 @@ def test_labels_of_the_truth_that_the_model_lacks_are_counted(tiny_run: Path, pl
         f"warning: 2 labels of the test documents ({share:.1f}% of the pairs) are not in the model, such as "
         f"'{uids[0]}', '{uids[1]}'; they count as misses in every metric"
     )
+    monkeypatch.setattr("longtail.evaluation.MANY_LACKING", 0.9)
+    few = labels_it_lacks(model, Yardstick.of(replace(planted, labels=replace(planted.labels, uids=uids))))
+    assert few == said.replace("warning", "note")
 
 
 def test_a_test_side_that_training_has_seen_is_doubted(tiny_run: Path, planted: Dataset) -> None:

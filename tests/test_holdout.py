@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 import longtail
+from longtail.compare import compare
 from longtail.data.dataset import Dataset
 from longtail.errors import BundleError, ConfigError, DataError, RunError
 from longtail.evaluation import evaluate, held_out_data, render_held_out
+from longtail.model_report.document import write_report
 from longtail.packing import pack
 from longtail.predictor import Predictor
 from longtail.training.progress import PlainDisplay
@@ -67,6 +69,25 @@ def test_the_threshold_that_was_chosen_on_them_is_used_on_other_documents(run: P
     assert found["threshold"] == model.metrics["threshold"] > 0
     assert found["MicroF1"] > 70
     assert evaluate(model, grouped, threshold=1e9)["MicroF1"] == 0
+
+
+def test_two_models_are_compared_on_what_both_held_out(
+    run: Path, grouped: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, fewer = replace(grouped, test=None), {"classify.neighbours": 1}
+    longtail.train(data, tmp_path / "same", "tiny", holdout=0.25, group="shop", seed=3, settings=fewer)
+    result = compare(run, tmp_path / "same", data, resamples=5)
+    assert result["n_test"] == 30
+    assert result["metrics"]["P@1"]["a"] == evaluate(run, data)["P@1"]
+    longtail.train(data, tmp_path / "other", "tiny", holdout=0.2, group="shop", seed=3)
+    longtail.train(data, tmp_path / "all", "tiny")
+    monkeypatch.setattr("longtail.model_report.document.check_installed", lambda: None)
+    for other in ("other", "all"):  # has learnt some of them by heart
+        with pytest.raises(BundleError, match="did not hold the same documents out"):
+            compare(run, tmp_path / other, data)
+        with pytest.raises(BundleError, match="did not hold the same documents out"):
+            write_report(run, data, tmp_path / "r.html", against=tmp_path / other)
+    assert not (tmp_path / "r.html").exists()
 
 
 def test_what_is_held_out_is_part_of_what_a_run_is(run: Path, grouped: Dataset) -> None:

@@ -357,7 +357,7 @@ def test_the_commands(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture
         ("text\nred\n", "none is 'id'"),
         ("id,text\n,red\n", "line 2: column 'id' is empty"),
         ("id,text\n", "no label"),
-        ("id,text\nx,red\nx,blue\n", "line 3: column 'id' has the label 'x' of line 2 again"),
+        ("id,text\nx,red\nx,blue\n", "line 3: column 'id' repeats the id 'x': it stands at 2 already"),
         ("id,text\nx,red,panda\n", "line 2: 3 columns"),
         ("id,text,text\nx,red,panda\n", "twice"),
         ('id,text\nx,"red panda\ny,blue\n', "line 2: not valid CSV"),

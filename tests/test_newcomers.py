@@ -165,7 +165,9 @@ def test_a_run_with_held_out_documents_is_measured_on_them(tmp_path: Path, capsy
     line = ["train", str(table), "--text", "product_name", "--holdout", "0.2", "--out", run, *TRAIN]
     assert main(line) == 0
     assert main(["evaluate", run, str(table)]) == 0
-    assert "12 test documents" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "12 test documents" in shown.out
+    assert "note: measured on documents held out of training; the threshold of F1 was chosen on them\n" in shown.err
 
 
 def test_a_run_remembers_that_it_had_a_vocabulary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

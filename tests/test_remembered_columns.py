@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from longtail.bundle import Bundle
-from longtail.compare import columns_of, compare
+from longtail.compare import compare
 from longtail.data.dataset import Dataset
 from longtail.data.read import read
 from longtail.errors import ConfigError, DataError, RunError
-from longtail.evaluation import evaluate
+from longtail.evaluation import columns_of_models, evaluate
+from longtail.failures import weak_labels
 from longtail.pipeline import train
 from longtail.predictor import Predictor
 from longtail.training.progress import PlainDisplay
@@ -97,6 +98,7 @@ def test_evaluation_by_path(shop: Path, named: Predictor, tmp_path: Path) -> Non
     for stem, name in (("train", "tr.csv"), ("test", "te.csv")):
         (tmp_path / f"{stem}.csv").write_bytes((shop / name).read_bytes())
     assert evaluate(named, tmp_path)["P@1"] == 100
+    assert weak_labels(named, tmp_path, at=2) == []
 
 
 def test_data_that_was_read_otherwise_is_refused(shop: Path, named: Predictor) -> None:
@@ -135,8 +137,8 @@ def test_the_columns_are_part_of_what_a_run_is(shop: Path) -> None:
 
 
 def test_models_of_different_columns_are_compared(shop: Path, named: Predictor) -> None:
-    train(read(shop / "tr.csv", text="description"), shop / "described", "tiny")
-    columns = columns_of(shop / "named", shop / "described")
+    described = train(read(shop / "tr.csv", text="description"), shop / "described", "tiny")
+    columns = columns_of_models(named, described)
     assert columns is not None
     assert columns.text == ("product_name", "description")
     data = read(shop / "tr.csv", test_file=shop / "te.csv", columns=columns)

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import longtail
+from longtail import labels
 from longtail.bundle import digest_of, open_bundle
 from longtail.cli import main
 from longtail.data.dataset import Dataset
@@ -63,6 +64,20 @@ def test_shards_answer_as_the_whole(
         joined.bundle.ranker.label_vectors(),
         whole.bundle.ranker.label_vectors(),
     )
+
+
+def test_a_model_whose_labels_were_changed(run: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(run / "bundle", model)
+    labels.rename(model, "id-owl", "the wise owl")
+    for change in ("retire", "add"):
+        labels.retire(model, ["id-hen"]) if change == "retire" else labels.add(model, {"x": "hen"})
+        with pytest.raises(ConfigError, match="labels were added, merged or retired since training") as caught:
+            split(model, tmp_path / "shards", 2)
+        assert f"longtail labels undo {model}" in caught.value.hint
+        labels.undo(model)
+    split(model, tmp_path / "shards", 2)
+    assert "the wise owl" in Predictor.open(tmp_path / "shards").label_names
 
 
 def test_a_shard_by_itself_knows_its_own_labels(run: Path, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from longtail.cli import main
 from longtail.cli.asking import LONG
+from longtail.errors import ConfigError
 from longtail.predictor import Predictor
 
 WITHOUT_BUFFERS = {**os.environ, "PYTHONUNBUFFERED": ""}
@@ -150,6 +151,16 @@ def test_many_blocks_are_one_answer(tiny_run: Path, tmp_path: Path, capsys: pyte
     assert capsys.readouterr().err == ""
 
 
+def test_documents_of_small_blocks_are_all_counted(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    title = pyarrow.array(["owl"] * 1200).dictionary_encode()  # has a block for each group of rows
+    parquet.write_table(pyarrow.table({"title": title}), tmp_path / "in.parquet", row_group_size=300)
+    assert main(["predict", str(tiny_run), "--input", str(tmp_path / "in.parquet"), "-k", "1"]) == 0
+    assert capsys.readouterr().err.splitlines()[-1].startswith("predicting: 1,200 (")
+
+
 def test_a_pipe_with_a_name(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo(tmp_path / "pipe")
     with subprocess.Popen(["bash", "-c", f"echo owl > {tmp_path / 'pipe'}"]):
@@ -175,6 +186,8 @@ def test_threshold(tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", str(tiny_run), "owl", "--threshold", "99"]) == 0
     assert capsys.readouterr().out == "owl\n  (no label above 99)\n"
     assert main(["predict", str(tiny_run), "owl", "--threshold", "nan"]) == 2
+    with pytest.raises(ConfigError, match="the threshold nan, expected a number"):
+        model.predict("owl", threshold=float("nan"))
 
 
 def test_formats_follow_the_name_of_the_output(

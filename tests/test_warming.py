@@ -167,6 +167,8 @@ def test_warm_up_counts_and_needs_torch_to_train(
     assert "compiled" in capsys.readouterr().out
     assert trained == ["tiny"]
     assert len({path.name for path in asked}) == len(asked) == 1 + len(warming.PACKED)
+    assert main(["warm-up", "--recipe", "tiny", "--recipe", "tinny", "-q"]) == 2
+    assert len(trained) == 1, "an unknown recipe is named before anything is compiled"
     monkeypatch.setattr("longtail.warming.importlib.util.find_spec", lambda name: None)
     assert main(["warm-up", "--recipe", "tiny", "-q"]) == 2
     assert "longtail[train]" in capsys.readouterr().err

@@ -29,7 +29,7 @@ from longtail.data.dataset import Dataset, Items
 from longtail.data.identity import check_reciprocal, full_texts, self_pairs, training_digest
 from longtail.data.read import WITH_LABEL_IDS, read, recognise
 from longtail.errors import ConfigError, DataError
-from longtail.evaluation import KS, MANY_LEARNT, Yardstick, held_out_data, rank_test
+from longtail.evaluation import HELD_OUT, KS, MANY_LEARNT, Yardstick, held_out_data, rank_test
 from longtail.models.calibration import LEAST, MOST, STEPS, Calibration, ScoreMap
 from longtail.predictor import Predictor
 from longtail.training.progress import Display, SilentDisplay
@@ -384,7 +384,7 @@ def calibrate(
     about = {
         **about,
         "documents": len(judged.top),
-        "from": "other documents" if others else "documents held out of training",
+        "from": "other documents" if others else HELD_OUT,
         "missing": missing,
         "propensity": yardstick.about()["propensity"],
     }

@@ -3,24 +3,44 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from longtail import metrics
-from longtail.bundle import MANIFEST, find_bundle
-from longtail.data.columns import Columns
 from longtail.data.dataset import Dataset
 from longtail.data.read import read
-from longtail.evaluation import Yardstick, predictions
-from longtail.persistence import read_json
+from longtail.evaluation import Yardstick, columns_of_models, held_out_data, predictions
+from longtail.predictor import Predictor
 from longtail.training.progress import Display, SilentDisplay
 from longtail.types import TopK
 
 # Places at which what is missed is counted. Paper: RAMEN Table 8 (DIFF@k).
 MISSED_KS = (5, 10, 20, 50, 100)
 SHOWN = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "R@10", "R@100")
+
+
+@dataclass(frozen=True)
+class Sides:
+    """What is compared: a run, a bundle, or a prediction file (npz) each."""
+
+    a: Path
+    b: Path
+
+    @functools.cached_property
+    def opened(self) -> list[Path | Predictor]:
+        """Both, prediction files as they are."""
+        return [side if side.is_file() else Predictor.open(side) for side in (self.a, self.b)]
+
+    @property
+    def models(self) -> list[Predictor]:
+        return [side for side in self.opened if isinstance(side, Predictor)]
+
+    def with_test(self, data: Dataset) -> Dataset:
+        """`data`, or where it has no test documents, with those that the models held out of training."""
+        return held_out_data(self.models[0], data, *self.models[1:]) if data.test is None and self.models else data
 
 
 def compare(
@@ -36,15 +56,23 @@ def compare(
 
     a, b: a run, a bundle, or a prediction file (npz) each. The same label bins and resamples serve both.
     """
-    data = data if isinstance(data, Dataset) else read(Path(data), columns=columns_of(a, b))
-    yardstick, display = Yardstick.of(data), display or SilentDisplay()
+    sides = Sides(a, b)
+    data = data if isinstance(data, Dataset) else read(Path(data), columns=columns_of_models(*sides.models))
+    return compare_sides(sides, data, resamples=resamples, seed=seed, display=display)
+
+
+def compare_sides(
+    sides: Sides, data: Dataset, *, resamples: int = 1000, seed: int = 0, display: Display | None = None
+) -> dict[str, Any]:
+    """What `compare` gives."""
+    yardstick, display = Yardstick.of(sides.with_test(data)), display or SilentDisplay()
     for remark in data.remarks():
         display.say(remark)
-    top_a, top_b = (predictions(source, yardstick, display) for source in (a, b))
+    top_a, top_b = (predictions(side, yardstick, display) for side in sides.opened)
     return {
         **yardstick.about(),
-        "a": str(a),
-        "b": str(b),
+        "a": str(sides.a),
+        "b": str(sides.b),
         **differences(yardstick, top_a, top_b, resamples=resamples, seed=seed),
     }
 
@@ -80,13 +108,6 @@ def differences(
         }
     result["missed"] = missed(yardstick, top_a, top_b, resamples, seed)
     return result
-
-
-def columns_of(*sources: Path) -> Columns | None:
-    """The columns that runs or bundles were trained on, together; None where none was trained on a table."""
-    manifests = [read_json(find_bundle(source) / MANIFEST) for source in sources if not source.is_file()]
-    remembered = [Columns.loaded(manifest["columns"]) for manifest in manifests if "columns" in manifest]
-    return functools.reduce(Columns.joined, remembered) if remembered else None
 
 
 def missed(yardstick: Yardstick, top_a: TopK, top_b: TopK, resamples: int, seed: int) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from longtail.evaluation import Yardstick, renumbered
 from longtail.features.base import Featurizer
 from longtail.models.analysis import spread
 from longtail.predictor import Predictor
+from longtail.report import one_line
 from longtail.types import I64, Batch, BoolArray, Csr, TopK
 
 
@@ -207,11 +208,10 @@ def side_by_side(
                 right = set(truth.indices[truth.indptr[row] : truth.indptr[row + 1]].tolist())
                 lines.append(f"\n{heading(documents, int(row))}")
                 for place in range(k):
+                    numbers = [int(top.ids[at, place]) for top in tops]
                     shown = [
-                        f"{'*' if top.ids[at, place] in right else ' '} {labels.name(int(top.ids[at, place]))[:56]}"
-                        if top.ids[at, place] >= 0
-                        else ""
-                        for top in tops
+                        f"{'*' if number in right else ' '} {one_line(labels.name(number))[:56]}" if number >= 0 else ""
+                        for number in numbers
                     ]
                     lines.append(f"  {shown[0]:<60} {shown[1]}")
         if not count:

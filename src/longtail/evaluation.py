@@ -6,6 +6,7 @@ Masked pairs vanish from predictions and truth before the cut at k. Propensities
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 
 from longtail import metrics
 from longtail.bundle import label_counts
+from longtail.data.columns import Columns
 from longtail.data.dataset import Dataset
 from longtail.data.from_texts import binary_csr
 from longtail.data.identity import full_texts, training_digest
@@ -32,6 +34,7 @@ MOST_FOREIGN = 1000
 HIERARCHY = "broader"
 # Share of test documents that are training documents, word for word, from which a result is doubtful.
 MANY_LEARNT = 0.1
+HELD_OUT = "documents held out of training"  # what a calibration says that it was learnt from
 # Share of pairs of the truth whose label a model does not have, from which it is a warning.
 MANY_LACKING = 0.01
 
@@ -143,9 +146,12 @@ def evaluate(
             "longtail.train(..., holdout=0.1) measures on a part of a frame",
         )
     data = data if isinstance(data, Dataset) else read(Path(data), columns=model.columns)
+    display = display or SilentDisplay()
     if data.test is None and model.bundle.held_out() is not None:
         data = held_out_data(model, data)
-    yardstick, display = Yardstick.of(data), display or SilentDisplay()
+        also = " and probabilities were" if calibrated_on_held_out(model) else " was"
+        display.say(f"note: measured on {HELD_OUT}; the threshold of F1{also} chosen on them")
+    yardstick = Yardstick.of(data)
     for remark in [*data.remarks(), *_about_vocabulary(model, data)]:
         display.say(remark)
     learnt = learnt_by_heart(data)
@@ -201,6 +207,12 @@ def learnt_by_heart(data: Dataset) -> int:
         return 0
     training = set(filter(None, full_texts(data.train.documents)))
     return sum(text in training for text in full_texts(test.documents))
+
+
+def columns_of_models(*models: Predictor) -> Columns | None:
+    """The columns that models were trained on, together; None where none was trained on a table."""
+    known = [model.columns for model in models if model.columns is not None]
+    return functools.reduce(Columns.joined, known) if known else None
 
 
 def context_of_test(model: Predictor, yardstick: Yardstick, *, transductive: bool = False) -> Context | None:
@@ -335,12 +347,11 @@ def _rows_by_id(found: list[str] | None, expected: list[str], file: Path) -> I64
     return np.array([row_of[uid] for uid in expected], dtype=np.int64)
 
 
-def predictions(source: Path, yardstick: Yardstick, display: Display) -> TopK:
-    """From a prediction file, or by asking the model of a run or bundle."""
-    if source.is_file():
+def predictions(source: Path | Predictor, yardstick: Yardstick, display: Display) -> TopK:
+    """From a prediction file, or by asking a model."""
+    if isinstance(source, Path):
         return read_predictions(source, yardstick.data)
-    model = Predictor.open(source)
-    return rank_test(model, yardstick, display, context_of_test(model, yardstick))
+    return rank_test(source, yardstick, display, context_of_test(source, yardstick))
 
 
 def quantiles(top: TopK, yardstick: Yardstick) -> dict[str, Any]:
@@ -425,18 +436,24 @@ def _rounded(found: Any) -> Any:
     return round(found, 4) if isinstance(found, float) else found
 
 
-def held_out_data(model: Predictor, data: Dataset) -> Dataset:
+def held_out_data(model: Predictor, data: Dataset, *others: Predictor) -> Dataset:
     """`data` as training saw it: the documents that were held out are its test side, the others its training side.
 
-    What is chosen after training (a threshold, a calibration) is chosen on them.
+    What is chosen after training (a threshold, a calibration) is chosen on them. others: models that are measured on
+    the same documents, and must not have learnt them, either.
     """
     ids = model.bundle.held_out()
     if ids is None:
         raise BundleError(
             "this model was trained on all documents of its data",
-            "train with --holdout 0.1, or choose on documents that are in no training",
+            "train with --holdout 0.1, or give documents that are in no training",
         )
     known = set(ids)
+    if any(set(other.bundle.held_out() or ()) != known for other in others):
+        raise BundleError(
+            "the models did not hold the same documents out of training",
+            "train both with the same --holdout, --seed and --group, or give test documents: --test FILE",
+        )
     rows = np.array([row for row, uid in enumerate(data.train.documents.uids) if uid in known], dtype=np.int64)
     if len(rows) != len(known) or model.bundle.manifest["data"]["digest"] != training_digest(data.digest):
         raise DataError(
@@ -445,6 +462,10 @@ def held_out_data(model: Predictor, data: Dataset) -> Dataset:
             "give the same data as in training",
         )
     return data.with_test_rows(rows)
+
+
+def calibrated_on_held_out(model: Predictor) -> bool:
+    return bool(model.bundle.manifest.get("calibration", {}).get("from") == HELD_OUT)
 
 
 def render_held_out(found: Mapping[str, Any], recipe: str = "model") -> str:

@@ -72,7 +72,7 @@ def weak_labels(
             f"at is 1 to {max(RECALL_KS)}, support 1 or more, limit 0 (all) or more",
         )
     model = model if isinstance(model, Predictor) else Predictor.open(model)
-    data = data if isinstance(data, Dataset) else read(Path(data))
+    data = data if isinstance(data, Dataset) else read(Path(data), columns=model.columns)
     if data.test is None and model.bundle.held_out() is not None:
         data = held_out_data(model, data)
     yardstick = Yardstick.of(data)

@@ -524,6 +524,8 @@ class Predictor:
         were right so often, over all documents that it was calibrated on. Whoever asks for a precision gets empty lists
         for texts of which nothing can be said that surely.
         """
+        if isinstance(threshold, str) or threshold != threshold:
+            raise ConfigError(f"the threshold {threshold!r}, expected a number", "give the lowest score of a label")
         if precision is None:
             return threshold
         if threshold is not None:
@@ -598,6 +600,11 @@ class Predictor:
         field. A model that was trained on no table has no names of its own: the only text is what it reads.
         """
         fields, given = self.bundle.featurizer.fields, dict(documents.fields)
+        if fields and not given and documents.vectors is not None:
+            raise ConfigError(
+                f"the documents are vectors, and the model reads texts ({', '.join(fields)})",
+                "give texts, JSON lines or a table",
+            )
         plain = len(given) == 1 and (self.columns is None or not {"title", "text"}.isdisjoint(given))
         if plain and fields and given.keys().isdisjoint(fields):
             given = {fields[0]: next(iter(given.values()))}
@@ -621,10 +628,10 @@ def with_finite_scores(top: TopK) -> TopK:
     """Without labels whose scores are no finite numbers, as a model gives whose tables hold such: they have no place in
     any order, and none in JSON.
     """
-    real = np.isfinite(top.scores)
-    if np.array_equal(real, top.ids != TopK.PAD):
+    found = top.ids != TopK.PAD
+    real = found & np.isfinite(top.scores)
+    if np.array_equal(real, found):
         return top
-    real &= top.ids != TopK.PAD
     order = np.argsort(~real, axis=1, kind="stable")  # padding comes last
     ids = np.where(real, top.ids, np.int32(TopK.PAD))
     scores = np.where(real, top.scores, np.float32(-np.inf))

@@ -18,6 +18,11 @@ def named(text: str) -> str:
     return repr(text if len(text) <= 24 else f"{text[:21]}...")
 
 
+def one_line(text: str) -> str:
+    """A text whose own line ends would be taken for ours."""
+    return " ".join(text.splitlines())
+
+
 def facts_as_html(title: str, facts: Mapping[str, str]) -> str:
     """What notebooks show of an object: its name and a small table."""
     rows = "".join(f"<tr><th>{escape(what)}</th><td>{escape(value)}</td></tr>" for what, value in facts.items())

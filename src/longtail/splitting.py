@@ -21,16 +21,22 @@ def split(model: Path, out: Path, shards: int) -> list[Path]:
     """Write the shards of a run's or a bundle's model into the folder `out`, which must not exist."""
     if out.exists():
         raise ConfigError(f"{out}: exists already", "name a folder that does not exist")
-    bundle = with_changes(open_bundle(model))
+    trained = open_bundle(model)
+    bundle = with_changes(trained)
     if not 1 <= shards <= len(bundle.labels):
         raise ConfigError(
             f"--shards {shards} of a model of {len(bundle.labels):,} labels",
             "give a number from 1 to that of the labels",
         )
+    if bundle.ranker is not trained.ranker:
+        raise ConfigError(
+            f"{model}: labels were added, merged or retired since training, and such a model cannot be split",
+            f"take these changes back first: longtail labels undo {model}",
+        )
     if bundle.calibration() is not None:
         raise ConfigError(
             f"{model}: a calibrated model, whose probabilities are of all labels together",
-            "split the model as it was before it was calibrated",
+            f"take its calibration back first: longtail calibrate {model} --undo",
         )
     config = (bundle.folder / "config.toml").read_text(encoding="utf-8")
     about = {

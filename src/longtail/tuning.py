@@ -156,6 +156,8 @@ def tune(
     """
     if not budget_s > 0:
         raise ConfigError(f"a budget of {budget_s} seconds", "give the search some time, e.g. --budget 10m")
+    if trials < 0:
+        raise ConfigError(f"at most {trials} trials, expected 0 or more", "0: as many as fit into the budget")
     if importlib.util.find_spec("optuna") is None:
         raise MissingExtra("optuna", "tune", "searching for settings")
     made, display = recipe_of(recipe, settings), display or SilentDisplay()

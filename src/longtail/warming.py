@@ -51,6 +51,8 @@ def warm_up(recipes: Sequence[str], display: Display) -> int:
         recipes = [DEFAULT]
     elif recipes and importlib.util.find_spec("torch") is None:
         raise MissingExtra("torch", "train", f"training '{recipes[0]}'")
+    for name in recipes:
+        recipe_class(name)  # an unknown one is named before minutes of compiling
     with (
         tempfile.TemporaryDirectory(prefix="longtail-warm-up-") as folder,
         display.task("compiling", 1 + len(PACKED) + len(recipes)) as task,

@@ -15,6 +15,7 @@ from longtail.data.columns import Columns
 from longtail.data.find_columns import Asked, Found, find_columns
 from longtail.data.inputs import documents_in_blocks
 from longtail.data.read import read
+from longtail.data.table_files import open_table
 from longtail.errors import ConfigError, DataError
 
 SHOP = {
@@ -248,6 +249,18 @@ def test_a_name_twice_is_an_error(tmp_path: Path) -> None:
     pq.write_table(pa.table([["a"], ["b"]], names=["text", "text"]), tmp_path / "d.parquet")
     with pytest.raises(DataError, match="two columns are called 'text'"):
         read(tmp_path / "d.parquet")
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"), [({"id": "sku"}, "name one of them: --id"), ({"labels": "sku"}, "name one of them: --labels")]
+)
+def test_what_is_asked_for_is_not_said_to_be_of_the_training_data(
+    asked: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    table, known = open_table(put(tmp_path / "d.csv", "title\na red shoe\n")), Columns(("title",), (1.0,), None)
+    with pytest.raises(DataError, match=r"no column 'sku'; the columns are 'title'") as caught:
+        find_columns(table, Asked(remembered=known, **asked), labelled="labels" in asked)
+    assert said in caught.value.hint
 
 
 def test_columns_without_a_name(tmp_path: Path) -> None:

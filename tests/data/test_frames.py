@@ -154,6 +154,13 @@ def test_several_text_columns_become_fields() -> None:
         (pl.DataFrame({"a": ["x"], "tags": ["y,z"]}), {}, "holds commas, as in 'y,z'", "separator=','"),
         (pd.DataFrame({"a": ["x", "y"], "tags": [["y"], [0.5]]}), {}, "row 1: column 'tags' holds 0.5", "a list of"),
         (pd.DataFrame({"a": [], "tags": []}), {}, "no rows", ""),
+        (
+            pd.DataFrame([["x", "y"]], columns=["tags", "tags"]),
+            {},
+            "two columns are called 'tags'",
+            "a name of its own",
+        ),
+        (pa.table([["x"], ["y"]], names=["tags", "tags"]), {}, "two columns are called 'tags'", "a name of its own"),
         (pd.Series(["x", "y"]), {"labels": [["a"]]}, "2 texts and 1 labels", "as many labels as texts"),
         ({"title": ["x"], "tags": ["a", "b"]}, {}, "1 in 'title', 2 in 'tags'", "a cell per row"),
         (["x", 5], {"labels": [["a"], ["b"]]}, "text 1 is 5, expected a string", "list of strings"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -47,6 +48,12 @@ def test_unknown_test_labels_and_repeated_labels_are_counted() -> None:
     }
     assert [count for what, count in data.repairs.items() if "test documents" in what] == [2]
     assert data.train.documents.uids[0] != data.test.documents.uids[0]
+
+
+def test_series_count_from_anywhere() -> None:
+    frame = pd.DataFrame({"text": ["x", "y", "z"], "labels": [["a"], ["b"], ["c"]]})[1:]
+    data = Dataset.from_texts(frame["text"], frame["labels"])
+    assert (data.train.documents.fields["title"], data.labels.uids) == (["y", "z"], ["b", "c"])
 
 
 def test_test_labels_that_only_label_texts_know_stay_in_the_truth() -> None:
@@ -166,6 +173,7 @@ def test_training_documents_without_text_are_dropped_with_their_edges_and_test_d
         ({"texts": [], "labels": []}, ["texts is empty"]),
         ({"texts": "one text", "labels": [["a"]]}, ["texts is a str", "list"]),
         ({"texts": ["x"], "labels": {"a": 1}}, ["labels is a dict", "list"]),
+        ({"texts": {"x"}, "labels": [["a"]]}, ["texts is a set", "list"]),
         ({"texts": ["x", 7], "labels": [["a"], ["b"]]}, ["texts[1]", "7", "string"]),
         ({"texts": [None, "x"], "labels": [["a"], ["b"]]}, ["texts[0]", "None"]),
         ({"texts": [{"title": "x"}, "y"], "labels": [["a"], ["b"]]}, ["texts[1]", "'y'", "dict"]),

@@ -48,6 +48,25 @@ def test_ids_of_json_lines_are_texts_or_numbers(monkeypatch: pytest.MonkeyPatch)
             piped(monkeypatch, f'{{"title": "a", "uid": {wrong}}}\n', fields=["title"])
 
 
+def test_fields_of_json_lines_are_found_as_columns_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In any case; a model remembers the column Title as title."""
+    lines, said = '{"Product_Name": "cup", "SKU": "B-2", "Price": "3"}\n', list[Columns]()
+    found = piped(monkeypatch, lines, columns=TRAINED, fields=FIELDS, on_columns=said.append)
+    assert found.fields == {"product_name": ["cup"], "description": [""]}
+    assert list(found.uids) == ["B-2"]
+    assert (said[0].id, said[0].ignored) == ("SKU", ("Price",))
+    assert list(piped(monkeypatch, lines, columns=TRAINED, fields=FIELDS, id="sku").uids) == ["B-2"]
+    assert piped(monkeypatch, '{"Title": "cup", "ID": "x"}\n').fields == {"Title": ["cup"]}
+
+
+def test_an_id_that_is_asked_for_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = '{"title": "a", "sku": "x"}\n{"title": "b", "sku": null}\n'
+    assert list(piped(monkeypatch, lines, id="sku", fields=["title"]).uids) == ["x", "1"]
+    with pytest.raises(DataError, match="line 3: the object has title, and no 'sku', which --id names") as caught:
+        piped(monkeypatch, lines + '{"title": "c"}\n', id="sku", fields=["title"])
+    assert caught.value.hint == 'write {"sku": "...", "title": "..."} on every line'
+
+
 @pytest.mark.parametrize("lines", ['[\n  {"title": "cup"}\n]\n', '[{"title": "cup"}]\n'])
 def test_a_json_array_is_to_be_cut(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lines: str) -> None:
     with pytest.raises(DataError) as caught:
@@ -134,6 +153,7 @@ def test_a_heading_has_the_id_of_the_user(tmp_path: Path) -> None:
     assert heading(Items(["B-2"], {"product_name": ["cup"]}), 0) == "B-2  cup"
     assert heading(Items(["0"], {"product_name": ["cup"]}), 0) == "cup"
     assert heading(Items(["B-2"], {"product_name": [""]}), 0) == "B-2"
+    assert heading(Items(["B\n2"], {"product_name": ["cup\r\nof\u2028tea\r"]}), 0) == "B 2  cup of tea"
 
 
 # ---- blocks ----

@@ -53,6 +53,9 @@ def test_labels_that_look_like_ids_are_doubted() -> None:
 def test_labels_of_one_text_are_named() -> None:
     (found,) = [finding for finding in check(small()) if finding.code == "labels-same-text"]
     assert "such as 'cat' and 'dog'" in found.message
+    texts = {"a": "", "b": "", "c": "the same", "d": "the same"}
+    found, *_ = [one for one in check(Dataset.from_texts(["x"], [["a"]], texts)) if one.code == "labels-same-text"]
+    assert "such as 'c' and 'd'" in found.message
 
 
 # ---- counts ----

@@ -80,6 +80,8 @@ def test_invalid_utf8_names_the_line(tmp_path: Path) -> None:
         ("title\nbees\n".encode("utf-16"), "UTF-16"),
         (b"\xfe\xff" + "title\nbees\n".encode("utf-16-be"), "UTF-16"),
         (b"PK\x03\x04\x14\x00\x06\x00\n", "spreadsheet"),
+        (gzip.compress(b"title\nbees\n"), "compressed by gzip"),
+        (b"PAR1\x15\x04\x15\n", "is a Parquet file"),
         (b"title\rbees\rroses\r", "carriage returns alone"),
     ],
 )
@@ -90,6 +92,7 @@ def test_what_is_no_lines_of_utf8_is_named(tmp_path: Path, content: bytes, said:
         with pytest.raises(DataError, match=said):  # also where broken texts are mended
             list(line_blocks(path, on_mended=lambda line: None))
     assert list(open_text_lines(put(tmp_path / "one.txt", b"a single line\r"))) == ["a single line"]
+    assert list(open_text_lines(put(tmp_path / "two.txt", b"a line\na\rlast one"))) == ["a line", "a\rlast one"]
 
 
 def test_invalid_utf8_in_a_later_block(tmp_path: Path) -> None:

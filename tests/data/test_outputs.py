@@ -69,6 +69,13 @@ def rows_of(path: Path) -> list[list[str]]:
 AWKWARD = ['say "owl", twice', "two\nlines", "carriage\rreturn", "\u00e9\u4e2d\U0001f989", "", " spaces "]
 
 
+def test_what_people_read_has_a_line_for_each_label(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text('title\n"an owl\nat night"\n')
+    model = Fake(["a\nb", "c"], ["a\nb", "c\rd"])
+    found = written(blocks_of(tmp_path / "in.csv"), tmp_path / "out.txt", model).read_text()
+    assert found == "an owl at night\n    0.5000  a b\n    0.2500  c  c d\n"
+
+
 def test_csv_comes_back_with_all_its_columns(tmp_path: Path) -> None:
     given = [["id", "title", "unread"], *([f"{n}", text, text[::-1]] for n, text in enumerate(AWKWARD))]
     with (tmp_path / "in.csv").open("w", encoding="utf-8", newline="") as file:

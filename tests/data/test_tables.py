@@ -340,8 +340,12 @@ def test_refusals_of_the_writer_leave_nothing_behind(tmp_path: Path) -> None:
         for text, label in (("x\0", "a"), ("x", "a\0")):
             with pytest.raises(DataError, match="NUL"):
                 write_table(Dataset.from_texts([text], [[label]]), tmp_path / "out", kind)
-        with pytest.raises(ConfigError, match="' title'"):
-            write_table(Dataset.from_texts([{" title": "x"}], [["a"]]), tmp_path / "out", kind)
+        with pytest.raises(DataError, match="NUL"):
+            write_table(Dataset.from_texts([{"a\0": "x"}], [["a"]]), tmp_path / "out", kind)
+        padded = Dataset.from_texts([{" title": "x"}], [["a"]])
+        for wrong in (padded, replace(data, labels=Items(data.labels.uids, {" title": ["x"]}))):
+            with pytest.raises(ConfigError, match="' title'"):
+                write_table(wrong, tmp_path / "out", kind)
     with pytest.raises(DataError, match="tab"):
         write_table(data, tmp_path / "out", "tsv", separator=";")
     with pytest.raises(ConfigError, match="xlsx"):
@@ -394,7 +398,7 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
             ["'name' (e.g. 'x'), 'labels' (e.g. 'a'), 'more' (e.g. 'b')", "--text COLUMN"],
         ),
         ("d.csv", b"text,more\nx,a\n", ["'text' (e.g. 'x'), 'more' (e.g. 'a')", "--labels COLUMN"]),
-        ("d.csv", b"id,text,labels\n1,x,a\n2,y,b\n1,z,c\n", ["line 4", "'id'", "'1'", "line 2"]),
+        ("d.csv", b"id,text,labels\n1,x,a\n2,y,b\n1,z,c\n", ["line 4", "'id'", "'1'", "stands at 2 already"]),
         ("d.csv", b"id,text,labels\n1,x,a\n,y,b\n", ["line 3", "'id'", "empty"]),
         ("d.csv", b"text,labels\nx,\ny,\n", ["'labels'", "no document has a label"]),
         ("d.csv", b'text,labels\nx,"a,b"\n', ["commas", "'a,b'", "--separator ','"]),
@@ -481,7 +485,7 @@ def test_folders_and_files_that_are_not_there(tmp_path: Path) -> None:
         ("name,count\nx,1\n", ["no id column", "'name', 'count'"]),
         ("uid,count\nx,1\n", ["no title column", "'uid', 'count'"]),
         ("uid,title\n", ["no rows"]),
-        ("uid,title\na,Ant\na,Again\n", ["line 3", "'uid'", "'a'", "line 2"]),
+        ("uid,title\na,Ant\na,Again\n", ["line 3", "'uid'", "'a'", "stands at 2 already"]),
         ("uid,title\n ,Ant\n", ["line 2", "'uid'", "empty"]),
     ],
 )

@@ -176,6 +176,10 @@ def test_documents_that_training_held_out_are_asked_for(planted: Dataset, tmp_pa
     longtail.train(data, tmp_path / "run", "tiny", holdout=0.3)
     page, _ = made(tmp_path / "run", data, tmp_path)
     assert "documents that training held out" in page.texts["metrics"]
+    assert "It flatters" not in page.texts["curves"]
+    longtail.calibrate(tmp_path / "run", data)
+    page, _ = made(tmp_path / "run", data, tmp_path)
+    assert "It flatters: these are the documents that probabilities were learnt from" in page.texts["curves"]
 
 
 def test_without_documents_there_is_no_report(tiny_run: Path, planted: Dataset, tmp_path: Path) -> None:
@@ -183,6 +187,8 @@ def test_without_documents_there_is_no_report(tiny_run: Path, planted: Dataset, 
 
     with pytest.raises(BundleError, match="trained on all documents"):
         write_report(tiny_run, replace(planted, test=None), tmp_path / "report.html")
+    with pytest.raises(ConfigError, match="resamples 0: out of bounds"):
+        write_report(tiny_run, planted, tmp_path / "report.html", resamples=0)
     assert not list(tmp_path.iterdir())
 
 
@@ -257,7 +263,7 @@ def test_the_command_writes_and_says_so(
     [
         (["--output", "no/such/folder/report.html"], "not a file in a folder that exists"),
         (["--output", "."], "not a file in a folder that exists"),
-        (["--output", "r.html", "--resamples", "0"], "resamples 0: out of bounds"),
+        (["--output", "r.html", "--resamples", "0"], "'--resamples': 0 is not in the range"),
         (["--output", "r.html", "--documents", "-1"], "documents -1"),
         (["--output", "r.html", "--card", "no/card.md"], "not a file in a folder that exists"),
         (["--output", "r.html", "--against", "nowhere"], "no such run or bundle"),

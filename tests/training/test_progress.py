@@ -42,14 +42,15 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def test_what_nobody_counted_has_a_rate_and_a_share(clock: Clock) -> None:
     stream = io.StringIO()
     with PlainDisplay(stream, seconds=5).count("predicting") as count:
-        for share in (None, 0.2, None):
+        for share in (None, 0.2, 0.4, None):
             clock.now += 5
             count.advance(5000, share)
     assert stream.getvalue().splitlines() == [
         "predicting: 5,000 (1,000 a second)",
-        "predicting: 10,000 (1,000 a second), about 40 s left",
-        "predicting: 15,000 (1,000 a second)",
-        "predicting: 15,000 (1,000 a second) done in 15.0 s",
+        "predicting: 10,000 (1,000 a second)",
+        "predicting: 15,000 (1,000 a second), about 15 s left",
+        "predicting: 20,000 (1,000 a second)",
+        "predicting: 20,000 (1,000 a second) done in 20.0 s",
     ]
 
 

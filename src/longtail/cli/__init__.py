@@ -76,16 +76,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader (head, less) has gone. Give Python something to flush into, or it complains on exit.
         _let_go(sys.stdout)
         return 0
-    except MemoryError:
-        return _failed(talk, _no_memory())
-    except OSError as problem:
-        if problem.errno == errno.ENOMEM:
-            return _failed(talk, _no_memory())
-        message = f"{problem.filename or 'a file'}: {problem.strerror or problem}"
-        return _failed(talk, LongtailError(message, "check the path, its rights and the space on the disk"))
     except Exception as problem:
-        if any(said in str(problem) for said in _NO_MEMORY):
-            return _failed(talk, _no_memory())
+        known = _of_the_machine(problem)
+        if known is not None:
+            return _failed(talk, known)
         message = f"internal error: {type(problem).__name__}: {problem}"
         return _failed(
             talk, LongtailError(message, "this is a bug of longtail; --debug shows where, please report it"), 1
@@ -94,12 +88,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 # What libraries say that wrap it in an error of another kind (torch; threads).
 _NO_MEMORY = ("can't allocate memory", "out of memory", "can't start new thread", "Cannot allocate memory")
+# What is said of a library that finds no room in memory, or is no file that can be run.
+_NOT_LOADED = ("failed to map segment", "cannot open shared object", "Could not find/load shared object")
 
 
-def _no_memory() -> LongtailError:
-    return LongtailError(
-        "out of memory", "use smaller settings or fewer documents, or a machine with more memory or higher limits"
-    )
+def _of_the_machine(problem: Exception) -> LongtailError | None:
+    """What is wrong with the machine, or its limits, and not with longtail."""
+    said, code = str(problem), getattr(problem, "errno", None)
+    if isinstance(problem, MemoryError) or code == errno.ENOMEM or any(sign in said for sign in _NO_MEMORY):
+        return LongtailError(
+            "out of memory", "use smaller settings or fewer documents, or a machine with more memory or higher limits"
+        )
+    line = next((line for line in said.splitlines() if any(sign in line for sign in _NOT_LOADED)), None)
+    if line is not None:
+        hint = "the memory may be too small, or limited (ulimit -v); else install longtail again"
+        return LongtailError(f"a library cannot be loaded: {line}", hint)
+    if isinstance(problem, OSError):
+        message = f"{problem.filename or 'a file'}: {problem.strerror or problem}"
+        return LongtailError(message, "check the path, its rights and the space on the disk")
+    return None
 
 
 class _Signs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import math
+import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from longtail.cli.base import (
+    FINITE,
     AnyText,
     NamedPath,
     Talk,
@@ -60,7 +61,7 @@ LONG = 1000  # documents whose progress is shown
 @option("--text", default="", metavar="COLUMN", help="text column(s) of a table (default: those of training)")
 @option("--id", metavar="COLUMN", help="id column of a table (default: that of training)")
 @option("-k", type=int, default=5, help="labels per text, at most (default {default})")
-@option("--threshold", type=float, metavar="T", help="leave out labels with a score below T")
+@option("--threshold", type=FINITE, metavar="T", help="leave out labels with a score below T")
 @option(
     "--precision",
     type=float,
@@ -149,8 +150,6 @@ def predict(
         )
     if k < 1:
         raise ConfigError(f"-k {k}, expected a whole number >= 1", "ask for at least one label")
-    if threshold is not None and math.isnan(threshold):
-        raise ConfigError("--threshold nan, expected a number", "give the lowest score that a label may have")
     part = _part_of(shard)
     if cluster is not None:
         from longtail.cluster.ray_data import predict_files
@@ -214,10 +213,10 @@ def _part_of(shard: str | None) -> tuple[int, int] | None:
     """(number of the first document, step) of a shard as it is written, "1/4" being the first of four."""
     if shard is None:
         return None
-    number, _, of = shard.partition("/")
-    if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
+    found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", shard)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
         raise ConfigError(f"--shard {shard}, expected I/N with I from 1 to N", "the first of four is --shard 1/4")
-    return int(number) - 1, int(of)
+    return int(found[1]) - 1, int(found[2])
 
 
 def _typed(texts: Sequence[str], repairs: Counter[str]) -> InputBlock:
@@ -247,6 +246,7 @@ class _Progress(contextlib.ExitStack):
         self.documents += documents
         if self.shown and self.count is None and self.documents > LONG:
             self.count = self.enter_context(self.talk.display().count("predicting"))
+            self.count.advance(self.documents - documents)
 
     def advance(self, documents: int, share: float | None) -> None:
         if self.count is not None:

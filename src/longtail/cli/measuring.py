@@ -26,11 +26,15 @@ from longtail.cli.base import (
     talk,
     write_json_file,
 )
-from longtail.errors import ConfigError
 
 if TYPE_CHECKING:
     from longtail.data.dataset import Dataset
     from longtail.predictor import Predictor
+
+# More would take hours and say the same.
+resamples_option = option(
+    "--resamples", type=click.IntRange(1, 1_000_000), default=1000, help="of the bootstrap (default {default})"
+)
 
 
 @command(
@@ -157,7 +161,7 @@ def _unlisted(folder: Path, model: Predictor, data: Dataset, shown: int) -> dict
     help="show the five best labels of both for N documents on which they differ",
 )
 @option("--missed", is_flag=True, help="show which labels one misses and the other finds (FN@k), by label frequency")
-@option("--resamples", type=int, default=1000, help="of the bootstrap (default {default})")
+@resamples_option
 @option("--seed", type=SEED, default=0, help="of the bootstrap")
 @json_option
 @talk
@@ -174,14 +178,15 @@ def compare(
 ) -> None:
     """Differences between two models with intervals (paired bootstrap), also by label frequency.
 
-    RUN_A and RUN_B are runs, bundles, or predictions as npz.
+    RUN_A and RUN_B are runs, bundles, or predictions as npz. Where DATA has no test documents, two models are compared
+    on those that both held out of training.
     """
     from longtail import compare as comparison
+    from longtail.evaluation import columns_of_models
 
-    if resamples < 1:
-        raise ConfigError(f"--resamples {resamples}, expected a whole number >= 1", "1000 is usual")
-    data = source.read(columns=comparison.columns_of(a, b))
-    result = comparison.compare(a, b, data, resamples=resamples, seed=seed, display=talk.display())
+    sides = comparison.Sides(a, b)
+    data = source.read(columns=columns_of_models(*sides.models))
+    result = comparison.compare_sides(sides, data, resamples=resamples, seed=seed, display=talk.display())
     print(header(result) + "\n" + comparison.render(result))
     if missed:
         print(comparison.render_missed(result))
@@ -189,9 +194,9 @@ def compare(
         from longtail.diagnosis import side_by_side
         from longtail.predictor import Predictor
 
-        test = data.need_test()
-        models = Predictor.open(a), Predictor.open(b)
-        print(side_by_side(*models, test.documents, test.targets, data.labels, examples))
+        test = sides.with_test(data).need_test()
+        one, other = (side if isinstance(side, Predictor) else Predictor.open(side) for side in sides.opened)
+        print(side_by_side(one, other, test.documents, test.targets, data.labels, examples))
     write_json_file(json, result)
 
 
@@ -244,7 +249,7 @@ def weak(talk: Talk, model: Path, source: DataSource, k: int, support: int, limi
     help="look at a sample of N test documents where there are more; 0: all (default {default})",
 )
 @option("--no-texts", is_flag=True, help="leave all texts of documents out, and name documents by their ids")
-@option("--resamples", type=int, default=1000, help="of the bootstrap (default {default})")
+@resamples_option
 @option("--seed", type=SEED, default=0, help="of the sample and the bootstrap")
 @talk
 def report(
@@ -264,14 +269,15 @@ def report(
     One HTML file that needs no network: the data, metrics with intervals, rare labels, curves, training, size, weak
     labels, examples with explanations, and suspected errors of the truth.
     """
-    from longtail.model_report.document import columns_of_models, write_report
+    from longtail.evaluation import columns_of_models
+    from longtail.model_report.document import write_report
     from longtail.model_report.plots import check_installed
 
     check_installed()
     opened, other = open_model(model), None if against is None else open_model(against)
     write_report(
         opened,
-        source.read(columns=columns_of_models(opened, other)),
+        source.read(columns=columns_of_models(*filter(None, (opened, other)))),
         output,
         against=other,
         card_file=card,

@@ -196,10 +196,18 @@ def _as_remembered(table: _Looks, asked: Asked, known: Columns, labelled: bool) 
     if labelled and labels is None:
         labels = _labels(table, None)
     if labels is not None:
-        places[labels] = table.remembered(labels, "labels", "rename the column, or train again")
+        places[labels] = (
+            table.remembered(labels, "labels", "rename the column, or train again")
+            if known.labels
+            else table.named(labels, "--labels")
+        )
     uid = known.id if asked.id is None else asked.id or None
     if uid is not None:
-        places[uid] = table.remembered(uid, "id", "rename the column, or number the rows with --id ''")
+        places[uid] = (
+            table.named(uid, "--id")
+            if asked.id
+            else table.remembered(uid, "id", "rename the column, or number the rows with --id ''")
+        )
     ignored = tuple(name for name in table.names if name not in places.values())
     return Found(Columns(known.text, known.weights, labels, uid, known.separator, ignored), places)
 

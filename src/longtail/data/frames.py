@@ -23,7 +23,7 @@ from longtail.data.columns import Columns
 from longtail.data.dataset import Dataset, Items
 from longtail.data.find_columns import Asked, place_of
 from longtail.data.from_texts import shown
-from longtail.data.table_files import TableSource, open_table
+from longtail.data.table_files import TableSource, name_twice, open_table
 from longtail.data.tables import from_tables, texts_of
 from longtail.data.vocabularies import Unknown, Vocabulary
 from longtail.errors import ConfigError, DataError, MissingExtra
@@ -204,7 +204,10 @@ class Held:
         return cls({TEXT: values}, LISTS, beside)
 
     def columns(self) -> list[str]:
-        return list(dict.fromkeys([*self.kind.names(self.data), *self.beside]))
+        names = self.kind.names(self.data)
+        if (twice := name_twice(names)) is not None:
+            raise self.error(None, f"two columns are called '{twice}'", "give every column a name of its own")
+        return list(dict.fromkeys([*names, *self.beside]))
 
     def rows(self, wanted: Sequence[str]) -> Iterator[tuple[int, Sequence[Any]]]:
         total = self.kind.length(self.data)

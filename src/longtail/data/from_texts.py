@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -189,11 +189,12 @@ def from_texts(
 
 def _labelled(texts: Any, labels: Any, texts_name: str, labels_name: str, prefix: str) -> Labelled:
     for value, name in ((texts, texts_name), (labels, labels_name)):
-        if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__len__"):
+        if isinstance(value, str | bytes | Mapping | Set) or not hasattr(value, "__len__"):
             raise DataError(
                 f"{name} is a {type(value).__name__}, expected a list",
                 f"give {name} as a list with one entry per document",
             )
+    texts, labels = list(texts), list(labels)  # a series of pandas counts its rows from anywhere
     if len(texts) != len(labels):
         raise DataError(
             f"{len(texts)} {texts_name} and {len(labels)} {labels_name}",

@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,6 +29,7 @@ from longtail.data.matrices import stacked
 from longtail.data.table_files import CUT_ARRAY, RowBlock, open_table, plain_values
 from longtail.data.tables import IdLists, Rows, documents_of_rows, place_in
 from longtail.errors import DataError
+from longtail.report import one_line
 
 Fields = Sequence[str]
 Lines = tuple[int, list[str]]  # and the number of the first
@@ -292,8 +294,9 @@ class _LineReader:
 
     def _say(self, first: dict[str, Any], names: Sequence[str]) -> None:
         """What the fields of the first object are read as."""
-        uid = next((name for name in _id_names(self.asked) if name in first), None)
-        ignored = tuple(name for name in first if name not in (*names, uid))
+        keys = tuple(first)
+        uid = next(iter(_places(keys, _id_names(self.asked)).values()), None)
+        ignored = tuple(key for key in keys if key not in (uid, *_places(keys, tuple(names)).values()))
         known = self.asked.remembered
         weights = {} if known is None else dict(zip(known.text, known.weights, strict=True))
         counted = tuple(weights.get(name, 1.0) for name in names)
@@ -320,7 +323,8 @@ class _LineReader:
                     f"every line must be a JSON object or string, as the first is{_about_array(number, line)}",
                 ) from None
             except (ValueError, RecursionError) as problem:
-                hint = f'write {{"{first}": "..."}} on every line{_about_array(number, line)}'
+                expected = json.dumps(dict.fromkeys([*filter(None, [self.asked.id]), first], "..."), ensure_ascii=False)
+                hint = f"write {expected} on every line{_about_array(number, line)}"
                 raise self.error(number, str(problem), hint) from None
             uids.append(str(done + len(rows)) if uid is None else uid)
             rows.append(row)
@@ -383,20 +387,33 @@ def text_names(asked: Asked, fields: Fields) -> list[str]:
     return list(fields if asked.remembered is not None and fields else named or fields)
 
 
-def _id_names(asked: Asked) -> tuple[str | None, ...]:
-    remembered = None if asked.remembered is None else asked.remembered.id
-    return (remembered, *ID_NAMES) if asked.id is None else (asked.id,)
+def _id_names(asked: Asked) -> tuple[str, ...]:
+    """Names that the id of an object may have."""
+    if asked.id is not None:
+        return (asked.id,) if asked.id else ()
+    known = asked.remembered
+    return ID_NAMES if known is None or known.id is None else (known.id, *ID_NAMES)
+
+
+@lru_cache(maxsize=16)  # objects of a file mostly have the same keys
+def _places(keys: tuple[str, ...], names: tuple[str, ...]) -> Mapping[str, str]:
+    """The keys of an object that have these names, as the columns of a table are found."""
+    places = {name: place_of(keys, name) for name in names}
+    return {name: place for name, place in places.items() if place is not None}
 
 
 def _record(value: Any, wanted: Sequence[str], asked: Asked) -> tuple[dict[str, str], str | None]:
     """The texts of an object that are read, and its id."""
     if not isinstance(value, dict):
         raise ValueError(f"{shown(value)} is neither an object nor a string")
-    id_names = _id_names(asked)
-    uid = next((_text(name, value[name]) for name in id_names if name and value.get(name) is not None), None)
+    keys = tuple(value)
+    ids = _places(keys, _id_names(asked)).values()
+    if asked.id and not ids:
+        raise ValueError(f"the object has {', '.join(value) or 'nothing'}, and no '{asked.id}', which --id names")
+    uid = next((_text(name, value[name]) for name in ids if value[name] is not None), None)
     if not wanted:
-        return {name: text for name, text in value.items() if isinstance(text, str) and name not in id_names}, uid
-    found = {name: _text(name, value[name]) for name in wanted if name in value}
+        return {name: text for name, text in value.items() if isinstance(text, str) and name not in ids}, uid
+    found = {name: _text(place, value[place]) for name, place in _places(keys, tuple(wanted)).items()}
     if not found and asked.remembered is None and not asked.text and "text" in value:
         found = {wanted[0]: _text("text", value["text"])}  # a model that has no names of its own
     if not found:
@@ -435,7 +452,7 @@ def _from_table(
     done = 0
 
     def made(rows: Rows) -> InputBlock:
-        read = Rows(source, rows.lines, {name: plain_values(rows.columns[name], path, name) for name in wanted})
+        read = Rows(source, rows.lines, {name: plain_values(rows.columns[name], name, path) for name in wanted})
         return InputBlock(
             documents_of_rows(read, found, done),
             done,
@@ -474,8 +491,8 @@ def _or_this(blocks: Iterator[Some], nothing: Some) -> Iterator[Some]:
 
 
 def heading(documents: Items, row: int, first: int = 0) -> str:
-    """A document for people: its text, with the id before it where the documents came with ids. first: number of the
-    first of them, where rows are numbered.
+    """A document for people, in one line: its text, with the id before it where the documents came with ids. first:
+    number of the first of them, where rows are numbered.
     """
     uid, name = documents.uids[row], documents.name(row)
-    return name if uid in (str(first + row), name) else f"{uid}  {name}"
+    return one_line(name if uid in (str(first + row), name) else f"{uid}  {name}")

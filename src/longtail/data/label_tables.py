@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from longtail.data.find_columns import place_of, quoted
-from longtail.data.from_texts import shown
 from longtail.data.table_files import TableSource
-from longtail.data.tables import IdLists, Rows, column_texts, read_rows
+from longtail.data.tables import IdLists, Rows, column_texts, read_rows, unique_ids
 
 SEPARATOR = "|"
 
@@ -40,15 +39,7 @@ def read_new_labels(source: TableSource) -> NewLabels:
     table = read_rows(source, [place for place in places.values() if place is not None])
     if not len(table):
         raise source.error(None, "no label in it", "give a row per label, with id and text")
-    uids = [one.strip() for one in column_texts(table, uid)]
-    first: dict[str, int] = {}
-    for row, one in enumerate(uids):
-        if not one:
-            raise table.error(row, uid, "is empty, expected the id of a label", "give every label an id")
-        if first.setdefault(one, row) != row:
-            raise table.error(
-                row, uid, f"has the label {shown(one)} of line {table.lines[first[one]]} again", "name each once"
-            )
+    uids = unique_ids(table, uid)
     texts = [""] * len(table) if text is None else column_texts(table, text)
     near, examples = (_lists(table, name, places[name]) for name in ("near", "examples"))
     return NewLabels(

@@ -250,7 +250,7 @@ class LargeTable(LargeData):
         for rows in self._rows(list(dict.fromkeys(self._found.places.values()))):
             uid = self._found.columns.id
             numbered = [f"train-{row}" for row in range(first, first + len(rows))]
-            uids = numbered if uid is None else tables.unique_ids(rows, self._found.places[uid])
+            uids = numbered if uid is None else tables.document_ids(rows, self._found.places[uid])
             items = Items(uids, tables.fields_of(rows, self._found))
             yield _numbered(items, self._cells.split(rows, column), numbers, repairs), first
             first += len(rows)

@@ -33,6 +33,8 @@ _NO_TEXT = {
     b"\xff\xfe": ("is UTF-16, not UTF-8", "save it as UTF-8, or: iconv -f UTF-16 -t UTF-8"),
     b"\xfe\xff": ("is UTF-16, not UTF-8", "save it as UTF-8, or: iconv -f UTF-16 -t UTF-8"),
     b"PK\x03\x04": ("is a zip archive (or a spreadsheet, .xlsx), not lines of text", "save it as CSV, in UTF-8"),
+    b"\x1f\x8b": ("is compressed by gzip, and its name does not say so", "add .gz to its name; of a pipe: | gunzip |"),
+    b"PAR1\x15": ("is a Parquet file, not lines of text", "let its name end in .parquet"),
 }
 
 # ---- reading ----
@@ -153,7 +155,7 @@ def decoded(
                 yield first, before.decode("utf-8").removesuffix("\n").split("\n")
             raise DataError(
                 f"byte 0x{block[problem.start]:02x} is not valid UTF-8",
-                "save the file as UTF-8",
+                "save the file as UTF-8; of Windows: iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW",
                 file=source,
                 line=first + before.count(b"\n"),
             ) from None

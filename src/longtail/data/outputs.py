@@ -32,6 +32,7 @@ from longtail.data.table_files import arrow_modules, format_of, plain_values, ta
 from longtail.errors import ConfigError, DataError
 from longtail.explanation import Explanation
 from longtail.metrics import to_csr
+from longtail.report import one_line
 from longtail.types import Csr, TopK
 from longtail.writing import json_writer, no_room_is_an_error, open_through, written_aside
 
@@ -162,9 +163,9 @@ class _Text(_Format):
         for row, found in enumerate(self.asked.model.named(top)):
             print(heading(block.documents, row, block.first), file=self.file)
             for place, (label, name, score) in enumerate(found):
-                print(f"  {score:8.4f}  {label}{'' if name == label else '  ' + name}", file=self.file)
+                print(f"  {score:8.4f}  {one_line(label if name == label else f'{label}  {name}')}", file=self.file)
                 for line in _reasons(why[row][place]) if why is not None else ():
-                    print(f"            {line}", file=self.file)
+                    print(f"            {one_line(line)}", file=self.file)
             if not found:
                 print(f"  (no label{none})", file=self.file)
 
@@ -311,7 +312,7 @@ class _Csv(_Rows):
             self.join["names"] = _joiner(asked.model.label_names, "|" if separator == URIS else separator)
 
     def write_rows(self, carried: Mapping[str, Any], ours: Mapping[str, list[Any]], first: bool) -> None:
-        columns = {name: [_cell(value) for value in plain_values(column)] for name, column in carried.items()}
+        columns = {name: [_cell(value) for value in plain_values(column, name)] for name, column in carried.items()}
         for name, column in ours.items():
             plain = name.removeprefix(self.prefix)
             if plain == "score":

@@ -151,10 +151,11 @@ def recognise(path: Path) -> str:
     """The format of what lies at `path`: a key of `READERS`, ``fasttext``, ``annif`` or ``table``."""
     from longtail.data.annif import is_corpus
     from longtail.data.fasttext import is_fasttext
+    from longtail.data.table_files import is_a_pipe
     from longtail.data.tables import is_table
 
     if not path.exists():
-        raise DataError("no such file or folder", f"give {_KNOWN}", file=path)
+        raise DataError("no such file or folder", "check the path", file=path)
     if path.is_dir():
         if find_json(path, "trn") or find_json(path, "lbl"):
             return "lf"
@@ -165,11 +166,7 @@ def recognise(path: Path) -> str:
         if _has(path, *FILES["trn"]):
             return "sparse"
     elif not path.is_file():
-        raise DataError(
-            "is neither a file nor a folder (a pipe?), and its name says no format",
-            "save it as a file with the ending of its format, e.g. .csv; documents to predict for may come from a pipe",
-            file=path,
-        )
+        raise is_a_pipe(path)
     elif path.name.lower().removesuffix(".gz").endswith(".txt"):
         words = next(open_text_lines(path), "").split()
         if len(words) == 3 and all(word.isdigit() for word in words):

@@ -78,29 +78,28 @@ class NoValues(DataError):
     """A column of a Parquet file has values that Python cannot hold."""
 
 
-def plain_values(column: Any, file: Path | None = None, name: str = "") -> Sequence[Any]:
-    """The values of a column of a block as Python's own. file, name: of the column, for errors."""
+def plain_values(column: Any, name: str, file: Path | None = None) -> Sequence[Any]:
+    """The values of a column of a block as Python's own. name, file: of the column, for errors."""
     if not hasattr(column, "to_pylist"):
         return cast(Sequence[Any], column)
     _, arrow = arrow_modules()
-    where = f" '{name}'" if name else ""
     try:
         return cast(Sequence[Any], column.to_pylist())
     except UnicodeDecodeError as problem:
         raise NoValues(
-            f"a text of the Parquet file is not valid UTF-8 ({problem.reason}), in the column{where}",
+            f"a text of the Parquet file is not valid UTF-8 ({problem.reason}), in the column '{name}'",
             "the file is broken; write it again",
             file=file,
         ) from None
     except OverflowError as problem:
         raise NoValues(
-            f"a date or time of the Parquet file is beyond what Python knows ({problem}), in the column{where}",
+            f"a date or time of the Parquet file is beyond what Python knows ({problem}), in the column '{name}'",
             "write the column as text, or leave it out",
             file=file,
         ) from None
     except (arrow.ArrowException, ValueError) as problem:
         raise NoValues(
-            f"the column{where} of the Parquet file holds values that Python does not know ({_first_line(problem)})",
+            f"the column '{name}' of the Parquet file holds values that Python does not know ({_first_line(problem)})",
             "write the column as text, or leave it out",
             file=file,
         ) from None
@@ -119,6 +118,8 @@ def open_table(
     `lines.decoded`; of one line it may be told several times.
     """
     kind = format_of(path)
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise is_a_pipe(path)
     if kind is None:
         raise DataError(
             f"'{''.join(path.suffixes) or path.name}' is not a table that can be read",
@@ -130,6 +131,15 @@ def open_table(
     if kind == "parquet":
         return Parquet(path, on_read)
     return JsonLines(path, on_read, on_mended) if kind == "jsonl" else Delimited(path, on_read, on_mended)
+
+
+def is_a_pipe(path: Path) -> DataError:
+    """Data is looked at before it is read, and a pipe can be read but once."""
+    return DataError(
+        "is neither a file nor a folder (a pipe?)",
+        "save it as a file with the ending of its format, e.g. .csv; documents to predict for may come from a pipe",
+        file=path,
+    )
 
 
 @dataclass(frozen=True)
@@ -223,12 +233,11 @@ class Delimited(_Lines):
                     f"{len(cells)} columns, the header has {len(names)} ({', '.join(names)})",
                     _COLUMNS_HINT[self._tabs],
                 )
-            if nameless and cells and (filled := [place for place in nameless if cells[place].strip()]):
+            if nameless and (filled := [place for place in nameless if cells[place].strip()]):
                 raise self.error(
                     line,
-                    f"{shown(cells[filled[0]])} stands in column {filled[0] + 1}, and the header names neither that "
-                    "nor another one",
-                    "give every column a name of its own, or leave it empty",
+                    f"{shown(cells[filled[0]])} stands in column {filled[0] + 1}, which the header does not name",
+                    "name the column, or leave it empty",
                 )
             yield line, [cells[place] for place in places] if cells else [""]
 
@@ -251,7 +260,7 @@ class Delimited(_Lines):
         names = [cell.strip() for cell in cells]
         if not any(names):
             raise self.error(line, "the header names no column", "write the names of the columns on the first line")
-        if twice := _twice(filter(None, names)):
+        if twice := name_twice(filter(None, names)):
             raise self.error(line, f"the header names column '{twice}' twice", "give every column a name of its own")
         return names, line + 1
 
@@ -281,7 +290,7 @@ class Delimited(_Lines):
         return max(",;\t", key=re.sub('"[^"]*("|$)', "", first).count)
 
 
-def _twice(names: Iterable[str]) -> str | None:
+def name_twice(names: Iterable[str]) -> str | None:
     """A name that occurs twice."""
     return min((name for name, times in Counter(names).items() if times > 1), default=None)
 
@@ -308,13 +317,13 @@ class Parquet:
     def columns(self) -> list[str]:
         with self._opened() as file:
             names = list(file.schema_arrow.names)
-        if (twice := _twice(names)) is not None:
+        if (twice := name_twice(names)) is not None:
             raise self.error(None, f"two columns are called '{twice}'", "give every column a name of its own")
         return names
 
     def rows(self, wanted: Sequence[str]) -> Iterator[tuple[int, Sequence[Any]]]:
         for numbers, columns in self.blocks(wanted, _BATCH):
-            values = [plain_values(columns[name], self.path, name) for name in wanted]
+            values = [plain_values(columns[name], name, self.path) for name in wanted]
             yield from zip(numbers, zip(*values, strict=True), strict=True)
 
     def blocks(self, wanted: Sequence[str], size: int) -> Iterator[RowBlock]:

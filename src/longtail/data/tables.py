@@ -261,8 +261,12 @@ def _documents(source: TableSource, found: Found, prefix: str) -> _Documents:
     table = read_rows(source, list(dict.fromkeys(places.values())))
     if not len(table):
         raise source.error(None, "the file has no rows", "write a row per document")
-    uids = [f"{prefix}-{row}" for row in range(len(table))] if uid is None else unique_ids(table, places[uid])
+    uids = [f"{prefix}-{row}" for row in range(len(table))] if uid is None else document_ids(table, places[uid])
     return _Documents(Items(uids, fields_of(table, found)), places[labels], table)
+
+
+def document_ids(table: Rows, column: str) -> list[str]:
+    return unique_ids(table, column, "; or name another column, or number the rows with --id ''")
 
 
 def read_rows(source: TableSource, wanted: list[str]) -> Rows:
@@ -300,26 +304,20 @@ def _text(table: Rows, row: int, column: str, value: Any) -> str:
         return ""
     if type(value) is int or (type(value) is float and math.isfinite(value)):
         return str(value)
-    raise table.error(
-        row, column, f"holds {shown(value)}, expected a text", "name the right column, or leave the value empty"
-    )
+    hint = "name the right column, write the value as text, or leave it empty"
+    raise table.error(row, column, f"holds {shown(value)}, expected a text", hint)
 
 
-def unique_ids(table: Rows, column: str) -> list[str]:
+def unique_ids(table: Rows, column: str, instead: str = "") -> list[str]:
+    """instead: what else than mending the ids could be done, for errors."""
     seen: dict[str, int] = {}
     for row, text in enumerate(column_texts(table, column)):
         uid = text.strip()
         if not uid:
-            raise table.error(
-                row, column, "is empty, expected an id", "give every row an id, or number the rows with --id ''"
-            )
+            raise table.error(row, column, "is empty, expected an id", f"give every row an id{instead}")
         if seen.setdefault(uid, row) != row:
-            raise table.error(
-                row,
-                column,
-                f"repeats the id '{uid}' of line {table.lines[seen[uid]]}",
-                "ids must be unique; name another column, or number the rows with --id ''",
-            )
+            first = f"it stands at {table.lines[seen[uid]]} already"
+            raise table.error(row, column, f"repeats the id {shown(uid)}: {first}", f"ids must be unique{instead}")
     return list(seen)
 
 

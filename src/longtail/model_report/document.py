@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.resources
 import time
 from pathlib import Path
 
 from longtail import __version__
-from longtail.data.columns import Columns
 from longtail.data.dataset import Dataset
 from longtail.data.read import read
 from longtail.errors import ConfigError
+from longtail.evaluation import columns_of_models
 from longtail.hub import card
 from longtail.model_report.findings import DOCUMENTS, Findings, find
 from longtail.model_report.markup import Markup, tag
@@ -58,7 +57,7 @@ def write_report(
     model = source if isinstance(source, Predictor) else Predictor.open(source)
     other = against if against is None or isinstance(against, Predictor) else Predictor.open(against)
     if not isinstance(data, Dataset):
-        data = read(Path(data), columns=columns_of_models(model, other))
+        data = read(Path(data), columns=columns_of_models(*filter(None, (model, other))))
     for remark in data.remarks():
         display.say(remark)
     names = _names(model, other)
@@ -86,13 +85,6 @@ def write_report(
                 encoding="utf-8",
             )
     return output
-
-
-def columns_of_models(*models: Predictor | None) -> Columns | None:
-    """The columns that models were trained on, together; None where none was trained on a table."""
-    found = [model.columns for model in models if model is not None]
-    known = [columns for columns in found if columns is not None]
-    return functools.reduce(Columns.joined, known) if known else None
 
 
 def _names(*models: Predictor | None) -> tuple[str, str]:

@@ -132,7 +132,7 @@ def find(
 
     held_out = data.test is None
     if held_out:
-        data = held_out_data(model, data)
+        data = held_out_data(model, data, *([] if other is None else [other]))
     with timed("what the data are"):
         counts = statistics(data)
         remarks = check(data, counts)

@@ -14,7 +14,7 @@ from longtail.compare import SHOWN as COMPARED
 from longtail.compare import differences
 from longtail.data.inputs import heading
 from longtail.data.inspect import render
-from longtail.evaluation import HIERARCHY, KS
+from longtail.evaluation import HIERARCHY, KS, calibrated_on_held_out
 from longtail.explanation import Explanation, WordShare
 from longtail.failures import WeakLabel
 from longtail.metrics.bootstrap import Interval
@@ -350,6 +350,8 @@ def curves(found: Findings) -> Markup:
         else "Scores of this model are its own: they rank labels, and are probabilities only as far as the second plot "
         "says so. longtail calibrate makes probabilities of them."
     )
+    if found.held_out and calibrated_on_held_out(found.side.model):
+        words += " It flatters: these are the documents that probabilities were learnt from."
     return joined([tag("p", words), plots(pictures, "curves")])
 
 

@@ -61,6 +61,7 @@ class _PlainCount:
     def __init__(self, display: PlainDisplay, title: str) -> None:
         self.display, self.title, self.done = display, title, 0
         self.started = self.shown = time.monotonic()
+        self.warm_share, self.warm_at = 0.0, 0.0  # as of a task
 
     @property
     def rate(self) -> str:
@@ -69,9 +70,13 @@ class _PlainCount:
     def advance(self, things: int, share: float | None = None) -> None:
         self.done += things
         now = time.monotonic()
+        if share and not self.warm_share:
+            self.warm_share, self.warm_at = share, now
         if now - self.shown >= self.display.seconds:
             self.shown = now
-            left = f", about {(now - self.started) * (1 / share - 1):.0f} s left" if share else ""
+            since, left = (share or 0.0) - self.warm_share, ""
+            if share and since > 0:
+                left = f", about {(now - self.warm_at) / since * (1 - share):.0f} s left"
             self.display.say(f"{self.title}: {self.rate}{left}")
 
 
