@@ -374,6 +374,20 @@ def test_headers_behind_a_body_have_an_end(server: Server) -> None:
             raw.sendall(b"y" * 60_000)
         assert raw.recv(65536).startswith(b"HTTP/1.1 400")
 
+def test_who_sends_requests_without_end_is_stopped(server: Server) -> None:
+    """Requests may be sent ahead, so many; more of them would be kept until all are answered."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as raw:
+        raw.sendall((LIVE + b"\r\n") * 101)
+        answers = b""
+        while answers.count(b'{"live":true}') < 101:
+            answers += raw.recv(65_536)
+        raw.sendall((LIVE + b"\r\n") * 1000)
+        with contextlib.suppress(ConnectionResetError):
+            while piece := raw.recv(65_536):
+                answers += piece
+    assert answers.count(b"HTTP/1.1 200") <= 2 * 101
+
+
 
 UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n"
 

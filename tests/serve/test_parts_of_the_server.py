@@ -7,6 +7,7 @@ import datetime
 import json
 import re
 import shlex
+import socket
 import subprocess
 import threading
 import time
@@ -15,10 +16,12 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
 from longtail import cli
 from longtail.bundle import LabelTable
@@ -28,6 +31,7 @@ from longtail.errors import BundleError, ConfigError
 from longtail.predictor import Predictor
 from longtail.serve import batching, languages, worker
 from longtail.serve.batching import Line
+from longtail.serve.connection import Connection
 from longtail.serve.counters import Counters
 from longtail.serve.hosted import Given, Hosted, Wanted, answer_together
 from longtail.serve.label_search import LabelSearch
@@ -36,6 +40,7 @@ from longtail.serve.native import as_list
 from longtail.serve.opened import OpenedModel, _settings
 from longtail.serve.page_files import Page, read_files
 from longtail.serve.problems import Problem, as_json
+from longtail.serve.service import Service
 from longtail.types import TopK
 
 ROOT = Path(__file__).parents[2]
@@ -257,6 +262,63 @@ def test_allowed_labels_are_looked_for_deeper_and_deeper(tmp_path: Path, monkeyp
     # A bound: what lies deeper is not found.
     found = model.answer(Wanted([text], 2, allow=frozenset(everything[-1:])), Limits(deepest=10))
     assert found[0].labels == []
+
+
+def test_what_is_ranked_deeply_is_ranked_in_pieces(tiny_run: Path, counters: Counters) -> None:
+    """A small request must not hold the model, and the memory, for all the others."""
+    model, limits = OpenedModel.open("m", tiny_run, Plan(())), Limits(labels=36)
+    ranked: list[tuple[int, int]] = []
+    rank = model.predictor.rank_texts
+
+    def noted(texts: Sequence[str], k: int, **m: Any) -> Any:
+        ranked.append((len(texts), k))
+        return rank(texts, k, **m)
+
+    model.predictor.rank_texts = noted  # type: ignore[method-assign]
+    texts = ["an owl", "a pig", "a cat", "a dog"]
+    for asked in (Wanted(texts, 1, allow=frozenset([0])), Wanted(texts, 1, exclude=frozenset(range(11)))):
+        expected = model.answer(asked, Limits())
+        ranked.clear()
+        assert model.answer(asked, limits) == expected
+        assert ranked == [(3, 12), (1, 12)], "as many texts as give 36 labels of all 12"
+
+    async def parts() -> list[list[Given]]:
+        service = Service(Plan((), limits), [model], counters, cast(Any, None))
+        found = [part async for part in service.in_parts(model, Wanted(texts, 1, allow=frozenset([0])))]
+        service.lines["m"].stop()
+        return found
+
+    assert [len(part) for part in asyncio.run(parts())] == [3, 1], "others take turns between them"
+
+
+# ---- connections ----
+
+
+def test_who_leaves_the_end_of_an_answer_is_not_waited_for() -> None:
+    """What is left is less than what makes writing wait, and the connection was to be closed."""
+
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"60000")]})
+        await send({"type": "http.response.body", "body": b"x" * 60_000})
+
+    async def run() -> int:
+        application: Any = answer
+        numbers = SimpleNamespace(worker=SimpleNamespace())
+        application.service = SimpleNamespace(limits=Limits(timeout_s=0.1), counters=numbers)
+        config = uvicorn.Config(application, proxy_headers=False, lifespan="off", ws="none", log_config=None)
+        loop, (ours, theirs) = asyncio.get_running_loop(), socket.socketpair()
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        await loop.connect_accepted_socket(lambda: Connection(config, ServerState(), {}, loop), ours)
+        theirs.sendall(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
+        await asyncio.sleep(0.3)
+        theirs.setblocking(False)
+        came = 0
+        while piece := await asyncio.wait_for(loop.sock_recv(theirs, 65_536), 10):
+            came += len(piece)
+        theirs.close()
+        return came
+
+    assert 0 < asyncio.run(run()) < 60_000
 
 
 def test_a_new_version_is_asked_only_when_no_other_answers(monkeypatch: pytest.MonkeyPatch) -> None:
