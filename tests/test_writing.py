@@ -26,6 +26,7 @@ from longtail.errors import RunError
 from longtail.explanation import Explanation
 from longtail.persistence import write_arrays, write_json
 from longtail.predictor import Predictor
+from longtail.training.file_list import _BEGINNING, NAME, _lines, is_listed
 from longtail.training.run import Run
 from longtail.writing import LOCK, json_writer, no_room_is_an_error, open_through, written_aside
 
@@ -320,6 +321,7 @@ def test_a_killed_conversion_leaves_nothing_for_ever(planted_folder: Path, tmp_p
         ["train", "DATA", "--recipe", "tiny", "--out", "RUN/bundle/x"],
         ["card", "RUN", "--out", "RUN/bundle/x"],
         ["predict", "RUN", "owl", "--output", "RUN/bundle/config.toml"],
+        ["serve", "RUN", "--port", "0", "--corrections", "RUN/bundle/c.jsonl"],
     ],
 )
 def test_nothing_is_written_into_a_bundle(
@@ -407,6 +409,24 @@ def test_a_file_beside_those_of_a_run_is_replaced(tiny_run: Path, tmp_path: Path
     for _ in range(2):
         assert answer(tmp_path / "run", "--output", str(tmp_path / "run" / "answers.txt")) == 0
     assert main(["predict", str(tiny_run), "--output", "/dev/null", "--input", "/dev/null"]) == 0
+
+
+def test_a_list_of_somebody_else_is_none_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above what is written there may lie a pipe of that name, or a file that we may not read."""
+    os.mkfifo(tmp_path / NAME)
+    pipe = os.open(tmp_path / NAME, os.O_RDWR)
+    os.write(pipe, _lines(_BEGINNING))  # else a reader would wait for ever
+    assert not is_listed(tmp_path)
+    os.close(pipe)
+    (tmp_path / NAME).unlink()
+    (tmp_path / NAME).write_bytes(_lines(_BEGINNING))
+    assert is_listed(tmp_path)
+
+    def refuse(*_: Any) -> None:
+        raise PermissionError(errno.EACCES, "not yours")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    assert not is_listed(tmp_path)
 
 
 def test_what_systems_leave_in_a_folder_does_not_spoil_a_bundle(tiny_run: Path, tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ class _Place:
         else:
             if not self.path.name:
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            _make_folder(self.home)
+            make_folder(self.home)
             remove_dead(self.home, self.path.name)
             try:
                 home = self.home / f".{self.path.name[:_LONGEST]}.{secrets.token_hex(4)}.tmp"
@@ -357,9 +357,9 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _make_folder(folder: Path) -> None:
-    """With its parents, on the disk."""
+def make_folder(folder: Path) -> None:
+    """With its parents, on the disk; nothing where it is there."""
     if not folder.is_dir():
-        _make_folder(folder.parent)
+        make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
         to_disk(folder.parent, inside=False)

@@ -54,6 +54,11 @@ def launched(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
     return (rank, count) if count > 1 and where else (0, 1)
 
 
+def is_of_process(file: Path) -> bool:
+    """Whether this is a file that one of several processes holds a lock on."""
+    return file.name.isascii() and file.name.isdigit() and file.is_file() and not file.is_symlink()
+
+
 class Processes:
     """The processes of a training, as one of them sees them. Without arguments: this one alone."""
 
@@ -144,11 +149,15 @@ class Processes:
 
     def forget_others(self, run: Path) -> None:
         """What more processes than these have left of an earlier attempt. Safe where the lock of the run is held."""
-        for file in list((run / FOLDER).glob("*")):
+        folder = run / FOLDER
+        if folder.is_symlink() or not folder.is_dir():
+            return
+        for file in filter(is_of_process, list(folder.iterdir())):
             if self.count == 1 or int(file.name) >= self.count:
                 file.unlink()
-        if self.count == 1 and (run / FOLDER).exists():
-            (run / FOLDER).rmdir()
+        if self.count == 1:
+            with contextlib.suppress(OSError):  # something else is in it
+                folder.rmdir()
 
     def leave(self, problem: BaseException | None = None) -> None:
         """The work of this process is done, or has failed; the others learn why."""
