@@ -18,6 +18,14 @@ def named(text: str) -> str:
     return repr(text if len(text) <= 24 else f"{text[:21]}...")
 
 
+_LONGEST = 2000  # characters of an error or a hint
+
+
+def cut(text: str) -> str:
+    """An error as it may be shown, logged and sent on, whatever a stranger's file made it hold."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
+
+
 def facts_as_html(title: str, facts: Mapping[str, str]) -> str:
     """What notebooks show of an object: its name and a small table."""
     rows = "".join(f"<tr><th>{escape(what)}</th><td>{escape(value)}</td></tr>" for what, value in facts.items())

@@ -25,6 +25,7 @@ import pytest
 import requests
 from benchmarks.serving.load import closed_loop, predict_bytes
 from tests.serve.servers import Asking, Server, copied, replaced, start
+from tests.test_bundle import in_part
 
 from longtail import Predictor, cli, labels
 from longtail.serve.hosts import names_of
@@ -102,6 +103,10 @@ def test_a_page_of_another_name_cannot_ask_this_machine(server: Server, guarded:
     assert answer.status_code == 421
     assert "--allow-host" in answer.json()["detail"]
     assert guarded.get("/api/v1/models", headers={"Host": "evil.example"}).status_code == 200
+    # Nor may it read, in its own name, what a server answers that asks for nothing else.
+    preflights = [one.session.options(f"{one.url}/v1/projects/tiny/suggest", timeout=30) for one in (server, guarded)]
+    allowed = [one.headers.get("Access-Control-Allow-Origin") for one in (*preflights, server.get("/v1/projects"))]
+    assert ([one.status_code for one in preflights], allowed) == ([405, 204], [None, "*", None])
 
 
 def test_names_that_are_allowed(strict: Server) -> None:
@@ -136,12 +141,17 @@ def test_without_a_token_models_are_not_exchanged_by_request(server: Server) -> 
         (["RUN", "--token-file", "EMPTY"], "no token"),
         (["RUN", "--host", "256.0.0.1"], "cannot be listened at"),
         (["RUN", "--annif-labels", "missing.txt"], "missing.txt"),
+        (["FORGED"], "the part does not hold what a 'nearest-documents' needs"),
     ],
 )
 def test_what_cannot_be_served_ends_with_2(tmp_path: Path, tiny_run: Path, words: list[str], said: str) -> None:
-    empty = tmp_path / "empty.txt"
+    """Also where all that is wrong would be a line that nobody reads to its end."""
+    empty, forged = tmp_path / "empty.txt", copied(tiny_run, tmp_path / "forged")
     empty.touch()
-    line = [word.replace("RUN", str(tiny_run)).replace("EMPTY", str(empty)) for word in words]
+    in_part("ranker", values={"config": {}, "inverse.non_negative": "x" * 100_000})(forged / "bundle")
+    names = {"RUN": tiny_run, "EMPTY": empty, "FORGED": forged}
+    line = [str(names.get(word.removeprefix("a="), word)) for word in words]
+    line = [f"a={new}" if old.startswith("a=") else new for old, new in zip(words, line, strict=True)]
     command = [sys.executable, "-m", "longtail", "serve", "--port", "0", *line]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2, done.stderr
@@ -158,14 +168,15 @@ def test_what_cannot_be_served_ends_with_2(tmp_path: Path, tiny_run: Path, words
         (["--timeout", "nan"], "--timeout nan"),
         (["--timeout", "inf"], "--timeout inf"),
         (["--token-file", "LATIN"], "no text in UTF-8"),
+        (["--token-file", "UMLAUTS"], "token 1 is not of 16 or more characters of ASCII"),
     ],
 )
 def test_options_that_cannot_be(
     tmp_path: Path, tiny_run: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    latin = tmp_path / "latin.txt"
-    latin.write_bytes(b"\xfc" * 20)
-    line = [str(latin) if word == "LATIN" else word for word in words]
+    (tmp_path / "LATIN").write_bytes(b"\xfc" * 20)
+    (tmp_path / "UMLAUTS").write_text("\xfc" * 20, encoding="utf-8")
+    line = [str(tmp_path / word) if word in ("LATIN", "UMLAUTS") else word for word in words]
     assert cli.main(["serve", str(tiny_run), "--port", "0", *line]) == 2
     assert said in capsys.readouterr().err
 
@@ -363,17 +374,6 @@ def test_who_begins_nothing_is_not_waited_for(strict: Server) -> None:
         assert [is_open(raw, 0.05) for raw in waiting] == [True, False, False, False, False]
 
 
-def test_headers_behind_a_body_have_an_end(server: Server) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as raw:
-        raw.sendall(
-            b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        )
-        raw.sendall(b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: " + b"y" * 60_000)
-        for _ in range(2):
-            time.sleep(0.1)
-            raw.sendall(b"y" * 60_000)
-        assert raw.recv(65536).startswith(b"HTTP/1.1 400")
-
 def test_who_sends_requests_without_end_is_stopped(server: Server) -> None:
     """Requests may be sent ahead, so many; more of them would be kept until all are answered."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=5) as raw:
@@ -387,6 +387,17 @@ def test_who_sends_requests_without_end_is_stopped(server: Server) -> None:
                 answers += piece
     assert answers.count(b"HTTP/1.1 200") <= 2 * 101
 
+
+def test_headers_behind_a_body_have_an_end(server: Server) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as raw:
+        raw.sendall(
+            b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        )
+        raw.sendall(b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: " + b"y" * 60_000)
+        for _ in range(2):
+            time.sleep(0.1)
+            raw.sendall(b"y" * 60_000)
+        assert raw.recv(65536).startswith(b"HTTP/1.1 400")
 
 
 UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n"
@@ -555,7 +566,10 @@ def test_a_broken_bundle_is_not_taken_up(guarded: Server, tiny_run: Path, direct
     replaced(run, broken)
     answer = guarded.post("/api/v1/models/model/reload")
     assert answer.status_code == 409
+    assert answer.json()["title"] == "Model not exchanged"
     assert "stays as it was" in answer.json()["detail"]
+    assert str(run) not in answer.text, "who asks learns nothing of this machine; its log says why"
+    assert str(part.relative_to(broken)) in guarded.log_file.read_text()
     assert guarded.get("/api/v1/models").json()["models"] == [before]
     assert guarded.predict("model", ["owl"]).status_code == 200
     replaced(run, tiny_run)

@@ -27,7 +27,7 @@ from longtail import cli
 from longtail.bundle import LabelTable
 from longtail.cli.base import Command
 from longtail.data.dataset import Items
-from longtail.errors import BundleError, ConfigError
+from longtail.errors import ConfigError
 from longtail.predictor import Predictor
 from longtail.serve import batching, languages, worker
 from longtail.serve.batching import Line
@@ -37,7 +37,7 @@ from longtail.serve.hosted import Given, Hosted, Wanted, answer_together
 from longtail.serve.label_search import LabelSearch
 from longtail.serve.limits import Limits, Plan
 from longtail.serve.native import as_list
-from longtail.serve.opened import OpenedModel, _settings
+from longtail.serve.opened import OpenedModel, _without_folders
 from longtail.serve.page_files import Page, read_files
 from longtail.serve.problems import Problem, as_json
 from longtail.serve.service import Service
@@ -393,11 +393,9 @@ def test_facts_of_a_model_are_json(tiny_run: Path) -> None:
     assert [one["score"] for one in strictly(as_json(odd.label_page(0)))["neighbours"]] == [0.5]
 
 
-def test_settings_that_are_no_toml_are_an_error(tmp_path: Path) -> None:
-    for text in ("a = ", f"a = {'[' * 5000}{']' * 5000}", f"a = 1{'0' * 5000}"):
-        (tmp_path / "config.toml").write_text(text)
-        with pytest.raises(BundleError, match="no TOML"):
-            _settings(tmp_path / "config.toml")
+def test_folders_of_this_machine_are_nothing_for_clients() -> None:
+    settings = {"a": {"vectors": "/home/me/words.npy", "model": "words.npy", "dims": [1, 2]}, "b": ""}
+    assert _without_folders(settings) == {"a": {**settings["a"], "vectors": "words.npy"}, "b": ""}  # type: ignore[dict-item]
 
 
 # ---- labels ----

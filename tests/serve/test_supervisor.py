@@ -107,7 +107,7 @@ def test_what_nobody_thought_of_is_told(monkeypatch: pytest.MonkeyPatch, capsys:
     """Also before the models were opened for the first time."""
 
     def broken(*_: object) -> str:
-        raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+        raise UnicodeDecodeError("utf-8", b"\xff" * 100_000, 0, 1, "invalid start byte")
 
     monkeypatch.setattr(module, "checked", broken)
 
@@ -116,7 +116,9 @@ def test_what_nobody_thought_of_is_told(monkeypatch: pytest.MonkeyPatch, capsys:
         await supervisor.exchange_all()  # SIGHUP may come at any time
         assert "first time" in (await supervisor.exchange("m"))["error"]
         supervisor.current = {"m": OLD}
-        assert "invalid start byte" in (await supervisor.exchange("m"))["error"]
+        told = (await supervisor.exchange("m"))["error"]
+        assert "invalid start byte" in told
+        assert len(told) < 3000, "workers read a line of so many bytes"
         assert supervisor.current == {"m": OLD}
 
     asyncio.run(run())

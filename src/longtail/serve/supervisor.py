@@ -31,11 +31,13 @@ from longtail.label_changes import changes_folder, digest_with_changes
 from longtail.serve.front import Shards, addresses
 from longtail.serve.hosts import names_of
 from longtail.serve.limits import Plan
+from longtail.serve.problems import sentence
 from longtail.serve.service import log
 
 _PATIENCE_S = 600  # for a worker to open a model
 _SOON_S = 5.0  # a worker that dies sooner is started again only after a while
 _STOP_S = 35
+_LINE_BYTES = 1 << 24  # of what a worker says, of all its models
 _ENDED = "the worker ended while opening"
 
 
@@ -169,7 +171,7 @@ class Supervisor:
 
     async def _attend(self, worker: Worker) -> None:
         """Listen to a worker as long as it lives."""
-        reader, worker.writer = await asyncio.open_unix_connection(sock=worker.line)
+        reader, worker.writer = await asyncio.open_unix_connection(sock=worker.line, limit=_LINE_BYTES)
         with contextlib.suppress(ConnectionError):
             while line := await reader.readline():
                 self._heard(worker, json.loads(line))
@@ -245,7 +247,7 @@ class Supervisor:
             try:
                 told = await self._exchanged(name, self.current[name])
             except Exception as problem:  # whatever is in those files: who waits is told, and watching goes on
-                told = {"error": getattr(problem, "message", repr(problem))}
+                told = {"error": sentence(problem)}
             if "error" in told:
                 log("model not exchanged", model=name, error=told["error"])
             return told

@@ -19,13 +19,14 @@ from typing import Any
 import uvicorn
 
 from longtail.errors import LongtailError
+from longtail.report import cut
 from longtail.serve.application import Application, counters_of
 from longtail.serve.connection import Connection
 from longtail.serve.front import Front, addresses
 from longtail.serve.hosted import Hosted, Wanted, tried
 from longtail.serve.limits import Limits, NamedRun, Plan
 from longtail.serve.opened import OpenedModel
-from longtail.serve.problems import Problem
+from longtail.serve.problems import Problem, sentence
 from longtail.serve.service import Service, log
 
 # How long a worker waits for others to take a connection before it does.
@@ -117,7 +118,7 @@ class Control:
             self.aside[model] = await asyncio.to_thread(opened_version, model, path, sha, self.plan)
             self.say(number=number, done=True)
         except BaseException as problem:  # libraries in Rust raise what is no Exception; the others wait for this one
-            self.say(number=number, error=getattr(problem, "message", repr(problem)))
+            self.say(number=number, error=sentence(problem))
 
     async def reload(self, model: str) -> dict[str, Any]:
         """A request asks for another version; all workers take it up."""
@@ -126,7 +127,8 @@ class Control:
         self.say(reload=model, asked=number)
         told = await future
         if told.get("error"):
-            raise Problem(409, f"the model stays as it was: {told['error']}", "NamedRun not exchanged")
+            # The reason names files of this machine.
+            raise Problem(409, "the model stays as it was; the log of the server says why", "Model not exchanged")
         return {"model": model, "version": told["version"], "previous": told["previous"], "workers": told["workers"]}
 
 
@@ -233,12 +235,11 @@ def main() -> None:
     plan = plan_of(_first_line(line))
     try:
         models = [opened(model.name, model.path, plan) for model in plan.models]
-    except LongtailError as problem:
-        line.sendall(json.dumps({"failed": problem.message, "hint": problem.hint}).encode() + b"\n")
-        sys.exit(3)
     except BaseException as problem:
-        log("error", error=repr(problem), trace=traceback.format_exception(problem))
-        line.sendall(json.dumps({"failed": repr(problem), "hint": ""}).encode() + b"\n")
+        if not isinstance(problem, LongtailError):
+            log("error", error=repr(problem), trace=traceback.format_exception(problem))
+        failed = {"failed": sentence(problem), "hint": cut(getattr(problem, "hint", ""))}
+        line.sendall(json.dumps(failed).encode() + b"\n")
         sys.exit(3)
     control = Control(plan)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
