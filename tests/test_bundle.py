@@ -7,8 +7,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,11 @@ def half_a_name(bundle: Path) -> None:
     save_part(names, bundle / "labels" / "names")
 
 
+def with_columns(wrong: Mapping[str, Any], head: dict[str, Any]) -> None:
+    right = {"text": ["a"], "weights": [1], "labels": "b", "id": None, "separator": ","}
+    head["columns"] = {**right, **wrong}
+
+
 SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing file": (lambda b: (b / "ranker" / "part.json").unlink(), "part.json: the file is missing"),
     "missing folder": (lambda b: shutil.rmtree(b / "featurizer"), "the file is missing"),
@@ -180,7 +186,10 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     "calibration a list": (edit_manifest(lambda m: m.update(calibration=[1])), "'calibration'"),
     "calibration a text": (edit_manifest(lambda m: m.update(calibration="x")), "'calibration'"),
     "columns a list": (edit_manifest(lambda m: m.update(columns=[1])), "'columns'"),
-    "columns of numbers": (edit_manifest(lambda m: m.update(columns={"text": 5})), "'columns'"),
+    **{
+        f"columns {wrong}": (edit_manifest(partial(with_columns, wrong)), "'columns'")
+        for wrong in ({"text": 5}, {"text": "a"}, {"text": [5]}, {"weights": []}, {"weights": [10**400]}, {"id": 5})
+    },
     "half a character": (surrogate, "what no text is made of"),
     "half a character in a name": (sealed(half_a_name), "half a character"),
     "a pipe": (lambda b: os.mkfifo(b / "pipe"), "a pipe or a device inside a bundle"),
@@ -242,6 +251,14 @@ def test_settings_that_are_none_are_an_error(tiny_run: Path, tmp_path: Path) -> 
         (tmp_path / "config.toml").write_bytes(text)
         with pytest.raises(BundleError, match=r"config\.toml: is no"):
             bundle.settings()
+
+
+def test_ids_of_documents_that_are_none_are_refused(tiny_run: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "bundle"
+    shutil.copytree(tiny_run / "bundle", bundle)
+    sealed(lambda folder: shutil.copytree(folder / "company", folder / "holdout"))(bundle)
+    with pytest.raises(BundleError, match="holdout: no ids of documents"):
+        open_bundle(bundle).held_out()
 
 
 def test_parts_that_are_asked_for_later_are_those_of_the_manifest(tiny_run: Path) -> None:

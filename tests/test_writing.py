@@ -28,7 +28,14 @@ from longtail.persistence import write_arrays, write_json
 from longtail.predictor import Predictor
 from longtail.training.file_list import _BEGINNING, NAME, _lines, is_listed
 from longtail.training.run import Run
-from longtail.writing import LOCK, json_writer, no_room_is_an_error, open_through, written_aside
+from longtail.writing import (
+    LOCK,
+    json_writer,
+    no_room_is_an_error,
+    open_through,
+    remove_at_once,
+    written_aside,
+)
 
 OUTSIDERS = 65534
 
@@ -257,6 +264,26 @@ def test_what_counts_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monke
 # ---- what a killed process leaves ----
 
 
+def test_a_folder_is_gone_at_once_and_what_is_left_of_it_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is killed while files are removed leaves the lock that says whose they were; the loss of power, no folder."""
+    (tmp_path / "old" / "inner").mkdir(parents=True)
+    events: list[str] = []
+    remove = shutil.rmtree
+    monkeypatch.setattr(os, "fsync", lambda file: events.append(os.readlink(f"/proc/self/fd/{file}")))
+
+    def removed(path: Path, **more: Any) -> None:
+        assert not (tmp_path / "old").exists()
+        events.append("removed with a lock" if any(tmp_path.rglob(LOCK)) else "removed")
+        remove(path, **more)
+
+    monkeypatch.setattr(shutil, "rmtree", removed)
+    remove_at_once(tmp_path / "old")
+    assert events == [str(tmp_path), "removed with a lock", "removed with a lock"]
+    assert not any(tmp_path.iterdir())
+
+
 def left_by_a_killed_process(target: Path) -> Path:
     script = (
         "import os, signal, sys; from pathlib import Path; from longtail.writing import written_aside\n"
@@ -395,6 +422,9 @@ def test_errors_name_the_place_and_not_what_stands_aside(tmp_path: Path) -> None
     aside = tmp_path / ".new.01234567.tmp" / "new"
     with pytest.raises(RunError) as caught, no_room_is_an_error(aside / "part.json"):
         raise OSError(errno.ENOSPC, "full")
+    assert str(tmp_path / "new" / "part.json") in caught.value.message
+    with pytest.raises(RunError) as caught, no_room_is_an_error(aside / "part.json"):
+        raise OSError(errno.EACCES, "not yours")
     assert str(tmp_path / "new" / "part.json") in caught.value.message
 
 

@@ -167,7 +167,7 @@ def check_manifest(folder: Path, manifest: Any) -> None:
 def _are_columns(saved: Mapping[str, Any]) -> bool:
     try:
         found = Columns.loaded(saved)
-    except (KeyError, TypeError, ValueError):
+    except (ArithmeticError, KeyError, TypeError, ValueError):
         return False
     names = (found.labels, found.id, found.separator)
     return (

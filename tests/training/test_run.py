@@ -151,7 +151,7 @@ def test_a_list_of_other_files_does_not_make_a_folder_a_run(more: str, restart: 
 
 @pytest.mark.parametrize("restart", [True, False])
 def test_a_list_beside_values_of_a_run_does_not_make_all_that_it_names_a_run(restart: bool, tmp_path: Path) -> None:
-    (tmp_path / "files.jsonl").write_text('{"path": "p1.txt"}\n')
+    (tmp_path / "files.jsonl").write_text('{"path": "run.json"}\n{"path": "p1.txt"}\n')
     (tmp_path / "run.json").write_text('{"recipe": "soup"}')
     (tmp_path / "p1.txt").write_text("precious")
     with pytest.raises(RunError):
