@@ -20,7 +20,7 @@ from longtail import Predictor
 from longtail.bundle import digest_of, open_bundle, sha256
 from longtail.data.dataset import Dataset
 from longtail.errors import BundleError, ConfigError
-from longtail.persistence import StringTable, load_part, save_part
+from longtail.persistence import StringTable, load_part, save_part, write_arrays
 
 MANIFEST = "manifest.json"
 
@@ -163,6 +163,16 @@ def with_columns(wrong: Mapping[str, Any], head: dict[str, Any]) -> None:
     head["columns"] = {**right, **wrong}
 
 
+def counts_of(count: int) -> Callable[[Path], None]:
+    """A bundle whose labels all had so many documents."""
+
+    def change(bundle: Path) -> None:
+        file = bundle / "labels" / "arrays.safetensors"
+        write_arrays(file, {"counts": np.full(len(load_part(bundle / "labels")), count, np.int64)})
+
+    return sealed(change)
+
+
 SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing file": (lambda b: (b / "ranker" / "part.json").unlink(), "part.json: the file is missing"),
     "missing folder": (lambda b: shutil.rmtree(b / "featurizer"), "the file is missing"),
@@ -191,6 +201,8 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
         for wrong in ({"text": 5}, {"text": "a"}, {"text": [5]}, {"weights": []}, {"weights": [10**400]}, {"id": 5})
     },
     "half a character": (surrogate, "what no text is made of"),
+    "fewer than no documents": (counts_of(-1), "labels of -1 to -1 documents"),
+    "more documents than there are": (counts_of(1 << 62), "documents"),
     "half a character in a name": (sealed(half_a_name), "half a character"),
     "a pipe": (lambda b: os.mkfifo(b / "pipe"), "a pipe or a device inside a bundle"),
     **{f"a pipe as {name}": (as_pipe(name), "a pipe or a device") for name in ("ranker/part.json", "config.toml")},

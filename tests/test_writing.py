@@ -12,6 +12,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -306,6 +307,17 @@ def test_what_a_killed_process_left_is_removed_when_its_place_is_written_to(tmp_
     assert not left.exists()
     assert other.exists(), "of another place: whoever writes there removes it"
     assert all(path.exists() for path in foreign)
+
+
+def test_what_was_to_be_written_through_is_removed_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    left = tmp_path / "temporary" / ".null.0123abcd.tmp"
+    left.mkdir()
+    (left / LOCK).touch()
+    (left / "null").touch()
+    write(device(tmp_path / "null", "null"))
+    assert not any((tmp_path / "temporary").iterdir())
 
 
 def test_what_a_living_process_writes_is_left_alone(tmp_path: Path) -> None:

@@ -280,6 +280,7 @@ def said_digest(path: Path, said: Any) -> str:
         ) from problem
 
 
+_MOST_DOCUMENTS = 1 << 40
 _HALF = re.compile(rb"\xed[\xa0-\xbf]")  # of a character beyond 16 bits; Python writes them as if they were whole
 
 
@@ -297,6 +298,8 @@ class LabelTable(DataPart):
         for table in (self.uids, self.names):
             if _HALF.search(table.blob.data):
                 raise ValueError("a label has half a character, which no file can be written with")
+        if len(self.counts) and not 0 <= self.counts.min() <= self.counts.max() <= _MOST_DOCUMENTS:
+            raise ValueError(f"labels of {self.counts.min()} to {self.counts.max()} documents")
 
     @classmethod
     def of(cls, labels: Items, counts: I64) -> LabelTable:

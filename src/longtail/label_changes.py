@@ -335,10 +335,11 @@ def changing(bundle: Bundle) -> Iterator[Path]:
         make_folder(folder)
         lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise RunTaken(f"{folder}: another process is changing labels here", "wait for it") from None
+        with no_room_is_an_error(folder):
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunTaken(f"{folder}: another process is changing labels here", "wait for it") from None
         remove_dead(folder)
         yield folder
     finally:

@@ -28,7 +28,7 @@ from tests.serve.servers import Asking, Server, copied, replaced, start
 from tests.test_bundle import in_part
 
 from longtail import Predictor, cli, labels
-from longtail.serve.hosts import names_of
+from longtail.serve.hosts import allowed, names_of
 from longtail.serve.limits import Plan
 
 TOKEN = "0123456789abcdef-test"
@@ -124,6 +124,7 @@ def test_which_names_a_server_has() -> None:
     assert names("127.0.0.1", "localhost", token_digests=("00",)) == ()
     assert names("0.0.0.0", "0.0.0.0") == ()
     assert names("0.0.0.0", "0.0.0.0", hosts=("a",)) == (*local, "0.0.0.0", "a")
+    assert [allowed(host) for host in ("A.b", "fe80::1", "[fe80::1]")] == ["a.b", "fe80::1", "fe80::1"]
 
 
 def test_without_a_token_models_are_not_exchanged_by_request(server: Server) -> None:
@@ -435,10 +436,13 @@ def test_who_has_said_all_is_answered(server: Server) -> None:
         answer = b"".join(iter(partial(raw.recv, 65536), b""))
     assert answer.count(b"HTTP/1.1 200") == 2
     assert b'"label":"id-owl"' in answer
-    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as raw:
-        raw.sendall(LIVE + b"X: ")
-        raw.shutdown(socket.SHUT_WR)
-        assert raw.recv(100) == b""
+    begun = b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n"
+    for half in (LIVE + b"X: ", begun + b"{"):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=5) as raw:
+            raw.sendall(half)
+            time.sleep(0.1)
+            raw.shutdown(socket.SHUT_WR)
+            assert raw.recv(100) == b""
 
 
 def test_who_does_not_read_keeps_a_place_only_for_a_while(tmp_path: Path, tiny_run: Path) -> None:

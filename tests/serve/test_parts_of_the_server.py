@@ -24,7 +24,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from longtail import cli
-from longtail.bundle import LabelTable
+from longtail.bundle import Bundle, LabelTable
 from longtail.cli.base import Command
 from longtail.data.dataset import Items
 from longtail.errors import ConfigError
@@ -37,7 +37,7 @@ from longtail.serve.hosted import Given, Hosted, Wanted, answer_together
 from longtail.serve.label_search import LabelSearch
 from longtail.serve.limits import Limits, Plan
 from longtail.serve.native import as_list
-from longtail.serve.opened import OpenedModel, _without_folders
+from longtail.serve.opened import OpenedModel
 from longtail.serve.page_files import Page, read_files
 from longtail.serve.problems import Problem, as_json
 from longtail.serve.service import Service
@@ -295,13 +295,13 @@ def test_what_is_ranked_deeply_is_ranked_in_pieces(tiny_run: Path, counters: Cou
 
 
 def test_who_leaves_the_end_of_an_answer_is_not_waited_for() -> None:
-    """What is left is less than what makes writing wait, and the connection was to be closed."""
+    """What is left is less than what makes writing wait, and the connection is to be closed. Who took all may go on."""
 
     async def answer(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"60000")]})
         await send({"type": "http.response.body", "body": b"x" * 60_000})
 
-    async def run() -> int:
+    async def run() -> tuple[int, int]:
         application: Any = answer
         numbers = SimpleNamespace(worker=SimpleNamespace())
         application.service = SimpleNamespace(limits=Limits(timeout_s=0.1), counters=numbers)
@@ -309,16 +309,25 @@ def test_who_leaves_the_end_of_an_answer_is_not_waited_for() -> None:
         loop, (ours, theirs) = asyncio.get_running_loop(), socket.socketpair()
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         await loop.connect_accepted_socket(lambda: Connection(config, ServerState(), {}, loop), ours)
-        theirs.sendall(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
-        await asyncio.sleep(0.3)
         theirs.setblocking(False)
-        came = 0
-        while piece := await asyncio.wait_for(loop.sock_recv(theirs, 65_536), 10):
-            came += len(piece)
-        theirs.close()
-        return came
 
-    assert 0 < asyncio.run(run()) < 60_000
+        async def taken() -> int:
+            came = 0
+            while came < 60_000 and (piece := await asyncio.wait_for(loop.sock_recv(theirs, 65_536), 10)):
+                came += len(piece)
+            return came
+
+        await loop.sock_sendall(theirs, b"GET / HTTP/1.1\r\n\r\n")
+        first = await taken()
+        await asyncio.sleep(0.3)
+        await loop.sock_sendall(theirs, b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
+        await asyncio.sleep(0.3)
+        second = await taken()
+        theirs.close()
+        return first, second
+
+    first, second = asyncio.run(run())
+    assert 0 < second < 60_000 < first
 
 
 def test_a_new_version_is_asked_only_when_no_other_answers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -393,9 +402,11 @@ def test_facts_of_a_model_are_json(tiny_run: Path) -> None:
     assert [one["score"] for one in strictly(as_json(odd.label_page(0)))["neighbours"]] == [0.5]
 
 
-def test_folders_of_this_machine_are_nothing_for_clients() -> None:
-    settings = {"a": {"vectors": "/home/me/words.npy", "model": "words.npy", "dims": [1, 2]}, "b": ""}
-    assert _without_folders(settings) == {"a": {**settings["a"], "vectors": "words.npy"}, "b": ""}  # type: ignore[dict-item]
+def test_folders_of_this_machine_are_nothing_for_clients(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings: dict[str, Any] = {"a": {"vectors": "/home/me/words.npy", "model": "words.npy", "dims": [1, 2]}, "b": ""}
+    monkeypatch.setattr(Bundle, "settings", lambda _: settings)
+    told = OpenedModel.open("m", tiny_run, Plan(())).details["settings"]
+    assert told == {"a": {**settings["a"], "vectors": "words.npy"}, "b": ""}
 
 
 # ---- labels ----

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import io
 import json
 import os
@@ -102,6 +104,15 @@ def test_two_processes_cannot_share_a_run(tmp_path: Path) -> None:
         other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "another process is training here" in other.stderr
     Run.open(tmp_path / "r", IDENTITY).close()
+
+
+def test_a_file_system_without_locks_is_no_other_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(RunError, match="No locks available"):
+        Run.open(tmp_path / "r", IDENTITY)
 
 
 def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:

@@ -126,10 +126,6 @@ class Connection(HttpToolsProtocol):
         super().on_response_complete()
         self._watch_reader()  # also the last of an answer is taken in time, or a connection would never be closed
 
-    def send_400_response(self, msg: str) -> None:
-        super().send_400_response(msg)
-        self._watch_reader()
-
     def _watch_reader(self) -> None:
         """Who does not read holds an answer in memory, and the place of another request."""
         self._reads()

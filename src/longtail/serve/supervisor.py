@@ -37,7 +37,6 @@ from longtail.serve.service import log
 _PATIENCE_S = 600  # for a worker to open a model
 _SOON_S = 5.0  # a worker that dies sooner is started again only after a while
 _STOP_S = 35
-_LINE_BYTES = 1 << 24  # of what a worker says, of all its models
 _ENDED = "the worker ended while opening"
 
 
@@ -171,11 +170,11 @@ class Supervisor:
 
     async def _attend(self, worker: Worker) -> None:
         """Listen to a worker as long as it lives."""
-        reader, worker.writer = await asyncio.open_unix_connection(sock=worker.line, limit=_LINE_BYTES)
-        with contextlib.suppress(ConnectionError):
+        reader, worker.writer = await asyncio.open_unix_connection(sock=worker.line)
+        with contextlib.suppress(ConnectionError, ValueError):  # the second: what is no line of JSON, or too long a one
             while line := await reader.readline():
                 self._heard(worker, json.loads(line))
-        worker.writer.close()
+        worker.writer.close()  # it ends then
         code = await asyncio.to_thread(worker.process.wait)
         for number, future in list(self._waiting.items()):
             if number % self.plan.workers == worker.slot and not future.done():

@@ -135,14 +135,14 @@ class Processes:
         with no_room_is_an_error(run):
             self._folder.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self._folder / str(self.rank), os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._lock)
-            self._lock = None
-            raise RunTaken(
-                f"{run}: other processes are training here", "wait for them, or give another --out"
-            ) from None
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(self._lock)
+                self._lock = None
+                raise RunTaken(
+                    f"{run}: other processes are training here", "wait for them, or give another --out"
+                ) from None
         self._write(f"{os.getpid()}\n")
         self.wait()
         threading.Thread(target=self._look_after, name="longtail-processes", daemon=True).start()

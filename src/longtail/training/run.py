@@ -345,14 +345,14 @@ class Run:
         # The kernel drops the lock when the process dies, however it dies: no stale lock after a kill.
         with no_room_is_an_error(self.folder):
             self._lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._lock)
-            self._lock = None
-            raise RunTaken(
-                f"{self.folder}: another process is training here", "wait for it, or choose another --out"
-            ) from None
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(self._lock)
+                self._lock = None
+                raise RunTaken(
+                    f"{self.folder}: another process is training here", "wait for it, or choose another --out"
+                ) from None
 
     def close(self) -> None:
         if self._lock is not None:
