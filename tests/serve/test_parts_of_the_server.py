@@ -403,7 +403,7 @@ def test_facts_of_a_model_are_json(tiny_run: Path) -> None:
 
 
 def test_folders_of_this_machine_are_nothing_for_clients(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings: dict[str, Any] = {"a": {"vectors": "/home/me/words.npy", "model": "words.npy", "dims": [1, 2]}, "b": ""}
+    settings: dict[str, Any] = {"a": {"vectors": "/srv/words.npy", "model": "words.npy", "dims": [1, 2]}, "b": ""}
     monkeypatch.setattr(Bundle, "settings", lambda _: settings)
     told = OpenedModel.open("m", tiny_run, Plan(())).details["settings"]
     assert told == {"a": {**settings["a"], "vectors": "words.npy"}, "b": ""}
