@@ -294,6 +294,18 @@ def test_what_is_ranked_deeply_is_ranked_in_pieces(tiny_run: Path, counters: Cou
 # ---- connections ----
 
 
+async def connected(application: Any) -> socket.socket:
+    """The other end of a connection to a server, which holds few bytes that nobody reads."""
+    numbers = SimpleNamespace(worker=SimpleNamespace())
+    application.service = SimpleNamespace(limits=Limits(timeout_s=0.1), counters=numbers)
+    config = uvicorn.Config(application, proxy_headers=False, lifespan="off", ws="none", log_config=None)
+    loop, (ours, theirs) = asyncio.get_running_loop(), socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    await loop.connect_accepted_socket(lambda: Connection(config, ServerState(), {}, loop), ours)
+    theirs.setblocking(False)
+    return theirs
+
+
 def test_who_leaves_the_end_of_an_answer_is_not_waited_for() -> None:
     """What is left is less than what makes writing wait, and the connection is to be closed. Who took all may go on."""
 
@@ -302,32 +314,46 @@ def test_who_leaves_the_end_of_an_answer_is_not_waited_for() -> None:
         await send({"type": "http.response.body", "body": b"x" * 60_000})
 
     async def run() -> tuple[int, int]:
-        application: Any = answer
-        numbers = SimpleNamespace(worker=SimpleNamespace())
-        application.service = SimpleNamespace(limits=Limits(timeout_s=0.1), counters=numbers)
-        config = uvicorn.Config(application, proxy_headers=False, lifespan="off", ws="none", log_config=None)
-        loop, (ours, theirs) = asyncio.get_running_loop(), socket.socketpair()
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-        await loop.connect_accepted_socket(lambda: Connection(config, ServerState(), {}, loop), ours)
-        theirs.setblocking(False)
+        loop, client = asyncio.get_running_loop(), await connected(answer)
 
         async def taken() -> int:
             came = 0
-            while came < 60_000 and (piece := await asyncio.wait_for(loop.sock_recv(theirs, 65_536), 10)):
+            while came < 60_000 and (piece := await asyncio.wait_for(loop.sock_recv(client, 65_536), 10)):
                 came += len(piece)
             return came
 
-        await loop.sock_sendall(theirs, b"GET / HTTP/1.1\r\n\r\n")
+        await loop.sock_sendall(client, b"GET / HTTP/1.1\r\n\r\n")
         first = await taken()
         await asyncio.sleep(0.3)
-        await loop.sock_sendall(theirs, b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
+        await loop.sock_sendall(client, b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
         await asyncio.sleep(0.3)
         second = await taken()
-        theirs.close()
+        client.close()
         return first, second
 
     first, second = asyncio.run(run())
     assert 0 < second < 60_000 < first
+
+
+def test_who_has_gone_is_gone_for_the_request_that_is_answered() -> None:
+    """Also where another came behind it."""
+
+    async def run() -> None:
+        gone = asyncio.Event()
+
+        async def answer(scope: Any, receive: Any, send: Any) -> None:
+            await receive()
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"to nobody", "more_body": True})
+            if (await receive())["type"] == "http.disconnect":
+                gone.set()
+
+        client = await connected(answer)
+        client.sendall(b"GET / HTTP/1.1\r\n\r\n" * 2)
+        client.close()
+        await asyncio.wait_for(gone.wait(), 5)
+
+    asyncio.run(run())
 
 
 def test_a_new_version_is_asked_only_when_no_other_answers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ class Connection(HttpToolsProtocol):
     _slow: asyncio.TimerHandle | None = None
     _sent = 0
     _is_last = False  # no request is read after the one that is all here
+    _answered: Any = None  # the request that is; `cycle` is the last that came
     _in_head = True
     # The parser tells of a header (also of one behind a body) when all of it is there; what it keeps until then is
     # counted here.
@@ -152,9 +153,16 @@ class Connection(HttpToolsProtocol):
         self._reads()
         super().resume_writing()
 
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._enough()
         self._reads()
+        if self._answered is not None:
+            self._answered.disconnected = True  # else it would write to nobody, which is an error with a trace
+            self._answered.message_event.set()
         super().connection_lost(exc)
         self._note()
 
