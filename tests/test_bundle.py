@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -158,6 +158,12 @@ def half_a_name(bundle: Path) -> None:
     save_part(names, bundle / "labels" / "names")
 
 
+WRONG_COLUMNS: Sequence[Mapping[str, Any]] = (
+    *({"text": 5}, {"text": "a"}, {"text": [5]}),
+    *({"weights": []}, {"weights": [10**400]}, {"id": 5}),
+)
+
+
 def with_columns(wrong: Mapping[str, Any], head: dict[str, Any]) -> None:
     right = {"text": ["a"], "weights": [1], "labels": "b", "id": None, "separator": ","}
     head["columns"] = {**right, **wrong}
@@ -196,10 +202,7 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     "calibration a list": (edit_manifest(lambda m: m.update(calibration=[1])), "'calibration'"),
     "calibration a text": (edit_manifest(lambda m: m.update(calibration="x")), "'calibration'"),
     "columns a list": (edit_manifest(lambda m: m.update(columns=[1])), "'columns'"),
-    **{
-        f"columns {wrong}": (edit_manifest(partial(with_columns, wrong)), "'columns'")
-        for wrong in ({"text": 5}, {"text": "a"}, {"text": [5]}, {"weights": []}, {"weights": [10**400]}, {"id": 5})
-    },
+    **{f"columns {wrong}": (edit_manifest(partial(with_columns, wrong)), "'columns'") for wrong in WRONG_COLUMNS},
     "half a character": (surrogate, "what no text is made of"),
     "fewer than no documents": (counts_of(-1), "labels of -1 to -1 documents"),
     "more documents than there are": (counts_of(1 << 62), "documents"),

@@ -329,6 +329,21 @@ def test_what_a_living_process_writes_is_left_alone(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+def test_what_was_removed_before_it_was_locked_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two that write to one place at once each may take what the other has just begun for a leftover."""
+    lock, removed = fcntl.flock, list[Path]()
+
+    def late(file: int, how: int) -> None:
+        if not removed:
+            removed.extend(tmp_path.iterdir())
+            shutil.rmtree(removed[0])
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    write(tmp_path / "out")
+    assert (tmp_path / "out").read_text() == "new"
+
+
 def test_a_folder_that_was_begun_and_never_locked_is_removed(tmp_path: Path) -> None:
     (tmp_path / ".out.0123abcd.tmp").mkdir()
     locked = tmp_path / ".out.0123abce.tmp"

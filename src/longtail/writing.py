@@ -200,16 +200,21 @@ def _made_aside(folder: Path, name: str) -> Path:
 
 
 def _locked(folder: Path) -> int:
-    """A new file in `folder`, locked: as long as this process lives, nobody takes the folder for a leftover."""
-    for _ in range(100):
+    """A new file in `folder`, locked: as long as this process lives, nobody takes the folder for a leftover. Until then
+    somebody may, and remove it: it is made again.
+    """
+    while True:
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
         try:
             lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-            break
-        except FileNotFoundError:  # somebody found it empty in between, and took it for a leftover
-            folder.mkdir(mode=0o700, exist_ok=True)
-    with contextlib.suppress(OSError):  # file systems without locks: then leftovers stay
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return lock
+        except FileNotFoundError:
+            continue
+        with contextlib.suppress(OSError):  # file systems without locks: then leftovers stay
+            fcntl.flock(lock, fcntl.LOCK_EX)  # waits for who is removing it
+        if os.fstat(lock).st_nlink:
+            return lock
+        os.close(lock)
 
 
 def is_aside(path: Path) -> bool:
