@@ -184,10 +184,11 @@ def test_a_worker_tells_what_goes_wrong_in_a_sentence(monkeypatch: pytest.Monkey
     assert len(said[0]["error"]) < 3000
 
 
-def test_a_worker_ends_when_its_line_is_cut() -> None:
+@pytest.mark.parametrize("problem", [ConnectionResetError(), ValueError("chunk is longer than limit")])
+def test_a_worker_ends_when_its_line_is_cut(problem: Exception) -> None:
     class Cut:
         async def readline(self) -> bytes:
-            raise ConnectionResetError
+            raise problem
 
     class Paper:
         def write(self, _: bytes) -> None:

@@ -89,9 +89,10 @@ class Control:
         self._writer = writer
         assert self.service is not None
         self.say(ready={name: hosted.sha for name, hosted in self.service.models.items()})
-        with contextlib.suppress(ConnectionError):  # the supervisor was killed
+        # The supervisor was killed; or what it said is no line of JSON, or too long a one.
+        with contextlib.suppress(ConnectionError, ValueError):
             await self._obey(reader, self.service)
-        # Also where the supervisor has gone.
+        # Also where nothing is heard any more: who does not hear the end would never end.
         self.service.stopping = True
         server.should_exit = True
 
