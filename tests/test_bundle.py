@@ -7,8 +7,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from longtail import Predictor
 from longtail.bundle import digest_of, open_bundle, sha256
 from longtail.data.dataset import Dataset
 from longtail.errors import BundleError, ConfigError
+from longtail.persistence import StringTable, load_part, save_part, write_arrays
 
 MANIFEST = "manifest.json"
 
@@ -150,6 +152,33 @@ def surrogate(bundle: Path) -> None:
     path.write_text(path.read_text().replace('"tiny"', '"\\ud800"'))
 
 
+def half_a_name(bundle: Path) -> None:
+    names = StringTable.of([f"{name}\ud800" for name in load_part(bundle / "labels").names])
+    shutil.rmtree(bundle / "labels" / "names")
+    save_part(names, bundle / "labels" / "names")
+
+
+WRONG_COLUMNS: Sequence[Mapping[str, Any]] = (
+    *({"text": 5}, {"text": "a"}, {"text": [5]}),
+    *({"weights": []}, {"weights": [10**400]}, {"id": 5}),
+)
+
+
+def with_columns(wrong: Mapping[str, Any], head: dict[str, Any]) -> None:
+    right = {"text": ["a"], "weights": [1], "labels": "b", "id": None, "separator": ","}
+    head["columns"] = {**right, **wrong}
+
+
+def counts_of(count: int) -> Callable[[Path], None]:
+    """A bundle whose labels all had so many documents."""
+
+    def change(bundle: Path) -> None:
+        file = bundle / "labels" / "arrays.safetensors"
+        write_arrays(file, {"counts": np.full(len(load_part(bundle / "labels")), count, np.int64)})
+
+    return sealed(change)
+
+
 SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing file": (lambda b: (b / "ranker" / "part.json").unlink(), "part.json: the file is missing"),
     "missing folder": (lambda b: shutil.rmtree(b / "featurizer"), "the file is missing"),
@@ -173,8 +202,11 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     "calibration a list": (edit_manifest(lambda m: m.update(calibration=[1])), "'calibration'"),
     "calibration a text": (edit_manifest(lambda m: m.update(calibration="x")), "'calibration'"),
     "columns a list": (edit_manifest(lambda m: m.update(columns=[1])), "'columns'"),
-    "columns of numbers": (edit_manifest(lambda m: m.update(columns={"text": 5})), "'columns'"),
+    **{f"columns {wrong}": (edit_manifest(partial(with_columns, wrong)), "'columns'") for wrong in WRONG_COLUMNS},
     "half a character": (surrogate, "what no text is made of"),
+    "fewer than no documents": (counts_of(-1), "labels of -1 to -1 documents"),
+    "more documents than there are": (counts_of(1 << 62), "documents"),
+    "half a character in a name": (sealed(half_a_name), "half a character"),
     "a pipe": (lambda b: os.mkfifo(b / "pipe"), "a pipe or a device inside a bundle"),
     **{f"a pipe as {name}": (as_pipe(name), "a pipe or a device") for name in ("ranker/part.json", "config.toml")},
     "a part twice": (in_part("ranker", parts=["encoder", "encoder"]), "a nested part is named 'encoder'"),
@@ -226,6 +258,22 @@ def test_a_folder_that_may_not_be_looked_through_is_refused(
     monkeypatch.setattr("longtail.bundle.check_files", lambda *_, verify: None)
     with pytest.raises(BundleError, match=r"ranker/part\.json: not a plain file that the manifest lists"):
         open_bundle(bundle)
+
+
+def test_settings_that_are_none_are_an_error(tiny_run: Path, tmp_path: Path) -> None:
+    bundle = replace(open_bundle(tiny_run), folder=tmp_path)
+    for text in (b"a = \xff", b"a = ", b"a = " + b"[" * 5000 + b"]" * 5000, b"a = 1" + b"0" * 5000):
+        (tmp_path / "config.toml").write_bytes(text)
+        with pytest.raises(BundleError, match=r"config\.toml: is no"):
+            bundle.settings()
+
+
+def test_ids_of_documents_that_are_none_are_refused(tiny_run: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "bundle"
+    shutil.copytree(tiny_run / "bundle", bundle)
+    sealed(lambda folder: shutil.copytree(folder / "company", folder / "holdout"))(bundle)
+    with pytest.raises(BundleError, match="holdout: no ids of documents"):
+        open_bundle(bundle).held_out()
 
 
 def test_parts_that_are_asked_for_later_are_those_of_the_manifest(tiny_run: Path) -> None:

@@ -8,6 +8,7 @@ import re
 import shutil
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -106,8 +107,6 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_a_model_of_the_hub_is_fetched_checked_and_opened(
     stand_in: Path, tiny_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import shutil
-
     shutil.copytree(tiny_run / "bundle", stand_in / "bundle")
     (stand_in / "README.md").write_text(hub.card(Predictor.open(tiny_run).bundle, "hf://me/animals"))
     model = Predictor.open("hf://me/animals")
@@ -119,13 +118,28 @@ def test_a_model_of_the_hub_is_fetched_checked_and_opened(
 
 
 def test_an_altered_model_of_the_hub_is_refused(stand_in: Path, tiny_run: Path) -> None:
-    import shutil
-
     shutil.copytree(tiny_run / "bundle", stand_in / "bundle")
     config = stand_in / "bundle" / "config.toml"
     config.write_bytes(config.read_bytes()[::-1])
     with pytest.raises(BundleError, match="SHA-256"):
         Predictor.open("hf://me/animals")
+
+
+def test_another_version_of_a_model_is_fetched_whole(
+    stand_in: Path, tiny_run: Path, direct_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files that it has no more do not stay beside it."""
+    shutil.copytree(direct_run / "bundle", stand_in / "bundle")
+    assert Predictor.open("hf://me/animals").recipe == "direct"
+    shutil.rmtree(stand_in / "bundle")
+    shutil.copytree(tiny_run / "bundle", stand_in / "bundle")
+    monkeypatch.setitem(globals(), "COMMIT", "f" * 40)
+    assert Predictor.open("hf://me/animals").recipe == "tiny"
+
+
+def test_errors_without_a_text() -> None:
+    assert hub._first_line(TimeoutError()) == "TimeoutError: "
+    assert hub._first_line(ValueError("a\nb")) == "ValueError: a"
 
 
 def test_what_is_not_there_is_a_users_error(stand_in: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -149,7 +163,10 @@ def test_pushing_sends_bundle_and_card(
             sent["private"] = private
             return f"https://hub/{repository}"
 
-        def upload_folder(self, *, repo_id: str, folder_path: Path, path_in_repo: str, revision: str | None) -> None:
+        def upload_folder(
+            self, *, repo_id: str, folder_path: Path, path_in_repo: str, revision: str | None, delete_patterns: str
+        ) -> None:
+            assert delete_patterns == "*", "files of a model that was pushed before do not stay"
             sent[path_in_repo] = sorted(path.name for path in folder_path.iterdir())
 
         def upload_file(self, *, repo_id: str, path_or_fileobj: Path, path_in_repo: str, revision: str | None) -> None:
@@ -187,6 +204,13 @@ def test_the_card_says_what_the_model_is(tiny_run: Path, tmp_path: Path, capsys:
     assert "[classify]" in shown
     assert main(["card", str(tiny_run), "--out", str(tmp_path / "CARD.md")]) == 0
     assert (tmp_path / "CARD.md").read_text() == shown
+
+
+def test_a_card_of_forged_numbers(tiny_run: Path) -> None:
+    bundle = Predictor.open(tiny_run).bundle
+    for metrics in ({"a": 1}, {"scores": 1}, {"scores": {"P@1": "x"}, "propensity": {}, "documents": "n"}):
+        with pytest.raises(BundleError, match="'metrics' are not what is measured"):
+            hub.card(replace(bundle, manifest={**bundle.manifest, "metrics": metrics}))
 
 
 def test_the_card_shows_what_was_measured() -> None:

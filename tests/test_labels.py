@@ -24,7 +24,7 @@ from longtail.compare import compare
 from longtail.data.dataset import Dataset
 from longtail.data.label_tables import read_new_labels
 from longtail.data.table_files import open_table
-from longtail.errors import BundleError, ConfigError, DataError, RunTaken
+from longtail.errors import BundleError, ConfigError, DataError, RunError, RunTaken
 from longtail.label_changes import CHANGE, changes_folder, changing
 from longtail.models.new_labels import LabelSpace, Modesty, Nearest, Regression, modest, taught
 from longtail.training.progress import SilentDisplay
@@ -245,6 +245,21 @@ def test_changes_are_neither_links_nor_pipes(model: Path, tmp_path: Path) -> Non
     changes_folder(model).symlink_to(elsewhere.with_name("all"))
     with pytest.raises(BundleError, match="a link beside a bundle"):
         Predictor.open(model)
+
+
+def test_a_folder_of_changes_is_on_the_disk_and_its_lock_is_no_link(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    with monkeypatch.context() as watched:
+        watched.setattr(os, "fsync", lambda file: synced.append(os.readlink(f"/proc/self/fd/{file}")))
+        labels.rename(model, "id-0", "fox")
+    assert synced[0] == str(model.parent)
+    (changes_folder(model) / ".lock").unlink()
+    (changes_folder(model) / ".lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RunError, match="cannot be written"):
+        labels.rename(model, "id-1", "wolf")
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_two_at_once_are_told_apart(model: Path) -> None:

@@ -12,6 +12,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,16 @@ from longtail.errors import RunError
 from longtail.explanation import Explanation
 from longtail.persistence import write_arrays, write_json
 from longtail.predictor import Predictor
+from longtail.training.file_list import _BEGINNING, NAME, _lines, is_listed
 from longtail.training.run import Run
-from longtail.writing import LOCK, json_writer, no_room_is_an_error, open_through, written_aside
+from longtail.writing import (
+    LOCK,
+    json_writer,
+    no_room_is_an_error,
+    open_through,
+    remove_at_once,
+    written_aside,
+)
 
 OUTSIDERS = 65534
 
@@ -256,6 +265,26 @@ def test_what_counts_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monke
 # ---- what a killed process leaves ----
 
 
+def test_a_folder_is_gone_at_once_and_what_is_left_of_it_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is killed while files are removed leaves the lock that says whose they were; the loss of power, no folder."""
+    (tmp_path / "old" / "inner").mkdir(parents=True)
+    events: list[str] = []
+    remove = shutil.rmtree
+    monkeypatch.setattr(os, "fsync", lambda file: events.append(os.readlink(f"/proc/self/fd/{file}")))
+
+    def removed(path: Path, **more: Any) -> None:
+        assert not (tmp_path / "old").exists()
+        events.append("removed with a lock" if any(tmp_path.rglob(LOCK)) else "removed")
+        remove(path, **more)
+
+    monkeypatch.setattr(shutil, "rmtree", removed)
+    remove_at_once(tmp_path / "old")
+    assert events == [str(tmp_path), "removed with a lock", "removed with a lock"]
+    assert not any(tmp_path.iterdir())
+
+
 def left_by_a_killed_process(target: Path) -> Path:
     script = (
         "import os, signal, sys; from pathlib import Path; from longtail.writing import written_aside\n"
@@ -280,6 +309,17 @@ def test_what_a_killed_process_left_is_removed_when_its_place_is_written_to(tmp_
     assert all(path.exists() for path in foreign)
 
 
+def test_what_was_to_be_written_through_is_removed_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    left = tmp_path / "temporary" / ".null.0123abcd.tmp"
+    left.mkdir()
+    (left / LOCK).touch()
+    (left / "null").touch()
+    write(device(tmp_path / "null", "null"))
+    assert not any((tmp_path / "temporary").iterdir())
+
+
 def test_what_a_living_process_writes_is_left_alone(tmp_path: Path) -> None:
     with written_aside(tmp_path / "out") as aside:
         aside.write_text("first")
@@ -287,6 +327,21 @@ def test_what_a_living_process_writes_is_left_alone(tmp_path: Path) -> None:
         assert (tmp_path / "out").read_text() == "second"
     assert (tmp_path / "out").read_text() == "first"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_what_was_removed_before_it_was_locked_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two that write to one place at once each may take what the other has just begun for a leftover."""
+    lock, removed = fcntl.flock, list[Path]()
+
+    def late(file: int, how: int) -> None:
+        if not removed:
+            removed.extend(tmp_path.iterdir())
+            shutil.rmtree(removed[0])
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    write(tmp_path / "out")
+    assert (tmp_path / "out").read_text() == "new"
 
 
 def test_a_folder_that_was_begun_and_never_locked_is_removed(tmp_path: Path) -> None:
@@ -320,6 +375,7 @@ def test_a_killed_conversion_leaves_nothing_for_ever(planted_folder: Path, tmp_p
         ["train", "DATA", "--recipe", "tiny", "--out", "RUN/bundle/x"],
         ["card", "RUN", "--out", "RUN/bundle/x"],
         ["predict", "RUN", "owl", "--output", "RUN/bundle/config.toml"],
+        ["serve", "RUN", "--port", "0", "--corrections", "RUN/bundle/c.jsonl"],
     ],
 )
 def test_nothing_is_written_into_a_bundle(
@@ -394,6 +450,9 @@ def test_errors_name_the_place_and_not_what_stands_aside(tmp_path: Path) -> None
     with pytest.raises(RunError) as caught, no_room_is_an_error(aside / "part.json"):
         raise OSError(errno.ENOSPC, "full")
     assert str(tmp_path / "new" / "part.json") in caught.value.message
+    with pytest.raises(RunError) as caught, no_room_is_an_error(aside / "part.json"):
+        raise OSError(errno.EACCES, "not yours")
+    assert str(tmp_path / "new" / "part.json") in caught.value.message
 
 
 @pytest.mark.skipif(not Path("/proc/1").is_dir(), reason="there is no /proc")
@@ -407,6 +466,24 @@ def test_a_file_beside_those_of_a_run_is_replaced(tiny_run: Path, tmp_path: Path
     for _ in range(2):
         assert answer(tmp_path / "run", "--output", str(tmp_path / "run" / "answers.txt")) == 0
     assert main(["predict", str(tiny_run), "--output", "/dev/null", "--input", "/dev/null"]) == 0
+
+
+def test_a_list_of_somebody_else_is_none_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above what is written there may lie a pipe of that name, or a file that we may not read."""
+    os.mkfifo(tmp_path / NAME)
+    pipe = os.open(tmp_path / NAME, os.O_RDWR)
+    os.write(pipe, _lines(_BEGINNING))  # else a reader would wait for ever
+    assert not is_listed(tmp_path)
+    os.close(pipe)
+    (tmp_path / NAME).unlink()
+    (tmp_path / NAME).write_bytes(_lines(_BEGINNING))
+    assert is_listed(tmp_path)
+
+    def refuse(*_: Any) -> None:
+        raise PermissionError(errno.EACCES, "not yours")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    assert not is_listed(tmp_path)
 
 
 def test_what_systems_leave_in_a_folder_does_not_spoil_a_bundle(tiny_run: Path, tmp_path: Path) -> None:

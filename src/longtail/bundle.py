@@ -23,6 +23,7 @@ import re
 import shutil
 import stat
 import tempfile
+import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -166,7 +167,7 @@ def check_manifest(folder: Path, manifest: Any) -> None:
 def _are_columns(saved: Mapping[str, Any]) -> bool:
     try:
         found = Columns.loaded(saved)
-    except (KeyError, TypeError, ValueError):
+    except (ArithmeticError, KeyError, TypeError, ValueError):
         return False
     names = (found.labels, found.id, found.separator)
     return (
@@ -279,6 +280,10 @@ def said_digest(path: Path, said: Any) -> str:
         ) from problem
 
 
+_MOST_DOCUMENTS = 1 << 40
+_HALF = re.compile(rb"\xed[\xa0-\xbf]")  # of a character beyond 16 bits; Python writes them as if they were whole
+
+
 @dataclass(frozen=True)
 class LabelTable(DataPart):
     """Ids, names and training frequencies of the labels, in the order of their numbers."""
@@ -288,6 +293,13 @@ class LabelTable(DataPart):
     uids: Annotated[StringTable, Sized(len="labels")]
     names: Annotated[StringTable, Sized(len="labels")]
     counts: Annotated[I64, Shaped("labels", plain=True)]
+
+    def __post_init__(self) -> None:
+        for table in (self.uids, self.names):
+            if _HALF.search(table.blob.data):
+                raise ValueError("a label has half a character, which no file can be written with")
+        if len(self.counts) and not 0 <= self.counts.min() <= self.counts.max() <= _MOST_DOCUMENTS:
+            raise ValueError(f"labels of {self.counts.min()} to {self.counts.max()} documents")
 
     @classmethod
     def of(cls, labels: Items, counts: I64) -> LabelTable:
@@ -337,6 +349,23 @@ class Bundle:
     def __repr__(self) -> str:
         folder = str(self.folder) if len(str(self.folder)) <= 80 else f"...{str(self.folder)[-77:]}"
         return f"Bundle({named(str(self.manifest.get('recipe')))}, {len(self.labels):,} labels, {folder})"
+
+    def config(self) -> str:
+        """Every setting of the training, as TOML."""
+        file = self.folder / "config.toml"
+        try:
+            return file.read_text(encoding="utf-8")
+        except UnicodeDecodeError as problem:
+            raise BundleError(f"{file}: is no text ({problem})", "the bundle was altered; copy it anew") from problem
+
+    def settings(self) -> dict[str, Any]:
+        """The same as values."""
+        try:
+            return tomllib.loads(self.config())
+        except (ValueError, RecursionError) as problem:
+            raise BundleError(
+                f"{self.folder / 'config.toml'}: is no TOML ({problem})", "the bundle was altered; copy it anew"
+            ) from problem
 
     def held_out(self) -> StringTable | None:
         """Ids of the documents that were held out of training; None where none were."""

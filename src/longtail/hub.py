@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from longtail.bundle import Bundle
+from longtail.bundle import MANIFEST, Bundle
 from longtail.errors import BundleError, ConfigError, MissingExtra
+from longtail.persistence import read_json
 
 SCHEME = "hf://"
 _NAME = r"[\w.-]{1,96}"
@@ -41,10 +42,28 @@ def fetch(address: str) -> Path:
         hub.snapshot_download(repository, revision=revision, local_dir=folder, allow_patterns=["bundle/*", "README.md"])
     except Exception as problem:  # of the network, the hub or its library: many classes, all of them reasons to stop
         raise BundleError(
-            f"{address}: cannot be fetched ({type(problem).__name__}: {str(problem).splitlines()[0][:200]})",
+            f"{address}: cannot be fetched ({_first_line(problem)})",
             "check the address, the network, and 'hf auth login' for private models",
         ) from problem
+    _remove_old(folder / "bundle")
     return folder
+
+
+def _first_line(problem: Exception) -> str:
+    """Of an error; some have no text (those of the network, when time is up)."""
+    first, *_ = str(problem).split("\n", 1)
+    return f"{type(problem).__name__}: {first[:200]}"
+
+
+def _remove_old(bundle: Path) -> None:
+    """Files of the version that was fetched before, which the library leaves where the new one has none of the name."""
+    try:
+        listed = {MANIFEST, *read_json(bundle / MANIFEST)["files"]}
+    except (BundleError, KeyError, TypeError):
+        return  # opening it says what is wrong
+    for path in list(bundle.rglob("*")):
+        if path.is_file() and path.relative_to(bundle).as_posix() not in listed:
+            path.unlink()
 
 
 def cache_folder() -> Path:
@@ -62,11 +81,18 @@ def push(bundle: Bundle, address: str, *, private: bool = True) -> str:
         try:
             api = hub.HfApi(library_name="longtail")
             made = api.create_repo(repository, private=private, exist_ok=True)
-            api.upload_folder(repo_id=repository, folder_path=bundle.folder, path_in_repo="bundle", revision=revision)
+            # Files of a model that was pushed before go: with them a bundle would not open.
+            api.upload_folder(
+                repo_id=repository,
+                folder_path=bundle.folder,
+                path_in_repo="bundle",
+                revision=revision,
+                delete_patterns="*",
+            )
             api.upload_file(repo_id=repository, path_or_fileobj=readme, path_in_repo="README.md", revision=revision)
         except Exception as problem:  # as above
             raise BundleError(
-                f"{address}: cannot be pushed ({type(problem).__name__}: {str(problem).splitlines()[0][:200]})",
+                f"{address}: cannot be pushed ({_first_line(problem)})",
                 "log in with 'hf auth login', and check that you may write there",
             ) from problem
     return str(made)
@@ -101,6 +127,13 @@ def card(bundle: Bundle, address: str = "", measured: Mapping[str, Any] | None =
         *([("packed", manifest["packed"].get("dtype"))] if "packed" in manifest else []),
         ("bytes", f"{sum(file['bytes'] for file in manifest['files'].values()):,}"),
     ]
+    try:
+        how_good = _measured(measured or manifest.get("metrics") or {})
+    except (AttributeError, LookupError, TypeError, ValueError) as problem:
+        raise BundleError(
+            f"{bundle.folder / MANIFEST}: 'metrics' are not what is measured of a model ({problem!r})",
+            "the file was altered; do not use the bundle",
+        ) from problem
     return "\n".join(
         [
             "---\nlibrary_name: longtail\npipeline_tag: text-classification\ntags:\n- extreme-classification\n"
@@ -108,7 +141,7 @@ def card(bundle: Bundle, address: str = "", measured: Mapping[str, Any] | None =
             f"# {name}\n",
             "Tags a short text with the most relevant of its labels. Made by longtail.\n",
             *_table(("", ""), rows),
-            *_measured(measured or manifest.get("metrics") or {}),
+            *how_good,
             "\n## Ask it\n",
             f'```python\nfrom longtail import Predictor\n\nmodel = Predictor.open("{address or "RUN"}")\n'
             'model.predict(["a text"], k=5)\n```\n',
@@ -118,7 +151,7 @@ def card(bundle: Bundle, address: str = "", measured: Mapping[str, Any] | None =
             if "calibration" in manifest
             else "- Scores are the model's own and rank labels; they are no probabilities.",
             f"- {_rare(bundle)}\n",
-            f"## Settings\n\n```toml\n{(bundle.folder / 'config.toml').read_text(encoding='utf-8').strip()}\n```",
+            f"## Settings\n\n```toml\n{bundle.config().strip()}\n```",
             "",
         ]
     )

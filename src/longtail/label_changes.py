@@ -1,4 +1,4 @@
-"""ChangedLabels that came, went or changed their names after a model was trained: small patches beside its bundle.
+"""Labels that came, went or changed their names after a model was trained: small patches beside its bundle.
 
     RUN/bundle/                   the model as it was trained; never touched
     RUN/bundle.labels/0001-add/   one change: change.json says what it is, with checksums; rows lie beside it
@@ -41,7 +41,7 @@ from longtail.persistence import (
     written_aside,
 )
 from longtail.types import Ranker
-from longtail.writing import remove_at_once, remove_dead
+from longtail.writing import make_folder, remove_at_once, remove_dead
 
 ChangeKind: TypeAlias = Literal["add", "rename", "merge", "retire"]
 CHANGE, ADDED, FORMAT = "change.json", "added", 1
@@ -332,13 +332,14 @@ def changing(bundle: Bundle) -> Iterator[Path]:
             foreign = next((path for path in sorted(folder.iterdir()) if not path.name.startswith(".")), None)
             if foreign is not None:
                 raise ConfigError(f"{foreign}: not a change of labels", f"move {folder} away, or the model")
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise RunTaken(f"{folder}: another process is changing labels here", "wait for it") from None
+        with no_room_is_an_error(folder):
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunTaken(f"{folder}: another process is changing labels here", "wait for it") from None
         remove_dead(folder)
         yield folder
     finally:

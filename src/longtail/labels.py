@@ -85,7 +85,7 @@ def rename(model: str | Path, id: str, text: str) -> LabelChange:
 
 
 def merge(model: str | Path, ids: Sequence[str], into: str) -> LabelChange:
-    """ChangedLabels become one, with the id and the name of `into`; its score is the highest of theirs."""
+    """Labels become one, with the id and the name of `into`; its score is the highest of theirs."""
     return _changed(model, "merge", {"ids": _listed(ids), "into": into})
 
 

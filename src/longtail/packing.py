@@ -97,7 +97,7 @@ def pack(
             **about,
             "packed": {"dtype": dtype, "features": features, **chosen, "from": bundle.digest},
         },
-        config=(bundle.folder / "config.toml").read_text(encoding="utf-8"),
+        config=bundle.config(),
         labels=bundle.labels,
         featurizer=bundle.featurizer,
         ranker=ranker,

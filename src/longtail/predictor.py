@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import tomllib
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set, ValuesView
@@ -142,7 +141,7 @@ class Predictor:
         write_bundle(
             path,
             about={name: value for name, value in self.bundle.manifest.items() if name not in written},
-            config=(self.bundle.folder / "config.toml").read_text(encoding="utf-8"),
+            config=self.bundle.config(),
             labels=self.bundle.labels,
             featurizer=self.bundle.featurizer,
             ranker=ranker,
@@ -244,8 +243,7 @@ class Predictor:
             )
         if texts is None:
             raise ConfigError("labels are to be found by their texts, but have none", "give labels with a title")
-        settings = tomllib.loads((self.bundle.folder / "config.toml").read_text(encoding="utf-8"))
-        temperature = float(settings["predict"]["temperature"])
+        temperature = float(self.bundle.settings()["predict"]["temperature"])
         over = IndexedRows.by_cosine(encoder, encoder.encode(texts), temperature, "auto")
         counts = dict(zip(self.bundle.labels.uids, self.bundle.labels.counts.tolist(), strict=True))
         table = LabelTable.of(labels, np.array([counts.get(uid, 0) for uid in labels.uids], dtype=np.int64))

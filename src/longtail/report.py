@@ -11,6 +11,7 @@ AT_EVERY_K = ("P", "nDCG", "PSP", "F1", "hP", "hR", "hF")
 AT_LAST_K = ("MacroF1", "Coverage", "ECE")
 OVER_A_THRESHOLD = ("MicroF1", "MacroF1")
 SHORT = 9  # metrics in one line
+_LONGEST = 2000  # characters of an error or a hint
 
 
 def named(text: str) -> str:
@@ -21,6 +22,11 @@ def named(text: str) -> str:
 def one_line(text: str) -> str:
     """A text whose own line ends would be taken for ours."""
     return " ".join(text.splitlines())
+
+
+def cut(text: str) -> str:
+    """An error as it may be shown, logged and sent on, whatever a stranger's file made it hold."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
 
 
 def facts_as_html(title: str, facts: Mapping[str, str]) -> str:

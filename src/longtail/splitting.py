@@ -38,7 +38,7 @@ def split(model: Path, out: Path, shards: int) -> list[Path]:
             f"{model}: a calibrated model, whose probabilities are of all labels together",
             f"take its calibration back first: longtail calibrate {model} --undo",
         )
-    config = (bundle.folder / "config.toml").read_text(encoding="utf-8")
+    config = bundle.config()
     about = {
         name: value
         for name, value in bundle.manifest.items()

@@ -7,7 +7,7 @@ program looks like it.
 
 Only plain files are replaced. A link is followed, and a file keeps its mode and its owner. Whatever else may have the
 name (a device, a pipe, a file that no rename can replace without changing its owner) is written through, once all
-there is to write is there.
+there is to write is there; until then that stands among the temporary files of the system.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 _REFUSED = {
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ELOOP, errno.EBUSY, errno.ETXTBSY, errno.ENXIO),
     *(errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY, errno.ENAMETOOLONG, errno.EFBIG, errno.EIO, errno.ENODEV),
+    *(errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP),  # a file system without locks
 }
 # Libraries written in Rust wrap errors of the system in exceptions of their own.
 _WRAPPED = re.compile(r"\(os error (\d+)\)")
@@ -112,23 +113,22 @@ class _Place:
     def aside(self) -> Iterator[Path]:
         if self.is_file and not os.access(self.path, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        elsewhere = Path(tempfile.gettempdir())
         if self.through:
-            home = _elsewhere()
+            home = _made_aside(elsewhere, self.path.name)
         else:
             if not self.path.name:
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            _make_folder(self.home)
-            remove_dead(self.home, self.path.name)
+            make_folder(self.home)
             try:
-                home = self.home / f".{self.path.name[:_LONGEST]}.{secrets.token_hex(4)}.tmp"
-                home.mkdir(mode=0o700)
+                home = _made_aside(self.home, self.path.name)
             except FileNotFoundError:  # a file system of the kernel, where nothing can be made
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES)) from None
             except PermissionError:
                 # The file may be written to, though the folder that holds it may not.
                 if not self.is_file:
                     raise
-                self.through, home = True, _elsewhere()
+                self.through, home = True, _made_aside(elsewhere, self.path.name)
         lock = _locked(home)
         try:
             yield home / self.path.name
@@ -191,21 +191,30 @@ def _status(path: Path) -> os.stat_result | None:
         return None
 
 
-def _elsewhere() -> Path:
-    return Path(tempfile.mkdtemp(prefix="longtail-"))
+def _made_aside(folder: Path, name: str) -> Path:
+    """A new folder in which to write what is to be called `name`; that of a killed process is removed."""
+    remove_dead(folder, name)
+    home = folder / f".{name[:_LONGEST]}.{secrets.token_hex(4)}.tmp"
+    home.mkdir(mode=0o700)
+    return home
 
 
 def _locked(folder: Path) -> int:
-    """A new file in `folder`, locked: as long as this process lives, nobody takes the folder for a leftover."""
-    for _ in range(100):
+    """A new file in `folder`, locked: as long as this process lives, nobody takes the folder for a leftover. Until then
+    somebody may, and remove it: it is made again.
+    """
+    while True:
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
         try:
             lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-            break
-        except FileNotFoundError:  # somebody found it empty in between, and took it for a leftover
-            folder.mkdir(mode=0o700, exist_ok=True)
-    with contextlib.suppress(OSError):  # file systems without locks: then leftovers stay
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return lock
+        except FileNotFoundError:
+            continue
+        with contextlib.suppress(OSError):  # file systems without locks: then leftovers stay
+            fcntl.flock(lock, fcntl.LOCK_EX)  # waits for who is removing it
+        if os.fstat(lock).st_nlink:
+            return lock
+        os.close(lock)
 
 
 def is_aside(path: Path) -> bool:
@@ -256,8 +265,7 @@ def _remove_if_dead(home: Path) -> None:
 def remove_at_once(folder: Path) -> None:
     """Remove a folder, which is gone by one rename; what a killed process leaves of it is like what stands aside."""
     with no_room_is_an_error(folder):
-        home = folder.with_name(f".{folder.name[:_LONGEST]}.{secrets.token_hex(4)}.tmp")
-        home.mkdir(mode=0o700)
+        home = _made_aside(folder.parent, folder.name)
         lock = _locked(home)
         try:
             os.replace(folder, home / folder.name)
@@ -357,9 +365,9 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _make_folder(folder: Path) -> None:
-    """With its parents, on the disk."""
+def make_folder(folder: Path) -> None:
+    """With its parents, on the disk; nothing where it is there."""
     if not folder.is_dir():
-        _make_folder(folder.parent)
+        make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
         to_disk(folder.parent, inside=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -37,8 +38,13 @@ class Server:
         return self._where()
 
     def log(self) -> list[Json]:
-        lines = self.log_file.read_text().splitlines()
-        return [json.loads(line) for line in lines if line.startswith("{")]
+        """Of a line only half is there while it is written, or where its worker was killed meanwhile."""
+        found: list[Json] = []
+        for line in self.log_file.read_text().splitlines():
+            if line.startswith("{"):
+                with contextlib.suppress(ValueError):
+                    found.append(json.loads(line))
+        return found
 
     def _where(self) -> str:
         until = time.monotonic() + 120

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
@@ -178,6 +179,15 @@ def test_half_a_line_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(Problem, match="no space"):
         kept.append({"b": 2})
     assert lines(tmp_path / "c.jsonl") == [{"a": 1}]
+
+
+def test_what_is_not_on_the_disk_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(Problem, match="Input/output error"):
+        Corrections(str(tmp_path / "c.jsonl"), Limits()).append({"a": 1})
 
 
 def append_many(path: str, first: int) -> None:

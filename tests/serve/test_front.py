@@ -147,6 +147,12 @@ def test_reasons_come_from_the_shard_of_a_label(tower: Tower, whole: Path) -> No
     assert "the 4 best labels of a text alone" in refused.json()["detail"]
 
 
+def test_a_shard_does_not_find_more_than_it_may_hold(tower: Tower) -> None:
+    (shard, *_) = tower.both.get("/shard/v1").json()["shards"]
+    found = tower.both.post(f"/shard/v1/{shard['name']}/found", {"texts": ["owl"] * 201, "k": 1000})
+    assert found.status_code == 413
+
+
 def test_shards_ask_for_their_token(tower: Tower) -> None:
     assert requests.get(f"{tower.one.url}/shard/v1", timeout=30).status_code == 401
     command = [sys.executable, "-m", "longtail", "serve", "--port", "0", f"m={tower.one.url}"]
@@ -270,6 +276,10 @@ def test_what_a_shard_says_is_checked() -> None:
                 front.answer(asked, limits)
             assert problem.value.status == 503
             assert address in problem.value.detail
+        said["found"] = found_as_bytes(
+            FACTS.sha, replace(LISTS, lists=(TopK(LISTS.lists[0].ids, np.array([[np.nan, 1]], np.float32)),))
+        )
+        assert front.answer(asked, limits)[0].labels == [0], "no score that is no number"
         said["found"] = good
         # Several requests that fail together are not asked for one by one.
         said["break"], before = 2, said["asked"]

@@ -25,9 +25,10 @@ import pytest
 import requests
 from benchmarks.serving.load import closed_loop, predict_bytes
 from tests.serve.servers import Asking, Server, copied, replaced, start
+from tests.test_bundle import in_part
 
 from longtail import Predictor, cli, labels
-from longtail.serve.hosts import names_of
+from longtail.serve.hosts import allowed, names_of
 from longtail.serve.limits import Plan
 
 TOKEN = "0123456789abcdef-test"
@@ -102,6 +103,10 @@ def test_a_page_of_another_name_cannot_ask_this_machine(server: Server, guarded:
     assert answer.status_code == 421
     assert "--allow-host" in answer.json()["detail"]
     assert guarded.get("/api/v1/models", headers={"Host": "evil.example"}).status_code == 200
+    # Nor may it read, in its own name, what a server answers that asks for nothing else.
+    preflights = [one.session.options(f"{one.url}/v1/projects/tiny/suggest", timeout=30) for one in (server, guarded)]
+    allowed = [one.headers.get("Access-Control-Allow-Origin") for one in (*preflights, server.get("/v1/projects"))]
+    assert ([one.status_code for one in preflights], allowed) == ([405, 204], [None, "*", None])
 
 
 def test_names_that_are_allowed(strict: Server) -> None:
@@ -119,6 +124,7 @@ def test_which_names_a_server_has() -> None:
     assert names("127.0.0.1", "localhost", token_digests=("00",)) == ()
     assert names("0.0.0.0", "0.0.0.0") == ()
     assert names("0.0.0.0", "0.0.0.0", hosts=("a",)) == (*local, "0.0.0.0", "a")
+    assert [allowed(host) for host in ("A.b", "fe80::1", "[fe80::1]")] == ["a.b", "fe80::1", "fe80::1"]
 
 
 def test_without_a_token_models_are_not_exchanged_by_request(server: Server) -> None:
@@ -136,12 +142,17 @@ def test_without_a_token_models_are_not_exchanged_by_request(server: Server) -> 
         (["RUN", "--token-file", "EMPTY"], "no token"),
         (["RUN", "--host", "256.0.0.1"], "cannot be listened at"),
         (["RUN", "--annif-labels", "missing.txt"], "missing.txt"),
+        (["FORGED"], "the part does not hold what a 'nearest-documents' needs"),
     ],
 )
 def test_what_cannot_be_served_ends_with_2(tmp_path: Path, tiny_run: Path, words: list[str], said: str) -> None:
-    empty = tmp_path / "empty.txt"
+    """Also where all that is wrong would be a line that nobody reads to its end."""
+    empty, forged = tmp_path / "empty.txt", copied(tiny_run, tmp_path / "forged")
     empty.touch()
-    line = [word.replace("RUN", str(tiny_run)).replace("EMPTY", str(empty)) for word in words]
+    in_part("ranker", values={"config": {}, "inverse.non_negative": "x" * 100_000})(forged / "bundle")
+    names = {"RUN": tiny_run, "EMPTY": empty, "FORGED": forged}
+    line = [str(names.get(word.removeprefix("a="), word)) for word in words]
+    line = [f"a={new}" if old.startswith("a=") else new for old, new in zip(words, line, strict=True)]
     command = [sys.executable, "-m", "longtail", "serve", "--port", "0", *line]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2, done.stderr
@@ -158,14 +169,15 @@ def test_what_cannot_be_served_ends_with_2(tmp_path: Path, tiny_run: Path, words
         (["--timeout", "nan"], "--timeout nan"),
         (["--timeout", "inf"], "--timeout inf"),
         (["--token-file", "LATIN"], "no text in UTF-8"),
+        (["--token-file", "UMLAUTS"], "token 1 is not of 16 or more characters of ASCII"),
     ],
 )
 def test_options_that_cannot_be(
     tmp_path: Path, tiny_run: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    latin = tmp_path / "latin.txt"
-    latin.write_bytes(b"\xfc" * 20)
-    line = [str(latin) if word == "LATIN" else word for word in words]
+    (tmp_path / "LATIN").write_bytes(b"\xfc" * 20)
+    (tmp_path / "UMLAUTS").write_text("\xfc" * 20, encoding="utf-8")
+    line = [str(tmp_path / word) if word in ("LATIN", "UMLAUTS") else word for word in words]
     assert cli.main(["serve", str(tiny_run), "--port", "0", *line]) == 2
     assert said in capsys.readouterr().err
 
@@ -363,6 +375,20 @@ def test_who_begins_nothing_is_not_waited_for(strict: Server) -> None:
         assert [is_open(raw, 0.05) for raw in waiting] == [True, False, False, False, False]
 
 
+def test_who_sends_requests_without_end_is_stopped(server: Server) -> None:
+    """Requests may be sent ahead, so many; more of them would be kept until all are answered."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as raw:
+        raw.sendall((LIVE + b"\r\n") * 101)
+        answers = b""
+        while answers.count(b'{"live":true}') < 101:
+            answers += raw.recv(65_536)
+        raw.sendall((LIVE + b"\r\n") * 1000)
+        with contextlib.suppress(ConnectionResetError):
+            while piece := raw.recv(65_536):
+                answers += piece
+    assert answers.count(b"HTTP/1.1 200") <= 2 * 101
+
+
 def test_headers_behind_a_body_have_an_end(server: Server) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=5) as raw:
         raw.sendall(
@@ -410,10 +436,13 @@ def test_who_has_said_all_is_answered(server: Server) -> None:
         answer = b"".join(iter(partial(raw.recv, 65536), b""))
     assert answer.count(b"HTTP/1.1 200") == 2
     assert b'"label":"id-owl"' in answer
-    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as raw:
-        raw.sendall(LIVE + b"X: ")
-        raw.shutdown(socket.SHUT_WR)
-        assert raw.recv(100) == b""
+    begun = b"POST /api/v1/models/tiny/predict HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n"
+    for half in (LIVE + b"X: ", begun + b"{"):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=5) as raw:
+            raw.sendall(half)
+            time.sleep(0.1)
+            raw.shutdown(socket.SHUT_WR)
+            assert raw.recv(100) == b""
 
 
 def test_who_does_not_read_keeps_a_place_only_for_a_while(tmp_path: Path, tiny_run: Path) -> None:
@@ -541,7 +570,10 @@ def test_a_broken_bundle_is_not_taken_up(guarded: Server, tiny_run: Path, direct
     replaced(run, broken)
     answer = guarded.post("/api/v1/models/model/reload")
     assert answer.status_code == 409
+    assert answer.json()["title"] == "Model not exchanged"
     assert "stays as it was" in answer.json()["detail"]
+    assert str(run) not in answer.text, "who asks learns nothing of this machine; its log says why"
+    assert str(part.relative_to(broken)) in guarded.log_file.read_text()
     assert guarded.get("/api/v1/models").json()["models"] == [before]
     assert guarded.predict("model", ["owl"]).status_code == 200
     replaced(run, tiny_run)

@@ -7,6 +7,7 @@ import datetime
 import json
 import re
 import shlex
+import socket
 import subprocess
 import threading
 import time
@@ -15,27 +16,31 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
 from longtail import cli
-from longtail.bundle import LabelTable
+from longtail.bundle import Bundle, LabelTable
 from longtail.cli.base import Command
 from longtail.data.dataset import Items
-from longtail.errors import BundleError, ConfigError
+from longtail.errors import ConfigError
 from longtail.predictor import Predictor
 from longtail.serve import batching, languages, worker
 from longtail.serve.batching import Line
+from longtail.serve.connection import Connection
 from longtail.serve.counters import Counters
 from longtail.serve.hosted import Given, Hosted, Wanted, answer_together
 from longtail.serve.label_search import LabelSearch
 from longtail.serve.limits import Limits, Plan
 from longtail.serve.native import as_list
-from longtail.serve.opened import OpenedModel, _settings
+from longtail.serve.opened import OpenedModel
 from longtail.serve.page_files import Page, read_files
 from longtail.serve.problems import Problem, as_json
+from longtail.serve.service import Service
 from longtail.types import TopK
 
 ROOT = Path(__file__).parents[2]
@@ -259,6 +264,98 @@ def test_allowed_labels_are_looked_for_deeper_and_deeper(tmp_path: Path, monkeyp
     assert found[0].labels == []
 
 
+def test_what_is_ranked_deeply_is_ranked_in_pieces(tiny_run: Path, counters: Counters) -> None:
+    """A small request must not hold the model, and the memory, for all the others."""
+    model, limits = OpenedModel.open("m", tiny_run, Plan(())), Limits(labels=36)
+    ranked: list[tuple[int, int]] = []
+    rank = model.predictor.rank_texts
+
+    def noted(texts: Sequence[str], k: int, **m: Any) -> Any:
+        ranked.append((len(texts), k))
+        return rank(texts, k, **m)
+
+    model.predictor.rank_texts = noted  # type: ignore[method-assign]
+    texts = ["an owl", "a pig", "a cat", "a dog"]
+    for asked in (Wanted(texts, 1, allow=frozenset([0])), Wanted(texts, 1, exclude=frozenset(range(11)))):
+        expected = model.answer(asked, Limits())
+        ranked.clear()
+        assert model.answer(asked, limits) == expected
+        assert ranked == [(3, 12), (1, 12)], "as many texts as give 36 labels of all 12"
+
+    async def parts() -> list[list[Given]]:
+        service = Service(Plan((), limits), [model], counters, cast(Any, None))
+        found = [part async for part in service.in_parts(model, Wanted(texts, 1, allow=frozenset([0])))]
+        service.lines["m"].stop()
+        return found
+
+    assert [len(part) for part in asyncio.run(parts())] == [3, 1], "others take turns between them"
+
+
+# ---- connections ----
+
+
+async def connected(application: Any) -> socket.socket:
+    """The other end of a connection to a server, which holds few bytes that nobody reads."""
+    numbers = SimpleNamespace(worker=SimpleNamespace())
+    application.service = SimpleNamespace(limits=Limits(timeout_s=0.1), counters=numbers)
+    config = uvicorn.Config(application, proxy_headers=False, lifespan="off", ws="none", log_config=None)
+    loop, (ours, theirs) = asyncio.get_running_loop(), socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    await loop.connect_accepted_socket(lambda: Connection(config, ServerState(), {}, loop), ours)
+    theirs.setblocking(False)
+    return theirs
+
+
+def test_who_leaves_the_end_of_an_answer_is_not_waited_for() -> None:
+    """What is left is less than what makes writing wait, and the connection is to be closed. Who took all may go on."""
+
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"60000")]})
+        await send({"type": "http.response.body", "body": b"x" * 60_000})
+
+    async def run() -> tuple[int, int]:
+        loop, client = asyncio.get_running_loop(), await connected(answer)
+
+        async def taken() -> int:
+            came = 0
+            while came < 60_000 and (piece := await asyncio.wait_for(loop.sock_recv(client, 65_536), 10)):
+                came += len(piece)
+            return came
+
+        await loop.sock_sendall(client, b"GET / HTTP/1.1\r\n\r\n")
+        first = await taken()
+        await asyncio.sleep(0.3)
+        await loop.sock_sendall(client, b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
+        await asyncio.sleep(0.3)
+        second = await taken()
+        client.close()
+        return first, second
+
+    first, second = asyncio.run(run())
+    assert 0 < second < 60_000 < first
+
+
+def test_who_has_gone_is_gone_for_the_request_that_is_answered() -> None:
+    """Also where another came behind it."""
+
+    async def run() -> None:
+        gone = asyncio.Event()
+
+        async def answer(scope: Any, receive: Any, send: Any) -> None:
+            await receive()
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"to nobody", "more_body": True})
+            if (await receive())["type"] == "http.disconnect":
+                gone.set()
+
+        client = await connected(answer)
+        client.sendall(b"GET / HTTP/1.1\r\n\r\n" * 2)
+        client.close()
+        await asyncio.wait_for(gone.wait(), 5)
+
+    asyncio.run(run())
+
+
 def test_a_new_version_is_asked_only_when_no_other_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two threads in kernels at once would end the process, under one of numba's threading layers."""
     met: list[bool] = []
@@ -331,11 +428,11 @@ def test_facts_of_a_model_are_json(tiny_run: Path) -> None:
     assert [one["score"] for one in strictly(as_json(odd.label_page(0)))["neighbours"]] == [0.5]
 
 
-def test_settings_that_are_no_toml_are_an_error(tmp_path: Path) -> None:
-    for text in ("a = ", f"a = {'[' * 5000}{']' * 5000}", f"a = 1{'0' * 5000}"):
-        (tmp_path / "config.toml").write_text(text)
-        with pytest.raises(BundleError, match="no TOML"):
-            _settings(tmp_path / "config.toml")
+def test_folders_of_this_machine_are_nothing_for_clients(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings: dict[str, Any] = {"a": {"vectors": "/srv/words.npy", "model": "words.npy", "dims": [1, 2]}, "b": ""}
+    monkeypatch.setattr(Bundle, "settings", lambda _: settings)
+    told = OpenedModel.open("m", tiny_run, Plan(())).details["settings"]
+    assert told == {"a": {**settings["a"], "vectors": "words.npy"}, "b": ""}
 
 
 # ---- labels ----

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from longtail.serve import supervisor as module
+from longtail.serve import worker as opening
 from longtail.serve.limits import NamedRun, Plan
 from longtail.serve.service import Service
 from longtail.serve.supervisor import Supervisor, Worker
@@ -107,7 +109,7 @@ def test_what_nobody_thought_of_is_told(monkeypatch: pytest.MonkeyPatch, capsys:
     """Also before the models were opened for the first time."""
 
     def broken(*_: object) -> str:
-        raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+        raise UnicodeDecodeError("utf-8", b"\xff" * 100_000, 0, 1, "invalid start byte")
 
     monkeypatch.setattr(module, "checked", broken)
 
@@ -116,7 +118,9 @@ def test_what_nobody_thought_of_is_told(monkeypatch: pytest.MonkeyPatch, capsys:
         await supervisor.exchange_all()  # SIGHUP may come at any time
         assert "first time" in (await supervisor.exchange("m"))["error"]
         supervisor.current = {"m": OLD}
-        assert "invalid start byte" in (await supervisor.exchange("m"))["error"]
+        told = (await supervisor.exchange("m"))["error"]
+        assert "invalid start byte" in told
+        assert len(told) < 3000, "workers read a line of so many bytes"
         assert supervisor.current == {"m": OLD}
 
     asyncio.run(run())
@@ -152,10 +156,39 @@ def test_watching_survives_what_nobody_thought_of(monkeypatch: pytest.MonkeyPatc
     asyncio.run(run())
 
 
-def test_a_worker_ends_when_its_line_is_cut() -> None:
+def test_a_worker_that_says_what_is_no_line_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    for said in (b"x" * 100_000 + b"\n", b"no JSON\n"):
+        worker = Stub(0)
+
+        async def attend(worker: Stub = worker) -> None:
+            supervisor = Supervisor(Plan((NamedRun("m", "somewhere"),)), cast(socket.socket, None))
+            supervisor.stopping.set()
+            await asyncio.wait_for(supervisor._attend(cast(Worker, worker)), 10)
+
+        threading.Thread(target=worker.other_end.sendall, args=[said], daemon=True).start()
+        asyncio.run(attend())
+
+
+def test_a_worker_tells_what_goes_wrong_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it is no `Exception`, as libraries in Rust raise it: the others wait for it."""
+
+    def broken(*_: object) -> None:
+        raise BaseException("x" * 1_000_000)
+
+    said: list[dict[str, Any]] = []
+    monkeypatch.setattr(opening, "opened_version", broken)
+    control = Control(Plan(()))
+    monkeypatch.setattr(control, "say", lambda **facts: said.append(facts))
+    asyncio.run(control._open("m", "somewhere", NEW, 7))
+    assert said[0]["number"] == 7
+    assert len(said[0]["error"]) < 3000
+
+
+@pytest.mark.parametrize("problem", [ConnectionResetError(), ValueError("chunk is longer than limit")])
+def test_a_worker_ends_when_its_line_is_cut(problem: Exception) -> None:
     class Cut:
         async def readline(self) -> bytes:
-            raise ConnectionResetError
+            raise problem
 
     class Paper:
         def write(self, _: bytes) -> None:

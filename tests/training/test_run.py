@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -102,6 +106,15 @@ def test_two_processes_cannot_share_a_run(tmp_path: Path) -> None:
     Run.open(tmp_path / "r", IDENTITY).close()
 
 
+def test_a_file_system_without_locks_is_no_other_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(RunError, match="No locks available"):
+        Run.open(tmp_path / "r", IDENTITY)
+
+
 def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     with Run.open(tmp_path / "r", IDENTITY) as run:
         run.stage("1_first", lambda: words("a"))
@@ -145,6 +158,45 @@ def test_a_list_of_other_files_does_not_make_a_folder_a_run(more: str, restart: 
     with pytest.raises(RunError, match="not a run of longtail"):
         Run.open(tmp_path, IDENTITY, restart=restart)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["files.jsonl", "p1.txt"]
+
+
+@pytest.mark.parametrize("restart", [True, False])
+def test_a_list_beside_values_of_a_run_does_not_make_all_that_it_names_a_run(restart: bool, tmp_path: Path) -> None:
+    (tmp_path / "files.jsonl").write_text('{"path": "run.json"}\n{"path": "p1.txt"}\n')
+    (tmp_path / "run.json").write_text('{"recipe": "soup"}')
+    (tmp_path / "p1.txt").write_text("precious")
+    with pytest.raises(RunError):
+        Run.open(tmp_path, IDENTITY, restart=restart)
+    assert (tmp_path / "p1.txt").exists()
+
+
+def test_folders_of_processes_of_others_are_left_alone(tmp_path: Path) -> None:
+    """What a killed training of several processes leaves are files that are numbers."""
+    for name in ("r", "elsewhere"):
+        (tmp_path / name / ".processes").mkdir(parents=True)
+    ours = [tmp_path / name / ".processes" / "1" for name in ("r", "elsewhere")]
+    theirs = tmp_path / "r" / ".processes" / "notes.txt"
+    for file in (*ours, theirs):
+        file.write_text("precious")
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / ".processes").symlink_to(tmp_path / "elsewhere" / ".processes")
+    for name in ("r", "linked"):
+        Run.open(tmp_path / name, IDENTITY).close()
+    assert [file.exists() for file in (*ours, theirs)] == [False, True, True]
+
+
+def test_what_systems_leave_in_folders_of_a_run_is_not_in_the_way_of_another(tmp_path: Path) -> None:
+    for text in ("a", "b"):
+        with Run.open(tmp_path / "r", {**IDENTITY, "seed": text}, restart=True) as run:
+            assert list(run.stage("1_first", partial(words, text))) == [text]
+        (tmp_path / "r" / "stages" / "1_first" / ".DS_Store").write_text("litter")
+
+
+def test_a_new_run_folder_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.readlink(f"/proc/self/fd/{file}")))
+    Run.open(tmp_path / "deep" / "r", IDENTITY).close()
+    assert synced[:2] == [str(tmp_path), str(tmp_path / "deep")]
 
 
 def test_a_run_inside_a_run_is_known_by_its_list(tmp_path: Path) -> None:
@@ -226,7 +278,8 @@ def test_a_run_without_its_values_is_not_mixed_with_another(tmp_path: Path) -> N
     (tmp_path / "r" / "run.json").unlink()
     with pytest.raises(RunError, match=r"beside 'metrics\.jsonl' of an earlier run") as caught:
         Run.open(tmp_path / "r", {**IDENTITY, "seed": 1})
-    assert "--restart" not in caught.value.hint
+    assert "--restart" in caught.value.hint
+    Run.open(tmp_path / "r", {**IDENTITY, "seed": 1}, restart=True).close()
 
 
 @pytest.mark.parametrize("content", ["[1]", "3", '"x"', "null", "[" * 100_000, "{"])

@@ -28,6 +28,7 @@ from click.shell_completion import shell_complete
 from longtail import __version__
 from longtail.cli.base import COMPLETE, Program, Talk
 from longtail.errors import ConfigError, LongtailError
+from longtail.report import cut
 
 longtail = Program(
     name="longtail",
@@ -152,17 +153,10 @@ def _flushes(stream: Any) -> bool:
     return True
 
 
-_LONGEST = 2000  # characters of an error or a hint
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
-
-
 def _failed(talk: Talk, problem: LongtailError, code: int = 2) -> int:
     if talk.debug:
         traceback.print_exc()
-    lines = [f"error: {_cut(problem.message)}", *([f"hint: {_cut(problem.hint)}"] if problem.hint else [])]
+    lines = [f"error: {cut(problem.message)}", *([f"hint: {cut(problem.hint)}"] if problem.hint else [])]
     with contextlib.suppress(OSError):
         print("\n".join(lines), file=sys.stderr)
     for stream in (sys.stdout, sys.stderr):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from longtail.cli.base import AnyText, Talk, argument, command, option, path, talk
+from longtail.cli.base import AnyText, Talk, argument, command, option, output_path, path, talk
 from longtail.errors import ConfigError, MissingExtra
 from longtail.serve.limits import NAME, Limits, NamedRun, Plan
 
@@ -53,7 +53,7 @@ ANNIF = "Annif's API"
     section=ACCESS,
     help="the token that the servers of shards ask for",
 )
-@option("--allow-origin", default="", metavar="URL", section=ACCESS, help="pages of this origin may use the native API")
+@option("--allow-origin", default="", metavar="URL", section=ACCESS, help="pages of this origin may read answers")
 @option(
     "--allow-host",
     multiple=True,
@@ -64,7 +64,7 @@ ANNIF = "Annif's API"
 )
 @option(
     "--corrections",
-    type=path(),
+    type=output_path(),
     metavar="FILE",
     help="append what people say is right, wrong or missing to this .jsonl, for training (default: not asked for)",
 )
@@ -221,9 +221,9 @@ def tokens_of(file: Path | None) -> list[str]:
     except UnicodeDecodeError as problem:
         raise ConfigError(f"{file}: is no text in UTF-8 ({problem})", "make a token: openssl rand -hex 32") from problem
     tokens = [line.strip() for line in lines if line.strip()]
-    short = [number for number, token in enumerate(tokens, 1) if len(token) < 16]
-    if not tokens or short:
-        wrong = f"token {short[0]} has fewer than 16 characters" if short else "no token"
+    bad = [number for number, token in enumerate(tokens, 1) if len(token) < 16 or not token.isascii()]
+    if not tokens or bad:
+        wrong = f"token {bad[0]} is not of 16 or more characters of ASCII" if bad else "no token"
         raise ConfigError(f"{file}: {wrong}", "make one: openssl rand -hex 32")
     return tokens
 

@@ -105,7 +105,7 @@ def the_model(found: Findings) -> Markup:
         rows.append(("packed", manifest["packed"].get("dtype")))
     probabilities = "calibration" in manifest
     rows.append(("scores are", "probabilities (calibrated)" if probabilities else "the model's own, not calibrated"))
-    settings = (bundle.folder / "config.toml").read_text(encoding="utf-8")
+    settings = bundle.config()
     tomllib.loads(settings)
     return joined([facts(rows, "The model"), folded("every setting of its training", tag("pre", settings.strip()))])
 

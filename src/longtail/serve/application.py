@@ -152,9 +152,11 @@ class Application:
             self._note(scope, status or 499, time.perf_counter() - started)
 
     def _origin(self, scope: Any) -> list[tuple[bytes, bytes]]:
-        """Annif's API may be read by pages of any origin, as Annif's own; ours by those that the user names."""
+        """Annif's API may be read by pages of any origin, as Annif's own, where the server may be asked for by any
+        name; else it may be read, as ours, by those that the user names.
+        """
         path, allowed = scope["path"], self.service.plan.allow_origin
-        if path == ANNIF or path.startswith(f"{ANNIF}/"):
+        if not self.hosts and (path == ANNIF or path.startswith(f"{ANNIF}/")):
             return [(b"access-control-allow-origin", b"*")]
         return [(b"access-control-allow-origin", allowed.encode()), (b"vary", b"Origin")] if allowed else []
 

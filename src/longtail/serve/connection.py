@@ -11,18 +11,20 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 HEADER_BYTES = 65_536
 HEADER_S = 20.0  # or --timeout, where that is less
 READ_BYTES = 65_536  # that who is behind must take within --timeout seconds
+AHEAD = 100  # requests that may be sent before the first of them is answered
 
 
 class Connection(HttpToolsProtocol):
     """uvicorn's, which would wait for ever for the end of a head, and keep all of it; which would drop the body of a
-    request that could go on as another protocol, or take it for the next request; and which would not answer who has
-    said that nothing more will come.
+    request that could go on as another protocol, or take it for the next request; which would not answer who has said
+    that nothing more will come; and which would read ever more requests of who sends them without end.
     """
 
     _patience: asyncio.TimerHandle | None = None
     _slow: asyncio.TimerHandle | None = None
     _sent = 0
     _is_last = False  # no request is read after the one that is all here
+    _answered: Any = None  # the request that is; `cycle` is the last that came
     _in_head = True
     # The parser tells of a header (also of one behind a body) when all of it is there; what it keeps until then is
     # counted here.
@@ -99,6 +101,8 @@ class Connection(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
+        if len(self.pipeline) >= AHEAD:
+            raise ValueError(f"more than {AHEAD} requests ahead")  # the parser passes it on, and the answer is 400
         self._enough()
         self._in_head, self._received = False, 0
         super().on_headers_complete()
@@ -119,17 +123,23 @@ class Connection(HttpToolsProtocol):
         super().pause_writing()
         self._watch_reader()
 
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._watch_reader()  # also the last of an answer is taken in time, or a connection would never be closed
+
     def _watch_reader(self) -> None:
         """Who does not read holds an answer in memory, and the place of another request."""
-        left = self.transport.get_write_buffer_size()
-        self._slow = self.loop.call_later(self._timeout_s(), self._look_at_reader, left)
+        self._reads()
+        if left := self.transport.get_write_buffer_size():
+            self._slow = self.loop.call_later(self._timeout_s(), self._look_at_reader, left)
 
     def _timeout_s(self) -> float:
         application: Any = self.app
         return float(application.service.limits.timeout_s)
 
     def _look_at_reader(self, before: int) -> None:
-        if before - self.transport.get_write_buffer_size() < READ_BYTES:
+        left = self.transport.get_write_buffer_size()
+        if left and before - left < READ_BYTES:
             self.transport.abort()
         else:
             self._watch_reader()
@@ -143,9 +153,16 @@ class Connection(HttpToolsProtocol):
         self._reads()
         super().resume_writing()
 
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._enough()
         self._reads()
+        if self._answered is not None:
+            self._answered.disconnected = True  # else it would write to nobody, which is an error with a trace
+            self._answered.message_event.set()
         super().connection_lost(exc)
         self._note()
 

@@ -105,6 +105,7 @@ class Corrections:
                 raise _not_kept(f"the file has {size:,} bytes, at most {self.limits.corrections_bytes:,} are kept")
             try:
                 written = os.write(file, line)
+                os.fsync(file)  # a power cut does not take back what is said to be kept
             except OSError as problem:
                 raise _not_kept(str(problem.strerror or problem)) from problem
             if written < len(line):

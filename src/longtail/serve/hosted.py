@@ -281,8 +281,18 @@ class Hosted(ABC):
 
     # ---- answers ----
 
+    def texts_at_once(self, asked: Wanted, limits: Limits) -> int:
+        """Texts of a request that are ranked together; few where they may need deep rankings: others wait meanwhile."""
+        depth = limits.deepest if asked.allow is not None else asked.k + len(asked.exclude)
+        return max(1, min(limits.batch_texts, limits.labels // max(1, min(depth, len(self)))))
+
     def answer(self, asked: Wanted, limits: Limits) -> list[Given]:
-        """Of one request. Runs on the model's thread."""
+        """Of one request, or of several that were put together. Runs on the model's thread."""
+        step = self.texts_at_once(asked, limits)
+        starts = range(0, len(asked.texts), step)
+        return [one for start in starts for one in self._answer(asked.part(start, start + step), limits)]
+
+    def _answer(self, asked: Wanted, limits: Limits) -> list[Given]:
         if asked.found:
             whole = self.found(asked.texts, asked.k)
             parts = (whole.rows(number, number + 1) for number in range(len(asked.texts)))

@@ -23,7 +23,7 @@ class Limits:
     requests: int = 256  # that a worker has begun to answer
     timeout_s: float = 30.0  # for a body to arrive, and for a text to wait
     batch_texts: int = 256  # answered at once
-    labels: int = 200_000  # of an answer: texts times k; a stream may have more
+    labels: int = 200_000  # of an answer: texts times k; a stream may have more. And ranked at once
     labels_at_once: int = 20_000  # made ready at once, between which others are answered
     explained: int = 1_000  # labels that one request may have explained
     explained_characters: int = 1_000_000  # the same times the characters of their texts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tomllib
+import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
@@ -11,7 +11,6 @@ from typing import Any
 
 from longtail.bundle import MANIFEST
 from longtail.data.dataset import Items
-from longtail.errors import BundleError
 from longtail.explanation import Explanation
 from longtail.predictor import Predictor
 from longtail.search.split import ShardLists
@@ -74,7 +73,7 @@ def facts_of(predictor: Predictor) -> Facts:
         sha=bundle.digest,
         recipe=predictor.recipe,
         data=str(bundle.manifest.get("data", {}).get("name", "")),
-        settings=_settings(bundle.folder / "config.toml"),
+        settings=_without_folders(bundle.settings()),
         metrics=predictor.metrics,
         calibration=None if predictor.calibration is None else bundle.manifest.get("calibration"),
         fields=fields,
@@ -86,12 +85,11 @@ def facts_of(predictor: Predictor) -> Facts:
     )
 
 
-def _settings(file: Path) -> dict[str, Any]:
-    """A model answers without them; what a bundle has in their place may be anything."""
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as problem:
-        raise BundleError(f"{file}: is no TOML ({problem})", "get the model again from its author") from problem
+def _without_folders(settings: Any) -> Any:
+    """Where files lay that a training read is nothing for clients: of their paths the last names are kept."""
+    if isinstance(settings, dict):
+        return {name: _without_folders(value) for name, value in settings.items()}
+    return Path(settings).name if isinstance(settings, str) and os.path.isabs(settings) else settings
 
 
 def _reason(why: Explanation) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
+from longtail.report import cut
 from longtail.writing import json_writer
 
 _written = json_writer(",", ":")
@@ -46,6 +47,11 @@ def as_json(value: Any) -> bytes:
         return text.encode()
     except UnicodeEncodeError:
         return text.encode("utf-8", "backslashreplace")
+
+
+def sentence(problem: BaseException) -> str:
+    """What went wrong, for the log and for other processes, which read a line of so many bytes at most."""
+    return cut(getattr(problem, "message", None) or repr(problem))
 
 
 def shown(value: Any, length: int = 60) -> str:

@@ -149,7 +149,7 @@ class Service:
 
     async def in_parts(self, hosted: Hosted, asked: Wanted) -> AsyncIterator[list[Given]]:
         """The same part by part; other requests take their turns between them."""
-        step = max(1, min(self.limits.batch_texts, self.limits.labels_at_once // max(asked.k, 1)))
+        step = max(1, min(hosted.texts_at_once(asked, self.limits), self.limits.labels_at_once // max(asked.k, 1)))
         for start in range(0, len(asked.texts), step):
             part = asked if len(asked.texts) <= step else asked.part(start, start + step)
             try:

@@ -56,6 +56,7 @@ async def found(service: Service, request: Request) -> Response:
     body = _object(await service.json_body(request))
     texts = request.state.texts = service.check_texts(body.get("texts"))
     k = whole_number(body.get("k"), "k", 1, service.limits.deepest)
+    service.check_labels(len(texts), k)
     given = await service.answers(hosted, Wanted(texts, k, found=True))
     parts = [one.found for one in given if one.found is not None]
     if not parts:

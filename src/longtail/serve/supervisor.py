@@ -31,6 +31,7 @@ from longtail.label_changes import changes_folder, digest_with_changes
 from longtail.serve.front import Shards, addresses
 from longtail.serve.hosts import names_of
 from longtail.serve.limits import Plan
+from longtail.serve.problems import sentence
 from longtail.serve.service import log
 
 _PATIENCE_S = 600  # for a worker to open a model
@@ -170,10 +171,10 @@ class Supervisor:
     async def _attend(self, worker: Worker) -> None:
         """Listen to a worker as long as it lives."""
         reader, worker.writer = await asyncio.open_unix_connection(sock=worker.line)
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(ConnectionError, ValueError):  # the second: what is no line of JSON, or too long a one
             while line := await reader.readline():
                 self._heard(worker, json.loads(line))
-        worker.writer.close()
+        worker.writer.close()  # it ends then
         code = await asyncio.to_thread(worker.process.wait)
         for number, future in list(self._waiting.items()):
             if number % self.plan.workers == worker.slot and not future.done():
@@ -245,7 +246,7 @@ class Supervisor:
             try:
                 told = await self._exchanged(name, self.current[name])
             except Exception as problem:  # whatever is in those files: who waits is told, and watching goes on
-                told = {"error": getattr(problem, "message", repr(problem))}
+                told = {"error": sentence(problem)}
             if "error" in told:
                 log("model not exchanged", model=name, error=told["error"])
             return told

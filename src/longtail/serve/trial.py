@@ -14,6 +14,7 @@ import signal
 import sys
 from typing import Any
 
+from longtail.serve.problems import sentence
 from longtail.serve.worker import opened_version, plan_of
 
 _IDLE_S = 300
@@ -42,7 +43,7 @@ def _problem(order: dict[str, Any]) -> str:
     try:
         opened_version(order["name"], order["path"], order["sha"], plan_of(order["plan"]))
     except BaseException as problem:  # libraries in Rust raise what is no Exception
-        return str(getattr(problem, "message", repr(problem)))
+        return sentence(problem)
     return ""
 
 

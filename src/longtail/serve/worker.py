@@ -19,13 +19,14 @@ from typing import Any
 import uvicorn
 
 from longtail.errors import LongtailError
+from longtail.report import cut
 from longtail.serve.application import Application, counters_of
 from longtail.serve.connection import Connection
 from longtail.serve.front import Front, addresses
 from longtail.serve.hosted import Hosted, Wanted, tried
 from longtail.serve.limits import Limits, NamedRun, Plan
 from longtail.serve.opened import OpenedModel
-from longtail.serve.problems import Problem
+from longtail.serve.problems import Problem, sentence
 from longtail.serve.service import Service, log
 
 # How long a worker waits for others to take a connection before it does.
@@ -88,9 +89,10 @@ class Control:
         self._writer = writer
         assert self.service is not None
         self.say(ready={name: hosted.sha for name, hosted in self.service.models.items()})
-        with contextlib.suppress(ConnectionError):  # the supervisor was killed
+        # The supervisor was killed; or what it said is no line of JSON, or too long a one.
+        with contextlib.suppress(ConnectionError, ValueError):
             await self._obey(reader, self.service)
-        # Also where the supervisor has gone.
+        # Also where nothing is heard any more: who does not hear the end would never end.
         self.service.stopping = True
         server.should_exit = True
 
@@ -117,7 +119,7 @@ class Control:
             self.aside[model] = await asyncio.to_thread(opened_version, model, path, sha, self.plan)
             self.say(number=number, done=True)
         except BaseException as problem:  # libraries in Rust raise what is no Exception; the others wait for this one
-            self.say(number=number, error=getattr(problem, "message", repr(problem)))
+            self.say(number=number, error=sentence(problem))
 
     async def reload(self, model: str) -> dict[str, Any]:
         """A request asks for another version; all workers take it up."""
@@ -126,7 +128,8 @@ class Control:
         self.say(reload=model, asked=number)
         told = await future
         if told.get("error"):
-            raise Problem(409, f"the model stays as it was: {told['error']}", "NamedRun not exchanged")
+            # The reason names files of this machine.
+            raise Problem(409, "the model stays as it was; the log of the server says why", "Model not exchanged")
         return {"model": model, "version": told["version"], "previous": told["previous"], "workers": told["workers"]}
 
 
@@ -233,12 +236,11 @@ def main() -> None:
     plan = plan_of(_first_line(line))
     try:
         models = [opened(model.name, model.path, plan) for model in plan.models]
-    except LongtailError as problem:
-        line.sendall(json.dumps({"failed": problem.message, "hint": problem.hint}).encode() + b"\n")
-        sys.exit(3)
     except BaseException as problem:
-        log("error", error=repr(problem), trace=traceback.format_exception(problem))
-        line.sendall(json.dumps({"failed": repr(problem), "hint": ""}).encode() + b"\n")
+        if not isinstance(problem, LongtailError):
+            log("error", error=repr(problem), trace=traceback.format_exception(problem))
+        failed = {"failed": sentence(problem), "hint": cut(getattr(problem, "hint", ""))}
+        line.sendall(json.dumps(failed).encode() + b"\n")
         sys.exit(3)
     control = Control(plan)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:

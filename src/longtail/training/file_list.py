@@ -26,6 +26,7 @@ from longtail.bundle import MANIFEST, sha256
 from longtail.errors import BundleError, RunError
 from longtail.persistence import read_json
 from longtail.training.processes import FOLDER as PROCESSES_FOLDER
+from longtail.training.processes import is_of_process
 from longtail.writing import is_aside, is_litter, no_room_is_an_error, remove_dead, to_disk, written_aside
 
 NAME = "files.jsonl"
@@ -38,9 +39,11 @@ def is_listed(folder: Path) -> bool:
     """Whether the folder has a list that begins as that of a run does."""
     beginning = _lines(_BEGINNING)
     try:
+        if not (folder / NAME).is_file():  # a pipe would be waited for
+            return False
         with (folder / NAME).open("rb") as file:
             return file.read(len(beginning)) == beginning
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+    except PermissionError:  # of somebody else
         return False
 
 
@@ -160,13 +163,22 @@ class FileList:
         for folder, _, _ in os.walk(root, topdown=False):
             remove_dead(Path(folder))
             if Path(folder) != self.folder:
-                with contextlib.suppress(OSError):  # something else is in it
-                    os.rmdir(folder)
+                _remove_empty(Path(folder))
 
     def remove_leftovers(self) -> None:
         """What a killed process had written aside and not yet renamed. Safe: the run is locked."""
         for folder, _, _ in os.walk(self.folder):
             remove_dead(Path(folder))
+
+
+def _remove_empty(folder: Path) -> None:
+    """A folder with nothing in it but what systems leave anywhere: that would be in the way of the next of its name."""
+    left = list(folder.iterdir())
+    with contextlib.suppress(OSError):
+        if all(is_litter(path.name) for path in left):
+            for path in left:
+                path.unlink()
+            folder.rmdir()
 
 
 def remove_run(folder: Path) -> None:
@@ -209,7 +221,7 @@ def _passes(folder: Path) -> bool:
     together (`processes`).
     """
     if folder.name == PROCESSES_FOLDER and not folder.is_symlink():
-        return all(file.name.isdigit() and file.is_file() for file in folder.iterdir())
+        return all(map(is_of_process, folder.iterdir()))
     return is_aside(folder)
 
 

@@ -54,6 +54,11 @@ def launched(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
     return (rank, count) if count > 1 and where else (0, 1)
 
 
+def is_of_process(file: Path) -> bool:
+    """Whether this is a file that one of several processes holds a lock on."""
+    return file.name.isascii() and file.name.isdigit() and file.is_file() and not file.is_symlink()
+
+
 class Processes:
     """The processes of a training, as one of them sees them. Without arguments: this one alone."""
 
@@ -130,25 +135,29 @@ class Processes:
         with no_room_is_an_error(run):
             self._folder.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self._folder / str(self.rank), os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._lock)
-            self._lock = None
-            raise RunTaken(
-                f"{run}: other processes are training here", "wait for them, or give another --out"
-            ) from None
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(self._lock)
+                self._lock = None
+                raise RunTaken(
+                    f"{run}: other processes are training here", "wait for them, or give another --out"
+                ) from None
         self._write(f"{os.getpid()}\n")
         self.wait()
         threading.Thread(target=self._look_after, name="longtail-processes", daemon=True).start()
 
     def forget_others(self, run: Path) -> None:
         """What more processes than these have left of an earlier attempt. Safe where the lock of the run is held."""
-        for file in list((run / FOLDER).glob("*")):
+        folder = run / FOLDER
+        if folder.is_symlink() or not folder.is_dir():
+            return
+        for file in filter(is_of_process, list(folder.iterdir())):
             if self.count == 1 or int(file.name) >= self.count:
                 file.unlink()
-        if self.count == 1 and (run / FOLDER).exists():
-            (run / FOLDER).rmdir()
+        if self.count == 1:
+            with contextlib.suppress(OSError):  # something else is in it
+                folder.rmdir()
 
     def leave(self, problem: BaseException | None = None) -> None:
         """The work of this process is done, or has failed; the others learn why."""

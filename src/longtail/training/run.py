@@ -52,7 +52,7 @@ from longtail.training.file_list import NAME as LIST_NAME
 from longtail.training.processes import FOLDER as PROCESSES_FOLDER
 from longtail.training.processes import Processes
 from longtail.training.progress import Display, SilentDisplay, Task
-from longtail.writing import is_aside, is_litter, refuse_sealed
+from longtail.writing import is_aside, is_litter, make_folder, refuse_sealed
 
 if TYPE_CHECKING:
     from longtail.nn.shards import Shard
@@ -101,7 +101,7 @@ class Run:
         _refuse_foreign(folder)
         refuse_sealed(folder)
         with no_room_is_an_error(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
         run = cls(folder, seed=seed, device=device, display=display or SilentDisplay(), processes=processes)
         run.processes.enter(folder)
         try:
@@ -126,7 +126,7 @@ class Run:
             if left := next((name for name in self.files.entries if (self.folder / name).exists()), None):
                 raise RunError(
                     f"{self._file}: the file is missing, beside '{left}' of an earlier run",
-                    "put it back, remove the folder yourself, or give another --out",
+                    "put it back, begin anew with --restart, or give another --out",
                 )
             self.files.begin("metrics.jsonl")
             write_json(self._file, identity)
@@ -153,7 +153,7 @@ class Run:
 
     def _make_free(self) -> None:
         """Remove what the run wrote, if there is nothing else."""
-        if not self.files.file.exists():
+        if not is_listed(self.folder):
             raise RunError(
                 f"{self.folder}: has no list of what the run wrote ({LIST_NAME}), as those of earlier versions",
                 "remove the folder yourself, or give another --out",
@@ -345,14 +345,14 @@ class Run:
         # The kernel drops the lock when the process dies, however it dies: no stale lock after a kill.
         with no_room_is_an_error(self.folder):
             self._lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._lock)
-            self._lock = None
-            raise RunTaken(
-                f"{self.folder}: another process is training here", "wait for it, or choose another --out"
-            ) from None
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(self._lock)
+                self._lock = None
+                raise RunTaken(
+                    f"{self.folder}: another process is training here", "wait for it, or choose another --out"
+                ) from None
 
     def close(self) -> None:
         if self._lock is not None:
