@@ -8,6 +8,9 @@ gates and rankers are then fitted anew, each in other ways, on the same rows of 
 the held-out documents are scored by gate x probability; documents that no training document is near to are measured by
 themselves, too. Where the package `omikuji` is installed, it is trained on the same rows as well.
 --beside: which row the others are compared with; GNN-XML and omikuji are always among them.
+--set: of the training. What docs/experiments.md says of 2026-11-18 had words with pairs and the gate as printed, which
+are not the default any more: --set features.pairs=true --set rankers.cluster_power=1. Rows of words alone say something
+beside pairs only.
 """
 
 from __future__ import annotations
@@ -34,7 +37,15 @@ from longtail.metrics.scores import PerDocument
 from longtail.models.rankers import sigmoid
 from longtail.persistence import load_part
 from longtail.recipes import make_recipe
-from longtail.recipes.gnnxml.ranker import Clusters, KeygraphModel, Matcher, cluster_documents, joined, pairs_by_label
+from longtail.recipes.gnnxml.ranker import (
+    Clusters,
+    Gating,
+    KeygraphModel,
+    Matcher,
+    cluster_documents,
+    joined,
+    pairs_by_label,
+)
 from longtail.search.linear import LinearConfig, LinearRows, fit_linear
 from longtail.training.prepare import TrainingSet
 from longtail.training.progress import PlainDisplay
@@ -59,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(words)
     data = data_of(options.data, test=False)
     recipe = make_recipe("gnnxml", assignments=options.set)
-    began = time.monotonic()
+    began_training = time.monotonic()
     model = longtail.train(data, options.run, recipe, device="cpu", display=PlainDisplay(seconds=60), examples=False)
     ranker: Any = model.bundle.ranker
     assert isinstance(ranker, KeygraphModel)
@@ -68,13 +79,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parts = Parts(options.run, ranker, batch, yardstick.truth, yardstick.depth)
     found, similar = parts.rows(), parts.similarities()
     sides = {"far": similar < NEAR, "near": similar >= NEAR}
+    counts = {f"{side} documents": int(of.sum()) for side, of in sides.items()}
+    sides = {side: of for side, of in sides.items() if of.any()}  # of no documents nothing can be said
     measured: dict[str, Any] = {}
-    seconds = {GNNXML: round(time.monotonic() - began, 1)}
+    seconds: dict[str, float] = {}
     for name, ranked in found.items():
         if options.rows and name not in options.rows:
             continue
-        began, kept = time.monotonic(), options.run / "parts" / f"{name}.npz"
+        kept = options.run / "parts" / f"{name}.npz"
         if not kept.exists():
+            began = began_training if name == GNNXML else time.monotonic()
             top = ranked()
             if top is None:
                 continue
@@ -82,11 +96,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             np.savez(kept, ids=top.ids, scores=top.scores, seconds=round(time.monotonic() - began, 1))
         with np.load(kept) as arrays:
             top = TopK(arrays["ids"], arrays["scores"])
-            seconds.setdefault(name, float(arrays["seconds"]))
+            seconds[name] = float(arrays["seconds"])
         measured[name] = yardstick.measure(top)
-        values = measured[name].values()
-        far = _of_rows(measured[name], sides["far"]).values()
-        shown = [{m: round(each[m], 2) for m in SHOWN} for each in (values, far)]
+        shown = [
+            {m: round(value, 2) for m, value in each.values().items() if m in SHOWN}
+            for each in (measured[name], *(_of_rows(measured[name], of) for side, of in sides.items() if side == "far"))
+        ]
         print(f"{name:<62}", *shown, f"{seconds[name]} s", flush=True)
     beside = [other for other in dict.fromkeys(options.beside) if other in measured]
     rows = {
@@ -97,7 +112,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         }
         for name in measured
     }
-    counts = {f"{side} documents": int(of.sum()) for side, of in sides.items()}
     results = {"near from a cosine of": NEAR, **counts, "rows": rows}
     if options.out:
         write_result(
@@ -260,16 +274,24 @@ class Parts:
 
     # ---- ranking ----
 
-    def _ranked(self, gates: F32, scores: F32, *, beam: int = 0, power: float = 1.0, hinge: bool = False) -> TopK:
-        """gate^power x probability; a label of a cluster that is not among the best has none.  hinge: scores are those
-        of squared hinges, whose probability is exp(-loss), as in trees of them.
+    def _ranked(
+        self, gates: F32, scores: F32, *, beam: int = 0, power: float | None = None, hinge: bool = False
+    ) -> TopK:
+        """gate^power x probability; a label of a cluster that is not among the best has none. Gates are made of their
+        log-odds, and clusters looked into, as the model does it, unless `power` and `beam` say otherwise.  hinge:
+        scores are those of squared hinges, whose probability is exp(-loss), as in trees of them.
         """
-        looked = np.argsort(-gates, axis=1, kind="stable")[:, : beam or self.model.beam]
+        gating = self.model.gating or Gating()
+        looked = np.argsort(-gates, axis=1, kind="stable")[:, : beam or self.model.beam].astype(np.int32)
+        if not beam:
+            looked = gating.looked_into(looked, np.diff(self.model.rankers.starts))
         seen = np.zeros(gates.shape, dtype=np.bool_)
-        np.put_along_axis(seen, looked, True, axis=1)
+        documents, places = np.nonzero(looked >= 0)
+        seen[documents, looked[documents, places]] = True
         of_label = np.maximum(self.surrogate.clusters, 0)
         with np.errstate(divide="ignore"):
-            by_gate = power * np.log(sigmoid(gates))[:, of_label]
+            sure = np.log(sigmoid(np.float32(gating.scale) * gates))[:, of_label]
+            by_gate = (gating.power if power is None else power) * sure
             by_ranker = -(np.maximum(1 - scores, 0) ** 2) if hinge else -np.logaddexp(0, -scores)
         total = np.where(seen[:, of_label] & np.isfinite(scores), by_gate + by_ranker, -np.inf)
         return _top(total.astype(np.float32), self.depth)
