@@ -205,7 +205,8 @@ TFIDF_CLUSTERS = Look(
 
 def half_as_sure(trained: Trained) -> Columns:
     """Every metric, with the log-odds of clusters halved."""
-    model = replace(_model(trained), gating=Gating(scale=0.5))
+    model = _model(trained)
+    model = replace(model, gating=replace(model.gating or Gating(), scale=0.5))
     yardstick = trained.world.yardstick
     return columns_of(yardstick.measure(model.rank(batch_to_rank(trained), yardstick.depth)))
 

@@ -43,14 +43,17 @@ def _exhaustive(ranker: Any) -> Any:
     return ranker.exhaustive() if isinstance(ranker, JointGraphModel) else None
 
 
-def _gates(power: float = 1.0, reach: int = 0) -> Callable[[Any], Any]:
-    """A number of labels decides how many clusters are looked into: then the beam cuts nothing off."""
+def _gates(power: float | None = None, reach: int | None = None) -> Callable[[Any], Any]:
+    """What is not named stays as it was trained. A number of labels decides how many clusters are looked into: then the
+    beam cuts nothing off.
+    """
 
     def changed(ranker: Any) -> Any:
         if not isinstance(ranker, KeygraphModel):
             return None
-        beam = ranker.rankers.n_clusters if reach else ranker.beam
-        return replace(ranker, beam=beam, gating=Gating(power=power, reach=reach))
+        own = ranker.gating or Gating()
+        gating = replace(own, power=own.power if power is None else power, reach=own.reach if reach is None else reach)
+        return replace(ranker, beam=ranker.rankers.n_clusters if reach else ranker.beam, gating=gating)
 
     return changed
 
@@ -66,7 +69,7 @@ ASKED: Mapping[str, Mapping[str, Callable[[Any], Any]]] = {
     "gnnxml": {
         **{f"gates to the power of {power:g}": _gates(power) for power in POWERS},
         **{f"{reach} labels": _gates(reach=reach) for reach in (300, 900, 2700)},
-        "900 labels, gates to the power of 0.5": _gates(0.5, reach=900),
+        "900 labels, gates to the power of 1": _gates(1.0, reach=900),
     },
     "direct": {"no memory": _without_memory},
 }

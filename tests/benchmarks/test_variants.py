@@ -5,6 +5,7 @@ that both have; slices are data sets of their own, with nothing shifted.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +13,14 @@ import pytest
 from benchmarks.variants.__main__ import SHOWN, compared, main, read_variants
 from benchmarks.variants.choices import ASKED
 from benchmarks.variants.slices import data_of, of_some_labels
+from tests.recipes.gnnxml.test_keygraph_model import SIZES, MakeGraphs, model_of
 
 from longtail.data.dataset import Dataset
 from longtail.data.read import write
 from longtail.data.synthetic import SyntheticConfig, synthesise
 from longtail.errors import ConfigError
 from longtail.recipes import make_recipe
+from longtail.recipes.gnnxml.ranker import Gating
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -68,6 +71,7 @@ WORLD = SyntheticConfig(
 SMALL = {
     "galaxc": ("astec.width=8", "astec.epochs=1", "surrogate.epochs=1", "shortlist.size=10"),
     "eclare": ("surrogate.width=8", "surrogate.epochs=1", "shortlist.epochs=1", "classify.epochs=1"),
+    "gnnxml": ("features.keygraph.width=8", "matcher.width=8", "matcher.epochs=1", "rankers.beam=2"),
 }
 
 
@@ -90,12 +94,30 @@ def test_one_command_measures_a_model_and_what_it_is_asked(recipe: str, tmp_path
         every = found[f"{recipe}: small, every label scored"]
         assert every["mean"]["R@100"] > model["R@100"], "shortlists of 10 lose some of 60 labels"
         assert every["beside galaxc: small"]["R@100"][0] > 0
-    else:
+    elif recipe == "eclare":
         assert found["eclare: small, cluster_power 0.5"]["mean"] == model, "the default"
+    else:
+        assert found["gnnxml: small, gates to the power of 0.5"]["mean"] == model, "the default"
+        every = found["gnnxml: small, 300 labels"]["mean"]
+        assert every == found["gnnxml: small, 2700 labels"]["mean"], "all 60 labels are looked at"
+        assert every["R@100"] > model["R@100"], "two clusters lose some"
     kept = sorted((tmp_path / "kept").iterdir())
     before = [path.stat().st_mtime_ns for path in kept]
     assert main(words) == 0
     assert [path.stat().st_mtime_ns for path in kept] == before, "what is there is not trained again"
+
+
+def test_what_is_not_asked_of_gates_stays_as_it_was_trained(make_graphs: MakeGraphs) -> None:
+    """A number of labels changes how far one looks, and nothing else; a power the power alone."""
+    model, _ = model_of(make_graphs(SIZES))
+    trained = replace(model, gating=Gating(power=0.25, scale=0.5, reach=2))
+    asked = {name: change(trained) for name, change in ASKED["gnnxml"].items()}
+    assert asked["300 labels"].gating == Gating(power=0.25, scale=0.5, reach=300)
+    assert asked["gates to the power of 0.125"].gating == Gating(power=0.125, scale=0.5, reach=2)
+    assert asked["900 labels, gates to the power of 1"].gating == Gating(power=1.0, scale=0.5, reach=900)
+    plain = {name: change(model) for name, change in ASKED["gnnxml"].items()}
+    assert plain["300 labels"].gating == Gating(reach=300)
+    assert plain["300 labels"].beam == model.rankers.n_clusters, "then the beam cuts nothing off"
 
 
 def test_what_cannot_be_had_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
