@@ -80,3 +80,4 @@ def test_stage_iv_of_galaxc_begins_at_the_rates_of_stage_i() -> None:
     assert config.classify.epochs == 15
     assert (config.classify.rate, config.classify.attention_rate) == (0.001, 0.05)
     assert (config.surrogate.rate, config.surrogate.attention_rate) == (0.001, 0.05)
+    assert config.classify.per_document == config.classify.count == 500, "all hard negatives of a step's documents"

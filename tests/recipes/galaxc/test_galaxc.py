@@ -142,6 +142,23 @@ def test_estimated_memory_grows_with_the_data(planted: Dataset) -> None:
     assert recipe("initial.source=words").memory(small) <= recipe().memory(small)
 
 
+def test_estimated_memory_has_the_labels_that_a_step_shares(planted: Dataset) -> None:
+    """Stage I shares random ones, stage IV the hard negatives of all documents of the step."""
+    many = replace(prepare(planted, recipe().config.features), targets=csr_array((len(planted.train), 50_000)))
+    quick = ("initial.source=words", "initial.path=x.npy", "surrogate.random=100")
+    none, few, all_of_them = (
+        recipe(*quick, *more).memory(many)
+        for more in (
+            ("classify.epochs=0",),
+            ("classify.epochs=1", "classify.per_document=1"),
+            ("classify.epochs=1", "classify.per_document=100"),
+        )
+    )
+    negatives = 4 * recipe().config.classify.count * len(planted.train)
+    assert none == few - negatives, "fewer than stage I has"
+    assert all_of_them - few > 4 * 4 * 4 * 256 * 20_000
+
+
 # ---- start ----
 
 

@@ -24,11 +24,11 @@ Differs, each by a setting (`PAPER` undoes them; `docs/experiments.md` has what 
 - the nearest nodes vote for the labels that they have or are, as in Astec (`shortlist.voters`); no ReLU before the
   transformation (`hops.pre_relu`); stage IV on data of any size (`classify.epochs`). Each gained on slices.
 - initial vectors are centred and of unit length (`initial`): sums of sub-word vectors share a large common part.
-- half of the documents of a step do not see the edges to their own labels (`surrogate.mask_target_edges`), as new
-  documents will not.
+- half of the documents of a step do not see the edges to their own labels (`surrogate.mask_target_edges`), as new ones.
 - known labels (warm start) and nodes of the same metadata link a new document beside its nearest nodes, not instead
   of these (`hops.given`).
 - width 512, as Astec's, in place of 300; words with pairs and sub-words; documents per step adapt to the data.
+- a step of stage IV takes 20 of the 500 hard negatives of each document (`classify.per_document`), not all of them.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ class Galaxc(Recipe):
         """Astec's stage I, or vectors of nodes twice, classifiers with their moments, and the scores of a step."""
         c = self.config
         nodes = data.n_documents + data.n_labels
-        shared = self.config.surrogate.random_count(data.n_labels) + 4 * c.surrogate.batch
+        hard = min(c.classify.batch * c.classify.per_document, data.n_labels) if c.classify.epochs else 0
+        shared = max(c.surrogate.random_count(data.n_labels) + 4 * c.surrogate.batch, hard)
         classifiers = 3 * 4 * c.astec.width * (data.n_labels + len(c.hops.fanouts) * shared)
         negatives = 4 * c.classify.count * data.n_documents if c.classify.epochs else 0
         own = 2 * 4 * c.astec.width * nodes + classifiers + 4 * 4 * 4 * c.surrogate.batch * shared + negatives

@@ -200,7 +200,9 @@ class GalaxcClassifyConfig:
         10, "passes over the documents; 0: stage IV is left out (the paper, but for 15 on its largest set)", low=0
     )
     count: int = setting(500, "hard negatives per document", low=1)
-    per_document: int = setting(20, "of them drawn for each document of a step; the batch shares them", low=1)
+    per_document: int = setting(
+        20, "of them drawn for each document of a step (the paper: all); the batch shares them", low=1
+    )
     rate: float = setting(0.0005, "learning rate of Adam, for classifiers", low=0)
     attention_rate: float = setting(0.0005, "that of attention weights", low=0)
     halve_at: tuple[int, ...] = setting((1, 5, 9, 13), "epochs at which the rates are halved", low=1)
