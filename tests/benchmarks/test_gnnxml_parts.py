@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks import gnnxml_parts
 from benchmarks.claims.crafted_worlds import long_text_world
 from benchmarks.gnnxml_parts import GNNXML, OMIKUJI, SHOWN, Parts
 
 import longtail
+from benchmarks import gnnxml_parts
 from longtail.data.dataset import Dataset
 from longtail.data.read import write
 from longtail.evaluation import Yardstick
