@@ -14,7 +14,7 @@ ECLARE's GAME can be put on the two rankers that find clusters of labels first (
 `classify.learner=parabel` or `shortlist.structures=clusters`).
 
 Differs: E starts from random vectors, not fastText's (none are at hand offline; `surrogate.vectors` takes any table).
-Differs: documents per step adapt to the data; presets keep the paper's number.
+Differs: words come with pairs and character n-grams, documents per step adapt to the data; presets have the paper's.
 Differs: the paper's width is 300; 512 was chosen on validation slices of wordnet-related and debian-related.
 Differs: walks of 400 steps with restart 0.8, ECLARE's, in place of the released code's 50 and 0.2.
 Differs: a training document is not its own neighbour when its negatives are looked up (the released code forgets that).

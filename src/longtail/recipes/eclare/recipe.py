@@ -17,7 +17,7 @@ Every ablation of the paper is a setting. What the data lacks is left out, and t
 classifiers are free vectors alone, and there is no III; where no two labels occur together (and no graph is given)
 GALE and GAME fall away.
 
-Differs: the paper's width is 300 below 400K labels and 512 above; here 512, as for Astec.
+Differs: 512 numbers, of words, pairs and n-grams; paper: 300 below 400K labels, else 512, of pieces of words (presets).
 Differs: rates are 0.002 in all stages; the paper's 0.01, 0.008 and 0.008 (`presets/eclare`) learn documents by heart.
 Differs: on a CPU an epoch has 64 steps, of 8,192 documents at most, and rates grow with the root of that; paper: 255.
 Differs: clusters are more than half as many as labels, up to 131,072; the paper has a quarter on 131K. By slices.
