@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -82,7 +82,7 @@ def test_a_look_that_compares_what_is_not_there_is_silent_of_it(tmp_path: Path) 
 
 def looked_at(ranker: Any, batch: Batch, truth: np.ndarray, training: Any = None, counts: Any = None) -> Any:
     """What measuring functions look at of a training, as far as they do."""
-    table, unread = csr_array(truth.astype(np.float32)), SimpleNamespace()
+    table, unread = csr_array(truth.astype(np.float32)), cast(Any, None)
     labels = np.asarray(truth.sum(axis=0), dtype=np.int64)
     yardstick = Yardstick(unread, table, np.zeros((0, 2), np.int64), np.ones(truth.shape[1]), unread, labels)
     bundle = SimpleNamespace(
@@ -111,7 +111,12 @@ def test_half_as_sure_keeps_the_power_of_the_gate(make_graphs: MakeGraphs, monke
     model, batch = model_of(make_graphs(SIZES), beam=4)
     asked: list[Any] = []
     rank = type(model).rank
-    monkeypatch.setattr(type(model), "rank", lambda one, *rest: asked.append(one.gating) or rank(one, *rest))
+
+    def watched(one: Any, *rest: Any) -> Any:
+        asked.append(one.gating)
+        return rank(one, *rest)
+
+    monkeypatch.setattr(type(model), "rank", watched)
     half_as_sure(looked_at(replace(model, gating=Gating(power=0.25)), batch, np.eye(8)[:6]))
     half_as_sure(looked_at(model, batch, np.eye(8)[:6]))
     assert asked == [Gating(0.25, 0.5), Gating(1.0, 0.5)]

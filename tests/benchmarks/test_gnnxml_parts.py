@@ -43,7 +43,7 @@ WAYS: dict[str, tuple[str, ...]] = {
 
 @pytest.fixture(scope="module")
 def data() -> Dataset:
-    sizes = {"documents": 300, "test_documents": 60, "labels": 100, "topics": 8, "graph_coverage": 0.0}
+    sizes: dict[str, Any] = {"documents": 300, "test_documents": 60, "labels": 100, "topics": 8, "graph_coverage": 0.0}
     return long_text_world(0, **sizes)
 
 
@@ -176,5 +176,5 @@ def test_one_command_measures_all_documents_and_the_far_ones(
 
 def test_similarities_are_cosines_to_the_nearest_training_document(parts_of: Callable[[str], Parts]) -> None:
     parts = parts_of("default")
-    expected = (parts.asked.toarray() @ parts.training.documents.sparse.toarray().T).max(axis=1)
+    expected = (parts.asked.toarray() @ parts.x.toarray().T).max(axis=1)
     np.testing.assert_allclose(parts.similarities(), expected, rtol=1e-5)
