@@ -20,7 +20,6 @@ state is ever saved.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import logging
@@ -34,6 +33,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.bundle import contents
 from longtail.config import differences
 from longtail.errors import ConfigError, RunError, RunTaken
 from longtail.persistence import (
@@ -47,12 +47,12 @@ from longtail.persistence import (
     write_json,
     written_aside,
 )
-from longtail.training.file_list import LOCK, FileList, contents, is_listed
+from longtail.training.file_list import LOCK, FileList, is_listed
 from longtail.training.file_list import NAME as LIST_NAME
 from longtail.training.processes import FOLDER as PROCESSES_FOLDER
 from longtail.training.processes import Processes
 from longtail.training.progress import Display, SilentDisplay, Task
-from longtail.writing import is_aside, is_litter, make_folder, refuse_sealed
+from longtail.writing import held_lock, is_aside, is_litter, make_folder, refuse_sealed
 
 if TYPE_CHECKING:
     from longtail.nn.shards import Shard
@@ -342,17 +342,8 @@ class Run:
     # ---- lock ----
 
     def _take_lock(self) -> None:
-        # The kernel drops the lock when the process dies, however it dies: no stale lock after a kill.
-        with no_room_is_an_error(self.folder):
-            self._lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(self._lock)
-                self._lock = None
-                raise RunTaken(
-                    f"{self.folder}: another process is training here", "wait for it, or choose another --out"
-                ) from None
+        taken = RunTaken(f"{self.folder}: another process is training here", "wait for it, or choose another --out")
+        self._lock = held_lock(self.folder / LOCK, taken)
 
     def close(self) -> None:
         if self._lock is not None:
