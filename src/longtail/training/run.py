@@ -174,7 +174,7 @@ class Run:
         together: where several processes train, all of them make it; else the first does, and the others wait. The
         first one saves it.
         """
-        folder = self._stage_folder(name, lambda aside: save_part(make(), aside), make if together else None)
+        folder = self._stage_folder(name, make, save_part, together=together)
         loaded: Result = load_part(folder)
         self._last = loaded, folder
         return loaded
@@ -183,23 +183,26 @@ class Run:
         """The folder of stage `name`, which `write` makes where it is given: for what is larger than memory. It
         appears whole, is listed with checksums and is checked when it is used again, as that of any stage.
         """
-        return self._stage_folder(name, write, None)
+        return self._stage_folder(name, lambda: None, lambda _, aside: write(aside), together=False)
 
-    def _stage_folder(self, name: str, write: Callable[[Path], None], on_others: Callable[[], object] | None) -> Path:
-        """on_others: what processes do meanwhile that are not the first."""
+    def _stage_folder(
+        self, name: str, make: Callable[[], Any], write: Callable[[Any, Path], None], *, together: bool
+    ) -> Path:
+        """What `make` gives is written by `write`. It is made before anything is written: what goes wrong with it is
+        not said to be wrong with the folder.
+        """
         folder = self.folder / "stages" / name
         if self.processes.agreed(not folder.exists()):
             self._say_begin(name)
             # A stage may have stages inside it: the outer one goes on when an inner one is done.
             outer, self._stage = self._stage, name
             started = time.monotonic()
+            made = make() if self.processes.first or together else None
             if self.processes.first:
                 with written_aside(folder) as aside:
-                    write(aside)
+                    write(made, aside)
                     self.files.add(folder, files=contents(aside))
                 self.files.remove(self.folder / "work" / name)
-            elif on_others is not None:
-                on_others()
             self.processes.wait()
             self._stage = outer
             self._done_before.clear()
