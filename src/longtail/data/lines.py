@@ -235,6 +235,9 @@ def new_folder(folder: Path) -> Iterator[Path]:
             raise RunError(f"{folder}: {obstacle} is a file, a folder was expected", new)
         if target.is_dir() and any(target.iterdir()):
             raise RunError(f"{folder}: the folder exists and is not empty", new)
+        # The new folder would take its place, and a shell that stands in it would not notice.
+        if target.is_dir() and target.samefile("."):
+            raise RunError(f"{folder}: is the current folder", f"{new}, for example {folder / 'new'}")
         with written_aside(target) as aside:
             aside.mkdir()
             yield aside
