@@ -171,6 +171,16 @@ def test_a_folder_appears_complete_or_not_at_all(tmp_path: Path) -> None:
         pass
 
 
+def test_a_new_folder_does_not_take_the_place_of_the_current_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shell would stand in a folder that is gone, and see nothing of the new one."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RunError, match="current folder"), new_folder(Path()):
+        pass
+    assert Path.cwd().samefile(tmp_path)
+
+
 def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
     import errno
 
